@@ -1,0 +1,58 @@
+"""The exact wheels of an image spec."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Wheel:
+    """One pinned wheel.
+
+    name: normalized as PyPA's name normalization says (lower case, dashes).
+    sha256: hex digest of the file.
+    filename: the wheel's file name, which says its tags.
+    size: bytes as downloaded, or None where the index does not say.
+    """
+
+    name: str
+    version: str
+    sha256: str
+    filename: str
+    size: int | None = None
+
+    def __str__(self) -> str:
+        return f"{self.name}=={self.version}"
+
+
+@dataclass(frozen=True)
+class Lock:
+    """The wheels of one image spec, sorted by name.
+
+    identifier: the image spec's.
+    requirements: what was asked for, one requirement a line; a lock whose requirements differ from what
+        the spec asks for today no longer satisfies its spec.
+    platform: the wheel platform it was resolved for, as uv names it (`x86_64-manylinux_2_28`).
+    """
+
+    identifier: str
+    python: str
+    platform: str
+    requirements: tuple[str, ...]
+    wheels: tuple[Wheel, ...]
+
+    @property
+    def digest(self) -> str:
+        """`sha256:` over name, version and hash of every wheel: the same wheels, the same digest."""
+        text = "".join(f"{wheel.name}=={wheel.version} {wheel.sha256}\n" for wheel in self.wheels)
+        return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
+
+    @property
+    def size(self) -> int:
+        """Bytes to download, as far as the index said."""
+        return sum(wheel.size or 0 for wheel in self.wheels)
+
+    def version(self, name: str) -> str | None:
+        """The pinned version of a distribution, or None when the lock does not hold it."""
+        return next((wheel.version for wheel in self.wheels if wheel.name == name), None)

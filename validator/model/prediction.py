@@ -1,0 +1,83 @@
+"""What the compatibility rules say of a cell before anything runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from .spec import Cell
+
+
+class Outcome(str, Enum):
+    """`unknown` means that the facts do not decide it, not that nobody looked."""
+
+    WORKS = "works"
+    FAILS = "fails"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True)
+class Reason:
+    """One sentence of a prediction, with the fact it rests on and where that was read.
+
+    outcome: what this reason alone would make of the cell.
+    fact: identifier of the fact in `validator/compat/data/`.
+    source: where the fact was read (title, address, or issue), as one line.
+    status: how sure the fact is: `verified`, `verified-local`, `derived` or `unverified`.
+    """
+
+    outcome: Outcome
+    text: str
+    fact: str
+    source: str
+    status: str = "verified"
+
+    def as_json(self) -> dict[str, str]:
+        return {
+            "outcome": self.outcome.value,
+            "text": self.text,
+            "fact": self.fact,
+            "source": self.source,
+            "status": self.status,
+        }
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """The outcome with its reasons, the deciding ones first."""
+
+    outcome: Outcome
+    reasons: tuple[Reason, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        return {"outcome": self.outcome.value, "reasons": [reason.as_json() for reason in self.reasons]}
+
+
+@dataclass(frozen=True)
+class PlannedCell:
+    """A cell with its prediction, as `plan` lists it."""
+
+    cell: Cell
+    prediction: Prediction
+
+    def as_json(self) -> dict[str, Any]:
+        image, host = self.cell.image, self.cell.host
+        return {
+            "id": self.cell.identifier,
+            "image": image.identifier,
+            "tensorflow": image.tensorflow,
+            "python": image.python,
+            "variant": image.variant.value,
+            "cuda": image.cuda.version if image.cuda else None,
+            "cuda_policy": image.cuda.policy if image.cuda else None,
+            "cudnn": image.cudnn.version if image.cudnn else None,
+            "cudnn_policy": image.cudnn.policy if image.cudnn else None,
+            "base": image.base,
+            "host": host.identifier,
+            "driver": str(host.driver),
+            "gpu": host.gpu,
+            "compute_capability": str(host.compute_capability),
+            "runner": list(host.runner),
+            "prediction": self.prediction.as_json(),
+        }

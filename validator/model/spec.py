@@ -1,0 +1,122 @@
+"""What to build (image spec), where to validate (host class), and the pair of them (cell)."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import Enum
+
+from .versions import ComputeCapability, DriverRelease
+
+
+class Variant(str, Enum):
+    """Whether an image carries CUDA."""
+
+    GPU = "gpu"
+    CPU = "cpu"
+
+
+#: The two policies that are not a version.
+AS_BUILT = "as-built"
+LATEST = "latest"
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One CUDA or cuDNN axis of an image spec: the policy asked for, and the version it gives.
+
+    policy: `as-built`, `latest`, or the pin itself (`12.8`, `9.10.2`).
+    version: major.minor that the policy gives (`12.5`). For a floating choice it is what the lock, or
+        failing that the facts, say today.
+    floats: True when the version depends on the day the lock was resolved; the identifier then names
+        the policy instead of the version.
+    """
+
+    policy: str
+    version: str
+    floats: bool = False
+
+    @property
+    def label(self) -> str:
+        """The part of the identifier: the version where it is fixed, else `latest`."""
+        return LATEST if self.floats else self.version
+
+
+@dataclass(frozen=True)
+class ImageSpec:
+    """What to build. `cuda` and `cudnn` are None for the cpu variant.
+
+    base: a base image name, or None for the default of this Python.
+    """
+
+    tensorflow: str
+    python: str
+    variant: Variant
+    cuda: Choice | None = None
+    cudnn: Choice | None = None
+    base: str | None = None
+
+    @property
+    def identifier(self) -> str:
+        """The name used in file names, logs, selectors and records: `tf2.21.0-cuda12.5-cudnn9.3-py312`."""
+        parts = [f"tf{self.tensorflow}"]
+        if self.cuda is None or self.cudnn is None:
+            parts.append("cpu")
+        else:
+            parts += [f"cuda{self.cuda.label}", f"cudnn{self.cudnn.label}"]
+        parts.append(f"py{self.python.replace('.', '')}")
+        if self.base is not None:
+            parts.append(slug(self.base))
+        return "-".join(parts)
+
+    def __str__(self) -> str:
+        return self.identifier
+
+
+@dataclass(frozen=True)
+class HostClass:
+    """Where to validate: a driver (branch or release), a GPU, and the runner that has them.
+
+    gpu: the model's name as written in the matrix (`h100`), or None when only the capability is known.
+    runner: labels of the CI runner that belongs to this class.
+    compat: CUDA version of a cuda-compat package on the loader path (`12.9`), or None.
+    """
+
+    identifier: str
+    driver: DriverRelease
+    compute_capability: ComputeCapability
+    gpu: str | None = None
+    runner: tuple[str, ...] = ()
+    compat: str | None = None
+
+    def __str__(self) -> str:
+        return self.identifier
+
+
+#: The host class of a machine where no GPU was found; nothing can be proven on it.
+NO_GPU = "no-gpu"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Image spec x host class: the unit that is predicted and measured."""
+
+    image: ImageSpec
+    host: HostClass
+
+    @property
+    def identifier(self) -> str:
+        return cell_identifier(self.image.identifier, self.host.identifier)
+
+    def __str__(self) -> str:
+        return self.identifier
+
+
+def cell_identifier(image: str, host: str) -> str:
+    """`tf2.21.0-cuda12.5-cudnn9.3-py312@r535-h100`"""
+    return f"{image}@{host}"
+
+
+def slug(text: str) -> str:
+    """Lower-case letters, digits, dots and dashes only, so that a name can stand in an identifier."""
+    return re.sub(r"[^a-z0-9.]+", "-", text.lower()).strip("-.")
