@@ -75,9 +75,9 @@ class PlannedCell:
             "cudnn_policy": image.cudnn.policy if image.cudnn else None,
             "base": image.base,
             "host": host.identifier,
-            "driver": str(host.driver),
+            "driver": str(host.driver) if host.has_gpu else None,
             "gpu": host.gpu,
-            "compute_capability": str(host.compute_capability),
+            "compute_capability": str(host.compute_capability) if host.has_gpu else None,
             "runner": list(host.runner),
             "prediction": self.prediction.as_json(),
         }

@@ -85,6 +85,9 @@ class Record:
             fields["verdict"] = Verdict(fields["verdict"])
             fields["origin"] = Origin(fields["origin"])
             record = cls(**fields)
+            for name in ("cell", "image", "host_class", "reason", "engine", "started", "finished", "key"):
+                if not isinstance(fields[name], str):
+                    raise TypeError(f"{name} is not text")
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"not a record: {error}") from None
         if claimed != record.id:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, cast
+from typing import Any
 
 FORMAT = 1
 
@@ -109,8 +109,14 @@ def _check(entry: object, where: str) -> CheckResult:
         summary=_expect(fields.get("summary"), str, f"{where}.summary"),
         required=_expect(fields.get("required", False), bool, f"{where}.required"),
         evidence=_expect(fields.get("evidence", {}), dict, f"{where}.evidence"),
-        duration_s=float(cast("float", fields.get("duration_s", 0.0))),
+        duration_s=_number(fields.get("duration_s", 0.0), f"{where}.duration_s"),
     )
+
+
+def _number(value: object, where: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise ReportError(f"{where}: expected a number, found {type(value).__name__}")
+    return float(value)
 
 
 def _expect(value: object, kind: type, where: str) -> Any:

@@ -73,6 +73,10 @@ class ImageSpec:
         return self.identifier
 
 
+#: The host class of a machine where no GPU was found; nothing can be proven on it.
+NO_GPU = "no-gpu"
+
+
 @dataclass(frozen=True)
 class HostClass:
     """Where to validate: a driver (branch or release), a GPU, and the runner that has them.
@@ -89,12 +93,18 @@ class HostClass:
     runner: tuple[str, ...] = ()
     compat: str | None = None
 
+    @classmethod
+    def without_gpu(cls, runner: tuple[str, ...] = ()) -> HostClass:
+        """The class `no-gpu`. Its driver and capability lie below every real one, so no rule takes them
+        for one."""
+        return cls(NO_GPU, DriverRelease(0, (0,), "none"), ComputeCapability(0, 0), runner=runner)
+
+    @property
+    def has_gpu(self) -> bool:
+        return self.identifier != NO_GPU
+
     def __str__(self) -> str:
         return self.identifier
-
-
-#: The host class of a machine where no GPU was found; nothing can be proven on it.
-NO_GPU = "no-gpu"
 
 
 @dataclass(frozen=True)

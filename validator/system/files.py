@@ -44,7 +44,7 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 
 @contextlib.contextmanager
-def full_disk_named(path: Path) -> Iterator[None]:
+def full_disk_named(path: Path | str) -> Iterator[None]:
     """Turn "no space left" into a MissingError that names the place."""
     try:
         yield

@@ -1,7 +1,8 @@
 """Child processes that never outlive us.
 
 Each child leads a process group of its own, so that ending it ends what it started too. The group is
-ended on a timeout and on any exception, Ctrl-C included.
+ended on a timeout and on any exception. Ctrl-C reaches only the main thread, so `stop_all` is there for
+it: it ends the children of all threads, and none can start after it.
 """
 
 from __future__ import annotations
@@ -27,6 +28,11 @@ GRACE_S = 5.0
 TAIL_LINES = 200
 #: The longest line handed on or kept, in bytes; the rest of a longer one follows as further lines.
 LINE_LIMIT = 8192
+
+
+_live: set[subprocess.Popen[bytes]] = set()
+_guard = threading.Lock()
+_stopping = threading.Event()
 
 
 @dataclass(frozen=True)
@@ -62,8 +68,10 @@ def run(
     on_line: called with each line of stderr, from another thread, as it comes.
     timeout_s: wall-clock limit; at the limit the whole process group is ended.
 
-    Raises OSError when the command can't be started; a non-zero exit is not an exception.
+    Raises OSError when the command can't be started; a non-zero exit is not an exception. Raises
+    KeyboardInterrupt, in whatever thread, once `stop_all` was called.
     """
+    check_stopping()
     command = [str(part) for part in argv]
     logger.info("run: %s", shlex.join(command))
     child = subprocess.Popen(
@@ -75,6 +83,8 @@ def run(
         stderr=subprocess.PIPE,
         start_new_session=True,
     )
+    with _guard:
+        _live.add(child)
     tail: deque[str] = deque(maxlen=TAIL_LINES)
     assert child.stderr is not None
     reader = threading.Thread(target=_follow, args=(child.stderr, tail, on_line), daemon=True)
@@ -89,9 +99,28 @@ def run(
     except BaseException:
         end_group(child)
         raise
+    finally:
+        with _guard:
+            _live.discard(child)
+    check_stopping()
     # A grandchild that left the group may still hold stderr open; what it says later is not ours.
     reader.join(timeout=GRACE_S)
     return Completed(child.wait(), stdout, "\n".join(tail), timed_out)
+
+
+def stop_all() -> None:
+    """End every child that runs in any thread. From here on `run` and `check_stopping` raise."""
+    _stopping.set()
+    with _guard:
+        children = list(_live)
+    for child in children:
+        end_group(child)
+
+
+def check_stopping() -> None:
+    """Raise KeyboardInterrupt when `stop_all` was called. For loops that wait for something else."""
+    if _stopping.is_set():
+        raise KeyboardInterrupt
 
 
 def end_group(child: subprocess.Popen[bytes]) -> None:

@@ -10,13 +10,17 @@ from __future__ import annotations
 import configparser
 import os
 import re
+import ssl
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from . import toml
+
 _PROXIES = ("http_proxy", "https_proxy", "no_proxy", "all_proxy")
 _HOST = re.compile(r"//(?:[^/@]*@)?([^/:]+)")
+_ADDRESS = re.compile(r"(https?://)[^\s/`'\")]+")
 _CA_VARIABLES = ("SSL_CERT_FILE", "PIP_CERT", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
 
 
@@ -44,37 +48,52 @@ class PackageSources:
             environment["UV_INDEX"] = " ".join(self.extra_index_urls)
         if self.ca_bundle:
             environment["SSL_CERT_FILE"] = str(self.ca_bundle)
+        # Read once, here; uv reading it again would add what was left out.
+        environment["UV_NO_CONFIG"] = "1"
         return environment
 
     @property
     def secrets(self) -> tuple[str, ...]:
         """The strings that must not be shown: index and proxy addresses, which name hosts and may hold
-        passwords."""
-        addresses = [self.index_url, *self.extra_index_urls, *self.proxies.values()]
-        hosts = [
-            match[1] for text in addresses if text and (match := re.search(r"//(?:[^/@]*@)?([^/:]+)", text))
-        ]
-        return tuple(dict.fromkeys(text for text in [*addresses, *hosts] if text))
+        passwords, and where the CA bundle lies."""
+        addresses = [self.index_url, *self.extra_index_urls]
+        addresses += [value for name, value in self.proxies.items() if name != "no_proxy"]
+        known = [address for address in addresses if address]
+        hosts = [match[1] for address in known if (match := _HOST.search(address))]
+        bundle = [str(self.ca_bundle)] if self.ca_bundle else []
+        return tuple(dict.fromkeys([*known, *hosts, *bundle]))
+
+    def redact(self, text: str) -> str:
+        """The text without any address: neither the configured ones nor a host of any other."""
+        for secret in self.secrets:
+            text = text.replace(secret, "<hidden>")
+        return _ADDRESS.sub(r"\1<hidden>", text)
 
 
 def host_sources(
-    environment: Mapping[str, str] = os.environ, files: tuple[Path, ...] | None = None
+    environment: Mapping[str, str] = os.environ,
+    pip_files: tuple[Path, ...] | None = None,
+    uv_files: tuple[Path, ...] | None = None,
 ) -> PackageSources:
-    """Read the configuration of uv (environment) and pip (environment, then its files, the user's last).
+    """Read the configuration of uv and pip: environment first, then their files.
 
-    files: pip's configuration files in the order of precedence, weakest first (None: pip's own list).
+    pip_files, uv_files: the configuration files, weakest first (None: the clients' own lists).
     """
-    pip = _pip_configuration(environment, _pip_files(environment) if files is None else files)
-    index = _first(environment, "UV_DEFAULT_INDEX", "UV_INDEX_URL") or pip.get("index-url")
+    uv = _uv_configuration(_uv_files(environment) if uv_files is None else uv_files)
+    pip = _pip_configuration(environment, _pip_files(environment) if pip_files is None else pip_files)
+    index = _first(environment, "UV_DEFAULT_INDEX", "UV_INDEX_URL") or uv.index or pip.get("index-url")
     extra = [
         *_words(environment.get("UV_INDEX")),
         *_words(environment.get("UV_EXTRA_INDEX_URL")),
+        *uv.extra,
         *_words(pip.get("extra-index-url")),
     ]
     # "name=https://…" is uv's form for a named index; the name says nothing about where it is.
     extra = list(dict.fromkeys(re.sub(r"^[A-Za-z0-9_.-]+=(?=\w+:)", "", url) for url in extra))
     usable = tuple(url for url in extra if url.startswith(("http://", "https://")))
-    bundle = _first(environment, *_CA_VARIABLES) or pip.get("cert")
+    # A network that inspects TLS puts its own authority into the system's store, so that is handed on
+    # where nothing else is configured.
+    bundle = _first(environment, *_CA_VARIABLES) or pip.get("cert") or ssl.get_default_verify_paths().cafile
     return PackageSources(
         index_url=index if index and index.startswith(("http://", "https://")) else None,
         extra_index_urls=usable,
@@ -82,6 +101,44 @@ def host_sources(
         proxies={name: value for name in _PROXIES if (value := _first(environment, name, name.upper()))},
         left_out=tuple(url for url in extra if url not in usable),
     )
+
+
+@dataclass(frozen=True)
+class _Indexes:
+    index: str | None
+    extra: tuple[str, ...]
+
+
+def _uv_files(environment: Mapping[str, str]) -> tuple[Path, ...]:
+    # https://docs.astral.sh/uv/concepts/configuration-files/: the system's, then the user's; a file named
+    # by UV_CONFIG_FILE stands for all of them.
+    if environment.get("UV_NO_CONFIG"):
+        return ()
+    if own := environment.get("UV_CONFIG_FILE"):
+        return (Path(own),)
+    home = Path(environment.get("HOME") or Path.home())
+    config = Path(environment.get("XDG_CONFIG_HOME") or home / ".config")
+    return (Path("/etc/uv/uv.toml"), config / "uv/uv.toml")
+
+
+def _uv_configuration(files: tuple[Path, ...]) -> _Indexes:
+    default: str | None = None
+    extra: list[str] = []
+    for path in files:
+        try:
+            document = toml.loads(path.read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError, toml.TOMLDecodeError):
+            # uv itself refuses to run with such a file and says so better than we could.
+            continue
+        for table in (document, document.get("pip", {})):
+            default = table.get("index-url", default)
+            extra += table.get("extra-index-url", [])
+        for entry in document.get("index", []):
+            if entry.get("default"):
+                default = entry.get("url", default)
+            elif not entry.get("explicit"):
+                extra.append(entry.get("url", ""))
+    return _Indexes(default, tuple(url for url in extra if url))
 
 
 def _pip_files(environment: Mapping[str, str]) -> tuple[Path, ...]:

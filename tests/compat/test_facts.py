@@ -1,0 +1,215 @@
+"""The data files: every fact has an id, a known status and sources that resolve, and tables are in order."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+
+import pytest
+import yaml
+from packaging.specifiers import SpecifierSet
+from packaging.version import Version
+
+from validator.compat import builds, cudnn, drivers, facts, gpus, known, releases, wheels
+from validator.model.versions import ComputeCapability, CudaVersion, DriverRelease
+
+#: Files whose sections are lists of facts (builds.yaml is written by a tool, in a shape of its own).
+TABLES = ("cudnn", "drivers", "forward", "gpus", "known", "tensorflow", "toolkits", "wheels")
+
+ROWS = [
+    pytest.param(row, id=f"{table}/{row.get('id', number)}")
+    for table in TABLES
+    for section in facts.document(table).values()
+    for number, row in enumerate(section)
+]
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_a_row_is_a_fact(row: facts.Row) -> None:
+    assert row["status"] in facts.STATUSES
+    assert row["sources"], "a fact without a source"
+    assert all(facts.source_line(key).strip() for key in row["sources"])
+
+
+def test_ids_are_unique() -> None:
+    ids = Counter(row.values[0]["id"] for row in ROWS)
+    assert [identifier for identifier, count in ids.items() if count > 1] == []
+
+
+def test_no_source_is_left_over() -> None:
+    used = {key for row in ROWS for key in row.values[0]["sources"]}
+    assert [key for key in facts.document("sources") if key not in used] == []
+
+
+def test_an_unknown_source_is_an_error() -> None:
+    with pytest.raises(KeyError):
+        facts.source_line("no-such-source")
+
+
+def test_a_thread_is_a_source_by_itself() -> None:
+    assert facts.source_line("openxla/xla#19927") == "https://github.com/openxla/xla/issues/19927"
+
+
+def test_files_hold_no_row_twice_and_one_row_a_line() -> None:
+    for table in (*TABLES, "sources"):
+        text = (facts.DATA / f"{table}.yaml").read_text()
+        content = yaml.safe_load(text)
+        count = sum(len(section) for section in content.values()) if table != "sources" else len(content)
+        lines = [line for line in text.splitlines() if line and not line.startswith("#")]
+        headings = 0 if table == "sources" else len(content)
+        assert len(lines) == count + headings, table
+
+
+def ordered(values: list[object]) -> bool:
+    return all(a < b for a, b in itertools.pairwise(values))  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(
+    ("table", "section", "key"),
+    [
+        ("cudnn", "cudnn", lambda row: Version(row["from"])),
+        ("drivers", "branches", lambda row: row["branch"]),
+        ("drivers", "ptx", lambda row: Version(row["isa"])),
+        ("forward", "packages", lambda row: Version(row["compat"])),
+        ("gpus", "gpus", lambda row: (Version(row["compute_capability"]), row["name"].lower())),
+        ("known", "known", lambda row: row["id"]),
+        ("tensorflow", "releases", lambda row: Version(row["version"])),
+        ("tensorflow", "extras", lambda row: Version(row["releases"][0])),
+        ("tensorflow", "kernels", lambda row: Version(row["tensorflow"])),
+        ("toolkits", "toolkits", lambda row: Version(row["release"])),
+        ("wheels", "cuda", lambda row: Version(row["release"])),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_rows_are_sorted(table: str, section: str, key: object) -> None:
+    assert ordered([key(row) for row in facts.rows(table, section)])  # type: ignore[operator]
+
+
+def test_sources_are_sorted() -> None:
+    assert list(facts.document("sources")) == sorted(facts.document("sources"))
+
+
+def test_newer_branches_support_newer_cuda() -> None:
+    assert ordered([branch.cuda for branch in drivers.branches()])
+
+
+def test_the_ptx_table_agrees_with_the_branch_table() -> None:
+    for row in facts.rows("drivers", "ptx"):
+        branch = drivers.branch_for(CudaVersion.parse(row["cuda"][0]))
+        # R445 brought CUDA 11.0 as a developer release; R450 is the branch that the driver tables name.
+        assert branch is not None
+        assert branch.number == row["branch"] or (branch.number, row["branch"]) == (450, 445)
+
+
+def test_toolkit_drivers_are_of_the_branch_that_brought_their_cuda() -> None:
+    for row in facts.rows("toolkits", "toolkits"):
+        branch = drivers.branch_for(CudaVersion.parse(row["release"]))
+        assert branch is not None
+        assert DriverRelease.parse(row["driver"]).branch == branch.number
+
+
+def test_cudnn_ranges_touch_without_overlap() -> None:
+    rows = facts.rows("cudnn", "cudnn")
+    assert [row["below"] for row in rows[:-1]] == [row["from"] for row in rows[1:]]
+
+
+@pytest.mark.parametrize("suffix", ["cu11", "cu12"])
+def test_every_cudnn_wheel_has_a_range_that_has_its_cuda_major(suffix: str) -> None:
+    for version in wheels.cudnn_releases(suffix):
+        support = cudnn.support(version)
+        assert support is not None, version
+        assert int(suffix.removeprefix("cu")) in support.drivers, version
+
+
+def test_cudnn_lists_nothing_below_its_minimum() -> None:
+    for row in facts.rows("cudnn", "cudnn"):
+        listed = [ComputeCapability.parse(text) for text in row["compute_capabilities"]]
+        assert ordered(list(listed))
+        assert listed[0] >= ComputeCapability.parse(row["minimum"])
+
+
+def test_every_forward_compatibility_package_has_a_branch() -> None:
+    for row in facts.rows("forward", "packages"):
+        branch = drivers.branch_for(CudaVersion.parse(row["compat"]))
+        assert branch is not None
+        assert set(row["bases"].values()) <= {"compatible", "not-needed", "none"}
+        assert all(base < branch.number for base, answer in row["bases"].items() if answer == "compatible")
+        assert all(base == branch.number for base, answer in row["bases"].items() if answer == "not-needed")
+
+
+@pytest.mark.parametrize(
+    "release", [one for one in releases.releases() if one.wheels], ids=lambda one: one.version
+)
+def test_the_pins_of_an_extra_are_wheels_that_exist(release: releases.Release) -> None:
+    cuda = [known.components for known in wheels.cuda_releases(release.suffix)]
+    names = set().union(*cuda)
+    for name, specifier in release.wheels.items():
+        if name.startswith("nvidia-cudnn"):
+            candidates = set(wheels.cudnn_releases(release.suffix))
+        elif name in names:
+            candidates = {components[name] for components in cuda if name in components}
+        else:
+            continue  # NCCL and NVSHMEM are of no CUDA release
+        assert any(SpecifierSet(specifier).contains(version) for version in candidates), (name, specifier)
+
+
+BUILDS = facts.rows("builds", "builds")
+
+
+@pytest.mark.parametrize("row", BUILDS, ids=lambda row: row["tensorflow"])
+def test_a_wheel_that_was_opened_agrees_with_the_published_table(row: facts.Row) -> None:
+    """Where they differ, the table is wrong: then it is the table that changes, and this test says so."""
+    opened, published = builds.build(row["tensorflow"]), releases.release(row["tensorflow"])
+    assert opened is not None
+    assert opened.version == row["tensorflow"]
+    assert opened.fact.status == "verified-local"
+    assert opened.kernels
+    assert published.listed
+    compiled, tabled = Version(opened.cudnn or published.cudnn), Version(published.cudnn)
+    assert compiled.major == tabled.major
+    assert compiled.release[:2] <= tabled.release[:2]
+    if (cuda := row["build"]["cuda"]) is not None:
+        assert str(CudaVersion.parse(cuda)) == published.cuda
+
+
+def test_a_wheel_of_every_minor_that_can_be_built_was_opened() -> None:
+    opened = {releases.minor_of(row["tensorflow"]) for row in BUILDS}
+    assert {release.minor for release in releases.releases() if release.wheels} <= opened
+
+
+def test_the_newest_patch_of_every_minor_was_opened() -> None:
+    opened = {row["tensorflow"] for row in BUILDS}
+    assert releases.newest().version in opened
+    assert {releases.newest_patch(minor).version for minor in ("2.14", "2.15", "2.16", "2.17")} <= opened
+
+
+def test_wheels_that_were_opened_need_no_published_list() -> None:
+    opened = {releases.minor_of(row["tensorflow"]) for row in BUILDS}
+    listed = {releases.minor_of(row["tensorflow"]) for row in facts.rows("tensorflow", "kernels")}
+    assert not opened & listed
+
+
+def test_known_combinations_say_what_they_mean_and_what_to_do() -> None:
+    for combination in known.combinations():
+        assert combination.means in (known.FAILS, known.UNKNOWN, known.ADVISORY)
+        assert combination.text and combination.remedy
+        if not combination.fact.decides:
+            assert combination.means != known.FAILS
+
+
+def test_gpu_kinds() -> None:
+    assert {gpu.kind for gpu in gpus.gpus()} == {gpus.CONSUMER, gpus.DATA_CENTER, gpus.PROFESSIONAL}
+
+
+def test_an_unverified_fact_never_decides() -> None:
+    fact = facts.Fact("x", "unverified", "hearsay")
+    assert fact.works("it runs").outcome.value == "unknown"
+    assert fact.fails("it breaks").outcome.value == "unknown"
+    assert "not verified" in fact.fails("it breaks").text
+    assert fact.advises("it may").outcome.value == "works"
+
+
+def test_resting_on_two_facts_is_as_sure_as_the_less_sure_one() -> None:
+    sure, less = facts.Fact("a", "verified", "one; two"), facts.Fact("b", "derived", "two; three")
+    assert sure.with_(less) == facts.Fact("a", "derived", "one; two; three")
+    assert facts.Fact("c", "unverified", "x").derived().status == "unverified"

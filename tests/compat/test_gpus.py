@@ -1,0 +1,86 @@
+"""GPU names as people, shops and NVML write them."""
+
+from __future__ import annotations
+
+import pytest
+
+from validator.compat.gpus import CONSUMER, DATA_CENTER, PROFESSIONAL, gpu, gpus
+from validator.compat.unknown import UnknownGpu
+
+
+@pytest.mark.parametrize(
+    ("asked", "name", "capability", "kind"),
+    [
+        ("h100", "H100", "9.0", DATA_CENTER),
+        ("H100", "H100", "9.0", DATA_CENTER),
+        ("NVIDIA H100 80GB HBM3", "H100", "9.0", DATA_CENTER),
+        ("NVIDIA H100 PCIe", "H100", "9.0", DATA_CENTER),
+        ("NVIDIA H100 NVL", "H100", "9.0", DATA_CENTER),
+        ("NVIDIA H200", "H200", "9.0", DATA_CENTER),
+        ("NVIDIA GH200 480GB", "GH200", "9.0", DATA_CENTER),
+        ("NVIDIA A100-SXM4-80GB", "A100", "8.0", DATA_CENTER),
+        ("NVIDIA A100 80GB PCIe", "A100", "8.0", DATA_CENTER),
+        ("Tesla V100-SXM2-16GB", "V100", "7.0", DATA_CENTER),
+        ("V100", "V100", "7.0", DATA_CENTER),
+        ("Tesla T4", "T4", "7.5", DATA_CENTER),
+        ("Tesla P100-PCIE-16GB", "P100", "6.0", DATA_CENTER),
+        ("Tesla K80", "K80", "3.7", DATA_CENTER),
+        ("NVIDIA L4", "L4", "8.9", DATA_CENTER),
+        ("l40s", "L40S", "8.9", DATA_CENTER),
+        ("rtx 4090", "RTX 4090", "8.9", CONSUMER),
+        ("rtx4090", "RTX 4090", "8.9", CONSUMER),
+        ("rtx-4090", "RTX 4090", "8.9", CONSUMER),
+        ("GeForce RTX 4090", "RTX 4090", "8.9", CONSUMER),
+        ("NVIDIA GeForce RTX 4090 D", "RTX 4090 D", "8.9", CONSUMER),
+        ("NVIDIA GeForce RTX 4070 Ti SUPER", "RTX 4070 Ti SUPER", "8.9", CONSUMER),
+        ("NVIDIA GeForce RTX 3080 Laptop GPU", "RTX 3080", "8.6", CONSUMER),
+        ("GeForce GTX 1080 Ti", "GTX 1080 Ti", "6.1", CONSUMER),
+        ("gtx1080ti", "GTX 1080 Ti", "6.1", CONSUMER),
+        ("RTX 50 series", "RTX 50 series", "12.0", CONSUMER),
+        ("NVIDIA TITAN V", "TITAN V", "7.0", CONSUMER),
+        ("NVIDIA RTX A6000", "RTX A6000", "8.6", PROFESSIONAL),
+        ("Quadro RTX 6000", "Quadro RTX 6000", "7.5", PROFESSIONAL),
+        ("NVIDIA RTX 6000 Ada Generation", "RTX 6000 Ada", "8.9", PROFESSIONAL),
+        ("NVIDIA RTX PRO 6000 Blackwell Workstation Edition", "RTX PRO 6000 Blackwell", "12.0", PROFESSIONAL),
+        (
+            "NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition",
+            "RTX PRO 6000 Blackwell",
+            "12.0",
+            PROFESSIONAL,
+        ),
+        (
+            "NVIDIA RTX PRO 6000 Blackwell Server Edition",
+            "RTX PRO 6000 Blackwell Server Edition",
+            "12.0",
+            DATA_CENTER,
+        ),
+        ("NVIDIA B200", "B200", "10.0", DATA_CENTER),
+    ],
+)
+def test_names(asked: str, name: str, capability: str, kind: str) -> None:
+    found = gpu(asked)
+    assert (found.name, str(found.compute_capability), found.kind) == (name, capability, kind)
+    assert found.data_center == (kind == DATA_CENTER)
+
+
+def test_every_model_is_found_by_its_own_name_and_slug() -> None:
+    for known in gpus():
+        assert gpu(known.name) == known
+        assert gpu(known.slug) == known
+
+
+@pytest.mark.parametrize(
+    ("asked", "nearest"),
+    [("h10", "H100"), ("rtx 9090", "RTX 20 series"), ("A1000", "A100"), ("RTX A600", "RTX A6000")],
+)
+def test_an_unknown_name_gives_the_nearest(asked: str, nearest: str) -> None:
+    with pytest.raises(UnknownGpu) as caught:
+        gpu(asked)
+    assert caught.value.nearest
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize("asked", ["", "banana", "NVIDIA", "Radeon"])
+def test_what_is_no_gpu_is_not_one(asked: str) -> None:
+    with pytest.raises(UnknownGpu):
+        gpu(asked)

@@ -1,0 +1,229 @@
+"""What a policy gives, and what the resolver is asked for."""
+
+from __future__ import annotations
+
+import itertools
+import re
+
+import pytest
+from packaging.requirements import Requirement
+
+from validator.compat import policies, wheels
+from validator.compat.releases import Release, release, releases
+from validator.compat.unknown import PolicyError
+from validator.errors import EXIT_INPUT
+from validator.model.spec import AS_BUILT, LATEST, Choice, ImageSpec, Variant
+
+BUILDABLE = [known for known in releases() if known.wheels]
+
+
+def spec(tensorflow: str, cuda: str, cudnn: str | None = None) -> ImageSpec:
+    known = release(tensorflow)
+    chosen = policies.choose(known, cuda, cudnn or cuda)
+    return ImageSpec(known.version, known.pythons[-1], Variant.GPU, *chosen)
+
+
+def pins(image: ImageSpec) -> dict[str, str]:
+    """Every requirement of an image spec, as name -> specifier."""
+    parsed = [Requirement(line) for line in policies.requirements(image)]
+    return {requirement.name: str(requirement.specifier) for requirement in parsed}
+
+
+@pytest.mark.parametrize(
+    ("tensorflow", "cuda", "cudnn", "expected_cuda", "expected_cudnn"),
+    [
+        ("2.21.0", AS_BUILT, AS_BUILT, Choice(AS_BUILT, "12.5"), Choice(AS_BUILT, "9.3")),
+        ("2.21.0", LATEST, LATEST, Choice(LATEST, "12.9", True), Choice(LATEST, "9.28", True)),
+        ("2.21.0", LATEST, AS_BUILT, Choice(LATEST, "12.9", True), Choice(AS_BUILT, "9.3")),
+        ("2.21.0", "12.8", "9.10.2", Choice("12.8", "12.8"), Choice("9.10.2", "9.10")),
+        ("2.21.0", "12.8.1", "9.10.2.21", Choice("12.8.1", "12.8"), Choice("9.10.2.21", "9.10")),
+        # An exact extra gives what it was built with, so that both policies are one image ...
+        ("2.18.1", LATEST, LATEST, Choice(AS_BUILT, "12.5"), Choice(AS_BUILT, "9.3")),
+        ("2.15.1", LATEST, LATEST, Choice(AS_BUILT, "12.2"), Choice(AS_BUILT, "8.9")),
+        # ... except where it also brings TensorRT, or fails to.
+        ("2.15.0", LATEST, LATEST, Choice(LATEST, "12.2", True), Choice(LATEST, "8.9", True)),
+        ("2.14.1", LATEST, LATEST, Choice(LATEST, "11.8", True), Choice(LATEST, "8.7", True)),
+        ("2.14.1", AS_BUILT, AS_BUILT, Choice(AS_BUILT, "11.8"), Choice(AS_BUILT, "8.7")),
+        ("2.13.1", AS_BUILT, AS_BUILT, Choice(AS_BUILT, "11.8"), Choice(AS_BUILT, "8.6")),
+        ("2.13.1", AS_BUILT, "8.9", Choice(AS_BUILT, "11.8"), Choice("8.9", "8.9")),
+        ("2.19.7", AS_BUILT, AS_BUILT, Choice(AS_BUILT, "12.5"), Choice(AS_BUILT, "9.3")),
+        ("2.10.1", AS_BUILT, AS_BUILT, Choice(AS_BUILT, "11.2"), Choice(AS_BUILT, "8.1")),
+    ],
+)
+def test_choices(
+    tensorflow: str, cuda: str, cudnn: str, expected_cuda: Choice, expected_cudnn: Choice
+) -> None:
+    assert policies.choose(release(tensorflow), cuda, cudnn) == (expected_cuda, expected_cudnn)
+
+
+@pytest.mark.parametrize(
+    ("tensorflow", "cuda", "cudnn", "axis", "message"),
+    [
+        ("2.21.0", AS_BUILT, "9.99", "cudnn", '"9.99" is not known; the nearest are 9.28, 9.27, 9.26'),
+        ("2.21.0", AS_BUILT, "9.3.9", "cudnn", '"9.3.9" is not known; the nearest are 9.4, 9.3, 9.5'),
+        (
+            "2.21.0",
+            "12.2",
+            AS_BUILT,
+            "cuda",
+            '"12.2" is outside what tensorflow 2.21.0 admits (>=12.5,<13); the nearest is 12.5',
+        ),
+        (
+            "2.21.0",
+            "13.0",
+            AS_BUILT,
+            "cuda",
+            '"13.0" is outside what tensorflow 2.21.0 admits (>=12.5,<13); the nearest is 12.9',
+        ),
+        # The first release of CUDA 12.5 is older than the lower bounds, which are those of 12.5.1.
+        (
+            "2.21.0",
+            "12.5.0",
+            AS_BUILT,
+            "cuda",
+            '"12.5.0" is outside what tensorflow 2.21.0 admits (>=12.5,<13); the nearest is 12.5',
+        ),
+        (
+            "2.21.0",
+            AS_BUILT,
+            "8.9",
+            "cudnn",
+            '"8.9" is outside what tensorflow 2.21.0 admits (>=9.3,<10); the nearest is 9.3',
+        ),
+        (
+            "2.18.0",
+            "12.6",
+            AS_BUILT,
+            "cuda",
+            '"12.6" is outside what tensorflow 2.18.0 admits (==12.5); the nearest is 12.5',
+        ),
+        ("2.21.0", "12.7", AS_BUILT, "cuda", '"12.7" is not known; the nearest are 12.8, 12.6, 12.9'),
+        ("2.21.0", "newest", AS_BUILT, "cuda", '"newest" is not known; the nearest are 12.9, 12.8, 12.6'),
+        ("2.21.0", "12", AS_BUILT, "cuda", '"12" is not known; the nearest are 12.5, 12.6, 12.8'),
+        (
+            "2.10.1",
+            "11.8",
+            AS_BUILT,
+            "cuda",
+            '"11.8" is outside what tensorflow 2.10.1 admits (no NVIDIA wheels)',
+        ),
+    ],
+)
+def test_what_cannot_be_had_is_said_with_what_can(
+    tensorflow: str, cuda: str, cudnn: str, axis: str, message: str
+) -> None:
+    with pytest.raises(PolicyError) as caught:
+        policies.choose(release(tensorflow), cuda, cudnn)
+    assert str(caught.value) == message
+    assert caught.value.axis == axis
+    assert all(name in message for name in caught.value.nearest)
+    assert caught.value.exit_code == EXIT_INPUT
+
+
+@pytest.mark.parametrize("axis", ["cuda", "cudnn"])
+def test_latest_needs_an_extra(axis: str) -> None:
+    asked = {"cuda": AS_BUILT, "cudnn": AS_BUILT, axis: LATEST}
+    with pytest.raises(
+        PolicyError, match=f"no and-cuda extra, so nothing says what its latest {axis} is"
+    ) as caught:
+        policies.choose(release("2.13.1"), asked["cuda"], asked["cudnn"])
+    assert (caught.value.axis, caught.value.nearest) == (axis, (AS_BUILT,))
+
+
+def test_a_prediction_may_ask_for_what_the_metadata_excludes() -> None:
+    chosen = policies.choose(release("2.21.0"), "13.0", "8.9", within_metadata=False)
+    assert chosen == (Choice("13.0", "13.0"), Choice("8.9", "8.9"))
+    with pytest.raises(PolicyError, match="not known"):
+        policies.choose(release("2.21.0"), "12.7", AS_BUILT, within_metadata=False)
+
+
+def test_nearest_of_a_pin_are_admitted_ones() -> None:
+    with pytest.raises(PolicyError) as caught:
+        policies.choose(release("2.21.0"), AS_BUILT, "9.99")
+    for version in caught.value.nearest:
+        policies.choose(release("2.21.0"), AS_BUILT, version)
+
+
+@pytest.mark.parametrize("known", BUILDABLE, ids=lambda known: known.version)
+def test_as_built_pins_every_nvidia_wheel_and_leaves_tensorrt_out(known: Release) -> None:
+    asked = pins(spec(known.version, AS_BUILT))
+    assert asked.pop("tensorflow") == f"=={known.version}"
+    nvidia = {name: pin for name, pin in asked.items() if name.startswith("nvidia-")}
+    assert set(nvidia) == set(known.wheels)
+    assert all(re.fullmatch(r"==[\d.]+", pin) for pin in nvidia.values())
+    assert not any(name.startswith("tensorrt") for name in asked)
+    runtime = nvidia[f"nvidia-cuda-runtime-{known.suffix}"]
+    assert wheels.two_parts(runtime.removeprefix("==")) == known.cuda
+    assert wheels.two_parts(nvidia[f"nvidia-cudnn-{known.suffix}"].removeprefix("==")) == known.cudnn
+
+
+def test_as_built_of_the_newest() -> None:
+    assert policies.requirements(spec("2.21.0", AS_BUILT)) == (
+        "tensorflow==2.21.0",
+        "nvidia-cublas-cu12==12.5.3.2",
+        "nvidia-cuda-cupti-cu12==12.5.82",
+        "nvidia-cuda-nvcc-cu12==12.5.82",
+        "nvidia-cuda-nvrtc-cu12==12.5.82",
+        "nvidia-cuda-runtime-cu12==12.5.82",
+        "nvidia-cudnn-cu12==9.3.0.75",
+        "nvidia-cufft-cu12==11.2.3.61",
+        "nvidia-curand-cu12==10.3.6.82",
+        "nvidia-cusolver-cu12==11.6.3.83",
+        "nvidia-cusparse-cu12==12.5.1.3",
+        "nvidia-nccl-cu12==2.27.7",
+        "nvidia-nvjitlink-cu12==12.5.82",
+    )
+
+
+@pytest.mark.parametrize("tensorflow", ["2.14.1", "2.15.0", "2.20.0", "2.21.0"])
+def test_latest_is_literally_the_extra(tensorflow: str) -> None:
+    assert policies.requirements(spec(tensorflow, LATEST)) == (f"tensorflow[and-cuda]=={tensorflow}",)
+
+
+def test_an_axis_that_floats_leaves_the_other_pinned() -> None:
+    assert policies.requirements(spec("2.21.0", LATEST, "9.10.2")) == (
+        "tensorflow[and-cuda]==2.21.0",
+        "nvidia-cudnn-cu12==9.10.2.21",
+    )
+    mixed = policies.requirements(spec("2.21.0", "12.8", LATEST))
+    assert mixed[0] == "tensorflow[and-cuda]==2.21.0"
+    assert "nvidia-cuda-nvcc-cu12==12.8.93" in mixed
+    assert not any(line.startswith("nvidia-cudnn") for line in mixed)
+
+
+def test_a_pin_takes_the_newest_release_that_it_names() -> None:
+    assert pins(spec("2.21.0", "12.8", "9.10"))["nvidia-cublas-cu12"] == "==12.8.5.5"
+    assert pins(spec("2.21.0", "12.8.1", "9.10"))["nvidia-cublas-cu12"] == "==12.8.4.1"
+    assert pins(spec("2.21.0", "12.8", "9.10"))["nvidia-cudnn-cu12"] == "==9.10.2.21"
+    assert pins(spec("2.21.0", "12.8", "9.10.1"))["nvidia-cudnn-cu12"] == "==9.10.1.4"
+
+
+def test_pins_leave_nothing_floating() -> None:
+    for cuda, cudnn in itertools.product(("12.5", "12.6", "12.8", "12.9"), ("9.3", "9.10.2", "9.28")):
+        asked = pins(spec("2.21.0", cuda, cudnn))
+        assert all(pin.startswith("==") for pin in asked.values())
+        assert set(asked) == {"tensorflow", *release("2.21.0").wheels}
+
+
+def test_a_pin_that_is_the_start_of_another_number_is_not_taken_for_it() -> None:
+    assert not wheels.starts_with("12.10.0", "12.1")
+    assert wheels.starts_with("12.1.0", "12.1")
+
+
+def test_what_the_metadata_forgot_is_bounded_where_nothing_floats() -> None:
+    assert "numpy<2" in policies.requirements(spec("2.14.0", AS_BUILT))
+    assert "numpy<2" not in policies.requirements(spec("2.14.1", AS_BUILT))
+    assert policies.requirements(spec("2.14.0", LATEST)) == ("tensorflow[and-cuda]==2.14.0",)
+
+
+def test_the_cpu_variant_asks_for_no_cuda() -> None:
+    assert policies.requirements(ImageSpec("2.21.0", "3.12", Variant.CPU)) == ("tensorflow-cpu==2.21.0",)
+
+
+def test_a_release_whose_cuda_has_no_wheels_cannot_be_built() -> None:
+    with pytest.raises(PolicyError, match=r"built with CUDA 11\.2, of which there are no wheels"):
+        policies.requirements(spec("2.10.1", AS_BUILT))
+
+
+def test_an_unlisted_patch_release_asks_for_itself() -> None:
+    assert policies.requirements(spec("2.19.3", AS_BUILT))[0] == "tensorflow==2.19.3"

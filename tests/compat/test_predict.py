@@ -1,0 +1,314 @@
+"""Predictions that must come out right: what is asked, what comes out, and the fact that decides it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from validator.compat import facts
+from validator.compat.predict import predict
+from validator.compat.unknown import UnknownRelease
+from validator.model.prediction import Outcome, Prediction
+from validator.model.spec import AS_BUILT, LATEST, Cell, Choice, HostClass, ImageSpec, Variant
+
+from .cells import cell, host
+
+WORKS, FAILS, UNKNOWN = Outcome.WORKS, Outcome.FAILS, Outcome.UNKNOWN
+
+
+def case(
+    expected: Outcome, fact: str, tensorflow: str, gpu: str, driver: str, policy: str = AS_BUILT, **more: Any
+) -> Any:
+    name = "-".join((tensorflow, gpu, driver, policy, *(f"{key}={value}" for key, value in more.items())))
+    return pytest.param(cell(tensorflow, gpu, driver, policy, **more), expected, fact, id=name)
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected", "fact"),
+    [
+        # Volta: cuDNN dropped it in 9.11, drivers after R580.
+        case(FAILS, "cudnn-9.11", "2.21.0", "v100", "580", LATEST),
+        case(FAILS, "cudnn-9.11", "2.21.0", "v100", "535", LATEST),
+        case(FAILS, "cudnn-9.11", "2.20.0", "p100", "570", LATEST),
+        case(FAILS, "cudnn-9.11", "2.21.0", "gtx 1080 ti", "570", LATEST),
+        case(FAILS, "cudnn-9.11", "2.21.0", "v100", "570", cudnn="9.11"),
+        case(WORKS, "minor-version-12", "2.21.0", "v100", "525.60.13"),
+        case(WORKS, "minor-version-12", "2.21.0", "v100", "535"),
+        case(WORKS, "branch-580", "2.21.0", "v100", "580"),
+        case(WORKS, "branch-580", "2.21.0", "v100", "580.95.05"),
+        case(WORKS, "branch-580", "2.21.0", "p100", "580"),
+        case(WORKS, "toolkit-12.5.0", "2.21.0", "v100", "570", cudnn="9.10.2"),
+        case(FAILS, "last-branch-volta", "2.21.0", "v100", "590"),
+        case(FAILS, "last-branch-volta", "2.21.0", "v100", "590.44.01"),
+        case(FAILS, "last-branch-volta", "2.21.0", "p100", "595"),
+        case(WORKS, "branch-590", "2.21.0", "t4", "590"),
+        case(FAILS, "last-branch-volta", "2.14.1", "v100", "590"),
+        # Hopper: some kernels are PTX 8.5 only, which R555 was the first to compile.
+        case(FAILS, "ptx-8.5", "2.21.0", "h100", "535"),
+        case(FAILS, "ptx-8.5", "2.21.0", "h100", "535.183.01"),
+        case(FAILS, "ptx-8.5", "2.21.0", "h100", "525.60.13"),
+        case(FAILS, "ptx-8.5", "2.21.0", "h100", "550.144.03"),
+        case(FAILS, "ptx-8.5", "2.21.0", "h100", "535", LATEST),
+        case(FAILS, "ptx-8.5", "2.21.0", "h200", "550"),
+        case(FAILS, "ptx-8.5", "2.21.0", "9.0", "550"),
+        case(FAILS, "ptx-8.5", "2.20.0", "h100", "535"),
+        case(FAILS, "ptx-8.5", "2.19.1", "h100", "550"),
+        case(WORKS, "toolkit-12.5.0", "2.21.0", "h100", "555"),
+        case(WORKS, "toolkit-12.5.0", "2.21.0", "h100", "555.42.02"),
+        case(WORKS, "toolkit-12.5.0", "2.21.0", "h100", "570"),
+        case(WORKS, "branch-580", "2.21.0", "h100", "580"),
+        case(WORKS, "branch-580", "2.21.0", "h200", "580", LATEST),
+        case(WORKS, "minor-version-12", "2.21.0", "h100", "570", LATEST),
+        # Earlier releases hold an older PTX, which their wheels say and their CUDA version does not.
+        case(FAILS, "ptx-8.3", "2.18.1", "h100", "535"),
+        case(WORKS, "minor-version-12", "2.18.1", "h100", "550"),
+        case(WORKS, "minor-version-12", "2.18.0", "h100", "545"),
+        case(FAILS, "ptx-8.3", "2.17.1", "h100", "535"),
+        case(WORKS, "toolkit-12.3.0", "2.17.1", "h100", "545"),
+        case(WORKS, "minor-version-12", "2.16.2", "h100", "525.60.13", cudnn=AS_BUILT),
+        case(UNKNOWN, "build-2.15.1", "2.15.1", "h100", "535"),
+        # Everything else has machine code, so that the documented floor is the floor.
+        case(WORKS, "minor-version-12", "2.21.0", "a100", "535"),
+        case(WORKS, "minor-version-12", "2.21.0", "a100", "525.60.13"),
+        case(WORKS, "minor-version-12", "2.21.0", "a100", "525"),
+        case(FAILS, "minor-version-12", "2.21.0", "a100", "525.53"),
+        case(WORKS, "minor-version-12", "2.21.0", "a100", "535", LATEST),
+        case(WORKS, "minor-version-12", "2.21.0", "a100", "525.60.13", "12.9"),
+        case(WORKS, "minor-version-12", "2.21.0", "a100", "525.60.13", "12.9", cudnn="9.10.2"),
+        case(WORKS, "minor-version-12", "2.21.0", "l4", "535"),
+        case(WORKS, "minor-version-12", "2.21.0", "rtx 4090", "550.144.03"),
+        case(WORKS, "minor-version-12", "2.21.0", "rtx 3090", "535"),
+        case(WORKS, "minor-version-12", "2.21.0", "t4", "535"),
+        case(WORKS, "minor-version-12", "2.21.0", "t4", "535", LATEST),
+        case(WORKS, "branch-610", "2.21.0", "a100", "610"),
+        case(WORKS, "branch-615", "2.21.0", "a100", "700"),
+        # A driver without CUDA 12.
+        case(FAILS, "minor-version-12", "2.21.0", "t4", "470"),
+        case(FAILS, "minor-version-12", "2.21.0", "a100", "470.256.02", LATEST),
+        case(FAILS, "minor-version-12", "2.15.1", "t4", "470"),
+        case(FAILS, "minor-version-12", "2.18.1", "v100", "520.61.05"),
+        case(FAILS, "ptx-7.0", "2.21.0", "a100", "440"),
+        case(FAILS, "minor-version-12", "2.21.0", "v100", "440"),
+        # CUDA 11.8 runs from R450 on where no PTX needs compiling.
+        case(WORKS, "minor-version-11", "2.14.1", "t4", "470"),
+        case(WORKS, "minor-version-11", "2.14.1", "v100", "470.82.01"),
+        case(WORKS, "minor-version-11", "2.14.1", "v100", "450.80.02"),
+        case(FAILS, "minor-version-11", "2.14.1", "v100", "450.51.06"),
+        case(WORKS, "minor-version-11", "2.14.1", "a100", "470"),
+        case(FAILS, "ptx-7.1", "2.14.1", "a100", "450.80.02"),
+        case(UNKNOWN, "build-2.14.1", "2.14.1", "h100", "535"),
+        case(UNKNOWN, "cudnn-8.6", "2.14.1", "l4", "535"),
+        case(WORKS, "toolkit-11.8.0", "2.14.1", "a100", "520.61.05"),
+        case(WORKS, "branch-535", "2.14.1", "a100", "535"),
+        case(WORKS, "branch-580", "2.14.1", "v100", "580"),
+        # A driver that is older than the GPU.
+        case(FAILS, "ptx-7.8", "2.14.1", "h100", "470"),
+        case(FAILS, "ptx-7.8", "2.14.1", "l4", "510.47.03"),
+        case(FAILS, "ptx-8.7", "2.22.0rc0", "rtx 5090", "565"),
+        # Forward compatibility: for data-center GPUs, on base branches that are still supported.
+        case(WORKS, "compat-12.9", "2.21.0", "h100", "535", compat="12.9"),
+        case(WORKS, "compat-12.9", "2.21.0", "h100", "535.183.01", compat="12.9"),
+        case(WORKS, "compat-12.9", "2.21.0", "a100", "535", compat="12.9"),
+        case(WORKS, "compat-12.5", "2.21.0", "h100", "535", compat="12.5"),
+        case(WORKS, "compat-13.0", "2.21.0", "h100", "570", compat="13.0"),
+        case(FAILS, "ptx-8.5", "2.21.0", "h100", "535", compat="12.4"),
+        case(FAILS, "compat-error-804", "2.21.0", "rtx 4090", "535", compat="12.9"),
+        case(FAILS, "compat-error-804", "2.21.0", "rtx 4090", "550.144.03", compat="12.9"),
+        case(FAILS, "compat-error-804", "2.21.0", "titan v", "535", compat="12.9"),
+        case(UNKNOWN, "compat-eligible", "2.21.0", "rtx a6000", "535", compat="12.9"),
+        case(UNKNOWN, "compat-12.9", "2.21.0", "h100", "550", compat="12.9"),
+        case(UNKNOWN, "compat-12.9", "2.21.0", "a100", "470", compat="12.9"),
+        case(UNKNOWN, "compat-12.9", "2.21.0", "a100", "580", compat="12.9"),
+        case(WORKS, "compat-12.9", "2.21.0", "a100", "575", compat="12.9"),
+        case(UNKNOWN, "compat-eligible", "2.21.0", "a100", "535", compat="12.7"),
+        case(FAILS, "last-branch-volta", "2.21.0", "v100", "535", compat="13.1"),
+        case(WORKS, "compat-12.9", "2.21.0", "9.0", "535", compat="12.9"),
+        case(UNKNOWN, "compat-eligible", "2.21.0", "8.6", "535", compat="12.9"),
+        # What cannot be installed.
+        case(FAILS, "KB-TRT-2150", "2.15.0", "a100", "535", LATEST),
+        case(FAILS, "KB-TRT-2150", "2.15.0", "a100", "470", LATEST, python="3.9"),
+        case(FAILS, "KB-TRT-2150", "2.15.0", "a100", "535", LATEST, cudnn=AS_BUILT),
+        case(WORKS, "toolkit-12.2.0", "2.15.1", "a100", "535", LATEST),
+        case(WORKS, "toolkit-12.2.0", "2.15.0", "a100", "535"),
+        case(FAILS, "KB-TRT-2140", "2.14.1", "t4", "535", LATEST, python="3.11"),
+        case(FAILS, "KB-TRT-2140", "2.14.0", "t4", "535", LATEST, python="3.11"),
+        case(WORKS, "branch-535", "2.14.1", "t4", "535", LATEST, python="3.10"),
+        case(WORKS, "branch-535", "2.14.1", "t4", "535", python="3.11"),
+        case(FAILS, "KB-NUMPY2-2140", "2.14.0", "t4", "535", LATEST, python="3.10"),
+        case(WORKS, "branch-535", "2.14.0", "t4", "535", python="3.10"),
+        case(FAILS, "tensorflow-2.21.0", "2.21.0", "a100", "580", python="3.9"),
+        case(FAILS, "tensorflow-2.21.0", "2.21.0", "a100", "470", python="3.14"),
+        case(FAILS, "tensorflow-2.17.1", "2.17.1", "a100", "580", python="3.13"),
+        case(FAILS, "tensorflow-2.15.1", "2.15.1", "a100", "580", python="3.12"),
+        # Blackwell.
+        case(FAILS, "KB-BLACKWELL", "2.21.0", "b200", "580", LATEST),
+        case(FAILS, "KB-BLACKWELL", "2.21.0", "rtx 5090", "580"),
+        case(FAILS, "KB-BLACKWELL", "2.18.1", "rtx pro 6000 blackwell", "590"),
+        case(FAILS, "KB-BLACKWELL", "2.14.1", "gb200", "580"),
+        case(FAILS, "KB-BLACKWELL", "2.21.0", "10.3", "610"),
+        case(UNKNOWN, "KB-BLACKWELL-222", "2.22.0rc0", "b200", "580", LATEST),
+        # Too old a GPU.
+        case(FAILS, "build-2.21.0", "2.21.0", "m60", "580"),
+        case(FAILS, "last-branch-kepler", "2.21.0", "k80", "535"),
+        case(FAILS, "minor-version-12", "2.21.0", "k80", "470"),
+        case(FAILS, "last-branch-kepler", "2.14.1", "k80", "535"),
+        # cuDNN beside what TensorFlow was compiled with.
+        case(FAILS, "cudnn-same-major-newer-minor", "2.18.0", "a100", "570", cudnn="9.1"),
+        case(FAILS, "cudnn-same-major-newer-minor", "2.21.0", "a100", "570", cudnn="8.9"),
+        case(WORKS, "toolkit-12.5.0", "2.21.0", "a100", "570", cudnn="9.4"),
+        # CUDA beside what TensorFlow was built with.
+        case(FAILS, "tensorflow-2.21.0", "2.21.0", "a100", "580", "13.0", cudnn="9.12"),
+        case(FAILS, "tensorflow-2.14.1", "2.14.1", "a100", "580", "12.2", cudnn="8.9"),
+        case(UNKNOWN, "tensorflow-2.21.0", "2.21.0", "a100", "580", "12.2", cudnn="9.3"),
+        # Wheels that don't look where NVIDIA's wheels put the libraries.
+        case(FAILS, "KB-RPATH-2161", "2.16.1", "a100", "535"),
+        case(WORKS, "minor-version-12", "2.16.2", "a100", "535"),
+        case(UNKNOWN, "build-2.13.1", "2.13.1", "a100", "535"),
+        case(UNKNOWN, "build-2.12.1", "2.12.0", "v100", "535"),
+        # Releases that the tables don't list.
+        case(WORKS, "minor-version-12", "2.19.3", "a100", "535"),
+        case(FAILS, "ptx-8.5", "2.21.4", "h100", "535"),
+        case(FAILS, "KB-BLACKWELL", "2.21.4", "b200", "580"),
+    ],
+)
+def test_predictions(asked: Cell, expected: Outcome, fact: str) -> None:
+    prediction = predict(asked)
+    assert prediction.outcome is expected, said(prediction)
+    assert prediction.reasons[0].fact == fact, said(prediction)
+
+
+def said(prediction: Prediction) -> str:
+    return "\n".join(f"{one.outcome.value} [{one.fact}] {one.text}" for one in prediction.reasons)
+
+
+def advisories(asked: Cell) -> set[str]:
+    return {reason.fact for reason in predict(asked).reasons if reason.text.startswith(facts.ADVISORY)}
+
+
+@pytest.mark.parametrize(
+    ("fact", "given", "not_given"),
+    [
+        (
+            "KB-CUDNN-95-XLA",
+            cell("2.21.0", "a100", "570", cudnn="9.5"),
+            cell("2.21.0", "a100", "570", cudnn="9.6"),
+        ),
+        ("KB-PTXAS-HOPPER", cell("2.21.0", "h100", "570"), cell("2.21.0", "h100", "580", LATEST)),
+        (
+            "KB-PTXAS-HOPPER",
+            cell("2.21.0", "h100", "570", "12.6.2", cudnn="9.3"),
+            cell("2.21.0", "a100", "570"),
+        ),
+        (
+            "KB-PTXAS-HOPPER",
+            cell("2.21.0", "h100", "570", "12.6.1", cudnn="9.3"),
+            cell("2.21.0", "h100", "570", "12.6.3", cudnn="9.3"),
+        ),
+        ("KB-H100-JIT", cell("2.14.1", "h100", "535"), cell("2.21.0", "h100", "570")),
+        ("KB-H100-JIT", cell("2.15.1", "h100", "535"), cell("2.16.2", "h100", "535")),
+        ("KB-LIBDEVICE", cell("2.13.1", "a100", "535"), cell("2.14.1", "a100", "535")),
+        ("build-2.21.0", cell("2.21.0", "a100", "535"), cell("2.20.0", "a100", "535")),
+        ("KB-KERAS3-OLD-TF", cell("2.18.1", "a100", "570"), cell("2.21.0", "a100", "570")),
+        ("KB-NUMPY2", cell("2.10.1", "a100", "570"), cell("2.12.1", "a100", "570")),
+        ("KB-PROTOBUF", cell("2.9.0", "a100", "570"), cell("2.9.3", "a100", "570")),
+    ],
+)
+def test_advisories_are_given_where_they_belong(fact: str, given: Cell, not_given: Cell) -> None:
+    assert fact in advisories(given)
+    assert fact not in advisories(not_given)
+
+
+def test_an_advisory_does_not_change_the_outcome() -> None:
+    prediction = predict(cell("2.21.0", "a100", "570", cudnn="9.5"))
+    assert prediction.outcome is WORKS
+    assert prediction.reasons[-1].text.startswith(facts.ADVISORY)
+
+
+def test_a_prediction_that_works_says_why() -> None:
+    prediction = predict(cell("2.21.0", "a100", "535"))
+    texts = " / ".join(reason.text for reason in prediction.reasons)
+    assert "driver 535 runs CUDA 12.5 by minor-version compatibility (525.60.13 or newer)" in texts
+    assert "machine code for compute capability 8.0" in texts
+    assert "cuDNN 9.3.0.75 supports compute capability 8.0" in texts
+    assert "XLA compiles its kernels to machine code with ptxas 12.5.82" in texts
+    assert "a wheel for Python 3.13" in texts
+
+
+def test_a_prediction_that_fails_says_what_would_do() -> None:
+    reason = predict(cell("2.21.0", "h100", "535")).reasons[0]
+    assert "PTX ISA 8.5, which drivers from R555 on compile" in reason.text
+    assert reason.status == "derived"
+    assert "PTX ISA" in reason.source
+
+
+def test_binary_compatibility_is_said() -> None:
+    texts = [reason.text for reason in predict(cell("2.21.0", "t4", "535")).reasons]
+    assert any("compute capability 7.0, which 7.5 runs by binary compatibility" in text for text in texts)
+
+
+# -- a lock says what a floating choice really is -------------------------------------------------------
+
+
+def test_a_lock_decides_for_a_floating_choice() -> None:
+    asked = cell("2.21.0", "v100", "570", LATEST)
+    assert predict(asked).outcome is FAILS
+    old_lock = {"nvidia-cudnn-cu12": "9.10.2.21", "nvidia-cuda-runtime-cu12": "12.9.79", "numpy": "2.2.6"}
+    assert predict(asked, old_lock).outcome is WORKS
+    assert predict(asked, {**old_lock, "nvidia-cudnn-cu12": "9.11.0.98"}).outcome is FAILS
+
+
+def test_a_lock_without_numpy_2_mends_2_14_0() -> None:
+    asked = cell("2.14.0", "t4", "535", LATEST, python="3.10")
+    assert predict(asked, {"numpy": "2.2.6"}).outcome is FAILS
+    assert predict(asked, {"numpy": "1.26.4"}).outcome is WORKS
+
+
+def test_the_ptxas_of_the_lock_is_judged() -> None:
+    asked = cell("2.21.0", "h100", "580", LATEST)
+    assert "KB-PTXAS-HOPPER" not in advisories(asked)
+    locked = predict(asked, {"nvidia-cuda-nvcc-cu12": "12.5.82"})
+    assert "KB-PTXAS-HOPPER" in {reason.fact for reason in locked.reasons}
+
+
+# -- without CUDA, without GPU ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("where", [host("v100", "470"), host("rtx 5090", "590"), HostClass.without_gpu()])
+def test_the_cpu_variant_works_anywhere(where: HostClass) -> None:
+    prediction = predict(Cell(ImageSpec("2.21.0", "3.12", Variant.CPU), where))
+    assert prediction.outcome is WORKS
+    assert prediction.reasons[0].fact == "tensorflow-cpu"
+
+
+def test_the_cpu_variant_needs_a_wheel_all_the_same() -> None:
+    prediction = predict(Cell(ImageSpec("2.21.0", "3.8", Variant.CPU), host("v100", "470")))
+    assert (prediction.outcome, prediction.reasons[0].fact) == (FAILS, "tensorflow-2.21.0")
+
+
+def test_without_a_gpu_nothing_is_said_of_one() -> None:
+    image = cell("2.21.0", "a100", "535").image
+    prediction = predict(Cell(image, HostClass.without_gpu()))
+    assert (prediction.outcome, prediction.reasons[0].fact) == (UNKNOWN, "no-gpu")
+
+
+def test_what_cannot_be_installed_fails_without_a_gpu_too() -> None:
+    image = cell("2.15.0", "a100", "535", LATEST).image
+    prediction = predict(Cell(image, HostClass.without_gpu()))
+    assert (prediction.outcome, prediction.reasons[0].fact) == (FAILS, "KB-TRT-2150")
+
+
+def test_a_gpu_that_the_tables_do_not_name_goes_by_its_capability() -> None:
+    asked = cell("2.21.0", "a100", "535")
+    unnamed = HostClass("x", asked.host.driver, asked.host.compute_capability, gpu="Some New Card")
+    assert predict(Cell(asked.image, unnamed)).outcome is WORKS
+    with_compat = HostClass(
+        "x", asked.host.driver, asked.host.compute_capability, "Some New Card", (), "12.9"
+    )
+    assert predict(Cell(asked.image, with_compat)).reasons[0].fact == "compat-eligible"
+
+
+def test_a_release_that_nobody_knows_is_an_error() -> None:
+    image = ImageSpec("9.9.9", "3.12", Variant.GPU, Choice(AS_BUILT, "12.5"), Choice(AS_BUILT, "9.3"))
+    with pytest.raises(UnknownRelease):
+        predict(Cell(image, host("a100", "535")))

@@ -1,0 +1,64 @@
+"""TensorFlow releases, listed and not."""
+
+from __future__ import annotations
+
+import pytest
+
+from validator.compat import releases
+from validator.compat.unknown import UnknownRelease
+from validator.errors import EXIT_INPUT
+
+
+def test_newest_is_stable() -> None:
+    newest = releases.newest()
+    assert not newest.prerelease
+    assert releases.releases()[-1].prerelease, "the tables hold a release candidate; this test needs one"
+    assert newest.version == "2.21.0"
+
+
+@pytest.mark.parametrize(("minor", "expected"), [("2.14", "2.14.1"), ("2.15", "2.15.1"), ("2.19", "2.19.1")])
+def test_newest_patch(minor: str, expected: str) -> None:
+    assert releases.newest_patch(minor).version == expected
+
+
+def test_newest_patch_of_a_minor_that_has_only_a_candidate() -> None:
+    with pytest.raises(UnknownRelease, match=r"the nearest are 2\.21"):
+        releases.newest_patch("2.22")
+
+
+@pytest.mark.parametrize(
+    ("asked", "facts_of"), [("2.19.3", "2.19.1"), ("2.18.9", "2.18.1"), ("2.15.2", "2.15.1")]
+)
+def test_an_unlisted_patch_release_takes_the_facts_of_its_minor(asked: str, facts_of: str) -> None:
+    release, sibling = releases.release(asked), releases.release(facts_of)
+    assert release.version == asked
+    assert not release.listed
+    assert sibling.listed
+    assert (release.pythons, release.cuda, release.cudnn) == (sibling.pythons, sibling.cuda, sibling.cudnn)
+    assert release.extra == sibling.extra
+
+
+def test_a_post_release_is_another_release() -> None:
+    assert releases.release("2.15.0").needs_tensorrt
+    assert not releases.release("2.15.0.post1").needs_tensorrt
+
+
+def test_two_parts_are_the_first_patch() -> None:
+    assert releases.release("2.21") is releases.release("2.21.0")
+
+
+@pytest.mark.parametrize(
+    ("asked", "first"), [("2.23.0", "2.22.0rc0"), ("1.15.0", "2.8.0"), ("2.7.0", "2.8.0")]
+)
+def test_an_unknown_release_names_the_nearest(asked: str, first: str) -> None:
+    with pytest.raises(UnknownRelease) as caught:
+        releases.release(asked)
+    assert caught.value.nearest[0] == first
+    assert caught.value.exit_code == EXIT_INPUT
+    assert isinstance(caught.value, ValueError)
+
+
+@pytest.mark.parametrize("asked", ["", "latest", "two", "2..1"])
+def test_what_is_no_version_is_said_to_be_none(asked: str) -> None:
+    with pytest.raises(UnknownRelease, match="is not a TensorFlow release"):
+        releases.release(asked)

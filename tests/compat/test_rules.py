@@ -1,0 +1,280 @@
+"""Single rules at their edges, on values made for the purpose."""
+
+from __future__ import annotations
+
+import pytest
+
+from validator.compat import builds, cudnn, drivers, facts, known, libraries
+from validator.compat.builds import Build, KernelGroup
+from validator.compat.forward import user_driver
+from validator.compat.gpus import CONSUMER, DATA_CENTER
+from validator.compat.kernels import Kernels, fit
+from validator.model.prediction import Outcome, Reason
+from validator.model.versions import ComputeCapability, CudaVersion, DriverRelease
+
+WORKS, FAILS, UNKNOWN = Outcome.WORKS, Outcome.FAILS, Outcome.UNKNOWN
+FACT = facts.Fact("made-up", "verified-local", "a test")
+CUDA = CudaVersion(12, 5)
+
+
+def sm(*numbers: int) -> frozenset[ComputeCapability]:
+    return frozenset(ComputeCapability.parse(str(number)) for number in numbers)
+
+
+def group(count: int | None, sass: tuple[int, ...], ptx: dict[int, tuple[int, int] | None]) -> KernelGroup:
+    return KernelGroup(
+        count, sm(*sass), {ComputeCapability.parse(str(arch)): isa for arch, isa in ptx.items()}
+    )
+
+
+def on(capability: int, branch: int, *groups: KernelGroup) -> Reason:
+    return fit(Kernels(groups, FACT), CUDA, ComputeCapability.parse(str(capability)), branch)
+
+
+# -- kernels ---------------------------------------------------------------------------------------------
+
+PART_PTX = (group(3, (60, 70, 80), {90: (8, 5)}), group(1, (60, 70, 80, 90), {90: (8, 3)}))
+
+
+@pytest.mark.parametrize(
+    ("capability", "branch", "expected"),
+    [
+        (80, 525, WORKS),
+        (86, 525, WORKS),  # machine code of 8.0 runs on 8.6
+        (75, 525, WORKS),
+        (62, 525, WORKS),
+        (90, 555, WORKS),
+        (90, 554, FAILS),
+        (90, 545, FAILS),  # one group would do with 8.3, the other would not
+        (100, 555, WORKS),
+        (53, 580, FAILS),
+        (50, 580, FAILS),
+    ],
+)
+def test_kernels(capability: int, branch: int, expected: Outcome) -> None:
+    assert on(capability, branch, *PART_PTX).outcome is expected
+
+
+def test_the_newest_ptx_that_must_be_compiled_counts() -> None:
+    assert on(100, 545, *PART_PTX).outcome is FAILS
+    assert on(100, 545, PART_PTX[1]).outcome is WORKS
+
+
+def test_how_much_must_be_compiled_is_said() -> None:
+    assert "3 of 4 translation units" in on(90, 555, *PART_PTX).text
+    assert "some kernels" in on(90, 555, group(None, (80,), {90: (8, 5)})).text
+
+
+def test_what_rests_on_compiling_ptx_is_derived() -> None:
+    assert on(90, 555, *PART_PTX).status == facts.DERIVED
+    assert on(80, 555, *PART_PTX).status == "verified-local"
+
+
+def test_ptx_of_an_isa_that_was_not_read_is_bounded_by_the_toolkit() -> None:
+    unread = group(None, (80,), {90: None})
+    assert on(90, 555, unread).outcome is WORKS
+    assert on(90, 550, unread).outcome is UNKNOWN
+
+
+def test_an_isa_that_no_table_has_leaves_it_open() -> None:
+    assert on(90, 580, group(1, (80,), {90: (99, 0)})).outcome is UNKNOWN
+
+
+# -- drivers ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("branch", "capability", "fact"),
+    [
+        (520, "9.0", None),
+        (515, "9.0", "ptx-7.8"),
+        (455, "8.6", None),
+        (450, "8.6", "ptx-7.1"),
+        (570, "12.0", None),
+        (565, "12.0", "ptx-8.7"),
+        (580, "7.0", None),
+        (581, "7.0", "last-branch-volta"),
+        (590, "7.5", None),
+        (590, "5.0", "last-branch-volta"),
+        (470, "3.7", None),
+        (495, "3.7", "last-branch-kepler"),
+    ],
+)
+def test_which_gpus_a_driver_knows(branch: int, capability: str, fact: str | None) -> None:
+    reasons = drivers.knows_gpu(branch, branch, ComputeCapability.parse(capability))
+    assert [reason.fact for reason in reasons] == ([fact] if fact else [])
+
+
+@pytest.mark.parametrize(
+    ("toolkit", "driver", "outcome", "fact"),
+    [
+        ("12.5", "555.42.02", WORKS, "toolkit-12.5.0"),
+        ("12.5", "555.42.01", WORKS, "minor-version-12"),
+        ("12.0", "525.60.13", WORKS, "toolkit-12.0.0"),
+        ("12.0", "525.60.12", FAILS, "minor-version-12"),
+        ("11.8", "525.60.13", WORKS, "branch-525"),
+        ("13.0", "580.65.06", WORKS, "toolkit-13.0.0"),
+        ("13.0", "575.57.08", FAILS, "minor-version-13"),
+        ("13.4", "615.31", WORKS, "minor-version-13"),
+        ("14.0", "700", UNKNOWN, "branch-615"),
+    ],
+)
+def test_toolkits(toolkit: str, driver: str, outcome: Outcome, fact: str) -> None:
+    reason = drivers.runs_toolkit(CudaVersion.parse(toolkit), DriverRelease.parse(driver), None)
+    assert (reason.outcome, reason.fact) == (outcome, fact)
+
+
+def test_a_package_of_an_older_major_version_runs_nothing_newer() -> None:
+    old, driver = CudaVersion(12, 9), DriverRelease(570)
+    assert drivers.runs_toolkit(CudaVersion(13, 0), driver, old).outcome is FAILS
+    assert drivers.runs_toolkit(CudaVersion(12, 5), driver, old).outcome is WORKS
+
+
+def test_branches_between_those_that_are_known() -> None:
+    between = drivers.branch_of(540)
+    assert between is not None and between.number == 535
+    assert drivers.branch_of(440) is None
+
+
+# -- forward compatibility -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("driver", "compat", "kind", "lifted", "branch", "outcome"),
+    [
+        ("535", "12.9", DATA_CENTER, "12.9", 575, WORKS),
+        ("570", "12.9", DATA_CENTER, "12.9", 575, WORKS),
+        ("575", "12.9", DATA_CENTER, None, 575, WORKS),
+        ("580", "12.9", DATA_CENTER, None, 580, UNKNOWN),
+        ("590", "12.9", CONSUMER, None, 590, UNKNOWN),
+        ("535", "12.9", CONSUMER, "12.9", 575, FAILS),
+        ("575", "12.9", CONSUMER, None, 575, WORKS),
+        ("535", "12.9", None, "12.9", 575, UNKNOWN),
+        ("525", "12.9", DATA_CENTER, "12.9", 575, UNKNOWN),
+        ("535", "12.2", DATA_CENTER, None, 535, WORKS),
+        ("570", "12.4", DATA_CENTER, None, 570, UNKNOWN),
+        ("535", "11.8", DATA_CENTER, None, 535, UNKNOWN),
+    ],
+)
+def test_forward_compatibility(
+    driver: str, compat: str, kind: str | None, lifted: str | None, branch: int, outcome: Outcome
+) -> None:
+    user = user_driver(DriverRelease.parse(driver), compat, kind)
+    assert user.lifted_to == (CudaVersion.parse(lifted) if lifted else None)
+    assert user.branch == branch
+    assert [reason.outcome for reason in user.reasons] == [outcome]
+
+
+def test_without_a_package_the_driver_is_what_it_is() -> None:
+    user = user_driver(DriverRelease.parse("535.183.01"), None, DATA_CENTER)
+    assert (user.branch, user.lifted_to, user.reasons) == (535, None, ())
+
+
+# -- cuDNN -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("version", "capability", "outcome"),
+    [
+        ("9.10.2.21", "7.0", WORKS),
+        ("9.11.0.98", "7.0", FAILS),
+        ("9.11.0.98", "7.5", WORKS),
+        ("9.28.0.42", "9.0", WORKS),
+        ("9.28.0.42", "10.3", UNKNOWN),
+        ("9.3.0.75", "8.7", UNKNOWN),
+        ("9.3.0.75", "3.7", FAILS),
+        ("8.7.0.84", "3.7", UNKNOWN),
+        ("8.7.0.84", "8.9", UNKNOWN),
+        ("8.9.4.25", "9.0", WORKS),
+        ("8.1", "8.0", WORKS),
+        ("7.6.5", "7.0", UNKNOWN),
+        ("10.0.0", "9.0", UNKNOWN),
+    ],
+)
+def test_cudnn_and_gpus(version: str, capability: str, outcome: Outcome) -> None:
+    assert cudnn.fits_gpu(version, ComputeCapability.parse(capability)).outcome is outcome
+
+
+@pytest.mark.parametrize(
+    ("version", "cuda", "driver", "outcome"),
+    [
+        ("9.3.0.75", "12.5", "525.60.13", WORKS),
+        ("9.3.0.75", "12.5", "525.53", FAILS),
+        ("9.3.0.75", "12.5", None, WORKS),
+        ("9.3.0.75", "11.8", "450.80.02", WORKS),
+        ("9.3.0.75", "11.8", "450.51.06", FAILS),
+        ("9.11.0.98", "11.8", "580", FAILS),
+        ("9.11.0.98", "13.0", "580", WORKS),
+        ("8.7.0.84", "12.2", "580", FAILS),
+        ("7.6.5", "10.2", "580", UNKNOWN),
+    ],
+)
+def test_cudnn_and_cuda(version: str, cuda: str, driver: str | None, outcome: Outcome) -> None:
+    release = DriverRelease.parse(driver) if driver else None
+    assert cudnn.fits_cuda(version, CudaVersion.parse(cuda), release).outcome is outcome
+
+
+@pytest.mark.parametrize(
+    ("runtime", "compiled", "outcome"),
+    [
+        ("9.3.0.75", "9.3.0", WORKS),
+        ("9.28.0.42", "9.3", WORKS),
+        ("9.10.2.21", "9.3.0", WORKS),  # 10 is more than 3
+        ("9.1.1.17", "9.3.0", FAILS),
+        ("8.9.7.29", "9.3.0", FAILS),
+        ("9.3.0.75", "8.9.4", FAILS),
+        ("8.9.4.25", "8.9.7", WORKS),  # the patch level is not compared
+    ],
+)
+def test_cudnn_and_what_tensorflow_was_compiled_with(runtime: str, compiled: str, outcome: Outcome) -> None:
+    assert cudnn.fits_build(runtime, compiled).outcome is outcome
+
+
+# -- what was measured -----------------------------------------------------------------------------------
+
+
+def test_a_release_that_was_not_opened_goes_by_its_sibling() -> None:
+    opened, sibling = builds.build("2.21.0"), builds.build("2.21.7")
+    assert opened is not None and sibling is not None
+    assert sibling.kernels == opened.kernels
+    assert (opened.fact.status, sibling.fact.status) == ("verified-local", facts.DERIVED)
+    assert builds.build("2.8.0") is None
+
+
+@pytest.mark.parametrize(
+    ("folders", "not_found", "outcome", "remark"),
+    [
+        (("cudnn", "cublas"), (), WORKS, False),
+        (("cudnn",), ("libcublas.so.12",), WORKS, True),
+        ((), ("libcublas.so.12", "libcudnn.so.9"), UNKNOWN, False),
+    ],
+)
+def test_search_paths(
+    monkeypatch: pytest.MonkeyPatch,
+    folders: tuple[str, ...],
+    not_found: tuple[str, ...],
+    outcome: Outcome,
+    remark: bool,
+) -> None:
+    monkeypatch.setattr(
+        libraries, "build", lambda version: Build(version, None, (), folders, not_found, FACT)
+    )
+    reason = libraries.search_path.__wrapped__("2.99.0")
+    assert reason.outcome is outcome
+    assert reason.text.startswith(facts.ADVISORY) == remark
+    assert all(name in reason.text for name in not_found)
+
+
+# -- known combinations ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("capability", "holds"), [("8.9", False), ("9.0", True), ("9.9", True), ("10.0", False), ("12.0", False)]
+)
+def test_the_bounds_of_a_combination(capability: str, holds: bool) -> None:
+    reasons = known.on_gpu(("KB-PTXAS-HOPPER",), ComputeCapability.parse(capability))
+    assert bool(reasons) == holds
+
+
+def test_a_combination_that_the_image_does_not_meet_is_not_asked() -> None:
+    assert known.on_gpu((), ComputeCapability(9, 0)) == ()

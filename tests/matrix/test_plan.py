@@ -1,0 +1,98 @@
+"""Plans: predictions, what selects by them, and the form for GitHub."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+import pytest
+
+from tests.matrix.support import FILE, matrix
+from validator.compat.predict import predict
+from validator.errors import EXIT_INPUT, InputError
+from validator.matrix.github import MAX_JOBS, github_matrix
+from validator.matrix.load import load_matrix
+from validator.matrix.plan import plan
+from validator.matrix.selection import parse_selectors
+from validator.matrix.values import Matrix
+from validator.model.spec import ImageSpec
+
+HOSTS = '  - {driver: ["470", "580"], gpu: [v100, h100], runner: ["gpu", "{host}"]}'
+
+
+@pytest.fixture(scope="module")
+def small() -> Matrix:
+    text = '  - {tensorflow: "2.21.0", python: ["3.11", "3.12"], policy: [as-built, latest]}\n'
+    text += '  - {tensorflow: "2.21.0", python: "3.12", variant: cpu}'
+    return matrix(text, HOSTS)
+
+
+def test_every_cell_has_its_prediction(small: Matrix) -> None:
+    found = plan(small, "all").cells
+    assert len(found) == 4 * 4 + 1
+    for planned in found:
+        assert planned.prediction == predict(planned.cell)
+    outcomes = {planned.cell.identifier: planned.prediction.outcome.value for planned in found}
+    assert outcomes["tf2.21.0-cuda12.5-cudnn9.3-py312@r580-v100"] == "works"
+    assert outcomes["tf2.21.0-cudalatest-cudnnlatest-py312@r580-v100"] == "fails"
+    assert outcomes["tf2.21.0-cpu-py312@no-gpu"] == "works"
+
+
+@pytest.mark.parametrize("outcome", ["works", "fails", "unknown"])
+def test_a_prediction_selects(small: Matrix, outcome: str) -> None:
+    whole = plan(small, "all")
+    taken = plan(small, "all", select=parse_selectors([f"prediction={outcome}"]))
+    left = plan(small, "all", select=parse_selectors([f"prediction!={outcome}"]))
+    assert {one.prediction.outcome.value for one in taken.cells} <= {outcome}
+    assert {*taken.cells} | {*left.cells} == {*whole.cells}
+    assert len(taken.cells) + len(left.cells) == len(whole.cells)
+
+
+def test_a_profile_may_select_by_prediction() -> None:
+    text = '  - {tensorflow: "2.21.0", python: "3.12"}'
+    found = matrix(text, HOSTS, "  good: {select: prediction=works}\n")
+    outcomes = {planned.prediction.outcome.value for planned in plan(found, "good").cells}
+    assert outcomes == {"works"}
+
+
+def test_the_lock_is_asked_for_once_an_image_and_decides(small: Matrix) -> None:
+    asked: list[str] = []
+
+    def wheels(image: ImageSpec) -> Mapping[str, str] | None:
+        asked.append(image.identifier)
+        return {"nvidia-cudnn-cu12": "9.10.2.21"} if image.cudnn and image.cudnn.floats else None
+
+    found = plan(small, "all", select=parse_selectors(["gpu=v100"]), wheels=wheels)
+    outcomes = {planned.cell.identifier: planned.prediction.outcome.value for planned in found.cells}
+    assert outcomes["tf2.21.0-cudalatest-cudnnlatest-py312@r580-v100"] == "works", (
+        "locked before Volta was dropped"
+    )
+    assert asked == [image.identifier for image in found.images]
+    assert len(asked) == len(set(asked)) == 4
+
+
+def test_the_github_form(small: Matrix) -> None:
+    found = plan(small, "all", select=parse_selectors(["python=3.12", "host=r580-h100,no-gpu"]))
+    document = github_matrix(found.cells)
+    assert json.loads(json.dumps(document)) == document
+    assert document["include"][0] == {
+        "id": "tf2.21.0-cuda12.5-cudnn9.3-py312@r580-h100",
+        "image": "tf2.21.0-cuda12.5-cudnn9.3-py312",
+        "host": "r580-h100",
+        "tensorflow": "2.21.0",
+        "python": "3.12",
+        "variant": "gpu",
+        "prediction": "works",
+        "runner": ["gpu", "r580-h100"],
+    }
+    assert [row["id"] for row in document["include"]] == [one.cell.identifier for one in found.cells]
+
+
+def test_more_jobs_than_github_takes() -> None:
+    cells = plan(load_matrix(FILE), "full").cells
+    assert len(github_matrix(cells[:MAX_JOBS])["include"]) == MAX_JOBS
+    with pytest.raises(InputError) as caught:
+        github_matrix(cells[: MAX_JOBS + 1])
+    assert str(caught.value) == "the plan has 257 cells; GitHub runs at most 256 jobs of one matrix"
+    assert caught.value.exit_code == EXIT_INPUT
+    assert "--select" in (caught.value.hint or "")

@@ -1,0 +1,56 @@
+"""docs/reference/matrix.md says what the code does."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.matrix.support import FILE
+from validator.matrix import findings, hosts, images, load, nodes, problems, schema
+from validator.matrix.expand import expand
+from validator.matrix.github import MAX_JOBS
+from validator.matrix.load import parse_matrix
+from validator.matrix.selection import AXES
+
+TEXT = (FILE.parent / "docs/reference/matrix.md").read_text(encoding="utf-8")
+
+
+def test_the_file_to_start_from_works() -> None:
+    match = re.search(r"```yaml\n(.*?)```", TEXT, re.DOTALL)
+    assert match is not None
+    cells = expand(parse_matrix(match[1].encode()), "quick").cells
+    assert len(cells) == 4
+    assert cells[0].identifier == "tf2.21.0-cuda12.5-cudnn9.3-py311@r580-l4"
+
+
+@pytest.mark.parametrize(
+    ("section", "model"),
+    [
+        ("images", schema.ImageEntry),
+        ("hosts", schema.HostEntry),
+        ("profiles", schema.ProfileEntry),
+        ("exclude", schema.ExcludeEntry),
+    ],
+)
+def test_every_key_has_a_row(section: str, model: type[schema.ImageEntry]) -> None:
+    body = TEXT.split(f"\n## `{section}`\n")[1].split("\n## ")[0]
+    rows = [line.split("|")[1] for line in body.splitlines() if line.startswith("| `")]
+    assert {name for row in rows for name in re.findall(r"`(\w+)`", row)} == set(model.model_fields)
+
+
+def test_every_selector_has_a_row() -> None:
+    body = TEXT.split("\n## Selectors\n")[1].split("\n## ")[0]
+    rows = [line.split("|")[1] for line in body.splitlines() if line.startswith("| `")]
+    assert {name for row in rows for name in re.findall(r"`(\w+)`", row)} == set(AXES)
+
+
+def test_the_limits_are_the_stated_ones() -> None:
+    body = TEXT.split("\n## Limits\n")[1]
+    assert nodes.MAX_BYTES == 1024**2
+    assert f"{nodes.MAX_DEPTH} levels" in body
+    assert f"| values | {nodes.MAX_VALUES:,}," in body
+    assert f"{schema.MAX_TEXT} characters, {schema.MAX_AXIS} values" in body
+    assert f"{images.MAX_IMAGES:,}, {hosts.MAX_HOSTS:,}, {load.MAX_CELLS:,}" in body
+    assert f"{problems.MAX_SHOWN} are shown; reading ends at {findings.MAX_PROBLEMS:,}" in body
+    assert f"at most {MAX_JOBS} jobs" in TEXT

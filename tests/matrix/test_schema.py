@@ -1,0 +1,58 @@
+"""The JSON Schema: current, and of one mind with the reader about what is a matrix file."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+from tests.matrix.support import FILE, GOOD
+from tests.matrix.wrong_files import SHAPE
+from validator.matrix.schema_json import PATH, schema_text
+
+
+def schema() -> Any:
+    return json.loads(PATH.read_text(encoding="utf-8"))
+
+
+def validate(text: str) -> None:
+    jsonschema.Draft202012Validator(schema()).validate(yaml.safe_load(text))
+
+
+def test_the_checked_in_schema_is_current() -> None:
+    hint = "run python -m validator.matrix.schema_json"
+    assert PATH.read_text(encoding="utf-8") == schema_text(), hint
+
+
+def test_it_is_a_schema() -> None:
+    jsonschema.Draft202012Validator.check_schema(schema())
+
+
+def test_the_matrix_of_this_repository_is_valid_and_names_the_schema() -> None:
+    text = FILE.read_text(encoding="utf-8")
+    validate(text)
+    [line] = [line for line in text.splitlines() if "$schema=" in line]
+    assert line == "# yaml-language-server: $schema=" + str(PATH.relative_to(FILE.parent))
+
+
+def test_every_key_is_explained() -> None:
+    definitions = [schema(), *schema()["$defs"].values()]
+    for definition in definitions:
+        assert definition["description"]
+        for name, value in definition["properties"].items():
+            assert value["description"], name
+
+
+#: Complaints that are the reader's alone: JSON Schema does not see them, or YAML merges the key away.
+READER_ONLY = {"merge key"}
+
+
+@pytest.mark.parametrize("name", sorted(SHAPE.keys() - READER_ONLY))
+def test_a_wrong_shape_is_wrong_for_both(name: str) -> None:
+    text, *_ = SHAPE[name]
+    validate(GOOD)
+    with pytest.raises(jsonschema.ValidationError):
+        validate(text)

@@ -1,0 +1,57 @@
+"""Environments with a real TensorFlow, made once and kept in the cache directory."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from uv import find_uv_bin
+
+from validator.system.paths import cache_directory
+
+PYTHON = "3.11"
+
+
+def tensorflow_environment(requirements: Sequence[str]) -> Path:
+    """The Python of an environment that holds exactly what `requirements` resolve to."""
+    digest = hashlib.sha256("\n".join([PYTHON, *requirements]).encode()).hexdigest()[:16]
+    path = cache_directory() / "tests" / digest
+    if not (path / "bin" / "python").exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=path.parent) as name:
+            partial = Path(name) / "environment"
+            _uv("venv", "--relocatable", "--python", PYTHON, str(partial))
+            _uv("pip", "install", "--python", str(partial / "bin" / "python"), *requirements)
+            os.rename(partial, path)
+    return path / "bin" / "python"
+
+
+def _uv(*arguments: str) -> None:
+    subprocess.run([find_uv_bin(), "--quiet", *arguments], check=True)
+
+
+#: What TensorFlow 2.21 was built with: the lower bounds of its and-cuda extra.
+AS_BUILT_2_21 = (
+    "tensorflow==2.21.0",
+    "nvidia-cublas-cu12==12.5.3.2",
+    "nvidia-cuda-cupti-cu12==12.5.82",
+    "nvidia-cuda-nvcc-cu12==12.5.82",
+    "nvidia-cuda-nvrtc-cu12==12.5.82",
+    "nvidia-cuda-runtime-cu12==12.5.82",
+    "nvidia-cudnn-cu12==9.3.0.75",
+    "nvidia-cufft-cu12==11.2.3.61",
+    "nvidia-curand-cu12==10.3.6.82",
+    "nvidia-cusolver-cu12==11.6.3.83",
+    "nvidia-cusparse-cu12==12.5.1.3",
+    "nvidia-nccl-cu12==2.27.7",
+    "nvidia-nvjitlink-cu12==12.5.82",
+)
+#: The fault of the official GPU images of 2.18 to 2.21 (tensorflow/tensorflow issue 81344): the cuDNN of an
+#: older release beside a wheel that opens cuDNN 9.
+WITH_CUDNN_8 = tuple(
+    "nvidia-cudnn-cu12==8.9.7.29" if name.startswith("nvidia-cudnn") else name for name in AS_BUILT_2_21
+)

@@ -1,0 +1,104 @@
+"""A registry of checks that misbehave, each in its own way. Loaded by the worker in place of the real one."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+from validator.probe.check import HOST, PASS, TENSORFLOW, Check, Result
+
+
+def _fine(context):
+    return Result(PASS, "fine", {"lock": context.lock})
+
+
+def _segfault(context):
+    print("the last words of a library", file=sys.stderr)
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+
+def _leave(context):
+    print("F fatal: unknown flag", file=sys.stderr)
+    os._exit(3)
+
+
+def _hang(context):
+    while True:
+        time.sleep(3600)
+
+
+def _raise(context):
+    raise ZeroDivisionError("in the check")
+
+
+def _flood(context):
+    for _ in range(64):
+        os.write(2, b"x" * 65535 + b"\n")
+    return Result(PASS, "flooded")
+
+
+def _garbage(context):
+    print('{"event": "end", "check": "fine", "outcome": "pass"}')
+    os.write(1, b"\xff\xfe garbage without a line end")
+    return Result(PASS, "printed")
+
+
+def _cut(context):
+    """Dies in the middle of a line on the pipe of the messages."""
+    pipes = [int(name) for name in os.listdir("/proc/self/fd") if int(name) > 2]
+    for descriptor in pipes:
+        if os.path.exists(f"/proc/self/fd/{descriptor}") and "pipe:" in os.readlink(
+            f"/proc/self/fd/{descriptor}"
+        ):
+            os.write(descriptor, b'{"event": "end", "check": "cut", "outc')
+    os._exit(0)
+
+
+def _children(context):
+    """Leaves a child behind that holds standard error open, and dies."""
+    subprocess.Popen([sys.executable, "-c", "import time; time.sleep(3600)"])
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _not_json(context):
+    return Result(PASS, "odd evidence", {"object": object(), "nan": float("nan")})
+
+
+def _in_tensorflow(context):
+    context.tensorflow.fail()
+
+
+def _pid(context):
+    print(f"worker {os.getpid()}", file=sys.stderr)
+    return _hang(context)
+
+
+def _host(name, run, limit_s=30.0, requires=()):
+    return Check(name, f"fake: {name}", HOST, run, limit_s, requires, required=False)
+
+
+def _tensorflow(name, run, limit_s=30.0):
+    return Check(name, f"fake: {name}", TENSORFLOW, run, limit_s)
+
+
+CHECKS = (
+    _host("fine", _fine),
+    _host("segfault", _segfault),
+    _host("leave", _leave),
+    _host("hang", _hang, limit_s=0.5),
+    _host("raise", _raise),
+    _host("flood", _flood),
+    _host("garbage", _garbage),
+    _host("cut", _cut),
+    _host("children", _children),
+    _host("not_json", _not_json),
+    _host("pid", _pid, limit_s=600),
+    _host("needs_gpu", _fine, requires=("gpu",)),
+    _host("after", _fine),
+    _tensorflow("tf_fine", _fine),
+    _tensorflow("tf_fail", _in_tensorflow),
+    _tensorflow("tf_raise", _raise),
+    _tensorflow("tf_segfault", _segfault),
+    _tensorflow("tf_after", _fine),
+)

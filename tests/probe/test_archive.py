@@ -1,0 +1,96 @@
+"""The archive: the same bytes everywhere, one version on both sides, and it runs."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from validator.engines.archive import probe_archive, probe_version
+from validator.model.report import Report
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("archive") / "probe.pyz"
+    path.write_bytes(probe_archive())
+    return path
+
+
+def test_the_same_bytes_in_another_process_time_zone_and_locale() -> None:
+    program = (
+        "import sys; from validator.engines import archive; sys.stdout.buffer.write(archive.probe_archive())"
+    )
+    environment = {
+        **os.environ,
+        "TZ": "Asia/Tokyo",
+        "LC_ALL": "C",
+        "PYTHONHASHSEED": "7",
+        "PYTHONPATH": str(ROOT),
+    }
+    other = subprocess.run(
+        [sys.executable, "-c", program], cwd="/", env=environment, capture_output=True, check=True
+    )
+    assert other.stdout == probe_archive()
+
+
+def test_it_holds_the_sources_and_nothing_else() -> None:
+    with zipfile.ZipFile(io.BytesIO(probe_archive())) as archive:
+        names = archive.namelist()
+    sources = (ROOT / "validator" / "probe").rglob("*.py")
+    packed = {f"probe/{path.relative_to(ROOT / 'validator' / 'probe').as_posix()}" for path in sources}
+    assert set(names) == packed | {"__main__.py", "probe/VERSION"}
+    assert names == sorted(names)
+
+
+def test_a_changed_source_is_a_changed_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    from validator.engines import archive as module
+
+    before = probe_version()
+    sources = module._sources()
+    monkeypatch.setattr(module, "_sources", lambda: {**sources, "cli.py": sources["cli.py"] + b"\n"})
+    assert probe_version() != before
+    assert probe_version().partition("+")[0] == before.partition("+")[0]
+
+
+def test_the_report_carries_the_version_that_the_host_side_computes(archive: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, str(archive), "--only", "driver"],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd="/",
+    )
+    assert Report.from_json(json.loads(done.stdout)).probe_version == probe_version()
+
+
+def test_it_runs_by_a_relative_path_from_a_folder_that_holds_other_modules(
+    archive: Path, tmp_path: Path
+) -> None:
+    """The current folder must not stand on the path: a `tensorflow.py` in it is nobody's TensorFlow."""
+    (tmp_path / "tensorflow.py").write_text("raise SystemExit('the wrong one')")
+    (tmp_path / "json.py").write_text("raise SystemExit('the wrong one')")
+    relative = os.path.relpath(archive, tmp_path)
+    done = subprocess.run(
+        [sys.executable, relative, "--only", "tensorflow_build"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    check = Report.from_json(json.loads(done.stdout)).checks[0]
+    assert check.outcome.value == "skip"
+    assert "the wrong one" not in check.summary
+
+
+def test_it_writes_nothing_beside_itself(archive: Path) -> None:
+    subprocess.run([sys.executable, str(archive), "--list"], capture_output=True, check=True)
+    assert list(archive.parent.iterdir()) == [archive]

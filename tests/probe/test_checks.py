@@ -1,0 +1,403 @@
+"""How the checks judge what was collected."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from validator.model.versions import decode_cudnn
+from validator.probe.check import Context, Result
+from validator.probe.checks import (
+    cuda_libraries,
+    cudnn_load,
+    driver,
+    gpu_device_nodes,
+    lock_match,
+    tensorflow_build,
+    xla_train_step,
+)
+from validator.probe.cuda import loading, versions
+from validator.probe.isolate import Answer
+
+
+def changed(facts: dict[str, Any], **host: Any) -> Context:
+    """Facts with dotted paths into `host` replaced: `nvml__answered=False`."""
+    for path, value in host.items():
+        *parents, name = path.split("__")
+        target = facts["host"]
+        for parent in parents:
+            target = target["driver_libraries"][parent]
+        target[name] = value
+    return Context(facts)
+
+
+def test_driver_passes_where_all_agree(gpu_facts: dict[str, Any]) -> None:
+    assert driver.CHECK.run(Context(gpu_facts)).outcome == "pass"
+
+
+def test_driver_is_skipped_without_any_trace_of_one(facts: dict[str, Any]) -> None:
+    assert driver.CHECK.run(Context(facts)).outcome == "skip"
+
+
+@pytest.mark.parametrize("code", [34, 100])
+def test_a_stub_or_no_device_on_a_machine_without_gpu_is_no_fault(code: int, facts: dict[str, Any]) -> None:
+    context = changed(
+        facts, cuda__code=code, cuda__path="/usr/lib/libcuda.so", cuda__error=f"cuInit: ({code})"
+    )
+    assert driver.CHECK.run(context).outcome == "skip"
+
+
+@pytest.mark.parametrize(
+    ("host", "said"),
+    [
+        (
+            {"cuda__path": None, "cuda__answered": False, "cuda__error": "not found"},
+            "its CUDA library is not found",
+        ),
+        ({"cuda__code": 34, "cuda__answered": False, "cuda__error": "stub"}, "stub is loaded"),
+        ({"cuda__code": 100, "cuda__answered": False, "cuda__error": "NO_DEVICE (100)"}, "NO_DEVICE"),
+        ({"cuda__code": None, "cuda__answered": False, "cuda__error": "SIGSEGV"}, "SIGSEGV"),
+        ({"nvml__answered": False, "nvml__error": "mismatch (18)"}, "mismatch"),
+        ({"kernel_driver": "550.54.14"}, "over a kernel module of 550.54.14"),
+        ({"cuda__count": 0}, "CUDA offers none of them"),
+        ({"device_nodes": []}, "no device file"),
+    ],
+)
+def test_driver_names_what_does_not_belong_together(
+    host: dict[str, Any], said: str, gpu_facts: dict[str, Any]
+) -> None:
+    result = driver.CHECK.run(changed(gpu_facts, **host))
+    assert result.outcome == "fail"
+    assert said in result.summary
+
+
+def test_device_nodes(gpu_facts: dict[str, Any]) -> None:
+    assert gpu_device_nodes.CHECK.run(Context(gpu_facts)).outcome == "pass"
+
+
+@pytest.mark.parametrize(
+    ("node", "said"),
+    [
+        ({"opens": False, "error": "Permission denied"}, "Permission denied"),
+        ({"device": False}, "not devices of the NVIDIA driver"),
+        ({"registered": False}, "not devices of the NVIDIA driver"),
+        ({"path": "/dev/nvidia-caps"}, "missing: /dev/nvidia-uvm"),
+    ],
+)
+def test_device_nodes_that_are_not_what_they_should_be(
+    node: dict[str, Any], said: str, gpu_facts: dict[str, Any]
+) -> None:
+    gpu_facts["host"]["device_nodes"][0].update(node)
+    result = gpu_device_nodes.CHECK.run(Context(gpu_facts))
+    assert result.outcome == "fail"
+    assert said in result.summary
+
+
+def test_device_nodes_whose_registration_is_unknown_are_taken(gpu_facts: dict[str, Any]) -> None:
+    for node in gpu_facts["host"]["device_nodes"]:
+        node["registered"] = None
+    assert gpu_device_nodes.CHECK.run(Context(gpu_facts)).outcome == "pass"
+
+
+def test_wsl_has_one_device(gpu_facts: dict[str, Any]) -> None:
+    context = changed(gpu_facts, wsl=True)
+    assert gpu_device_nodes.CHECK.run(context).summary == "missing: /dev/dxg"
+    gpu_facts["host"]["device_nodes"][0]["path"] = "/dev/dxg"
+    assert gpu_device_nodes.CHECK.run(context).outcome == "pass"
+
+
+@pytest.mark.parametrize(
+    ("need", "gpus", "reason"),
+    [
+        ("gpu", 0, "no GPU here"),
+        ("gpu", 1, None),
+        ("gpus>=2", 1, "2 GPUs are needed, 1 found"),
+        ("gpus>=2", 2, None),
+    ],
+)
+def test_needs_count_gpus(need: str, gpus: int, reason: str | None, facts: dict[str, Any]) -> None:
+    facts["host"]["gpus"] = [{}] * gpus
+    check = driver.CHECK.__class__("x", "x", "host", lambda context: Result("pass", ""), 1, (need,))
+    assert check.unmet(Context(facts)) == reason
+
+
+def test_a_gpu_that_only_its_device_file_knows_is_there(facts: dict[str, Any]) -> None:
+    facts["host"]["device_nodes"] = [{"path": "/dev/nvidia0"}, {"path": "/dev/nvidiactl"}]
+    assert gpu_device_nodes.CHECK.unmet(Context(facts)) is None
+
+
+def test_lock_match(facts: dict[str, Any]) -> None:
+    facts["environment"]["packages"] = {"numpy": "2.0.0", "pip": "24.0", "setuptools": "70"}
+    assert lock_match.CHECK.unmet(Context(facts)) == "no lock was given"
+    result = lock_match.CHECK.run(Context(facts, {"numpy": "2.0.0"}))
+    assert result.outcome == "pass"
+    assert result.evidence["tolerated"] == ["pip", "setuptools"]
+
+
+@pytest.mark.parametrize(
+    ("lock", "said"),
+    [
+        ({"numpy": "2.0.1"}, "numpy: locked 2.0.1, installed 2.0.0"),
+        ({"numpy": "2.0.0", "six": "1"}, "six: locked 1, installed not at all"),
+        ({}, "numpy: locked not at all, installed 2.0.0"),
+        ({"numpy": "2.0.0", "pip": "23.0"}, "pip: locked 23.0, installed 24.0"),
+    ],
+)
+def test_lock_match_names_each_difference(lock: dict[str, str], said: str, facts: dict[str, Any]) -> None:
+    facts["environment"]["packages"] = {"numpy": "2.0.0", "pip": "24.0"}
+    result = lock_match.CHECK.run(Context(facts, lock))
+    assert result.outcome == "fail"
+    assert result.summary == said
+
+
+@pytest.mark.parametrize(
+    ("capability", "expected"),
+    [
+        ("5.2", "none"),
+        ("6.1", "native"),
+        ("7.5", "native"),
+        ("8.6", "native"),
+        ("8.9", "native"),
+        ("9.0", "jit"),
+        ("12.0", "jit"),
+        (None, None),
+    ],
+)
+def test_kernels_of_the_2_21_wheel(capability: str | None, expected: str | None) -> None:
+    built_for = ["sm_60", "sm_70", "sm_80", "sm_89", "compute_90"]
+    assert tensorflow_build.kernels(capability, built_for) == expected
+
+
+def test_kernels_do_not_reach_across_majors() -> None:
+    assert tensorflow_build.kernels("8.0", ["sm_70", "sm_75"]) == "none"
+    assert tensorflow_build.kernels("10.0", ["sm_90a", "compute_100a"]) == "jit"
+
+
+@pytest.mark.parametrize("number", [8100, 8600, 8700, 8907, 90000, 90300, 91002, 92800])
+def test_cudnn_versions_are_decoded_as_the_host_side_does(number: int) -> None:
+    assert versions.cudnn_version(number) == decode_cudnn(number)
+
+
+@pytest.mark.parametrize(("number", "version"), [(2708, "2.7.8"), (21605, "2.16.5"), (22707, "2.27.7")])
+def test_nccl_versions(number: int, version: str) -> None:
+    assert versions.nccl_version(number) == version
+
+
+LOG = """\
+2026-11-21 03:57:02: I external/local_tsl/tsl/platform/default/dso_loader.cc:57] Successfully opened dynamic library libcudart.so.12
+I0000 00:00:1795 1 dso_loader.cc:144] Could not load dynamic library 'libcusolver.so.11'; dlerror: libnvJitLink.so.12: cannot open shared object file; LD_LIBRARY_PATH: /a:/b
+I0000 00:00:1795 1 dso_loader.cc:144] Could not load dynamic library 'libcudnn.so.9'; dlerror: libcudnn.so.9: cannot open
+something else about libcuda.so.1
+"""  # noqa: E501 - the lines as TensorFlow prints them
+
+
+def test_the_loaders_log_is_read_in_both_its_forms() -> None:
+    assert loading.parse_attempts(LOG) == {
+        "libcudart.so.12": None,
+        "libcusolver.so.11": "libnvJitLink.so.12: cannot open shared object file",
+        "libcudnn.so.9": "libcudnn.so.9: cannot open",
+    }
+
+
+def judge(
+    monkeypatch: pytest.MonkeyPatch,
+    facts: dict[str, Any],
+    attempts: dict[str, str | None],
+    found: dict[str, str],
+    failure: str | None = None,
+    directory: str = "/site/tensorflow",
+) -> Result:
+    values = [{"phase": "gate", "attempts": attempts}]
+    values += [
+        {"soname": name, "path": f"/lib/{name}", "version": version} for name, version in found.items()
+    ]
+    monkeypatch.setattr(loading, "open_libraries", lambda directory: Answer(values, failure, "last line"))
+    facts["tensorflow"] = {
+        "directory": directory,
+        "build": {"is_cuda_build": True, "cudnn_version": "9"},
+        "built_with": {"nvidia-cudnn-cu12": "9.3.0.75", "nvidia-cublas-cu12": "12.5.3.2"},
+        "built_with_source": "metadata",
+    }
+    return cuda_libraries.CHECK.run(Context(facts))
+
+
+def test_libraries_that_fit(monkeypatch: pytest.MonkeyPatch, facts: dict[str, Any]) -> None:
+    names = {"libcublas.so.12": "12.9.1", "libcudnn.so.9": "9.3.0"}
+    result = judge(monkeypatch, facts, dict.fromkeys(names), names)
+    assert result.outcome == "pass"
+    assert result.evidence["libraries"][1]["built_with"] == "9.3.0.75"
+
+
+def test_an_older_minor_of_cudnn_is_refused(monkeypatch: pytest.MonkeyPatch, facts: dict[str, Any]) -> None:
+    result = judge(monkeypatch, facts, {"libcudnn.so.9": None}, {"libcudnn.so.9": "9.1.0"})
+    assert result.outcome == "fail"
+    assert "9.1.0 is older than the 9.3.0.75" in result.summary
+
+
+def test_a_newer_two_digit_minor_is_newer(monkeypatch: pytest.MonkeyPatch, facts: dict[str, Any]) -> None:
+    assert judge(monkeypatch, facts, {"libcudnn.so.9": None}, {"libcudnn.so.9": "9.10.2"}).outcome == "pass"
+
+
+def test_an_older_cublas_is_noted_and_not_refused(
+    monkeypatch: pytest.MonkeyPatch, facts: dict[str, Any]
+) -> None:
+    result = judge(monkeypatch, facts, {"libcublas.so.12": None}, {"libcublas.so.12": "12.3.4"})
+    assert result.outcome == "pass"
+    assert "older than what TensorFlow was built with: libcublas.so.12" in result.summary
+
+
+def test_a_missing_library_names_what_is_there_instead(
+    monkeypatch: pytest.MonkeyPatch, facts: dict[str, Any], tmp_path: Path
+) -> None:
+    """The images of tensorflow/tensorflow issue 81344: cuDNN 8 beside a wheel that opens cuDNN 9."""
+    library = tmp_path / "nvidia" / "cudnn" / "lib" / "libcudnn.so.8"
+    library.parent.mkdir(parents=True)
+    library.write_text("")
+    directory = str(tmp_path / "tensorflow")
+    missing = {"libcudnn.so.9": "libcudnn.so.9: cannot open shared object file"}
+    result = judge(monkeypatch, facts, missing, {}, directory=directory)
+    assert result.outcome == "fail"
+    assert result.summary == "libcudnn.so.9 is not found (there is libcudnn.so.8)"
+
+
+def test_a_library_where_the_loader_does_not_look(
+    monkeypatch: pytest.MonkeyPatch, facts: dict[str, Any], tmp_path: Path
+) -> None:
+    library = tmp_path / "nvidia" / "cusolver" / "lib" / "libcusolver.so.11"
+    library.parent.mkdir(parents=True)
+    library.write_text("")
+    missing = {"libcusolver.so.11": "libcusolver.so.11: cannot open shared object file"}
+    result = judge(monkeypatch, facts, missing, {}, directory=str(tmp_path / "tensorflow"))
+    assert result.outcome == "fail"
+    assert result.summary == f"libcusolver.so.11 is installed ({library}), but not where the loader looks"
+
+
+def test_a_crash_in_the_loader_is_a_failure(monkeypatch: pytest.MonkeyPatch, facts: dict[str, Any]) -> None:
+    result = judge(monkeypatch, facts, {}, {}, failure="SIGSEGV")
+    assert result.outcome == "fail"
+    assert "SIGSEGV" in result.summary
+    assert result.evidence["last_lines"] == "last line"
+
+
+def test_an_unknown_loader_is_the_probes_fault(
+    monkeypatch: pytest.MonkeyPatch, facts: dict[str, Any]
+) -> None:
+    failure = "AttributeError: libtensorflow_framework.so.2: undefined symbol: _ZN3tsl"
+    assert judge(monkeypatch, facts, {}, {}, failure=failure).outcome == "error"
+    assert judge(monkeypatch, facts, {}, {}).outcome == "error"
+
+
+CUDNN = [
+    {"soname": "libcudnn.so.9", "path": "/lib/libcudnn.so.9", "version": "9.3.0"},
+    {"sub_library": "libcudnn_ops.so.9", "error": None},
+    {"check": "cudnnOpsVersionCheck", "status": 0},
+]
+
+
+def load_cudnn(
+    monkeypatch: pytest.MonkeyPatch,
+    facts: dict[str, Any],
+    values: list[dict[str, Any]],
+    lock: dict[str, str] | None = None,
+    failure: str | None = None,
+) -> Result:
+    monkeypatch.setattr(loading, "open_cudnn", lambda directory: Answer(values, failure, ""))
+    facts["tensorflow"] = {
+        "directory": "/site/tensorflow",
+        "build": {"is_cuda_build": True, "cudnn_version": "9"},
+        "built_with": {"nvidia-cudnn-cu12": "9.3.0.75"},
+        "built_with_source": "metadata",
+    }
+    return cudnn_load.CHECK.run(Context(facts, lock))
+
+
+def test_cudnn_as_locked(monkeypatch: pytest.MonkeyPatch, facts: dict[str, Any]) -> None:
+    assert load_cudnn(monkeypatch, facts, CUDNN, {"nvidia-cudnn-cu12": "9.3.0.75"}).outcome == "pass"
+    assert load_cudnn(monkeypatch, facts, CUDNN).outcome == "pass"
+
+
+@pytest.mark.parametrize(
+    ("position", "change", "lock", "said"),
+    [
+        (0, {"version": "9.10.2"}, {"nvidia-cudnn-cu12": "9.3.0.75"}, "9.10.2 is loaded, 9.3.0.75 is locked"),
+        (0, {"version": "8.9.7"}, None, "TensorFlow was built for cuDNN 9"),
+        (0, {"version": "9.1.0"}, None, "older than the 9.3.0.75"),
+        (0, {"path": None, "error": "cannot open"}, None, "does not load: cannot open"),
+        (1, {"error": "undefined symbol"}, None, "libcudnn_ops.so.9: undefined symbol"),
+        (2, {"status": 1001}, None, "cudnnOpsVersionCheck answers 1001"),
+    ],
+)
+def test_cudnn_that_does_not_fit(
+    position: int,
+    change: dict[str, Any],
+    lock: dict[str, str] | None,
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    facts: dict[str, Any],
+) -> None:
+    values = [{**value, **(change if number == position else {})} for number, value in enumerate(CUDNN)]
+    result = load_cudnn(monkeypatch, facts, values, lock)
+    assert result.outcome == "fail"
+    assert said in result.summary
+
+
+def test_cudnn_that_crashes(monkeypatch: pytest.MonkeyPatch, facts: dict[str, Any]) -> None:
+    result = load_cudnn(monkeypatch, facts, CUDNN[:1], failure="SIGSEGV")
+    assert (result.outcome, result.summary) == ("fail", "loading cuDNN ended the process: SIGSEGV")
+
+
+def test_cuda_checks_are_skipped_on_a_build_without_cuda(facts: dict[str, Any]) -> None:
+    facts["tensorflow"] = {"build": {"is_cuda_build": False}}
+    for check in (cuda_libraries.CHECK, cudnn_load.CHECK, tensorflow_build.CHECK):
+        assert check.unmet(Context(facts)) == "this TensorFlow is built without CUDA"
+
+
+XLA: dict[str, Any] = {
+    "device_type": "GPU",
+    "device": "/job:localhost/replica:0/task:0/device:GPU:0",
+    "hlo": {"module": "m", "instructions": 3},
+    "losses": [2.0, 1.0],
+    "tolerance": 1e-3,
+    "largest_difference": 1e-6,
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"hlo": {"module": None, "instructions": 0}}, "no compiled module"),
+        ({"device": "/job:localhost/replica:0/task:0/device:CPU:0"}, "not on the GPU"),
+        ({"losses": [1.0, 1.0]}, "does not fall"),
+        ({"losses": [2.0, float("nan"), 1.0]}, "does not fall"),
+        ({"largest_difference": 2e-3}, "differ"),
+        ({"largest_difference": float("nan")}, "differ"),
+    ],
+)
+def test_a_training_step_that_proves_nothing(change: dict[str, Any], said: str) -> None:
+    assert xla_train_step._faults(XLA) == []
+    faults = xla_train_step._faults({**XLA, **change})
+    assert len(faults) == 1 and said in faults[0]
+
+
+MODULE = """\
+HloModule a_inference_train_1__.5, is_scheduled=true
+
+%fused (p: f32[2]) -> f32[2] {
+  %p = f32[2]{0} parameter(0), metadata={op_name="x" source_file="/a/b.py"}
+  ROOT %m = f32[2]{0} multiply(%p, %p)
+}
+
+ENTRY %main (a: f32[2]) -> f32[2] {
+  %a = f32[2]{0} parameter(0)
+  ROOT %f = f32[2]{0} fusion(%a), kind=kLoop, calls=%fused
+}
+"""
+
+
+def test_the_proof_counts_and_identifies() -> None:
+    proof = xla_train_step.proof(MODULE)
+    assert (proof["module"], proof["instructions"], proof["fusions"]) == ("a_inference_train_1__.5", 4, 1)
+    assert proof["sha256"] == xla_train_step.proof(MODULE.replace("/a/b.py", "/c/d.py"))["sha256"]
+    assert proof["sha256"] != xla_train_step.proof(MODULE.replace("multiply", "add"))["sha256"]

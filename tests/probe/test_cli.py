@@ -1,0 +1,90 @@
+"""The probe's command line."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from validator.model.report import Report
+from validator.probe import cli
+from validator.probe.registry import CHECKS
+
+ROOT = Path(__file__).parents[2]
+
+
+def probe(*arguments: str, status: int = 0) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(
+        [sys.executable, "-m", "validator.probe", *arguments], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == status, done.stderr
+    return done
+
+
+def test_list_gives_every_check_with_what_a_reader_needs() -> None:
+    listed = json.loads(probe("--list").stdout)
+    assert [entry["id"] for entry in listed] == [check.id for check in CHECKS]
+    assert all(set(entry) == {"id", "stage", "title", "required", "requires", "limit_s"} for entry in listed)
+
+
+def test_identifiers_are_unique_and_stages_known() -> None:
+    assert len({check.id for check in CHECKS}) == len(CHECKS)
+    assert {check.stage for check in CHECKS} == {"host", "tensorflow"}
+
+
+def test_without_tensorflow_there_is_a_report_and_no_traceback() -> None:
+    done = probe()
+    report = Report.from_json(json.loads(done.stdout))
+    assert "Traceback" not in done.stderr
+    assert [check.id for check in report.checks] == [check.id for check in CHECKS]
+    assert report.environment["tensorflow"] is None
+    build = report.check("tensorflow_build")
+    assert build is not None and build.outcome.value == "skip"
+    assert "not installed" in build.summary
+
+
+def test_only_and_skip_choose() -> None:
+    chosen = Report.from_json(
+        json.loads(probe("--only", "driver", "--only", "lock_match", "--skip", "driver").stdout)
+    )
+    assert [check.id for check in chosen.checks] == ["lock_match"]
+
+
+def test_progress_goes_to_standard_error_alone() -> None:
+    done = probe("--only", "lock_match")
+    assert done.stderr.startswith("lock_match: skip: no lock was given")
+    assert "lock_match: skip" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--only", "drivers"), "no check is called drivers; there are driver, "),
+        (("--lock", "/nowhere/lock.txt"), "No such file"),
+        (("--time-limit", "soon"), "invalid float"),
+    ],
+)
+def test_wrong_usage_leaves_with_two_and_writes_no_report(arguments: tuple[str, ...], said: str) -> None:
+    done = probe(*arguments, status=2)
+    assert said in done.stderr
+    assert done.stdout == ""
+
+
+def test_a_lock_that_is_none_names_its_line(tmp_path: Path) -> None:
+    lock = tmp_path / "lock.txt"
+    lock.write_text("numpy==2.0.0\ntensorflow>=2.0\n")
+    assert "line 2" in probe("--lock", str(lock), status=2).stderr
+
+
+def test_host_facts_are_the_host_of_a_report() -> None:
+    facts = json.loads(probe("--host-facts").stdout)
+    assert set(facts) == set(Report.from_json(json.loads(probe("--only", "driver").stdout)).host)
+
+
+def test_a_report_without_checks_is_still_a_report(capsys: pytest.CaptureFixture[str]) -> None:
+    names = [argument for check in CHECKS for argument in ("--skip", check.id)]
+    assert cli.main(names) == 0
+    assert Report.from_json(json.loads(capsys.readouterr().out)).checks == ()

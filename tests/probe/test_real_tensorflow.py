@@ -1,0 +1,157 @@
+"""The probe beside a real TensorFlow, with its CUDA libraries and without a GPU."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from validator.engines.archive import probe_archive
+from validator.model.report import CheckOutcome, CheckResult, Report
+
+from .environments import AS_BUILT_2_21, WITH_CUDNN_8, tensorflow_environment
+
+pytestmark = [pytest.mark.slow, pytest.mark.network]
+
+GPU_CHECKS = ("gpu_device_nodes", "gpu_visible", "gpu_compute")
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("archive") / "probe.pyz"
+    path.write_bytes(probe_archive())
+    return path
+
+
+@pytest.fixture(scope="module")
+def as_built() -> Path:
+    return tensorflow_environment(AS_BUILT_2_21)
+
+
+@pytest.fixture(scope="module")
+def stub_driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("stub")
+    source = Path(__file__).parent / "stub_driver.c"
+    for name in ("libcuda.so.1", "libnvidia-ml.so.1"):
+        subprocess.run(["gcc", "-shared", "-fPIC", "-o", directory / name, source], check=True)
+    return directory
+
+
+def nvidia_libraries(python: Path) -> str:
+    site = python.parents[1] / "lib" / "python3.11" / "site-packages"
+    return os.pathsep.join(str(path) for path in sorted(site.glob("nvidia/*/lib")))
+
+
+def probe(python: Path, archive: Path, *arguments: str, library_path: str = "", **variables: str) -> Report:
+    environment = {**os.environ, **variables, "LD_LIBRARY_PATH": library_path}
+    done = subprocess.run(
+        [python, archive, *arguments], env=environment, cwd="/", capture_output=True, text=True, check=True
+    )
+    return Report.from_json(json.loads(done.stdout))
+
+
+def found(report: Report, name: str) -> CheckResult:
+    check = report.check(name)
+    assert check is not None
+    return check
+
+
+@pytest.fixture(scope="module")
+def report(as_built: Path, archive: Path, tmp_path_factory: pytest.TempPathFactory) -> Report:
+    """Of 2.21 as built, its libraries on the path, compared with a lock made from what is installed."""
+    listed = probe(as_built, archive, "--only", "lock_match").environment["packages"]
+    lock = tmp_path_factory.mktemp("lock") / "lock.txt"
+    lock.write_text("".join(f"{name}=={version}\n" for name, version in listed.items()))
+    return probe(as_built, archive, "--lock", str(lock), library_path=nvidia_libraries(as_built))
+
+
+def test_without_a_gpu_what_needs_one_is_skipped_and_the_rest_passes(report: Report) -> None:
+    outcomes = {check.id: (check.outcome.value, check.summary) for check in report.checks}
+    assert outcomes["driver"][0] == "skip"
+    assert {outcomes[name] for name in GPU_CHECKS} == {("skip", "no GPU here")}
+    for name in ("lock_match", "cuda_libraries", "cudnn_load", "tensorflow_build", "xla_train_step"):
+        assert outcomes[name][0] == "pass", outcomes[name]
+    assert all(check.required for check in report.checks)
+
+
+def test_every_library_that_registers_a_gpu_is_named_with_its_version(report: Report) -> None:
+    libraries = {entry["soname"]: entry for entry in found(report, "cuda_libraries").evidence["libraries"]}
+    gate = {name: entry["version"] for name, entry in libraries.items() if entry["phase"] == "gate"}
+    assert gate == {
+        "libcudart.so.12": "12.5",
+        "libcublas.so.12": "12.5.3",
+        "libcublasLt.so.12": "12.5.3",
+        "libcufft.so.11": "11.2.3",
+        "libcusolver.so.11": "11.6.3",
+        "libcusparse.so.12": "12.5.1",
+        "libcudnn.so.9": "9.3.0",
+    }
+    assert libraries["libcudnn.so.9"]["built_with"] == "9.3.0.75"
+    assert libraries["libnccl.so.2"]["version"] == "2.27.7"
+
+
+def test_cudnn_is_loaded_whole(report: Report) -> None:
+    evidence = found(report, "cudnn_load").evidence
+    assert evidence["library"]["version"] == "9.3.0"
+    assert evidence["locked"] == "9.3.0.75"
+    assert len(evidence["sub_libraries"]) == 7
+    assert set(evidence["version_checks"].values()) == {0}
+
+
+def test_xla_leaves_its_proof(report: Report) -> None:
+    evidence = found(report, "xla_train_step").evidence
+    assert evidence["device_type"] == "CPU"
+    assert evidence["hlo"]["module"]
+    assert evidence["hlo"]["fusions"] > 0
+    assert evidence["losses"][-1] < evidence["losses"][0]
+    assert evidence["compile_s"] > evidence["step_s"] > 0
+
+
+def test_the_log_of_tensorflow_is_kept(report: Report) -> None:
+    assert "XLA service" in report.raw["logs"]["tensorflow_stderr"]
+    assert report.raw["logs"]["truncated"] is False
+
+
+def test_cusolver_is_not_where_the_2_21_wheel_looks(as_built: Path, archive: Path) -> None:
+    """libtensorflow_framework.so.2 of 2.21.0 has no search path for cuSOLVER; 2.20.0 and 2.22.0rc0 have.
+    With nothing but the wheels, TensorFlow 2.21.0 registers no GPU."""
+    check = found(probe(as_built, archive, "--only", "cuda_libraries"), "cuda_libraries")
+    assert check.outcome is CheckOutcome.FAIL
+    assert check.summary.startswith("libcusolver.so.11 is installed")
+    assert check.summary.endswith("but not where the loader looks")
+
+
+def test_cudnn_8_beside_a_wheel_that_wants_9(archive: Path) -> None:
+    python = tensorflow_environment(WITH_CUDNN_8)
+    report = probe(
+        python,
+        archive,
+        *("--only", "cuda_libraries", "--only", "cudnn_load"),
+        library_path=nvidia_libraries(python),
+    )
+    libraries, cudnn = found(report, "cuda_libraries"), found(report, "cudnn_load")
+    assert libraries.outcome is cudnn.outcome is CheckOutcome.FAIL
+    assert libraries.summary == "libcudnn.so.9 is not found (there is libcudnn.so.8)"
+    assert "libcudnn.so.9" in cudnn.summary
+
+
+def test_a_driver_that_only_claims_a_gpu_passes_no_check_of_computing(
+    as_built: Path, archive: Path, stub_driver: Path
+) -> None:
+    library_path = os.pathsep.join([str(stub_driver), nvidia_libraries(as_built)])
+    report = probe(as_built, archive, library_path=library_path)
+    # TensorFlow believes it, or this would prove nothing.
+    assert report.host["gpus"][0]["name"] == "NVIDIA H100 PCIe"
+    assert found(report, "gpu_visible").outcome is CheckOutcome.PASS
+    for name in ("driver", "gpu_device_nodes", "gpu_compute", "xla_train_step"):
+        assert found(report, name).outcome in (CheckOutcome.FAIL, CheckOutcome.CRASH), name
+
+
+def test_a_flag_that_ends_the_process_is_a_crash(as_built: Path, archive: Path) -> None:
+    report = probe(as_built, archive, "--only", "xla_train_step", XLA_FLAGS="--xla_no_such_flag")
+    check = found(report, "xla_train_step")
+    assert check.outcome is CheckOutcome.CRASH
+    assert any("Unknown flag in XLA_FLAGS" in line for line in check.evidence["last_lines"])

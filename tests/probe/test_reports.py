@@ -1,0 +1,79 @@
+"""Captured reports are read by the host side, and the reference says what stands in them."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from validator.model.report import CheckOutcome, Report
+from validator.probe.registry import CHECKS
+
+ROOT = Path(__file__).parents[2]
+CAPTURED = sorted((ROOT / "tests" / "data" / "reports").glob("*.json"))
+REFERENCE = (ROOT / "docs" / "reference" / "report.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("path", CAPTURED, ids=lambda path: path.stem)
+def test_a_captured_report_is_read(path: Path) -> None:
+    report = Report.from_json(json.loads(path.read_text(encoding="utf-8")))
+    assert [check.id for check in report.checks] == [check.id for check in CHECKS]
+    assert report.probe_version.startswith("1.")
+    assert re.search(r"/home/|/root/", path.read_text(encoding="utf-8")) is None
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in CAPTURED if path.stem.startswith("no-gpu")], ids=lambda p: p.stem
+)
+def test_nothing_that_needs_a_gpu_passed_without_one(path: Path) -> None:
+    report = Report.from_json(json.loads(path.read_text(encoding="utf-8")))
+    outcomes = {check.id: check.outcome for check in report.checks}
+    for name in ("driver", "gpu_device_nodes", "gpu_visible", "gpu_compute"):
+        assert outcomes[name] is CheckOutcome.SKIP
+
+
+def test_the_captured_faults_are_there() -> None:
+    failed = {
+        path.stem.removeprefix("no-gpu-tf2.21.0-cuda12.5-"): sorted(
+            check["id"] for check in json.loads(path.read_text())["checks"] if check["outcome"] == "fail"
+        )
+        for path in CAPTURED
+        if path.stem.startswith("no-gpu-tf2.21.0-cuda12.5-")
+    }
+    assert failed == {
+        "cudnn9.3-py311": [],
+        "cudnn9.3-py311-library-path-unset": ["cuda_libraries"],
+        "cudnn8.9-py311": ["cuda_libraries", "cudnn_load"],
+    }
+
+
+def test_the_reference_names_every_check_as_it_is() -> None:
+    rows = re.findall(r"^\| `(\w+)` \| (\w+) \| ([^|]+) \| (\d+) s \| (yes|no) \|", REFERENCE, re.MULTILINE)
+    expected = [
+        (
+            check.id,
+            check.stage,
+            ", ".join(f"`{need}`" for need in check.requires) or "nothing",
+            f"{check.limit_s:g}",
+            "yes" if check.required else "no",
+        )
+        for check in CHECKS
+    ]
+    assert rows == expected
+
+
+@pytest.mark.parametrize("path", CAPTURED, ids=lambda path: path.stem)
+def test_the_reference_names_every_field(path: Path) -> None:
+    document = json.loads(path.read_text(encoding="utf-8"))
+    fields = {
+        *document,
+        *document["host"],
+        *document["environment"],
+        *document["logs"],
+        *document["checks"][0],
+    }
+    fields |= {field for check in document["checks"] for field in check["evidence"]}
+    missing = {field for field in fields if f"`{field}`" not in REFERENCE}
+    assert not missing

@@ -1,0 +1,219 @@
+"""What becomes of checks that crash, hang, flood or lie, and of an import of TensorFlow that does."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from validator.probe import supervisor
+from validator.probe.check import HOST, TENSORFLOW, Result
+from validator.probe.stage import LOG_BYTES, Stage
+
+from .fakes.fake_checks import CHECKS
+
+FAKES = Path(__file__).parent / "fakes"
+BY_ID = {check.id: check for check in CHECKS}
+
+
+def run(
+    facts: dict[str, Any],
+    *names: str,
+    limit_s: float = 60,
+    tensorflow: Path | None = None,
+    import_limit_s: float = 60,
+) -> dict[str, Stage]:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, filter(None, [FAKES, tensorflow])))}
+    stages = [
+        Stage(
+            stage,
+            [BY_ID[name] for name in names if BY_ID[name].stage == stage],
+            progress=lambda line: None,
+            registry="fake_checks",
+            environment=environment,
+            import_limit_s=import_limit_s,
+        )
+        for stage in (TENSORFLOW, HOST)
+    ]
+    supervisor.run(stages, lambda: {"facts": facts, "lock": {"numpy": "2.0"}}, limit_s)
+    return {stage.name: stage for stage in stages}
+
+
+def results(stages: dict[str, Stage]) -> dict[str, Result]:
+    return {name: entry.result for stage in stages.values() for name, entry in stage.results.items()}
+
+
+def outcomes(stages: dict[str, Stage]) -> dict[str, str]:
+    return {name: result.outcome for name, result in results(stages).items()}
+
+
+def test_a_check_gets_facts_and_lock(facts: dict[str, Any]) -> None:
+    found = results(run(facts, "fine"))
+    assert found["fine"] == Result("pass", "fine", {"lock": {"numpy": "2.0"}})
+
+
+def test_a_crash_names_its_signal_and_last_lines_and_the_rest_goes_on(facts: dict[str, Any]) -> None:
+    found = results(run(facts, "fine", "segfault", "after"))
+    assert found["segfault"].outcome == "crash"
+    assert found["segfault"].evidence["signal"] == "SIGSEGV"
+    lines = "\n".join(found["segfault"].evidence["last_lines"])
+    assert "the last words of a library" in lines
+    # faulthandler says where in Python it was.
+    assert "in _segfault" in lines
+    assert found["fine"].outcome == found["after"].outcome == "pass"
+
+
+def test_leaving_in_the_middle_is_a_crash_with_the_exit_status(facts: dict[str, Any]) -> None:
+    found = results(run(facts, "leave", "after"))
+    assert found["leave"].outcome == "crash"
+    assert "status 3" in found["leave"].summary
+    assert found["leave"].evidence["last_lines"][-1] == "F fatal: unknown flag"
+    assert found["after"].outcome == "pass"
+
+
+def test_a_check_that_hangs_is_ended_at_its_limit_and_says_where(facts: dict[str, Any]) -> None:
+    found = results(run(facts, "hang", "after"))
+    assert found["hang"].outcome == "timeout"
+    assert found["hang"].evidence["limit_s"] == 0.5
+    assert any("in _hang" in line for line in found["hang"].evidence["last_lines"])
+    assert found["after"].outcome == "pass"
+
+
+def test_an_exception_in_a_check_is_its_own_fault(facts: dict[str, Any]) -> None:
+    found = results(run(facts, "raise", "after"))
+    assert found["raise"].outcome == "error"
+    assert found["raise"].summary == "ZeroDivisionError: in the check"
+    assert found["after"].outcome == "pass"
+
+
+def test_a_flood_is_cut_and_counted(facts: dict[str, Any]) -> None:
+    stages = run(facts, "flood", "after")
+    log = stages[HOST].log
+    assert outcomes(stages) == {"flood": "pass", "after": "pass"}
+    assert log.total == 64 * 65536
+    assert log.truncated
+    assert len(log.text) < LOG_BYTES + 100
+    assert f"{64 * 65536 - LOG_BYTES} bytes left out" in log.text
+
+
+def test_what_is_printed_on_standard_output_is_never_taken_for_a_message(facts: dict[str, Any]) -> None:
+    stages = run(facts, "garbage", "fine")
+    assert outcomes(stages) == {"garbage": "pass", "fine": "pass"}
+    assert results(stages)["fine"].summary == "fine"
+    assert "garbage without a line end" in stages[HOST].log.text
+
+
+def test_a_message_cut_short_is_a_crash_not_a_result(facts: dict[str, Any]) -> None:
+    assert outcomes(run(facts, "cut", "after")) == {"cut": "crash", "after": "pass"}
+
+
+def test_children_that_a_check_leaves_behind_do_not_hold_up_the_rest(facts: dict[str, Any]) -> None:
+    assert outcomes(run(facts, "children", "after")) == {"children": "crash", "after": "pass"}
+
+
+def test_evidence_that_json_has_no_name_for_is_kept_as_text(facts: dict[str, Any]) -> None:
+    evidence = results(run(facts, "not_json"))["not_json"].evidence
+    assert evidence["object"].startswith("<object object")
+
+
+def test_a_check_whose_needs_are_not_met_is_skipped_with_the_reason(facts: dict[str, Any]) -> None:
+    assert results(run(facts, "needs_gpu"))["needs_gpu"] == Result("skip", "no GPU here")
+
+
+def test_a_check_whose_needs_are_met_runs(gpu_facts: dict[str, Any]) -> None:
+    assert results(run(gpu_facts, "needs_gpu"))["needs_gpu"].outcome == "pass"
+
+
+def test_the_limit_of_the_whole_ends_what_runs_and_what_waits(facts: dict[str, Any]) -> None:
+    found = results(run(facts, "pid", "after", limit_s=1))
+    assert found["pid"].outcome == found["after"].outcome == "timeout"
+    assert "limit of 1 s" in found["pid"].summary
+
+
+def fake_tensorflow(path: Path, text: str) -> Path:
+    (path / "tensorflow").mkdir()
+    (path / "tensorflow" / "__init__.py").write_text(text)
+    return path
+
+
+def test_what_tensorflow_raises_is_a_failure(facts: dict[str, Any], tmp_path: Path) -> None:
+    package = fake_tensorflow(tmp_path, "def fail():\n    raise RuntimeError('cuDNN is not what it was')\n")
+    found = results(run(facts, "tf_fail", "tf_raise", tensorflow=package))
+    assert found["tf_fail"].outcome == "fail"
+    assert found["tf_fail"].summary == "RuntimeError: cuDNN is not what it was"
+    assert found["tf_raise"].outcome == "error"
+
+
+def test_tensorflow_is_imported_again_after_a_crash(facts: dict[str, Any], tmp_path: Path) -> None:
+    package = fake_tensorflow(tmp_path, "print('imported')\n")
+    stages = run(facts, "tf_fine", "tf_segfault", "tf_after", tensorflow=package)
+    assert outcomes(stages) == {"tf_fine": "pass", "tf_segfault": "crash", "tf_after": "pass"}
+    assert stages[TENSORFLOW].log.text.count("imported") == 2
+
+
+def test_an_import_that_fails_is_told_once_and_by_its_last_line(
+    facts: dict[str, Any], tmp_path: Path
+) -> None:
+    package = fake_tensorflow(tmp_path, "raise ImportError('first\\nlibx.so: undefined symbol: y')\n")
+    found = results(run(facts, "tf_fine", "tf_after", tensorflow=package))
+    assert found["tf_fine"].outcome == "fail"
+    assert found["tf_fine"].summary == "TensorFlow can't be imported: libx.so: undefined symbol: y"
+    assert found["tf_after"] == Result("skip", "TensorFlow can't be imported (see tf_fine)")
+
+
+def test_an_import_that_crashes_is_not_tried_again(facts: dict[str, Any], tmp_path: Path) -> None:
+    package = fake_tensorflow(
+        tmp_path, "import os\nprint('imported', flush=True)\nos.kill(os.getpid(), 11)\n"
+    )
+    stages = run(facts, "tf_fine", "tf_after", "fine", tensorflow=package)
+    assert outcomes(stages) == {"tf_fine": "crash", "tf_after": "skip", "fine": "pass"}
+    assert "while TensorFlow was imported" in results(stages)["tf_fine"].summary
+    assert stages[TENSORFLOW].log.text.count("imported") == 1
+
+
+def test_an_import_that_hangs_is_a_timeout(facts: dict[str, Any], tmp_path: Path) -> None:
+    package = fake_tensorflow(tmp_path, "import time\ntime.sleep(3600)\n")
+    stages = run(facts, "tf_fine", "tf_after", tensorflow=package, import_limit_s=1)
+    assert outcomes(stages) == {"tf_fine": "timeout", "tf_after": "skip"}
+
+
+def test_no_tensorflow_is_a_skip(facts: dict[str, Any]) -> None:
+    found = results(run(facts, "tf_fine", "tf_after"))
+    assert found["tf_fine"].outcome == found["tf_after"].outcome == "skip"
+    assert found["tf_fine"].summary.startswith("TensorFlow is not installed")
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_no_worker_outlives_the_supervisor(number: int, facts: dict[str, Any]) -> None:
+    program = f"""
+import signal, sys
+from tests.probe.test_supervision import *
+from validator.probe import cli
+signal.signal(signal.SIGTERM, cli._terminated)
+stage = Stage(HOST, [BY_ID["pid"]], progress=print, registry="fake_checks",
+              environment={{**os.environ, "PYTHONPATH": str(FAKES)}})
+stage.log.add = lambda data: (sys.stdout.write(data.decode()), sys.stdout.flush())
+supervisor.run([stage], lambda: {{"facts": {facts!r}, "lock": None}}, 600)
+"""
+    root = Path(__file__).parents[2]
+    with subprocess.Popen(
+        [sys.executable, "-c", program],
+        cwd=root,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as probe:
+        assert probe.stdout is not None
+        worker = int(probe.stdout.readline().split()[1])
+        handle = os.pidfd_open(worker)
+        probe.send_signal(number)
+        probe.wait(timeout=30)
+    # Readable once the process has ended.
+    assert select.select([handle], [], [], 30)[0]
+    os.close(handle)

@@ -1,0 +1,86 @@
+"""Each room imports only what the picture in docs/architecture.md allows."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import validator
+
+ROOT = Path(validator.__file__).parent
+
+#: Room -> the rooms it may import besides itself. `errors` is open to all but the probe and the model.
+ALLOWED = {
+    "model": set(),
+    "compat": {"model"},
+    "matrix": {"model", "compat", "errors"},
+    "system": {"errors"},
+    "locks": {"model", "compat", "matrix", "system", "errors"},
+    "engines": {"model", "locks", "system", "errors"},
+    "probe": set(),
+    "records": {"model", "system", "errors"},
+    "pipeline": {"model", "compat", "matrix", "locks", "engines", "records", "system", "errors"},
+    "reports": {"model", "compat", "records"},
+    "cli": {
+        "model", "compat", "matrix", "locks", "engines", "records", "pipeline", "reports", "system", "errors",
+        "__init__",
+    },
+}  # fmt: skip
+#: tensorflow lives in images and environments; the host side never imports it.
+NEVER = {"tensorflow", "keras", "numpy"}
+
+
+def imports_of(path: Path) -> list[tuple[str, int]]:
+    """Absolute dotted names that a module imports, with their lines."""
+    package = ["validator", *path.relative_to(ROOT).parent.parts]
+    found = []
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found += [(alias.name, node.lineno) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            module = [*base, *(node.module.split(".") if node.module else [])]
+            if module == ["validator"]:
+                found += [(f"validator.{alias.name}", node.lineno) for alias in node.names]
+            else:
+                found.append((".".join(module), node.lineno))
+    return found
+
+
+def room_of(name: str) -> str:
+    """The room of a dotted name of ours; a name of the package itself is `__init__`."""
+    parts = name.split(".")
+    if len(parts) < 2 or not ((ROOT / parts[1]).exists() or (ROOT / f"{parts[1]}.py").exists()):
+        return "__init__"
+    return parts[1]
+
+
+@pytest.mark.parametrize("room", sorted(ALLOWED))
+def test_a_room_imports_only_what_it_may(room: str) -> None:
+    modules = sorted((ROOT / room).rglob("*.py"))
+    assert modules, f"there is no room {room}"
+    wrong = [
+        f"{path.relative_to(ROOT)}:{line}: {name}"
+        for path in modules
+        for name, line in imports_of(path)
+        if name.split(".")[0] == "validator" and room_of(name) not in ALLOWED[room] | {room}
+    ]
+    assert wrong == []
+
+
+def test_every_room_is_in_the_picture() -> None:
+    rooms = {path.parent.name for path in ROOT.glob("*/__init__.py")}
+    assert rooms == set(ALLOWED)
+
+
+def test_the_host_side_never_imports_tensorflow() -> None:
+    wrong = [
+        f"{path.relative_to(ROOT)}:{line}: {name}"
+        for path in ROOT.rglob("*.py")
+        if path.relative_to(ROOT).parts[0] != "probe"
+        for name, line in imports_of(path)
+        if name.split(".")[0] in NEVER
+    ]
+    assert wrong == []

@@ -1,0 +1,66 @@
+"""The command line: one thin module a command. Each parses, calls one function, prints.
+
+A command's module is imported only when that command runs, so that `--help` stays quick.
+"""
+
+from __future__ import annotations
+
+import importlib
+
+import click
+
+from .. import __version__
+from ..errors import EXIT_OK
+
+#: Command, and the line that `--help` shows for it. The module has the command's name.
+COMMANDS = {
+    "build-matrix": "Lock, build, probe and record every selected cell: the main job.",
+    "check": "Run the probe once: here, in an image, or with another Python.",
+    "lock": "Resolve image specs to exact wheels and write their locks.",
+    "plan": "List the cells with their predictions, without running anything.",
+    "predict": "Say what the facts predict for any one combination.",
+    "records": "List, show, export and import what was recorded.",
+    "report": "Show the matrix, predicted beside measured.",
+}
+
+
+class _LazyGroup(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module = importlib.import_module(f".{cmd_name.replace('-', '_')}", __name__)
+        command: click.Command = module.command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        # click would import every command's module to ask it for its line.
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+@click.group(
+    cls=_LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="Exit codes: 0 all is well; 1 a cell or a check failed; 2 the input is wrong;"
+    " 3 what was needed is not there.",
+)
+@click.version_option(__version__, prog_name="validator")
+def group() -> None:
+    """Which TensorFlow, CUDA, cuDNN and driver work together, and the images that prove it."""
+
+
+def run(arguments: list[str] | None = None) -> int:
+    """Run a command and give back its exit code. Raises ValidatorError for what a person should read."""
+    try:
+        code = group.main(arguments, prog_name="python -m validator", standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except click.exceptions.Exit as stop:
+        return stop.exit_code
+    except click.Abort as stop:
+        raise KeyboardInterrupt from stop
+    return code if isinstance(code, int) else EXIT_OK

@@ -1,0 +1,145 @@
+"""What a driver runs: its newest CUDA, the toolkits it can serve, and the GPUs it still or already knows."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+from ..model.prediction import Reason
+from ..model.versions import ComputeCapability, CudaVersion, DriverRelease
+from . import facts
+from .facts import Fact
+
+
+@dataclass(frozen=True)
+class Branch:
+    """A driver branch and the newest CUDA version that it supports."""
+
+    number: int
+    cuda: CudaVersion
+    fact: Fact
+
+
+@dataclass(frozen=True)
+class MinorVersion:
+    """The oldest driver that runs every toolkit of one CUDA major version, compiling PTX apart."""
+
+    cuda_major: int
+    driver: DriverRelease
+    fact: Fact
+
+
+@functools.cache
+def branches() -> tuple[Branch, ...]:
+    """Every known driver branch, oldest first."""
+    return tuple(
+        Branch(row["branch"], CudaVersion.parse(row["cuda"]), facts.fact(row))
+        for row in facts.rows("drivers", "branches")
+    )
+
+
+@functools.cache
+def branch_of(number: int) -> Branch | None:
+    """The branch of that number or the newest one before it; None for one older than all that are known."""
+    return next((known for known in reversed(branches()) if known.number <= number), None)
+
+
+@functools.cache
+def branch_for(cuda: CudaVersion) -> Branch | None:
+    """The branch that brought a CUDA version, or None when the tables don't have it."""
+    return next((known for known in branches() if known.cuda == cuda), None)
+
+
+@functools.cache
+def minor_version(cuda_major: int) -> MinorVersion | None:
+    """The floor of a CUDA major version, or None when the tables don't have it."""
+    for row in facts.rows("drivers", "minor_version"):
+        if row["cuda_major"] == cuda_major:
+            return MinorVersion(cuda_major, DriverRelease.parse(row["driver"]), facts.fact(row))
+    return None
+
+
+@functools.cache
+def toolkit_driver(cuda: CudaVersion) -> tuple[DriverRelease, Fact] | None:
+    """The oldest driver of the branch that came with a toolkit's first release, or None when not listed."""
+    for row in facts.rows("toolkits", "toolkits"):
+        if CudaVersion.parse(row["release"]) == cuda:
+            return DriverRelease.parse(row["driver"]), facts.fact(row)
+    return None
+
+
+@functools.lru_cache(maxsize=8192)
+def runs_toolkit(toolkit: CudaVersion, driver: DriverRelease, lifted_to: CudaVersion | None) -> Reason:
+    """Whether a driver runs the libraries of a toolkit.
+
+    lifted_to: the CUDA version of a forward compatibility package in use, which stands in for the driver's.
+    """
+    if lifted_to is not None:
+        return _runs_lifted(toolkit, lifted_to)
+    floor = minor_version(toolkit.major)
+    if floor is None:
+        return _no_floor(toolkit)
+    if driver < floor.driver:
+        return floor.fact.fails(f"CUDA {toolkit} needs driver {floor.driver} or newer; this is {driver}")
+    branch = branch_of(driver.branch)
+    if branch is not None and branch.cuda.major > toolkit.major:
+        return branch.fact.works(
+            f"driver {driver} is for CUDA {branch.cuda} and runs CUDA {toolkit} by backward compatibility"
+        )
+    own = toolkit_driver(toolkit)
+    if own is not None and driver >= own[0]:
+        return own[1].works(f"driver {driver} is not older than {own[0]}, which came with CUDA {toolkit}")
+    return floor.fact.works(
+        f"driver {driver} runs CUDA {toolkit} by minor-version compatibility ({floor.driver} or newer)"
+    )
+
+
+@functools.lru_cache(maxsize=8192)
+def knows_gpu(kernel_branch: int, user_branch: int, capability: ComputeCapability) -> tuple[Reason, ...]:
+    """Whether a driver is too old or too new for a GPU; empty when it is neither.
+
+    kernel_branch: of the installed driver. user_branch: of the libcuda in use, which differs from it where a
+    forward compatibility package is.
+    """
+    return (*_retired(max(kernel_branch, user_branch), capability), *_not_yet(kernel_branch, capability))
+
+
+def _retired(branch: int, capability: ComputeCapability) -> tuple[Reason, ...]:
+    for row in facts.rows("drivers", "last_branch"):
+        inside = ComputeCapability.parse(row["from"]) <= capability < ComputeCapability.parse(row["below"])
+        if inside and branch > row["branch"]:
+            text = (
+                f"R{row['branch']} is the last driver branch for {row['generation']}"
+                f" (compute capability {capability}); this is R{branch}"
+            )
+            return (facts.fact(row).fails(text),)
+    return ()
+
+
+def _not_yet(branch: int, capability: ComputeCapability) -> tuple[Reason, ...]:
+    # No driver table by GPU was read. A branch that comes before the PTX ISA that first names an architecture
+    # can't have a compiler for it; that the driver then doesn't serve the GPU is derived.
+    for row in facts.rows("drivers", "ptx"):
+        if str(capability) in row["first_targets"] and branch < row["branch"]:
+            known = facts.fact(row)
+            text = (
+                f"compute capability {capability} is named first by PTX ISA {row['isa']}, which came with"
+                f" R{row['branch']}; R{branch} is older than the GPU"
+            )
+            return (known.derived().fails(text),)
+    return ()
+
+
+def _runs_lifted(toolkit: CudaVersion, lifted_to: CudaVersion) -> Reason:
+    row = next(row for row in facts.rows("forward", "packages") if row["compat"] == str(lifted_to))
+    known = facts.fact(row)
+    if lifted_to.major >= toolkit.major:
+        return known.works(f"cuda-compat {lifted_to} stands in for the driver's CUDA and runs CUDA {toolkit}")
+    return known.fails(
+        f"cuda-compat {lifted_to} is older than CUDA {toolkit.major}.x, which CUDA {toolkit} needs"
+    )
+
+
+def _no_floor(toolkit: CudaVersion) -> Reason:
+    newest = branches()[-1]
+    return newest.fact.unknown(f"which driver CUDA {toolkit} needs is not known")

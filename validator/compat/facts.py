@@ -1,0 +1,120 @@
+"""Reads the data files: every row is a fact with an identifier, a status and its sources.
+
+Rows are read once, on first use of their file. The rule modules turn them into typed tables of their own.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ..model.prediction import Outcome, Reason
+
+#: One row of a data file, as YAML gives it.
+Row = dict[str, Any]
+
+DATA = Path(__file__).parent / "data"
+
+DERIVED = "derived"
+UNVERIFIED = "unverified"
+#: How sure a fact can be, surest first. `unverified` never decides an outcome by itself.
+STATUSES = ("verified", "verified-local", DERIVED, UNVERIFIED)
+
+#: How the text of a reason begins that does not change the outcome.
+ADVISORY = "advisory"
+
+#: A source that needs no entry in sources.yaml: an issue or pull request by repository and number.
+_THREAD = re.compile(r"^[\w.-]+/[\w.-]+#\d+$")
+
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+@dataclass(frozen=True)
+class Fact:
+    """What a reason rests on.
+
+    source: where it was read, as one line that a person can follow.
+    """
+
+    id: str
+    status: str
+    source: str
+
+    @property
+    def decides(self) -> bool:
+        """Whether an outcome of `works` or `fails` may rest on this fact."""
+        return self.status != UNVERIFIED
+
+    def with_(self, other: Fact) -> Fact:
+        """This fact resting on another one as well: the less sure status of the two, the sources of both."""
+        sources = dict.fromkeys((*self.source.split("; "), *other.source.split("; ")))
+        return Fact(self.id, max(self.status, other.status, key=STATUSES.index), "; ".join(sources))
+
+    def derived(self) -> Fact:
+        """This fact with a conclusion drawn from it that nobody ran on hardware."""
+        return Fact(self.id, max(self.status, DERIVED, key=STATUSES.index), self.source)
+
+    def works(self, text: str) -> Reason:
+        """A reason that speaks for the cell."""
+        return self._reason(Outcome.WORKS, text)
+
+    def fails(self, text: str) -> Reason:
+        """A reason that rules the cell out."""
+        return self._reason(Outcome.FAILS, text)
+
+    def unknown(self, text: str) -> Reason:
+        """A reason that leaves the cell open."""
+        return self._reason(Outcome.UNKNOWN, text)
+
+    def advises(self, text: str) -> Reason:
+        """A remark that does not change the outcome, whatever the status of the fact."""
+        return Reason(Outcome.WORKS, f"{ADVISORY}: {text}", self.id, self.source, self.status)
+
+    def _reason(self, outcome: Outcome, text: str) -> Reason:
+        if not self.decides and outcome is not Outcome.UNKNOWN:
+            outcome, text = Outcome.UNKNOWN, f"{text} (not verified)"
+        return Reason(outcome, text, self.id, self.source, self.status)
+
+
+@functools.cache
+def document(name: str) -> dict[str, Any]:
+    """The content of `data/<name>.yaml`; empty where there is no such file."""
+    path = DATA / f"{name}.yaml"
+    if not path.exists():
+        return {}
+    with path.open("rb") as stream:
+        content: dict[str, Any] = yaml.load(stream, Loader=_LOADER)
+    return content
+
+
+def rows(name: str, section: str) -> list[Row]:
+    """The rows of one section of a data file."""
+    found: list[Row] = document(name).get(section, [])
+    return found
+
+
+def fact(row: Row) -> Fact:
+    """The identifier, status and sources of a row."""
+    return Fact(row["id"], row["status"], "; ".join(source_line(key) for key in row["sources"]))
+
+
+@functools.cache
+def rule(name: str, identifier: str) -> Fact:
+    """A fact that is a sentence rather than a row of a table, by file and id. Raises KeyError."""
+    known = {row["id"]: row for row in rows(name, "rules")}
+    return fact(known[identifier])
+
+
+@functools.cache
+def source_line(key: str) -> str:
+    """One source as a line a person can follow. Raises KeyError when nothing is known under that key."""
+    if _THREAD.match(key):
+        repository, number = key.split("#")
+        return f"https://github.com/{repository}/issues/{number}"
+    titles: dict[str, str] = document("sources")
+    return titles[key]

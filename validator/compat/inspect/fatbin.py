@@ -1,0 +1,185 @@
+"""Device code inside a host library: which GPUs have machine code (SASS), which PTX, in which ISA version.
+
+A *fatbin* is what one translation unit's device code becomes: a header, then one image for each
+architecture. nvcc puts them into the section `.nv_fatbin`; generated kernels may lie in any data section,
+so the whole file is searched for the header. NVIDIA does not document the layout; the fields used here
+agree with what cuobjdump prints, and sizes that do not fit the file are errors rather than guesses.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import IntEnum
+
+from .elf import Buffer, ElfFile
+from .errors import InspectionError
+
+_MAGIC = struct.pack("<I", 0xBA55ED50)
+_VERSION = 1
+_HEADER = struct.Struct("<IHHQ")
+# kind, version, header size, padded payload size, compressed size, (unknown), code version minor and major,
+# architecture, name offset, name size, flags, (unknown), uncompressed size
+_IMAGE = struct.Struct("<HHIQIIHHIIIQQQ")
+_FLAG_LZ4, _FLAG_ZSTD = 0x2000, 0x8000
+
+#: Fatbins here hold relocatable code, which is linked into another fatbin before it can run.
+RELOCATABLE_SECTION = "__nv_relfatbin"
+
+#: A PTX text longer than this is taken to hold a kernel without reading it to the end.
+_SHORT_PTX = 4096
+
+
+class Kind(IntEnum):
+    """What an image holds. Other kinds (link-time IR) exist and are passed over."""
+
+    PTX = 1
+    ELF = 2
+
+
+@dataclass(frozen=True)
+class Image:
+    """The code of one translation unit for one architecture.
+
+    architecture: 10 * major + minor of the compute capability.
+    ptx_isa: (major, minor) of a PTX image, None for machine code.
+    """
+
+    kind: int
+    architecture: int
+    ptx_isa: tuple[int, int] | None
+    has_kernels: bool = True
+
+
+@dataclass(frozen=True)
+class Fatbin:
+    """The images of one translation unit. offset is in bytes, in the file."""
+
+    offset: int
+    images: tuple[Image, ...]
+    relocatable: bool = False
+
+    @functools.cached_property
+    def sass(self) -> tuple[int, ...]:
+        """The architectures that have machine code, ascending."""
+        return tuple(sorted({image.architecture for image in self.images if image.kind == Kind.ELF}))
+
+    @functools.cached_property
+    def ptx(self) -> tuple[tuple[int, tuple[int, int]], ...]:
+        """(architecture, PTX ISA version) of each PTX image, ascending."""
+        return tuple(sorted({(image.architecture, image.ptx_isa) for image in self.images if image.ptx_isa}))
+
+    @property
+    def has_kernels(self) -> bool:
+        """False for a translation unit that has global variables at most; such are frequent."""
+        return all(image.has_kernels for image in self.images)
+
+
+def fatbins(elf: ElfFile) -> Iterator[Fatbin]:
+    """Every fatbin of a library, in the order of the file. Raises InspectionError where one is damaged."""
+    buffer = elf.buffer
+    position = buffer.find(_MAGIC)
+    while position >= 0:
+        end = position + len(_MAGIC)
+        if len(buffer) - position >= _HEADER.size:
+            _, version, header_size, size = _HEADER.unpack_from(buffer, position)
+            # The four bytes also occur by chance, in compressed code for one.
+            if version == _VERSION and header_size == _HEADER.size:
+                end = position + header_size + size
+                if end > len(buffer):
+                    raise InspectionError(
+                        f"{elf.name}: cut short: the fatbin at byte {position} ends at {end} of {len(buffer)}"
+                    )
+                images = tuple(_images(elf, position + header_size, end))
+                relocatable = elf.section_at(position) == RELOCATABLE_SECTION
+                yield Fatbin(position, images, relocatable)
+        position = buffer.find(_MAGIC, end)
+
+
+def _images(elf: ElfFile, position: int, end: int) -> Iterator[Image]:
+    while position < end:
+        if end - position < _IMAGE.size:
+            raise InspectionError(f"{elf.name}: damaged: {end - position} bytes left for an image at {position}")
+        fields = _IMAGE.unpack_from(elf.buffer, position)
+        kind, _, header_size, payload_size, compressed_size, _, minor, major, architecture = fields[:9]
+        flags, uncompressed_size = fields[11], fields[13]
+        start = position + header_size
+        if header_size < _IMAGE.size or start + payload_size > end:
+            raise InspectionError(
+                f"{elf.name}: damaged: the image at byte {position} is said to be {payload_size} bytes,"
+                f" {end - position} are left"
+            )
+        if kind == Kind.PTX:
+            payload = elf.buffer[start : start + (compressed_size or payload_size)]
+            text = ptx_prefix(payload, flags, f"{elf.name}: the PTX at byte {position}")
+            yield _ptx_image(architecture, (major, minor), text, uncompressed_size or payload_size)
+        else:
+            yield Image(kind, architecture, None)
+        position = start + payload_size
+
+
+def _ptx_image(architecture: int, code_version: tuple[int, int], text: bytes | None, size: int) -> Image:
+    if text is None:
+        return Image(Kind.PTX, architecture, code_version)
+    match = re.search(rb"^\s*\.version\s+(\d+)\.(\d+)", text, re.MULTILINE)
+    isa = (int(match[1]), int(match[2])) if match else code_version
+    return Image(Kind.PTX, architecture, isa, has_kernels=size > _SHORT_PTX or b".entry" in text)
+
+
+def ptx_prefix(payload: bytes, flags: int, where: str) -> bytes | None:
+    """The first bytes of a PTX text, or None where it is compressed with zstd.
+
+    zstd came with CUDA 12.8; the code version in the image's header serves for these.
+    """
+    if flags & _FLAG_ZSTD:
+        return None
+    if not flags & _FLAG_LZ4:
+        return payload[:_SHORT_PTX]
+    try:
+        return lz4_prefix(payload, _SHORT_PTX)
+    except (IndexError, ValueError):
+        raise InspectionError(f"{where} is not the LZ4 block that its flags say") from None
+
+
+def lz4_prefix(block: bytes, limit: int) -> bytes:
+    """Decompress an LZ4 block until at least `limit` bytes are out, or its end.
+
+    Raises IndexError or ValueError on a damaged block. Format: the LZ4 project's block format description.
+    """
+    out = bytearray()
+    position = 0
+
+    def extended(length: int) -> int:
+        nonlocal position
+        if length == 15:
+            while True:
+                more = block[position]
+                position += 1
+                length += more
+                if more != 255:
+                    break
+        return length
+
+    while position < len(block) and len(out) < limit:
+        token = block[position]
+        position += 1
+        literals = extended(token >> 4)
+        if position + literals > len(block):
+            raise ValueError("literals run past the end of the block")
+        out += block[position : position + literals]
+        position += literals
+        if position >= len(block):
+            break
+        distance = block[position] | block[position + 1] << 8
+        position += 2
+        length = extended(token & 15) + 4
+        if not 0 < distance <= len(out):
+            raise ValueError("a match starts before the text")
+        start = len(out) - distance
+        # A match may overlap what it produces: then the last `distance` bytes repeat.
+        pattern = bytes(out[start : start + length])
+        out += (pattern * (length // len(pattern) + 1))[:length]
+    return bytes(out)

@@ -1,0 +1,101 @@
+"""Rows of `data/builds.yaml`: one block for each release, one line for each group of facts."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import re
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import yaml
+from packaging.version import Version
+
+from .build import TensorFlowBuild
+
+#: The file of measured builds that ships with the package.
+BUILDS = Path(__file__).resolve().parent.parent / "data" / "builds.yaml"
+
+#: Read in the wheel itself on this project's own machine, without a GPU.
+STATUS = "verified-local"
+
+
+def row(build: TensorFlowBuild, date: datetime.date) -> dict[str, Any]:
+    """The row of a build, as plain data in the order that it is written in."""
+    info = build.build_info
+    cells: dict[str, Any] = {
+        "tensorflow": build.version,
+        "wheel": {"file": build.wheel, "size": build.size, "sha256": build.sha256},
+        "requires": {"python": build.requires_python}
+        | {name: list(specifiers) for name, specifiers in build.requires.items() if specifiers},
+        "and_cuda": list(build.and_cuda),
+        "build": {
+            "cuda": info.get("cuda_version"),
+            "cudnn": info.get("cudnn_version"),
+            "cudnn_headers": build.cudnn_headers,
+            "compute_capabilities": info.get("cuda_compute_capabilities", []),
+            "tensorrt": info.get("is_tensorrt_build"),
+            "cuda_build": info.get("is_cuda_build"),
+            "compiler": info.get("cpu_compiler"),
+        },
+        "opens": list(build.opens),
+    }
+    if build.pip_libraries is not None:
+        cells["pip_libraries"] = {
+            "opener": build.pip_libraries.opener,
+            "folders": list(build.pip_libraries.folders),
+            "missing_required": list(build.pip_libraries.missing_required),
+            "missing_optional": list(build.pip_libraries.missing_optional),
+        }
+    cells["kernels"] = [
+        {"fatbins": group.fatbins, "sass": list(group.sass), "ptx": dict(group.ptx)} for group in build.kernels
+    ]
+    cells["relocatable_fatbins"] = build.relocatable
+    cells["status"] = STATUS
+    cells["date"] = date
+    return cells
+
+
+def render(cells: dict[str, Any]) -> str:
+    """A row as YAML: a block whose values are in flow style, so that each fact stays on its line."""
+    lines = []
+    for key, value in cells.items():
+        if key == "kernels" and value:
+            lines.append(f"  {key}:")
+            lines += [f"  - {_flow(group)}" for group in value]
+        else:
+            lines.append(f"  {key}: {_flow(value)}")
+    return "-" + "\n".join(lines)[1:] + "\n"
+
+
+def merge(text: str, rows: Iterable[dict[str, Any]]) -> str:
+    """The text of builds.yaml with these rows in place of, or beside, those of the same release, sorted.
+
+    The comment at the top of the file is kept.
+    """
+    head, _, _ = text.partition("\nbuilds:")
+    present = (yaml.safe_load(text) or {}).get("builds") or []
+    by_release = {cells["tensorflow"]: cells for cells in [*present, *rows]}
+    ordered = sorted(by_release.values(), key=lambda cells: Version(cells["tensorflow"]))
+    return head + "\nbuilds:\n" + "".join(render(cells) for cells in ordered)
+
+
+def write(path: Path, rows: Iterable[dict[str, Any]]) -> None:
+    """Merge rows into a file, which is replaced as a whole or not at all."""
+    merged = merge(path.read_text("utf-8"), rows)
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=path.name)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(merged)
+        os.chmod(name, path.stat().st_mode & 0o777)
+        os.replace(name, path)
+    except BaseException:
+        os.unlink(name)
+        raise
+
+
+def _flow(value: Any) -> str:
+    text: str = yaml.safe_dump(value, default_flow_style=True, width=1_000_000, sort_keys=False)
+    return re.sub(r"\n(\.\.\.\n)?$", "", text)

@@ -1,0 +1,114 @@
+"""Combinations that are known to break, or to need care, as rows of data with conditions."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from packaging.specifiers import SpecifierSet
+from packaging.version import Version
+
+from ..model.prediction import Reason
+from ..model.versions import ComputeCapability
+from . import facts
+from .facts import Fact
+
+FAILS = "fails"
+UNKNOWN = "unknown"
+ADVISORY = "advisory"
+
+
+@dataclass(frozen=True)
+class Combination:
+    """One row of known.yaml. A condition that is None (or empty) always holds.
+
+    capabilities: from (inclusive), and below where there is an upper bound. unlocked: whether the condition
+    on wheels holds where no lock says their version.
+    """
+
+    releases: tuple[SpecifierSet, ...]
+    pythons: tuple[str, ...]
+    capabilities: tuple[ComputeCapability, ComputeCapability | None] | None
+    from_extra: bool | None
+    wheels: Mapping[str, SpecifierSet] = field(hash=False)
+    unlocked: bool
+    means: str
+    text: str
+    remedy: str
+    fact: Fact
+
+    def holds_for_image(self, version: str, python: str, from_extra: bool, wheels: Mapping[str, str]) -> bool:
+        """Whether every condition on the image holds. wheels: name without suffix -> version."""
+        return (
+            (not self.releases or any(_inside(one, version) for one in self.releases))
+            and (not self.pythons or python in self.pythons)
+            and self.from_extra in (None, from_extra)
+            and all(
+                _inside(one, wheels[name]) if name in wheels else self.unlocked
+                for name, one in self.wheels.items()
+            )
+        )
+
+    def holds_for_gpu(self, capability: ComputeCapability) -> bool:
+        """Whether the condition on the GPU holds."""
+        if self.capabilities is None:
+            return True
+        first, below = self.capabilities
+        return first <= capability and (below is None or capability < below)
+
+    def reason(self) -> Reason:
+        """What the row means for the cell."""
+        text = f"{self.text}; {self.remedy}"
+        if self.means == FAILS:
+            return self.fact.fails(text)
+        if self.means == UNKNOWN:
+            return self.fact.unknown(text)
+        return self.fact.advises(text)
+
+
+@functools.cache
+def combinations() -> tuple[Combination, ...]:
+    """Every known combination, sorted by id."""
+    return tuple(_combination(row) for row in facts.rows("known", "known"))
+
+
+def on_image(
+    version: str, python: str, from_extra: bool, wheels: Mapping[str, str]
+) -> tuple[Combination, ...]:
+    """The combinations that an image meets, their condition on the GPU apart."""
+    return tuple(one for one in combinations() if one.holds_for_image(version, python, from_extra, wheels))
+
+
+@functools.lru_cache(maxsize=8192)
+def on_gpu(identifiers: tuple[str, ...], capability: ComputeCapability) -> tuple[Reason, ...]:
+    """The reasons of those among these combinations whose condition on the GPU holds."""
+    return tuple(
+        one.reason() for one in combinations() if one.fact.id in identifiers and one.holds_for_gpu(capability)
+    )
+
+
+def _combination(row: facts.Row) -> Combination:
+    return Combination(
+        releases=tuple(SpecifierSet(text) for text in row.get("releases", "").split(" or ") if text),
+        pythons=tuple(row.get("pythons", ())),
+        capabilities=_capabilities(row.get("compute_capability")),
+        from_extra=row.get("from_extra"),
+        wheels={name: SpecifierSet(text) for name, text in row.get("wheels", {}).items()},
+        unlocked=row.get("unlocked", False),
+        means=row["means"],
+        text=row["text"],
+        remedy=row["remedy"],
+        fact=facts.fact(row),
+    )
+
+
+def _capabilities(bounds: list[str] | None) -> tuple[ComputeCapability, ComputeCapability | None] | None:
+    if bounds is None:
+        return None
+    first, below = (ComputeCapability.parse(bound) if bound else None for bound in (*bounds, None)[:2])
+    return (first, below) if first else None
+
+
+def _inside(specifier: SpecifierSet, version: str) -> bool:
+    return specifier.contains(Version(version), prereleases=True)

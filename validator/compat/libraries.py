@@ -1,0 +1,50 @@
+"""Whether TensorFlow finds NVIDIA's libraries where their wheels put them, and XLA's compiler among them."""
+
+from __future__ import annotations
+
+import functools
+
+from ..model.prediction import Reason
+from ..model.versions import CudaVersion
+from . import facts
+from .builds import build
+
+
+@functools.lru_cache(maxsize=1024)
+def search_path(version: str) -> Reason | None:
+    """Whether the wheel's own search path reaches the libraries of NVIDIA's wheels.
+
+    None when that was not read. Without any one of them TensorFlow registers no GPU, and LD_LIBRARY_PATH can
+    make up for it. Where a few are missing that is a remark, since an environment that sets it runs; where
+    the wheel finds none at all, whether the environment sets it decides, which a cell does not say.
+    """
+    known = build(version)
+    if known is None:
+        return None
+    if not known.not_found:
+        return known.fact.works("the wheel searches NVIDIA's wheels for every library it needs")
+    names = ", ".join(known.not_found)
+    if not known.folders:
+        return known.fact.unknown(
+            "the wheel searches none of NVIDIA's wheels, so that it registers a GPU only where"
+            f" LD_LIBRARY_PATH names their folders ({names})"
+        )
+    return known.fact.advises(
+        f"the wheel does not search the folder of {names}, without which it registers no GPU;"
+        " LD_LIBRARY_PATH must name it"
+    )
+
+
+@functools.lru_cache(maxsize=1024)
+def xla_compiler(nvcc: str, user_cuda: CudaVersion) -> Reason | None:
+    """Why XLA does not need the driver to compile PTX, where its ptxas is newer than the driver's CUDA.
+
+    nvcc: version of the nvidia-cuda-nvcc wheel, which brings ptxas. user_cuda: the newest CUDA that the
+    libcuda in use supports.
+    """
+    if CudaVersion.parse(nvcc) <= user_cuda:
+        return None
+    return facts.rule("tensorflow", "xla-uses-ptxas").works(
+        f"XLA compiles its kernels to machine code with ptxas {nvcc}, so that they don't need the PTX"
+        f" compiler of a driver for CUDA {user_cuda}"
+    )

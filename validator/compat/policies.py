@@ -1,0 +1,213 @@
+"""What a CUDA or cuDNN policy means for a release: the choice it gives, and what to ask the resolver for."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterable
+
+from packaging.specifiers import SpecifierSet
+from packaging.version import Version
+
+from ..model.spec import AS_BUILT, LATEST, Choice, ImageSpec, Variant
+from . import facts, wheels
+from .releases import Release
+from .releases import release as find_release
+from .unknown import PolicyError as PolicyError
+from .unknown import nearest_clause, nearest_versions
+from .wheels import starts_with, two_parts
+
+CUDA = "cuda"
+CUDNN = "cudnn"
+
+_PIN = re.compile(r"^\d+\.\d+(\.\d+){0,2}$")
+_LOWER = re.compile(r"(?:==|>=)([\w.]+)")
+
+
+def choose(
+    release: Release, cuda_policy: str, cudnn_policy: str, *, within_metadata: bool = True
+) -> tuple[Choice, Choice]:
+    """The CUDA and the cuDNN choice that two policies give for a release.
+
+    A policy is `as-built`, `latest`, or a version (`12.8`, `9.10.2`). With `within_metadata` False a version
+    is taken even where the wheel's metadata excludes it, so that a prediction can say what would happen.
+    Raises PolicyError for a version that does not exist, that the metadata excludes, or for `latest` on a
+    release without the extra.
+    """
+    return (
+        _choose(release, CUDA, cuda_policy, within_metadata),
+        _choose(release, CUDNN, cudnn_policy, within_metadata),
+    )
+
+
+def requirements(spec: ImageSpec) -> tuple[str, ...]:
+    """What the resolver is asked for, TensorFlow first, then the pins by name.
+
+    Nothing floats: every NVIDIA wheel is pinned and the extra (which would bring TensorRT) is left out.
+    Something floats: the extra, with pins for the axis that does not. Raises PolicyError where a release
+    needs CUDA wheels that do not exist.
+    """
+    if spec.variant is Variant.CPU or spec.cuda is None or spec.cudnn is None:
+        return (f"tensorflow-cpu=={spec.tensorflow}",)
+    release = find_release(spec.tensorflow)
+    if not release.wheels:
+        raise PolicyError(
+            CUDA,
+            f"tensorflow {release.version} was built with CUDA {release.cuda}, of which there are no wheels",
+        )
+    pins: dict[str, str] = {}
+    if not spec.cuda.floats:
+        pins |= cuda_wheels(release, spec.cuda)
+    if not spec.cudnn.floats:
+        pins[_cudnn_wheel(release)] = cudnn_version(release, spec.cudnn)
+    if spec.cuda.floats or spec.cudnn.floats:
+        return (f"tensorflow[and-cuda]=={release.version}", *_pinned(pins))
+    axes = {*cuda_wheels(release, Choice(AS_BUILT, release.cuda)), *pins}
+    pins |= {name: _lower(pin) for name, pin in release.wheels.items() if name not in axes}
+    return (f"tensorflow=={release.version}", *sorted((*_pinned(pins), *constraints(release.version))))
+
+
+def cuda_wheels(release: Release, choice: Choice) -> dict[str, str]:
+    """The CUDA component wheels that a choice gives: wheel -> version.
+
+    For a floating choice they are the newest that the facts know. Empty for a release without wheels.
+    """
+    names = [name for name in release.wheels if name in _component_names(release.suffix)]
+    if _is_pinned(release, choice):
+        return {name: _lower(release.wheels[name]) for name in names}
+    pin = choice.version if choice.policy == LATEST else choice.policy
+    found = [known for known in wheels.cuda_releases(release.suffix) if starts_with(known.version, pin)]
+    return {name: found[-1].components[name] for name in names} if found else {}
+
+
+def cudnn_version(release: Release, choice: Choice) -> str:
+    """The cuDNN wheel version that a choice gives (`9.3.0.75`); for a floating one the newest known.
+
+    Where no wheel is known (cuDNN 8.1), the choice's own version.
+    """
+    if _is_pinned(release, choice):
+        pin = release.wheels.get(_cudnn_wheel(release))
+        return _lower(pin) if pin else release.cudnn
+    pin = choice.version if choice.policy == LATEST else choice.policy
+    found = [known for known in _all_cudnn(release.suffix) if starts_with(known, pin)]
+    return found[-1] if found else pin
+
+
+@functools.cache
+def constraints(version: str) -> tuple[str, ...]:
+    """What a resolver must be told beside the pins, because the metadata of the release forgot it."""
+    return tuple(
+        row["requirement"] for row in facts.rows("tensorflow", "constraints") if version in row["releases"]
+    )
+
+
+def _choose(release: Release, axis: str, policy: str, within_metadata: bool) -> Choice:
+    built = release.cuda if axis == CUDA else release.cudnn
+    if policy == AS_BUILT:
+        return Choice(AS_BUILT, built)
+    if policy == LATEST:
+        return _latest(release, axis, built)
+    return _pin(release, axis, policy, within_metadata)
+
+
+def _latest(release: Release, axis: str, built: str) -> Choice:
+    if release.extra_style == "none":
+        raise PolicyError(
+            axis,
+            f"tensorflow {release.version} has no and-cuda extra, so nothing says what its latest"
+            f" {axis} is; use {AS_BUILT} or a version",
+            (AS_BUILT,),
+        )
+    if release.extra_style == "range":
+        return Choice(LATEST, two_parts(_admitted(release, axis)[-1]), floats=True)
+    # An exact extra gives the versions it was built with; only TensorRT makes it differ from as-built.
+    return Choice(LATEST, built, floats=True) if release.needs_tensorrt else Choice(AS_BUILT, built)
+
+
+def _pin(release: Release, axis: str, policy: str, within_metadata: bool) -> Choice:
+    admitted = _admitted(release, axis)
+    known = _known(axis)
+    if not _PIN.match(policy) or not any(starts_with(version, policy) for version in known):
+        nearest = nearest_versions(policy, _minors(admitted or known))
+        raise PolicyError(axis, f'"{policy}" is not known{nearest_clause(nearest)}', nearest)
+    if within_metadata and not any(starts_with(version, policy) for version in admitted):
+        nearest = nearest_versions(policy, _minors(admitted), count=1)
+        raise PolicyError(
+            axis,
+            f'"{policy}" is outside what tensorflow {release.version} admits'
+            f" ({_range(release, axis)}){nearest_clause(nearest)}",
+            nearest,
+        )
+    return Choice(policy, two_parts(policy))
+
+
+def _known(axis: str) -> list[str]:
+    """Every version that exists, whether or not there are wheels of it that TensorFlow could use."""
+    if axis == CUDNN:
+        return [*wheels.cudnn_releases("cu11"), *wheels.cudnn_releases("cu12")]
+    toolkits = [row["release"] for row in facts.rows("toolkits", "toolkits")]
+    return [*toolkits, *(known.version for known in wheels.cuda_releases())]
+
+
+@functools.cache
+def _admitted(release: Release, axis: str) -> tuple[str, ...]:
+    """The known versions that the metadata of a release admits, oldest first."""
+    if axis == CUDNN:
+        specifier = SpecifierSet(release.wheels.get(_cudnn_wheel(release), ""))
+        known = wheels.cudnn_releases(release.suffix) if release.wheels else ()
+        return tuple(version for version in known if specifier.contains(version))
+    return tuple(
+        known.version
+        for known in wheels.cuda_releases(release.suffix)
+        if release.wheels
+        and all(
+            SpecifierSet(release.wheels[name]).contains(version)
+            for name, version in known.components.items()
+            if name in release.wheels
+        )
+    )
+
+
+def _range(release: Release, axis: str) -> str:
+    """`>=12.5,<13`: the metadata's bounds, by major and minor."""
+    wheel = _cudnn_wheel(release) if axis == CUDNN else f"nvidia-cuda-runtime-{release.suffix}"
+    specifier = release.wheels.get(wheel)
+    if specifier is None:
+        return "no NVIDIA wheels"
+    return re.sub(r"(\d+)\.(\d+)[\w.]*", lambda m: m[1] if m[2] == "0" else f"{m[1]}.{m[2]}", specifier)
+
+
+def _is_pinned(release: Release, choice: Choice) -> bool:
+    """Whether the extra's own pins (or lower bounds) are what the choice gives."""
+    return choice.policy == AS_BUILT or (choice.policy == LATEST and release.extra_style == "exact")
+
+
+def _minors(versions: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(two_parts(version) for version in versions))
+
+
+def _all_cudnn(suffix: str) -> list[str]:
+    """Every cuDNN release, those of the suffix last, so that they are found first."""
+    others = [s for s in ("cu11", "cu12") if s != suffix]
+    return [version for s in (*others, suffix) for version in wheels.cudnn_releases(s)]
+
+
+@functools.cache
+def _component_names(suffix: str) -> frozenset[str]:
+    return frozenset(name for known in wheels.cuda_releases(suffix) for name in known.components)
+
+
+def _cudnn_wheel(release: Release) -> str:
+    return f"nvidia-cudnn-{release.suffix}"
+
+
+def _lower(specifier: str) -> str:
+    """The version of an exact pin, or the lower bound of a range."""
+    match = _LOWER.search(specifier)
+    if match is None:
+        raise ValueError(f'"{specifier}" has neither an exact version nor a lower bound')
+    return str(Version(match[1]))
+
+
+def _pinned(pins: dict[str, str]) -> list[str]:
+    return [f"{name}=={version}" for name, version in sorted(pins.items())]

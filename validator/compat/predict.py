@@ -1,0 +1,180 @@
+"""Cell -> prediction: every rule is asked, and the reasons that decide come first.
+
+The parts of a cell that rules look at are few (release, CUDA, cuDNN, driver, GPU), so each rule remembers its
+answers; what is left for a cell is to put them in order.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from ..model.prediction import Outcome, Prediction, Reason
+from ..model.spec import Cell, Choice, HostClass, ImageSpec
+from ..model.versions import ComputeCapability, CudaVersion, DriverRelease
+from . import cudnn, drivers, facts, gpus, installation, kernels, known, libraries, policies
+from .builds import build
+from .forward import UserDriver, user_driver
+from .releases import release as find_release
+from .unknown import UnknownGpu
+
+#: The wheels of a lock whose versions rules ask for, without the -cuNN suffix.
+_ASKED = ("numpy", "nvidia-cuda-nvcc", "nvidia-cuda-runtime", "nvidia-cudnn")
+
+_NO_GPU_TEXT = "there is no GPU here: TensorFlow runs on the CPU, which says nothing of any GPU"
+
+
+@dataclass(frozen=True)
+class _Environment:
+    """What an image spec comes to: the versions that decide on a GPU, and the reasons that need none.
+
+    combinations: ids of the known ones that the image meets and whose condition on the GPU is still open.
+    against: reasons that fail it on any host.
+    """
+
+    tensorflow: str
+    cuda: CudaVersion
+    cudnn: str
+    nvcc: str | None
+    combinations: tuple[str, ...]
+    against: tuple[Reason, ...]
+    reasons: tuple[Reason, ...]
+
+
+@dataclass(frozen=True)
+class _Host:
+    """What a host class comes to: the driver as it is, the libcuda in use, and the reasons that they give.
+
+    user_cuda: the newest CUDA that the libcuda supports, None for one older than all that are known.
+    """
+
+    driver: DriverRelease
+    capability: ComputeCapability
+    user: UserDriver
+    user_cuda: CudaVersion | None
+    reasons: tuple[Reason, ...]
+
+
+def predict(cell: Cell, wheels: Mapping[str, str] | None = None) -> Prediction:
+    """What the compatibility rules say of a cell.
+
+    wheels: the versions of its lock by wheel name, where there is a lock, so that a floating choice is judged
+    by what it really is; without them, by the newest that the facts know. Raises UnknownRelease for a
+    TensorFlow that the facts do not know at all.
+    """
+    image = cell.image
+    if image.cuda is None or image.cudnn is None:
+        return _settle(_on_cpu(image))
+    environment = _environment(image.tensorflow, image.python, image.cuda, image.cudnn, _relevant(wheels))
+    if not cell.host.has_gpu:
+        return _settle((*environment.against, _rule("no-gpu").unknown(_NO_GPU_TEXT)))
+    # What fails anywhere is not worth a driver's word; what else the image has to say is worth less than one.
+    return _settle((*environment.against, *_on_gpu(environment, _host(cell.host)), *environment.reasons))
+
+
+def _on_cpu(image: ImageSpec) -> tuple[Reason, ...]:
+    text = "tensorflow-cpu holds no CUDA: it runs on the CPU by design, whatever the driver and GPU"
+    return (_rule("tensorflow-cpu").works(text), installation.python_wheel(image.tensorflow, image.python))
+
+
+def _on_gpu(environment: _Environment, host: _Host) -> Iterator[Reason]:
+    """The reasons that need the GPU or the driver, in the order in which they would be met."""
+    lifted_to = host.user.lifted_to
+    yield from host.reasons
+    yield drivers.runs_toolkit(environment.cuda, host.driver, lifted_to)
+    yield from known.on_gpu(environment.combinations, host.capability)
+    yield kernels.run_on(environment.tensorflow, host.capability, host.user.branch)
+    yield cudnn.fits_gpu(environment.cudnn, host.capability)
+    yield cudnn.fits_cuda(environment.cudnn, environment.cuda, None if lifted_to else host.driver)
+    if environment.nvcc is not None and host.user_cuda is not None:
+        compiled = libraries.xla_compiler(environment.nvcc, host.user_cuda)
+        if compiled is not None:
+            yield compiled
+
+
+def _settle(reasons: Iterable[Reason]) -> Prediction:
+    """One failing reason fails the cell, one gap leaves it open; remarks come last."""
+    ordered = tuple(sorted(reasons, key=_rank))
+    return Prediction(ordered[0].outcome, ordered)
+
+
+def _rank(reason: Reason) -> int:
+    if reason.outcome is Outcome.FAILS:
+        return 0
+    if reason.outcome is Outcome.UNKNOWN:
+        return 1
+    return 3 if reason.text.startswith(facts.ADVISORY) else 2
+
+
+@functools.lru_cache(maxsize=8192)
+def _environment(
+    tensorflow: str, python: str, cuda: Choice, cudnn_choice: Choice, locked: tuple[tuple[str, str], ...]
+) -> _Environment:
+    release, measured, from_lock = find_release(tensorflow), build(tensorflow), dict(locked)
+    nvcc = from_lock.get("nvidia-cuda-nvcc") or policies.cuda_wheels(release, cuda).get(
+        f"nvidia-cuda-nvcc-{release.suffix}"
+    )
+    toolkit = CudaVersion.parse(from_lock.get("nvidia-cuda-runtime") or cuda.version)
+    cudnn_version = from_lock.get("nvidia-cudnn") or policies.cudnn_version(release, cudnn_choice)
+    versions = {**from_lock, "nvidia-cudnn": cudnn_version, **({"nvidia-cuda-nvcc": nvcc} if nvcc else {})}
+    from_extra = cuda.floats or cudnn_choice.floats
+    combinations = known.on_image(tensorflow, python, from_extra, versions)
+    asked = (
+        installation.python_wheel(tensorflow, python),
+        *(one.reason() for one in combinations if one.capabilities is None),
+        installation.cuda_major(tensorflow, toolkit),
+        cudnn.fits_build(cudnn_version, (measured.cudnn if measured else None) or release.cudnn),
+        libraries.search_path(tensorflow),
+    )
+    reasons = [reason for reason in asked if reason is not None]
+    return _Environment(
+        tensorflow=tensorflow,
+        cuda=toolkit,
+        cudnn=cudnn_version,
+        nvcc=nvcc,
+        combinations=tuple(one.fact.id for one in combinations if one.capabilities is not None),
+        against=tuple(reason for reason in reasons if reason.outcome is Outcome.FAILS),
+        reasons=tuple(reason for reason in reasons if reason.outcome is not Outcome.FAILS),
+    )
+
+
+@functools.lru_cache(maxsize=8192)
+def _host(host: HostClass) -> _Host:
+    user = user_driver(host.driver, host.compat, _kind(host.gpu, host.compute_capability))
+    branch = drivers.branch_of(user.branch)
+    known_gpu = drivers.knows_gpu(host.driver.branch, user.branch, host.compute_capability)
+    return _Host(
+        driver=host.driver,
+        capability=host.compute_capability,
+        user=user,
+        user_cuda=branch.cuda if branch else None,
+        reasons=(*known_gpu, *user.reasons),
+    )
+
+
+def _kind(name: str | None, capability: ComputeCapability) -> str | None:
+    """The kind of GPU by its name; without one, by its capability where all such GPUs are of one kind."""
+    if name is not None:
+        try:
+            return gpus.gpu(name).kind
+        except UnknownGpu:
+            return None
+    kinds = {one.kind for one in gpus.gpus() if one.compute_capability == capability}
+    return kinds.pop() if len(kinds) == 1 else None
+
+
+def _rule(identifier: str) -> facts.Fact:
+    return facts.rule("tensorflow", identifier)
+
+
+def _relevant(wheels: Mapping[str, str] | None) -> tuple[tuple[str, str], ...]:
+    """The wheels that rules ask for: (name without suffix, version)."""
+    if not wheels:
+        return ()
+    return tuple(
+        (name, version)
+        for name in _ASKED
+        for spelled in (name, f"{name}-cu11", f"{name}-cu12")
+        if (version := wheels.get(spelled))
+    )

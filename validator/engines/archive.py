@@ -1,0 +1,97 @@
+"""Packs the probe into one file that any Python from 3.9 on can run: `python3 probe.pyz > report.json`.
+
+The same sources give the same bytes on every machine, so that a record can name the probe by its version.
+Also asks the probe about this machine, which needs no environment.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import io
+import json
+import re
+import sys
+import tempfile
+import zipfile
+from pathlib import Path
+from typing import Any
+
+from ..errors import ValidatorError
+from ..system import processes
+
+_SOURCES = Path(__file__).parent.parent / "probe"
+#: The package's name inside the archive.
+_PACKAGE = "probe"
+_INTERPRETER = b"#!/usr/bin/env python3\n"
+#: Written in the oldest Python that someone may start it with by mistake, so that it can say what is wrong.
+_MAIN = b"""\
+import sys
+
+if sys.version_info < (3, 9):
+    sys.exit("probe: needs Python 3.9 or newer, this is %d.%d" % sys.version_info[:2])
+from probe.cli import main
+
+sys.exit(main())
+"""
+#: ZIP has no date before 1980; every member carries this one.
+_DATE = (1980, 1, 1, 0, 0, 0)
+#: The probe itself gives each of the driver's two libraries half a minute.
+_HOST_FACTS_LIMIT_S = 90.0
+
+
+@functools.cache
+def probe_archive() -> bytes:
+    """The archive (a zipapp), for `put_archive`, or to be written to a file and copied anywhere."""
+    buffer = io.BytesIO(_INTERPRETER)
+    buffer.seek(0, io.SEEK_END)
+    # Stored, not deflated: what deflate makes of the same bytes depends on the zlib at hand.
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
+        for name, content in sorted(_members().items()):
+            member = zipfile.ZipInfo(name, _DATE)
+            member.create_system = 3
+            member.external_attr = 0o100644 << 16
+            archive.writestr(member, content)
+    return buffer.getvalue()
+
+
+def probe_version() -> str:
+    """The version that reports of this probe carry: what it declares, and a digest of its sources
+    (`1.0.0+0123456789ab`), so that a changed probe is a changed version."""
+    sources = _sources()
+    declared = re.search(rb'^__version__ = "([^"]+)"$', sources["__init__.py"], re.MULTILINE)
+    if declared is None:
+        raise AssertionError("validator/probe/__init__.py declares no __version__")
+    digest = hashlib.sha256()
+    for name, content in sorted({**sources, "": _MAIN}.items()):
+        digest.update(f"{name}\0{len(content)}\0".encode() + content)
+    return f"{declared[1].decode()}+{digest.hexdigest()[:12]}"
+
+
+def local_host_facts() -> dict[str, Any]:
+    """What a report made on this machine would have as its `host`. Takes a fraction of a second.
+
+    Asked in a process of its own: a driver's library may crash the process that loads it.
+    Raises ValidatorError when the probe does not answer.
+    """
+    with tempfile.TemporaryDirectory(prefix="validator-") as directory:
+        archive = Path(directory) / "probe.pyz"
+        archive.write_bytes(probe_archive())
+        done = processes.run([sys.executable, archive, "--host-facts"], timeout_s=_HOST_FACTS_LIMIT_S)
+    if not done.ok:
+        raise ValidatorError(
+            f"the probe did not tell the host facts (status {done.returncode}): {done.stderr_tail.strip()}",
+            hint="run `python -m validator.probe --host-facts` to see what it does",
+        )
+    facts: dict[str, Any] = json.loads(done.stdout)
+    return facts
+
+
+def _members() -> dict[str, bytes]:
+    packed = {f"{_PACKAGE}/{name}": content for name, content in _sources().items()}
+    return {**packed, "__main__.py": _MAIN, f"{_PACKAGE}/VERSION": probe_version().encode() + b"\n"}
+
+
+@functools.cache
+def _sources() -> dict[str, bytes]:
+    return {path.relative_to(_SOURCES).as_posix(): path.read_bytes() for path in _SOURCES.rglob("*.py")}

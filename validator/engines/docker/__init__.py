@@ -1,0 +1,6 @@
+"""The docker engine. `find` gives the one that the Docker command line would use."""
+
+from .bases import BasePolicy
+from .engine import DockerEngine, find
+
+__all__ = ["BasePolicy", "DockerEngine", "find"]

@@ -1,0 +1,122 @@
+"""The bake file of one image: what `docker buildx bake` is asked to build, as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ...model.lock import Lock
+from ...model.spec import ImageSpec, Variant
+from ...model.versions import CudaVersion
+from . import names
+
+#: The name of the only target. (Bake allows no dots in one, so it can't be the identifier.)
+TARGET = "image"
+#: Every file and the image itself carry this time, so that the same inputs give the same digests.
+SOURCE_DATE_EPOCH = 0
+# The fastest level: a build waits longer for compression than for anything else.
+_COMPRESSED = "compression=zstd,compression-level=1,oci-mediatypes=true"
+
+
+@dataclass(frozen=True)
+class Base:
+    """Where an image starts from.
+
+    reference: what the engine finds it by.
+    origin: as records say it, `registry:python:3.12-slim-bookworm@sha256:…` or `bootstrap:bookworm`.
+    name, digest: for the OCI labels; the digest is None where no registry gave one.
+    """
+
+    reference: str
+    origin: str
+    name: str
+    digest: str | None = None
+
+
+@dataclass(frozen=True)
+class Order:
+    """One image to build.
+
+    tools: where NVIDIA's wheels are unpacked; the same for every image of an engine.
+    requirements, uv: directories, the build contexts of these names.
+    secrets: id -> file.
+    image_store: whether the engine keeps images with containerd; the older store knows no zstd.
+    """
+
+    spec: ImageSpec
+    lock: Lock
+    base: Base
+    tools: Base
+    requirements: Path
+    uv: Path
+    secrets: Mapping[str, Path]
+    image_store: bool = True
+    images: Path = names.IMAGES
+
+    @property
+    def reference(self) -> str:
+        return names.image_reference(self.spec.identifier)
+
+
+def bake_document(order: Order) -> dict[str, Any]:
+    """The bake file of an order."""
+    arguments = {
+        "BASE": order.base.reference,
+        "TOOLS": order.tools.reference,
+        "PYTHON": order.spec.python,
+        "SOURCE_DATE_EPOCH": str(SOURCE_DATE_EPOCH),
+    }
+    if constraint := require_cuda(order.spec):
+        arguments["NVIDIA_REQUIRE_CUDA"] = constraint
+    target = {
+        "context": str(order.images),
+        "dockerfile": "Dockerfile",
+        "target": order.spec.variant.value,
+        "contexts": {"requirements": str(order.requirements), "uv": str(order.uv)},
+        "args": arguments,
+        "labels": labels(order),
+        "tags": [order.reference],
+        "secret": [f"id={name},src={path}" for name, path in sorted(order.secrets.items())],
+        # Steps see the network as the host's own pip does: proxies and indexes on localhost included.
+        "network": "host",
+        "output": [f"type=image,{_COMPRESSED}" if order.image_store else "type=docker"],
+        # A provenance attestation would put the builder's address and the time into the image's digest.
+        "attest": ["type=provenance,disabled=true"],
+    }
+    return {"target": {TARGET: target}}
+
+
+def require_cuda(spec: ImageSpec) -> str | None:
+    """The value of NVIDIA_REQUIRE_CUDA, or None for an image without CUDA.
+
+    `cuda` is the CUDA version that the host's driver supports. Within a major, the first minor's driver is
+    enough (CUDA minor-version compatibility), so 12.5 needs R525 (`cuda>=12.0`) and not R555. What such a
+    host still can't do, JIT-compile newer PTX, is the prediction's to say, not a reason to refuse the start.
+    """
+    if spec.variant is Variant.CPU or spec.cuda is None:
+        return None
+    return f"cuda>={CudaVersion.parse(spec.cuda.version).major}.0"
+
+
+def labels(order: Order) -> dict[str, str]:
+    """OCI's labels and ours. None of them depends on the day or the builder."""
+    spec = order.spec
+    parts = [f"TensorFlow {spec.tensorflow}"]
+    if spec.cuda and spec.cudnn:
+        parts.append(f"CUDA {spec.cuda.version}, cuDNN {spec.cudnn.version}")
+    parts.append(f"Python {spec.python}")
+    found = {
+        "org.opencontainers.image.title": spec.identifier,
+        "org.opencontainers.image.description": ", ".join(parts),
+        "org.opencontainers.image.version": spec.tensorflow,
+        "org.opencontainers.image.base.name": order.base.name,
+        names.LABEL_SPEC: spec.identifier,
+        names.LABEL_LOCK: order.lock.digest,
+        names.LABEL_BASE: order.base.origin,
+        names.LABEL_RECIPE: names.recipe_digest(order.images),
+    }
+    if order.base.digest:
+        found["org.opencontainers.image.base.digest"] = order.base.digest
+    return found

@@ -1,0 +1,87 @@
+"""Runs `docker buildx bake` for one order."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from uv import find_uv_bin
+
+from ...model.lock import Lock
+from ...model.spec import ImageSpec
+from ...system import processes
+from ...system.files import full_disk_named
+from ...system.sources import PackageSources
+from ..base import Progress
+from .bake import TARGET, Base, Order, bake_document
+from .buildlog import BuildLog
+from .endpoint import Buildx
+from .failures import explain_build
+from .groups import group_wheels, requirements
+from .secrets import write_secrets
+
+#: A build that takes longer has hung: the slowest seen took five minutes.
+_TIMEOUT_S = 3 * 3600
+
+
+@contextmanager
+def order_files(
+    spec: ImageSpec, lock: Lock, base: Base, tools: Base, sources: PackageSources, *, image_store: bool
+) -> Iterator[Order]:
+    """The order with its build contexts and secrets, in a directory that is gone afterwards."""
+    # mkdtemp makes it readable by us alone, which the secrets need.
+    with (
+        full_disk_named(tempfile.gettempdir()),
+        tempfile.TemporaryDirectory(prefix="validator-build-") as name,
+    ):
+        directory = Path(name)
+        contexts = {part: directory / part for part in ("requirements", "uv", "secrets")}
+        for path in contexts.values():
+            path.mkdir()
+        for group, wheels in group_wheels(lock, spec.variant).items():
+            (contexts["requirements"] / f"{group}.txt").write_text(requirements(wheels), encoding="utf-8")
+        _link_or_copy(Path(find_uv_bin()).resolve(), contexts["uv"] / "uv")
+        yield Order(
+            spec, lock, base, tools, contexts["requirements"], contexts["uv"],
+            write_secrets(sources, contexts["secrets"]), image_store,
+        )  # fmt: skip
+
+
+def bake(
+    order: Order,
+    buildx: Buildx,
+    sources: PackageSources,
+    progress: Progress,
+    engine_answers: Callable[[], bool],
+) -> None:
+    """Build an order; the image has its name only when all of it is there.
+
+    Raises what `explain_build` makes of a failure.
+    """
+    log = BuildLog(lambda line: progress(sources.redact(line)))
+    # "-": the bake file on stdin, so that no path of ours is the base of the relative ones in it.
+    command = [*buildx.argv, "--builder", buildx.builder, "bake", "--file", "-", "--progress", "plain"]
+    if buildx.takes_allow:
+        command.append("--allow=network.host")
+    result = processes.run(
+        [*command, TARGET],
+        # Bake asks before it reads files outside the working directory; ours are in a temporary one.
+        env={**os.environ, "BUILDX_BAKE_ENTITLEMENTS_FS": "0", "BUILDX_NO_DEFAULT_ATTESTATIONS": "1"},
+        input=json.dumps(bake_document(order)).encode(),
+        on_line=log.feed,
+        timeout_s=_TIMEOUT_S,
+    )
+    if not result.ok:
+        raise explain_build(str(order.spec), log, sources, answers=engine_answers())
+
+
+def _link_or_copy(source: Path, target: Path) -> None:
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)

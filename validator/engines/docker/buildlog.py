@@ -1,0 +1,79 @@
+"""Reads what `docker buildx --progress plain` prints, as it comes.
+
+Lines of one step begin with `#<number> `; the first says which step it is, later ones carry its output with
+seconds before it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict, deque
+from collections.abc import Callable
+
+#: How many of the last lines are kept, of each step and of the whole.
+_KEPT = 120
+
+_STEP = re.compile(r"^#(?P<number>\d+) (?P<rest>.*)$")
+#: `[cudnn 1/1] RUN …`; `[internal] …` and `[context uv] …` are BuildKit's own.
+_STAGE = re.compile(r"^\[(?P<stage>[a-z][\w.-]*)\s+\d+/\d+\] (?P<what>\w+)")
+_OUTPUT = re.compile(r"^\d+\.\d+ ?(?P<text>.*)$")
+_DONE = re.compile(r"^DONE (?P<seconds>[\d.]+)s$")
+_EXPORT = re.compile(r"^(?P<what>exporting layers|unpacking to)\b(?!.*done$)")
+_ERROR = re.compile(r"^ERROR: (?P<text>.*)$")
+
+
+class BuildLog:
+    """Collects the lines of one build. `progress` is told of stages begun and done."""
+
+    def __init__(self, progress: Callable[[str], None]) -> None:
+        self._progress = progress
+        self._stages: dict[str, str] = {}
+        self._outputs: dict[str, deque[str]] = defaultdict(lambda: deque(maxlen=_KEPT))
+        self._last: deque[str] = deque(maxlen=_KEPT)
+        self._failed: str | None = None
+        self._exporting: set[str] = set()
+
+    def feed(self, line: str) -> None:
+        """Take one line."""
+        self._last.append(line)
+        match = _STEP.match(line)
+        if match is None:
+            return
+        number, rest = match["number"], match["rest"]
+        if stage := _STAGE.match(rest):
+            # An interrupted step is named again when its output goes on.
+            if number not in self._stages:
+                self._stages[number] = stage["stage"]
+                if stage["what"] == "RUN":
+                    self._progress(f"layer {stage['stage']}")
+        elif output := _OUTPUT.match(rest):
+            self._outputs[number].append(output["text"])
+        elif _ERROR.match(rest):
+            # The first to fail is the cause; BuildKit cancels the others.
+            self._failed = self._failed or number
+        elif (done := _DONE.match(rest)) and float(done["seconds"]) >= 1 and number in self._stages:
+            self._progress(f"layer {self._stages[number]}: done in {float(done['seconds']):.0f} s")
+        elif (export := _EXPORT.match(rest)) and export["what"] not in self._exporting:
+            self._exporting.add(export["what"])
+            self._progress(export["what"].removesuffix(" to") + (" the image" if "unpack" in rest else ""))
+
+    @property
+    def failed_stage(self) -> str | None:
+        """The stage whose step failed first, or None when it was none of ours."""
+        return self._stages.get(self._failed) if self._failed else None
+
+    @property
+    def failed_output(self) -> str:
+        """What the failed step itself printed."""
+        return "\n".join(self._outputs[self._failed]) if self._failed else ""
+
+    @property
+    def tail(self) -> str:
+        """The last lines of the whole build."""
+        return "\n".join(self._last)
+
+    @property
+    def error(self) -> str:
+        """The builder's own last word."""
+        errors = [line for line in self._last if line.startswith("ERROR: ")]
+        return errors[-1].removeprefix("ERROR: ") if errors else ""

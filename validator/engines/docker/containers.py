@@ -1,0 +1,255 @@
+"""Runs the probe in a container of any image, and leaves no container behind."""
+
+from __future__ import annotations
+
+import io
+import os
+import socket
+import tarfile
+import threading
+import time
+from collections import deque
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import docker
+import requests
+from docker.errors import APIError, DockerException, ImageNotFound, NotFound
+from docker.models.containers import Container
+from docker.types import LogConfig
+
+from ...errors import InputError, MissingError, ValidatorError
+from ...system import processes
+from ...system.files import says_full_disk
+from ..base import ProbeRequest, Progress
+from . import names
+from .failures import disk_full, engine_gone
+from .gpus import device_requests
+
+#: Where the probe's files are put, in any image.
+_DIRECTORY = "validator-probe"
+#: No report is this large; a program that prints without end must not fill our memory.
+_LARGEST_REPORT = 64 * 2**20
+#: TensorFlow starts several threads a core; a fork bomb starts more.
+_PIDS_LIMIT = 16384
+#: The share of the engine's memory that a probe may use.
+_MEMORY_SHARE = 0.8
+_LINES_KEPT = 50
+
+# Any image: the first interpreter that has TensorFlow, else the first one, which will report that it has
+# none. Names without a slash are looked up on PATH.
+_START = """\
+set -u
+first=
+for python in python3 python /opt/venv/bin/python /opt/conda/bin/python /usr/local/bin/python3 \
+    /usr/bin/python3
+do
+    command -v "$python" >/dev/null 2>&1 || continue
+    first=${first:-$python}
+    if "$python" -c 'import importlib.util, sys; sys.exit(importlib.util.find_spec("tensorflow") is None)' \
+        >/dev/null 2>&1
+    then
+        exec "$python" "$0" "$@"
+    fi
+done
+if [ -z "$first" ]; then exit 127; fi
+exec "$first" "$0" "$@"
+"""
+_NO_PYTHON = 127
+
+
+def run_probe(
+    client: docker.DockerClient,
+    info: Mapping[str, Any],
+    image: str,
+    request: ProbeRequest,
+    progress: Progress,
+) -> bytes:
+    """Run the probe in a new container of an image and give back what it wrote to stdout.
+
+    The network is off; memory and processes are limited; GPUs are there when the engine offers them. The
+    image's own user and environment are kept, its entry point is not. Raises MissingError when there is no
+    such image or the engine stops answering, ValidatorError when no report comes within the time limit.
+    """
+    what = f"the probe in {image}"
+    container: Container | None = None
+    try:
+        container = _create(client, info, image, request)
+        container.put_archive("/", _archive(request))
+        return _follow(container, request, what, progress)
+    except ImageNotFound as error:
+        raise MissingError(
+            f"the engine has no image {image}", hint=f"docker pull {image}, or look at `docker images`"
+        ) from error
+    except APIError as error:
+        raise _explain(what, str(error.explanation or error)) from error
+    except (DockerException, requests.RequestException) as error:
+        raise engine_gone(what) from error
+    finally:
+        if container is not None:
+            _remove(container)
+
+
+def remove_leftovers(client: docker.DockerClient) -> int:
+    """Remove the probe containers of processes that no longer run; how many there were."""
+    here = socket.gethostname()
+    removed = 0
+    for container in client.containers.list(
+        all=True, filters={"label": names.LABEL_OWNER}, ignore_removed=True
+    ):
+        host, pid, start = str(container.labels[names.LABEL_OWNER]).rsplit(":", 2)
+        if host == here and _start_time(pid) != start:
+            _remove(container)
+            removed += 1
+    return removed
+
+
+def owner() -> str:
+    """This process, so that no other is taken for it: machine, process id, and when it started."""
+    return f"{socket.gethostname()}:{os.getpid()}:{_start_time(str(os.getpid()))}"
+
+
+def _start_time(pid: str) -> str | None:
+    """Clock ticks from boot to the start of a process (field 22 of proc_pid_stat(5)); None if it is gone."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    return text.rpartition(")")[2].split()[19]
+
+
+def _create(
+    client: docker.DockerClient, info: Mapping[str, Any], image: str, request: ProbeRequest
+) -> Container:
+    limits: dict[str, Any] = {}
+    if info.get("MemoryLimit") and info.get("MemTotal"):
+        limits["mem_limit"] = int(info["MemTotal"] * _MEMORY_SHARE)
+    if info.get("PidsLimit"):
+        limits["pids_limit"] = _PIDS_LIMIT
+    return client.containers.create(
+        image,
+        entrypoint=["/bin/sh", "-c", _START, f"/{_DIRECTORY}/probe.pyz"],
+        command=list(request.arguments),
+        working_dir=f"/{_DIRECTORY}",
+        labels={names.LABEL_OWNER: owner()},
+        network_mode="none",
+        device_requests=device_requests(info),
+        # What is said is read as it comes; a log of it would fill the engine's disk.
+        log_config=LogConfig(type="none"),
+        healthcheck={"test": ["NONE"]},
+        **limits,
+    )
+
+
+def _archive(request: ProbeRequest) -> bytes:
+    """The probe's files as a tar archive, readable by any user of the image."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        directory = tarfile.TarInfo(_DIRECTORY)
+        directory.type, directory.mode = tarfile.DIRTYPE, 0o755
+        archive.addfile(directory)
+        for name, content in {"probe.pyz": request.archive, **request.files}.items():
+            member = tarfile.TarInfo(f"{_DIRECTORY}/{name}")
+            member.size, member.mode = len(content), 0o644
+            archive.addfile(member, io.BytesIO(content))
+    return buffer.getvalue()
+
+
+class _Output:
+    """What a container says, read by a thread of its own."""
+
+    def __init__(self, frames: Iterable[tuple[bytes | None, bytes | None]], progress: Progress) -> None:
+        self.stdout = bytearray()
+        self.stderr: deque[str] = deque(maxlen=_LINES_KEPT)
+        self.overflow = False
+        self.error: Exception | None = None
+        self._partial = b""
+        self._progress = progress
+        self.thread = threading.Thread(target=self._read, args=(frames,), daemon=True)
+        self.thread.start()
+
+    def _read(self, frames: Iterable[tuple[bytes | None, bytes | None]]) -> None:
+        try:
+            for out, err in frames:
+                if out is not None:
+                    self.stdout += out
+                    if len(self.stdout) > _LARGEST_REPORT:
+                        self.overflow = True
+                        return
+                if err is not None:
+                    self._lines(err)
+        except (OSError, ValueError, DockerException, requests.RequestException) as error:
+            self.error = error
+
+    def _lines(self, text: bytes) -> None:
+        *lines, rest = (self._partial + text).split(b"\n")
+        # A line without end is cut, so that it can't grow without limit.
+        self._partial = rest[-8192:]
+        for line in lines:
+            words = line[:8192].decode("utf-8", "replace").rstrip()
+            self.stderr.append(words)
+            self._progress(words)
+
+
+def _follow(container: Container, request: ProbeRequest, what: str, progress: Progress) -> bytes:
+    # Attached before the start, so that not a byte is missed.
+    stream = container.attach(stdout=True, stderr=True, stream=True, demux=True)
+    container.start()
+    output = _Output(stream, progress)
+    deadline = time.monotonic() + request.timeout_s
+    while output.thread.is_alive():
+        # In short waits: this thread may be told to stop, and Ctrl-C reaches only between them.
+        output.thread.join(timeout=0.2)
+        processes.check_stopping()
+        if time.monotonic() > deadline:
+            raise ValidatorError(f"{what} ran past its limit of {request.timeout_s:.0f} s and was ended")
+    if output.overflow:
+        raise ValidatorError(f"{what} wrote more than {_LARGEST_REPORT // 2**20} MB, which is no report")
+    status = _exit_status(container, what)
+    if status == _NO_PYTHON and not output.stdout:
+        raise InputError(
+            f"{what}: there is no Python in that image", hint="name an image with Python and TensorFlow"
+        )
+    if not bytes(output.stdout).strip():
+        container.reload()
+        if container.attrs.get("State", {}).get("OOMKilled"):
+            raise ValidatorError(f"{what} ran out of memory", hint="give the engine more memory")
+        last = next((line for line in reversed(output.stderr) if line.strip()), "it said nothing")
+        raise ValidatorError(f"{what} ended with status {status} and no report: {last}")
+    return bytes(output.stdout)
+
+
+def _exit_status(container: Container, what: str) -> int:
+    # The streams end with the container, or with the engine.
+    try:
+        return int(container.wait(timeout=30)["StatusCode"])
+    except requests.RequestException as error:
+        raise engine_gone(what) from error
+
+
+def _remove(container: Container) -> None:
+    """Remove a container, running or not. One that is gone, or whose engine is, needs nothing more."""
+    try:
+        container.remove(force=True, v=True)
+    except NotFound:
+        return
+    except (DockerException, requests.RequestException):
+        # The next start finds it by its label.
+        return
+
+
+def _explain(what: str, reason: str) -> ValidatorError:
+    if says_full_disk(reason):
+        return disk_full(what)
+    if "unsatisfied condition" in reason:
+        condition = reason.partition("unsatisfied condition:")[2].strip().split("\n")[0]
+        return MissingError(
+            f"{what}: the host's driver is too old for this image ({condition or 'NVIDIA_REQUIRE_CUDA'})",
+            hint="install a newer driver, or choose an image of an older CUDA",
+        )
+    if "/bin/sh" in reason and ("no such file" in reason or "not found" in reason):
+        return InputError(
+            f"{what}: the image has no shell to start it with", hint="name an image with /bin/sh"
+        )
+    return ValidatorError(f"{what} could not be started: {' '.join(reason.split())[:400]}")

@@ -1,0 +1,170 @@
+"""Finding a Docker Engine that can be used, by the same rules as the Docker command line.
+
+The SDK does everything but builds, the command line's buildx plugin does those; both must talk to the same
+engine: the one of DOCKER_HOST, else of the current context, else of the default socket.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import docker
+import requests
+from docker.context import ContextAPI
+from docker.errors import DockerException
+
+from ...errors import MissingError
+from ...system import processes
+
+#: Docker Engine 23 made BuildKit the builder; what is here needs its named contexts and secrets.
+OLDEST_ENGINE = 23
+#: `docker buildx bake --allow` came with 0.17; an older bake has no such switch and asks for no permission.
+_ALLOW_SINCE = (0, 17)
+#: How long an engine may take to answer at all, in seconds. A hanging one must not hold up `--engine auto`.
+_ANSWER_WITHIN_S = 10
+#: Later questions may wait for an engine that is busy building.
+_BUSY_TIMEOUT_S = 300
+_INSTALL = "install Docker Engine 23 or newer with its buildx plugin, or use --engine venv"
+
+
+@dataclass(frozen=True)
+class Buildx:
+    """The command that builds: `argv` up to `buildx`, the builder that is the engine itself, its version."""
+
+    argv: tuple[str, ...]
+    builder: str
+    version: tuple[int, int]
+
+    @property
+    def takes_allow(self) -> bool:
+        return self.version >= _ALLOW_SINCE
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """An engine that answers.
+
+    quick: a client that waits only seconds; the other waits for an engine that is busy.
+    """
+
+    client: docker.DockerClient
+    quick: docker.DockerClient
+    buildx: Buildx
+    version: str
+    info: Mapping[str, Any]
+
+    @property
+    def has_image_store(self) -> bool:
+        """Whether images are kept by containerd, which shares layers by digest and takes zstd."""
+        status = self.info.get("DriverStatus") or []
+        return any("io.containerd.snapshotter" in str(value) for pair in status for value in pair)
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the engine runs on this very kernel."""
+        return bool(self.client.api.base_url.startswith("http+docker://localhost"))
+
+
+def connect() -> Endpoint:
+    """The engine that the Docker command line would use. Raises MissingError saying in one line why not."""
+    quick, context = _client(_ANSWER_WITHIN_S)
+    try:
+        try:
+            version = str(quick.version().get("Version", "?"))
+            info = quick.info()
+        except (DockerException, requests.RequestException) as error:
+            raise MissingError(_why_no_answer(quick, error), hint=_INSTALL) from error
+        _check_server(version, info)
+        buildx = find_buildx(context)
+    except MissingError:
+        quick.close()
+        raise
+    return Endpoint(_client(_BUSY_TIMEOUT_S)[0], quick, buildx, version, info)
+
+
+def find_buildx(context: str) -> Buildx:
+    """The first `docker` on PATH whose buildx works. An old one may stand before it."""
+    found = list(dict.fromkeys(_on_path("docker")))
+    for binary in found:
+        result = processes.run([binary, "buildx", "version"], timeout_s=30)
+        match = re.search(r"v?(\d+)\.(\d+)\.\d+", result.stdout.decode("utf-8", "replace"))
+        if result.ok and match:
+            return Buildx((binary, "buildx"), context, (int(match[1]), int(match[2])))
+    if not found:
+        raise MissingError(
+            "a Docker Engine answers, but there is no docker command to build with", hint=_INSTALL
+        )
+    raise MissingError(
+        "a Docker Engine answers, but docker has no buildx plugin to build with", hint=_INSTALL
+    )
+
+
+def _client(timeout_s: int) -> tuple[docker.DockerClient, str]:
+    """The SDK's client and the name of the context it stands for. Does not connect yet."""
+    try:
+        if os.environ.get("DOCKER_HOST"):
+            return docker.DockerClient.from_env(timeout=timeout_s, use_ssh_client=True), "default"
+        name = os.environ.get("DOCKER_CONTEXT")
+        context = ContextAPI.get_context(name)
+        if context is None:
+            raise MissingError(
+                f"the Docker context {name or 'in use'} is not there", hint="docker context ls"
+            )
+        if context.name == "default":
+            return docker.DockerClient.from_env(timeout=timeout_s), "default"
+        tls = context.TLSConfig
+        client = docker.DockerClient(
+            base_url=context.Host, tls=tls or False, timeout=timeout_s, use_ssh_client=True
+        )
+    except DockerException as error:
+        raise MissingError(f"no Docker Engine: {_root_cause(error)}", hint=_INSTALL) from error
+    return client, str(context.name)
+
+
+def _check_server(version: str, info: Mapping[str, Any]) -> None:
+    major = int(match[0]) if (match := re.match(r"\d+", version)) else 0
+    if major < OLDEST_ENGINE:
+        raise MissingError(
+            f"Docker Engine {version} is too old, {OLDEST_ENGINE} or newer is needed", hint=_INSTALL
+        )
+    kind = f"{info.get('OSType')}/{info.get('Architecture')}"
+    if kind != "linux/x86_64":
+        raise MissingError(
+            f"the Docker Engine runs {kind} containers; TensorFlow's GPU wheels are for linux/x86_64",
+            hint="use an engine on an x86-64 Linux, through DOCKER_HOST or a context",
+        )
+
+
+def _why_no_answer(client: docker.DockerClient, error: Exception) -> str:
+    socket = _socket_path(client)
+    if socket is not None and not socket.exists():
+        return f"no Docker Engine: there is no socket at {socket}"
+    if socket is not None and not os.access(socket, os.R_OK | os.W_OK):
+        return f"no Docker Engine that we may use: permission denied on {socket}"
+    if isinstance(error, requests.Timeout):
+        return f"the Docker Engine gave no answer within {_ANSWER_WITHIN_S} s"
+    return f"no Docker Engine answers: {_root_cause(error)}"
+
+
+def _socket_path(client: docker.DockerClient) -> Path | None:
+    host = os.environ.get("DOCKER_HOST") or "unix:///var/run/docker.sock"
+    if not client.api.base_url.startswith("http+docker://localhost"):
+        return None
+    return Path(host.removeprefix("unix://")) if host.startswith("unix://") else None
+
+
+def _root_cause(error: BaseException) -> str:
+    while error.__cause__ or error.__context__:
+        error = error.__cause__ or error.__context__ or error
+    return " ".join(str(error).split())[:200]
+
+
+def _on_path(name: str) -> list[str]:
+    directories = os.environ.get("PATH", os.defpath).split(os.pathsep)
+    return [path for directory in directories if (path := shutil.which(name, path=directory or "."))]

@@ -1,0 +1,153 @@
+"""The docker engine: images by BuildKit, probes in containers."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import requests
+from docker.errors import DockerException, ImageNotFound
+from docker.models.images import Image
+
+from ...errors import BuildError
+from ...model.lock import Lock
+from ...model.spec import ImageSpec
+from ...system.sources import PackageSources
+from ..base import Built, ProbeRequest, Progress
+from . import build, containers, names
+from .bases import BasePolicy, Bases
+from .endpoint import Endpoint, connect
+from .failures import engine_gone
+from .gpus import offers_gpus
+
+logger = logging.getLogger(__name__)
+
+_KERNEL_DRIVER = Path("/sys/module/nvidia/version")
+
+
+class DockerEngine:
+    """Builds images and runs the probe in one Docker Engine. Several threads may call its methods."""
+
+    name = "docker"
+
+    def __init__(
+        self, endpoint: Endpoint, sources: PackageSources, base_policy: BasePolicy = BasePolicy.AUTO
+    ) -> None:
+        self._endpoint = endpoint
+        self._client = endpoint.client
+        self._sources = sources
+        self._policy = base_policy
+        self._bases = Bases(endpoint.client, endpoint.quick, base_policy)
+        with self._answering("the engine"):
+            if removed := containers.remove_leftovers(self._client):
+                logger.info("removed %d containers that a killed run had left", removed)
+
+    def describe(self) -> str:
+        gpus = "with GPUs" if offers_gpus(self._endpoint.info) else "without GPUs"
+        buildx = ".".join(str(part) for part in self._endpoint.buildx.version)
+        return f"Docker Engine {self._endpoint.version}, buildx {buildx}, {gpus}"
+
+    def provides(self, python: str) -> str | None:
+        return self._bases.provides(python)
+
+    def host_facts(self) -> dict[str, Any]:
+        info = self._endpoint.info
+        facts: dict[str, Any] = {
+            "kernel": info.get("KernelVersion"),
+            "machine": info.get("Architecture"),
+            "gpus_offered": offers_gpus(info),
+        }
+        # A remote engine's driver is known only to the probe.
+        if facts["gpus_offered"] and self._endpoint.is_local:
+            with contextlib.suppress(OSError):
+                facts["driver"] = _KERNEL_DRIVER.read_text(encoding="ascii").strip()
+        return facts
+
+    def existing(self, spec: ImageSpec, lock: Lock) -> Built | None:
+        with self._answering(str(spec)):
+            try:
+                image = self._client.images.get(names.image_reference(spec.identifier))
+            except ImageNotFound:
+                return None
+        labels = image.labels
+        origin = labels.get(names.LABEL_BASE, "")
+        wanted = self._policy is BasePolicy.AUTO or origin.startswith(f"{self._policy.value}:")
+        same = (
+            labels.get(names.LABEL_SPEC) == spec.identifier
+            and labels.get(names.LABEL_LOCK) == lock.digest
+            and labels.get(names.LABEL_RECIPE) == names.recipe_digest()
+        )
+        return _built(spec, image) if wanted and same else None
+
+    def build(self, spec: ImageSpec, lock: Lock, progress: Progress) -> Built:
+        with self._answering(str(spec)):
+            base = self._bases.base(spec, progress)
+            tools = self._bases.tools(progress)
+        with build.order_files(
+            spec, lock, base, tools, self._sources, image_store=self._endpoint.has_image_store
+        ) as order:
+            build.bake(order, self._endpoint.buildx, self._sources, progress, self.answers)
+        built = self.existing(spec, lock)
+        if built is None:
+            raise BuildError(
+                f"{spec}: buildx says that it built {order.reference}, but the engine has no such image",
+                hint="look whether another process builds the same image from another lock",
+            )
+        return built
+
+    def probe(self, built: Built, request: ProbeRequest, progress: Progress) -> bytes:
+        return self.probe_image(built.digest or built.reference, request, progress)
+
+    def probe_image(self, image: str, request: ProbeRequest, progress: Progress) -> bytes:
+        """Run the probe in any image that the engine has, by name or digest; ours or not.
+
+        Raises as `probe` does, and InputError when there is no Python in the image.
+        """
+        return containers.run_probe(self._client, self._endpoint.info, image, request, progress)
+
+    def answers(self) -> bool:
+        """Whether the engine still does."""
+        try:
+            return bool(self._endpoint.quick.ping())
+        except (DockerException, requests.RequestException):
+            return False
+
+    def close(self) -> None:
+        self._client.close()
+        self._endpoint.quick.close()
+
+    @contextlib.contextmanager
+    def _answering(self, what: str) -> Iterator[None]:
+        """Name an engine that stops answering in the middle."""
+        try:
+            yield
+        except requests.RequestException as error:
+            raise engine_gone(what) from error
+        except DockerException as error:
+            if not self.answers():
+                raise engine_gone(what) from error
+            raise
+
+
+def find(sources: PackageSources, base_policy: BasePolicy = BasePolicy.AUTO) -> DockerEngine:
+    """The Docker Engine that the Docker command line would use.
+
+    Raises MissingError that says in one line why there is none that can be used: no socket, no permission,
+    too old, no buildx.
+    """
+    return DockerEngine(connect(), sources, base_policy)
+
+
+def _built(spec: ImageSpec, image: Image) -> Built:
+    return Built(
+        spec=spec,
+        reference=names.image_reference(spec.identifier),
+        lock_digest=image.labels[names.LABEL_LOCK],
+        # With the containerd image store the id is the manifest's digest, else the configuration's.
+        digest=image.id,
+        base=image.labels.get(names.LABEL_BASE),
+        size=image.attrs.get("Size"),
+    )

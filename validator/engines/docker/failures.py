@@ -1,0 +1,65 @@
+"""What a failed build means, told apart by whose fault it is."""
+
+from __future__ import annotations
+
+import re
+
+from ...errors import BuildError, MissingError, ValidatorError
+from ...locks.faults import explain
+from ...system.files import says_full_disk
+from ...system.sources import PackageSources
+from .buildlog import BuildLog
+
+_ENGINE_GONE = re.compile(
+    r"Cannot connect to the Docker daemon|error during connect|code = Unavailable"
+    r"|error reading from server: EOF|closing transport|failed to receive status: rpc error: code = Canceled"
+    r"|no such host.*docker\.sock|docker\.sock: connect: (?:connection refused|no such file)"
+)
+_NO_BASE = re.compile(r"failed to resolve source metadata for (?P<name>\S+): ")
+_OFFLINE = re.compile(
+    r"no such host|i/o timeout|connection refused|TLS handshake|network is unreachable|dial tcp"
+)
+#: Stages that install wheels; what fails in them is for uv's own explanation.
+_NOT_WHEELS = {None, "runtime", "venv", "cpu", "gpu", "tools"}
+
+
+def engine_gone(what: str) -> MissingError:
+    """The error for an engine that stopped answering."""
+    return MissingError(
+        f"{what}: the Docker Engine stopped answering",
+        hint="start it again and run the same command; finished work is kept",
+    )
+
+
+def disk_full(what: str) -> MissingError:
+    """The error for an engine without space."""
+    return MissingError(
+        f"{what}: no space left on the engine's disk",
+        hint="free some with `docker buildx prune` and `docker image prune`, then run the same command again",
+    )
+
+
+def explain_build(what: str, log: BuildLog, sources: PackageSources, *, answers: bool) -> ValidatorError:
+    """The error that a failed build stands for. Never raises.
+
+    what: what was built, the beginning of the sentence. answers: whether the engine still does.
+    """
+    text = sources.redact(log.tail)
+    stage, output = log.failed_stage, sources.redact(log.failed_output)
+    if not answers or _ENGINE_GONE.search(log.tail):
+        return engine_gone(what)
+    if says_full_disk(log.tail) or says_full_disk(log.failed_output):
+        return disk_full(what)
+    if (match := _NO_BASE.search(log.tail)) and stage is None:
+        hint = "check the engine's network and proxy, or use --base bootstrap"
+        if _OFFLINE.search(log.tail):
+            return MissingError(
+                f"{what}: the base image can't be fetched: the registry can't be reached", hint=hint
+            )
+        return MissingError(f"{what}: the base image {match['name']} can't be fetched", hint=hint)
+    if stage not in _NOT_WHEELS and output.strip():
+        error = explain(output, f"{what}: the {stage} wheels can't be installed")
+        return BuildError(str(error), hint=error.hint, log=text) if isinstance(error, BuildError) else error
+    last = [line for line in output.splitlines() if line.strip()][-1:] or [sources.redact(log.error)]
+    where = f" in the stage {stage}" if stage else ""
+    return BuildError(f"{what}: the image did not build{where}: {last[0] or 'buildx said nothing'}", log=text)

@@ -1,0 +1,181 @@
+"""Virtual environments, made by uv from the same locks: the engine where no Docker answers.
+
+An environment is never called an image. It lies in the cache directory under its lock's digest, appears
+there complete or not at all, and may be deleted at any time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from uv import find_uv_bin
+
+from ..errors import MissingError, ValidatorError
+from ..locks.faults import explain
+from ..locks.files import render
+from ..model.lock import Lock
+from ..model.spec import ImageSpec
+from ..system import processes
+from ..system.files import full_disk_named, write_atomically
+from ..system.paths import cache_directory
+from ..system.sources import PackageSources
+from .archive import local_host_facts
+from .base import Built, ProbeRequest, Progress
+
+_INSTALL_TIMEOUT_S = 3600.0
+_PARTIAL = ".partial-"
+#: Variables of the calling environment that would leak it into the one that is probed.
+_OF_THE_CALLER = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "CONDA_PREFIX")
+
+
+class VenvEngine:
+    """Builds environments under `root` with the packages that `sources` give."""
+
+    name = "venv"
+
+    def __init__(self, sources: PackageSources, root: Path | None = None) -> None:
+        self._sources = sources
+        self._root = root or cache_directory() / "environments"
+
+    def describe(self) -> str:
+        return "virtual environments made by uv on this machine"
+
+    def provides(self, python: str) -> str | None:
+        return None if find_python(python) else f"no python{python} here"
+
+    def host_facts(self) -> dict[str, Any]:
+        return local_host_facts()
+
+    def existing(self, spec: ImageSpec, lock: Lock) -> Built | None:
+        path = self._path(spec, lock)
+        return self._built(spec, lock) if (path / "bin" / "python").exists() else None
+
+    def build(self, spec: ImageSpec, lock: Lock, progress: Progress) -> Built:
+        python = find_python(spec.python)
+        if python is None:
+            raise MissingError(
+                f"{spec}: no python{spec.python} here",
+                hint="install it, or choose the docker engine, which brings its own",
+            )
+        if (found := self.existing(spec, lock)) is not None:
+            return found
+        with self._partial(spec) as partial:
+            progress("making the environment")
+            self._uv(spec, progress, "venv", "--relocatable", "--no-project", "--python", python, partial)
+            write_atomically(partial / "lock.txt", render(lock).encode())
+            progress(f"installing {len(lock.wheels)} wheels")
+            self._uv(
+                spec, progress, "pip", "install", "--python", partial / "bin" / "python", "--no-deps",
+                "--require-hashes", "--requirement", partial / "lock.txt",
+            )  # fmt: skip
+            try:
+                os.rename(partial, self._path(spec, lock))
+            except OSError:
+                # Another process may have been faster; then its environment stays and ours goes.
+                if self.existing(spec, lock) is None:
+                    raise
+        return self._built(spec, lock)
+
+    def probe(self, built: Built, request: ProbeRequest, progress: Progress) -> bytes:
+        return run_probe(Path(built.reference) / "bin" / "python", request, progress)
+
+    def close(self) -> None:
+        """There is nothing to let go of."""
+
+    def _built(self, spec: ImageSpec, lock: Lock) -> Built:
+        return Built(spec, str(self._path(spec, lock)), lock.digest)
+
+    def _path(self, spec: ImageSpec, lock: Lock) -> Path:
+        return self._root / f"{spec.identifier}-{lock.digest.removeprefix('sha256:')[:16]}"
+
+    @contextlib.contextmanager
+    def _partial(self, spec: ImageSpec) -> Iterator[Path]:
+        with contextlib.ExitStack() as stack:
+            with full_disk_named(self._root):
+                self._root.mkdir(parents=True, exist_ok=True)
+                with _locked(self._root / ".lock"):
+                    remove_leftovers(self._root)
+                    name = stack.enter_context(
+                        tempfile.TemporaryDirectory(
+                            dir=self._root, prefix=f"{_PARTIAL}{spec.identifier}-", ignore_cleanup_errors=True
+                        )
+                    )
+                    # Held until this process ends, however it ends: that is how leftovers are told.
+                    stack.enter_context(_locked(Path(name) / "in-use"))
+            yield Path(name) / "environment"
+
+    def _uv(self, spec: ImageSpec, progress: Progress, *arguments: str | Path) -> None:
+        result = processes.run(
+            [find_uv_bin(), *arguments, "--no-progress", "--no-python-downloads"],
+            env={**_clean_environment(), **self._sources.uv_environment()},
+            timeout_s=_INSTALL_TIMEOUT_S,
+            on_line=lambda line: progress(self._sources.redact(line)),
+        )
+        if not result.ok:
+            text = self._sources.redact(result.stderr_tail)
+            raise explain(text, f"{spec}: can't be installed", timed_out=result.timed_out)
+
+
+@lru_cache
+def find_python(version: str) -> str | None:
+    """The interpreter that uv finds for `3.12` outside of any virtual environment, or None."""
+    result = processes.run(
+        [find_uv_bin(), "python", "find", "--system", "--no-python-downloads", "--no-project", version],
+        env=_clean_environment(),
+        timeout_s=60,
+    )
+    return result.stdout.decode().strip() or None if result.ok else None
+
+
+def run_probe(python: Path, request: ProbeRequest, progress: Progress) -> bytes:
+    """Run the probe with any Python on this machine and give back what it wrote to stdout.
+
+    Raises ValidatorError when it wrote nothing or ran past its limit.
+    """
+    with full_disk_named(tempfile.gettempdir()), tempfile.TemporaryDirectory(prefix="validator-") as name:
+        directory = Path(name)
+        for file, content in {"probe.pyz": request.archive, **request.files}.items():
+            (directory / file).write_bytes(content)
+        try:
+            result = processes.run(
+                [python, directory / "probe.pyz", *request.arguments],
+                env=_clean_environment(),
+                cwd=directory,
+                timeout_s=request.timeout_s,
+                on_line=progress,
+            )
+        except OSError as error:
+            raise MissingError(f"{python}: can't be run: {error.strerror}", hint="name a Python") from error
+    if result.timed_out:
+        raise ValidatorError(f"the probe ran past its limit of {request.timeout_s:.0f} s and was ended")
+    if not result.stdout.strip():
+        last = result.stderr_tail.strip().splitlines()[-1:] or ["it said nothing"]
+        raise ValidatorError(f"the probe ended with status {result.returncode} and no report: {last[0]}")
+    return result.stdout
+
+
+def remove_leftovers(root: Path) -> None:
+    """Remove what killed processes left half-made. One that still works on its own holds a lock on it."""
+    for path in root.glob(f"{_PARTIAL}*"):
+        with contextlib.suppress(BlockingIOError), _locked(path / "in-use", wait=False):
+            shutil.rmtree(path, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _locked(path: Path, *, wait: bool = True) -> Iterator[None]:
+    """An advisory lock that the kernel lets go of when the process ends, even by SIGKILL."""
+    with open(path, "w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+
+
+def _clean_environment() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name not in _OF_THE_CALLER}

@@ -1,0 +1,1 @@
+"""Image spec to lock: resolve with uv; read, write and compare locks."""

@@ -1,0 +1,154 @@
+"""Lock files: requirements with hashes that pip and uv can install, one wheel a line.
+
+# Lock of tf2.21.0-cuda12.5-cudnn9.3-py312; written by `python -m validator lock`, not by hand.
+# python: 3.12
+# platform: x86_64-manylinux_2_28
+# digest: sha256:…
+# requires: tensorflow==2.21.0
+absl-py==2.5.1 --hash=sha256:…  # absl_py-2.5.1-py3-none-any.whl 135758
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+
+from ..errors import InputError
+from ..model.lock import Lock, Wheel
+from ..model.spec import ImageSpec
+from ..system.files import write_atomically
+
+#: Where the locks of the checked-in matrix lie, seen from the matrix file.
+DIRECTORY = Path("images") / "locks"
+
+_WHEEL = re.compile(
+    r"^(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)==(?P<version>[A-Za-z0-9.!+_-]+)"
+    r" --hash=sha256:(?P<sha256>[0-9a-f]{64})  # (?P<filename>[A-Za-z0-9._+-]+\.whl)(?: (?P<size>\d+))?$"
+)
+_HEADER = re.compile(r"^# (?P<key>python|platform|digest|requires): (?P<value>.+)$")
+_TITLE = re.compile(r"^# Lock of (?P<identifier>\S+); written by")
+_FIX = "write it anew with `python -m validator lock --upgrade --select image={}`"
+
+
+def render(lock: Lock) -> str:
+    """The text of a lock file. `parse(render(lock)) == lock`."""
+    lines = [
+        f"# Lock of {lock.identifier}; written by `python -m validator lock`, not by hand.",
+        f"# python: {lock.python}",
+        f"# platform: {lock.platform}",
+        f"# digest: {lock.digest}",
+        *(f"# requires: {requirement}" for requirement in lock.requirements),
+        *(render_wheel(wheel) for wheel in lock.wheels),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def render_wheel(wheel: Wheel) -> str:
+    """One line of a lock file."""
+    size = "" if wheel.size is None else f" {wheel.size}"
+    return f"{wheel} --hash=sha256:{wheel.sha256}  # {wheel.filename}{size}"
+
+
+def parse(text: str, where: str = "lock") -> Lock:
+    """Read a lock file's text. Raises InputError naming the line that is wrong."""
+    values: dict[str, str] = {}
+    requirements: list[str] = []
+    wheels: list[Wheel] = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        if match := _TITLE.match(line):
+            values["identifier"] = match["identifier"]
+        elif match := _HEADER.match(line):
+            if match["key"] == "requires":
+                requirements.append(match["value"])
+            else:
+                values[match["key"]] = match["value"]
+        elif match := _WHEEL.match(line):
+            wheels.append(_wheel(match))
+        else:
+            raise InputError(
+                f'{where}:{number}: "{line[:120]}" is not a line of a lock',
+                hint=_FIX.format(values.get("identifier", "NAME")),
+            )
+    missing = [key for key in ("identifier", "python", "platform", "digest") if key not in values]
+    if missing:
+        raise InputError(f"{where}: the header lacks {', '.join(missing)}", hint=_FIX.format("NAME"))
+    lock = Lock(
+        values["identifier"], values["python"], values["platform"], tuple(requirements), tuple(wheels)
+    )
+    if lock.digest != values["digest"]:
+        raise InputError(
+            f"{where}: its wheels give the digest {lock.digest}, its header says {values['digest']}:"
+            " it was edited by hand or cut short",
+            hint=_FIX.format(lock.identifier),
+        )
+    return lock
+
+
+def path_of(directory: Path, identifier: str) -> Path:
+    """The file of an image spec's lock."""
+    return directory / f"{identifier}.txt"
+
+
+def read(directory: Path, identifier: str) -> Lock | None:
+    """The lock of an image spec, or None when there is none yet. Raises InputError when it is no lock."""
+    path = path_of(directory, identifier)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return None
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: can't be read: {error}", hint=_FIX.format(identifier)) from error
+    lock = parse(text, str(path))
+    if lock.identifier != identifier:
+        raise InputError(
+            f"{path}: is the lock of {lock.identifier}", hint=f"rename it, or {_FIX.format(identifier)}"
+        )
+    return lock
+
+
+def write(directory: Path, lock: Lock) -> Path:
+    """Write the lock, whole or not at all. Gives back its path."""
+    path = path_of(directory, lock.identifier)
+    write_atomically(path, render(lock).encode())
+    return path
+
+
+def mismatches(lock: Lock, spec: ImageSpec, requirements: Iterable[str]) -> list[str]:
+    """Why a lock no longer satisfies its spec, one sentence each; empty when it does.
+
+    requirements: what the spec asks for today (`validator.compat.policies.requirements`).
+    """
+    found = []
+    if lock.python != spec.python:
+        found.append(f"it is for Python {lock.python}, the spec asks for {spec.python}")
+    asked = tuple(requirements)
+    for line in sorted(set(asked) - set(lock.requirements)):
+        found.append(f"the spec asks for {line}, the lock was not resolved with it")
+    for line in sorted(set(lock.requirements) - set(asked)):
+        found.append(f"the lock was resolved with {line}, the spec no longer asks for it")
+    for line in asked:
+        try:
+            requirement = Requirement(line)
+        except InvalidRequirement:
+            # Nothing that we ask for is written so; a lock is not the place to find that out.
+            raise AssertionError(f"{spec}: {line!r} is not a requirement") from None
+        version = lock.version(canonicalize_name(requirement.name))
+        if version is None:
+            found.append(f"it holds no {requirement.name}")
+        elif not requirement.specifier.contains(version, prereleases=True):
+            found.append(f"it holds {requirement.name} {version}, the spec asks for {requirement.specifier}")
+    return found
+
+
+def _wheel(match: re.Match[str]) -> Wheel:
+    return Wheel(
+        match["name"],
+        match["version"],
+        match["sha256"],
+        match["filename"],
+        int(match["size"]) if match["size"] else None,
+    )

@@ -1,0 +1,235 @@
+"""Selectors: `tensorflow>=2.20`, `python=3.11,3.12`, `host=r535-*`.
+
+One small language for the command line (`--select`), for a profile's share of the matrix and for what is
+excluded. A selector asks one thing of one axis, so it is a filter: selecting by two is selecting by one
+and then by the other, in any order.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import functools
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from enum import Enum
+
+from packaging.version import Version
+
+from ..compat import gpus, policies, releases
+from ..compat.unknown import UnknownGpu
+from ..errors import InputError
+from ..model.prediction import Outcome
+from ..model.spec import AS_BUILT, LATEST, Choice, HostClass, ImageSpec, Variant
+from . import comparison
+from .problems import not_known, one_of, quote
+
+
+class SelectorError(InputError):
+    """A selector that can't be read. The message names it."""
+
+
+class Scope(Enum):
+    """What a selector is asked of."""
+
+    IMAGE = "image"
+    HOST = "host"
+    PREDICTION = "prediction"
+
+
+#: Whether one value of an axis is what a selector's value means.
+Test = Callable[[str], bool]
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One key that a selector may have.
+
+    read: the values that an image, a host class or an outcome has on this axis; none where it has none
+        (a cpu image has no CUDA).
+    equals: from a selector's value to the test for it. Raises ValueError saying what is wrong with it.
+    compare: the same for an order, on axes that have one.
+    """
+
+    scope: Scope
+    read: (
+        Callable[[ImageSpec], tuple[str, ...]]
+        | Callable[[HostClass], tuple[str, ...]]
+        | Callable[[Outcome], tuple[str, ...]]
+    )
+    equals: Callable[[str], Test]
+    compare: Callable[[str], comparison.Compare] | None = None
+
+
+@dataclass(frozen=True)
+class Selector:
+    """A selector that was read. `holds` tells whether it takes an item of its scope."""
+
+    text: str
+    key: str
+    operator: str
+    tests: tuple[Test, ...]
+
+    @property
+    def scope(self) -> Scope:
+        return AXES[self.key].scope
+
+    def holds(self, item: ImageSpec | HostClass | Outcome) -> bool:
+        """`!=` takes exactly what `=` leaves; the ordering operators take nothing that lacks the axis."""
+        values = AXES[self.key].read(item)  # type: ignore[arg-type]
+        found = any(test(value) for value in values for test in self.tests)
+        return found != (self.operator == "!=")
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def parse_selectors(texts: Iterable[str]) -> tuple[Selector, ...]:
+    """Read several. Raises SelectorError for the first that can't be read."""
+    return tuple(parse_selector(text) for text in texts)
+
+
+def parse_selector(text: str) -> Selector:
+    """Read one selector: a key, an operator, and a value (or several, split by commas, after = and !=)."""
+    match = comparison.OPERATOR.search(text)
+    if not match:
+        raise _error(text, "it has no operator (expected something like python=3.12)")
+    key, operator, rest = text[: match.start()].strip(), match[0], text[match.end() :]
+    axis = AXES.get(key)
+    if axis is None:
+        raise _error(text, not_known(key, AXES, "the key"))
+    if operator not in comparison.OPERATORS:
+        raise _error(
+            text, f"{quote(operator)} is no operator; there are {one_of(list(comparison.OPERATORS))}"
+        )
+    values = [value.strip() for value in rest.split(",")]
+    if "" in values:
+        raise _error(text, "a value is missing")
+    try:
+        if operator in ("=", "==", "!="):
+            return Selector(text, key, operator, tuple(axis.equals(value) for value in values))
+        if axis.compare is None:
+            raise ValueError(f"{key} has no order; use = or !=")
+        if len(values) > 1:
+            raise ValueError(f"{operator} takes one value; give one selector for each")
+        return Selector(text, key, operator, (_ordered(operator, axis.compare(values[0])),))
+    except ValueError as error:
+        raise _error(text, str(error)) from None
+
+
+def _error(text: str, what: str) -> SelectorError:
+    return SelectorError(f"the selector {quote(text)}: {what}")
+
+
+def _ordered(operator: str, compare: comparison.Compare) -> Test:
+    holds = comparison.OPERATORS[operator]
+    return lambda found: holds(compare(found))
+
+
+def _same(compare: Callable[[str], comparison.Compare]) -> Callable[[str], Test]:
+    return lambda wanted: _ordered("=", compare(wanted))
+
+
+def _glob(wanted: str) -> Test:
+    pattern = re.compile(fnmatch.translate(wanted.lower()))
+    return lambda found: pattern.match(found.lower()) is not None
+
+
+def _word(*known: str) -> Callable[[str], Test]:
+    def test(wanted: str) -> Test:
+        if wanted not in known:
+            raise ValueError(not_known(wanted, known))
+        return lambda found: found == wanted
+
+    return test
+
+
+def _tensorflow(wanted: str) -> Test:
+    if wanted == "newest":
+        return lambda found: found == releases.newest().version
+    if wanted == "newest-patch":
+        return is_newest_patch
+    return _ordered("=", comparison.tensorflow(wanted))
+
+
+@functools.cache
+def is_newest_patch(version: str) -> bool:
+    """Whether a TensorFlow release is the newest patch of its minor."""
+    major, minor = Version(version).release[:2]
+    return releases.newest_patch(f"{major}.{minor}").version == version
+
+
+def _gpu(wanted: str) -> Test:
+    if any(char in wanted for char in "*?["):
+        return _glob(wanted)
+    try:
+        slug = gpus.gpu(wanted).slug
+    except UnknownGpu as error:
+        raise ValueError(str(error)) from None
+    return lambda found: found == slug
+
+
+def _policies(image: ImageSpec) -> tuple[str, ...]:
+    if image.cuda is None or image.cudnn is None:
+        return ()
+    return _policies_giving(image.tensorflow, image.cuda.label, image.cudnn.label)
+
+
+@functools.cache
+def _policies_giving(tensorflow: str, cuda: str, cudnn: str) -> tuple[str, ...]:
+    """Where `latest` gives the same image as `as-built`, the image has both policies."""
+    release = releases.release(tensorflow)
+    return tuple(
+        policy
+        for policy in (AS_BUILT, LATEST)
+        if tuple(choice.label for choice in policies.choose(release, policy, policy)) == (cuda, cudnn)
+    )
+
+
+def _version(choice: Choice | None) -> tuple[str, ...]:
+    return () if choice is None else (choice.version,)
+
+
+def _image(
+    read: Callable[[ImageSpec], tuple[str, ...]],
+    equals: Callable[[str], Test],
+    compare: Callable[[str], comparison.Compare] | None = None,
+) -> Axis:
+    return Axis(Scope.IMAGE, read, equals, compare)
+
+
+def _host(
+    read: Callable[[HostClass], tuple[str, ...]],
+    equals: Callable[[str], Test],
+    compare: Callable[[str], comparison.Compare] | None = None,
+) -> Axis:
+    return Axis(Scope.HOST, read, equals, compare)
+
+
+_two_parts = functools.partial(comparison.dotted, parts=2)
+
+#: Every key that a selector may have.
+AXES: dict[str, Axis] = {
+    "image": _image(lambda image: (image.identifier,), _glob),
+    "tensorflow": _image(lambda image: (image.tensorflow,), _tensorflow, comparison.tensorflow),
+    "python": _image(lambda image: (image.python,), _same(_two_parts), _two_parts),
+    "variant": _image(lambda image: (image.variant.value,), _word(*(member.value for member in Variant))),
+    "policy": _image(_policies, _word(AS_BUILT, LATEST)),
+    "cuda": _image(lambda image: _version(image.cuda), _same(_two_parts), _two_parts),
+    "cudnn": _image(lambda image: _version(image.cudnn), _same(_two_parts), _two_parts),
+    "base": _image(lambda image: (image.base or "default",), _glob),
+    "host": _host(lambda host: (host.identifier,), _glob),
+    "driver": _host(
+        lambda host: (str(host.driver),) if host.has_gpu else (), _same(comparison.driver), comparison.driver
+    ),
+    "gpu": _host(lambda host: (host.gpu,) if host.gpu else (), _gpu),
+    "compute_capability": _host(
+        lambda host: (str(host.compute_capability),) if host.has_gpu else (), _same(_two_parts), _two_parts
+    ),
+    "compat": _host(lambda host: (host.compat,) if host.compat else (), _same(_two_parts), _two_parts),
+    "prediction": Axis(
+        Scope.PREDICTION,
+        lambda outcome: (outcome.value,),
+        _word(*(member.value for member in Outcome)),
+    ),
+}

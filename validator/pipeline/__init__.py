@@ -1,0 +1,1 @@
+"""The main job: plan, lock, build, probe, record, for every image spec."""

@@ -1,0 +1,52 @@
+"""The lock of an image spec: kept while it satisfies its spec, resolved otherwise."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..compat.policies import requirements
+from ..engines.base import Progress
+from ..locks import files
+from ..locks.resolve import resolve
+from ..model.lock import Lock
+from ..model.spec import ImageSpec
+from ..system.sources import PackageSources
+
+
+@dataclass(frozen=True)
+class Locked:
+    """A lock, and whether it was written just now and why."""
+
+    lock: Lock
+    written: bool
+    why: str
+
+
+def stale(directory: Path, spec: ImageSpec) -> list[str]:
+    """Why the spec's lock can't be used as it is, one sentence each; empty when it can.
+
+    Raises InputError when the file is no lock.
+    """
+    lock = files.read(directory, spec.identifier)
+    return ["there is no lock yet"] if lock is None else files.mismatches(lock, spec, requirements(spec))
+
+
+def ensure_lock(
+    directory: Path, spec: ImageSpec, sources: PackageSources, progress: Progress, *, upgrade: bool = False
+) -> Locked:
+    """The lock of a spec, resolved and written if there is none that satisfies it, or if `upgrade`.
+
+    Raises InputError when the spec can't be resolved, MissingError when the index can't be reached.
+    """
+    lock = files.read(directory, spec.identifier)
+    reasons = stale(directory, spec)
+    if lock is not None and not reasons and not upgrade:
+        return Locked(lock, written=False, why="kept")
+    why = "upgraded" if lock is not None and not reasons else "; ".join(reasons)
+    progress(f"resolving ({why})")
+    resolved = resolve(spec, requirements(spec), sources, lambda line: progress(sources.redact(line)))
+    if lock == resolved:
+        return Locked(resolved, written=False, why="nothing newer")
+    files.write(directory, resolved)
+    return Locked(resolved, written=True, why=why)

@@ -1,0 +1,111 @@
+"""The probe's command line: the report on standard output, progress on standard error.
+
+It leaves with 0 whenever it wrote what was asked for, whatever the checks found: what they found is in the
+report. 2 means that the command line or the lock is wrong, 130 or 143 that it was told to stop.
+"""
+
+import argparse
+import json
+import signal
+import sys
+import time
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any, Dict, List, Optional, Sequence
+
+from . import lock, report, supervisor
+from .check import HOST, TENSORFLOW, Check
+from .registry import CHECKS
+from .stage import Stage
+from .version import version
+
+#: Seconds after which the probe gives up, all in all.
+TIME_LIMIT_S = 1800.0
+
+
+def main(arguments: Optional[Sequence[str]] = None) -> int:
+    """Run the command line; the result is the exit status."""
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    signal.signal(signal.SIGTERM, _terminated)
+    if options.list:
+        return _print([report.describe(check) for check in CHECKS])
+    if options.host_facts:
+        from .facts.host import host_facts
+
+        return _print(report.shareable(host_facts(), str(Path.home())))
+    try:
+        checks = _selected(options.only, options.skip)
+        pins = lock.parse(Path(options.lock).read_text(encoding="utf-8")) if options.lock else None
+    except (OSError, ValueError) as error:
+        parser.error(str(error))
+    try:
+        return _print(_probe(checks, pins, options.time_limit))
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="probe",
+        description="Find out whether this Python's TensorFlow works here, and report it as JSON.",
+    )
+    parser.add_argument(
+        "--lock", metavar="FILE", help="pins (name==version) to compare with what is installed"
+    )
+    parser.add_argument("--only", metavar="CHECK", action="append", default=[], help="run it; repeatable")
+    parser.add_argument(
+        "--skip", metavar="CHECK", action="append", default=[], help="leave it out; repeatable"
+    )
+    parser.add_argument("--list", action="store_true", help="list the checks as JSON, run none")
+    parser.add_argument("--host-facts", action="store_true", help="only driver, GPUs and system")
+    parser.add_argument(
+        "--time-limit", metavar="SECONDS", type=float, default=TIME_LIMIT_S, help="of the whole"
+    )
+    parser.add_argument("--version", action="version", version=version())
+    return parser
+
+
+def _selected(only: List[str], skip: List[str]) -> List[Check]:
+    known = [check.id for check in CHECKS]
+    unknown = [name for name in [*only, *skip] if name not in known]
+    if unknown:
+        raise ValueError(f"no check is called {', '.join(unknown)}; there are {', '.join(known)}")
+    return [check for check in CHECKS if (not only or check.id in only) and check.id not in skip]
+
+
+def _probe(checks: List[Check], pins: Optional[Dict[str, str]], limit_s: float) -> Dict[str, Any]:
+    started, began = _now(), time.monotonic()
+    names = (TENSORFLOW, HOST)
+    stages = [Stage(name, [check for check in checks if check.stage == name], _progress) for name in names]
+    message: Dict[str, Any] = {}
+
+    def collected() -> Dict[str, Any]:
+        # Imported here, when TensorFlow is being imported already in its process: an archive holds no
+        # compiled modules, so that each import takes time.
+        from .facts.collect import collect
+
+        message.update(facts=collect(), lock=pins)
+        return message
+
+    supervisor.run(stages, collected, limit_s)
+    return report.report(checks, stages, message["facts"], started, _now(), time.monotonic() - began)
+
+
+def _now() -> str:
+    return datetime.now(timezone.utc).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def _progress(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def _print(document: Any) -> int:
+    # Surrogates (from undecodable bytes in paths or variables) can't be written as UTF-8; escaped they can.
+    json.dump(document, sys.stdout, indent=1, ensure_ascii=True, allow_nan=False)
+    sys.stdout.write("\n")
+    return 0
+
+
+def _terminated(number: int, frame: Any) -> None:
+    raise SystemExit(128 + number)

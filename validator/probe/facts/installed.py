@@ -1,0 +1,110 @@
+"""The Python environment: interpreter, distributions, variables, and the TensorFlow in it, not imported."""
+
+import ast
+import importlib.util
+import os
+import platform
+import re
+import sys
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Dict, List, Optional
+
+from ..text import normalized
+
+#: Variables that change what TensorFlow, XLA, CUDA or the loader do.
+VARIABLES = re.compile(
+    r"(CUDA|CUDNN|CUBLAS|NVIDIA|NCCL|TF|XLA|TPU|KERAS|LD)_|(LD_LIBRARY_PATH|PATH|PYTHONPATH|COLAB_TPU_ADDR)$"
+)
+#: Another program's variables that share the prefix `TF_` (Terraform's), and names that hold credentials.
+FOREIGN = re.compile(
+    r"TF_(VAR|CLI|TOKEN|LOG|INPUT|DATA|WORKSPACE|PLUGIN|REATTACH)|.*(TOKEN|SECRET|PASSW|CREDENTIAL|KEY$)",
+    re.IGNORECASE,
+)
+
+
+#: Distributions that install the package `tensorflow`.
+_DISTRIBUTIONS = ("tensorflow", "tensorflow-cpu", "tensorflow-gpu", "tf-nightly", "tf-nightly-cpu")
+
+
+def packages() -> Dict[str, List[str]]:
+    """Versions by normalized name. Two for one name are the leavings of a broken upgrade."""
+    found: Dict[str, List[str]] = {}
+    for distribution in metadata.distributions():
+        # A dist-info directory without METADATA, left by an interrupted uninstall, has no name.
+        name = distribution.metadata["Name"]
+        if name:
+            versions = found.setdefault(normalized(name), [])
+            if distribution.version not in versions:
+                versions.append(distribution.version)
+    return dict(sorted(found.items()))
+
+
+def environment(found: Dict[str, List[str]], tensorflow: Optional[Dict[str, Any]]) -> Dict[str, Any]:
+    """The report's `environment`."""
+    return {
+        "python": platform.python_version(),
+        "executable": sys.executable,
+        "tensorflow": tensorflow["version"] if tensorflow else None,
+        "packages": {name: ", ".join(versions) for name, versions in found.items()},
+        "variables": {
+            name: value
+            for name, value in sorted(os.environ.items())
+            if VARIABLES.match(name) and not FOREIGN.match(name)
+        },
+    }
+
+
+def tensorflow(found: Dict[str, List[str]]) -> Optional[Dict[str, Any]]:
+    """The TensorFlow that `import tensorflow` would take, or None.
+
+    build: its build information (`tf.sysconfig.get_build_info()`), read without importing it; None when
+        that file is not there.
+    built_with: for each NVIDIA wheel that its metadata names, the version it was built and tested with:
+        the pin, or the lower bound, of the `and-cuda` extra. Empty for releases without that extra.
+    """
+    spec = importlib.util.find_spec("tensorflow")
+    if spec is None or not spec.submodule_search_locations:
+        return None
+    directory = Path(next(iter(spec.submodule_search_locations)))
+    distribution = _owner(directory, found)
+    built_with = _built_with(distribution.requires or []) if distribution else {}
+    return {
+        "version": distribution.version if distribution else None,
+        "distribution": normalized(distribution.metadata["Name"]) if distribution else None,
+        "directory": str(directory),
+        "build": _build_information(directory / "python" / "platform" / "build_info.py"),
+        "built_with": built_with,
+        "built_with_source": "the and-cuda extra in TensorFlow's metadata" if built_with else None,
+    }
+
+
+def _owner(directory: Path, found: Dict[str, List[str]]) -> Optional[metadata.Distribution]:
+    """The distribution beside the package; any of several names may have installed it."""
+    for name in (name for name in _DISTRIBUTIONS if name in found):
+        distribution = metadata.distribution(name)
+        if Path(str(distribution.locate_file("tensorflow"))).resolve() == directory.resolve():
+            return distribution
+    return None
+
+
+def _build_information(path: Path) -> Optional[Dict[str, Any]]:
+    """Read `build_info = collections.OrderedDict([...])` out of the generated module without running it."""
+    try:
+        module = ast.parse(path.read_text(encoding="utf-8"))
+    except (OSError, SyntaxError):
+        return None
+    for statement in module.body:
+        if isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Call):
+            return dict(ast.literal_eval(statement.value.args[0]))
+    return None
+
+
+def _built_with(requirements: List[str]) -> Dict[str, str]:
+    floors: Dict[str, str] = {}
+    for requirement in requirements:
+        match = re.match(r"(nvidia-[a-z0-9-]+)\s*\(?([^;)]*)\)?\s*;.*and-cuda", requirement)
+        bound = re.search(r"(?:==|>=)\s*([0-9.]+)", match[2]) if match else None
+        if match and bound:
+            floors[match[1]] = bound[1]
+    return floors

@@ -1,0 +1,28 @@
+"""Which checks there are, in the order they run within their stage."""
+
+from typing import Tuple
+
+from .check import Check
+from .checks import (
+    cuda_libraries,
+    cudnn_load,
+    driver,
+    gpu_compute,
+    gpu_device_nodes,
+    gpu_visible,
+    lock_match,
+    tensorflow_build,
+    xla_train_step,
+)
+
+CHECKS: Tuple[Check, ...] = (
+    driver.CHECK,
+    gpu_device_nodes.CHECK,
+    lock_match.CHECK,
+    cuda_libraries.CHECK,
+    cudnn_load.CHECK,
+    tensorflow_build.CHECK,
+    gpu_visible.CHECK,
+    gpu_compute.CHECK,
+    xla_train_step.CHECK,
+)

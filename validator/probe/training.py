@@ -1,0 +1,65 @@
+"""A small convolutional classifier and its training step, from plain operations.
+
+No Keras: it would take seconds to import, and the probe must work the same beside Keras 2 and 3.
+"""
+
+import time
+from dataclasses import dataclass
+from typing import Any, List, Tuple
+
+CLASSES = 10
+BATCH = 32
+LEARNING_RATE = 0.05
+
+
+@dataclass(frozen=True)
+class Run:
+    """Losses of each step, and the seconds each took (host time, result read back)."""
+
+    losses: List[float]
+    seconds: List[float]
+    device: str
+
+
+def batch(tf: Any) -> Tuple[Any, Any]:
+    """Images `[BATCH, 16, 16, 3]` that can be told apart, and their labels; the same on every call."""
+    labels = tf.range(BATCH, dtype=tf.int32) % CLASSES
+    prototypes = tf.random.stateless_normal((CLASSES, 16, 16, 3), seed=(1, 0))
+    noise = tf.random.stateless_normal((BATCH, 16, 16, 3), seed=(2, 0))
+    return tf.gather(prototypes, labels) + 0.1 * noise, labels
+
+
+def step(tf: Any, compiled: bool) -> Any:
+    """A `tf.function` that trains a fresh copy of the model by one step and returns the loss."""
+    shapes = ((3, 3, 3, 8), (3, 3, 8, 16), (4 * 4 * 16, CLASSES))
+    weights = [
+        tf.Variable(0.1 * tf.random.stateless_normal(shape, seed=(3, number)))
+        for number, shape in enumerate(shapes)
+    ]
+
+    def train(images: Any, labels: Any) -> Any:
+        with tf.GradientTape() as tape:
+            hidden = images
+            for kernel in weights[:2]:
+                hidden = tf.nn.relu(tf.nn.conv2d(hidden, kernel, strides=2, padding="SAME"))
+            logits = tf.linalg.matmul(tf.reshape(hidden, (BATCH, -1)), weights[2])
+            losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
+            loss = tf.reduce_mean(losses)
+        for weight, gradient in zip(weights, tape.gradient(loss, weights)):
+            weight.assign_sub(LEARNING_RATE * gradient)
+        return loss
+
+    return tf.function(train, jit_compile=compiled, autograph=False)
+
+
+def run(train: Any, images: Any, labels: Any, steps: int) -> Run:
+    """Take `steps` steps; the first one's time includes tracing and compilation."""
+    losses, seconds = [], []
+    device = ""
+    for _ in range(steps):
+        start = time.perf_counter()
+        loss = train(images, labels)
+        losses.append(float(loss))
+        seconds.append(time.perf_counter() - start)
+        device = loss.device
+    return Run(losses, seconds, device)

@@ -1,0 +1,1 @@
+"""What people read: terminal and Markdown. Everything here renders values; nothing here decides."""

@@ -1,0 +1,90 @@
+"""The overview as Markdown: what was measured, the grid of predictions, and why some fail."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from ..model.prediction import Outcome
+from .grid import grid
+from .overview import Row
+
+
+def markdown(rows: Sequence[Row], title: str) -> str:
+    """The whole page. Ends with a newline."""
+    parts = [f"# {title}", "", *_counts(rows), ""]
+    parts += ["## Measured", "", *_measured(rows), "", "## Predicted", "", *_grid(rows), ""]
+    parts += ["## Why some are predicted to fail", "", *_reasons(rows), ""]
+    return "\n".join(parts)
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """A Markdown table; text of the cells is escaped."""
+    lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
+    return [*lines, *("| " + " | ".join(_escape(cell) for cell in row) + " |" for row in rows)]
+
+
+def _counts(rows: Sequence[Row]) -> list[str]:
+    planned = [row for row in rows if row.planned]
+    measured = [row for row in rows if row.record]
+    against = [row for row in rows if row.agrees is False]
+    lines = [f"{len(planned)} cells planned, {len(measured)} measured."]
+    if against:
+        names = ", ".join(f"`{row.cell}`" for row in against)
+        lines += ["", f"**Measured otherwise than predicted:** {names}"]
+    return lines
+
+
+def _measured(rows: Sequence[Row]) -> list[str]:
+    found = [row for row in rows if row.record]
+    if not found:
+        return ["Nothing yet."]
+    return table(
+        ("cell", "predicted", "verdict", "why", "engine", "finished"),
+        (
+            (
+                f"`{row.cell}`",
+                row.planned.prediction.outcome.value if row.planned else "",
+                f"**{row.record.verdict.value}**",
+                row.record.reason,
+                row.record.engine,
+                row.record.finished,
+            )
+            for row in found
+            if row.record
+        ),
+    )
+
+
+def _grid(rows: Sequence[Row]) -> list[str]:
+    page = grid(rows)
+    if not page.columns:
+        return ["No cell is planned."]
+    header = ["host", *(f"{column.tensorflow}<br>{column.detail}" for column in page.columns)]
+    return table(
+        header,
+        (
+            (host, *("<br>".join(page.entries.get((host, column), ("",))) for column in page.columns))
+            for host in page.hosts
+        ),
+    )
+
+
+def _reasons(rows: Sequence[Row]) -> list[str]:
+    """One line a reason, with the cells it decides counted, the most frequent first."""
+    counted: dict[tuple[str, str, str], int] = {}
+    for row in rows:
+        if row.planned and row.planned.prediction.outcome is Outcome.FAILS:
+            reason = row.planned.prediction.reasons[0]
+            place = (reason.text, reason.fact, reason.source)
+            counted[place] = counted.get(place, 0) + 1
+    if not counted:
+        return ["None is."]
+    ordered = sorted(counted.items(), key=lambda entry: (-entry[1], entry[0]))
+    return table(
+        ("cells", "reason", "fact", "source"),
+        ((str(count), text, f"`{fact}`", source) for (text, fact, source), count in ordered),
+    )
+
+
+def _escape(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")

@@ -1,0 +1,98 @@
+"""Tables for a terminal, made with rich."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from ..model.prediction import PlannedCell, Prediction
+from ..model.record import Record
+from ..model.report import CheckOutcome, Report
+from .grid import STYLES, grid
+from .overview import Row
+
+_CHECK_STYLES = {CheckOutcome.PASS: "green", CheckOutcome.SKIP: "yellow"}
+
+
+def word(text: str) -> Text:
+    """An outcome or verdict in its colour."""
+    return Text(text, style=STYLES.get(text, ""))
+
+
+def plan_table(planned: Iterable[PlannedCell]) -> Table:
+    """One row a cell, with the deciding reason."""
+    table = Table("cell", "predicted", "why", box=None, pad_edge=False)
+    table.columns[0].no_wrap = True
+    for cell in planned:
+        reason = cell.prediction.reasons[0]
+        table.add_row(cell.cell.identifier, word(cell.prediction.outcome.value), reason.text)
+    return table
+
+
+def prediction_text(prediction: Prediction) -> RenderableType:
+    """The outcome, then each reason with its fact and source."""
+    table = Table.grid(padding=(0, 2))
+    for reason in prediction.reasons:
+        table.add_row(word(reason.outcome.value), Text(reason.text))
+        table.add_row("", Text(f"{reason.fact} ({reason.status}): {reason.source}", style="dim"))
+    return Group(word(prediction.outcome.value), table)
+
+
+def records_table(records: Iterable[Record]) -> Table:
+    """One row a record."""
+    table = Table("id", "cell", "verdict", "why", "engine", "finished", box=None, pad_edge=False)
+    for record in records:
+        table.add_row(
+            record.id[:12],
+            record.cell,
+            word(record.verdict.value),
+            Text(record.reason),
+            record.engine if record.origin.value == "here" else "brought from elsewhere",
+            record.finished[:19],
+        )
+    return table
+
+
+def checks_table(report: Report) -> Table:
+    """One row a check."""
+    table = Table("check", "outcome", "what was found", "s", box=None, pad_edge=False)
+    table.columns[3].justify = "right"
+    for check in report.checks:
+        table.add_row(
+            check.id,
+            Text(check.outcome.value, style=_CHECK_STYLES.get(check.outcome, "bold red")),
+            Text(check.summary),
+            f"{check.duration_s:.1f}",
+        )
+    return table
+
+
+def overview_text(rows: Sequence[Row]) -> RenderableType:
+    """What was measured, then the grid of predictions."""
+    parts: list[RenderableType] = []
+    measured = [row for row in rows if row.record]
+    if measured:
+        table = Table("cell", "predicted", "measured", "why", box=None, pad_edge=False, title="Measured")
+        for row in measured:
+            assert row.record is not None
+            predicted = word(row.planned.prediction.outcome.value) if row.planned else Text("")
+            table.add_row(row.cell, predicted, word(row.record.verdict.value), Text(row.record.reason))
+        parts += [table, ""]
+    page = grid(rows)
+    # A narrow terminal gets the grid in strips rather than cut.
+    for start in range(0, len(page.columns), 8):
+        columns = page.columns[start : start + 8]
+        table = Table("host", box=None, pad_edge=False, title="Predicted" if start == 0 else None)
+        for column in columns:
+            table.add_column(f"{column.tensorflow}\n{column.detail}", no_wrap=True)
+        for host in page.hosts:
+            table.add_row(host, *(_entry(page.entries.get((host, column), ())) for column in columns))
+        parts += [table, ""]
+    return Group(*parts)
+
+
+def _entry(words: Sequence[str]) -> Text:
+    return Text(" ").join(word(entry) for entry in words)
