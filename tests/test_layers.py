@@ -14,7 +14,7 @@ ROOT = Path(validator.__file__).parent
 #: Room -> the rooms it may import besides itself. `errors` is open to all but the probe and the model.
 ALLOWED = {
     "model": set(),
-    "compat": {"model"},
+    "compat": {"model", "errors"},
     "matrix": {"model", "compat", "errors"},
     "system": {"errors"},
     "locks": {"model", "compat", "matrix", "system", "errors"},

@@ -11,7 +11,7 @@ import fcntl
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -85,7 +85,8 @@ class VenvEngine:
         return self._built(spec, lock)
 
     def probe(self, built: Built, request: ProbeRequest, progress: Progress) -> bytes:
-        return run_probe(Path(built.reference) / "bin" / "python", request, progress)
+        environment = Path(built.reference)
+        return run_probe(environment / "bin" / "python", request, progress, library_path(environment))
 
     def close(self) -> None:
         """There is nothing to let go of."""
@@ -135,19 +136,35 @@ def find_python(version: str) -> str | None:
     return result.stdout.decode().strip() or None if result.ok else None
 
 
-def run_probe(python: Path, request: ProbeRequest, progress: Progress) -> bytes:
+def library_path(environment: Path) -> tuple[Path, ...]:
+    """The directories of NVIDIA's wheels in an environment, for the loader.
+
+    Some releases don't search all of them by themselves: 2.12 and 2.13 none, 2.16.1 one, 2.21.0 all but
+    cuSOLVER's (`pip_libraries` in validator/compat/data/builds.yaml). Images name them to the loader too.
+    """
+    return tuple(sorted(environment.glob("lib/python3*/site-packages/nvidia/*/lib")))
+
+
+def run_probe(
+    python: Path, request: ProbeRequest, progress: Progress, libraries: Sequence[Path] = ()
+) -> bytes:
     """Run the probe with any Python on this machine and give back what it wrote to stdout.
 
+    libraries: searched by the loader before the directories that the caller's environment names.
     Raises ValidatorError when it wrote nothing or ran past its limit.
     """
     with full_disk_named(tempfile.gettempdir()), tempfile.TemporaryDirectory(prefix="validator-") as name:
         directory = Path(name)
         for file, content in {"probe.pyz": request.archive, **request.files}.items():
             (directory / file).write_bytes(content)
+        environment = _clean_environment()
+        if libraries:
+            path = [*map(str, libraries), environment.get("LD_LIBRARY_PATH", "")]
+            environment["LD_LIBRARY_PATH"] = ":".join(part for part in path if part)
         try:
             result = processes.run(
                 [python, directory / "probe.pyz", *request.arguments],
-                env=_clean_environment(),
+                env=environment,
                 cwd=directory,
                 timeout_s=request.timeout_s,
                 on_line=progress,

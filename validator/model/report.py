@@ -78,7 +78,7 @@ class Report:
                 " (use the probe that this version ships, or the version that made the report)"
             )
         checks = [
-            _check(entry, f"checks[{number}]")
+            check_of_json(entry, f"checks[{number}]")
             for number, entry in enumerate(_expect(top.get("checks"), list, "checks"))
         ]
         return cls(
@@ -98,7 +98,8 @@ class Report:
         return next((check for check in self.checks if check.id == identifier), None)
 
 
-def _check(entry: object, where: str) -> CheckResult:
+def check_of_json(entry: object, where: str = "check") -> CheckResult:
+    """The inverse of `CheckResult.as_json`. Raises ReportError naming the place."""
     fields = _expect(entry, dict, where)
     outcome = _expect(fields.get("outcome"), str, f"{where}.outcome")
     if outcome not in {member.value for member in CheckOutcome}:

@@ -71,7 +71,7 @@ def _passed(report: Report, name: str) -> bool:
 
 def _trained_on_gpu(report: Report) -> bool:
     step = report.check("xla_train_step")
-    return step is not None and "GPU" in str(step.evidence.get("device", "")).upper()
+    return step is not None and step.evidence.get("device_type") == "GPU"
 
 
 def _sentence(check: CheckResult) -> str:

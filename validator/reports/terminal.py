@@ -2,19 +2,35 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterable, Sequence
 
-from rich.console import Group, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from ..model.prediction import PlannedCell, Prediction
 from ..model.record import Record
-from ..model.report import CheckOutcome, Report
+from ..model.report import CheckOutcome, CheckResult, Report, check_of_json
 from .grid import STYLES, grid
 from .overview import Row
 
+#: Columns of output that no terminal shows: wide enough for any row, so that `grep` finds whole lines.
+_UNBOUNDED = 2000
 _CHECK_STYLES = {CheckOutcome.PASS: "green", CheckOutcome.SKIP: "yellow"}
+
+
+def show(content: RenderableType) -> None:
+    """Print to stdout: in colour on a terminal, elsewhere as plain lines that are never wrapped."""
+    console = Console(highlight=False)
+    if console.is_terminal:
+        console.print(content)
+        return
+    plain = Console(file=io.StringIO(), width=_UNBOUNDED, highlight=False)
+    with plain.capture() as captured:
+        plain.print(content)
+    for line in captured.get().splitlines():
+        console.file.write(line.rstrip() + "\n")
 
 
 def word(text: str) -> Text:
@@ -56,11 +72,38 @@ def records_table(records: Iterable[Record]) -> Table:
     return table
 
 
+def record_text(record: Record) -> RenderableType:
+    """A record with everything but its raw report."""
+    facts = Table.grid(padding=(0, 2))
+    for name in (
+        "cell",
+        "engine",
+        "base",
+        "image_digest",
+        "lock_digest",
+        "probe_version",
+        "started",
+        "finished",
+    ):
+        if (value := getattr(record, name)) is not None:
+            facts.add_row(name, Text(str(value)))
+    for name, version in record.versions.items():
+        facts.add_row(name, version)
+    verdict = Text.assemble(word(record.verdict.value), ": ", record.reason)
+    return Group(
+        Text(record.id), verdict, facts, "", _checks(check_of_json(check) for check in record.checks)
+    )
+
+
 def checks_table(report: Report) -> Table:
     """One row a check."""
+    return _checks(report.checks)
+
+
+def _checks(checks: Iterable[CheckResult]) -> Table:
     table = Table("check", "outcome", "what was found", "s", box=None, pad_edge=False)
     table.columns[3].justify = "right"
-    for check in report.checks:
+    for check in checks:
         table.add_row(
             check.id,
             Text(check.outcome.value, style=_CHECK_STYLES.get(check.outcome, "bold red")),

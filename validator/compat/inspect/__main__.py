@@ -52,10 +52,13 @@ def inspect(target: str, python: str) -> dict[str, object]:
 
 def main_inner(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(
-        prog="inspect-wheel", description="Print what TensorFlow wheels say of themselves, as rows of builds.yaml."
+        prog="inspect-wheel",
+        description="Print what TensorFlow wheels say of themselves, as rows of builds.yaml.",
     )
     parser.add_argument("targets", nargs="+", metavar="RELEASE|FILE", help="2.21.0, or a wheel file")
-    parser.add_argument("--python", default="3.11", help="the Python whose wheel is taken (default: %(default)s)")
+    parser.add_argument(
+        "--python", default="3.11", help="the Python whose wheel is taken (default: %(default)s)"
+    )
     parser.add_argument("--write", action="store_true", help="also put the rows into data/builds.yaml")
     options = parser.parse_args(arguments)
     for target in options.targets:

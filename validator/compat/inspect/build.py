@@ -41,7 +41,16 @@ _PIP_FOLDERS = {
 #: GPU devices"): the calls of `DsoLoader::TryDlopenCUDALibraries()`, the same in 2.12 to 2.22 but for cuRAND,
 #: which went with 2.14.
 _REQUIRED = frozenset(
-    ("libcublas", "libcublasLt", "libcudart", "libcudnn", "libcufft", "libcurand", "libcusolver", "libcusparse")
+    (
+        "libcublas",
+        "libcublasLt",
+        "libcudart",
+        "libcudnn",
+        "libcufft",
+        "libcurand",
+        "libcusolver",
+        "libcusparse",
+    )
 )
 
 

@@ -78,7 +78,9 @@ class ElfFile:
         try:
             return struct.unpack_from(layout, self.buffer, offset)
         except struct.error:
-            raise InspectionError(f"{self.name}: cut short: {what} at byte {offset} of {len(self.buffer)}") from None
+            raise InspectionError(
+                f"{self.name}: cut short: {what} at byte {offset} of {len(self.buffer)}"
+            ) from None
 
     def _read_segments(self) -> Iterator[tuple[int, int, int]]:
         (table,) = self._unpack("<Q", 32, "the program header table's place")
@@ -94,10 +96,13 @@ class ElfFile:
         (table,) = self._unpack("<Q", 40, "the section header table's place")
         entry_size, count, names_index = self._unpack("<HHH", 58, "the section header table's size")
         headers = [
-            self._unpack("<IIQQQQI", table + number * entry_size, "a section header") for number in range(count)
+            self._unpack("<IIQQQQI", table + number * entry_size, "a section header")
+            for number in range(count)
         ]
         if headers and names_index >= len(headers):
-            raise InspectionError(f"{self.name}: damaged: section names are in section {names_index} of {count}")
+            raise InspectionError(
+                f"{self.name}: damaged: section names are in section {names_index} of {count}"
+            )
         for name, kind, _, address, offset, size, link in headers:
             if kind != _SHT_NOBITS and offset + size > len(self.buffer):
                 raise InspectionError(

@@ -102,7 +102,9 @@ def fatbins(elf: ElfFile) -> Iterator[Fatbin]:
 def _images(elf: ElfFile, position: int, end: int) -> Iterator[Image]:
     while position < end:
         if end - position < _IMAGE.size:
-            raise InspectionError(f"{elf.name}: damaged: {end - position} bytes left for an image at {position}")
+            raise InspectionError(
+                f"{elf.name}: damaged: {end - position} bytes left for an image at {position}"
+            )
         fields = _IMAGE.unpack_from(elf.buffer, position)
         kind, _, header_size, payload_size, compressed_size, _, minor, major, architecture = fields[:9]
         flags, uncompressed_size = fields[11], fields[13]

@@ -50,7 +50,8 @@ def row(build: TensorFlowBuild, date: datetime.date) -> dict[str, Any]:
             "missing_optional": list(build.pip_libraries.missing_optional),
         }
     cells["kernels"] = [
-        {"fatbins": group.fatbins, "sass": list(group.sass), "ptx": dict(group.ptx)} for group in build.kernels
+        {"fatbins": group.fatbins, "sass": list(group.sass), "ptx": dict(group.ptx)}
+        for group in build.kernels
     ]
     cells["relocatable_fatbins"] = build.relocatable
     cells["status"] = STATUS

@@ -56,9 +56,13 @@ class WheelFile:
 
     def metadata(self) -> Message:
         """The core metadata (PEP 566) as headers."""
-        names = [name for name in self._archive.namelist() if re.fullmatch(r"[^/]+\.dist-info/METADATA", name)]
+        names = [
+            name for name in self._archive.namelist() if re.fullmatch(r"[^/]+\.dist-info/METADATA", name)
+        ]
         if len(names) != 1:
-            raise InspectionError(f"{self.path}: not a wheel: {len(names)} METADATA files where 1 is expected")
+            raise InspectionError(
+                f"{self.path}: not a wheel: {len(names)} METADATA files where 1 is expected"
+            )
         return HeaderParser().parsestr(self.read(names[0]).decode("utf-8"))
 
     def read(self, member: str) -> bytes:

@@ -45,6 +45,7 @@ class Bases:
         self._policy = policy
         self._guard = threading.Lock()
         self._found: dict[str, Base] = {}
+        self._told_of_fallback = False
         self._unreachable: MissingError | None = None
 
     def provides(self, python: str) -> str | None:
@@ -82,7 +83,9 @@ class Bases:
             except MissingError as error:
                 if self._policy is BasePolicy.REGISTRY or suite is None:
                     raise
-                progress(f"{error}; bootstrapping Debian {suite} instead")
+                if not self._told_of_fallback:
+                    self._told_of_fallback = True
+                    progress(f"{error}; taking Debian's own mirror instead")
         if suite is None:
             raise MissingError(self._no_bootstrap(python), hint=f"choose {' or '.join(bootstrap.SUITES)}")
         return self._bootstrapped(suite, progress)

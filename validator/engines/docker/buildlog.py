@@ -31,6 +31,7 @@ class BuildLog:
         self._outputs: dict[str, deque[str]] = defaultdict(lambda: deque(maxlen=_KEPT))
         self._last: deque[str] = deque(maxlen=_KEPT)
         self._failed: str | None = None
+        self._running: set[str] = set()
         self._exporting: set[str] = set()
 
     def feed(self, line: str) -> None:
@@ -45,13 +46,15 @@ class BuildLog:
             if number not in self._stages:
                 self._stages[number] = stage["stage"]
                 if stage["what"] == "RUN":
+                    self._running.add(number)
                     self._progress(f"layer {stage['stage']}")
         elif output := _OUTPUT.match(rest):
             self._outputs[number].append(output["text"])
         elif _ERROR.match(rest):
             # The first to fail is the cause; BuildKit cancels the others.
             self._failed = self._failed or number
-        elif (done := _DONE.match(rest)) and float(done["seconds"]) >= 1 and number in self._stages:
+        elif (done := _DONE.match(rest)) and number in self._running:
+            self._running.discard(number)
             self._progress(f"layer {self._stages[number]}: done in {float(done['seconds']):.0f} s")
         elif (export := _EXPORT.match(rest)) and export["what"] not in self._exporting:
             self._exporting.add(export["what"])

@@ -1,0 +1,87 @@
+"""One combination given by options, as an image spec and a host class."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+import click
+
+from ..compat.gpus import gpu
+from ..compat.policies import choose
+from ..compat.releases import release
+from ..errors import InputError
+from ..model.spec import AS_BUILT, HostClass, ImageSpec, Variant, slug
+from ..model.versions import ComputeCapability, CudaVersion, DriverRelease
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Combination:
+    """The options of `predict`, as given."""
+
+    tensorflow: str
+    python: str | None
+    policy: str | None
+    cuda: str | None
+    cudnn: str | None
+    variant: Variant
+    driver: str | None
+    gpu: str | None
+    compute_capability: str | None
+    compat: str | None
+
+
+def image_of(asked: Combination) -> ImageSpec:
+    """The image spec. A version that the wheel's metadata excludes is taken all the same: what would
+    happen is what is asked. Raises InputError for what is not known."""
+    found = release(asked.tensorflow)
+    python = asked.python or found.pythons[-1]
+    if not all(part.isdigit() for part in python.split(".")) or python.count(".") != 1:
+        raise InputError(f'--python: "{python}" is not a Python version', hint="write it as 3.12")
+    if asked.variant is Variant.CPU:
+        if asked.policy or asked.cuda or asked.cudnn:
+            raise click.UsageError("--policy, --cuda and --cudnn are for the gpu variant")
+        return ImageSpec(found.version, python, Variant.CPU)
+    if asked.policy and asked.cuda and asked.cudnn:
+        raise click.UsageError("--policy says nothing where --cuda and --cudnn are both given")
+    policy = asked.policy or AS_BUILT
+    cuda, cudnn = choose(found, asked.cuda or policy, asked.cudnn or policy, within_metadata=False)
+    return ImageSpec(found.version, python, Variant.GPU, cuda, cudnn)
+
+
+def host_of(asked: Combination) -> HostClass:
+    """The host class. Raises InputError for what is not known or contradicts itself."""
+    if asked.variant is Variant.CPU and not asked.driver and not asked.gpu and not asked.compute_capability:
+        return HostClass.without_gpu()
+    if not asked.driver:
+        raise click.UsageError("--driver is needed: the release of the driver, or its branch")
+    driver = _read(DriverRelease.parse, asked.driver, "--driver")
+    given = (
+        _read(ComputeCapability.parse, asked.compute_capability, "--compute-capability")
+        if asked.compute_capability
+        else None
+    )
+    if asked.compat:
+        _read(CudaVersion.parse, asked.compat, "--compat")
+    if not asked.gpu:
+        if given is None:
+            raise click.UsageError("--gpu or --compute-capability is needed")
+        return HostClass(f"r{driver.branch}-{given.sm}", driver, given, None, (), asked.compat)
+    known = gpu(asked.gpu)
+    if given is not None and given != known.compute_capability:
+        raise InputError(
+            f"--compute-capability {given}: {known.name} has {known.compute_capability}",
+            hint="give one of the two",
+        )
+    name = f"r{driver.branch}-{slug(known.name)}"
+    return HostClass(name, driver, known.compute_capability, known.slug, (), asked.compat)
+
+
+def _read(parse: Callable[[str], T], text: str, option: str) -> T:
+    try:
+        return parse(text)
+    except ValueError as error:
+        raise InputError(f"{option}: {error}") from None

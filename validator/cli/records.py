@@ -1,0 +1,163 @@
+"""`records`: what was recorded, and moving it between machines."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ..errors import InputError
+from .options import format_option, matrix_option, say, store_option, store_url_for, verbose_option
+
+if TYPE_CHECKING:
+    from ..model.record import Record
+
+
+@click.group("records")
+def command() -> None:
+    """List, show, export and import what was recorded."""
+
+
+@command.command("list")
+@matrix_option
+@store_option
+@click.option("--cell", help="Of this cell alone.")
+@click.option("--image", help="Of this image spec alone.")
+@click.option(
+    "--verdict",
+    type=click.Choice(["certified", "failed", "unproven", "broken"]),
+    help="With this verdict alone.",
+)
+@format_option("table", "json")
+@verbose_option
+def list_command(
+    matrix_path: Path,
+    store_url: str | None,
+    cell: str | None,
+    image: str | None,
+    verdict: str | None,
+    format_: str,
+) -> None:
+    """List records, oldest first."""
+    from ..records.store import Store
+
+    with Store(store_url_for(matrix_path, store_url)) as store:
+        found = [
+            record for record in store.all(cell=cell, image=image) if verdict in (None, record.verdict.value)
+        ]
+    if format_ == "json":
+        # Reports are long; `show` and `export` have them.
+        click.echo(json.dumps([record.as_json() | {"report": None} for record in found], indent=2))
+    else:
+        from ..reports.terminal import records_table, show
+
+        show(records_table(found))
+        say(f"{len(found)} records")
+
+
+@command.command("show")
+@click.argument("identifier")
+@matrix_option
+@store_option
+@format_option("text", "json")
+@verbose_option
+def show_command(identifier: str, matrix_path: Path, store_url: str | None, format_: str) -> None:
+    """Show one record with its checks. IDENTIFIER may be cut to its first digits."""
+    from ..records.store import Store
+
+    with Store(store_url_for(matrix_path, store_url)) as store:
+        record = store.get(identifier)
+    if format_ == "json":
+        click.echo(json.dumps(record.as_json(), indent=2))
+    else:
+        from ..reports.terminal import record_text, show
+
+        show(record_text(record))
+
+
+@command.command("export")
+@matrix_option
+@store_option
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path),
+    help="A file, written whole or not at all.  [default: stdout]",
+)
+@verbose_option
+def export_command(matrix_path: Path, store_url: str | None, output: Path | None) -> None:
+    """Write every record as JSON Lines."""
+    import io
+
+    from ..records import jsonl
+    from ..records.store import Store
+    from ..system.files import write_atomically
+
+    with Store(store_url_for(matrix_path, store_url)) as store:
+        if output is None:
+            count = jsonl.write(store.all(), sys.stdout)
+        else:
+            text = io.StringIO()
+            count = jsonl.write(store.all(), text)
+            write_atomically(output, text.getvalue().encode())
+    say(f"{count} records exported")
+
+
+@command.command("import")
+@click.argument("files", nargs=-1, type=click.Path(path_type=Path))
+@click.option(
+    "--report",
+    "reports",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="A report that probe.pyz wrote on another machine; its record is marked as brought from elsewhere.",
+)
+@matrix_option
+@store_option
+@verbose_option
+def import_command(
+    files: tuple[Path, ...], reports: tuple[Path, ...], matrix_path: Path, store_url: str | None
+) -> None:
+    """Read records from JSON Lines FILES (- for stdin). Importing twice changes nothing.
+
+    A file with anything wrong in it is refused before anything is written.
+    """
+    if not files and not reports:
+        raise click.UsageError("name a file of JSON Lines, or a report with --report")
+    from ..records.store import Store
+
+    found = [record for path in files for record in _records_of(path)]
+    found += [_record_of_report(path) for path in reports]
+    with Store(store_url_for(matrix_path, store_url)) as store:
+        added = sum(store.add(record) for record in found)
+    say(f"{added} records imported, {len(found) - added} were there already")
+
+
+def _records_of(path: Path) -> list[Record]:
+    from ..records import jsonl
+
+    if str(path) == "-":
+        return list(jsonl.read(sys.stdin.buffer, "stdin"))
+    try:
+        with open(path, "rb") as stream:
+            return list(jsonl.read(stream, str(path)))
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}") from error
+
+
+def _record_of_report(path: Path) -> Record:
+    from ..model.report import Report, ReportError
+    from ..pipeline.brought import record_of_report
+
+    try:
+        with open(path, "rb") as stream:
+            report = Report.from_json(json.load(stream))
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}") from error
+    except (ReportError, ValueError, RecursionError) as error:
+        raise InputError(
+            f"{path}: {error}", hint="a report is what `python3 probe.pyz > report.json` writes"
+        ) from error
+    return record_of_report(report)
