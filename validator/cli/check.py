@@ -31,9 +31,16 @@ if TYPE_CHECKING:
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="Compare what is installed with this lock.",
 )
+@click.option(
+    "--save-probe",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write the probe to this file, to be run by hand on any machine, and run nothing.",
+)
 @format_option("text", "json")
 @verbose_option
-def command(image: str | None, python: Path | None, lock_path: Path | None, format_: str) -> int:
+def command(
+    image: str | None, python: Path | None, lock_path: Path | None, save_probe: Path | None, format_: str
+) -> int:
     """Run the probe once: in this very environment, in an image, or in another environment.
 
     Nothing is recorded. The exit code is 1 when a check failed.
@@ -41,6 +48,13 @@ def command(image: str | None, python: Path | None, lock_path: Path | None, form
     if image and python:
         raise click.UsageError("--image and --python exclude each other")
     from ..engines.archive import probe_archive
+
+    if save_probe:
+        from ..system.files import write_atomically
+
+        write_atomically(save_probe, probe_archive())
+        say(f"written: {save_probe}; run it with: python3 {save_probe.name} > report.json")
+        return EXIT_OK
     from ..engines.base import ProbeRequest
     from ..model.report import Report, ReportError
     from ..records.verdict import failed_checks, judge

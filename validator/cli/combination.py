@@ -12,7 +12,7 @@ from ..compat.gpus import gpu
 from ..compat.policies import choose
 from ..compat.releases import release
 from ..errors import InputError
-from ..model.spec import AS_BUILT, HostClass, ImageSpec, Variant, slug
+from ..model.spec import AS_BUILT, HostClass, ImageSpec, Variant, host_identifier
 from ..model.versions import ComputeCapability, CudaVersion, DriverRelease
 
 T = TypeVar("T")
@@ -66,18 +66,19 @@ def host_of(asked: Combination) -> HostClass:
     )
     if asked.compat:
         _read(CudaVersion.parse, asked.compat, "--compat")
-    if not asked.gpu:
-        if given is None:
-            raise click.UsageError("--gpu or --compute-capability is needed")
-        return HostClass(f"r{driver.branch}-{given.sm}", driver, given, None, (), asked.compat)
-    known = gpu(asked.gpu)
-    if given is not None and given != known.compute_capability:
-        raise InputError(
-            f"--compute-capability {given}: {known.name} has {known.compute_capability}",
-            hint="give one of the two",
-        )
-    name = f"r{driver.branch}-{slug(known.name)}"
-    return HostClass(name, driver, known.compute_capability, known.slug, (), asked.compat)
+    model: str | None = None
+    if asked.gpu:
+        known = gpu(asked.gpu)
+        if given is not None and given != known.compute_capability:
+            raise InputError(
+                f"--compute-capability {given}: {known.name} has {known.compute_capability}",
+                hint="give one of the two",
+            )
+        model, given = known.slug, known.compute_capability
+    if given is None:
+        raise click.UsageError("--gpu or --compute-capability is needed")
+    name = host_identifier(driver, model, given, asked.compat)
+    return HostClass(name, driver, given, model, (), asked.compat)
 
 
 def _read(parse: Callable[[str], T], text: str, option: str) -> T:

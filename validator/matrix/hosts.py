@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TypeVar
 
 from ..compat import gpus
-from ..model.spec import NO_GPU, HostClass
+from ..model.spec import NO_GPU, HostClass, host_identifier
 from ..model.versions import ComputeCapability, CudaVersion, DriverRelease
 from .findings import Findings
 from .nodes import Path
@@ -116,7 +116,7 @@ def _multiply(
     for driver in drivers:
         for label, model, capability in cards:
             for compat in compats:
-                identifier = f"r{driver}-{label}" + (f"-compat{compat}" if compat else "")
+                identifier = host_identifier(driver, model, capability, compat)
                 runner = _runner(entry, identifier, str(driver), label)
                 yield HostClass(identifier, driver, capability, model, runner, compat)
 

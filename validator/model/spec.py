@@ -122,6 +122,17 @@ class Cell:
         return self.identifier
 
 
+def host_identifier(
+    driver: DriverRelease, gpu: str | None, capability: ComputeCapability, compat: str | None = None
+) -> str:
+    """`r535-h100`, `r535.183.01-sm90` or `r535-h100-compat12.9`.
+
+    gpu: the model's slug, or None where only its capability is known.
+    """
+    label = gpu or capability.sm.replace("_", "")
+    return f"r{driver}-{label}" + (f"-compat{compat}" if compat else "")
+
+
 def cell_identifier(image: str, host: str) -> str:
     """`tf2.21.0-cuda12.5-cudnn9.3-py312@r535-h100`"""
     return f"{image}@{host}"

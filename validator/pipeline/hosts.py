@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ..compat.gpus import UnknownGpu, gpu
-from ..model.spec import NO_GPU, HostClass, slug
+from ..model.spec import NO_GPU, HostClass, host_identifier, slug
 from ..model.versions import ComputeCapability, DriverRelease
 
 
@@ -26,7 +26,7 @@ def host_class_of(facts: Mapping[str, Any], declared: Iterable[HostClass]) -> st
         same_gpu = models == [slug(host.gpu)] if host.gpu else capabilities == {host.compute_capability}
         if same_gpu and host.compat is None and _same_driver(driver, host.driver):
             return host.identifier
-    return f"r{driver.branch}-{'+'.join(models)}"
+    return host_identifier(DriverRelease(driver.branch), "+".join(models), min(capabilities))
 
 
 def model_of(name: str) -> str:

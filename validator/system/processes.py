@@ -145,7 +145,7 @@ def _communicate(child: subprocess.Popen[bytes], data: bytes | None, timeout_s: 
 
 
 def _follow(stream: IO[bytes], tail: deque[str], on_line: Callable[[str], None] | None) -> None:
-    with contextlib.suppress(ValueError, OSError):
+    with contextlib.suppress(ValueError, OSError), stream:
         for raw in iter(lambda: stream.readline(LINE_LIMIT), b""):
             line = raw.decode("utf-8", "replace").rstrip("\r\n")
             tail.append(line)

@@ -64,14 +64,12 @@ def bake(
     Raises what `explain_build` makes of a failure.
     """
     log = BuildLog(lambda line: progress(sources.redact(line)))
-    # "-": the bake file on stdin, so that no path of ours is the base of the relative ones in it.
     command = [*buildx.argv, "--builder", buildx.builder, "bake", "--file", "-", "--progress", "plain"]
     if buildx.takes_allow:
-        command.append("--allow=network.host")
+        paths = {order.images, order.requirements, order.uv, *order.secrets.values()}
+        command += ["--allow=network.host", *(f"--allow=fs.read={path}" for path in sorted(paths))]
     result = processes.run(
         [*command, TARGET],
-        # Bake asks before it reads files outside the working directory; ours are in a temporary one.
-        env={**os.environ, "BUILDX_BAKE_ENTITLEMENTS_FS": "0", "BUILDX_NO_DEFAULT_ATTESTATIONS": "1"},
         input=json.dumps(bake_document(order)).encode(),
         on_line=log.feed,
         timeout_s=_TIMEOUT_S,

@@ -24,7 +24,8 @@ from ...system import processes
 
 #: Docker Engine 23 made BuildKit the builder; what is here needs its named contexts and secrets.
 OLDEST_ENGINE = 23
-#: `docker buildx bake --allow` came with 0.17; an older bake has no such switch and asks for no permission.
+#: Since 0.17 bake wants to be told what a target may do (docker/buildx pull request 2666); an older one does
+#: not know the switch and asks for no permission.
 _ALLOW_SINCE = (0, 17)
 #: How long an engine may take to answer at all, in seconds. A hanging one must not hold up `--engine auto`.
 _ANSWER_WITHIN_S = 10
