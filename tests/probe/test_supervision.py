@@ -183,9 +183,10 @@ def test_an_import_that_hangs_is_a_timeout(facts: dict[str, Any], tmp_path: Path
     assert outcomes(stages) == {"tf_fine": "timeout", "tf_after": "skip"}
 
 
-def test_no_tensorflow_is_a_skip(facts: dict[str, Any]) -> None:
-    found = results(run(facts, "tf_fine", "tf_after"))
-    assert found["tf_fine"].outcome == found["tf_after"].outcome == "skip"
+def test_no_tensorflow_is_a_failure_of_the_first_check_alone(facts: dict[str, Any]) -> None:
+    stages = run(facts, "tf_fine", "tf_after")
+    found = results(stages)
+    assert outcomes(stages) == {"tf_fine": "fail", "tf_after": "skip"}
     assert found["tf_fine"].summary.startswith("TensorFlow is not installed")
 
 

@@ -169,9 +169,8 @@ class Stage:
 
     def _import_failed(self, message: Dict[str, Any]) -> None:
         """The first check carries the fault; asking the others would only repeat it."""
-        outcome = SKIP if message["missing"] else FAIL
         reason = "TensorFlow is not installed" if message["missing"] else "TensorFlow can't be imported"
-        first = Result(outcome, f"{reason}: {message['error']}", {"traceback": message["traceback"]})
+        first = Result(FAIL, f"{reason}: {message['error']}", {"traceback": message["traceback"]})
         self._give_up(first, f"{reason} (see {self.remaining[0].id})")
 
     def _give_up(self, first: Result, reason: str) -> None:

@@ -85,8 +85,15 @@ class Index:
     def add(self, *wheels: TinyWheel) -> None:
         self.wheels.update({tiny.wheel.filename: tiny for tiny in wheels})
 
-    def answer(self, path: str) -> tuple[int, str, bytes]:
-        """Status, content type and body of a path."""
+    def answer(self, host: str | None, path: str, authorized: bool) -> tuple[int, str, bytes]:
+        """Status, content type and body of a path.
+
+        A host whose name begins with `empty.` has nothing, one that begins with `private.` wants a password.
+        """
+        if host and host.startswith("empty."):
+            return 404, "text/plain", b""
+        if host and host.startswith("private.") and not authorized:
+            return 401, "text/plain", b""
         if match := re.fullmatch(r"/simple/([a-z0-9-]+)/?", path):
             links = [
                 f'<a href="/files/{name}#sha256={tiny.wheel.sha256}">{name}</a>'
@@ -109,7 +116,7 @@ def running_index() -> Iterator[Index]:
             index.requests.append((target.hostname, target.path, dict(self.headers)))
             index.asked.set()
             index.open.wait(timeout=120)
-            status, kind, body = index.answer(target.path)
+            status, kind, body = index.answer(target.hostname, target.path, "Authorization" in self.headers)
             self.send_response(status)
             self.send_header("Content-Type", kind)
             self.send_header("Content-Length", str(len(body)))
