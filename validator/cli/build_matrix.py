@@ -76,6 +76,7 @@ def command(
     from ..engines.docker import BasePolicy
     from ..pipeline.build_matrix import Options, Work, build_matrix
     from ..pipeline.engines import EngineChoice, choose_engine
+    from ..pipeline.locking import refuse_wrong_locks
     from ..records.store import Store
     from ..system.sources import host_sources
     from .planning import locks_directory, planned
@@ -89,6 +90,7 @@ def command(
     plan = planned(
         matrix_path, profile, selectors, lambda python: None if engine.provides(python) else engine.name
     )
+    refuse_wrong_locks(locks_directory(matrix_path), plan.images)
     options = Options(jobs or max(1, (os.cpu_count() or 1) // 4), keep_going, not no_validate, force)
     hosts = tuple(dict.fromkeys(cell.cell.host for cell in plan.cells))
     with Store(store_url_for(matrix_path, store_url)) as store, Progress(len(plan.images)) as progress:

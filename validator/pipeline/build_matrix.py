@@ -109,6 +109,8 @@ class Work:
     listen: Callable[[Event], None]
     # Two probes at once would share the GPU's memory and each other's timing.
     probing: threading.Lock = field(default_factory=threading.Lock)
+    # Set by the image that fails when the others are not to go on.
+    halted: threading.Event = field(default_factory=threading.Event)
 
 
 def build_matrix(specs: Sequence[ImageSpec], work: Work) -> list[Result]:
@@ -118,18 +120,12 @@ def build_matrix(specs: Sequence[ImageSpec], work: Work) -> list[Result]:
     """
     results: dict[ImageSpec, Result] = {}
     pool = ThreadPoolExecutor(max_workers=max(1, work.options.jobs), thread_name_prefix="image")
-    futures: dict[Future[Result], ImageSpec] = {pool.submit(_image, spec, work): spec for spec in specs}
+    futures: list[Future[Result]] = [pool.submit(_in_turn, spec, work) for spec in specs]
     try:
         for future in as_completed(futures):
-            if future.cancelled():
-                continue
             result = future.result()
             results[result.spec] = result
             work.listen(Event(result.spec, Phase.DONE, result.detail, result))
-            if not work.options.keep_going and (result.failed or result.status is Status.MISSING):
-                # What is already running ends by itself; nothing new begins.
-                for other in futures:
-                    other.cancel()
     except KeyboardInterrupt:
         for other in futures:
             other.cancel()
@@ -137,6 +133,16 @@ def build_matrix(specs: Sequence[ImageSpec], work: Work) -> list[Result]:
     finally:
         pool.shutdown(wait=True)
     return [results.get(spec) or Result(spec, Status.STOPPED) for spec in specs]
+
+
+def _in_turn(spec: ImageSpec, work: Work) -> Result:
+    # Decided here and not where results are collected: there, the next image would have begun by then.
+    if work.halted.is_set():
+        return Result(spec, Status.STOPPED, detail="after another had failed")
+    result = _image(spec, work)
+    if not work.options.keep_going and (result.failed or result.status is Status.MISSING):
+        work.halted.set()
+    return result
 
 
 def _image(spec: ImageSpec, work: Work) -> Result:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..compat.policies import requirements
 from ..engines.base import Progress
+from ..errors import InputError
 from ..locks import files
 from ..locks.resolve import resolve
 from ..model.lock import Lock
@@ -30,6 +32,18 @@ def stale(directory: Path, spec: ImageSpec) -> list[str]:
     """
     lock = files.read(directory, spec.identifier)
     return ["there is no lock yet"] if lock is None else files.mismatches(lock, spec, requirements(spec))
+
+
+def refuse_wrong_locks(directory: Path, specs: Iterable[ImageSpec]) -> None:
+    """Raise InputError, naming them all, for lock files of these specs that are no locks."""
+    wrong: list[InputError] = []
+    for spec in specs:
+        try:
+            files.read(directory, spec.identifier)
+        except InputError as error:
+            wrong.append(error)
+    if wrong:
+        raise InputError("\n".join(str(error) for error in wrong), hint=wrong[0].hint)
 
 
 def ensure_lock(

@@ -95,7 +95,7 @@ def run(
     except subprocess.TimeoutExpired:
         timed_out = True
         end_group(child)
-        stdout = child.stdout.read() if child.stdout else b""
+        stdout = _what_is_left(child)
     except BaseException:
         end_group(child)
         raise
@@ -142,6 +142,17 @@ def _communicate(child: subprocess.Popen[bytes], data: bytes | None, timeout_s: 
     finally:
         child.stderr = kept
     return stdout
+
+
+def _what_is_left(child: subprocess.Popen[bytes]) -> bytes:
+    """What an ended child wrote to stdout and nobody has read yet."""
+    try:
+        return _communicate(child, None, GRACE_S)
+    except subprocess.TimeoutExpired:
+        # A grandchild that left the group holds the pipe open.
+        assert child.stdout is not None
+        child.stdout.close()
+        return b""
 
 
 def _follow(stream: IO[bytes], tail: deque[str], on_line: Callable[[str], None] | None) -> None:

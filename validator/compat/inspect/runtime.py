@@ -39,9 +39,9 @@ _STACK_STORE = re.compile(
 _STORED_BYTES = {b"\xc6\x45": 1, b"\x66\xc7\x45": 2, b"\xc7\x45": 4, b"\x48\xc7\x45": 0}
 _PUT_BYTES = {b"\x66\x89": 2, b"\x89": 4, b"\x48\x89": 8}
 
-# Since string views: lea rcx, [rip+d32] (the text) and mov edx, i32 (its length).
-_VIEW_TEXT = re.compile(rb"\x48\x8d\x0d(.{4})", re.DOTALL)
-_VIEW_LENGTH = re.compile(rb"\xba(.{4})", re.DOTALL)
+# A string view: lea rcx, [rip+d32] (the text); up to two lea r64, [rbp+d8] (other arguments); mov edx, i32
+# (the length of the text).
+_VIEW = re.compile(rb"\x48\x8d\x0d(?P<text>.{4})(?:\x48\x8d[\x75\x7d].){0,2}\xba(?P<length>.{4})", re.DOTALL)
 
 # movabs reg, i64: a version as two 32-bit numbers, major in the low half.
 _PACKED_VERSION = re.compile(rb"\x48[\xb8-\xbf]([\x08-\x0f]\0\0\0[\0-\x63]\0\0\0)", re.DOTALL)
@@ -121,9 +121,9 @@ def _laid_out(memory: dict[int, int]) -> bytes:
 
 
 def _viewed_text(elf: ElfFile, address: int, code: bytes) -> str | None:
-    text, length = _VIEW_TEXT.search(code), _VIEW_LENGTH.search(code)
-    if text is None or length is None:
+    view = _VIEW.search(code)
+    if view is None:
         return None
-    start = elf.offset_of(address + text.end() + struct.unpack("<i", text[1])[0])
-    found = elf.buffer[start : start + struct.unpack("<I", length[1])[0]].decode("ascii", "replace")
+    start = elf.offset_of(address + view.end("text") + struct.unpack("<i", view["text"])[0])
+    found = elf.buffer[start : start + struct.unpack("<I", view["length"])[0]].decode("ascii", "replace")
     return found if _VERSION.fullmatch(found) else None

@@ -1,0 +1,112 @@
+"""Tiny shared libraries, fatbins and wheels, made byte by byte for the tests of the wheel inspection."""
+
+from __future__ import annotations
+
+import struct
+import zipfile
+from pathlib import Path
+
+#: Where the synthetic libraries are loaded, so that addresses and file offsets differ.
+BASE = 0x400000
+
+DT_NEEDED, DT_SONAME, DT_RPATH, DT_RUNPATH = 1, 14, 15, 29
+_PROGBITS, _STRTAB, _DYNAMIC, _DYNSYM = 1, 3, 6, 11
+
+GETTER = "_ZN3tsl8internal9DsoLoader{0}Get{1}DsoHandleEv"
+DLOPEN = "_ZN3tsl8internal18LoadDynamicLibraryEPKcPPv"
+CUDNN_INIT = "_ZN15stream_executor3gpu12CudnnSupport4InitEv"
+CUDNN_CONSTANT = "_ZZN15stream_executor3gpu12CudnnSupport4InitEvE14kSourceVersion"
+
+
+def elf(
+    *,
+    dynamic: tuple[tuple[int, str], ...] = (),
+    symbols: dict[str, bytes] | None = None,
+    sections: dict[str, bytes] | None = None,
+    text: bytes = b"",
+) -> bytes:
+    """A 64-bit little-endian shared library.
+
+    dynamic: (tag, string) entries. symbols: name -> content, in the order they lie in `.text`.
+    sections: further sections with their contents. text: bytes before the symbols' contents.
+    """
+    symbols = symbols or {}
+    strings = bytearray(b"\0")
+
+    def intern(name: str) -> int:
+        at = len(strings)
+        strings.extend(name.encode() + b"\0")
+        return at
+
+    names = {name: intern(name) for name in symbols}
+    entries = [(tag, intern(value)) for tag, value in dynamic]
+    code, starts = bytearray(text), {}
+    for name, content in symbols.items():
+        starts[name] = len(code)
+        code += content
+    place = 64 + 56
+    bodies: list[tuple[str, int, bytes, int]] = [(".text", _PROGBITS, bytes(code), 0)]
+    table = b"\0" * 24 + b"".join(
+        struct.pack("<IBBHQQ", names[name], 0x12, 0, 1, BASE + place + starts[name], len(content))
+        for name, content in symbols.items()
+    )
+    bodies.append((".dynstr", _STRTAB, bytes(strings), 0))
+    bodies.append((".dynsym", _DYNSYM, table, 2))
+    pairs = [*entries, (0, 0)]
+    bodies.append((".dynamic", _DYNAMIC, b"".join(struct.pack("<QQ", *pair) for pair in pairs), 2))
+    bodies += [(name, _PROGBITS, content, 0) for name, content in (sections or {}).items()]
+    name_table = bytearray(b"\0")
+    headers, content = [b"\0" * 64], bytearray()
+    for name, kind, body, link in [*bodies, (".shstrtab", _STRTAB, b"", 0)]:
+        at = len(name_table)
+        name_table += name.encode() + b"\0"
+        if name == ".shstrtab":
+            body = bytes(name_table)
+        offset = place + len(content)
+        headers.append(struct.pack("<IIQQQQIIQQ", at, kind, 0, BASE + offset, offset, len(body), link, 0, 1, 0))
+        content += body
+    size = place + len(content)
+    header = b"\x7fELF\x02\x01\x01" + b"\0" * 9
+    header += struct.pack(
+        "<HHIQQQIHHHHHH", 3, 62, 1, 0, 64, size, 0, 64, 56, 1, 64, len(headers), len(headers) - 1
+    )
+    segment = struct.pack("<IIQQQQQQ", 1, 5, 0, BASE, BASE, size, size, 4096)
+    return header + segment + bytes(content) + b"".join(headers)
+
+
+def image(
+    kind: int, architecture: int, payload: bytes, *, isa: tuple[int, int] = (0, 0), flags: int = 0, size: int = 0
+) -> bytes:
+    """One image of a fatbin. size: the uncompressed size, where the payload is compressed."""
+    padded = payload + b"\0" * (-len(payload) % 8)
+    compressed = len(payload) if size else 0
+    fields = (kind, 0x101, 64, len(padded), compressed, 0, isa[1], isa[0], architecture, 0, 0, flags, 0, size)
+    return struct.pack("<HHIQIIHHIIIQQQ", *fields) + padded
+
+
+def sass(architecture: int) -> bytes:
+    return image(2, architecture, b"machine code", isa=(1, 7))
+
+
+def ptx(architecture: int, isa: str, body: str = ".visible .entry Cast()\n{\n\tret;\n}\n") -> bytes:
+    major, minor = isa.split(".")
+    text = f"\n.version {isa}\n.target sm_{architecture}\n.address_size 64\n{body}".encode()
+    return image(1, architecture, text, isa=(int(major), int(minor)))
+
+
+def fatbin(*images: bytes) -> bytes:
+    body = b"".join(images)
+    return struct.pack("<IHHQ", 0xBA55ED50, 1, 16, len(body)) + body
+
+
+def store(displacement: int, text: bytes) -> bytes:
+    """mov [rbp+d8], immediate: of 1, 2 or 4 bytes."""
+    opcode = {1: b"\xc6\x45", 2: b"\x66\xc7\x45", 4: b"\xc7\x45"}[len(text)]
+    return opcode + struct.pack("b", displacement) + text
+
+
+def wheel(path: Path, members: dict[str, bytes]) -> Path:
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+    return path

@@ -1,0 +1,162 @@
+"""The venv engine, with locks so small that they install in a second."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from validator.engines import venv
+from validator.engines.archive import probe_archive
+from validator.engines.base import ProbeRequest
+from validator.engines.venv import VenvEngine, library_path, remove_leftovers, run_probe
+from validator.errors import InputError, MissingError, ValidatorError
+from validator.locks.resolve import resolve
+from validator.model.lock import Lock, Wheel
+from validator.model.report import Report
+from validator.model.spec import ImageSpec, Variant
+from validator.system.sources import PackageSources, host_sources
+
+PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
+SPEC = ImageSpec("2.21.0", PYTHON, Variant.CPU)
+
+
+def quiet(_: str) -> None:
+    pass
+
+
+@pytest.fixture(scope="module")
+def lock() -> Lock:
+    return resolve(SPEC, ["six==1.16.0"], host_sources())
+
+
+def lock_of(*wheels: Wheel) -> Lock:
+    return Lock(SPEC.identifier, PYTHON, "x", (), wheels)
+
+
+@pytest.mark.network
+def test_an_environment_is_built_once_and_found_again(lock: Lock, tmp_path: Path) -> None:
+    engine = VenvEngine(host_sources(), tmp_path)
+    assert engine.existing(SPEC, lock) is None
+    built = engine.build(SPEC, lock, quiet)
+    assert engine.existing(SPEC, lock) == built
+    assert (built.digest, built.lock_digest) == (None, lock.digest)
+    done = subprocess.run(
+        [f"{built.reference}/bin/python", "-c", "import six; print(six.__version__)"],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout.strip() == "1.16.0"
+    made = Path(built.reference).stat().st_ino
+    engine.build(SPEC, lock, quiet)
+    assert Path(built.reference).stat().st_ino == made
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".partial")] == []
+
+
+@pytest.mark.network
+def test_the_probe_runs_in_it_and_compares_the_lock(lock: Lock, tmp_path: Path) -> None:
+    from validator.locks.files import render
+
+    engine = VenvEngine(host_sources(), tmp_path)
+    built = engine.build(SPEC, lock, quiet)
+    request = ProbeRequest(probe_archive(), ("--lock", "lock.txt"), {"lock.txt": render(lock).encode()}, 120)
+    report = Report.from_json(json.loads(engine.probe(built, request, quiet)))
+    match = report.check("lock_match")
+    assert match is not None and match.outcome.value == "pass", match
+    assert report.environment["executable"].startswith(built.reference)
+
+
+@pytest.mark.network
+def test_a_file_that_is_not_the_locked_one_is_refused_by_name(tmp_path: Path) -> None:
+    wrong = lock_of(Wheel("six", "1.16.0", "0" * 64, "six-1.16.0-py2.py3-none-any.whl"))
+    with pytest.raises(InputError, match=r"file for six==1\.16\.0 is not the one in the lock"):
+        VenvEngine(host_sources(), tmp_path).build(SPEC, wrong, quiet)
+    assert [path for path in tmp_path.iterdir() if path.name != ".lock"] == []
+
+
+@pytest.mark.network
+def test_a_pin_that_the_index_no_longer_has_is_named(tmp_path: Path) -> None:
+    gone = lock_of(Wheel("six", "1.16.99", "0" * 64, "six-1.16.99-py2.py3-none-any.whl"))
+    with pytest.raises(InputError, match=r"does not have six==1\.16\.99"):
+        VenvEngine(host_sources(), tmp_path).build(SPEC, gone, quiet)
+
+
+def test_an_index_that_does_not_answer_is_missing_and_not_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("UV_HTTP_RETRIES", "0")
+    nowhere = PackageSources(index_url="http://user:secret@127.0.0.1:9/simple")
+    wheel = Wheel("six", "1.16.0", "0" * 64, "six-1.16.0-py2.py3-none-any.whl")
+    said: list[str] = []
+    with pytest.raises(MissingError, match="the package index can't be reached") as caught:
+        VenvEngine(nowhere, tmp_path / "environments").build(SPEC, lock_of(wheel), said.append)
+    assert "secret" not in f"{caught.value}{caught.value.hint}{said}"
+    assert "127.0.0.1" not in f"{caught.value}{caught.value.hint}{said}"
+
+
+def test_a_python_that_is_not_here_is_said(tmp_path: Path) -> None:
+    engine = VenvEngine(PackageSources(), tmp_path)
+    assert engine.provides("3.1") == "no python3.1 here"
+    assert engine.provides(PYTHON) is None
+    with pytest.raises(MissingError, match=r"no python3\.1 here"):
+        engine.build(ImageSpec("2.21.0", "3.1", Variant.CPU), lock_of(), quiet)
+
+
+def test_leftovers_of_the_dead_go_and_work_of_the_living_stays(tmp_path: Path) -> None:
+    dead, living = tmp_path / ".partial-dead", tmp_path / ".partial-living"
+    for directory in (dead, living):
+        (directory / "environment").mkdir(parents=True)
+    with venv._locked(living / "in-use"):
+        remove_leftovers(tmp_path)
+        assert not dead.exists()
+        assert (living / "environment").exists()
+    remove_leftovers(tmp_path)
+    assert not living.exists()
+
+
+def test_all_directories_of_nvidia_are_on_the_library_path(tmp_path: Path) -> None:
+    nvidia = tmp_path / "lib" / "python3.11" / "site-packages" / "nvidia"
+    for name in ("cusolver", "cudnn"):
+        (nvidia / name / "lib").mkdir(parents=True)
+    (nvidia / "cuda_nvcc" / "bin").mkdir(parents=True)
+    assert library_path(tmp_path) == (nvidia / "cudnn" / "lib", nvidia / "cusolver" / "lib")
+
+
+def request(program: str, timeout_s: float = 20) -> ProbeRequest:
+    return ProbeRequest(program.encode(), timeout_s=timeout_s)
+
+
+def test_the_callers_environment_does_not_leak_into_the_probe(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", "/somewhere")
+    monkeypatch.setenv("LD_LIBRARY_PATH", "/given")
+    program = "import os; print(os.environ.get('PYTHONPATH'), os.environ.get('LD_LIBRARY_PATH'))"
+    answer = run_probe(Path(sys.executable), request(program), quiet, (Path("/ours"),))
+    assert answer == b"None /ours:/given\n"
+
+
+def test_a_probe_that_hangs_is_ended() -> None:
+    program = "import os, subprocess, sys, time\nsubprocess.Popen(['sleep', '3600'])\ntime.sleep(3600)"
+    with pytest.raises(ValidatorError, match="ran past its limit of 1 s"):
+        run_probe(Path(sys.executable), request(program, timeout_s=1), quiet)
+
+
+def test_a_probe_that_dies_without_a_report_is_told_with_its_last_line() -> None:
+    program = "import os, sys; print('last words', file=sys.stderr, flush=True); os.abort()"
+    with pytest.raises(ValidatorError, match=r"status -6 and no report: last words"):
+        run_probe(Path(sys.executable), request(program), quiet)
+
+
+def test_what_is_no_python_is_named(tmp_path: Path) -> None:
+    with pytest.raises(MissingError, match="can't be run"):
+        run_probe(tmp_path / "python", request(""), quiet)
+
+
+def test_the_engine_says_what_it_is(tmp_path: Path) -> None:
+    engine = VenvEngine(PackageSources(), tmp_path)
+    assert engine.name == "venv"
+    assert "uv" in engine.describe()
+    assert engine.host_facts()["kernel"] == os.uname().release

@@ -1,0 +1,206 @@
+"""Running a probe in a container: what it sees, how it ends, and that nothing stays behind."""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from typing import Any
+
+import pytest
+
+from tests.integration.docker.conftest import quiet
+from validator.engines.base import Built, ProbeRequest
+from validator.engines.docker import DockerEngine, names
+from validator.engines.docker.containers import owner
+from validator.engines.docker.endpoint import Endpoint
+from validator.errors import InputError, MissingError, ValidatorError
+
+pytestmark = pytest.mark.docker
+
+LOOK = """
+import json, os, pathlib, sys
+limit = pathlib.Path("/sys/fs/cgroup/pids/pids.max")
+limit = limit if limit.exists() else pathlib.Path("/sys/fs/cgroup/pids.max")
+print("said on stderr", file=sys.stderr)
+print(json.dumps({
+    "arguments": sys.argv[1:],
+    "lock": pathlib.Path("lock.txt").read_text(),
+    "uid": os.getuid(),
+    "interfaces": sorted(os.listdir("/sys/class/net")),
+    "pids": limit.read_text().strip(),
+    "executable": sys.executable,
+}))
+"""
+
+
+def request(source: str, *arguments: str, timeout_s: float = 60.0, **files: bytes) -> ProbeRequest:
+    """A probe that is this Python source."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.writestr("__main__.py", source)
+    return ProbeRequest(buffer.getvalue(), arguments, {"lock.txt": b"the lock", **files}, timeout_s)
+
+
+def containers(endpoint: Endpoint) -> list[Any]:
+    """Our containers that are there, running or not."""
+    return list(
+        endpoint.client.containers.list(
+            all=True, filters={"label": f"{names.LABEL_OWNER}={owner()}"}, ignore_removed=True
+        )
+    )
+
+
+@pytest.fixture(autouse=True)
+def no_container_stays(endpoint: Endpoint) -> Any:
+    yield
+    assert containers(endpoint) == []
+
+
+def test_the_report_comes_from_stdout_alone(tiny_engine: DockerEngine, cpu_image: Built) -> None:
+    said: list[str] = []
+    report = json.loads(tiny_engine.probe(cpu_image, request(LOOK, "--lock", "lock.txt"), said.append))
+    assert report["arguments"] == ["--lock", "lock.txt"]
+    assert report["lock"] == "the lock"
+    assert said == ["said on stderr"]
+
+
+def test_the_probe_is_confined(tiny_engine: DockerEngine, cpu_image: Built) -> None:
+    report = json.loads(tiny_engine.probe(cpu_image, request(LOOK), quiet))
+    assert report["uid"] == 10001
+    assert [name for name in report["interfaces"] if not name.startswith("ifb")] == ["lo"]
+    assert report["pids"].isdigit()
+    assert report["executable"] == "/opt/venv/bin/python3"
+
+
+def test_a_probe_past_its_limit_is_ended(tiny_engine: DockerEngine, cpu_image: Built) -> None:
+    with pytest.raises(ValidatorError, match="ran past its limit of 2 s"):
+        tiny_engine.probe(cpu_image, request("import time; time.sleep(600)", timeout_s=2), quiet)
+
+
+def test_a_probe_without_a_report_says_what_it_said(tiny_engine: DockerEngine, cpu_image: Built) -> None:
+    source = "import sys; sys.exit('the last word')"
+    with pytest.raises(ValidatorError, match="status 1 and no report: the last word"):
+        tiny_engine.probe(cpu_image, request(source), quiet)
+
+
+def test_a_probe_out_of_memory_is_told_from_others(
+    tiny_engine: DockerEngine, endpoint: Endpoint, cpu_image: Built
+) -> None:
+    if not endpoint.info.get("MemoryLimit"):
+        pytest.skip("the engine can't limit memory")
+    small = dict(endpoint.info, MemTotal=80 * 2**20)
+    engine = DockerEngine(
+        Endpoint(endpoint.client, endpoint.quick, endpoint.buildx, endpoint.version, small),
+        tiny_engine._sources,
+    )
+    with pytest.raises(ValidatorError, match="ran out of memory"):
+        engine.probe(cpu_image, request("x = b'1' * 2**30"), quiet)
+
+
+def test_a_flood_on_stderr_does_no_harm(tiny_engine: DockerEngine, cpu_image: Built) -> None:
+    source = """
+import os
+for _ in range(2000):
+    os.write(2, b"x" * 16384)
+os.write(2, b"\\nend\\n")
+print("{}")
+"""
+    said: list[str] = []
+    assert tiny_engine.probe(cpu_image, request(source), said.append).strip() == b"{}"
+    assert said[-1] == "end"
+    assert sum(map(len, said)) < 2**20
+
+
+def test_endless_stdout_is_cut_off(tiny_engine: DockerEngine, cpu_image: Built) -> None:
+    source = "import os\nwhile True: os.write(1, b'x' * 65536)"
+    with pytest.raises(ValidatorError, match="wrote more than 64 MB"):
+        tiny_engine.probe(cpu_image, request(source), quiet)
+
+
+def test_progress_that_raises_ends_the_probe(tiny_engine: DockerEngine, cpu_image: Built) -> None:
+    """As Ctrl-C does, which can come at any line; the fixture sees that the container went."""
+
+    def interrupt(_: str) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        tiny_engine.probe(
+            cpu_image, request("import sys, time; print('x', file=sys.stderr); time.sleep(60)"), interrupt
+        )
+
+
+def test_any_image_with_a_python_can_be_probed(
+    tiny_engine: DockerEngine, endpoint: Endpoint, cpu_image: Built
+) -> None:
+    """One with its own entry point and user, as other people's images have."""
+    container = endpoint.client.containers.create(cpu_image.reference, user="root")
+    foreign = container.commit(
+        "validator-test-foreign",
+        conf={
+            "Entrypoint": ["/bin/false"],
+            "User": "12345",
+            "WorkingDir": "/nowhere",
+            "Env": ["PATH=/usr/bin:/bin"],
+        },
+    )
+    container.remove()
+    try:
+        report = json.loads(tiny_engine.probe_image("validator-test-foreign", request(LOOK), quiet))
+    finally:
+        endpoint.client.images.remove(foreign.id, force=True)
+    assert report["uid"] == 12345
+    # The system's Python comes first on this PATH, but TensorFlow is in the other one.
+    assert report["executable"] == "/opt/venv/bin/python"
+
+
+def test_an_image_without_python_is_named(
+    tiny_engine: DockerEngine, endpoint: Endpoint, cpu_image: Built
+) -> None:
+    remove = "rm -rf /opt/venv /usr/bin/python3* /usr/local/bin/python*"
+    container = endpoint.client.containers.create(cpu_image.reference, ["sh", "-c", remove], user="root")
+    container.start()
+    container.wait()
+    foreign = container.commit("validator-test-no-python", conf={"Cmd": ["sh"]})
+    container.remove()
+    try:
+        with pytest.raises(InputError, match="there is no Python in that image"):
+            tiny_engine.probe_image("validator-test-no-python", request(LOOK), quiet)
+    finally:
+        endpoint.client.images.remove(foreign.id, force=True)
+
+
+def test_an_image_without_a_shell_is_named(tiny_engine: DockerEngine, endpoint: Endpoint) -> None:
+    endpoint.client.api.import_image_from_data(b"\0" * 1024, repository="validator-test-empty", tag="latest")
+    try:
+        with pytest.raises(InputError, match="no shell"):
+            tiny_engine.probe_image("validator-test-empty", request(LOOK), quiet)
+    finally:
+        endpoint.client.images.remove("validator-test-empty", force=True)
+
+
+def test_an_image_that_is_not_there_is_missing(tiny_engine: DockerEngine) -> None:
+    with pytest.raises(MissingError, match="the engine has no image nowhere/at-all:1"):
+        tiny_engine.probe_image("nowhere/at-all:1", request(LOOK), quiet)
+
+
+def test_leftovers_of_a_killed_run_go_and_those_of_a_living_one_stay(
+    endpoint: Endpoint, tiny_engine: DockerEngine, cpu_image: Built
+) -> None:
+    host, pid, start = owner().rsplit(":", 2)
+
+    def container(label: str) -> Any:
+        return endpoint.client.containers.create(cpu_image.reference, labels={names.LABEL_OWNER: label})
+
+    # The same number with another start: the process is gone and another has its number.
+    dead = container(f"{host}:{pid}:{int(start) - 1}")
+    elsewhere = container(f"another-{host}:{pid}:{int(start) - 1}")
+    alive = container(owner())
+    try:
+        DockerEngine(endpoint, tiny_engine._sources)
+        left = {each.id for each in endpoint.client.containers.list(all=True, ignore_removed=True)}
+    finally:
+        for each in (elsewhere, alive):
+            each.remove()
+    assert dead.id not in left
+    assert {elsewhere.id, alive.id} <= left

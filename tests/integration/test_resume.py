@@ -1,0 +1,150 @@
+"""`build-matrix` killed in the middle, started again, and run on a full disk: with a real TensorFlow."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
+LIMIT_S = 300
+
+pytestmark = [pytest.mark.network, pytest.mark.slow]
+
+
+@pytest.fixture(scope="module")
+def caches(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A matrix of two small images, whose locks are resolved by the run itself."""
+    (tmp_path / "matrix.yaml").write_text(
+        f"""\
+images:
+  - tensorflow: ["2.21.0", "2.20.0"]
+    python: "{PYTHON}"
+    variant: cpu
+hosts:
+  - gpu: none
+profiles:
+  quick:
+    select: variant=cpu
+"""
+    )
+    return tmp_path
+
+
+def command(project: Path, *arguments: str) -> list[str]:
+    return [
+        sys.executable, "-m", "validator", "build-matrix", "--engine", "venv", "--jobs", "1",
+        "--matrix", str(project / "matrix.yaml"), *arguments,
+    ]  # fmt: skip
+
+
+def environment(caches: Path) -> dict[str, str]:
+    return {**os.environ, "VALIDATOR_CACHE": str(caches)}
+
+
+def run(project: Path, caches: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command(project, *arguments), env=environment(caches), cwd=ROOT, text=True, capture_output=True,
+        timeout=LIMIT_S,
+    )  # fmt: skip
+
+
+def recorded(project: Path) -> int:
+    """How many whole records another process would see right now."""
+    path = project / ".validator" / "records.db"
+    if not path.exists():
+        return 0
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        try:
+            return int(connection.execute("SELECT count(*) FROM records").fetchone()[0])
+        except sqlite3.OperationalError:
+            return 0  # the table is not there yet
+
+
+def wait_for_a_record(process: subprocess.Popen[bytes], project: Path) -> None:
+    deadline = time.monotonic() + LIMIT_S
+    while not recorded(project):
+        assert process.poll() is None, "build-matrix ended before it recorded anything"
+        assert time.monotonic() < deadline, "build-matrix recorded nothing"
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
+def test_a_run_that_is_ended_goes_on_where_it_was(
+    project: Path, caches: Path, number: signal.Signals
+) -> None:
+    with subprocess.Popen(
+        command(project), env=environment(caches), cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as first:
+        wait_for_a_record(first, project)
+        first.send_signal(number)
+        _, said = first.communicate(timeout=60)
+    assert recorded(project) == 1
+    if number != signal.SIGKILL:
+        assert first.returncode == 130
+        assert b"1 of 2 images were not finished; what was finished is kept. To go on:" in said
+        assert b"python -m validator build-matrix" in said
+
+    second = run(project, caches, "--json")
+    assert second.returncode == 0, second.stderr
+    assert sorted(result["status"] for result in json.loads(second.stdout)) == ["measured", "unchanged"]
+    assert recorded(project) == 2
+    assert [path.name for path in (caches / "environments").glob(".partial*")] == []
+
+    third = run(project, caches)
+    assert third.stdout.splitlines()[-1] == "0 built, 0 validated, 2 unchanged"
+
+
+def test_two_runs_at_once_share_the_store_and_the_environments(project: Path, caches: Path) -> None:
+    both = [
+        subprocess.Popen(
+            command(project, "--force"),
+            env=environment(caches),
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        for _ in range(2)
+    ]
+    for process in both:
+        _, said = process.communicate(timeout=LIMIT_S)
+        assert process.returncode == 0, said.decode()
+    assert recorded(project) == 4
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    place = tmp_path / "small"
+    place.mkdir()
+    mount = shutil.which("mount")
+    done = subprocess.run(
+        [mount or "mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(place)], capture_output=True
+    ) if mount and os.geteuid() == 0 else None  # fmt: skip
+    if done is None or done.returncode:
+        pytest.skip("a small file system can't be mounted here")
+    yield place
+    subprocess.run(["umount", "--lazy", str(place)], check=True)
+
+
+def test_a_full_disk_is_said_and_costs_no_record(project: Path, small_disk: Path) -> None:
+    full = run(project, small_disk)
+    assert full.returncode == 3, full.stderr
+    assert "no space left on the disk" in full.stderr
+    assert "Traceback" not in full.stderr
+    assert recorded(project) == 0

@@ -1,0 +1,94 @@
+"""An engine made of values, so that the pipeline is tested without building anything."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from validator.engines.base import Built, ProbeRequest, Progress
+from validator.errors import ValidatorError
+from validator.model.lock import Lock
+from validator.model.spec import ImageSpec
+from validator.records.verdict import REQUIRED_CHECKS
+
+H100 = {"driver": "580.95.05", "gpus": [{"name": "NVIDIA H100 80GB HBM3", "compute_capability": "9.0"}]}
+NO_GPU: dict[str, Any] = {"driver": None, "gpus": []}
+
+
+def report(host: dict[str, Any] = NO_GPU, **outcomes: str) -> bytes:
+    """A probe's report in which every required check passes but those named."""
+    checks = [
+        {
+            "id": name,
+            "outcome": outcomes.get(name, "pass" if host["gpus"] or name == "xla_train_step" else "skip"),
+            "summary": f"about {name}",
+            "required": True,
+            "evidence": {"device_type": "GPU" if host["gpus"] else "CPU"} if name == "xla_train_step" else {},
+        }
+        for name in REQUIRED_CHECKS
+    ]
+    document = {
+        "format": 1,
+        "probe": {"version": "test"},
+        "started": "2026-01-01T00:00:00Z",
+        "finished": "2026-01-01T00:00:09Z",
+        "host": host,
+        "environment": {"python": "3.11.2", "tensorflow": "2.21.0"},
+        "checks": checks,
+    }
+    return json.dumps(document).encode()
+
+
+@dataclass
+class FakeEngine:
+    """Answers what it is given. `builds` and `probes` list what it was asked for."""
+
+    answer: bytes | ValidatorError | Callable[[], bytes] = b""
+    build_error: ValidatorError | None = None
+    lacks: str = ""
+    facts: dict[str, Any] = field(default_factory=lambda: {"kernel": "6.1"})
+    digest: str | None = "sha256:image"
+    name: str = "docker"
+    builds: list[str] = field(default_factory=list)
+    probes: list[str] = field(default_factory=list)
+    at_once: int = 0
+    most_at_once: int = 0
+    guard: threading.Lock = field(default_factory=threading.Lock)
+
+    def describe(self) -> str:
+        return "a fake"
+
+    def provides(self, python: str) -> str | None:
+        return f"no python{python} here" if python == self.lacks else None
+
+    def host_facts(self) -> dict[str, Any]:
+        return self.facts
+
+    def existing(self, spec: ImageSpec, lock: Lock) -> Built | None:
+        return None
+
+    def build(self, spec: ImageSpec, lock: Lock, progress: Progress) -> Built:
+        self.builds.append(spec.identifier)
+        progress("building")
+        if self.build_error is not None:
+            raise self.build_error
+        return Built(spec, f"image:{spec}", lock.digest, self.digest, "registry:python")
+
+    def probe(self, built: Built, request: ProbeRequest, progress: Progress) -> bytes:
+        with self.guard:
+            self.at_once += 1
+            self.most_at_once = max(self.most_at_once, self.at_once)
+        try:
+            self.probes.append(built.spec.identifier)
+            if isinstance(self.answer, ValidatorError):
+                raise self.answer
+            return self.answer() if callable(self.answer) else self.answer
+        finally:
+            with self.guard:
+                self.at_once -= 1
+
+    def close(self) -> None:
+        pass

@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from validator.model.record import Origin, Record, Verdict
+from validator.model.report import Report
+from validator.pipeline.brought import image_of, record_of_report
+
+from .fakes import H100, report
+
+REPORTS = sorted((Path(__file__).parent.parent / "data" / "reports").glob("*.json"))
+
+
+def test_a_brought_report_is_never_certified_whatever_it_says() -> None:
+    record = record_of_report(Report.from_json(json.loads(report(H100))))
+    assert (record.verdict, record.origin) == (Verdict.UNPROVEN, Origin.ELSEWHERE)
+    assert "brought from elsewhere" in record.reason
+    assert record.image_digest is None
+
+
+@pytest.mark.parametrize("path", REPORTS, ids=lambda path: path.stem)
+def test_captured_reports_become_records(path: Path) -> None:
+    record = record_of_report(Report.from_json(json.loads(path.read_bytes())))
+    assert record.cell.endswith("@no-gpu")
+    assert record.verdict in (Verdict.UNPROVEN, Verdict.FAILED)
+    assert Record.from_json(json.loads(json.dumps(record.as_json()))) == record
+
+
+def test_the_image_is_named_after_what_is_installed() -> None:
+    document = json.loads(report())
+    document["environment"] |= {
+        "packages": {
+            "tensorflow": "2.21.0",
+            "nvidia-cuda-runtime-cu12": "12.9.79",
+            "nvidia-cudnn-cu12": "9.28.0.42",
+        }
+    }
+    assert image_of(Report.from_json(document)) == "tf2.21.0-cuda12.9-cudnn9.28-py311"
+    document["environment"]["packages"] = {"tensorflow-cpu": "2.21.0"}
+    assert image_of(Report.from_json(document)) == "tf2.21.0-cpu-py311"

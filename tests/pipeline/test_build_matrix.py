@@ -1,0 +1,205 @@
+"""The main job over a fake engine: what is recorded, what is kept, what is told."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from validator.cli.results import totals
+from validator.compat.policies import requirements
+from validator.engines.base import Engine
+from validator.errors import BuildError, MissingError, ValidatorError
+from validator.locks import files
+from validator.model.lock import Lock, Wheel
+from validator.model.record import Verdict
+from validator.model.spec import HostClass, ImageSpec, Variant
+from validator.model.versions import ComputeCapability, DriverRelease
+from validator.pipeline.build_matrix import Event, Options, Phase, Result, Status, Work, build_matrix
+from validator.records.store import Store
+from validator.system.sources import PackageSources
+
+from .fakes import H100, FakeEngine, report
+
+SPEC = ImageSpec("2.21.0", "3.11", Variant.CPU)
+OTHER = ImageSpec("2.20.0", "3.11", Variant.CPU)
+R580_H100 = HostClass("r580-h100", DriverRelease.parse("580"), ComputeCapability(9, 0), "h100")
+
+
+def write_lock(directory: Path, spec: ImageSpec, sha256: str = "0" * 64) -> Lock:
+    asked = requirements(spec)
+    name, version = asked[0].split("==")
+    lock = Lock(
+        spec.identifier, spec.python, "x", asked, (Wheel(name, version, sha256, "a-1-py3-none-any.whl"),)
+    )
+    files.write(directory, lock)
+    return lock
+
+
+@dataclasses.dataclass
+class Bench:
+    """A store and locks in a temporary directory, and what a run over them gave."""
+
+    store: Store
+    locks: Path
+    events: list[Event] = dataclasses.field(default_factory=list)
+
+    def run(
+        self, engine: Engine, *specs: ImageSpec, hosts: tuple[HostClass, ...] = (), **options: Any
+    ) -> list[Result]:
+        work = Work(
+            engine, self.store, PackageSources(), self.locks, hosts, Options(**options), self.events.append
+        )
+        return build_matrix(specs or (SPEC,), work)
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    for spec in (SPEC, OTHER):
+        write_lock(tmp_path / "locks", spec)
+    with Store(str(tmp_path / "records.db")) as store:
+        yield Bench(store, tmp_path / "locks")
+
+
+def test_without_a_gpu_the_verdict_is_unproven(bench: Bench) -> None:
+    [result] = bench.run(FakeEngine(report()))
+    assert result.record is not None
+    assert (result.record.verdict, result.record.reason) == (Verdict.UNPROVEN, "no GPU")
+    assert result.record.cell == "tf2.21.0-cpu-py311@no-gpu"
+    assert list(bench.store.all()) == [result.record]
+
+
+def test_on_a_gpu_the_record_belongs_to_the_declared_host_class(bench: Bench) -> None:
+    [result] = bench.run(FakeEngine(report(H100)), hosts=(R580_H100,))
+    assert result.record is not None
+    assert result.record.verdict is Verdict.CERTIFIED
+    assert result.record.cell == "tf2.21.0-cpu-py311@r580-h100"
+    assert result.record.image_digest == "sha256:image"
+
+
+def test_a_host_that_no_class_declares_is_named_alike(bench: Bench) -> None:
+    [result] = bench.run(FakeEngine(report(H100)))
+    assert result.record is not None
+    assert result.record.host_class == "r580-h100"
+
+
+def test_a_failed_check_fails_the_cell_and_names_it(bench: Bench) -> None:
+    [result] = bench.run(FakeEngine(report(cuda_libraries="fail")))
+    assert result.failed
+    assert result.record is not None
+    assert result.record.reason == "cuda_libraries: about cuda_libraries"
+
+
+def test_what_is_unchanged_is_neither_built_nor_validated(bench: Bench) -> None:
+    engine = FakeEngine(report())
+    first = bench.run(engine, SPEC, OTHER)
+    second = bench.run(engine, SPEC, OTHER)
+    assert totals(first) == "2 built, 2 validated, 0 unchanged"
+    assert totals(second) == "0 built, 0 validated, 2 unchanged"
+    assert len(engine.builds) == len(engine.probes) == 2
+    assert [result.record for result in second] == [result.record for result in first]
+
+
+@pytest.mark.parametrize("change", ["lock", "probe", "host", "engine", "force"])
+def test_what_changed_is_measured_again(bench: Bench, change: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench.run(FakeEngine(report()))
+    engine = FakeEngine(report())
+    if change == "lock":
+        write_lock(bench.locks, SPEC, "1" * 64)
+    elif change == "probe":
+        monkeypatch.setattr("validator.pipeline.build_matrix.probe_version", lambda: "another")
+    elif change == "host":
+        engine.facts = {"kernel": "6.2"}
+    elif change == "engine":
+        engine.name = "venv"
+    [result] = bench.run(engine, force=change == "force")
+    assert result.status is Status.MEASURED
+    assert engine.probes == [SPEC.identifier]
+
+
+def test_an_unchanged_failure_still_fails_the_run(bench: Bench) -> None:
+    bench.run(FakeEngine(report(lock_match="fail")))
+    [result] = bench.run(FakeEngine(report()))
+    assert result.status is Status.UNCHANGED
+    assert result.failed
+    assert totals([result]) == "0 built, 0 validated, 1 unchanged, 1 failed"
+
+
+def test_what_did_not_build_is_broken_and_tried_again(bench: Bench) -> None:
+    [result] = bench.run(FakeEngine(build_error=BuildError("stage cudnn failed")))
+    assert result.record is not None
+    assert (result.record.verdict, result.record.reason) == (Verdict.BROKEN, "stage cudnn failed")
+    [again] = bench.run(FakeEngine(report()))
+    assert again.status is Status.MEASURED
+    assert not again.failed
+
+
+def test_what_was_needed_and_is_not_there_is_not_recorded(bench: Bench) -> None:
+    [result] = bench.run(FakeEngine(build_error=MissingError("the index can't be reached")))
+    assert result.status is Status.MISSING
+    assert list(bench.store.all()) == []
+
+
+def test_a_python_that_is_not_there_is_skipped(bench: Bench) -> None:
+    engine = FakeEngine(report(), lacks="3.11")
+    [result] = bench.run(engine)
+    assert (result.status, result.detail) == (Status.SKIPPED, "no python3.11 here")
+    assert engine.builds == []
+    assert totals([result]) == "0 built, 0 validated, 0 unchanged, 1 skipped"
+
+
+@pytest.mark.parametrize("answer", [b"not json", b"[]", b'{"format": 9}', b'{"format": 1, "probe": {}}'])
+def test_a_report_that_can_not_be_read_fails_the_cell(bench: Bench, answer: bytes) -> None:
+    [result] = bench.run(FakeEngine(answer))
+    assert result.failed
+    assert result.record is not None
+    assert "can't be read" in result.record.reason
+    assert result.record.report is None
+
+
+def test_a_probe_that_gives_no_report_fails_the_cell(bench: Bench) -> None:
+    [result] = bench.run(FakeEngine(ValidatorError("the probe ran past its limit")))
+    assert result.record is not None
+    assert (result.record.verdict, result.record.reason) == (Verdict.FAILED, "the probe ran past its limit")
+
+
+def test_no_validate_builds_and_records_nothing(bench: Bench) -> None:
+    engine = FakeEngine(report())
+    [result] = bench.run(engine, validate=False)
+    assert (result.status, engine.probes) == (Status.BUILT, [])
+    assert totals([result]) == "1 built, 0 validated, 0 unchanged"
+    assert list(bench.store.all()) == []
+
+
+def test_fail_fast_begins_nothing_new_and_keep_going_does(bench: Bench) -> None:
+    failing = FakeEngine(report(driver="fail"))
+    stopped = bench.run(failing, SPEC, OTHER, keep_going=False)
+    assert [result.status for result in stopped] == [Status.MEASURED, Status.STOPPED]
+    assert failing.builds == [SPEC.identifier]
+    going = bench.run(FakeEngine(report(driver="fail")), SPEC, OTHER, force=True)
+    assert [result.status for result in going] == [Status.MEASURED, Status.MEASURED]
+
+
+def test_several_are_built_at_once_but_probed_one_by_one(bench: Bench) -> None:
+    engine = FakeEngine(report())
+    results = bench.run(engine, SPEC, OTHER, jobs=2)
+    assert [result.spec for result in results] == [SPEC, OTHER]
+    assert engine.most_at_once == 1
+
+
+def test_the_phases_are_told_in_order(bench: Bench) -> None:
+    bench.run(FakeEngine(report()))
+    told = list(dict.fromkeys(event.phase for event in bench.events))
+    assert told == [Phase.LOCK, Phase.BUILD, Phase.PROBE, Phase.DONE]
+
+
+def test_a_lock_that_was_edited_is_broken_and_named(bench: Bench) -> None:
+    path = files.path_of(bench.locks, SPEC.identifier)
+    path.write_text(path.read_text().replace("0" * 64, "2" * 64))
+    [result] = bench.run(FakeEngine(report()))
+    assert result.record is not None
+    assert result.record.verdict is Verdict.BROKEN
+    assert "it was edited by hand or cut short" in result.record.reason

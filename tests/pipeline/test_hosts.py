@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from validator.model.spec import HostClass
+from validator.model.versions import ComputeCapability, DriverRelease
+from validator.pipeline.hosts import host_class_of, model_of
+
+
+def facts(driver: str | None, *gpus: tuple[str, str]) -> dict[str, Any]:
+    return {"driver": driver, "gpus": [{"name": name, "compute_capability": cc} for name, cc in gpus]}
+
+
+H100 = ("NVIDIA H100 80GB HBM3", "9.0")
+T4 = ("Tesla T4", "7.5")
+
+
+def declared(
+    identifier: str, driver: str, capability: str, gpu: str | None = None, compat: str | None = None
+) -> HostClass:
+    return HostClass(
+        identifier, DriverRelease.parse(driver), ComputeCapability.parse(capability), gpu, (), compat
+    )
+
+
+@pytest.mark.parametrize(
+    ("found", "host"),
+    [
+        (facts(None), "no-gpu"),
+        (facts("580.95.05"), "no-gpu"),
+        (facts("580.95.05", H100), "r580-h100"),
+        (facts("580.95.05", H100, H100), "r580-h100"),
+        (facts("535.183.01", H100, T4), "r535-h100+t4"),
+    ],
+)
+def test_a_host_is_named_by_what_it_has(found: dict[str, Any], host: str) -> None:
+    assert host_class_of(found, ()) == host
+
+
+def test_a_declared_class_comes_first() -> None:
+    exact = declared("mine", "580.95.05", "9.0", "h100")
+    by_capability = declared("r580-sm90", "580", "9.0")
+    assert host_class_of(facts("580.95.05", H100), (exact,)) == "mine"
+    assert host_class_of(facts("580.65.06", H100), (exact, by_capability)) == "r580-sm90"
+    assert host_class_of(facts("570.26", H100), (exact, by_capability)) == "r570-h100"
+
+
+def test_a_class_with_cuda_compat_is_not_taken_for_a_plain_host() -> None:
+    compat = declared("r535-h100-compat12.9", "535", "9.0", "h100", "12.9")
+    assert host_class_of(facts("535.183.01", H100), (compat,)) == "r535-h100"
+
+
+@pytest.mark.parametrize(
+    ("name", "slug"),
+    [
+        ("NVIDIA A100-SXM4-80GB", "a100"),
+        ("NVIDIA GeForce RTX 4090", "rtx-4090"),
+        ("NVIDIA Thing 9", "thing-9"),
+    ],
+)
+def test_models_are_named_shortly(name: str, slug: str) -> None:
+    assert model_of(name) == slug
