@@ -29,6 +29,17 @@ def test_captured_reports_become_records(path: Path) -> None:
     assert Record.from_json(json.loads(json.dumps(record.as_json()))) == record
 
 
+def test_versions_are_those_that_the_probe_found() -> None:
+    name = "no-gpu-tf2.21.0-cuda12.5-cudnn9.3-py311.json"
+    [path] = [path for path in REPORTS if path.name == name]
+    found = record_of_report(Report.from_json(json.loads(path.read_bytes()))).versions
+    assert {key: found[key] for key in ("tensorflow", "cuda", "cudnn")} == {
+        "tensorflow": "2.21.0",
+        "cuda": "12.5",
+        "cudnn": "9.3.0",
+    }
+
+
 def test_the_image_is_named_after_what_is_installed() -> None:
     document = json.loads(report())
     document["environment"] |= {

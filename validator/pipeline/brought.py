@@ -8,8 +8,8 @@ from ..model.record import Origin, Record
 from ..model.report import Report
 from ..model.spec import Choice, ImageSpec, Variant, cell_identifier
 from ..records.verdict import judge
-from .build_matrix import versions_of
 from .hosts import host_class_of
+from .versions import versions_of
 
 
 def record_of_report(report: Report) -> Record:

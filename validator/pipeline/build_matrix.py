@@ -31,6 +31,7 @@ from ..system.sources import PackageSources
 from .hosts import host_class_of
 from .keys import measurement_key
 from .locking import ensure_lock
+from .versions import versions_of
 
 #: Wall-clock limit of one probe run in an image. The checks have shorter limits of their own.
 PROBE_TIMEOUT_S = 1800.0
@@ -236,16 +237,6 @@ def _broken(spec: ImageSpec, lock: Lock | None, work: Work, started: str, error:
         key="",
         host=host,
     )
-
-
-def versions_of(report: Report) -> dict[str, str]:
-    """The versions that were really there, as the probe found them."""
-    environment = report.environment
-    found = {"python": environment.get("python"), "tensorflow": environment.get("tensorflow")}
-    cudnn = report.check("cudnn_load")
-    if cudnn is not None:
-        found["cudnn"] = cudnn.evidence.get("version")
-    return {name: str(version) for name, version in found.items() if version}
 
 
 def _progress(work: Work, spec: ImageSpec, phase: Phase) -> Callable[[str], None]:
