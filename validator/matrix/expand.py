@@ -125,13 +125,14 @@ def _first_available(
     for image in images:
         if image.python in preferred:
             groups.setdefault(replace(image, python=""), []).append(image)
-    provided = [python for python in preferred if available is None or available(python) is not None]
     chosen = []
     for group in groups.values():
         by_python = {image.python: image for image in group}
-        wanted = [*provided, *preferred]
-        ranked = [by_python[python] for python in wanted if python in by_python]
-        chosen.append(next((image for image in ranked if not exclusions.wholly(image)), ranked[0]))
+        ranked = [by_python[python] for python in preferred if python in by_python]
+        wanted = [image for image in ranked if not exclusions.wholly(image)] or ranked
+        # Lazily: to ask an engine for a Python may mean to ask a registry, or to start an interpreter.
+        provided = (image for image in wanted if available is None or available(image.python) is not None)
+        chosen.append(next(provided, wanted[0]))
     return chosen
 
 

@@ -163,7 +163,7 @@ class _Output:
         self.stdout = bytearray()
         self.stderr: deque[str] = deque(maxlen=_LINES_KEPT)
         self.overflow = False
-        self.error: Exception | None = None
+        self.error: BaseException | None = None
         self._partial = b""
         self._progress = progress
         self.thread = threading.Thread(target=self._read, args=(frames,), daemon=True)
@@ -179,7 +179,8 @@ class _Output:
                         return
                 if err is not None:
                     self._lines(err)
-        except (OSError, ValueError, DockerException, requests.RequestException) as error:
+        except BaseException as error:
+            # Raised again where somebody waits for it.
             self.error = error
 
     def _lines(self, text: bytes) -> None:
@@ -204,6 +205,10 @@ def _follow(container: Container, request: ProbeRequest, what: str, progress: Pr
         processes.check_stopping()
         if time.monotonic() > deadline:
             raise ValidatorError(f"{what} ran past its limit of {request.timeout_s:.0f} s and was ended")
+    if isinstance(output.error, (OSError, DockerException)):
+        raise engine_gone(what) from output.error
+    if output.error is not None:
+        raise output.error
     if output.overflow:
         raise ValidatorError(f"{what} wrote more than {_LARGEST_REPORT // 2**20} MB, which is no report")
     status = _exit_status(container, what)
