@@ -41,13 +41,23 @@ def command(
     if output is not None and format_ == "terminal":
         raise click.UsageError("--output is for --format markdown and json")
     from ..matrix.values import DEFAULT_PROFILE
+    from ..model.spec import python_label
     from ..records.store import Store
     from ..reports.overview import overview
     from .planning import planned
 
-    plan = planned(matrix_path, profile, selectors)
+    planned(matrix_path, profile, selectors)  # wrong input touches nothing, so before a store is made
     with Store(store_url_for(matrix_path, store_url)) as store:
-        rows = overview(plan.cells, store.latest())
+        latest = store.latest()
+    measured = {record.image for record in latest.values()}
+
+    def available(python: str) -> str | None:
+        """A profile that takes one Python of several is shown with the one that was measured."""
+        ending = python_label(python)
+        return "records" if any(ending in image.split("-") for image in measured) else None
+
+    plan = planned(matrix_path, profile, selectors, available)
+    rows = overview(plan.cells, latest)
     if format_ == "terminal":
         from ..reports.terminal import overview_text, show
 

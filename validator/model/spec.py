@@ -64,7 +64,7 @@ class ImageSpec:
             parts.append("cpu")
         else:
             parts += [f"cuda{self.cuda.label}", f"cudnn{self.cudnn.label}"]
-        parts.append(f"py{self.python.replace('.', '')}")
+        parts.append(python_label(self.python))
         if self.base is not None:
             parts.append(slug(self.base))
         return "-".join(parts)
@@ -120,6 +120,11 @@ class Cell:
 
     def __str__(self) -> str:
         return self.identifier
+
+
+def python_label(python: str) -> str:
+    """`py312`"""
+    return f"py{python.replace('.', '')}"
 
 
 def host_identifier(
