@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import io
+import json
+
+import pytest
+
+from validator.errors import InputError
+from validator.model.record import Record
+from validator.records import jsonl
+
+from .values import record
+
+
+def written(*records: Record) -> bytes:
+    stream = io.StringIO()
+    jsonl.write(records, stream)
+    return stream.getvalue().encode()
+
+
+def read(content: bytes) -> list[Record]:
+    return list(jsonl.read(io.BytesIO(content), "records.jsonl"))
+
+
+def test_out_and_in_again() -> None:
+    content = written(record(1), record(2))
+    assert content.count(b"\n") == 2
+    assert read(content) == [record(1), record(2)]
+    assert read(b"\n" + content + b"\n") == [record(1), record(2)]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (b"{", "records.jsonl:2: Expecting"),
+        (b"[]", "records.jsonl:2: not a JSON object"),
+        (b"{}", "records.jsonl:2: not a record"),
+        (b"\xff\xfe\x00", "records.jsonl:2: "),
+        (b"[" * 100_000, "records.jsonl:2: "),
+    ],
+)
+def test_the_line_that_is_wrong_is_named(line: bytes, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        read(written(record(1)) + line + b"\n")
+
+
+def test_an_altered_record_is_refused() -> None:
+    document = json.loads(written(record(1)))
+    document["verdict"] = "certified"
+    with pytest.raises(InputError, match="it was altered"):
+        read(json.dumps(document).encode())
+
+
+def test_an_endless_line_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jsonl, "LINE_LIMIT", 1000)
+    with pytest.raises(InputError, match="longer than 1000 bytes"):
+        read(b"x" * 5000)

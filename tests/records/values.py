@@ -1,0 +1,47 @@
+"""Records and reports for the tests of this room."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from validator.model.record import Record, Verdict
+from validator.model.report import CheckOutcome, CheckResult, Report
+from validator.records.verdict import REQUIRED_CHECKS
+
+H100 = {"name": "NVIDIA H100 80GB HBM3", "compute_capability": "9.0"}
+
+
+def record(number: int = 0, **changes: Any) -> Record:
+    fields: dict[str, Any] = {
+        "cell": f"tf2.21.0-cpu-py3{number % 4}@no-gpu",
+        "image": f"tf2.21.0-cpu-py3{number % 4}",
+        "host_class": "no-gpu",
+        "verdict": Verdict.UNPROVEN,
+        "reason": "no GPU",
+        "engine": "venv",
+        "lock_digest": "sha256:00",
+        "image_digest": None,
+        "probe_version": "1+abc",
+        "started": "2026-01-01T00:00:00+00:00",
+        "finished": f"2026-01-01T00:{number // 60:02d}:{number % 60:02d}+00:00",
+        "key": f"key{number}",
+        "report": {"text": "x" * 200, "é": "ü\u2028"},
+    }
+    return Record(**(fields | changes))
+
+
+def report(gpus: list[dict[str, str]] | None = None, device: str = "GPU", **outcomes: str) -> Report:
+    """A report in which every required check passes but those named; `missing` leaves one out."""
+    checks = tuple(
+        CheckResult(
+            name,
+            CheckOutcome(outcomes.get(name, "pass")),
+            f"about {name}",
+            required=True,
+            evidence={"device_type": device} if name == "xla_train_step" else {},
+        )
+        for name in REQUIRED_CHECKS
+        if outcomes.get(name) != "missing"
+    )
+    host = {"gpus": [H100] if gpus is None else gpus}
+    return Report("test", "", "", host, {}, checks, {})
