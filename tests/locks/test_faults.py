@@ -1,0 +1,66 @@
+"""uv's own words, told apart by whose fault it is."""
+
+from __future__ import annotations
+
+import pytest
+
+from validator.errors import BuildError, InputError, MissingError, ValidatorError
+from validator.locks.faults import explain
+
+HASH = """\
+error: Failed to download `six==1.16.0`
+  cause: Hash mismatch for `six==1.16.0`
+
+         Expected:
+           sha256:0000000000000000000000000000000000000000000000000000000000000000
+"""
+GONE = """\
+error: No solution found when resolving dependencies
+  cause: Because there is no version of nvidia-cudnn-cu12==9.3.0.75 and you
+         require nvidia-cudnn-cu12==9.3.0.75, we can conclude that your requirements are unsatisfiable.
+"""
+UNKNOWN = """\
+  cause: Because six-nonexistent was not found in the package registry and you require
+         six-nonexistent==1.99.0, we can conclude that your requirements are unsatisfiable.
+"""
+NO_WHEEL = """\
+  cause: Because tensorrt==8.6.1.post1 has no usable wheels and tensorflow[and-cuda]==2.15.0 depends on
+         tensorrt==8.6.1.post1, we can conclude that tensorflow[and-cuda]==2.15.0 cannot be used.
+"""
+NO_TAG = "Because tensorflow==2.15.0 has no wheels with a matching Python ABI tag (e.g., `cp313`)"
+CONFLICT = "No solution found when resolving dependencies: Because you require a<2 and a>=2"
+CONNECT = "error: Request failed after 3 retries\n  cause: error sending request for url\n  cause: tcp"
+DNS = "cause: dns error\n  cause: failed to lookup address information: Name or service not known"
+LOCKED_OUT = "HTTP status client error (401 Unauthorized) for url (https://index.example/simple/six/)"
+CERTIFICATE = "client error (Connect)\n cause: invalid peer certificate: UnknownIssuer"
+FULL = "error: failed to write to file: No space left on device (os error 28)"
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "message"),
+    [
+        (HASH, InputError, "the index's file for six==1.16.0 is not the one in the lock"),
+        (GONE, InputError, "the index does not have nvidia-cudnn-cu12==9.3.0.75"),
+        (UNKNOWN, InputError, "the index does not have six-nonexistent==1.99.0"),
+        (NO_WHEEL, InputError, "the index has no wheel of tensorrt==8.6.1.post1 for this Python"),
+        (NO_TAG, InputError, "the index has no wheel of tensorflow==2.15.0 for this Python"),
+        (CONFLICT, InputError, "Because you require a<2 and a>=2"),
+        (CONNECT, MissingError, "the package index can't be reached"),
+        (DNS, MissingError, "the package index can't be reached"),
+        (LOCKED_OUT, MissingError, "the package index can't be reached"),
+        (CERTIFICATE, MissingError, "the index's certificate is not trusted here"),
+        (FULL, MissingError, "no space left on the disk"),
+        ("something new under the sun", BuildError, "something new under the sun"),
+        ("", BuildError, "uv failed without a word"),
+    ],
+)
+def test_each_failure_is_told_apart(text: str, kind: type[ValidatorError], message: str) -> None:
+    error = explain(text, "the spec: can't be installed")
+    assert type(error) is kind
+    assert str(error).startswith("the spec: can't be installed: ")
+    assert message in str(error)
+    assert error.hint or kind is BuildError
+
+
+def test_no_answer_in_time() -> None:
+    assert isinstance(explain("", "x", timed_out=True), MissingError)

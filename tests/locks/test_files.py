@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from validator.compat.policies import requirements
+from validator.errors import InputError
+from validator.locks import files
+from validator.model.lock import Lock, Wheel
+from validator.model.spec import Choice, ImageSpec, Variant
+
+SPEC = ImageSpec("2.21.0", "3.12", Variant.CPU)
+ASKED = ("tensorflow-cpu==2.21.0",)
+TENSORFLOW = Wheel(
+    "tensorflow-cpu", "2.21.0", "a" * 64, "tensorflow_cpu-2.21.0-cp312-cp312-x.whl", 250_000_000
+)
+SIX = Wheel("six", "1.16.0", "b" * 64, "six-1.16.0-py2.py3-none-any.whl")
+LOCK = Lock(SPEC.identifier, "3.12", "x86_64-manylinux_2_28", ASKED, (SIX, TENSORFLOW))
+
+names = st.from_regex(r"[a-z0-9]([a-z0-9-]{0,20}[a-z0-9])?", fullmatch=True)
+versions = st.from_regex(r"[0-9]{1,3}(\.[0-9]{1,3}){0,3}(\.post[0-9])?(\+[a-z0-9]{1,5})?", fullmatch=True)
+wheels = st.builds(
+    Wheel,
+    names,
+    versions,
+    st.from_regex(r"[0-9a-f]{64}", fullmatch=True),
+    st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,40}\.whl", fullmatch=True),
+    st.none() | st.integers(0, 10**10),
+)
+locks = st.builds(
+    Lock,
+    st.just(SPEC.identifier),
+    st.sampled_from(["3.9", "3.12"]),
+    st.just("x86_64-manylinux_2_28"),
+    st.lists(st.builds("{}=={}".format, names, versions), max_size=4).map(tuple),
+    st.lists(wheels, max_size=8).map(tuple),
+)
+
+
+@given(locks)
+def test_what_is_written_is_read_again(lock: Lock) -> None:
+    assert files.parse(files.render(lock)) == lock
+
+
+@given(locks, st.data())
+def test_no_line_of_wheels_can_be_lost_or_changed_unnoticed(lock: Lock, data: st.DataObject) -> None:
+    lines = files.render(lock).splitlines(keepends=True)
+    places = [number for number, line in enumerate(lines) if "--hash" in line]
+    if not places:
+        return
+    place = data.draw(st.sampled_from(places))
+    with pytest.raises(InputError, match="it was edited by hand or cut short"):
+        files.parse("".join([*lines[:place], *lines[place + 1 :]]))
+    changed = lines[place].replace("==", "==9", 1)
+    with pytest.raises(InputError):
+        files.parse("".join([*lines[:place], changed, *lines[place + 1 :]]))
+
+
+def test_the_digest_is_of_the_wheels_alone() -> None:
+    other = Lock("another", "3.9", "y", (), LOCK.wheels)
+    assert other.digest == LOCK.digest
+    assert Lock(SPEC.identifier, "3.12", "x", ASKED, (TENSORFLOW,)).digest != LOCK.digest
+    assert LOCK.size == 250_000_000
+    assert LOCK.version("six") == "1.16.0"
+    assert LOCK.version("absent") is None
+
+
+def test_files_are_written_and_read_by_identifier(tmp_path: Path) -> None:
+    assert files.read(tmp_path, SPEC.identifier) is None
+    path = files.write(tmp_path / "deeper", LOCK)
+    assert path.name == "tf2.21.0-cpu-py312.txt"
+    assert files.read(tmp_path / "deeper", SPEC.identifier) == LOCK
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda text: text + "six>=1\n", r':8: "six>=1" is not a line of a lock'),
+        (lambda text: text.replace("sha256:" + "b" * 64, "sha256:short"), r":6: .* is not a line of a lock"),
+        (lambda text: text.replace("# python: 3.12\n", ""), "the header lacks python"),
+        (lambda text: "", "the header lacks identifier, python, platform, digest"),
+        (lambda text: text.replace("py312; written", "py311; written"), "is the lock of tf2.21.0-cpu-py311"),
+        (lambda text: text.rsplit("six==", 1)[0], "it was edited by hand or cut short"),
+    ],
+)
+def test_what_is_no_lock_is_refused_with_its_place(tmp_path: Path, change: object, message: str) -> None:
+    path = files.path_of(tmp_path, SPEC.identifier)
+    path.write_text(change(files.render(LOCK)))  # type: ignore[operator]
+    with pytest.raises(InputError, match=message) as caught:
+        files.read(tmp_path, SPEC.identifier)
+    assert str(path) in str(caught.value)
+    assert caught.value.hint
+
+
+def test_a_lock_that_is_not_text_is_refused(tmp_path: Path) -> None:
+    files.path_of(tmp_path, SPEC.identifier).write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(InputError, match="can't be read"):
+        files.read(tmp_path, SPEC.identifier)
+
+
+def test_a_lock_satisfies_its_own_spec() -> None:
+    assert files.mismatches(LOCK, SPEC, ASKED) == []
+    asked = ("tensorflow[and-cuda]==2.21.0",)
+    wheel = Wheel("tensorflow", "2.21.0", "a" * 64, "t.whl")
+    assert files.mismatches(Lock("x", "3.12", "x", asked, (wheel,)), SPEC, asked) == []
+
+
+@pytest.mark.parametrize(
+    ("lock", "asked", "sentence"),
+    [
+        (LOCK, ("tensorflow-cpu==2.20.0",), "it holds tensorflow-cpu 2.21.0, the spec asks for ==2.20.0"),
+        (LOCK, (*ASKED, "numpy<2"), "it holds no numpy"),
+        (LOCK, (*ASKED, "numpy<2"), "the spec asks for numpy<2, the lock was not resolved with it"),
+        (LOCK, (), "the lock was resolved with tensorflow-cpu==2.21.0, the spec no longer asks for it"),
+        (Lock("x", "3.11", "x", ASKED, LOCK.wheels), ASKED, "it is for Python 3.11, the spec asks for 3.12"),
+    ],
+)
+def test_what_no_longer_satisfies_is_said(lock: Lock, asked: tuple[str, ...], sentence: str) -> None:
+    assert sentence in files.mismatches(lock, SPEC, asked)
+
+
+COMMITTED = sorted((Path(__file__).parents[2] / files.DIRECTORY).glob("*.txt"))
+
+
+def test_there_are_committed_locks() -> None:
+    assert COMMITTED
+
+
+@pytest.mark.parametrize("path", COMMITTED, ids=lambda path: path.stem)
+def test_a_committed_lock_is_whole_and_names_no_address(path: Path) -> None:
+    lock = files.read(path.parent, path.stem)
+    assert lock is not None
+    assert all(wheel.filename.endswith(".whl") for wheel in lock.wheels)
+    assert "://" not in path.read_text()
+    names = [wheel.name for wheel in lock.wheels]
+    assert names == sorted(set(names))
+    assert "tensorrt" not in names
+
+
+def test_as_built_locks_hold_exactly_what_the_wheel_was_built_with() -> None:
+    spec = ImageSpec("2.21.0", "3.11", Variant.GPU, Choice("as-built", "12.5"), Choice("as-built", "9.3"))
+    lock = files.read(COMMITTED[0].parent, spec.identifier)
+    assert lock is not None
+    assert files.mismatches(lock, spec, requirements(spec)) == []
+    assert lock.version("nvidia-cudnn-cu12") == "9.3.0.75"
+    nvidia = {wheel.name for wheel in lock.wheels if wheel.name.startswith("nvidia-")}
+    assert nvidia == {line.split("==")[0] for line in lock.requirements if line.startswith("nvidia-")}

@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from packaging.tags import Tag
+
+from validator.errors import InputError, MissingError
+from validator.locks.resolve import PLATFORM, pick, resolve, target_tags
+from validator.model.spec import ImageSpec, Variant
+from validator.system.sources import host_sources
+
+SPEC = ImageSpec("2.21.0", "3.12", Variant.CPU)
+ABI = "demo-1.0-cp37-abi3-manylinux_2_17_x86_64.manylinux2014_x86_64.whl"
+EXACT = "demo-1.0-cp312-cp312-manylinux_2_17_x86_64.manylinux2014_x86_64.whl"
+NEWER = "demo-1.0-cp312-cp312-manylinux_2_28_x86_64.whl"
+PURE = "demo-1.0-py3-none-any.whl"
+FOREIGN = (
+    "demo-1.0-cp312-cp312-manylinux_2_34_x86_64.whl",
+    "demo-1.0-cp312-cp312-win_amd64.whl",
+    "demo-1.0-cp311-cp311-manylinux2014_x86_64.whl",
+)
+
+
+def package(*filenames: str, **changes: Any) -> dict[str, Any]:
+    wheels = [
+        {"url": f"https://index.example/{name}", "hashes": {"sha256": name.encode().hex()}} | changes
+        for name in filenames
+    ]
+    return {"name": "Demo", "version": "1.0", "wheels": wheels}
+
+
+@pytest.mark.parametrize(
+    ("offered", "taken"),
+    [
+        ((PURE, ABI, EXACT), EXACT),
+        ((PURE, ABI), ABI),
+        ((EXACT, NEWER), NEWER),
+        ((PURE, *FOREIGN), PURE),
+    ],
+)
+def test_the_wheel_that_the_target_would_install_is_taken(offered: tuple[str, ...], taken: str) -> None:
+    for order in (offered, offered[::-1]):
+        wheel, url = pick(package(*order), target_tags("3.12"), SPEC)
+        assert (wheel.filename, wheel.name, wheel.version) == (taken, "demo", "1.0")
+        assert wheel.sha256 == taken.encode().hex()
+        assert url.endswith(taken)
+
+
+def test_where_nothing_fits_the_package_is_named() -> None:
+    with pytest.raises(InputError, match=r"Demo 1\.0 has no wheel for Python 3\.12 on x86_64-manylinux_2_28"):
+        pick(package(*FOREIGN), target_tags("3.12"), SPEC)
+
+
+def test_an_index_without_hashes_is_refused() -> None:
+    with pytest.raises(MissingError, match="gives no sha256"):
+        pick(package(PURE, hashes={}), target_tags("3.12"), SPEC)
+
+
+def test_tags_rank_as_installers_rank_them() -> None:
+    tags = target_tags("3.12")
+    exact = tags[Tag("cp312", "cp312", "manylinux_2_28_x86_64")]
+    assert (
+        exact
+        < tags[Tag("cp312", "cp312", "manylinux2014_x86_64")]
+        < tags[Tag("cp37", "abi3", "manylinux2014_x86_64")]
+    )
+    assert tags[Tag("cp37", "abi3", "manylinux2014_x86_64")] < tags[Tag("py3", "none", "any")]
+    assert (
+        tags[Tag("cp312", "cp312", "manylinux_2_17_x86_64")] + 1
+        == tags[Tag("cp312", "cp312", "manylinux2014_x86_64")]
+    )
+    assert Tag("cp313", "cp313", "manylinux_2_28_x86_64") not in tags
+
+
+@pytest.mark.network
+def test_the_same_requirement_gives_the_same_lock() -> None:
+    first, second = (resolve(SPEC, ["six==1.16.0"], host_sources()) for _ in range(2))
+    assert first == second
+    [wheel] = first.wheels
+    assert (wheel.name, wheel.version, wheel.filename) == ("six", "1.16.0", "six-1.16.0-py2.py3-none-any.whl")
+    assert wheel.sha256 == "8abb2f1d86890a2dfb989f9a77cfcfd3e47c2a354b01111771326f8aa26e0254"
+    assert (first.platform, first.requirements) == (PLATFORM, ("six==1.16.0",))
+
+
+@pytest.mark.network
+def test_what_does_not_exist_is_named() -> None:
+    with pytest.raises(InputError, match=r"does not have six==1\.99\.0"):
+        resolve(SPEC, ["six==1.99.0"], host_sources())

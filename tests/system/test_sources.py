@@ -1,0 +1,120 @@
+"""Where packages come from: read from the clients' own configuration, shown to nobody."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from validator.system.sources import PackageSources, host_sources
+
+SECRET = "https://user:secret@index.example/simple"
+
+
+def read(tmp_path: Path, environment: dict[str, str], pip: str = "", uv: str = "") -> PackageSources:
+    pip_file, uv_file = tmp_path / "pip.conf", tmp_path / "uv.toml"
+    pip_file.write_text(pip)
+    uv_file.write_text(uv)
+    return host_sources(environment, (pip_file,), (uv_file,))
+
+
+def test_nothing_configured_is_the_clients_default(tmp_path: Path) -> None:
+    sources = read(tmp_path, {})
+    assert (sources.index_url, sources.extra_index_urls, dict(sources.proxies)) == (None, (), {})
+
+
+@pytest.mark.parametrize(
+    ("environment", "pip", "uv", "index"),
+    [
+        ({}, "[global]\nindex-url = https://pip.example/simple", "", "https://pip.example/simple"),
+        ({}, "[global]\nindex-url = https://a.example\n[install]\nindex-url = https://b.example", "", "https://b.example"),
+        ({"PIP_INDEX_URL": "https://env.example"}, "[global]\nindex-url = https://a.example", "", "https://env.example"),
+        ({}, "[global]\nindex-url = https://a.example", 'index-url = "https://uv.example"', "https://uv.example"),
+        ({}, "", '[pip]\nindex-url = "https://uv.example"', "https://uv.example"),
+        ({}, "", '[[index]]\nurl = "https://uv.example"\ndefault = true', "https://uv.example"),
+        ({"UV_INDEX_URL": "https://old.example"}, "", 'index-url = "https://uv.example"', "https://old.example"),
+        ({"UV_INDEX_URL": "https://old.example", "UV_DEFAULT_INDEX": "https://new.example"}, "", "", "https://new.example"),
+    ],
+)  # fmt: skip
+def test_the_index_is_the_one_the_clients_would_ask(
+    tmp_path: Path, environment: dict[str, str], pip: str, uv: str, index: str
+) -> None:
+    assert read(tmp_path, environment, pip, uv).index_url == index
+
+
+def test_extra_indexes_are_gathered_and_local_directories_left_out(tmp_path: Path) -> None:
+    sources = read(
+        tmp_path,
+        {"UV_INDEX": "named=https://a.example/simple file:///opt/simple", "PIP_EXTRA_INDEX_URL": SECRET},
+        uv='[[index]]\nurl = "https://b.example"\n[[index]]\nurl = "https://c.example"\nexplicit = true',
+    )
+    assert sources.extra_index_urls == ("https://a.example/simple", "https://b.example", SECRET)
+    assert sources.left_out == ("file:///opt/simple",)
+
+
+def test_later_files_win_and_unreadable_ones_are_passed_over(tmp_path: Path) -> None:
+    weak, strong, broken = tmp_path / "weak", tmp_path / "strong", tmp_path / "broken"
+    weak.write_text("[global]\nindex-url = https://weak.example\ncert = /weak.pem")
+    strong.write_text("[global]\nindex-url = https://strong.example")
+    broken.write_bytes(b"\xff no section")
+    sources = host_sources({}, (weak, strong, broken, tmp_path / "absent"), (broken,))
+    assert sources.index_url == "https://strong.example"
+
+
+def test_the_files_are_the_clients_own(tmp_path: Path) -> None:
+    for name, text in {
+        ".config/pip/pip.conf": "[global]\nindex-url = https://home.example",
+        ".config/uv/uv.toml": 'extra-index-url = ["https://uv.example"]',
+        "own.conf": "[global]\nindex-url = https://own.example",
+    }.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    home = {"HOME": str(tmp_path)}
+    assert host_sources(home).index_url == "https://home.example"
+    assert "https://uv.example" in host_sources(home).extra_index_urls
+    assert (
+        host_sources(home | {"PIP_CONFIG_FILE": str(tmp_path / "own.conf")}).index_url
+        == "https://own.example"
+    )
+    assert host_sources(home | {"PIP_CONFIG_FILE": "/dev/null", "UV_NO_CONFIG": "1"}) == host_sources(
+        {"PIP_CONFIG_FILE": "/dev/null", "UV_NO_CONFIG": "1"}
+    )
+
+
+def test_the_ca_bundle_and_the_proxies(tmp_path: Path) -> None:
+    bundle, other = tmp_path / "ca.pem", tmp_path / "other.pem"
+    bundle.write_text("one")
+    other.write_text("two")
+    pip = f"[global]\ncert = {other}"
+    assert read(tmp_path, {"SSL_CERT_FILE": str(bundle)}, pip).ca_bundle == bundle
+    assert read(tmp_path, {}, pip).ca_bundle == other
+    assert read(tmp_path, {"SSL_CERT_FILE": str(tmp_path / "absent")}).ca_bundle is None
+    sources = read(tmp_path, {"HTTPS_PROXY": "http://proxy.example:3128", "no_proxy": "localhost"})
+    assert dict(sources.proxies) == {"https_proxy": "http://proxy.example:3128", "no_proxy": "localhost"}
+
+
+def test_a_uv_child_gets_these_sources_and_reads_no_configuration(tmp_path: Path) -> None:
+    bundle = tmp_path / "ca.pem"
+    bundle.write_text("one")
+    sources = PackageSources(SECRET, ("https://a.example",), bundle, {"https_proxy": "http://p.example"})
+    assert sources.uv_environment() == {
+        "UV_DEFAULT_INDEX": SECRET,
+        "UV_INDEX": "https://a.example",
+        "SSL_CERT_FILE": str(bundle),
+        "https_proxy": "http://p.example",
+        "HTTPS_PROXY": "http://p.example",
+        "UV_NO_CONFIG": "1",
+    }
+
+
+def test_nothing_of_it_is_ever_shown() -> None:
+    sources = PackageSources(SECRET, (SECRET + "2",), None, {"https_proxy": "http://name:word@proxy.example"})
+    assert "example" not in repr(sources)
+    text = (
+        f"GET {SECRET}/six/ via http://name:word@proxy.example, host index.example, https://other.example/x"
+    )
+    shown = sources.redact(text)
+    for hidden in ("secret", "word", "index.example", "proxy.example", "other.example"):
+        assert hidden not in shown
+    assert shown.startswith("GET ")
