@@ -1,0 +1,318 @@
+"""The commands as a person calls them: exit codes, clean stdout, nothing touched by wrong input."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.records.values import record
+from validator import cli
+from validator.errors import InputError, MissingError, ValidatorError
+from validator.records.store import Store
+
+ROOT = Path(__file__).parents[2]
+REPORTS = ROOT / "tests" / "data" / "reports"
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the matrix and its locks, in the current directory."""
+    shutil.copy(ROOT / "matrix.yaml", tmp_path)
+    shutil.copytree(ROOT / "images" / "locks", tmp_path / "images" / "locks")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def whole(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "validator", *arguments], cwd=cwd, capture_output=True, text=True, timeout=120
+    )
+
+
+def predict(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
+    assert cli.run(["predict", *arguments, "--json"]) == 0
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("arguments", "outcome", "fact"),
+    [
+        ("--tensorflow 2.21.0 --policy latest --driver 580 --gpu v100", "fails", "cudnn"),
+        ("--tensorflow 2.21.0 --policy as-built --driver 580.95.05 --gpu v100", "works", None),
+        ("--tensorflow 2.21.0 --policy as-built --driver 590.44.01 --gpu v100", "fails", None),
+        ("--tensorflow 2.21.0 --driver 535.183.01 --gpu h100", "fails", "ptx-8.5"),
+        ("--tensorflow 2.21.0 --driver 535.183.01 --compute-capability 9.0", "fails", "ptx-8.5"),
+        ("--tensorflow 2.21.0 --driver 535.183.01 --gpu a100", "works", None),
+        ("--tensorflow 2.21.0 --driver 525.60.13 --gpu a100", "works", None),
+        ("--tensorflow 2.21.0 --driver 525.53 --gpu a100", "fails", None),
+        ("--tensorflow 2.15.0 --policy latest --driver 580 --gpu a100", "fails", "KB-TRT-2150"),
+        ("--tensorflow 2.15.1 --policy latest --driver 580 --gpu a100", "works", None),
+        ("--tensorflow 2.21.0 --driver 535 --gpu h100 --compat 12.9", "works", None),
+        ("--tensorflow 2.21.0 --driver 535 --gpu a100 --compat 12.9", "works", None),
+        ("--tensorflow 2.21.0 --driver 535 --gpu rtx-4090 --compat 12.9", "fails", None),
+        ("--tensorflow 2.18.1 --driver 570 --gpu a100", "works", None),
+        ("--tensorflow 2.18.7 --driver 570 --gpu a100", "works", None),
+        ("--tensorflow 2.21.0 --cuda 12.9 --cudnn 9.10 --driver 570 --gpu t4", "works", None),
+        ("--tensorflow 2.21.0 --driver 570 --gpu rtx-5090", "fails", None),
+        ("--tensorflow 2.21.0 --driver 470 --gpu t4", "fails", None),
+        ("--tensorflow 2.21.0 --python 3.9 --driver 570 --gpu t4", "fails", None),
+        ("--tensorflow 2.21.0 --variant cpu", "works", None),
+    ],
+)
+def test_predictions(
+    capsys: pytest.CaptureFixture[str], arguments: str, outcome: str, fact: str | None
+) -> None:
+    found = predict(capsys, *arguments.split())
+    prediction = found["prediction"]
+    assert prediction["outcome"] == outcome, prediction["reasons"][0]
+    assert all(reason["text"] and reason["fact"] and reason["source"] for reason in prediction["reasons"])
+    if fact:
+        assert prediction["reasons"][0]["fact"].startswith(fact)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("--tensorflow 3.0 --driver 580 --gpu a100", "3.0"),
+        ("--tensorflow 2.21.0 --driver 12.2 --gpu a100", '--driver: "12.2" is not a driver release'),
+        ("--tensorflow 2.21.0 --driver 580 --gpu h1000", 'GPU "h1000" is not known; the nearest'),
+        ("--tensorflow 2.21.0 --driver 580 --gpu a100 --compute-capability 9.0", "A100 has 8.0"),
+        ("--tensorflow 2.21.0 --cudnn 9.99 --driver 580 --gpu a100", '"9.99" is not known; the nearest are'),
+        ("--tensorflow 2.21.0 --python three --driver 580 --gpu a100", "is not a Python version"),
+        ("--tensorflow 2.21.0 --driver 580 --gpu a100 --compat x", "--compat"),
+    ],
+)
+def test_what_is_not_known_is_said(arguments: str, message: str) -> None:
+    with pytest.raises(InputError, match=message.replace("(", r"\(")) as caught:
+        cli.run(["predict", *arguments.split()])
+    assert caught.value.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "frobnicate", "plan --frobnicate", "plan --format xml", "build-matrix --jobs 0", "predict",
+        "predict --tensorflow 2.21.0", "predict --tensorflow 2.21.0 --driver 580", "records import",
+        "check --image a --python setup.py", "lock --check --upgrade", "report --output x",
+    ],
+)  # fmt: skip
+def test_wrong_usage_is_exit_code_2(
+    project: Path, arguments: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (project / "setup.py").touch()
+    assert cli.run(arguments.split()) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "Error:" in captured.err
+    assert not (project / ".validator").exists()
+
+
+def test_plan_as_json_and_for_github(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["plan", "--select", "gpu=h100", "--json"]) == 0
+    cells = json.loads(capsys.readouterr().out)
+    wanted = {"id", "image", "tensorflow", "python", "cuda", "cudnn", "host", "driver", "gpu", "prediction"}
+    assert all(wanted <= cell.keys() and cell["gpu"] == "h100" for cell in cells)
+    assert cli.run(["plan", "--select", "gpu=h100", "--format", "github"]) == 0
+    rows = json.loads(capsys.readouterr().out)["include"]
+    assert [row["id"] for row in rows] == [cell["id"] for cell in cells]
+
+
+def test_a_floating_choice_is_predicted_by_its_lock(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["plan", "--profile", "nightly", "--select", "tensorflow=2.21", "--select", "policy=latest"]
+    arguments += ["--select", "python=3.12", "--select", "host=r580-v100", "--json"]
+    assert cli.run(arguments) == 0
+    [cell] = json.loads(capsys.readouterr().out)
+    assert cell["prediction"]["outcome"] == "fails"
+    path = project / "images" / "locks" / f"{cell['image']}.txt"
+    lock = path.read_text()
+    assert "nvidia-cudnn-cu12==9.28" in lock
+    assert "9.28" in cell["prediction"]["reasons"][0]["text"]
+
+
+@pytest.mark.parametrize("command", ["plan", "lock", "build-matrix", "report"])
+def test_a_wrong_matrix_is_told_with_its_place_and_nothing_is_touched(project: Path, command: str) -> None:
+    text = (project / "matrix.yaml").read_text().replace('cudnn: "9.10"', 'cudnn: "9.99"', 1)
+    (project / "matrix.yaml").write_text(text)
+    with pytest.raises(InputError, match=r'matrix\.yaml:\d+:\d+: images\[1\]\.cudnn: "9\.99" is not known'):
+        cli.run([command])
+    assert not (project / ".validator").exists()
+
+
+@pytest.mark.parametrize("command", ["plan", "lock", "build-matrix", "report"])
+def test_a_selection_of_nothing_is_no_success(project: Path, command: str) -> None:
+    with pytest.raises(InputError, match=r"has no cell that tensorflow=2\.14 selects"):
+        cli.run([command, "--select", "tensorflow=2.14"])
+    assert not (project / ".validator").exists()
+
+
+def test_lock_check(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["lock", "--check"]) == 0
+    path = project / "images" / "locks" / "tf2.21.0-cuda12.5-cudnn9.3-py312.txt"
+    good = path.read_text()
+    path.write_text(good.replace("# requires: nvidia-cudnn-cu12==9.3.0.75\n", ""))
+    assert cli.run(["lock", "--check"]) == 2
+    assert "the spec asks for nvidia-cudnn-cu12==9.3.0.75" in capsys.readouterr().err
+    path.write_text(good.replace("==9.3.0.75 --hash", "==9.4.0.58 --hash"))
+    assert cli.run(["lock", "--check"]) == 2
+    assert "it was edited by hand or cut short" in capsys.readouterr().err
+    path.unlink()
+    assert cli.run(["lock", "--check"]) == 2
+    assert "there is no lock yet" in capsys.readouterr().err
+
+
+def test_build_matrix_refuses_a_lock_that_is_none_before_it_does_anything(project: Path) -> None:
+    for path in (project / "images" / "locks").glob("tf2.21.0-cuda12.5-cudnn9.3-*.txt"):
+        path.write_text(path.read_text().replace("==9.3.0.75 --hash", "==9.4.0.58 --hash"))
+    with pytest.raises(InputError, match="it was edited by hand or cut short"):
+        cli.run(["build-matrix", "--engine", "venv"])
+    assert not (project / ".validator").exists()
+
+
+def test_without_an_engine_docker_is_missing(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{project}/nothing.sock")
+    with pytest.raises(MissingError, match="no Docker Engine") as caught:
+        cli.run(["build-matrix", "--engine", "docker"])
+    assert caught.value.exit_code == 3
+    assert not (project / ".validator").exists()
+
+
+def test_records_out_and_in(project: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with Store(str(project / ".validator" / "records.db")) as store:
+        for number in range(3):
+            store.add(record(number))
+    assert cli.run(["records", "list", "--json"]) == 0
+    listed = json.loads(capsys.readouterr().out)
+    wanted = {
+        "id",
+        "cell",
+        "verdict",
+        "engine",
+        "image_digest",
+        "lock_digest",
+        "host",
+        "checks",
+        "started",
+        "finished",
+    }
+    assert len(listed) == 3
+    assert all(wanted <= entry.keys() for entry in listed)
+    assert cli.run(["records", "show", listed[0]["id"][:10]]) == 0
+    assert "unproven: no GPU" in capsys.readouterr().out
+    assert cli.run(["records", "export", "--output", "out.jsonl"]) == 0
+    for expected in ("3 records imported, 0 were there already", "0 records imported, 3 were there already"):
+        assert cli.run(["records", "import", "out.jsonl", "--store", "other.db"]) == 0
+        assert expected in capsys.readouterr().err
+    assert cli.run(["records", "list", "--store", "other.db", "--verdict", "certified", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == []
+
+
+def test_a_file_with_one_wrong_line_imports_nothing(project: Path) -> None:
+    with Store("one.db") as store:
+        store.add(record(1))
+    cli.run(["records", "export", "--store", "one.db", "--output", "out.jsonl"])
+    with open("out.jsonl", "a") as stream:
+        stream.write("{}\n")
+    with pytest.raises(InputError, match=r"out\.jsonl:2: not a record"):
+        cli.run(["records", "import", "out.jsonl", "--store", "other.db"])
+    assert not (project / "other.db").exists()
+
+
+def test_reports_are_imported_and_never_certified(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    reports = [argument for path in sorted(REPORTS.glob("*.json")) for argument in ("--report", str(path))]
+    assert reports
+    assert cli.run(["records", "import", *reports]) == 0
+    capsys.readouterr()
+    assert cli.run(["records", "list", "--json"]) == 0
+    listed = json.loads(capsys.readouterr().out)
+    assert {entry["origin"] for entry in listed} == {"elsewhere"}
+    assert "certified" not in {entry["verdict"] for entry in listed}
+    (project / "not.json").write_text("[]")
+    with pytest.raises(InputError, match="the report: expected dict, found list"):
+        cli.run(["records", "import", "--report", "not.json"])
+
+
+def test_report_in_every_form(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with Store(str(project / ".validator" / "records.db")) as store:
+        image = "tf2.21.0-cuda12.5-cudnn9.3-py311"
+        store.add(record(1, cell=f"{image}@no-gpu", image=image))
+    assert cli.run(["report"]) == 0
+    assert f"{image}@no-gpu" in capsys.readouterr().out
+    assert cli.run(["report", "--format", "markdown"]) == 0
+    assert f"| `{image}@no-gpu` |  | **unproven** | no GPU |" in capsys.readouterr().out
+    assert cli.run(["report", "--format", "json", "--output", "report.json"]) == 0
+    rows = json.loads((project / "report.json").read_text())
+    assert [row["measured"]["verdict"] for row in rows if row["measured"]] == ["unproven"]
+    assert {row["image"] for row in rows} == {image}
+
+
+def test_check_with_a_python_that_has_no_tensorflow_fails(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["check", "--python", sys.executable, "--json"]) == 1
+    captured = capsys.readouterr()
+    build = next(check for check in json.loads(captured.out)["checks"] if check["id"] == "tensorflow_build")
+    assert build["outcome"] == "fail"
+    assert "TensorFlow is not installed" in build["summary"]
+
+
+def test_the_probe_can_be_taken_elsewhere(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "probe.pyz"
+    assert cli.run(["check", "--save-probe", str(path)]) == 0
+    done = subprocess.run([sys.executable, str(path), "--host-facts"], capture_output=True, check=True)
+    assert "kernel" in json.loads(done.stdout)
+
+
+def test_errors_go_to_stderr_with_a_hint_and_their_exit_code(tmp_path: Path) -> None:
+    done = whole("plan", "--matrix", str(tmp_path / "absent.yaml"))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("error: ")
+    assert "  hint: " in done.stderr
+
+
+def test_json_has_stdout_to_itself() -> None:
+    done = whole("plan", "--select", "gpu=t4", "--json", "-v")
+    assert done.returncode == 0
+    assert json.loads(done.stdout)
+    assert "cells:" in done.stderr
+
+
+def test_a_reader_that_leaves_early_is_no_fault() -> None:
+    command = f"{sys.executable} -m validator plan --profile full --json | head -n 1"
+    done = subprocess.run(["bash", "-c", command], cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert done.stdout == "[\n"
+    assert "Traceback" not in done.stderr
+    assert "Exception" not in done.stderr
+
+
+def test_help_starts_without_the_heavy_libraries() -> None:
+    program = (
+        "import sys\nfrom validator import cli\ncode = cli.run(['--help'])\n"
+        "heavy = ('pydantic', 'sqlalchemy', 'docker', 'yaml', 'rich')\n"
+        "print([name for name in heavy if name in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines()[-1] == "[]"
+    assert all(command in done.stdout for command in cli.COMMANDS)
+
+
+def test_every_command_has_help(capsys: pytest.CaptureFixture[str]) -> None:
+    for command in cli.COMMANDS:
+        assert cli.run([command, "--help"]) == 0
+        assert "Usage: python -m validator" in capsys.readouterr().out
+
+
+def test_every_error_class_has_its_exit_code() -> None:
+    assert (ValidatorError("x").exit_code, InputError("x").exit_code, MissingError("x").exit_code) == (
+        1,
+        2,
+        3,
+    )

@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+import pytest
+
+from tests.records.values import record
+from validator.model.prediction import Outcome, PlannedCell, Prediction, Reason
+from validator.model.record import Record, Verdict
+from validator.model.spec import Cell, Choice, HostClass, ImageSpec, Variant
+from validator.model.versions import ComputeCapability, DriverRelease
+from validator.reports.grid import grid
+from validator.reports.markdown import markdown, table
+from validator.reports.overview import Row, overview
+
+IMAGES = [
+    ImageSpec("2.21.0", python, Variant.GPU, Choice("as-built", "12.5"), Choice("as-built", "9.3"))
+    for python in ("3.12", "3.11")
+]
+HOST = HostClass("r580-h100", DriverRelease.parse("580"), ComputeCapability(9, 0), "h100")
+
+
+def planned(image: ImageSpec, outcome: Outcome, text: str = "because") -> PlannedCell:
+    return PlannedCell(Cell(image, HOST), Prediction(outcome, (Reason(outcome, text, "a-fact", "a source"),)))
+
+
+def measured(image: ImageSpec, verdict: Verdict, host: str = "r580-h100") -> Record:
+    return record(
+        cell=f"{image}@{host}", image=image.identifier, host_class=host, verdict=verdict, reason="found | so"
+    )
+
+
+def rows(outcome: Outcome, *records: Record) -> list[Row]:
+    cells = [planned(image, outcome) for image in IMAGES]
+    return overview(cells, {found.cell: found for found in records})
+
+
+@pytest.mark.parametrize(
+    ("outcome", "verdict", "agrees"),
+    [
+        (Outcome.WORKS, Verdict.CERTIFIED, True),
+        (Outcome.WORKS, Verdict.FAILED, False),
+        (Outcome.WORKS, Verdict.BROKEN, False),
+        (Outcome.FAILS, Verdict.FAILED, True),
+        (Outcome.FAILS, Verdict.CERTIFIED, False),
+        (Outcome.WORKS, Verdict.UNPROVEN, None),
+        (Outcome.FAILS, Verdict.UNPROVEN, None),
+        (Outcome.UNKNOWN, Verdict.CERTIFIED, None),
+    ],
+)
+def test_a_measurement_bears_a_prediction_out_or_not(
+    outcome: Outcome, verdict: Verdict, agrees: bool | None
+) -> None:
+    assert rows(outcome, measured(IMAGES[0], verdict))[0].agrees is agrees
+
+
+def test_what_was_measured_elsewhere_comes_last_and_other_images_do_not() -> None:
+    stranger = ImageSpec("2.20.0", "3.11", Variant.CPU)
+    found = rows(
+        Outcome.WORKS, measured(IMAGES[1], Verdict.UNPROVEN, "no-gpu"), measured(stranger, Verdict.UNPROVEN)
+    )
+    assert [row.host for row in found] == ["r580-h100", "r580-h100", "no-gpu"]
+    assert found[-1].planned is None
+    assert found[-1].agrees is None
+    assert found[-1].as_json()["measured"]["verdict"] == "unproven"
+
+
+def test_pythons_share_a_column_that_shows_the_one_to_look_at() -> None:
+    page = grid(
+        rows(Outcome.WORKS, measured(IMAGES[0], Verdict.CERTIFIED), measured(IMAGES[1], Verdict.FAILED))
+    )
+    [column] = page.columns
+    assert (column.tensorflow, column.detail) == ("2.21.0", "12.5/9.3")
+    assert page.entries == {("r580-h100", column): ("works", "failed")}
+
+
+def test_the_page_has_the_measurements_the_grid_and_the_reasons() -> None:
+    page = markdown(rows(Outcome.FAILS, measured(IMAGES[0], Verdict.CERTIFIED)), "A title")
+    assert page.startswith("# A title\n")
+    assert "2 cells planned, 1 measured." in page
+    assert "**Measured otherwise than predicted:** `tf2.21.0-cuda12.5-cudnn9.3-py312@r580-h100`" in page
+    assert "**certified** | found \\| so |" in page
+    assert "| r580-h100 | fails<br>certified |" in page
+    assert "| 2 | because | `a-fact` | a source |" in page
+    assert page.endswith("\n")
+
+
+def test_an_empty_page_says_so() -> None:
+    page = markdown(rows(Outcome.WORKS), "A title")
+    assert "Nothing yet." in page
+    assert "None is." in page
+
+
+def test_tables_keep_their_columns_whatever_the_text() -> None:
+    assert table(("a", "b"), [("x|y", "two\nlines")])[-1] == "| x\\|y | two lines |"
