@@ -165,7 +165,7 @@ def case(
         case(FAILS, "KB-RPATH-2161", "2.16.1", "a100", "535"),
         case(WORKS, "minor-version-12", "2.16.2", "a100", "535"),
         case(UNKNOWN, "build-2.13.1", "2.13.1", "a100", "535"),
-        case(UNKNOWN, "build-2.12.1", "2.12.0", "v100", "535"),
+        case(UNKNOWN, "build-2.12.0", "2.12.0", "v100", "535"),
         # Releases that the tables don't list.
         case(WORKS, "minor-version-12", "2.19.3", "a100", "535"),
         case(FAILS, "ptx-8.5", "2.21.4", "h100", "535"),

@@ -63,7 +63,9 @@ def elf(
         if name == ".shstrtab":
             body = bytes(name_table)
         offset = place + len(content)
-        headers.append(struct.pack("<IIQQQQIIQQ", at, kind, 0, BASE + offset, offset, len(body), link, 0, 1, 0))
+        headers.append(
+            struct.pack("<IIQQQQIIQQ", at, kind, 0, BASE + offset, offset, len(body), link, 0, 1, 0)
+        )
         content += body
     size = place + len(content)
     header = b"\x7fELF\x02\x01\x01" + b"\0" * 9
@@ -75,7 +77,13 @@ def elf(
 
 
 def image(
-    kind: int, architecture: int, payload: bytes, *, isa: tuple[int, int] = (0, 0), flags: int = 0, size: int = 0
+    kind: int,
+    architecture: int,
+    payload: bytes,
+    *,
+    isa: tuple[int, int] = (0, 0),
+    flags: int = 0,
+    size: int = 0,
 ) -> bytes:
     """One image of a fatbin. size: the uncompressed size, where the payload is compressed."""
     padded = payload + b"\0" * (-len(payload) % 8)
@@ -103,6 +111,30 @@ def store(displacement: int, text: bytes) -> bytes:
     """mov [rbp+d8], immediate: of 1, 2 or 4 bytes."""
     opcode = {1: b"\xc6\x45", 2: b"\x66\xc7\x45", 4: b"\xc7\x45"}[len(text)]
     return opcode + struct.pack("b", displacement) + text
+
+
+#: How Clang composes `cudart` and `12` on the stack.
+CUDART_12 = (
+    store(-0x30, b"cuda")
+    + store(-0x2C, b"rt")
+    + b"\x48\xc7\x45\xc8\x06\0\0\0"
+    + store(-0x2A, b"\0")
+    + store(-0x50, b"12")
+    + store(-0x4E, b"\0")
+)
+#: How GCC does it: the last letters through a register, the version before the name.
+CUBLAS_11_0 = (
+    b"\xba\x61\x73\0\0"
+    + store(-0x60, b"11.0")
+    + store(-0x5C, b"\0")
+    + store(-0x40, b"cubl")
+    + b"\x66\x89\x55\xc4"
+    + store(-0x3A, b"\0")
+)
+#: Eight letters go through a 64-bit register.
+CUSOLVER_11 = (
+    b"\x48\xb8cusolver\x48\x89\x45\xd8" + store(-0x20, b"\0") + store(-0x50, b"11") + store(-0x4E, b"\0")
+)
 
 
 def wheel(path: Path, members: dict[str, bytes]) -> Path:

@@ -8,7 +8,7 @@ import pytest
 
 from tests.integration.docker.package_index import Index, TinyWheel, lock_of, running_index
 from validator.engines.base import Built
-from validator.engines.docker import DockerEngine, find
+from validator.engines.docker import DockerEngine
 from validator.engines.docker.endpoint import Endpoint, connect
 from validator.errors import MissingError
 from validator.model.lock import Lock
@@ -26,21 +26,23 @@ def quiet(_: str) -> None:
 
 
 @pytest.fixture(scope="session")
-def endpoint() -> Endpoint:
+def endpoint() -> Iterator[Endpoint]:
     try:
-        return connect()
+        endpoint = connect()
     except MissingError as error:
         pytest.skip(str(error))
+    yield endpoint
+    endpoint.client.close()
+    endpoint.quick.close()
 
 
 @pytest.fixture(scope="session")
-def docker_engine(endpoint: Endpoint) -> Iterator[DockerEngine]:
+def docker_engine(endpoint: Endpoint) -> DockerEngine:
     """The engine with this machine's own package sources."""
-    engine = find(host_sources())
+    engine = DockerEngine(endpoint, host_sources())
     if reason := engine.provides(PYTHON):
         pytest.skip(reason)
-    yield engine
-    engine.close()
+    return engine
 
 
 @pytest.fixture(scope="session")

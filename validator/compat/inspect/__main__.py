@@ -35,7 +35,7 @@ def download(version: str, python: str, folder: Path) -> Path:
     if done.returncode != 0 or len(wheels) != 1:
         raise MissingError(
             f"tensorflow {version} for Python {python}: pip could not download it:\n{done.stderr.strip()}",
-            hint="see which releases and Pythons the index has: python -m pip index versions --pre tensorflow",
+            hint="the releases that the index has: python -m pip index versions --pre tensorflow",
         )
     return wheels[0]
 

@@ -37,9 +37,9 @@ _PIP_FOLDERS = {
     "libnvshmem_host": "nvshmem",
 }
 
-#: Without one of these TensorFlow registers no GPU ("Cannot dlopen some GPU libraries. ... Skipping registering
-#: GPU devices"): the calls of `DsoLoader::TryDlopenCUDALibraries()`, the same in 2.12 to 2.22 but for cuRAND,
-#: which went with 2.14.
+#: Without one of these TensorFlow registers no GPU ("Cannot dlopen some GPU libraries. ... Skipping
+#: registering GPU devices"): what `DsoLoader::TryDlopenCUDALibraries()` opens. It is the same in 2.12 to 2.22
+#: but for cuRAND, which went with 2.14.
 _REQUIRED = frozenset(
     (
         "libcublas",

@@ -26,7 +26,7 @@ _SYMBOL_SIZE = 24
 
 @dataclass(frozen=True)
 class Section:
-    """One section header. offset and size are in bytes, in the file."""
+    """One section header. offset and size are in bytes, in the file: nought for what is not in the file."""
 
     name: str
     type: int
@@ -37,7 +37,7 @@ class Section:
 
     def holds(self, offset: int) -> bool:
         """Whether a file offset lies inside the section."""
-        return self.type != _SHT_NOBITS and self.offset <= offset < self.offset + self.size
+        return self.offset <= offset < self.offset + self.size
 
 
 @dataclass(frozen=True)
@@ -75,12 +75,9 @@ class ElfFile:
         self.needed, self.soname, self.search_path = self._read_dynamic()
 
     def _unpack(self, layout: str, offset: int, what: str) -> tuple[int, ...]:
-        try:
-            return struct.unpack_from(layout, self.buffer, offset)
-        except struct.error:
-            raise InspectionError(
-                f"{self.name}: cut short: {what} at byte {offset} of {len(self.buffer)}"
-            ) from None
+        if offset + struct.calcsize(layout) > len(self.buffer):
+            raise InspectionError(f"{self.name}: cut short: {what} at byte {offset} of {len(self.buffer)}")
+        return struct.unpack_from(layout, self.buffer, offset)
 
     def _read_segments(self) -> Iterator[tuple[int, int, int]]:
         (table,) = self._unpack("<Q", 32, "the program header table's place")
@@ -96,15 +93,17 @@ class ElfFile:
         (table,) = self._unpack("<Q", 40, "the section header table's place")
         entry_size, count, names_index = self._unpack("<HHH", 58, "the section header table's size")
         headers = [
-            self._unpack("<IIQQQQI", table + number * entry_size, "a section header")
+            self._unpack("<IIQQQQIIQQ", table + number * entry_size, "a section header")
             for number in range(count)
         ]
         if headers and names_index >= len(headers):
             raise InspectionError(
                 f"{self.name}: damaged: section names are in section {names_index} of {count}"
             )
-        for name, kind, _, address, offset, size, link in headers:
-            if kind != _SHT_NOBITS and offset + size > len(self.buffer):
+        for name, kind, _, address, offset, size, link, *_ in headers:
+            if kind == _SHT_NOBITS:
+                offset = size = 0
+            if offset + size > len(self.buffer):
                 raise InspectionError(
                     f"{self.name}: cut short: a section ends at byte {offset + size} of {len(self.buffer)}"
                 )
@@ -112,7 +111,7 @@ class ElfFile:
             yield Section(text, kind, address, offset, size, link)
 
     def _string(self, offset: int) -> str:
-        end = self.buffer.find(b"\0", offset)
+        end = self.buffer.find(b"\0", offset) if offset < len(self.buffer) else -1
         if end < 0:
             raise InspectionError(f"{self.name}: damaged: the string at byte {offset} has no end")
         return self.buffer[offset:end].decode("utf-8", "replace")
@@ -150,6 +149,10 @@ class ElfFile:
     def content(self, symbol: Symbol) -> bytes:
         """The bytes that a symbol names: a function's code, an object's value."""
         offset = self.offset_of(symbol.address)
+        if offset + symbol.size > len(self.buffer):
+            raise InspectionError(
+                f"{self.name}: cut short: {symbol.name} at byte {offset} of {len(self.buffer)}"
+            )
         return self.buffer[offset : offset + symbol.size]
 
     def names_with(self, prefix: bytes, suffix: bytes) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 
-from .elf import Buffer, ElfFile
+from .elf import ElfFile
 from .errors import InspectionError
 
 _MAGIC = struct.pack("<I", 0xBA55ED50)

@@ -20,6 +20,7 @@ from .elf import ElfFile
 _GETTER_PREFIX, _GETTER_SUFFIX = b"_ZN3tsl8internal9DsoLoader", b"DsoHandleEv"
 _DLOPEN = "_ZN3tsl8internal18LoadDynamicLibraryEPKcPPv"
 _CUDNN_INIT = "_ZN15stream_executor3gpu12CudnnSupport4InitEv"
+_CUDNN_CONSTANT_FORMAT = struct.Struct("<3i")
 _CUDNN_CONSTANT = "_ZZN15stream_executor3gpu12CudnnSupport4InitEvE14kSourceVersion"
 
 #: NVIDIA's libraries; the same loader knows those of ROCm.
@@ -50,7 +51,7 @@ _NUMBER_TO_TEXT = re.compile(rb"(?:\xbf(.\0\0\0)|\x31\xff)[\x48\x4c]\x89[\xc6-\x
 
 
 def opened_sonames(elf: ElfFile) -> tuple[str, ...]:
-    """The sonames of NVIDIA's libraries that this library's loader opens, sorted; empty if it has no loader."""
+    """Sonames of NVIDIA's libraries that the loader in this library opens, sorted; empty if it has none."""
     sonames = set()
     for getter in elf.names_with(_GETTER_PREFIX, _GETTER_SUFFIX):
         symbol = elf.symbol(getter)
@@ -77,8 +78,8 @@ def calls_dlopen(elf: ElfFile) -> bool:
 def compiled_cudnn(elf: ElfFile) -> str | None:
     """The cuDNN version of the headers, `9.3.0`, or `8.6` where the patch level can't be told; or None."""
     constant = elf.symbol(_CUDNN_CONSTANT)
-    if constant is not None:
-        return _dotted(struct.unpack_from("<3i", elf.buffer, elf.offset_of(constant.address)))
+    if constant is not None and constant.size == _CUDNN_CONSTANT_FORMAT.size:
+        return _dotted(_CUDNN_CONSTANT_FORMAT.unpack(elf.content(constant)))
     function = elf.symbol(_CUDNN_INIT)
     if function is None:
         return None

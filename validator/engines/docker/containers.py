@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import socket
@@ -17,7 +18,7 @@ import docker
 import requests
 from docker.errors import APIError, DockerException, ImageNotFound, NotFound
 from docker.models.containers import Container
-from docker.types import LogConfig
+from docker.types import CancellableStream, LogConfig
 
 from ...errors import InputError, MissingError, ValidatorError
 from ...system import processes
@@ -36,6 +37,9 @@ _PIDS_LIMIT = 16384
 #: The share of the engine's memory that a probe may use.
 _MEMORY_SHARE = 0.8
 _LINES_KEPT = 50
+
+#: What a container said at once: on stdout, or on stderr.
+Frame = tuple[bytes | None, bytes | None]
 
 # Any image: the first interpreter that has TensorFlow, else the first one, which will report that it has
 # none. Names without a slash are looked up on PATH.
@@ -159,7 +163,7 @@ def _archive(request: ProbeRequest) -> bytes:
 class _Output:
     """What a container says, read by a thread of its own."""
 
-    def __init__(self, frames: Iterable[tuple[bytes | None, bytes | None]], progress: Progress) -> None:
+    def __init__(self, frames: Iterable[Frame], progress: Progress) -> None:
         self.stdout = bytearray()
         self.stderr: deque[str] = deque(maxlen=_LINES_KEPT)
         self.overflow = False
@@ -169,7 +173,7 @@ class _Output:
         self.thread = threading.Thread(target=self._read, args=(frames,), daemon=True)
         self.thread.start()
 
-    def _read(self, frames: Iterable[tuple[bytes | None, bytes | None]]) -> None:
+    def _read(self, frames: Iterable[Frame]) -> None:
         try:
             for out, err in frames:
                 if out is not None:
@@ -196,19 +200,11 @@ class _Output:
 def _follow(container: Container, request: ProbeRequest, what: str, progress: Progress) -> bytes:
     # Attached before the start, so that not a byte is missed.
     stream = container.attach(stdout=True, stderr=True, stream=True, demux=True)
-    container.start()
-    output = _Output(stream, progress)
-    deadline = time.monotonic() + request.timeout_s
-    while output.thread.is_alive():
-        # In short waits: this thread may be told to stop, and Ctrl-C reaches only between them.
-        output.thread.join(timeout=0.2)
-        processes.check_stopping()
-        if time.monotonic() > deadline:
-            raise ValidatorError(f"{what} ran past its limit of {request.timeout_s:.0f} s and was ended")
-    if isinstance(output.error, (OSError, DockerException)):
-        raise engine_gone(what) from output.error
-    if output.error is not None:
-        raise output.error
+    try:
+        container.start()
+        output = _listen(stream, request, what, progress)
+    finally:
+        _close(stream)
     if output.overflow:
         raise ValidatorError(f"{what} wrote more than {_LARGEST_REPORT // 2**20} MB, which is no report")
     status = _exit_status(container, what)
@@ -223,6 +219,33 @@ def _follow(container: Container, request: ProbeRequest, what: str, progress: Pr
         last = next((line for line in reversed(output.stderr) if line.strip()), "it said nothing")
         raise ValidatorError(f"{what} ended with status {status} and no report: {last}")
     return bytes(output.stdout)
+
+
+def _close(stream: CancellableStream[Frame]) -> None:
+    # Ends a read that still waits. The other side may have closed first; through SSH the SDK can't do it.
+    with contextlib.suppress(OSError, DockerException):
+        stream.close()
+    # That shuts the socket down but keeps its descriptor (docker 7.2); nothing public gives it back.
+    stream._response.close()  # type: ignore[attr-defined]
+
+
+def _listen(
+    stream: CancellableStream[Frame], request: ProbeRequest, what: str, progress: Progress
+) -> _Output:
+    """Everything that a container says, until it ends or its time is over."""
+    output = _Output(stream, progress)
+    deadline = time.monotonic() + request.timeout_s
+    while output.thread.is_alive():
+        # In short waits: this thread may be told to stop, and Ctrl-C reaches only between them.
+        output.thread.join(timeout=0.2)
+        processes.check_stopping()
+        if time.monotonic() > deadline:
+            raise ValidatorError(f"{what} ran past its limit of {request.timeout_s:.0f} s and was ended")
+    if isinstance(output.error, (OSError, DockerException)):
+        raise engine_gone(what) from output.error
+    if output.error is not None:
+        raise output.error
+    return output
 
 
 def _exit_status(container: Container, what: str) -> int:

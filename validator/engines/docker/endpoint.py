@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import docker
@@ -31,6 +31,7 @@ _ALLOW_SINCE = (0, 17)
 _ANSWER_WITHIN_S = 10
 #: Later questions may wait for an engine that is busy building.
 _BUSY_TIMEOUT_S = 300
+_DEFAULT_HOST = "unix:///var/run/docker.sock"
 _INSTALL = "install Docker Engine 23 or newer with its buildx plugin, or use --engine venv"
 
 
@@ -80,7 +81,7 @@ def connect() -> Endpoint:
             version = str(quick.version().get("Version", "?"))
             info = quick.info()
         except (DockerException, requests.RequestException) as error:
-            raise MissingError(_why_no_answer(quick, error), hint=_INSTALL) from error
+            raise MissingError(f"no Docker Engine answers: {_root_cause(error)}", hint=_INSTALL) from error
         _check_server(version, info)
         buildx = find_buildx(context)
     except MissingError:
@@ -107,25 +108,24 @@ def find_buildx(context: str) -> Buildx:
 
 
 def _client(timeout_s: int) -> tuple[docker.DockerClient, str]:
-    """The SDK's client and the name of the context it stands for. Does not connect yet."""
+    """The SDK's client, and the name of the context it stands for."""
+    name, host, tls = "default", os.environ.get("DOCKER_HOST"), None
     try:
-        if os.environ.get("DOCKER_HOST"):
-            return docker.DockerClient.from_env(timeout=timeout_s, use_ssh_client=True), "default"
-        name = os.environ.get("DOCKER_CONTEXT")
-        context = ContextAPI.get_context(name)
-        if context is None:
-            raise MissingError(
-                f"the Docker context {name or 'in use'} is not there", hint="docker context ls"
-            )
-        if context.name == "default":
-            return docker.DockerClient.from_env(timeout=timeout_s), "default"
-        tls = context.TLSConfig
-        client = docker.DockerClient(
-            base_url=context.Host, tls=tls or False, timeout=timeout_s, use_ssh_client=True
-        )
-    except DockerException as error:
-        raise MissingError(f"no Docker Engine: {_root_cause(error)}", hint=_INSTALL) from error
-    return client, str(context.name)
+        if not host:
+            asked = os.environ.get("DOCKER_CONTEXT")
+            context = ContextAPI.get_context(asked)
+            if context is None:
+                raise MissingError(
+                    f"there is no Docker context {asked or 'in use'}", hint="docker context ls"
+                )
+            if context.name != "default":
+                name, host, tls = str(context.name), str(context.Host), context.TLSConfig
+        _check_socket(host or _DEFAULT_HOST)
+        if name == "default":
+            return docker.DockerClient.from_env(timeout=timeout_s, use_ssh_client=True), name
+        return docker.DockerClient(host, tls=tls or False, timeout=timeout_s, use_ssh_client=True), name
+    except (DockerException, requests.RequestException) as error:
+        raise MissingError(f"no Docker Engine answers: {_root_cause(error)}", hint=_INSTALL) from error
 
 
 def _check_server(version: str, info: Mapping[str, Any]) -> None:
@@ -142,22 +142,24 @@ def _check_server(version: str, info: Mapping[str, Any]) -> None:
         )
 
 
-def _why_no_answer(client: docker.DockerClient, error: Exception) -> str:
-    socket = _socket_path(client)
-    if socket is not None and not socket.exists():
-        return f"no Docker Engine: there is no socket at {socket}"
-    if socket is not None and not os.access(socket, os.R_OK | os.W_OK):
-        return f"no Docker Engine that we may use: permission denied on {socket}"
-    if isinstance(error, requests.Timeout):
-        return f"the Docker Engine gave no answer within {_ANSWER_WITHIN_S} s"
-    return f"no Docker Engine answers: {_root_cause(error)}"
-
-
-def _socket_path(client: docker.DockerClient) -> Path | None:
-    host = os.environ.get("DOCKER_HOST") or "unix:///var/run/docker.sock"
-    if not client.api.base_url.startswith("http+docker://localhost"):
-        return None
-    return Path(host.removeprefix("unix://")) if host.startswith("unix://") else None
+def _check_socket(host: str) -> None:
+    """Say what is wrong with a local socket. The SDK would leave its own half-open and blame itself."""
+    path = host.removeprefix("unix://")
+    if path == host:
+        return
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(_ANSWER_WITHIN_S)
+        try:
+            connection.connect(path)
+        except (FileNotFoundError, NotADirectoryError):
+            reason = f"no Docker Engine: there is no socket at {path}"
+        except PermissionError:
+            reason = f"no Docker Engine that we may use: permission denied on {path}"
+        except OSError as error:
+            reason = f"no Docker Engine answers at {path}: {error.strerror or error}"
+        else:
+            return
+    raise MissingError(reason, hint=_INSTALL)
 
 
 def _root_cause(error: BaseException) -> str:

@@ -1,0 +1,85 @@
+"""A Docker Engine of a test's own, to be killed or filled up without harm to the machine's."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+_ANSWER_WITHIN_S = 60
+
+
+@dataclass(frozen=True)
+class PrivateEngine:
+    """A running engine: its address, its log, its process."""
+
+    url: str
+    log: Path
+    process: subprocess.Popen[bytes]
+
+    def kill(self) -> None:
+        """As a crash or the kernel's memory killer would end it: the daemon and its containerd."""
+        os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+
+@contextmanager
+def private_engine(root: Path, data: Path) -> Iterator[PrivateEngine]:
+    """An engine with its state in `root` (a short path: it holds sockets) and its images in `data`."""
+    dockerd = shutil.which("dockerd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
+    if dockerd is None or os.geteuid() != 0:
+        pytest.skip("starting an engine of one's own needs root and dockerd")
+    configuration = root / "daemon.json"
+    configuration.write_text(json.dumps({"features": {"containerd-snapshotter": True}}), encoding="utf-8")
+    url, log = f"unix://{root}/docker.sock", root / "log"
+    command = [
+        dockerd, f"--config-file={configuration}", f"--host={url}", f"--pidfile={root}/pid",
+        f"--exec-root={root}/exec", f"--data-root={data}", "--iptables=false", "--ip6tables=false",
+        # The machine's own: an engine that is told to have none deletes it.
+        f"--bridge={'docker0' if Path('/sys/class/net/docker0').exists() else 'none'}",
+    ]  # fmt: skip
+    with open(log, "wb") as output:
+        process = subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True)
+    engine = PrivateEngine(url, log, process)
+    try:
+        _wait(engine)
+        yield engine
+    finally:
+        if process.poll() is None:
+            process.terminate()
+            try:
+                process.wait(timeout=30)
+            except subprocess.TimeoutExpired:
+                engine.kill()
+        _unmount(root)
+
+
+def _wait(engine: PrivateEngine) -> None:
+    deadline = time.monotonic() + _ANSWER_WITHIN_S
+    while True:
+        try:
+            with socket.socket(socket.AF_UNIX) as connection:
+                connection.connect(engine.url.removeprefix("unix://"))
+                connection.sendall(b"GET /_ping HTTP/1.0\r\n\r\n")
+                if b" 200 " in connection.recv(64):
+                    return
+        except OSError as error:
+            if engine.process.poll() is not None or time.monotonic() > deadline:
+                pytest.fail(f"{error}\n{engine.log.read_text(errors='replace')[-2000:]}")
+        time.sleep(0.1)
+
+
+def _unmount(root: Path) -> None:
+    mounts = [line.split()[1] for line in Path("/proc/mounts").read_text(encoding="utf-8").splitlines()]
+    for mount in sorted((mount for mount in mounts if mount.startswith(f"{root}/")), reverse=True):
+        subprocess.run(["umount", "--lazy", mount], check=True)
