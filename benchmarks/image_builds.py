@@ -95,7 +95,7 @@ def lock_of(spec: ImageSpec) -> Lock:
 
 
 def with_nvidia_of(lock: Lock, other: Lock) -> Lock:
-    """The lock with the NVIDIA wheels of another: the two differ in TensorFlow and what it needs of Python."""
+    """The lock with the NVIDIA wheels of another: the two differ in TensorFlow and Python packages."""
     wheels = [wheel for wheel in lock.wheels if not wheel.name.startswith("nvidia-")]
     wheels += [wheel for wheel in other.wheels if wheel.name.startswith("nvidia-")]
     return dataclasses.replace(lock, wheels=tuple(sorted(wheels, key=lambda wheel: wheel.name)))

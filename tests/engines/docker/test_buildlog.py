@@ -75,8 +75,9 @@ def test_progress_names_layers_and_phases_once() -> None:
     assert said == [
         "layer venv",
         "layer python",
+        "layer python: done in 5 s",
         "layer tensorflow",
-        "layer python: done in 2 s",
+        "layer runtime",
         "layer tensorflow: done in 12 s",
         "exporting layers",
         "unpacking the image",

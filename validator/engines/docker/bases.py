@@ -164,7 +164,8 @@ class Bases:
 
 
 def _unreachable(reason: str) -> MissingError:
-    detail = " ".join(reason.split())[:200]
+    # Go's errors go from what was tried to what went wrong, and name the machine's resolver on the way.
+    detail = " ".join(reason.split()).rsplit(": ", 1)[-1][:200]
     return MissingError(
         f"{_UNREACHABLE} ({detail})",
         hint="check the engine's network and proxy, or use --base bootstrap",

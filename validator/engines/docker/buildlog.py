@@ -18,7 +18,7 @@ _STEP = re.compile(r"^#(?P<number>\d+) (?P<rest>.*)$")
 _STAGE = re.compile(r"^\[(?P<stage>[a-z][\w.-]*)\s+\d+/\d+\] (?P<what>\w+)")
 _OUTPUT = re.compile(r"^\d+\.\d+ ?(?P<text>.*)$")
 _DONE = re.compile(r"^DONE (?P<seconds>[\d.]+)s$")
-_EXPORT = re.compile(r"^(?P<what>exporting layers|unpacking to)\b(?!.*done$)")
+_EXPORT = re.compile(r"^(?P<what>exporting layers|unpacking to)\b")
 _ERROR = re.compile(r"^ERROR: (?P<text>.*)$")
 
 

@@ -1,0 +1,182 @@
+"""Where a base comes from."""
+
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import requests
+from docker.errors import APIError, ImageNotFound
+
+from tests.engines.docker.orders import CPU
+from validator.engines.docker import bootstrap, names
+from validator.engines.docker.bases import BasePolicy, Bases
+from validator.errors import MissingError
+
+PY311 = dataclasses.replace(CPU, python="3.11")
+NO_HOST = APIError(
+    "500 Server Error", SimpleNamespace(status_code=500), "dial tcp: lookup registry.invalid: no such host"
+)
+
+
+class Registry:
+    """Stands in for the SDK's client: what a registry answers, and which images the engine has."""
+
+    def __init__(self, answer: str | Exception, *images: str) -> None:
+        self.answer = answer
+        self.images_there = {name: [f"{name.partition(':')[0]}@sha256:10ca1"] for name in images}
+        self.asked: list[str] = []
+        self.api = SimpleNamespace(
+            timeout=10, inspect_distribution=self._inspect, import_image_from_file=self._import
+        )
+        self.images = SimpleNamespace(get=self._get)
+
+    def _inspect(self, name: str) -> dict[str, Any]:
+        self.asked.append(name)
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return {"Descriptor": {"digest": self.answer}}
+
+    def _import(self, path: str, *, repository: str, tag: str, changes: list[str]) -> str:
+        self.images_there[f"{repository}:{tag}"] = []
+        return "{}"
+
+    def _get(self, name: str) -> Any:
+        if name not in self.images_there:
+            raise ImageNotFound(f"no such image: {name}")
+        return SimpleNamespace(attrs={"RepoDigests": self.images_there[name]})
+
+
+def bases(registry: Registry, policy: BasePolicy = BasePolicy.AUTO) -> Bases:
+    return Bases(registry, registry, policy)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def bootstraps(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The suites that were bootstrapped; nothing is downloaded."""
+    made: list[str] = []
+
+    def root_file_system(suite: str, directory: Path, progress: Callable[[str], None]) -> Path:
+        made.append(suite)
+        return directory / "rootfs.tar"
+
+    monkeypatch.setattr(bootstrap, "root_file_system", root_file_system)
+    monkeypatch.setattr(bootstrap, "tool", lambda: "mmdebstrap")
+    return made
+
+
+def test_a_registrys_answer_pins_the_base_by_digest(bootstraps: list[str]) -> None:
+    registry = Registry("sha256:ba5e")
+    found = bases(registry).base(CPU, lambda _: None)
+    assert found.reference == "python:3.12-slim-bookworm@sha256:ba5e"
+    assert found.origin == "registry:python:3.12-slim-bookworm@sha256:ba5e"
+    assert (found.name, found.digest) == ("python:3.12-slim-bookworm", "sha256:ba5e")
+    assert bootstraps == []
+
+
+@pytest.mark.parametrize("fault", [NO_HOST, requests.ReadTimeout()])
+def test_auto_falls_back_says_so_once_and_asks_once(fault: Exception, bootstraps: list[str]) -> None:
+    registry = Registry(fault)
+    said: list[str] = []
+    both = bases(registry)
+    assert both.base(PY311, said.append).origin == "bootstrap:bookworm"
+    assert both.tools(said.append).origin == "bootstrap:bookworm"
+    assert len([line for line in said if "registry can't be reached" in line]) == 1
+    assert registry.asked == ["python:3.11-slim-bookworm"]
+    assert bootstraps == ["bookworm"]
+
+
+def test_an_image_that_the_registry_lacks_is_not_an_unreachable_registry(bootstraps: list[str]) -> None:
+    missing = APIError("404 Client Error", SimpleNamespace(status_code=404), "manifest unknown")
+    registry = Registry(missing)
+    with pytest.raises(MissingError, match="the registry has no nobody/nothing:1"):
+        bases(registry).base(dataclasses.replace(CPU, base="nobody/nothing:1"), lambda _: None)
+
+
+def test_a_registry_that_is_insisted_on_is_not_replaced(bootstraps: list[str]) -> None:
+    with pytest.raises(MissingError, match="the image registry can't be reached"):
+        bases(Registry(NO_HOST), BasePolicy.REGISTRY).base(PY311, lambda _: None)
+    assert bootstraps == []
+
+
+def test_a_bootstrap_that_is_insisted_on_asks_no_registry(bootstraps: list[str]) -> None:
+    registry = Registry("sha256:ba5e")
+    found = bases(registry, BasePolicy.BOOTSTRAP).base(PY311, lambda _: None)
+    assert (found.origin, registry.asked) == ("bootstrap:bookworm", [])
+
+
+def test_the_engines_own_copy_serves_without_a_registry(bootstraps: list[str]) -> None:
+    registry = Registry(NO_HOST, "python:3.12-slim-bookworm")
+    found = bases(registry).base(CPU, lambda _: None)
+    assert found.reference == "python:3.12-slim-bookworm"
+    assert found.origin == "registry:python:3.12-slim-bookworm@sha256:10ca1"
+
+
+def test_a_base_is_bootstrapped_once_for_all_runs(bootstraps: list[str]) -> None:
+    registry = Registry(NO_HOST, bootstrap.tag("bookworm"))
+    assert bases(registry).base(PY311, lambda _: None).reference == bootstrap.tag("bookworm")
+    assert bootstraps == []
+
+
+def test_a_python_without_a_base_is_said_with_both_reasons(bootstraps: list[str]) -> None:
+    reason = bases(Registry(NO_HOST)).provides("3.12")
+    assert reason is not None
+    assert "registry can't be reached" in reason
+    assert "no Debian release to bootstrap from has Python 3.12" in reason
+    assert bases(Registry(NO_HOST)).provides("3.13") is None
+    assert bases(Registry("sha256:ba5e")).provides("3.12") is None
+
+
+def test_a_changed_recipe_is_another_base(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = bootstrap.tag("trixie")
+    monkeypatch.setattr(bootstrap, "PACKAGES", (*bootstrap.PACKAGES, "less"))
+    assert bootstrap.tag("trixie") != before
+    assert before.startswith(f"{names.PROJECT}-base:trixie-")
+
+
+def test_the_hosts_mirrors_serve_other_suites(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    apt = tmp_path / "apt-get"
+    apt.write_text(
+        "#!/bin/sh\n"
+        "printf '%s\\n' 'Debian|Debian|http://mirror.invalid/debian/'"
+        " 'Debian|Debian-Security|http://mirror.invalid/security/' 'Other|Other|http://other.invalid/'\n",
+        encoding="utf-8",
+    )
+    config = tmp_path / "apt-config"
+    config.write_text("#!/bin/sh\necho \"http_proxy='http://proxy.invalid:3128'\"\n", encoding="utf-8")
+    for path in (apt, config):
+        path.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    sources = bootstrap.apt_sources("trixie")
+    assert sources.lines == (
+        "deb http://mirror.invalid/debian/ trixie main",
+        "deb http://mirror.invalid/debian/ trixie-updates main",
+        "deb http://mirror.invalid/security/ trixie-security main",
+    )
+    assert sources.environment == {"http_proxy": "http://proxy.invalid:3128"}
+
+
+def test_a_host_without_apt_leaves_the_mirror_to_the_tool(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert bootstrap.apt_sources("trixie") == bootstrap.AptSources()
+
+
+def test_what_tells_of_the_host_is_removed(tmp_path: Path) -> None:
+    traces = [
+        "etc/resolv.conf", "etc/hostname", "etc/machine-id", "etc/apt/sources.list",
+        "etc/apt/sources.list.d/mirror.sources", "var/lib/apt/lists/mirror_Packages", "var/log/bootstrap.log",
+        "etc/apt/apt.conf.d/99mmdebstrap",
+    ]  # fmt: skip
+    for name in (*traces, "etc/apt/apt.conf.d/70debconf", "etc/passwd"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("canary", encoding="utf-8")
+    subprocess.run([names.IMAGES / "base" / "clean-rootfs", tmp_path], check=True)
+    left = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file())
+    assert left == ["etc/apt/apt.conf.d/70debconf", "etc/passwd"]

@@ -1,0 +1,158 @@
+"""Which engine is used, and why one is not."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from validator.engines.docker.endpoint import Buildx, _check_server, connect, find_buildx
+from validator.engines.docker.gpus import device_requests, offers_gpus
+from validator.errors import MissingError
+
+
+@contextlib.contextmanager
+def answering(path: Path, answers: bytes) -> Iterator[None]:
+    """A socket where every connection gets these bytes."""
+    server = socket.socket(socket.AF_UNIX)
+    server.bind(str(path))
+    server.listen()
+
+    def serve() -> None:
+        while True:
+            try:
+                connection, _ = server.accept()
+            except OSError:
+                return
+            with connection, contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                connection.recv(65536)
+                connection.sendall(answers)
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        server.shutdown(socket.SHUT_RDWR)
+        server.close()
+        thread.join()
+
+
+@pytest.fixture
+def no_context(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """As for a user without any Docker configuration."""
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path / "no-configuration"))
+    for name in ("DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_TLS_VERIFY", "DOCKER_CERT_PATH"):
+        monkeypatch.delenv(name, raising=False)
+
+
+pytestmark = pytest.mark.usefixtures("no_context")
+
+
+def test_no_socket(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/absent.sock")
+    with pytest.raises(MissingError, match=r"there is no socket at .*absent\.sock"):
+        connect()
+
+
+def test_a_socket_that_nobody_listens_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(tmp_path / "dead.sock"))
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/dead.sock")
+    with pytest.raises(MissingError, match=r"no Docker Engine answers at .*dead\.sock: Connection refused"):
+        connect()
+
+
+def test_no_permission(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def refuse(*_: Any) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/d.sock")
+    with pytest.raises(MissingError, match="permission denied on"):
+        connect()
+
+
+def test_something_else_that_listens_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/other.sock")
+    with (
+        answering(tmp_path / "other.sock", b"220 mail ready\r\n"),
+        pytest.raises(MissingError, match="no Docker"),
+    ):
+        connect()
+
+
+def test_a_wrong_docker_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DOCKER_HOST", "carrier-pigeon://coop")
+    with pytest.raises(MissingError, match="no Docker Engine answers"):
+        connect()
+
+
+def test_a_context_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DOCKER_CONTEXT", "absent")
+    with pytest.raises(MissingError, match="there is no Docker context absent"):
+        connect()
+
+
+@pytest.mark.parametrize(
+    ("version", "architecture", "words"),
+    [
+        ("20.10.24+dfsg1", "x86_64", "Docker Engine 20.10.24.dfsg1 is too old, 23 or newer"),
+        ("?", "x86_64", "too old"),
+        ("28.5.2", "aarch64", "linux/aarch64 containers"),
+    ],
+)
+def test_engines_that_can_not_do_it(version: str, architecture: str, words: str) -> None:
+    with pytest.raises(MissingError, match=words):
+        _check_server(version, {"OSType": "linux", "Architecture": architecture})
+
+
+@pytest.mark.parametrize("version", ["23.0.0", "28.5.2+dfsg4", "29.0.0-rc.1"])
+def test_engines_that_can(version: str) -> None:
+    _check_server(version, {"OSType": "linux", "Architecture": "x86_64"})
+
+
+def docker_that(directory: Path, script: str) -> str:
+    directory.mkdir()
+    path = directory / "docker"
+    path.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
+    path.chmod(0o755)
+    return str(directory)
+
+
+def test_a_docker_without_buildx_does_not_hide_one_with_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    old = docker_that(tmp_path / "old", "echo \"docker: 'buildx' is not a docker command.\" >&2; exit 1")
+    new = docker_that(tmp_path / "new", 'echo "github.com/docker/buildx v0.13.1 788433953af"')
+    monkeypatch.setenv("PATH", f"{old}:{new}:/usr/bin:/bin")
+    assert find_buildx("default") == Buildx((f"{new}/docker", "buildx"), "default", (0, 13))
+
+
+def test_no_buildx_anywhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", docker_that(tmp_path / "old", "exit 1"))
+    with pytest.raises(MissingError, match="no buildx plugin"):
+        find_buildx("default")
+    monkeypatch.setenv("PATH", str(tmp_path / "empty"))
+    with pytest.raises(MissingError, match="no docker command"):
+        find_buildx("default")
+
+
+def test_only_a_newer_bake_is_told_what_it_may_do() -> None:
+    assert not Buildx((), "default", (0, 16)).takes_allow
+    assert Buildx((), "default", (0, 17)).takes_allow
+    assert Buildx((), "default", (1, 0)).takes_allow
+
+
+def test_gpus_are_asked_for_as_the_engine_offers_them() -> None:
+    cdi = {"DiscoveredDevices": [{"Source": "cdi", "ID": "nvidia.com/gpu=0"}, {"ID": "nvidia.com/gpu=all"}]}
+    runtime = {"Runtimes": {"runc": {}, "nvidia": {}}}
+    assert device_requests(cdi)[0]["DeviceIDs"] == ["nvidia.com/gpu=all"]
+    assert device_requests({**cdi, **runtime})[0]["Capabilities"] == [["gpu"]]
+    assert device_requests({"Runtimes": {"runc": {}}, "DiscoveredDevices": None}) == []
+    assert not offers_gpus({})
