@@ -1,0 +1,142 @@
+"""The main job on real input: images of TensorFlow 2.21 built from the committed locks, probed, recorded."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.docker.conftest import PYTHON
+from validator.engines.docker import DockerEngine
+from validator.engines.docker.endpoint import Endpoint
+from validator.engines.docker.names import image_reference
+from validator.locks import files
+from validator.model.record import Record, Verdict
+
+ROOT = Path(__file__).parents[3]
+LOCKS = ROOT / files.DIRECTORY
+LIMIT_S = 1500
+CPU = f"tf2.21.0-cpu-py{PYTHON.replace('.', '')}"
+GPU = f"tf2.21.0-cuda12.5-cudnn9.3-py{PYTHON.replace('.', '')}"
+
+pytestmark = [pytest.mark.docker, pytest.mark.network, pytest.mark.slow]
+
+
+def build_matrix(store: Path, profile: str) -> tuple[dict[str, Any], str]:
+    """The one result of a run, and what was said meanwhile."""
+    done = subprocess.run(
+        [
+            sys.executable, "-m", "validator", "build-matrix", "--engine", "docker", "--profile", profile,
+            "--select", f"python={PYTHON}", "--store", str(store), "--json",
+        ],
+        cwd=ROOT, capture_output=True, text=True, timeout=LIMIT_S,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    [result] = json.loads(done.stdout)
+    return result, done.stderr
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("store") / "records.db"
+
+
+def measured(
+    docker_engine: DockerEngine, endpoint: Endpoint, store: Path, profile: str, identifier: str
+) -> Iterator[Record]:
+    """The record of a profile's image; an image that was not there before is removed afterwards."""
+    reference = image_reference(identifier)
+    before = {tag for image in endpoint.client.images.list() for tag in image.tags}
+    result, _ = build_matrix(store, profile)
+    assert result["image"] == identifier
+    yield Record.from_json(result["record"])
+    if reference not in before:
+        endpoint.client.images.remove(reference, force=True)
+
+
+@pytest.fixture(scope="module")
+def cpu(docker_engine: DockerEngine, endpoint: Endpoint, store: Path) -> Iterator[Record]:
+    yield from measured(docker_engine, endpoint, store, "cpu", CPU)
+
+
+@pytest.fixture(scope="module")
+def gpu(docker_engine: DockerEngine, endpoint: Endpoint, store: Path) -> Iterator[Record]:
+    yield from measured(docker_engine, endpoint, store, "quick", GPU)
+
+
+def outcomes(record: Record) -> dict[str, str]:
+    return {check["id"]: check["outcome"] for check in record.checks}
+
+
+def evidence(record: Record, identifier: str) -> dict[str, Any]:
+    found: dict[str, Any] = next(check["evidence"] for check in record.checks if check["id"] == identifier)
+    return found
+
+
+def test_the_cpu_image_trains_and_skips_what_needs_cuda(cpu: Record) -> None:
+    assert (cpu.verdict, cpu.reason, cpu.engine) == (Verdict.UNPROVEN, "no GPU", "docker")
+    found = outcomes(cpu)
+    passed = {"xla_train_step", "lock_match"}
+    assert {check for check, outcome in found.items() if outcome == "pass"} == passed
+    assert {found[check] for check in found.keys() - passed} == {"skip"}
+
+
+def test_the_gpu_image_is_as_locked_and_its_cudnn_loads(gpu: Record) -> None:
+    lock = files.read(LOCKS, GPU)
+    assert lock is not None
+    assert gpu.lock_digest == lock.digest
+    assert gpu.image_digest is not None and gpu.image_digest.startswith("sha256:")
+    assert (gpu.verdict, gpu.reason) == (Verdict.UNPROVEN, "no GPU")
+    found = outcomes(gpu)
+    passed = {"cuda_libraries", "lock_match", "cudnn_load", "tensorflow_build", "xla_train_step"}
+    assert {check for check, outcome in found.items() if outcome == "pass"} == passed
+    assert {found[check] for check in found.keys() - passed} == {"skip"}
+    cudnn = evidence(gpu, "cudnn_load")
+    assert lock.version("nvidia-cudnn-cu12") == cudnn["locked"] == "9.3.0.75"
+    assert cudnn["library"]["version"] == gpu.versions["cudnn"] == "9.3.0"
+
+
+def test_xla_compiled_the_step_and_proves_it(gpu: Record) -> None:
+    step = evidence(gpu, "xla_train_step")
+    assert step["device_type"] == "CPU"
+    assert step["hlo"]["first_lines"][0].startswith("HloModule")
+    assert step["hlo"]["fusions"] > 0
+    assert len(step["hlo"]["sha256"]) == 64
+
+
+def test_the_report_names_neither_the_machine_nor_a_home(gpu: Record) -> None:
+    assert gpu.report is not None
+    text = json.dumps(gpu.report)
+    assert not re.search(rf"\b{re.escape(os.uname().nodename)}\b", text)
+    assert "/root" not in text
+    assert "/home" not in text
+
+
+def test_the_loader_finds_the_libraries_without_tensorflows_runpath(endpoint: Endpoint, gpu: Record) -> None:
+    """As releases need that don't search all of NVIDIA's directories: 2.16.1 and 2.21.0 among them."""
+    load = "import ctypes; [ctypes.CDLL(name) for name in ('libcudnn.so.9', 'libcusolver.so.11')]"
+    endpoint.client.containers.run(
+        image_reference(GPU), ["python", "-c", load], remove=True, network_mode="none"
+    )
+
+
+def test_a_second_run_changes_nothing(gpu: Record, cpu: Record, store: Path) -> None:
+    for profile, record in (("quick", gpu), ("cpu", cpu)):
+        result, said = build_matrix(store, profile)
+        assert (result["status"], result["built"]) == ("unchanged", False)
+        assert result["record"]["id"] == record.id
+        assert "engine: docker" in said
+
+
+def test_the_locks_stay_as_committed(gpu: Record, cpu: Record) -> None:
+    changed = subprocess.run(
+        ["git", "status", "--porcelain", "--", str(files.DIRECTORY)], cwd=ROOT, capture_output=True, text=True
+    )
+    assert changed.stdout == ""
