@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 
 from validator.cli.results import totals
 from validator.compat.policies import requirements
-from validator.engines.base import Engine
+from validator.engines.base import Built, Engine, Progress
 from validator.errors import BuildError, MissingError, ValidatorError
 from validator.locks import files
 from validator.model.lock import Lock, Wheel
@@ -184,7 +185,20 @@ def test_fail_fast_begins_nothing_new_and_keep_going_does(bench: Bench) -> None:
 
 
 def test_several_are_built_at_once_but_probed_one_by_one(bench: Bench) -> None:
-    engine = FakeEngine(report())
+    both_built = threading.Barrier(2, timeout=20)
+    nobody = threading.Event()
+
+    class Engine(FakeEngine):
+        def build(self, spec: ImageSpec, lock: Lock, progress: Progress) -> Built:
+            both_built.wait()
+            return super().build(spec, lock, progress)
+
+    def answer() -> bytes:
+        # Long enough for the other to come in, were it let.
+        nobody.wait(0.5)
+        return report()
+
+    engine = Engine(answer)
     results = bench.run(engine, SPEC, OTHER, jobs=2)
     assert [result.spec for result in results] == [SPEC, OTHER]
     assert engine.most_at_once == 1
