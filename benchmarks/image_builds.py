@@ -1,8 +1,9 @@
 """What wheel-group layers save: `python benchmarks/image_builds.py --prune`.
 
 Builds with cold caches, in one run and one engine:
- - this project's image of TensorFlow 2.21.0, then one that differs from it in TensorFlow alone;
- - the conventional image of each: one RUN that installs the same wheels, on the same base.
+ - this project's image of TensorFlow 2.21.0, then one that differs from it in TensorFlow alone, then one of
+   the release before as it is locked, with Python packages of its own;
+ - the conventional image of the first two: one RUN that installs the same wheels, on the same base.
 
 Prints the wall times as ratios, and which layers the first two share. `--prune` removes the engine's whole
 build cache and this project's images of the two specs: without that, nothing here would be measured.
@@ -58,7 +59,7 @@ def main() -> int:
     engine = DockerEngine(endpoint, sources)
     first, second = as_built("2.21.0"), as_built("2.20.0")
     first_lock = lock_of(first)
-    second_lock = with_nvidia_of(lock_of(second), first_lock)
+    second_lock = with_tensorflow_of(first_lock, lock_of(second))
     # The bases are made before the clock starts: both kinds of image stand on the same one.
     base = engine._bases.base(first, say).reference
     engine._bases.tools(say)
@@ -66,7 +67,10 @@ def main() -> int:
     prune(endpoint, first, second)
     ours = [timed(lambda: engine.build(first, first_lock, quiet), "first image")]
     ours.append(timed(lambda: engine.build(second, second_lock, quiet), "second image, another TensorFlow"))
-    layers = [set(layers_of(endpoint, spec)) for spec in (first, second)]
+    layers = [layers_of(endpoint, spec) for spec in (first, second)]
+    third = timed(
+        lambda: engine.build(second, with_nvidia_of(lock_of(second), first_lock), quiet), "third image"
+    )
     prune(endpoint, first, second)
     conventional = [
         timed(lambda lock=lock: build_conventional(endpoint, sources, base, lock), f"conventional {number}")
@@ -74,7 +78,12 @@ def main() -> int:
     ]
     prune(endpoint, first, second)
 
-    print(f"layers: {len(layers[0])} and {len(layers[1])}, {len(layers[0] & layers[1])} of them the same")
+    shared = sum(one == other for one, other in zip(*layers, strict=True))
+    print(f"layers: {len(layers[0])} each, {shared} of them the same; these differ, of the second image:")
+    for one, other in zip(*layers, strict=True):
+        if one != other:
+            print(f"  {other}")
+    print(f"{'third image / first image':40} {third / ours[0]:.2f}")
     rows = [
         ("second image / first image", ours[1] / ours[0], NEXT_LIMIT),
         ("two images / two conventional ones", sum(ours) / sum(conventional), CONVENTIONAL_LIMIT),
@@ -92,6 +101,15 @@ def lock_of(spec: ImageSpec) -> Lock:
     lock = files.read(LOCKS, spec.identifier)
     assert lock is not None, f"{spec} has no lock"
     return lock
+
+
+def with_tensorflow_of(lock: Lock, other: Lock) -> Lock:
+    """The lock with the TensorFlow of another and nothing else of it."""
+    wheels = [wheel for wheel in lock.wheels if wheel.name != "tensorflow"]
+    wheels += [wheel for wheel in other.wheels if wheel.name == "tensorflow"]
+    return dataclasses.replace(
+        lock, identifier=other.identifier, wheels=tuple(sorted(wheels, key=lambda wheel: wheel.name))
+    )
 
 
 def with_nvidia_of(lock: Lock, other: Lock) -> Lock:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import sys
 from types import FrameType
 
-from .errors import EXIT_INTERRUPTED, ValidatorError
+from .errors import EXIT_INTERRUPTED, EXIT_MISSING, ValidatorError
 
 
 def main() -> None:
@@ -28,10 +29,23 @@ def main() -> None:
         print("stopped", file=sys.stderr)
         code = EXIT_INTERRUPTED
     except BrokenPipeError:
-        # The reader of our output has gone (`| head`); Python would complain again at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # The reader of our output has gone (`| head`).
+        _drop_output()
         code = EXIT_INTERRUPTED
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        _drop_output()
+        print(
+            f"error: no space left on the disk that holds {error.filename or 'the output'}", file=sys.stderr
+        )
+        code = EXIT_MISSING
     sys.exit(code)
+
+
+def _drop_output() -> None:
+    # Python writes at exit what stdout still holds, and would complain again.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

@@ -52,6 +52,11 @@ def test_a_class_with_cuda_compat_is_not_taken_for_a_plain_host() -> None:
     assert host_class_of(facts("535.183.01", H100), (compat,)) == "r535-h100"
 
 
+def test_a_gpu_whose_capability_nobody_told_still_names_the_host() -> None:
+    found = {"driver": "580.95.05", "gpus": [{"name": H100[0], "compute_capability": None}]}
+    assert host_class_of(found, (declared("r580-sm90", "580", "9.0"),)) == "r580-h100"
+
+
 @pytest.mark.parametrize(
     ("name", "slug"),
     [

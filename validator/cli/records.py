@@ -153,11 +153,10 @@ def _record_of_report(path: Path) -> Record:
 
     try:
         with open(path, "rb") as stream:
-            report = Report.from_json(json.load(stream))
+            return record_of_report(Report.from_json(json.load(stream)))
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}") from error
     except (ReportError, ValueError, RecursionError) as error:
         raise InputError(
             f"{path}: {error}", hint="a report is what `python3 probe.pyz > report.json` writes"
         ) from error
-    return record_of_report(report)

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from .report import check_of_json
+
 
 class Verdict(str, Enum):
     """certified: all required checks passed on a real GPU. failed: a check failed. unproven: nothing
@@ -88,6 +90,12 @@ class Record:
             for name in ("cell", "image", "host_class", "reason", "engine", "started", "finished", "key"):
                 if not isinstance(fields[name], str):
                     raise TypeError(f"{name} is not text")
+            if not isinstance(record.host, dict) or not isinstance(record.checks, list):
+                raise TypeError("host and checks are not an object and an array")
+            if not all(isinstance(version, str) for version in dict(record.versions).values()):
+                raise TypeError("versions are not text")
+            for number, check in enumerate(record.checks):
+                check_of_json(check, f"checks[{number}]")
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"not a record: {error}") from None
         if claimed != record.id:

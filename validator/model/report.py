@@ -87,8 +87,8 @@ class Report:
             ),
             started=_expect(top.get("started"), str, "started"),
             finished=_expect(top.get("finished"), str, "finished"),
-            host=_expect(top.get("host"), dict, "host"),
-            environment=_expect(top.get("environment"), dict, "environment"),
+            host=_host(top.get("host")),
+            environment=_environment(top.get("environment")),
             checks=tuple(checks),
             raw=top,
         )
@@ -112,6 +112,21 @@ def check_of_json(entry: object, where: str = "check") -> CheckResult:
         evidence=_expect(fields.get("evidence", {}), dict, f"{where}.evidence"),
         duration_s=_number(fields.get("duration_s", 0.0), f"{where}.duration_s"),
     )
+
+
+def _host(value: object) -> dict[str, Any]:
+    host: dict[str, Any] = _expect(value, dict, "host")
+    for number, gpu in enumerate(_expect(host.get("gpus", []), list, "host.gpus")):
+        _expect(gpu, dict, f"host.gpus[{number}]")
+    return host
+
+
+def _environment(value: object) -> dict[str, Any]:
+    environment: dict[str, Any] = _expect(value, dict, "environment")
+    packages: dict[str, Any] = _expect(environment.get("packages", {}), dict, "environment.packages")
+    for name, version in packages.items():
+        _expect(version, str, f"environment.packages.{name}")
+    return environment
 
 
 def _number(value: object, where: str) -> float:

@@ -21,12 +21,16 @@ def host_class_of(facts: Mapping[str, Any], declared: Iterable[HostClass]) -> st
         return NO_GPU
     driver = DriverRelease.parse(str(facts["driver"]))
     models = list(dict.fromkeys(model_of(str(entry.get("name"))) for entry in gpus))
-    capabilities = {ComputeCapability.parse(str(entry["compute_capability"])) for entry in gpus}
+    # A driver library that answers badly may leave one out; the models still name the host.
+    known = (entry.get("compute_capability") for entry in gpus)
+    capabilities = {ComputeCapability.parse(str(capability)) for capability in known if capability}
     for host in declared:
         same_gpu = models == [slug(host.gpu)] if host.gpu else capabilities == {host.compute_capability}
         if same_gpu and host.compat is None and _same_driver(driver, host.driver):
             return host.identifier
-    return host_identifier(DriverRelease(driver.branch), "+".join(models), min(capabilities))
+    return host_identifier(
+        DriverRelease(driver.branch), "+".join(models), min(capabilities, default=ComputeCapability(0, 0))
+    )
 
 
 def model_of(name: str) -> str:

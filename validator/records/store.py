@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from sqlalchemy import (
-    DDL,
     Column,
     Engine,
     Index,
@@ -54,15 +53,11 @@ _records = Table(
     Index("records_by_key", "key", "finished"),
     Index("records_by_cell", "cell", "finished"),
 )
-for _change in ("UPDATE", "DELETE"):
-    event.listen(
-        _records,
-        "after_create",
-        DDL(  # type: ignore[no-untyped-call]
-            f"CREATE TRIGGER records_no_{_change.lower()} BEFORE {_change} ON records "
-            "BEGIN SELECT RAISE(ABORT, 'records are never changed'); END"
-        ).execute_if(dialect="sqlite"),
-    )
+_TRIGGERS = tuple(
+    f"CREATE TRIGGER IF NOT EXISTS records_no_{change.lower()} BEFORE {change} ON records "
+    "BEGIN SELECT RAISE(ABORT, 'records are never changed'); END"
+    for change in ("UPDATE", "DELETE")
+)
 
 
 class Store:
@@ -158,6 +153,11 @@ def _create(engine: Engine) -> None:
         # Two processes may create the store at once; the loser finds everything there.
         if "already exists" not in str(error.orig):
             raise
+    if _is_sqlite(engine.dialect.name):
+        # At every opening: whoever made the table may have been killed before it made these.
+        with engine.begin() as connection:
+            for trigger in _TRIGGERS:
+                connection.exec_driver_sql(trigger)
 
 
 def _connect(text: str) -> tuple[Engine, str]:
@@ -210,6 +210,9 @@ def _explain(error: DatabaseError, location: str) -> MissingError | InputError:
 
 def _record(document: str) -> Record:
     try:
-        return Record.from_json(json.loads(document))
-    except ValueError as error:
+        content = json.loads(document)
+        if not isinstance(content, dict):
+            raise ValueError("a record in the store is not a JSON object")
+        return Record.from_json(content)
+    except (ValueError, RecursionError) as error:
         raise InputError(str(error), hint="the store was changed by other means; use another one") from error

@@ -22,11 +22,12 @@ _CHECK_STYLES = {CheckOutcome.PASS: "green", CheckOutcome.SKIP: "yellow"}
 
 def show(content: RenderableType) -> None:
     """Print to stdout: in colour on a terminal, elsewhere as plain lines that are never wrapped."""
-    console = Console(highlight=False)
+    # Text is text: what a record or a requirement has in brackets is no markup.
+    console = Console(highlight=False, markup=False, emoji=False)
     if console.is_terminal:
         console.print(content)
         return
-    plain = Console(file=io.StringIO(), width=_UNBOUNDED, highlight=False)
+    plain = Console(file=io.StringIO(), width=_UNBOUNDED, highlight=False, markup=False, emoji=False)
     with plain.capture() as captured:
         plain.print(content)
     for line in captured.get().splitlines():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import tempfile
+import secrets
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,23 +24,36 @@ NO_SPACE_TEXT = (
 def write_atomically(path: Path, content: bytes) -> None:
     """Write beside the target and rename over it, so that a reader or a crash never sees half a file.
 
-    Raises MissingError when the disk is full.
+    A target that is a device or a pipe (`/dev/stdout`) is written to as it is; renaming would replace it.
+    Raises MissingError when the disk is full or the place can't be written.
     """
-    with full_disk_named(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        try:
-            with os.fdopen(descriptor, "wb") as stream:
-                stream.write(content)
-                stream.flush()
-                os.fsync(stream.fileno())
-            # mkstemp makes private files; ours are as readable as any other that a person writes.
-            os.chmod(name, 0o666 & ~_umask())
-            os.replace(name, path)
-        except BaseException:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(name)
-            raise
+    try:
+        if path.exists() and not path.is_file():
+            path.write_bytes(content)
+        else:
+            _replace(path.resolve(), content)
+    except OSError as error:
+        if error.errno in _NO_SPACE:
+            raise full_disk(path) from error
+        raise MissingError(
+            f"{path}: can't be written: {error.strerror}", hint="name a place where files can be written"
+        ) from error
+
+
+def _replace(path: Path, content: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # open() rather than mkstemp(): the file gets the usual permissions from the kernel. To ask for the
+    # umask is to set it, for all threads.
+    partial = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    try:
+        with open(partial, "xb") as stream:
+            stream.write(content)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(partial, path)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
 
 
 @contextlib.contextmanager
@@ -65,10 +78,3 @@ def full_disk(path: Path | str) -> MissingError:
 def says_full_disk(text: str) -> bool:
     """Whether a tool's output says that the disk is full."""
     return any(phrase in text for phrase in NO_SPACE_TEXT)
-
-
-def _umask() -> int:
-    # There is no way to read the umask without setting it.
-    mask = os.umask(0o022)
-    os.umask(mask)
-    return mask

@@ -91,6 +91,8 @@ def run(
     reader.start()
     timed_out = False
     try:
+        # `stop_all` may have come between the start and the listing of this child, and missed it.
+        check_stopping()
         stdout = _communicate(child, input, timeout_s)
     except subprocess.TimeoutExpired:
         timed_out = True

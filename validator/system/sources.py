@@ -15,11 +15,11 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from . import toml
 
 _PROXIES = ("http_proxy", "https_proxy", "no_proxy", "all_proxy")
-_HOST = re.compile(r"//(?:[^/@]*@)?([^/:]+)")
 _ADDRESS = re.compile(r"(https?://)[^\s/`'\")]+")
 _CA_VARIABLES = ("SSL_CERT_FILE", "PIP_CERT", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
 
@@ -59,9 +59,10 @@ class PackageSources:
         addresses = [self.index_url, *self.extra_index_urls]
         addresses += [value for name, value in self.proxies.items() if name != "no_proxy"]
         known = [address for address in addresses if address]
-        hosts = [match[1] for address in known if (match := _HOST.search(address))]
+        hosts = [host for address in known if (host := _host(address))]
         bundle = [str(self.ca_bundle)] if self.ca_bundle else []
-        return tuple(dict.fromkeys([*known, *hosts, *bundle]))
+        # The longest first: one may be the beginning of another, whose rest would be left to see.
+        return tuple(sorted({*known, *hosts, *bundle}, key=lambda secret: (-len(secret), secret)))
 
     def redact(self, text: str) -> str:
         """The text without any address: neither the configured ones nor a host of any other."""
@@ -170,7 +171,8 @@ def _pip_configuration(environment: Mapping[str, str], files: tuple[Path, ...]) 
             continue
         for section in ("global", "install"):
             if parser.has_section(section):
-                values.update(parser.items(section))
+                # pip takes index_url for index-url.
+                values.update((name.replace("_", "-"), value) for name, value in parser.items(section))
     for name, value in environment.items():
         if name.startswith("PIP_") and value:
             values[name[4:].lower().replace("_", "-")] = value
@@ -179,6 +181,14 @@ def _pip_configuration(environment: Mapping[str, str], files: tuple[Path, ...]) 
 
 def _first(environment: Mapping[str, str], *names: str) -> str | None:
     return next((environment[name] for name in names if environment.get(name)), None)
+
+
+def _host(address: str) -> str | None:
+    try:
+        # A proxy may be given without a scheme.
+        return urlsplit(address if "://" in address else f"//{address}").hostname
+    except ValueError:
+        return None
 
 
 def _words(text: str | None) -> list[str]:
