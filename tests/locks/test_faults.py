@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import textwrap
+
 import pytest
 
 from validator.errors import BuildError, InputError, MissingError, ValidatorError
@@ -29,6 +31,19 @@ NO_WHEEL = """\
 """
 NO_TAG = "Because tensorflow==2.15.0 has no wheels with a matching Python ABI tag (e.g., `cp313`)"
 CONFLICT = "No solution found when resolving dependencies: Because you require a<2 and a>=2"
+NEWER = """\
+error: No solution found when resolving dependencies
+  cause: Because only six<=1.17.0 is available and you require six>=1.99, we can conclude that your
+         requirements are unsatisfiable.
+"""
+REFUSED = """\
+error: Request failed after 3 retries in 6.1s
+  cause: Failed to fetch: http://<hidden>
+  cause: error sending request for url (http://<hidden>)
+  cause: client error (Connect)
+  cause: tcp connect error
+  cause: Connection refused (os error 111)
+"""
 CONNECT = "error: Request failed after 3 retries\n  cause: error sending request for url\n  cause: tcp"
 DNS = "cause: dns error\n  cause: failed to lookup address information: Name or service not known"
 LOCKED_OUT = "HTTP status client error (401 Unauthorized) for url (https://index.example/simple/six/)"
@@ -45,6 +60,8 @@ FULL = "error: failed to write to file: No space left on device (os error 28)"
         (NO_WHEEL, InputError, "the index has no wheel of tensorrt==8.6.1.post1 for this Python"),
         (NO_TAG, InputError, "the index has no wheel of tensorflow==2.15.0 for this Python"),
         (CONFLICT, InputError, "Because you require a<2 and a>=2"),
+        (NEWER, InputError, "only six<=1.17.0 is available"),
+        (REFUSED, MissingError, "the package index can't be reached"),
         (CONNECT, MissingError, "the package index can't be reached"),
         (DNS, MissingError, "the package index can't be reached"),
         (LOCKED_OUT, MissingError, "the package index can't be reached"),
@@ -60,6 +77,25 @@ def test_each_failure_is_told_apart(text: str, kind: type[ValidatorError], messa
     assert str(error).startswith("the spec: can't be installed: ")
     assert message in str(error)
     assert error.hint or kind is BuildError
+
+
+@pytest.mark.parametrize(
+    ("text", "pin"),
+    [
+        (HASH, "six==1.16.0"),
+        (GONE, "nvidia-cudnn-cu12==9.3.0.75"),
+        (UNKNOWN, "six-nonexistent==1.99.0"),
+        (NO_WHEEL, "tensorrt==8.6.1.post1"),
+        (NO_TAG, "tensorflow==2.15.0"),
+    ],
+)
+def test_the_pin_is_found_wherever_the_text_was_wrapped(text: str, pin: str) -> None:
+    flat = " ".join(text.split())
+    for width in range(40, 121, 5):
+        wrapped = textwrap.fill(flat, width, break_long_words=False, break_on_hyphens=False)
+        error = explain(wrapped.replace("\n", "\n         "), "x")
+        assert isinstance(error, InputError)
+        assert pin in str(error)
 
 
 def test_no_answer_in_time() -> None:

@@ -59,6 +59,25 @@ def test_no_line_of_wheels_can_be_lost_or_changed_unnoticed(lock: Lock, data: st
         files.parse("".join([*lines[:place], changed, *lines[place + 1 :]]))
 
 
+@given(locks, st.data())
+def test_a_lock_that_was_cut_short_never_has_other_wheels(lock: Lock, data: st.DataObject) -> None:
+    text = files.render(lock)
+    cut = text[: data.draw(st.integers(0, len(text) - 1))]
+    try:
+        assert files.parse(cut).digest == lock.digest
+    except InputError:
+        return
+
+
+@given(locks, st.sampled_from(["six", "# a comment", "six>=1", "", "--index-url x", "six==1"]), st.data())
+def test_a_foreign_line_is_named_wherever_it_stands(lock: Lock, foreign: str, data: st.DataObject) -> None:
+    lines = files.render(lock).splitlines()
+    place = data.draw(st.integers(0, len(lines)))
+    text = "\n".join([*lines[:place], foreign, *lines[place:]]) + "\n"
+    with pytest.raises(InputError, match=f"^here:{place + 1}: "):
+        files.parse(text, "here")
+
+
 def test_the_digest_is_of_the_wheels_alone() -> None:
     other = Lock("another", "3.9", "y", (), LOCK.wheels)
     assert other.digest == LOCK.digest

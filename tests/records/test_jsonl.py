@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 
@@ -48,6 +49,29 @@ def test_an_altered_record_is_refused() -> None:
     document = json.loads(written(record(1)))
     document["verdict"] = "certified"
     with pytest.raises(InputError, match="it was altered"):
+        read(json.dumps(document).encode())
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"checks": "none"},
+        {"checks": [{"id": "driver"}]},
+        {"checks": [1]},
+        {"versions": {"cuda": 12}},
+        {"versions": 5},
+        {"host": []},
+        {"cell": 1},
+        {"surplus": 1},
+    ],
+)
+def test_what_could_not_be_shown_is_no_record(change: dict[str, object]) -> None:
+    # The id is right, as whoever makes such a record would make it: only the content is wrong.
+    document = record(1).as_json() | change
+    content = {key: value for key, value in document.items() if key != "id"}
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    document["id"] = hashlib.sha256(text.encode()).hexdigest()[:32]
+    with pytest.raises(InputError, match=r"records\.jsonl:1: not a record"):
         read(json.dumps(document).encode())
 
 

@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import signal
 import sqlite3
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -87,6 +88,30 @@ def test_the_database_refuses_changes(store: Store, tmp_path: Path, change: str)
     assert list(store.all()) == [record(1)]
 
 
+def test_a_store_whose_maker_was_killed_halfway_still_refuses_changes(tmp_path: Path) -> None:
+    path = tmp_path / "records.db"
+    with Store(str(path)) as store:
+        store.add(record(1))
+    with contextlib.closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("DROP TRIGGER records_no_update")
+        connection.execute("DROP TRIGGER records_no_delete")
+    with Store(str(path)), contextlib.closing(sqlite3.connect(path)) as connection:
+        for change in ("UPDATE records SET cell = ''", "DELETE FROM records"):
+            with pytest.raises(sqlite3.IntegrityError, match="records are never changed"):
+                connection.execute(change)
+
+
+@pytest.mark.parametrize("document", ["5", "[]", "{", "[" * 100_000])
+def test_what_is_no_record_in_the_store_is_refused(store: Store, tmp_path: Path, document: str) -> None:
+    store.add(record(1))
+    with contextlib.closing(sqlite3.connect(tmp_path / "records.db")) as connection, connection:
+        connection.execute("DROP TRIGGER records_no_update")
+        connection.execute("UPDATE records SET document = ?", [document])
+    with pytest.raises(InputError) as caught:
+        list(store.all())
+    assert caught.value.hint == "the store was changed by other means; use another one"
+
+
 def test_a_document_altered_behind_our_back_is_noticed(store: Store, tmp_path: Path) -> None:
     store.add(record(1))
     with contextlib.closing(sqlite3.connect(tmp_path / "records.db")) as connection, connection:
@@ -138,6 +163,21 @@ def test_a_full_disk_is_said_and_what_was_written_stays(tmp_path: Path) -> None:
                 store.add(record(number, report={"text": "x" * 4000}))
                 written += 1
         assert len(list(store.all())) == written > 0
+        store.close()
+        with Store(str(place / "records.db")) as again:
+            assert len(list(again.all())) == written
+
+
+def test_a_store_on_a_read_only_disk_is_said(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "small", "256k") as place:
+        with Store(str(place / "records.db")) as store:
+            store.add(record(1))
+        subprocess.run(["mount", "-o", "remount,ro", str(place)], check=True)
+        with pytest.raises(MissingError, match=r"records\.db: ") as caught:
+            Store(str(place / "records.db"))
+        assert caught.value.hint
+        with pytest.raises(MissingError, match="Read-only file system"):
+            Store(str(place / "deeper" / "records.db"))
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from validator.model.record import Origin, Verdict
@@ -80,6 +80,21 @@ def test_without_a_gpu_nothing_is_ever_certified(
     outcomes: dict[str, str], origin: Origin, device: str
 ) -> None:
     assert judge(report([], device, **outcomes), origin).verdict is not Verdict.CERTIFIED
+
+
+@given(
+    st.dictionaries(st.sampled_from(REQUIRED_CHECKS), st.sampled_from(["pass", "skip", "missing", *BAD])),
+    st.sampled_from([None, []]),
+    st.sampled_from(["GPU", "CPU"]),
+    st.sampled_from(list(Origin)),
+)
+@example({}, None, "GPU", Origin.HERE)
+def test_certified_is_all_of_it_and_nothing_less(
+    outcomes: dict[str, str], gpus: list[dict[str, str]] | None, device: str, origin: Origin
+) -> None:
+    complete = {"pass"}.issuperset(outcomes.values()) and gpus is None and device == "GPU"
+    certified = judge(report(gpus, device, **outcomes), origin).verdict is Verdict.CERTIFIED
+    assert certified is (complete and origin is Origin.HERE)
 
 
 @given(

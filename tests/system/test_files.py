@@ -32,10 +32,69 @@ def test_a_failure_leaves_the_old_file_and_nothing_else(
         raise OSError(errno.EIO, "broken")
 
     monkeypatch.setattr(os, "replace", fail)
-    with pytest.raises(MissingError, match="can.t be written: broken"):
+    with pytest.raises(MissingError, match="can't be written: broken"):
         write_atomically(path, b"new")
     assert path.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_the_target_is_whole_at_every_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "file"
+    write_atomically(path, b"old")
+    seen: list[tuple[bytes, bytes]] = []
+    replace = os.replace
+
+    def look(source: Path, target: Path) -> None:
+        seen.append((Path(source).read_bytes(), path.read_bytes()))
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", look)
+    write_atomically(path, b"new")
+    assert (seen, path.read_bytes()) == ([(b"new", b"old")], b"new")
+
+
+def test_the_umask_holds_and_is_not_touched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = os.umask(0o077)
+    try:
+        with monkeypatch.context() as patch:
+            # It is the whole process's: a thread that sets it loosens the files of the others.
+            patch.setattr(os, "umask", lambda mask: pytest.fail("the umask was set"))
+            write_atomically(tmp_path / "file", b"")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "file").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_pipe_or_device_is_written_to_and_stays_one(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    write_atomically(pipe, b"content")
+    assert os.read(reader, 100) == b"content"
+    os.close(reader)
+    assert pipe.is_fifo()
+    assert list(tmp_path.iterdir()) == [pipe]
+
+
+def test_a_link_stays_a_link(tmp_path: Path) -> None:
+    target, link = tmp_path / "target", tmp_path / "link"
+    target.write_bytes(b"old")
+    link.symlink_to(target)
+    write_atomically(link, b"new")
+    assert link.is_symlink()
+    assert target.read_bytes() == b"new"
+
+
+@pytest.mark.parametrize("place", [".", "/proc/nowhere/file", "file/below"])
+def test_a_place_that_can_not_be_written_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").touch()
+    with pytest.raises(MissingError, match="can't be written") as caught:
+        write_atomically(Path(place), b"")
+    assert str(caught.value).startswith(f"{place}: ")
+    assert caught.value.hint
 
 
 def test_a_full_disk_is_named_and_keeps_the_old_file(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -86,32 +87,109 @@ def test_what_can_not_be_started_raises(tmp_path: Path) -> None:
         processes.run([tmp_path / "absent"])
 
 
-def test_stop_all_ends_the_children_of_all_threads_and_lets_none_begin() -> None:
-    # In a process of its own: the flag stays set.
-    program = f"""
-import sys, threading, time
+def test_a_long_line_is_handed_on_in_pieces() -> None:
+    lines: list[str] = []
+    size = 2 * processes.LINE_LIMIT + 10
+    program = f"import sys; sys.stderr.write('x' * {size} + '\\nnext\\n')"
+    processes.run(python(program), on_line=lines.append)
+    assert [len(line) for line in lines] == [processes.LINE_LIMIT, processes.LINE_LIMIT, 10, 4]
+
+
+def test_one_that_closes_its_output_early_is_still_waited_for() -> None:
+    program = "import os, sys; os.write(1, b'said'); os.close(1); os.close(2); {}"
+    done = processes.run(python(program.format("os._exit(7)")), timeout_s=60)
+    assert (done.returncode, done.stdout, done.timed_out) == (7, b"said", False)
+    done = processes.run(python(program.format("import time; time.sleep(600)")), timeout_s=1)
+    assert (done.timed_out, done.stdout) == (True, b"said")
+
+
+def test_one_that_left_the_group_and_holds_the_pipes_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(processes, "GRACE_S", 0.5)
+    lines: list[str] = []
+    program = (
+        "import subprocess, sys, time\n"
+        "sleep = [sys.executable, '-c', 'import time; time.sleep(600)']\n"
+        "child = subprocess.Popen(sleep, start_new_session=True)\n"
+        "print(child.pid, file=sys.stderr, flush=True)\n"
+        "time.sleep(600)"
+    )
+    done = processes.run(python(program), timeout_s=2, on_line=lines.append)
+    os.kill(int(lines[0]), signal.SIGKILL)
+    assert done.timed_out
+
+
+#: In a process of its own: what `stop_all` sets stays set. Prints how each thread ended and whom it ran.
+STOPPED = f"""
+import sys, threading
 from validator.system import processes
-ended = []
+ended, started, enough = [], [], threading.Event()
+def heard(line):
+    started.append(line)
+    if len(started) == 2: enough.set()
 def work():
     try:
-        processes.run([sys.executable, "-c", {GRANDCHILD + "time.sleep(600)"!r}], on_line=print)
+        processes.run([sys.executable, "-c", {GRANDCHILD.replace("flush", "file=sys.stderr, flush") + "time.sleep(600)"!r}], on_line=heard)
     except KeyboardInterrupt:
         ended.append(1)
 threads = [threading.Thread(target=work) for _ in range(2)]
 for thread in threads: thread.start()
-while len(processes._live) < 2: time.sleep(0.01)
-pids = [child.pid for child in processes._live]
+enough.wait()
+started += [str(child.pid) for child in processes._live]
 processes.stop_all()
 for thread in threads: thread.join()
 try:
     processes.run(["true"])
 except KeyboardInterrupt:
-    print(len(ended), *pids)
+    print(len(ended), *started)
+"""  # noqa: E501
+
+
+def test_stop_all_ends_the_children_of_all_threads_and_lets_none_begin() -> None:
+    done = subprocess.run(python(STOPPED), capture_output=True, text=True, timeout=60, check=True)
+    count, *pids = done.stdout.split()
+    assert (count, len(pids)) == ("2", 4)
+    for pid in pids:
+        wait_until_gone(int(pid))
+
+
+def test_a_child_that_starts_while_all_are_stopped_is_ended_too() -> None:
+    program = """
+import subprocess
+from validator.system import processes
+start = subprocess.Popen
+def start_late(*arguments, **options):
+    child = start(*arguments, **options)
+    print(child.pid, flush=True)
+    processes.stop_all()
+    return child
+subprocess.Popen = start_late
+try:
+    processes.run(["sleep", "600"])
+except KeyboardInterrupt:
+    print("raised")
 """
     done = subprocess.run(python(program), capture_output=True, text=True, timeout=60, check=True)
-    count, *pids = done.stdout.split()
-    assert count == "2"
-    for pid in pids:
-        assert gone(int(pid))
-        with pytest.raises(ProcessLookupError):
-            os.killpg(int(pid), 0)
+    pid, raised = done.stdout.split()
+    assert raised == "raised"
+    assert gone(int(pid))
+
+
+def test_ctrl_c_ends_what_runs() -> None:
+    program = f"""
+import os, signal, sys
+from validator.system import processes
+def interrupt(line):
+    print(line, flush=True)
+    os.kill(os.getpid(), signal.SIGINT)
+command = {GRANDCHILD.replace("flush", "file=sys.stderr, flush") + "time.sleep(600)"!r}
+try:
+    processes.run([sys.executable, "-c", command], on_line=interrupt)
+except KeyboardInterrupt:
+    print("raised")
+"""
+    done = subprocess.run(python(program), capture_output=True, text=True, timeout=60, check=True)
+    pid, raised = done.stdout.split()
+    assert raised == "raised"
+    wait_until_gone(int(pid))

@@ -28,10 +28,12 @@ def test_nothing_configured_is_the_clients_default(tmp_path: Path) -> None:
     [
         ({}, "[global]\nindex-url = https://pip.example/simple", "", "https://pip.example/simple"),
         ({}, "[global]\nindex-url = https://a.example\n[install]\nindex-url = https://b.example", "", "https://b.example"),
+        ({}, "[global]\nindex_url = https://pip.example/simple", "", "https://pip.example/simple"),
         ({"PIP_INDEX_URL": "https://env.example"}, "[global]\nindex-url = https://a.example", "", "https://env.example"),
         ({}, "[global]\nindex-url = https://a.example", 'index-url = "https://uv.example"', "https://uv.example"),
         ({}, "", '[pip]\nindex-url = "https://uv.example"', "https://uv.example"),
         ({}, "", '[[index]]\nurl = "https://uv.example"\ndefault = true', "https://uv.example"),
+        ({"PIP_INDEX_URL": "https://env.example"}, "", 'index-url = "https://uv.example"', "https://uv.example"),
         ({"UV_INDEX_URL": "https://old.example"}, "", 'index-url = "https://uv.example"', "https://old.example"),
         ({"UV_INDEX_URL": "https://old.example", "UV_DEFAULT_INDEX": "https://new.example"}, "", "", "https://new.example"),
     ],
@@ -106,6 +108,41 @@ def test_a_uv_child_gets_these_sources_and_reads_no_configuration(tmp_path: Path
         "HTTPS_PROXY": "http://p.example",
         "UV_NO_CONFIG": "1",
     }
+
+
+def test_a_file_named_by_the_environment_stands_for_uv_own_files(tmp_path: Path) -> None:
+    user, named = tmp_path / ".config" / "uv" / "uv.toml", tmp_path / "named.toml"
+    user.parent.mkdir(parents=True)
+    user.write_text('index-url = "https://user.example"')
+    named.write_text('index-url = "https://named.example"')
+    environment = {"HOME": str(tmp_path), "PIP_CONFIG_FILE": "/dev/null"}
+    assert host_sources(environment).index_url == "https://user.example"
+    environment["UV_CONFIG_FILE"] = str(named)
+    assert host_sources(environment).index_url == "https://named.example"
+
+
+def test_an_index_that_is_a_local_directory_is_no_use_to_a_build(tmp_path: Path) -> None:
+    assert read(tmp_path, {"UV_DEFAULT_INDEX": "file:///opt/simple"}).index_url is None
+
+
+@pytest.mark.parametrize(
+    ("address", "shown", "hidden"),
+    [
+        ("http://name:p@ss@proxy.example:3128", "proxy.example refused", "proxy.example"),
+        ("proxy.example:3128", "proxy.example refused", "proxy.example"),
+        ("http://[fd00::1]:3128", "fd00::1 refused [os error 111]", "fd00::1"),
+    ],
+)
+def test_the_host_of_an_address_is_hidden_however_it_is_written(
+    address: str, shown: str, hidden: str
+) -> None:
+    text = PackageSources(proxies={"https_proxy": address}).redact(shown)
+    assert text == shown.replace(hidden, "<hidden>")
+
+
+def test_an_address_that_goes_on_from_another_is_hidden_to_its_end() -> None:
+    sources = PackageSources("https://index.example/simple", ("https://index.example/simple/token",))
+    assert sources.redact("GET https://index.example/simple/token/six/") == "GET <hidden>/six/"
 
 
 def test_nothing_of_it_is_ever_shown() -> None:

@@ -1,0 +1,147 @@
+"""What only a whole process shows: its exit code, both of its outputs, and how it takes signals."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.records.values import record
+from validator import cli
+from validator.errors import EXIT_INTERRUPTED, InputError, MissingError
+from validator.records.store import Store
+
+ROOT = Path(__file__).parents[2]
+REPORT = ROOT / "tests/data/reports/no-gpu-tf2.21.0-cuda12.5-cudnn9.3-py311.json"
+VALIDATOR = [sys.executable, "-m", "validator"]
+
+
+@pytest.fixture
+def matrix(tmp_path: Path) -> Path:
+    """A matrix that does not lie in the current directory."""
+    (tmp_path / "project").mkdir()
+    return Path(shutil.copy(ROOT / "matrix.yaml", tmp_path / "project"))
+
+
+def test_a_full_disk_behind_stdout_is_said_and_no_success() -> None:
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [*VALIDATOR, "plan", "--json"],
+            cwd=ROOT, stdout=full, stderr=subprocess.PIPE, text=True, timeout=120,
+        )  # fmt: skip
+    assert done.returncode == 3
+    assert "error: no space left" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert "Exception" not in done.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_stops_it_in_order(tmp_path: Path, matrix: Path, number: signal.Signals) -> None:
+    pipe = tmp_path / "records.jsonl"
+    os.mkfifo(pipe)
+    child = subprocess.Popen(
+        [*VALIDATOR, "records", "import", str(pipe), "--matrix", str(matrix)],
+        cwd=ROOT, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    # Opening waits for the reader, so from here on the command waits for its first line.
+    with open(pipe, "wb"):
+        child.send_signal(number)
+        _, said = child.communicate(timeout=60)
+    assert (child.returncode, said.strip()) == (EXIT_INTERRUPTED, "stopped")
+    assert not (matrix.parent / ".validator").exists()
+
+
+def test_records_lie_beside_the_matrix_wherever_one_stands(
+    tmp_path: Path, matrix: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert cli.run(["records", "import", "--report", str(REPORT), "--matrix", str(matrix)]) == 0
+    assert (matrix.parent / ".validator" / "records.db").is_file()
+    assert not (tmp_path / ".validator").exists()
+    assert cli.run(["records", "list", "--matrix", str(matrix)]) == 0
+    captured = capsys.readouterr()
+    assert "brought from elsewhere" in captured.out
+    assert captured.err.endswith("1 records\n")
+
+
+def test_records_go_through_a_pipe(tmp_path: Path) -> None:
+    for name, numbers in (("one.db", range(5)), ("two.db", range(3, 8))):
+        with Store(str(tmp_path / name)) as store:
+            for number in numbers:
+                store.add(record(number))
+    command = " ".join(VALIDATOR)
+    done = subprocess.run(
+        [
+            "bash", "-o", "pipefail", "-c",
+            f"{command} records export --store one.db | {command} records import - --store two.db",
+        ],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        cwd=tmp_path, capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, "")
+    assert "3 records imported, 2 were there already" in done.stderr
+    with Store(str(tmp_path / "two.db")) as store:
+        assert {found.id for found in store.all()} == {record(number).id for number in range(8)}
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["report", "--format", "json"], ["report", "--format", "markdown"], ["records", "export"]],
+)
+def test_an_output_that_can_not_be_written_is_said(
+    tmp_path: Path, matrix: Path, arguments: list[str]
+) -> None:
+    with pytest.raises(MissingError, match="can't be written") as caught:
+        cli.run([*arguments, "--matrix", str(matrix), "--output", str(tmp_path)])
+    assert str(caught.value).startswith(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "message"),
+    [
+        (("host", "driver"), "what?", '"what\\?" is not a driver release'),
+        (("host", "gpus"), [1], r"host\.gpus\[0\]: expected dict, found int"),
+        (("host", "gpus"), True, r"host\.gpus: expected list, found bool"),
+        (("host", "gpus"), [{"compute_capability": "nine"}], "is not a compute capability"),
+        (("environment", "packages"), ["six"], r"environment\.packages: expected dict, found list"),
+        (("environment", "packages"), {"six": 1}, r"environment\.packages\.six: expected str, found int"),
+    ],
+)
+def test_a_report_with_wrong_facts_is_refused_and_nothing_is_written(
+    tmp_path: Path, matrix: Path, place: tuple[str, str], value: object, message: str
+) -> None:
+    report = json.loads(REPORT.read_bytes())
+    report["host"] |= {
+        "driver": "535.183.01",
+        "gpus": [{"name": "NVIDIA H100 80GB HBM3", "compute_capability": "9.0"}],
+    }
+    report[place[0]][place[1]] = value
+    path = tmp_path / "report.json"
+    path.write_text(json.dumps(report))
+    with pytest.raises(InputError, match=message) as caught:
+        cli.run(["records", "import", "--report", str(path), "--matrix", str(matrix)])
+    assert str(caught.value).startswith(str(path))
+    assert not (matrix.parent / ".validator").exists()
+
+
+def test_a_prediction_as_text_has_every_reason_with_fact_and_source(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    arguments = ["predict", "--tensorflow", "2.21.0", "--driver", "535.183.01", "--gpu", "h100"]
+    assert cli.run(arguments) == 0
+    cell, outcome, first, source, *_ = capsys.readouterr().out.splitlines()
+    assert cell.startswith("tf2.21.0-cuda12.5-cudnn9.3-py")
+    assert outcome == "fails"
+    assert first.startswith("fails  ")
+    assert source.strip().startswith("ptx-8.5")
+
+
+def test_a_selector_that_is_none_is_wrong_input() -> None:
+    with pytest.raises(InputError, match="colour"):
+        cli.run(["plan", "--select", "colour=red", "--matrix", str(ROOT / "matrix.yaml")])

@@ -1,0 +1,58 @@
+"""What is printed where no terminal is: whole lines, and text as it was written."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.records.values import record
+from tests.reports.test_overview import IMAGES, measured, planned
+from validator.model.prediction import Outcome
+from validator.model.record import Verdict
+from validator.reports.overview import overview
+from validator.reports.terminal import overview_text, plan_table, record_text, records_table, show
+
+LONG = "a sentence that no terminal would hold in one line, " * 20
+
+
+def test_lines_are_whole_and_end_where_their_text_ends(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    show(plan_table([planned(IMAGES[0], Outcome.FAILS, LONG), planned(IMAGES[1], Outcome.WORKS, "short")]))
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 3
+    assert lines[1].split(None, 2) == [f"{IMAGES[0]}@r580-h100", "fails", LONG.rstrip()]
+    assert all(line == line.rstrip() for line in lines)
+    assert "\x1b" not in "".join(lines)
+
+
+@pytest.mark.parametrize("text", ["tensorflow[and-cuda]==2.15.0", "[/]", "[bold]x", ":warning:", "[/x]"])
+def test_text_is_no_markup(capsys: pytest.CaptureFixture[str], text: str) -> None:
+    found = record(1, cell=text, reason=text, engine=text, versions={"cuda": text})
+    for content in (
+        plan_table([planned(IMAGES[0], Outcome.FAILS, text)]),
+        records_table([found]),
+        record_text(found),
+        overview_text(overview([planned(IMAGES[0], Outcome.FAILS, text)], {})),
+    ):
+        show(content)
+    assert capsys.readouterr().out.count(text) == 8
+
+
+def test_a_record_is_shown_with_its_checks(capsys: pytest.CaptureFixture[str]) -> None:
+    check = {"id": "driver", "outcome": "skip", "summary": "no driver here", "duration_s": 0.25}
+    show(record_text(record(1, checks=[check], versions={"cudnn": "9.3.0"}, image_digest=None)))
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:2] == [record(1, checks=[check], versions={"cudnn": "9.3.0"}).id, "unproven: no GPU"]
+    assert lines[-1].split() == ["driver", "skip", "no", "driver", "here", "0.2"]
+    assert ["cudnn", "9.3.0"] in [line.split() for line in lines]
+    assert not any(line.startswith("image_digest") for line in lines)
+
+
+def test_the_overview_has_the_measurements_above_the_grid(capsys: pytest.CaptureFixture[str]) -> None:
+    found = measured(IMAGES[0], Verdict.FAILED)
+    cells = [planned(image, Outcome.WORKS) for image in IMAGES]
+    show(overview_text(overview(cells, {found.cell: found})))
+    out = capsys.readouterr().out
+    assert out.index("Measured") < out.index(found.cell) < out.index("Predicted")
+    assert "r580-h100  works failed" in out
