@@ -29,10 +29,17 @@ def matrix(tmp_path: Path) -> Path:
     return Path(shutil.copy(ROOT / "matrix.yaml", tmp_path / "project"))
 
 
-def test_a_full_disk_behind_stdout_is_said_and_no_success() -> None:
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        pytest.param(["plan", "--json"], id="more than Python buffers"),
+        pytest.param(["predict", "--tensorflow", "2.21.0", "--variant", "cpu"], id="less than that"),
+    ],
+)
+def test_a_full_disk_behind_stdout_is_said_and_no_success(arguments: list[str]) -> None:
     with open("/dev/full", "wb") as full:
         done = subprocess.run(
-            [*VALIDATOR, "plan", "--json"],
+            [*VALIDATOR, *arguments],
             cwd=ROOT, stdout=full, stderr=subprocess.PIPE, text=True, timeout=120,
         )  # fmt: skip
     assert done.returncode == 3

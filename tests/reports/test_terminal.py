@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from rich.console import Console
 
 from tests.records.values import record
 from tests.reports.test_overview import IMAGES, measured, planned
@@ -26,8 +27,13 @@ def test_lines_are_whole_and_end_where_their_text_ends(
     assert "\x1b" not in "".join(lines)
 
 
+@pytest.mark.parametrize("terminal", [False, True])
 @pytest.mark.parametrize("text", ["tensorflow[and-cuda]==2.15.0", "[/]", "[bold]x", ":warning:", "[/x]"])
-def test_text_is_no_markup(capsys: pytest.CaptureFixture[str], text: str) -> None:
+def test_text_is_no_markup(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, text: str, terminal: bool
+) -> None:
+    monkeypatch.setattr(Console, "is_terminal", terminal)
+    monkeypatch.setenv("COLUMNS", "400")
     found = record(1, cell=text, reason=text, engine=text, versions={"cuda": text})
     for content in (
         plan_table([planned(IMAGES[0], Outcome.FAILS, text)]),
