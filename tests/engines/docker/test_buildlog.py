@@ -84,6 +84,11 @@ def test_progress_names_layers_and_phases_once() -> None:
     ]
 
 
+def test_a_name_given_by_another_process_is_recognised() -> None:
+    assert read("name-taken").name_was_taken
+    assert not read("disk-full").name_was_taken
+
+
 def test_only_the_last_lines_are_kept() -> None:
     log = BuildLog(lambda _: None)
     for number in range(10_000):

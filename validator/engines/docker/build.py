@@ -63,6 +63,16 @@ def bake(
 
     Raises what `explain_build` makes of a failure.
     """
+    log = _bake(order, buildx, sources, progress)
+    if log is not None and log.name_was_taken:
+        # Another process gave the same image its name in the same moment. All layers are there by now.
+        log = _bake(order, buildx, sources, progress)
+    if log is not None:
+        raise explain_build(str(order.spec), log, sources, answers=engine_answers())
+
+
+def _bake(order: Order, buildx: Buildx, sources: PackageSources, progress: Progress) -> BuildLog | None:
+    """Build once. Gives back the log of a build that failed."""
     log = BuildLog(lambda line: progress(sources.redact(line)))
     command = [*buildx.argv, "--builder", buildx.builder, "bake", "--file", "-", "--progress", "plain"]
     if buildx.takes_allow:
@@ -74,8 +84,7 @@ def bake(
         on_line=log.feed,
         timeout_s=_TIMEOUT_S,
     )
-    if not result.ok:
-        raise explain_build(str(order.spec), log, sources, answers=engine_answers())
+    return None if result.ok else log
 
 
 def _link_or_copy(source: Path, target: Path) -> None:

@@ -19,6 +19,7 @@ _STAGE = re.compile(r"^\[(?P<stage>[a-z][\w.-]*)\s+\d+/\d+\] (?P<what>\w+)")
 _OUTPUT = re.compile(r"^\d+\.\d+ ?(?P<text>.*)$")
 _DONE = re.compile(r"^DONE (?P<seconds>[\d.]+)s$")
 _EXPORT = re.compile(r"^(?P<what>exporting layers|unpacking to)\b")
+_NAME_TAKEN = re.compile(r'image "[^"]+": already exists$')
 _ERROR = re.compile(r"^ERROR: (?P<text>.*)$")
 
 
@@ -74,6 +75,11 @@ class BuildLog:
     def tail(self) -> str:
         """The last lines of the whole build."""
         return "\n".join(self._last)
+
+    @property
+    def name_was_taken(self) -> bool:
+        """Whether it failed because the image's name appeared while it was about to be given."""
+        return bool(_NAME_TAKEN.search(self.error))
 
     @property
     def error(self) -> str:
