@@ -40,6 +40,17 @@ def test_versions_are_those_that_the_probe_found() -> None:
     }
 
 
+@pytest.mark.parametrize("shape", ["text", ["text"], 7, {"version": None}])
+def test_evidence_of_another_shape_tells_nothing(shape: object) -> None:
+    document = json.loads(report())
+    for check in document["checks"]:
+        check["evidence"] |= {"library": shape, "libraries": shape}
+    assert record_of_report(Report.from_json(document)).versions == {
+        "python": "3.11.2",
+        "tensorflow": "2.21.0",
+    }
+
+
 def test_the_image_is_named_after_what_is_installed() -> None:
     document = json.loads(report())
     document["environment"] |= {

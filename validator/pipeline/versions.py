@@ -10,16 +10,22 @@ from ..model.report import Report
 def versions_of(report: Report) -> dict[str, str]:
     """`python`, `tensorflow`, `cuda` (the runtime library's), `cudnn`; what was not found is left out."""
     runtime = next((found for found in _libraries(report) if "libcudart" in str(found.get("soname"))), {})
-    cudnn = report.check("cudnn_load")
+    cudnn = _evidence(report, "cudnn_load").get("library")
     found = {
         "python": report.environment.get("python"),
         "tensorflow": report.environment.get("tensorflow"),
         "cuda": runtime.get("version"),
-        "cudnn": (cudnn.evidence.get("library") or {}).get("version") if cudnn else None,
+        "cudnn": cudnn.get("version") if isinstance(cudnn, dict) else None,
     }
     return {name: str(version) for name, version in found.items() if version}
 
 
 def _libraries(report: Report) -> list[dict[str, Any]]:
-    check = report.check("cuda_libraries")
-    return list(check.evidence.get("libraries") or []) if check else []
+    found = _evidence(report, "cuda_libraries").get("libraries")
+    # A report may come from a file that a person edited; what is of another shape tells nothing.
+    return [entry for entry in found if isinstance(entry, dict)] if isinstance(found, list) else []
+
+
+def _evidence(report: Report, identifier: str) -> dict[str, Any]:
+    check = report.check(identifier)
+    return check.evidence if check else {}
