@@ -27,7 +27,8 @@ def probe(*arguments: str, status: int = 0) -> subprocess.CompletedProcess[str]:
 def test_list_gives_every_check_with_what_a_reader_needs() -> None:
     listed = json.loads(probe("--list").stdout)
     assert [entry["id"] for entry in listed] == [check.id for check in CHECKS]
-    assert all(set(entry) == {"id", "stage", "title", "required", "requires", "limit_s"} for entry in listed)
+    fields = {"id", "stage", "title", "required", "depth", "requires", "limit_s"}
+    assert all(set(entry) == fields for entry in listed)
 
 
 def test_identifiers_are_unique_and_stages_known() -> None:
@@ -51,6 +52,18 @@ def test_only_and_skip_choose() -> None:
         json.loads(probe("--only", "driver", "--only", "lock_match", "--skip", "driver").stdout)
     )
     assert [check.id for check in chosen.checks] == ["lock_match"]
+
+
+def test_a_quick_run_holds_what_a_verdict_needs_and_a_full_one_everything() -> None:
+    assert all(check.depth == "quick" for check in CHECKS if check.required)
+    assert [check.id for check in cli._selected([], [], "full")] == [check.id for check in CHECKS]
+    quick = [check.id for check in CHECKS if check.depth == "quick"]
+    assert [check.id for check in cli._selected([], [], "quick")] == quick
+
+
+def test_a_check_that_is_named_runs_at_any_depth() -> None:
+    for check in CHECKS:
+        assert cli._selected([check.id], [], "quick") == [check]
 
 
 def test_progress_goes_to_standard_error_alone() -> None:

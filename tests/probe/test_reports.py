@@ -50,7 +50,9 @@ def test_the_captured_faults_are_there() -> None:
 
 
 def test_the_reference_names_every_check_as_it_is() -> None:
-    rows = re.findall(r"^\| `(\w+)` \| (\w+) \| ([^|]+) \| (\d+) s \| (yes|no) \|", REFERENCE, re.MULTILINE)
+    rows = re.findall(
+        r"^\| `(\w+)` \| (\w+) \| ([^|]+) \| (\d+) s \| (yes|no) \| (\w+) \|", REFERENCE, re.MULTILINE
+    )
     expected = [
         (
             check.id,
@@ -58,6 +60,7 @@ def test_the_reference_names_every_check_as_it_is() -> None:
             ", ".join(f"`{need}`" for need in check.requires) or "nothing",
             f"{check.limit_s:g}",
             "yes" if check.required else "no",
+            check.depth,
         )
         for check in CHECKS
     ]

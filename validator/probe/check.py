@@ -12,6 +12,9 @@ ERROR, TIMEOUT, CRASH = "error", "timeout", "crash"
 #: Without TensorFlow, and in the one process that imports it.
 HOST, TENSORFLOW = "host", "tensorflow"
 
+#: How deep a run goes: what a verdict needs, or all that is worth measuring too.
+QUICK, FULL = "quick", "full"
+
 
 @dataclass(frozen=True)
 class Result:
@@ -45,7 +48,8 @@ class Check:
 
     requires: what must be there for the question to make sense (`NEEDS`); without it the check is skipped
         and the reason said.
-    required: whether certification needs it to pass.
+    required: whether certification needs it to pass; such a check is `quick`.
+    depth: `quick`: runs always; `full`: only when a run of that depth, or this very check, was asked for.
     limit_s: seconds after which the process is ended and the check recorded as `timeout`.
     """
 
@@ -56,6 +60,7 @@ class Check:
     limit_s: float
     requires: Tuple[str, ...] = ()
     required: bool = True
+    depth: str = QUICK
 
     def unmet(self, context: Context) -> Optional[str]:
         """Why this check makes no sense here, or None."""

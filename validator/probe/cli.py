@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence
 
 from . import lock, report, supervisor
-from .check import HOST, TENSORFLOW, Check
+from .check import FULL, HOST, QUICK, TENSORFLOW, Check
 from .registry import CHECKS
 from .stage import Stage
 from .version import version
@@ -35,7 +35,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
 
         return _print(report.shareable(host_facts(), str(Path.home())))
     try:
-        checks = _selected(options.only, options.skip)
+        checks = _selected(options.only, options.skip, options.depth)
         pins = lock.parse(Path(options.lock).read_text(encoding="utf-8")) if options.lock else None
     except (OSError, ValueError) as error:
         parser.error(str(error))
@@ -57,6 +57,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--skip", metavar="CHECK", action="append", default=[], help="leave it out; repeatable"
     )
+    parser.add_argument(
+        "--depth", choices=(QUICK, FULL), default=QUICK, help="what a verdict needs, or all measurements too"
+    )
     parser.add_argument("--list", action="store_true", help="list the checks as JSON, run none")
     parser.add_argument("--host-facts", action="store_true", help="only driver, GPUs and system")
     parser.add_argument(
@@ -66,12 +69,15 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _selected(only: List[str], skip: List[str]) -> List[Check]:
+def _selected(only: List[str], skip: List[str], depth: str) -> List[Check]:
     known = [check.id for check in CHECKS]
     unknown = [name for name in [*only, *skip] if name not in known]
     if unknown:
         raise ValueError(f"no check is called {', '.join(unknown)}; there are {', '.join(known)}")
-    return [check for check in CHECKS if (not only or check.id in only) and check.id not in skip]
+    chosen = [check for check in CHECKS if check.id not in skip]
+    if only:
+        return [check for check in chosen if check.id in only]
+    return [check for check in chosen if depth == FULL or check.depth == QUICK]
 
 
 def _probe(checks: List[Check], pins: Optional[Dict[str, str]], limit_s: float) -> Dict[str, Any]:

@@ -44,6 +44,7 @@ def describe(check: Check) -> Dict[str, Any]:
         "stage": check.stage,
         "title": check.title,
         "required": check.required,
+        "depth": check.depth,
         "requires": list(check.requires),
         "limit_s": check.limit_s,
     }
