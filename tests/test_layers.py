@@ -21,11 +21,12 @@ ALLOWED = {
     "engines": {"model", "locks", "system", "errors"},
     "probe": set(),
     "records": {"model", "system", "errors"},
+    "diagnosis": {"model", "compat", "errors"},
     "pipeline": {"model", "compat", "matrix", "locks", "engines", "records", "system", "errors"},
     "reports": {"model", "compat", "records"},
     "cli": {
-        "model", "compat", "matrix", "locks", "engines", "records", "pipeline", "reports", "system", "errors",
-        "__init__",
+        "model", "compat", "matrix", "locks", "engines", "records", "pipeline", "diagnosis", "reports", "system",
+        "errors", "__init__",
     },
 }  # fmt: skip
 #: tensorflow lives in images and environments; the host side never imports it.
