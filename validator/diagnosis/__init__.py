@@ -1,4 +1,10 @@
 """Causes: from a probe's report or a pasted text to the cause, its evidence and its remedy.
 
-`data/` holds the messages that software prints (`messages/`) and the causes they are signs of.
+`data/messages/` holds the messages that software prints, `data/report.yaml` the fields of a report, and
+`data/causes.yaml` what they are signs of.
 """
+
+from .causes import CauseEntry, causes
+from .diagnose import diagnose_file, diagnose_log, diagnose_report
+
+__all__ = ["CauseEntry", "causes", "diagnose_file", "diagnose_log", "diagnose_report"]

@@ -1,0 +1,149 @@
+"""Reading what people paste, whatever its size and kind."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import itertools
+import os
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from validator.diagnosis import text
+from validator.errors import InputError
+
+
+def lines(data: bytes) -> list[str]:
+    return [line.text for line in text.read(io.BytesIO(data), "log")]
+
+
+def test_lines_are_numbered_from_one_and_told() -> None:
+    pasted = text.read_text("one\ntwo\n")
+    assert [(line.number, line.text) for line in pasted] == [(1, "one"), (2, "two")]
+    assert pasted.read == "2 lines"
+
+
+@pytest.mark.parametrize(
+    ("raw", "cleaned"),
+    [
+        (b"\x1b[1;31mE\x1b[0m tensorflow", "E tensorflow"),
+        (b"\x1b]8;;https://example.org\x1b\\link\x1b]8;;\x1b\\", "link"),
+        (b"\x1b]0;title\x07text", "text"),
+        (b"> > quoted", "quoted"),
+        (b">>> import tensorflow", "import tensorflow"),
+        (b"a\x00".replace(b"\x00", b"\x01") + b"b", "ab"),
+        (b"a &gt; b &quot;c&quot;", 'a > b "c"'),
+        (b"trailing  \t", "trailing"),
+        ("é ×".encode(), "é ×"),
+        (b"\xff\xfeab".replace(b"\xfe", b"\xfd"), "��ab"),
+    ],
+)
+def test_a_line_is_cleaned(raw: bytes, cleaned: str) -> None:
+    assert lines(raw) == [cleaned]
+
+
+def test_each_state_of_a_progress_bar_is_a_line_of_its_own() -> None:
+    assert lines(b"1/2\r2/2\r\nnext") == ["1/2", "2/2", "next"]
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
+def test_text_with_a_byte_order_mark_is_read(encoding: str) -> None:
+    assert lines("failed call to cuInit\r\nnext".encode(encoding)) == ["failed call to cuInit", "next"]
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (b"", "is empty"),
+        (b" \n\n\t", "is empty"),
+        (b"\x7fELF\x02\x01\x00\x00", "is binary"),
+        (gzip.compress(b"failed call to cuInit"), r"is packed \(gzip\)"),
+    ],
+)
+def test_what_is_no_text_is_refused_by_name(data: bytes, said: str) -> None:
+    with pytest.raises(InputError, match=f"^log {said}"):
+        lines(data)
+
+
+def test_an_endless_line_is_read_in_pieces_that_overlap() -> None:
+    word = b"failed call to cuInit: CUDA_ERROR_NO_DEVICE"
+    for start in range(text.PIECE - len(word), text.PIECE + 1, 7):
+        data = b"x" * start + word + b"x" * 50_000
+        assert any(word.decode() in line for line in lines(data)), start
+
+
+class Pipe(io.RawIOBase):
+    """A stream that can't be sought, and whose content is never whole in memory."""
+
+    def __init__(self, first: bytes, filling: bytes, count: int, last: bytes) -> None:
+        self._parts = itertools.chain([first], itertools.repeat(filling, count), [last])
+        self._rest = b""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        if not self._rest:
+            self._rest = next(self._parts, b"")
+        taken = self._rest[: len(buffer)]
+        self._rest = self._rest[len(taken) :]
+        buffer[: len(taken)] = taken
+        return len(taken)
+
+
+def test_of_a_huge_pipe_the_first_and_the_last_part_are_read() -> None:
+    filling = b"x" * 99 + b"\n"
+    stream = io.BufferedReader(Pipe(b"first\n", filling * 10_000, 100, b"last\n"), 1 << 20)
+    pasted = text.read(stream, "log")
+    found = [line.text for line in pasted]
+    assert (found[0], found[-1]) == ("first", "last")
+    assert pasted.read == "the first and the last 16 MiB of 95 MiB"
+    assert sum(map(len, found)) < text.LIMIT
+
+
+def test_of_a_huge_file_the_first_and_the_last_part_are_read(tmp_path: os.PathLike[str]) -> None:
+    path = os.path.join(tmp_path, "log")
+    with open(path, "wb") as file:
+        file.write(b"first\n" + b"x" * 99 + b"\n")
+        file.seek(1 << 30)
+        file.write(b"\nlast\n")
+    with open(path, "rb") as file, pytest.raises(InputError, match="is binary"):
+        text.read(file, "log")
+    with open(path, "r+b") as file:
+        for _ in range(text.LIMIT // 100_000 + 1):
+            file.write((b"x" * 99 + b"\n") * 1000)
+    with open(path, "rb") as file:
+        pasted = text.read(file, "log")
+        found = [line.text for line in pasted]
+    assert (found[0][:3], found[-1]) == ("xxx", "last")
+    assert pasted.read.endswith("of 1,024 MiB")
+
+
+def test_wrapped_lines_are_put_together_with_and_without_a_blank() -> None:
+    given_lines = [
+        text.Line(1, "x" * 40 + " Could not find"),
+        text.Line(2, "cuda drivers"),
+        text.Line(3, "on your"),
+    ]
+    found = [joined for joined, _ in text.joined(given_lines)]
+    assert "x" * 40 + " Could not find cuda drivers on your" in found
+    assert "x" * 40 + " Could not findcuda drivers" in found
+
+
+@pytest.mark.parametrize(
+    "beginning",
+    ["2024-05-01 10:00:00", "E0000 00:00:17", "Traceback (most", "[INFO]", "ValueError: x", '  File "a.py"'],
+)
+def test_a_line_that_begins_anew_continues_none(beginning: str) -> None:
+    assert list(text.joined([text.Line(1, "y" * 80), text.Line(2, beginning)])) == []
+
+
+@given(st.binary(max_size=400))
+def test_whatever_comes_is_read_or_refused(data: bytes) -> None:
+    try:
+        found = lines(data)
+    except InputError:
+        return
+    assert all(not any(character in line for character in "\x1b\r\n\0\x07") for line in found)

@@ -1,0 +1,116 @@
+"""The answer: from a pasted text or a report to causes, what is harmless, and what was not understood."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import BinaryIO
+
+from ..model.diagnosis import Diagnosis, Evidence, Harmless
+from ..model.report import Report
+from . import read_log, read_report, text
+from .derive import derive, tensorflow
+from .messages import UNRECOGNIZED, catalogue
+from .observations import Observations, evidence_of
+from .rank import rank
+
+#: Lines given as not understood, and lines given for one harmless message.
+_UNKNOWN, _HARMLESS = 20, 3
+#: Facts that are told: name -> kind and value.
+_FACTS = {
+    "python": ("python", "version"),
+    "keras": ("keras", "version"),
+    "cuda": ("cuda", "version"),
+    "cudnn": ("cudnn", "version"),
+    "driver": ("driver", "version"),
+    "driver_cuda": ("driver_cuda", "version"),
+    "gpu": ("gpu", "name"),
+    "os": ("os", "name"),
+    "image": ("image", "name"),
+}
+#: Signs of how TensorFlow came to be there: kind -> way of installing.
+_WAYS = (
+    ("container", "docker"),
+    ("image", "docker"),
+    ("docker_run", "docker"),
+    ("wsl", "wsl"),
+    ("conda", "conda"),
+)
+
+_AFTER_CAUSE = "mend the first cause, then run `python -m validator doctor` in that environment"
+_NOT_UNDERSTOOD = (
+    "these lines fit no known cause; run `python -m validator doctor` in that environment, or paste everything"
+    " that was printed from the import of TensorFlow on"
+)
+_NO_FAULT = (
+    "no fault in these lines; whether the GPU is used they do not tell: run `python -m validator doctor`"
+    " in that environment"
+)
+_ALL_IS_WELL = "nothing to mend: every check that could run here passed"
+_CHECKS_FAILED = "no known cause fits the checks that did not pass; their evidence is in the report"
+
+
+def diagnose_log(pasted: str) -> Diagnosis:
+    """Name the causes that a pasted text shows. Raises InputError for an empty one."""
+    return _of_pasted(text.read_text(pasted))
+
+
+def diagnose_file(stream: BinaryIO, name: str) -> Diagnosis:
+    """The same of a file or pipe of any size, of which at most `text.LIMIT` bytes are looked at.
+
+    name: what to call it in errors. Raises InputError for what is empty, or no text.
+    """
+    return _of_pasted(text.read(stream, name))
+
+
+def diagnose_report(report: Report) -> Diagnosis:
+    """Name the causes that a probe's report shows."""
+    found = read_report.observe_report(report, catalogue())
+    read = f"a report of {report.started} with {len(report.checks)} checks"
+    diagnosis = _diagnosis(found, read)
+    if diagnosis.causes:
+        return diagnosis
+    failed = evidence_of(found, found.of("check_not_passed"))
+    step = _CHECKS_FAILED if failed else _ALL_IS_WELL
+    return Diagnosis((), diagnosis.harmless, failed, diagnosis.facts, read, step)
+
+
+def _of_pasted(pasted: text.Pasted) -> Diagnosis:
+    found = read_log.observe(pasted, catalogue())
+    return _diagnosis(found, pasted.read)
+
+
+def _diagnosis(found: Observations, read: str) -> Diagnosis:
+    derive(found)
+    facts = _facts(found)
+    causes = rank(found, facts, _ways(found))
+    unknown = evidence_of(found, found.of(UNRECOGNIZED))[:_UNKNOWN]
+    if causes:
+        step = _AFTER_CAUSE
+    else:
+        step = _NOT_UNDERSTOOD if unknown else _NO_FAULT
+    return Diagnosis(causes, _harmless(found), unknown, facts, read, step)
+
+
+def _facts(found: Observations) -> dict[str, str]:
+    release = tensorflow(found)
+    facts = {"tensorflow": release.values["version"]} if release is not None else {}
+    for name, (kind, value) in _FACTS.items():
+        seen = found.value(kind, value)
+        if seen:
+            facts[name] = seen
+    return facts
+
+
+def _ways(found: Observations) -> Sequence[str]:
+    """Ways of installing, the one that was used first."""
+    return ["any", "host", *(way for kind, way in _WAYS if found.has(kind)), "pip"]
+
+
+def _harmless(found: Observations) -> tuple[Harmless, ...]:
+    says: dict[str, str] = {}
+    evidence: dict[str, list[Evidence]] = {}
+    for seen in found:
+        if seen.harmless is not None:
+            says.setdefault(seen.kind, seen.harmless)
+            evidence.setdefault(seen.kind, []).append(found.evidence(seen))
+    return tuple(Harmless(kind, says[kind], tuple(evidence[kind][:_HARMLESS])) for kind in says)

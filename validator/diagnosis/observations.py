@@ -1,0 +1,91 @@
+"""What was seen, in one vocabulary for pasted text and for reports: a kind with values, and a place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from ..model.diagnosis import Evidence
+
+#: Observations kept of one kind; a log may repeat itself a million times, each time with another value.
+KEPT = 200
+#: Characters of a line that are kept as evidence.
+WIDTH = 400
+
+
+@dataclass(frozen=True)
+class Observation:
+    """One thing that was seen.
+
+    kind: what, in snake_case; never a cause. values: what the message says besides, all of it text.
+    text, where: the line, and its number or the report's field. harmless: why it may be ignored, if it may.
+    """
+
+    kind: str
+    values: Mapping[str, str]
+    text: str = ""
+    where: str = ""
+    harmless: str | None = None
+
+    @property
+    def key(self) -> tuple[str, tuple[tuple[str, str], ...]]:
+        """What makes two observations the same."""
+        return self.kind, tuple(sorted(self.values.items()))
+
+
+@dataclass
+class Observations:
+    """Everything that was seen, in the order in which it was; the same thing again only counts."""
+
+    _kinds: dict[str, dict[tuple[tuple[str, str], ...], Observation]] = field(default_factory=dict)
+    _counts: dict[tuple[str, tuple[tuple[str, str], ...]], int] = field(default_factory=dict)
+
+    def add(self, seen: Observation) -> None:
+        """Take one in."""
+        known = self._kinds.setdefault(seen.kind, {})
+        key = seen.key
+        if key[1] in known:
+            self._counts[key] += 1
+        elif len(known) < KEPT:
+            known[key[1]] = seen
+            self._counts[key] = 1
+
+    def derive(self, kind: str, values: Mapping[str, str], *bases: Observation) -> None:
+        """Add what follows from others; it stands where the first of them does."""
+        text = " / ".join(dict.fromkeys(base.text for base in bases if base.text))
+        where = bases[0].where if bases else ""
+        self.add(Observation(kind, MappingProxyType(dict(values)), text[:WIDTH], where))
+
+    def of(self, kind: str) -> tuple[Observation, ...]:
+        """All of one kind."""
+        return tuple(self._kinds.get(kind, {}).values())
+
+    def first(self, kind: str) -> Observation | None:
+        """The first of a kind."""
+        return next(iter(self._kinds.get(kind, {}).values()), None)
+
+    def value(self, kind: str, name: str) -> str | None:
+        """A value of the first of a kind that has it."""
+        return next((seen.values[name] for seen in self.of(kind) if name in seen.values), None)
+
+    def has(self, kind: str) -> bool:
+        """Whether anything of the kind was seen."""
+        return kind in self._kinds
+
+    def __iter__(self) -> Iterator[Observation]:
+        for known in self._kinds.values():
+            yield from known.values()
+
+    def evidence(self, seen: Observation) -> Evidence:
+        """An observation as evidence, with how often it was seen."""
+        return Evidence(seen.text[:WIDTH], seen.where, self._counts.get(seen.key, 1))
+
+
+def evidence_of(observations: Observations, seen: Iterable[Observation]) -> tuple[Evidence, ...]:
+    """Each line once, however many things it shows."""
+    found: dict[tuple[str, str], Evidence] = {}
+    for observation in seen:
+        entry = observations.evidence(observation)
+        found.setdefault((entry.where, entry.text), entry)
+    return tuple(found.values())

@@ -1,0 +1,122 @@
+"""Which of the causes that show are the answer: the first of a causal chain, and its order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ..model.diagnosis import Cause, Remedy
+from .causes import POSSIBLE, STRENGTHS, CauseEntry, Signature, causes
+from .observations import Observation, Observations, evidence_of
+
+#: Lines of evidence given for a cause.
+_EVIDENCE = 12
+
+
+@dataclass(frozen=True)
+class _Shown:
+    """A cause with the signature that shows it best, and everything that does."""
+
+    entry: CauseEntry
+    signature: Signature
+    seen: tuple[Observation, ...]
+    position: int
+
+    @property
+    def doubt(self) -> int:
+        return STRENGTHS.index(self.signature.strength)
+
+
+def rank(observations: Observations, facts: Mapping[str, str], ways: Sequence[str]) -> tuple[Cause, ...]:
+    """The causes in the order to mend them: the surer first, then as they follow from one another.
+
+    A cause that another one explains, and no surer than it, is a consequence: it is named with that one and
+    not by itself. What is only possible is named where nothing better is. ways: of installing, the fitting
+    first.
+    """
+    shown = [entry for entry in _shown(observations) if entry is not None]
+    if any(entry.signature.strength != POSSIBLE for entry in shown):
+        shown = [entry for entry in shown if entry.signature.strength != POSSIBLE]
+    consequences = {
+        other.entry.code: entry.entry.code
+        for entry in shown
+        for other in shown
+        if other.entry.code in entry.entry.explains and entry.doubt <= other.doubt
+    }
+    roots = [entry for entry in shown if entry.entry.code not in consequences]
+    roots.sort(key=lambda entry: (entry.doubt, entry.position))
+    explained = {
+        root.entry.code: tuple(code for code in consequences if _root(code, consequences) == root.entry.code)
+        for root in roots
+    }
+    return tuple(_cause(root, explained[root.entry.code], observations, facts, ways) for root in roots)
+
+
+def _root(code: str, consequences: Mapping[str, str]) -> str:
+    while code in consequences:
+        code = consequences[code]
+    return code
+
+
+def _shown(observations: Observations) -> list[_Shown]:
+    found = []
+    for position, entry in enumerate(causes()):
+        if any(sign.matches(observations) for sign in entry.ruled_out_by):
+            continue
+        matched = [(signature, signature.matches(observations)) for signature in entry.signatures]
+        matched = [(signature, seen) for signature, seen in matched if seen]
+        if matched:
+            matched.sort(key=lambda pair: STRENGTHS.index(pair[0].strength))
+            seen = tuple(observation for _, part in matched for observation in part)
+            found.append(_Shown(entry, matched[0][0], seen, position))
+    return found
+
+
+def _cause(
+    shown: _Shown,
+    explains: tuple[str, ...],
+    observations: Observations,
+    facts: Mapping[str, str],
+    ways: Sequence[str],
+) -> Cause:
+    entry = shown.entry
+    values: dict[str, str] = dict(facts)
+    for seen in reversed(shown.signature.matches(observations)):
+        values.update(seen.values)
+    order = {way: number for number, way in enumerate(ways)}
+    remedies = sorted(entry.remedies, key=lambda remedy: order.get(remedy.way, len(order)))
+    return Cause(
+        code=entry.code,
+        title=_filled(shown.signature.says, values) or entry.title,
+        means=entry.means,
+        evidence=evidence_of(observations, shown.seen)[:_EVIDENCE],
+        remedies=tuple(
+            Remedy(
+                remedy.way,
+                _named(remedy.says, values),
+                tuple(_named(command, values) for command in remedy.commands),
+            )
+            for remedy in remedies
+        ),
+        sources=entry.sources,
+        explains=explains,
+    )
+
+
+class _Missing(dict[str, str]):
+    """Values by name; one that is not known stands for itself, as `<name>`."""
+
+    def __missing__(self, name: str) -> str:
+        return f"<{name}>"
+
+
+def _filled(template: str, values: Mapping[str, str]) -> str:
+    """The template with its values, or nothing where one of them is not known."""
+    try:
+        return template.format_map(values)
+    except KeyError:
+        return ""
+
+
+def _named(template: str, values: Mapping[str, str]) -> str:
+    return template.format_map(_Missing(values))

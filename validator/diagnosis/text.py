@@ -1,0 +1,180 @@
+"""Text as people paste it: bytes of any size and kind become clean lines with their numbers.
+
+Bounded whatever comes: at most `LIMIT` bytes are looked at (the first and the last half), in pieces of
+at most `PIECE` characters, and no step takes more than time in proportion to what it reads.
+"""
+
+from __future__ import annotations
+
+import codecs
+import html
+import io
+import re
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import BinaryIO
+
+from ..errors import InputError
+
+#: Bytes that are looked at.
+LIMIT = 32 << 20
+#: Characters of a line that are looked at in one go; a longer line is cut, with some overlap.
+PIECE = 16384
+_OVERLAP = 512
+_CHUNK = 1 << 20
+#: Lines up to which text is taken to be a person's paste, in which a terminal or a mailer may have wrapped
+#: lines; a longer one is a file, and files are not wrapped.
+PASTE_LINES = 20_000
+
+_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]*[0-~])")
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+#: Quote marks of mails and issue trackers; Python's own prompt goes with them.
+_QUOTES = re.compile(r"^\s*(?:>\s?)+")
+#: What begins a line of its own, so that it does not continue the line before.
+_BEGINS = re.compile(
+    r"\s*(?:\d{4}-\d\d-\d\d[ T]|[IWEF]\d{4} |\d\d:\d\d:\d\d|\[|[$#>+|]|Traceback|File \"|WARNING|ERROR|INFO|"
+    r"\*\* |- |\* |[\w.]+(?:Error|Exception|Warning)\b)"
+)
+_BOMS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
+_PACKED = (
+    (b"\x1f\x8b", "gzip"),
+    (b"PK\x03\x04", "zip"),
+    (b"\x28\xb5\x2f\xfd", "zstd"),
+    (b"BZh", "bzip2"),
+    (b"\xfd7zXZ", "xz"),
+)
+
+
+@dataclass(frozen=True)
+class Line:
+    """One cleaned line. number: from 1; of the line where it begins, if pieces were joined."""
+
+    number: int
+    text: str
+
+
+class Pasted:
+    """What was read, to be gone through once.
+
+    read: how much, in words; complete after the last line was taken.
+    """
+
+    def __init__(self, first: bytes, last: bytes, total: int) -> None:
+        self._first, self._last, self._total = first, last, total
+        self.read = ""
+
+    def __iter__(self) -> Iterator[Line]:
+        number = 0
+        for number, raw in enumerate(io.BytesIO(self._first), start=1):
+            for text in _parts(raw):
+                yield Line(number, text)
+        self.read = "1 line" if number == 1 else f"{number:,} lines"
+        if self._last:
+            # How many lines lie between is not known, and so are their numbers.
+            for raw in io.BytesIO(self._last.partition(b"\n")[2] or self._last):
+                for text in _parts(raw):
+                    yield Line(0, text)
+            half = LIMIT // 2 >> 20
+            self.read = f"the first and the last {half} MiB of {self._total / (1 << 20):,.0f} MiB"
+
+
+def read(stream: BinaryIO, name: str) -> Pasted:
+    """Read a stream of any size. Raises InputError for what is empty, or no text."""
+    first, last, total = _ends(stream)
+    first = _as_utf8(first, name)
+    if not first.strip():
+        raise InputError(
+            f"{name} is empty", hint="paste the lines that TensorFlow printed from its import on"
+        )
+    return Pasted(first, last, total)
+
+
+def read_text(text: str) -> Pasted:
+    """The same of text that is at hand."""
+    return read(io.BytesIO(text.encode("utf-8", errors="surrogatepass")), "the text")
+
+
+def joined(lines: Sequence[Line]) -> Iterator[tuple[str, Sequence[Line]]]:
+    """What a wrapped line may have been: two and three lines in a row, put together with and without a blank.
+
+    Each with the lines that it was made of. A line that begins as log lines do continues none.
+    """
+    for position, line in enumerate(lines):
+        # A line shorter than any terminal or mailer is wide was not wrapped.
+        if not 30 <= len(line.text) <= 400:
+            continue
+        glued = spaced = line.text
+        for end in range(position + 1, min(position + 3, len(lines))):
+            following = lines[end].text
+            if not following.strip() or _BEGINS.match(following):
+                break
+            glued += following
+            spaced += " " + following.strip()
+            parts = lines[position : end + 1]
+            yield glued, parts
+            yield spaced, parts
+
+
+def _ends(stream: BinaryIO) -> tuple[bytes, bytes, int]:
+    """All of a stream, or its first and last halves of the limit, and its size in bytes."""
+    first = stream.read(LIMIT)
+    total = len(first)
+    if total < LIMIT:
+        return first, b"", total
+    kept: deque[bytes] = deque()
+    held = 0
+    if stream.seekable():
+        total = stream.seek(0, io.SEEK_END)
+        stream.seek(max(LIMIT, total - LIMIT // 2))
+        kept.append(stream.read(LIMIT // 2))
+    else:
+        while chunk := stream.read(_CHUNK):
+            total += len(chunk)
+            kept.append(chunk)
+            held += len(chunk)
+            while held - len(kept[0]) >= LIMIT // 2:
+                held -= len(kept.popleft())
+    if total == LIMIT:
+        return first, b"", total
+    return first[: LIMIT // 2], b"".join(kept)[-(LIMIT // 2) :], total
+
+
+def _as_utf8(data: bytes, name: str) -> bytes:
+    for mark, encoding in _BOMS:
+        if data.startswith(mark):
+            return data[len(mark) :].decode(encoding, errors="replace").encode()
+    for magic, kind in _PACKED:
+        if data.startswith(magic):
+            raise InputError(f"{name} is packed ({kind}), not text", hint="unpack it first")
+    if b"\0" in data[: 1 << 20]:
+        raise InputError(
+            f"{name} is binary, not text", hint="give the text that was printed, or a report with --report"
+        )
+    return data
+
+
+def _parts(raw: bytes) -> Iterator[str]:
+    """The cleaned parts of one line. Progress bars write over their line with carriage returns: each state of
+    it counts as a line here."""
+    text = raw.rstrip(b"\r\n").decode("utf-8", errors="replace")
+    for part in text.split("\r") if "\r" in text else (text,):
+        if len(part) <= PIECE:
+            yield clean(part)
+            continue
+        for start in range(0, len(part), PIECE - _OVERLAP):
+            yield clean(part[start : start + PIECE])
+
+
+def clean(line: str) -> str:
+    """Without colours, control characters, quote marks and trailing blanks."""
+    if "\x1b" in line:
+        line = _ESCAPES.sub("", line)
+    if not line.isprintable():
+        line = _CONTROL.sub("", line)
+    stripped = line.lstrip()
+    if stripped.startswith(">"):
+        line = _QUOTES.sub("", line)
+    if "&gt;" in line or "&lt;" in line or "&quot;" in line or "&#" in line:
+        line = html.unescape(line)
+    return line.rstrip()
