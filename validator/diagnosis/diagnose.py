@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import BinaryIO
 
 from ..model.diagnosis import Diagnosis, Evidence, Harmless
 from ..model.report import Report
 from . import read_log, read_report, text
+from .builds import build
 from .derive import derive, tensorflow
 from .messages import UNRECOGNIZED, catalogue
 from .observations import Observations, evidence_of
@@ -38,7 +39,7 @@ _WAYS = (
 
 _AFTER_CAUSE = "mend the first cause, then run `python -m validator doctor` in that environment"
 _NOT_UNDERSTOOD = (
-    "these lines fit no known cause; run `python -m validator doctor` in that environment, or paste everything"
+    "these lines fit no known cause; run `python -m validator doctor` in that environment, or paste all"
     " that was printed from the import of TensorFlow on"
 )
 _NO_FAULT = (
@@ -82,12 +83,10 @@ def _of_pasted(pasted: text.Pasted) -> Diagnosis:
 def _diagnosis(found: Observations, read: str) -> Diagnosis:
     derive(found)
     facts = _facts(found)
-    causes = rank(found, facts, _ways(found))
+    causes = rank(found, {**facts, **_needed(facts)}, _ways(found))
     unknown = evidence_of(found, found.of(UNRECOGNIZED))[:_UNKNOWN]
-    if causes:
-        step = _AFTER_CAUSE
-    else:
-        step = _NOT_UNDERSTOOD if unknown else _NO_FAULT
+    otherwise = _NOT_UNDERSTOOD if unknown else _NO_FAULT
+    step = _AFTER_CAUSE if causes else otherwise
     return Diagnosis(causes, _harmless(found), unknown, facts, read, step)
 
 
@@ -99,6 +98,15 @@ def _facts(found: Observations) -> dict[str, str]:
         if seen:
             facts[name] = seen
     return facts
+
+
+def _needed(facts: Mapping[str, str]) -> dict[str, str]:
+    """What remedies name: the CUDA and cuDNN of the release in use, and the driver's branch."""
+    needed = build(facts.get("tensorflow", ""))
+    found = {"cuda_needed": needed.cuda, "cudnn_needed": needed.cudnn} if needed else {}
+    if "driver" in facts:
+        found["driver_branch"] = facts["driver"].partition(".")[0]
+    return found
 
 
 def _ways(found: Observations) -> Sequence[str]:

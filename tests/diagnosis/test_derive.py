@@ -1,0 +1,202 @@
+"""What follows from several things that were seen."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+
+import pytest
+
+from validator.compat import releases
+from validator.diagnosis.builds import build, driver_below, driver_floor, number
+from validator.diagnosis.derive import derive
+from validator.diagnosis.observations import Observation, Observations
+
+
+def seen(*entries: tuple[str, dict[str, str]]) -> Observations:
+    found = Observations()
+    for kind, values in entries:
+        found.add(Observation(kind, MappingProxyType(values), f"{kind} {values}", "line 1"))
+    derive(found)
+    return found
+
+
+def tensorflow(version: str) -> tuple[str, dict[str, str]]:
+    return "tensorflow", {"version": version}
+
+
+def package(name: str, version: str, build: str = "") -> tuple[str, dict[str, str]]:
+    return "package", {"name": name, "version": version, "build": build}
+
+
+CUDA_VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
+
+
+@pytest.mark.parametrize(
+    ("entries", "kind", "values"),
+    [
+        (
+            [tensorflow("2.11.0"), ("os", {"name": "windows"})],
+            "windows_without_cuda_build",
+            {"tensorflow": "2.11.0"},
+        ),
+        ([package("tensorflow", "2.15.0"), ("os", {"name": "macos"})], "macos_without_cuda_build", {}),
+        (
+            [tensorflow("2.1.0"), ("cuda", {"version": "10.2.89"})],
+            "cuda_of_another_version",
+            {"found": "10.2.89", "needed": "10.1"},
+        ),
+        (
+            [tensorflow("2.18.0"), ("cuda", {"version": "11.8"})],
+            "cuda_of_another_version",
+            {"needed": "12.5"},
+        ),
+        (
+            [tensorflow("2.18.0"), ("cudnn", {"version": "9.1.0"})],
+            "cudnn_older_than_built",
+            {"needed": "9.3"},
+        ),
+        ([tensorflow("2.18.0"), ("cudnn", {"version": "8.9"})], "cudnn_of_another_major", {"found": "8.9"}),
+        (
+            [tensorflow("2.18.0"), package("nvidia-cudnn-cu12", "9.1.0.70")],
+            "cudnn_older_than_built",
+            {"found": "9.1.0.70"},
+        ),
+        (
+            [tensorflow("2.18.0"), ("driver", {"version": "470.57.02"})],
+            "driver_below_floor",
+            {"needed": "525.60.13"},
+        ),
+        (
+            [("os", {"name": "windows"}), ("cuda", {"version": "10.0"}), ("driver", {"version": "388.73"})],
+            "driver_below_floor",
+            {"needed": "411.31", "cuda": "10.0"},
+        ),
+        (
+            [tensorflow("2.18.0"), ("python", {"version": "3.13.0"})],
+            "python_without_wheel",
+            {"python": "3.13", "pythons": "3.9 to 3.12"},
+        ),
+        (
+            [tensorflow("2.15.0"), package("numpy", "2.0.0")],
+            "numpy_2_under_numpy_1_build",
+            {"numpy": "2.0.0"},
+        ),
+        ([tensorflow("2.15.0"), package("keras", "3.3.3")], "keras_3_under_keras_2_release", {}),
+        ([tensorflow("2.7.1"), package("protobuf", "4.21.0")], "protobuf_over_bound", {}),
+        ([package("tensorflow-cpu", "2.18.0")], "build_without_cuda", {"build": "tensorflow-cpu"}),
+        ([package("tensorflow", "2.4.1", "mkl_py39h4683426_0")], "build_without_cuda", {}),
+        (
+            [package("tensorflow", "2.18.0"), package("tensorflow_cpu", "2.17.0")],
+            "several_tensorflow_packages",
+            {"packages": "tensorflow, tensorflow-cpu"},
+        ),
+        (
+            [("gpu", {"name": "GeForce RTX 5090"}), tensorflow("2.18.0")],
+            "gpu_newer_than_build",
+            {"capability": "12.0"},
+        ),
+        (
+            [("gpu", {"name": "Tesla V100-SXM2-16GB"}), package("nvidia-cudnn-cu12", "9.28.0.1")],
+            "cudnn_dropped_gpu",
+            {"capability": "7.0"},
+        ),
+        (
+            [("compute_capability", {"value": "6.1"}), ("driver", {"version": "590.44.01"})],
+            "driver_dropped_gpu",
+            {},
+        ),
+        ([("gpu_memory", {"used": "12799", "total": "16280"})], "memory_mostly_used", {"used": "12799"}),
+    ],
+)
+def test_what_does_not_fit_is_seen(
+    entries: list[tuple[str, dict[str, str]]], kind: str, values: dict[str, str]
+) -> None:
+    found = seen(*entries).first(kind)
+    assert found is not None
+    assert values.items() <= dict(found.values).items()
+    assert found.text and found.where == "line 1"
+
+
+@pytest.mark.parametrize(
+    ("entries", "kind"),
+    [
+        ([tensorflow("2.10.1"), ("os", {"name": "windows"})], "windows_without_cuda_build"),
+        ([tensorflow("2.15.0"), ("os", {"name": "windows"}), ("wsl", {})], "windows_without_cuda_build"),
+        ([tensorflow("2.18.0"), ("cuda", {"version": "12.2"})], "cuda_of_another_version"),
+        ([tensorflow("2.18.0"), ("cudnn", {"version": "9.28"})], "cudnn_older_than_built"),
+        ([tensorflow("2.18.0"), ("driver", {"version": "535.183.01"})], "driver_below_floor"),
+        ([tensorflow("2.18.0"), ("python", {"version": "3.12.1"})], "python_without_wheel"),
+        ([tensorflow("2.18.0"), package("numpy", "2.0.2")], "numpy_2_under_numpy_1_build"),
+        ([tensorflow("2.16.1"), package("keras", "3.3.3")], "keras_3_under_keras_2_release"),
+        (
+            [package("tensorflow", "2.18.0"), package("tensorflow-intel", "2.18.0")],
+            "several_tensorflow_packages",
+        ),
+        ([package("tensorflow", "2.4.1", "gpu_py39h8236f22_0")], "build_without_cuda"),
+        ([("gpu", {"name": "NVIDIA H100 PCIe"}), tensorflow("2.18.0")], "gpu_newer_than_build"),
+        ([("gpu_memory", {"used": "3", "total": "16280"})], "memory_mostly_used"),
+        ([("gpu_memory", {"used": "x" * 99, "total": "0"})], "memory_mostly_used"),
+    ],
+)
+def test_what_fits_shows_nothing(entries: list[tuple[str, dict[str, str]]], kind: str) -> None:
+    assert not seen(*entries).has(kind)
+
+
+@pytest.mark.parametrize(
+    ("value", "count", "hides"),
+    [
+        ("", None, True),
+        ("-1", None, True),
+        ("100", None, True),
+        ("1", "1", True),
+        ("1", "2", False),
+        ("0", None, False),
+        ("0,99", None, False),
+        ("GPU-1a2b", None, False),
+        ("MIG-1a2b", None, False),
+        ("all", None, True),
+        ("none", None, True),
+        ("$SLURM_GPUS", None, False),
+    ],
+)
+def test_a_value_of_cuda_visible_devices_hides_or_not(value: str, count: str | None, hides: bool) -> None:
+    entries: list[tuple[str, dict[str, str]]] = [("variable", {"name": CUDA_VISIBLE_DEVICES, "value": value})]
+    if count is not None:
+        entries.append(("gpu_count", {"count": count}))
+    assert seen(*entries).has("devices_hidden") is hides
+
+
+def test_what_a_container_is_shown_may_be_nothing() -> None:
+    assert seen(("variable", {"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"})).has("devices_hidden")
+    assert not seen(("variable", {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"})).has("devices_hidden")
+
+
+@pytest.mark.parametrize("release", releases.releases(), ids=lambda release: str(release.version))
+def test_the_build_of_a_listed_release_is_compats(release: releases.Release) -> None:
+    known = build(release.version)
+    assert known is not None
+    assert (known.cuda, known.cudnn, known.pythons) == (release.cuda, release.cudnn, release.pythons)
+
+
+@pytest.mark.parametrize(
+    ("version", "cuda", "cudnn"), [("2.4.1", "11.0", "8.0"), ("1.15", "10.0", "7.4"), ("1.3.0", "8.0", "6.0")]
+)
+def test_older_releases_are_known(version: str, cuda: str, cudnn: str) -> None:
+    known = build(version)
+    assert known is not None and (known.cuda, known.cudnn) == (cuda, cudnn)
+
+
+@pytest.mark.parametrize("version", ["", "x", "2", "9.9.9", "2.99.0"])
+def test_what_is_no_release_has_no_build(version: str) -> None:
+    assert build(version) is None
+
+
+def test_numbers_and_drivers() -> None:
+    assert number("2.18.0rc1") == (2, 18, 0)
+    assert number("v2.4.1-0-g85c8b2a817f") == (2, 4, 1)
+    assert number("unknown") == ()
+    assert driver_floor("12.5", windows=False) == "525.60.13"
+    assert driver_floor("10.0", windows=True) == "411.31"
+    assert driver_floor("7.5", windows=False) is None
+    assert driver_below("R470", "525.60.13") and not driver_below("535.54.03", "525.60.13")
+    assert not driver_below("no release", "525.60.13")

@@ -1,0 +1,113 @@
+"""Which causes are the answer, and in which order."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+
+import pytest
+
+from validator.diagnosis import rank
+from validator.diagnosis.causes import CauseEntry, RemedyEntry, Sign, Signature
+from validator.diagnosis.observations import Observation, Observations
+from validator.model.diagnosis import Cause
+
+NONE: tuple[Sign, ...] = ()
+
+
+def sign(kind: str, **values: str) -> Sign:
+    return Sign(kind, MappingProxyType({name: (value,) for name, value in values.items()}))
+
+
+def entry(
+    code: str, *signatures: Signature, explains: tuple[str, ...] = (), out: tuple[Sign, ...] = ()
+) -> CauseEntry:
+    remedies = (
+        RemedyEntry("pip", "Install {tensorflow}.", ("pip install tensorflow=={tensorflow} {other}",)),
+        RemedyEntry("docker", "Start anew.", ()),
+    )
+    return CauseEntry(code, f"{code}.", "It is so.", signatures, out, explains, remedies, ("a source",))
+
+
+def shown(kind: str, strength: str = "certain", says: str = "", **values: str) -> Signature:
+    return Signature((sign(kind, **values),), NONE, strength, says)
+
+
+def observed(*kinds: str, **values: str) -> Observations:
+    found = Observations()
+    for number, kind in enumerate(kinds, start=1):
+        found.add(Observation(kind, MappingProxyType(values), f"line about {kind}", f"line {number}"))
+    return found
+
+
+@pytest.fixture
+def causes(monkeypatch: pytest.MonkeyPatch) -> list[CauseEntry]:
+    known: list[CauseEntry] = []
+    monkeypatch.setattr(rank, "causes", lambda: tuple(known))
+    return known
+
+
+def codes(found: tuple[Cause, ...]) -> list[str]:
+    return [cause.code for cause in found]
+
+
+def test_the_first_of_the_chain_comes_first_whatever_the_order_of_lines(causes: list[CauseEntry]) -> None:
+    causes += [entry("driver", shown("a")), entry("library", shown("b"))]
+    assert codes(rank.rank(observed("b", "a"), {}, ())) == ["driver", "library"]
+
+
+def test_a_consequence_is_named_with_its_cause(causes: list[CauseEntry]) -> None:
+    causes += [
+        entry("driver", shown("a"), explains=("library",)),
+        entry("library", shown("b"), explains=("step",)),
+    ]
+    causes += [entry("step", shown("c"))]
+    found = rank.rank(observed("a", "b", "c"), {}, ())
+    assert codes(found) == ["driver"]
+    assert set(found[0].explains) == {"library", "step"}
+
+
+def test_a_cause_does_not_explain_what_is_surer_than_it(causes: list[CauseEntry]) -> None:
+    causes += [entry("driver", shown("a", "likely"), explains=("library",)), entry("library", shown("b"))]
+    assert codes(rank.rank(observed("a", "b"), {}, ())) == ["library", "driver"]
+
+
+def test_what_is_only_possible_is_named_where_nothing_better_is(causes: list[CauseEntry]) -> None:
+    causes += [entry("guess", shown("a", "possible")), entry("library", shown("b", "likely"))]
+    assert codes(rank.rank(observed("a", "b"), {}, ())) == ["library"]
+    assert codes(rank.rank(observed("a"), {}, ())) == ["guess"]
+
+
+def test_what_rules_a_cause_out_and_signs_that_may_not_be_there(causes: list[CauseEntry]) -> None:
+    causes += [entry("driver", shown("a"), out=(sign("works"),))]
+    causes += [entry("container", Signature((sign("a"),), (sign("gpus"),), "certain", ""))]
+    assert codes(rank.rank(observed("a"), {}, ())) == ["driver", "container"]
+    assert codes(rank.rank(observed("a", "works"), {}, ())) == ["container"]
+    assert codes(rank.rank(observed("a", "gpus"), {}, ())) == ["driver"]
+
+
+def test_all_signs_of_a_signature_are_needed_with_their_values(causes: list[CauseEntry]) -> None:
+    causes += [entry("both", Signature((sign("a"), sign("b", code="100")), NONE, "certain", ""))]
+    assert codes(rank.rank(observed("a"), {}, ())) == []
+    assert codes(rank.rank(observed("a", "b", code="101"), {}, ())) == []
+    assert codes(rank.rank(observed("a", "b", code="100"), {}, ())) == ["both"]
+
+
+def test_titles_and_remedies_name_what_was_seen(causes: list[CauseEntry]) -> None:
+    causes += [entry("library", shown("b", says="{library} of {tensorflow} is not there."))]
+    found = rank.rank(observed("b", library="libcudnn.so.9"), {"tensorflow": "2.18.0"}, ("docker", "pip"))[0]
+    assert found.title == "libcudnn.so.9 of 2.18.0 is not there."
+    assert [remedy.way for remedy in found.remedies] == ["docker", "pip"]
+    assert found.remedies[1].commands == ("pip install tensorflow==2.18.0 <other>",)
+    assert [line.text for line in found.evidence] == ["line about b"]
+
+
+def test_a_title_whose_values_were_not_seen_is_not_used(causes: list[CauseEntry]) -> None:
+    causes += [entry("library", shown("b", says="{library} is not there."))]
+    assert rank.rank(observed("b"), {}, ())[0].title == "library."
+
+
+def test_the_surest_signature_gives_the_title_and_all_give_evidence(causes: list[CauseEntry]) -> None:
+    causes += [entry("library", shown("a", "likely", says="Perhaps."), shown("b", says="Surely."))]
+    found = rank.rank(observed("a", "b"), {}, ())[0]
+    assert found.title == "Surely."
+    assert {line.text for line in found.evidence} == {"line about a", "line about b"}

@@ -1,0 +1,94 @@
+"""From lines to observations: what a catalogue finds in text of all shapes."""
+
+from __future__ import annotations
+
+from validator.diagnosis import text
+from validator.diagnosis.messages import UNRECOGNIZED, Catalogue, Message
+from validator.diagnosis.observations import KEPT, Observations
+from validator.diagnosis.read_log import observe
+
+CATALOGUE = Catalogue(
+    (
+        Message("cuinit_failed", r"failed call to cuInit: (?P<name>CUDA_ERROR_\w+)"),
+        Message("not_found", r"Could not find cuda drivers on your machine", {"library": "libcuda"}),
+        Message("notice", r"rebuild TensorFlow", harmless="It is only a notice."),
+        Message("shape", r"tensor with shape\s*\[(?P<shape>[\d,]+)\]"),
+        Message(UNRECOGNIZED, r"\bE tensorflow|\w+Error: "),
+    )
+)
+PREFIX = "2024-05-01 10:00:00.123456: E tensorflow/compiler/xla/stream_executor/cuda/cuda_driver.cc:266] "
+
+
+def seen(pasted: str) -> Observations:
+    return observe(text.read_text(pasted), CATALOGUE)
+
+
+def test_a_line_gives_its_kind_its_values_and_its_number() -> None:
+    found = seen("x\n" + PREFIX + "failed call to cuInit: CUDA_ERROR_NO_DEVICE: no device\n").first(
+        "cuinit_failed"
+    )
+    assert found is not None
+    assert dict(found.values) == {"name": "CUDA_ERROR_NO_DEVICE"}
+    assert found.where == "line 2"
+    assert found.text.endswith("no device")
+
+
+def test_fixed_values_are_given_with_those_of_the_line() -> None:
+    found = seen("Could not find cuda drivers on your machine, GPU will not be used.").first("not_found")
+    assert found is not None and dict(found.values) == {"library": "libcuda"}
+
+
+def test_the_same_again_is_counted_and_not_kept() -> None:
+    found = seen((PREFIX + "failed call to cuInit: CUDA_ERROR_NO_DEVICE\n") * 5)
+    assert [found.evidence(each).count for each in found] == [5]
+
+
+def test_of_a_kind_with_a_million_values_a_bounded_number_is_kept() -> None:
+    found = seen("".join(f"tensor with shape [{number}]\n" for number in range(1000)))
+    assert len(found.of("shape")) == KEPT
+
+
+def test_a_line_that_speaks_of_a_fault_and_is_nothing_known_is_not_understood() -> None:
+    found = seen(PREFIX + "something new\n" + PREFIX + "failed call to cuInit: CUDA_ERROR_NO_DEVICE\n")
+    assert [each.where for each in found.of(UNRECOGNIZED)] == ["line 1"]
+
+
+def test_a_line_that_is_known_is_not_also_not_understood() -> None:
+    assert not seen("ValueError: rebuild TensorFlow").has(UNRECOGNIZED)
+
+
+def test_lines_that_a_terminal_or_a_mailer_broke_are_found() -> None:
+    message = (
+        "2024-05-01 10:00:00.1: I tsl/cuda_transfer.cc:32] Could not find cuda drivers on your machine, GPU"
+    )
+    for width in range(60, 96, 3):
+        hard = "\n".join(message[start : start + width] for start in range(0, len(message), width))
+        assert seen(hard).has("not_found"), width
+    assert seen(message.replace(" on your", "\non your")).has("not_found")
+    assert seen("> " + message.replace(" drivers", "\n> drivers")).has("not_found")
+
+
+def test_a_broken_line_counts_once_and_is_understood() -> None:
+    found = seen(PREFIX + "failed call to cuInit:\nCUDA_ERROR_NO_DEVICE\n")
+    assert [found.evidence(each).count for each in found.of("cuinit_failed")] == [1]
+    assert not found.has(UNRECOGNIZED)
+
+
+def test_what_stands_alone_is_not_read_again_with_its_neighbours() -> None:
+    found = seen(
+        "oom when allocating a tensor with shape [1,2]\n" + "3 and more words that go on in the next line\n"
+    )
+    assert [each.values["shape"] for each in found.of("shape")] == ["1,2"]
+
+
+def test_a_file_of_many_lines_is_not_searched_for_broken_ones() -> None:
+    message = (
+        "2024-05-01 10:00:00.1: I tsl/cuda_transfer.cc:32] Could not find cuda\ndrivers on your machine\n"
+    )
+    assert seen(message).has("not_found")
+    assert not seen(message + "x\n" * text.PASTE_LINES).has("not_found")
+
+
+def test_harmless_messages_say_why() -> None:
+    found = seen("To enable them, rebuild TensorFlow with the appropriate compiler flags.").first("notice")
+    assert found is not None and found.harmless == "It is only a notice."
