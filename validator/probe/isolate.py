@@ -22,11 +22,13 @@ class Answer:
     values: what the function yielded, in order.
     failure: None when it came to its end; else a signal's name, `timeout`, or the exception.
     stderr: what it and its libraries printed, the last part of it.
+    in_tensorflow: whether it was TensorFlow that raised the exception (known of `fresh` children only).
     """
 
     values: List[Any]
     failure: Optional[str]
     stderr: str
+    in_tensorflow: bool = False
 
 
 def call(
@@ -47,14 +49,12 @@ def call(
         os.close(reader)
         _run(function, arguments, writer, log, environment or {})
     os.close(writer)
-    text, timed_out = _read(reader, limit_s)
+    text, timed_out = read(reader, limit_s)
     os.close(reader)
     if timed_out:
         _kill_group(child)
     status = os.waitpid(child, 0)[1]
-    size = os.fstat(log).st_size
-    printed = os.pread(log, STDERR_LIMIT, max(0, size - STDERR_LIMIT)).decode(errors="replace")
-    os.close(log)
+    printed = last_part(log)
     values, failure = _parse(text)
     if timed_out:
         failure = "timeout"
@@ -71,6 +71,14 @@ def anonymous_file() -> int:
         return os.memfd_create("probe", 0)
     with tempfile.TemporaryFile() as file:
         return os.dup(file.fileno())
+
+
+def last_part(log: int) -> str:
+    """The last part of what stands in the file, which is closed."""
+    size = os.fstat(log).st_size
+    printed = os.pread(log, STDERR_LIMIT, max(0, size - STDERR_LIMIT)).decode(errors="replace")
+    os.close(log)
+    return printed
 
 
 def _run(
@@ -97,7 +105,8 @@ def _run(
         os._exit(status)
 
 
-def _read(reader: int, limit_s: float) -> Tuple[bytes, bool]:
+def read(reader: int, limit_s: float) -> Tuple[bytes, bool]:
+    """What comes through the pipe until it ends, and whether the time ran out before."""
     deadline = time.monotonic() + limit_s
     chunks: List[bytes] = []
     while True:

@@ -26,8 +26,7 @@ def main(stage: str, descriptor: int, registry: str) -> None:
     """Run the stage and leave. `registry`: the module whose `CHECKS` there are."""
     os.set_inheritable(descriptor, False)
     faulthandler.enable(all_threads=False)
-    # However the supervisor ends, nothing of the probe is left behind (prctl(2)).
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+    die_with_parent()
     module = _import_tensorflow(descriptor) if stage == TENSORFLOW else None
     message = json.loads(sys.stdin.readline())
     checks = {check.id: check for check in importlib.import_module(registry).CHECKS}
@@ -52,6 +51,11 @@ def main(stage: str, descriptor: int, registry: str) -> None:
     os._exit(0)
 
 
+def die_with_parent() -> None:
+    """However the process that started this one ends, nothing of the probe is left behind (prctl(2))."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+
+
 def answer(check: Check, context: Context) -> Result:
     """The check's result. What TensorFlow raises is a failure of TensorFlow; anything else, of the check."""
     reason = check.unmet(context)
@@ -60,13 +64,13 @@ def answer(check: Check, context: Context) -> Result:
     try:
         return check.run(context)
     except Exception as error:  # a check must not take the others along, whatever it raises
-        outcome = FAIL if _raised_by(error, context.tensorflow) else ERROR
+        outcome = FAIL if raised_by(error, context.tensorflow) else ERROR
         evidence = {"exception": type(error).__name__, "traceback": traceback.format_exc().splitlines()[-30:]}
         return Result(outcome, f"{type(error).__name__}: {_first_line(error)}", evidence)
 
 
-def _raised_by(error: BaseException, module: Any) -> bool:
-    """Whether the frame that raised belongs to the package."""
+def raised_by(error: BaseException, module: Any) -> bool:
+    """Whether the frame that raised belongs to the package `module`."""
     directory = os.path.dirname(getattr(module, "__file__", None) or "")
     frames = traceback.extract_tb(error.__traceback__)
     return bool(directory and frames and frames[-1].filename.startswith(directory + os.sep))
@@ -97,11 +101,17 @@ def _import_fault(error: BaseException) -> Dict[str, Any]:
 
 
 def command(stage: str, descriptor: int, registry: str) -> List[str]:
-    """The command line that starts this worker with the same interpreter, from archive or source tree."""
+    """The command line that starts this worker."""
+    return interpreter("worker", stage, descriptor, registry)
+
+
+def interpreter(module: str, *arguments: Any) -> List[str]:
+    """The command line that calls `main(*arguments)` of a module of this package with the same interpreter,
+    from archive or source tree. The arguments are strings and numbers."""
     root, package = _origin()
     program = (
         f"import sys; sys.path[:] = [{root!r}] + [entry for entry in sys.path if entry];"
-        f" from {package}.worker import main; main({stage!r}, {descriptor}, {registry!r})"
+        f" from {package}.{module} import main; main(*{arguments!r})"
     )
     return [sys.executable, "-u", "-c", program]
 

@@ -1,0 +1,51 @@
+"""What a check might do in a fresh interpreter, each in its own way. Called by name in the child."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+
+def report(tensorflow, *arguments):
+    yield {"tensorflow": tensorflow.NAME, "arguments": list(arguments), "pid": os.getpid()}
+    yield os.environ.get("ADDED"), os.environ.get("REMOVED")
+
+
+def print_and_hang(tensorflow):
+    print("what the library said", file=sys.stderr, flush=True)
+    yield os.getpid()
+    time.sleep(3600)
+
+
+def say_and_hang(tensorflow, path):
+    with open(path + ".part", "w") as file:
+        file.write(str(os.getpid()))
+    os.rename(path + ".part", path)
+    yield
+    time.sleep(3600)
+
+
+def segfault(tensorflow):
+    yield "begun"
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+
+def leave(tensorflow):
+    yield "begun"
+    os._exit(3)
+
+
+def raise_here(tensorflow):
+    yield "begun"
+    raise ZeroDivisionError("in the check")
+
+
+def raise_there(tensorflow):
+    yield "begun"
+    tensorflow.fail()
+
+
+def leave_a_child(tensorflow):
+    """Leaves a grandchild behind that holds the output open."""
+    yield subprocess.Popen([sys.executable, "-c", "import time; time.sleep(3600)"]).pid

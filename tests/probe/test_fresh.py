@@ -1,0 +1,138 @@
+"""Functions called in a fresh interpreter beside a TensorFlow of their own."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from validator.engines.archive import probe_archive
+from validator.probe import fresh
+
+from .fakes import fake_trials
+
+ROOT = Path(__file__).parents[2]
+FAKE = "NAME = 'fake'\ndef fail():\n    raise RuntimeError('cuDNN is not what it was\\n\\nTraceback: ...')\n"
+
+
+@pytest.fixture(autouse=True)
+def fake_tensorflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    package = tmp_path / "tensorflow"
+    package.mkdir()
+    (package / "__init__.py").write_text(FAKE)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    return package
+
+
+def gone(pid: int, within_s: float = 10) -> bool:
+    """Whether the process has ended (a zombie has)."""
+    deadline = time.monotonic() + within_s
+    while time.monotonic() < deadline:
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z":
+                time.sleep(0.01)
+                continue
+        return True
+    return False
+
+
+def test_it_gets_tensorflow_and_its_arguments_in_another_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REMOVED", "yes")
+    answer = fresh.call(
+        fake_trials.report,
+        {"a": [1, None]},
+        "it's",
+        limit_s=60,
+        environment={"ADDED": "1", "REMOVED": None},
+    )
+    assert answer.failure is None
+    first, second = answer.values
+    assert (first["tensorflow"], first["arguments"]) == ("fake", [{"a": [1, None]}, "it's"])
+    assert first["pid"] != os.getpid()
+    assert second == ["1", None]
+    assert "ADDED" not in os.environ
+
+
+def test_at_its_limit_it_is_ended_and_says_where_it_was() -> None:
+    answer = fresh.call(fake_trials.print_and_hang, limit_s=2)
+    assert answer.failure == "timeout"
+    assert gone(answer.values[0])
+    assert "what the library said" in answer.stderr
+    assert "in print_and_hang" in answer.stderr
+    result = fresh.fault(answer, "a trial")
+    assert (result.outcome, result.summary) == ("timeout", "a trial: timeout")
+
+
+@pytest.mark.parametrize(
+    ("function", "failure", "outcome"),
+    [
+        (fake_trials.segfault, "SIGSEGV", "crash"),
+        (fake_trials.leave, "exit status 3", "crash"),
+        (fake_trials.raise_here, "ZeroDivisionError: in the check", "error"),
+        (fake_trials.raise_there, "RuntimeError: cuDNN is not what it was", "fail"),
+    ],
+)
+def test_what_ends_it_is_told_with_what_it_said_before(
+    function: Callable[..., Iterator[Any]], failure: str, outcome: str
+) -> None:
+    answer = fresh.call(function, limit_s=60)
+    assert (answer.values, answer.failure) == (["begun"], failure)
+    result = fresh.fault(answer, "a trial")
+    assert (result.outcome, result.summary) == (outcome, f"a trial: {failure}")
+
+
+def test_an_import_that_fails_is_tensorflows_fault(fake_tensorflow: Path) -> None:
+    (fake_tensorflow / "__init__.py").write_text("raise ImportError('libx.so: undefined symbol')")
+    answer = fresh.call(fake_trials.report, limit_s=60)
+    assert answer.failure == "ImportError: libx.so: undefined symbol"
+    assert fresh.fault(answer, "a trial").outcome == "fail"
+
+
+def test_an_import_that_hangs_is_ended(fake_tensorflow: Path) -> None:
+    (fake_tensorflow / "__init__.py").write_text("import time; time.sleep(3600)")
+    answer = fresh.call(fake_trials.report, limit_s=1)
+    assert (answer.values, answer.failure) == ([], "timeout")
+
+
+def test_nothing_it_started_is_left_behind() -> None:
+    answer = fresh.call(fake_trials.leave_a_child, limit_s=60)
+    assert answer.failure is None
+    assert gone(answer.values[0])
+
+
+def test_it_dies_with_the_process_that_asked(tmp_path: Path) -> None:
+    """As a worker does that the supervisor kills at a check's limit."""
+    begun = tmp_path / "begun"
+    code = (
+        "from validator.probe import fresh; from tests.probe.fakes import fake_trials;"
+        f" fresh.call(fake_trials.say_and_hang, {str(begun)!r}, limit_s=600)"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], cwd=ROOT) as worker:
+        deadline = time.monotonic() + 30
+        while not begun.exists() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        worker.kill()
+    child = int(begun.read_text())
+    assert gone(child)
+
+
+def test_it_works_from_the_archive(tmp_path: Path) -> None:
+    archive = tmp_path / "probe.pyz"
+    archive.write_bytes(probe_archive())
+    (tmp_path / "trial.py").write_text(
+        "def trial(tensorflow, x):\n    yield [tensorflow.NAME, __name__, x]\n"
+    )
+    code = (
+        f"import sys, json; sys.path.insert(0, {str(archive)!r}); import trial; from probe import fresh;"
+        " print(json.dumps(fresh.call(trial.trial, 7, limit_s=60).values))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd="/", check=True)
+    assert json.loads(done.stdout) == [["fake", "trial", 7]]
