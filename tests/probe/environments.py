@@ -16,15 +16,15 @@ from validator.system.paths import cache_directory
 PYTHON = "3.11"
 
 
-def tensorflow_environment(requirements: Sequence[str]) -> Path:
-    """The Python of an environment that holds exactly what `requirements` resolve to."""
-    digest = hashlib.sha256("\n".join([PYTHON, *requirements]).encode()).hexdigest()[:16]
+def tensorflow_environment(requirements: Sequence[str], version: str = PYTHON) -> Path:
+    """The Python, of that version, of an environment that holds exactly what `requirements` resolve to."""
+    digest = hashlib.sha256("\n".join([version, *requirements]).encode()).hexdigest()[:16]
     path = cache_directory() / "tests" / digest
     if not (path / "bin" / "python").exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=path.parent) as name:
             partial = Path(name) / "environment"
-            _uv("venv", "--relocatable", "--python", PYTHON, str(partial))
+            _uv("venv", "--relocatable", "--python", version, str(partial))
             _uv("pip", "install", "--python", str(partial / "bin" / "python"), *requirements)
             os.rename(partial, path)
     return path / "bin" / "python"

@@ -1,0 +1,5 @@
+import tensorflow as tf
+
+x = tf.constant([1.0, 2.0])
+for gpu in tf.config.list_physical_devices("GPU"):
+    tf.config.experimental.set_memory_growth(gpu, True)

@@ -1,0 +1,3 @@
+import keras
+
+print(keras.__version__, keras.backend.backend())
