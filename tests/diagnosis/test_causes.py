@@ -89,7 +89,7 @@ def test_every_value_that_a_sign_or_a_title_names_is_one_that_the_kind_has(entry
             assert any(set(sign.values) <= row for row in rows), f"{sign}: {rows}"
             available |= set().union(*rows)
         if not any(sign.kind in derived() for sign in signature.all):
-            assert names(signature.says) <= available, signature.says
+            assert names(signature.title) <= available, signature.title
 
 
 def test_what_explains_what_has_no_circle() -> None:

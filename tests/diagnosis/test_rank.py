@@ -28,8 +28,8 @@ def entry(
     return CauseEntry(code, f"{code}.", "It is so.", signatures, out, explains, remedies, ("a source",))
 
 
-def shown(kind: str, strength: str = "certain", says: str = "", **values: str) -> Signature:
-    return Signature((sign(kind, **values),), NONE, strength, says)
+def shown(kind: str, strength: str = "certain", title: str = "", **values: str) -> Signature:
+    return Signature((sign(kind, **values),), NONE, strength, title)
 
 
 def observed(*kinds: str, **values: str) -> Observations:
@@ -93,7 +93,7 @@ def test_all_signs_of_a_signature_are_needed_with_their_values(causes: list[Caus
 
 
 def test_titles_and_remedies_name_what_was_seen(causes: list[CauseEntry]) -> None:
-    causes += [entry("library", shown("b", says="{library} of {tensorflow} is not there."))]
+    causes += [entry("library", shown("b", title="{library} of {tensorflow} is not there."))]
     found = rank.rank(observed("b", library="libcudnn.so.9"), {"tensorflow": "2.18.0"}, ("docker", "pip"))[0]
     assert found.title == "libcudnn.so.9 of 2.18.0 is not there."
     assert [remedy.way for remedy in found.remedies] == ["docker", "pip"]
@@ -102,12 +102,12 @@ def test_titles_and_remedies_name_what_was_seen(causes: list[CauseEntry]) -> Non
 
 
 def test_a_title_whose_values_were_not_seen_is_not_used(causes: list[CauseEntry]) -> None:
-    causes += [entry("library", shown("b", says="{library} is not there."))]
+    causes += [entry("library", shown("b", title="{library} is not there."))]
     assert rank.rank(observed("b"), {}, ())[0].title == "library."
 
 
 def test_the_surest_signature_gives_the_title_and_all_give_evidence(causes: list[CauseEntry]) -> None:
-    causes += [entry("library", shown("a", "likely", says="Perhaps."), shown("b", says="Surely."))]
+    causes += [entry("library", shown("a", "likely", title="Perhaps."), shown("b", title="Surely."))]
     found = rank.rank(observed("a", "b"), {}, ())[0]
     assert found.title == "Surely."
     assert {line.text for line in found.evidence} == {"line about a", "line about b"}

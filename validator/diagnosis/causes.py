@@ -46,14 +46,14 @@ class Sign:
 class Signature:
     """Signs that together show a cause.
 
-    all: every one must be there. none: none of these may. says: a title that names the values that were seen;
+    all: every one must be there. none: none of these may. title: one that names the values that were seen;
     empty where the cause's own title says it all.
     """
 
     all: tuple[Sign, ...]
     none: tuple[Sign, ...]
     strength: str
-    says: str
+    title: str
 
     def matches(self, observations: Observations) -> tuple[Observation, ...]:
         """What shows the cause; empty when it is not shown."""
@@ -115,14 +115,14 @@ def _cause(row: Mapping[str, Any]) -> CauseEntry:
 
 
 def _signature(entry: Mapping[str, Any]) -> Signature:
-    """`{kind: ...}` alone, or `{all: [...], none: [...]}`; either with `strength` and `says`."""
-    rest = {name: value for name, value in entry.items() if name not in ("all", "none", "strength", "says")}
+    """`{kind: ...}` alone, or `{all: [...], none: [...]}`; either with `strength` and `title`."""
+    rest = {name: value for name, value in entry.items() if name not in ("all", "none", "strength", "title")}
     wanted = entry.get("all", [rest])
     return Signature(
         all=_signs(wanted),
         none=_signs(entry.get("none", ())),
         strength=entry.get("strength", CERTAIN),
-        says=entry.get("says", ""),
+        title=entry.get("title", ""),
     )
 
 

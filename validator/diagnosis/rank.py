@@ -87,7 +87,7 @@ def _cause(
     remedies = sorted(entry.remedies, key=lambda remedy: order.get(remedy.way, len(order)))
     return Cause(
         code=entry.code,
-        title=_filled(shown.signature.says, values) or entry.title,
+        title=_filled(shown.signature.title, values) or entry.title,
         means=entry.means,
         evidence=evidence_of(observations, shown.seen)[:_EVIDENCE],
         remedies=tuple(
