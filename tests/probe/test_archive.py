@@ -45,8 +45,10 @@ def test_the_same_bytes_in_another_process_time_zone_and_locale() -> None:
 def test_it_holds_the_sources_and_nothing_else() -> None:
     with zipfile.ZipFile(io.BytesIO(probe_archive())) as archive:
         names = archive.namelist()
-    sources = (ROOT / "validator" / "probe").rglob("*.py")
-    packed = {f"probe/{path.relative_to(ROOT / 'validator' / 'probe').as_posix()}" for path in sources}
+    probe = ROOT / "validator" / "probe"
+    sources = [*probe.rglob("*.py"), *(probe / "data").glob("*.json")]
+    packed = {f"probe/{path.relative_to(probe).as_posix()}" for path in sources}
+    assert "probe/data/variables.json" in packed
     assert set(names) == packed | {"__main__.py", "probe/VERSION"}
     assert names == sorted(names)
 

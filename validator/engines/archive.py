@@ -94,4 +94,5 @@ def _members() -> dict[str, bytes]:
 
 @functools.cache
 def _sources() -> dict[str, bytes]:
-    return {path.relative_to(_SOURCES).as_posix(): path.read_bytes() for path in _SOURCES.rglob("*.py")}
+    paths = [*_SOURCES.rglob("*.py"), *(_SOURCES / "data").glob("*.json")]
+    return {path.relative_to(_SOURCES).as_posix(): path.read_bytes() for path in paths}

@@ -7,6 +7,7 @@ from .checks import (
     cuda_libraries,
     cudnn_load,
     driver,
+    environment,
     gpu_compute,
     gpu_device_nodes,
     gpu_visible,
@@ -18,6 +19,7 @@ from .checks import (
 CHECKS: Tuple[Check, ...] = (
     driver.CHECK,
     gpu_device_nodes.CHECK,
+    environment.CHECK,
     lock_match.CHECK,
     cuda_libraries.CHECK,
     cudnn_load.CHECK,

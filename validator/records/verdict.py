@@ -15,6 +15,7 @@ from ..model.report import CheckOutcome, CheckResult, Report
 REQUIRED_CHECKS = (
     "driver",
     "gpu_device_nodes",
+    "environment",
     "cuda_libraries",
     "lock_match",
     "cudnn_load",

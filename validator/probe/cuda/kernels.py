@@ -1,0 +1,141 @@
+"""Which GPUs the device code in TensorFlow's wheel runs on: by machine code, by PTX, or not at all.
+
+Machine code for X.Y runs on X.Z with Z >= Y; PTX on every later capability, compiled by the driver, which
+must know its ISA version (CUDA C++ Programming Guide, binary and PTX compatibility). What a wheel holds was
+measured release by release; for others the build information says it roughly.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Dict, List, Optional, Tuple
+
+from ..tables import table
+
+NATIVE, JIT, NONE = "native", "jit", "none"
+MEASURED, LISTED = "measured", "build information"
+
+Capability = Tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """How the kernels of a wheel reach a GPU.
+
+    kernels: `native` (all by machine code, but for those that have no code at all), `jit` (some by PTX),
+        `none`.
+    isa: the newest PTX ISA among those that must be compiled; None where none must, or it is not known.
+    cuda: the CUDA version that a driver must support to compile it for certain.
+    compiled, without: translation units that must be compiled, and that have no code for the GPU; units:
+        all of them. None where the wheel was not measured.
+    has_ptx: whether there is PTX that the GPU can run.
+    source: `measured` or `build information`.
+    """
+
+    kernels: str
+    isa: Optional[str]
+    cuda: Optional[str]
+    compiled: Optional[int]
+    without: Optional[int]
+    units: Optional[int]
+    has_ptx: bool
+    source: str
+
+
+@dataclass(frozen=True)
+class _Group:
+    """Translation units with the same device code. units, isa: None where not measured."""
+
+    units: Optional[int]
+    sass: Tuple[Capability, ...]
+    ptx: Dict[Capability, Optional[str]]
+
+    def native(self, gpu: Capability) -> bool:
+        return any(one[0] == gpu[0] and one[1] <= gpu[1] for one in self.sass)
+
+    def source(self, gpu: Capability) -> Optional[Capability]:
+        return max((one for one in self.ptx if one <= gpu), default=None)
+
+
+def coverage(version: Optional[str], build: Optional[Dict[str, Any]], capability: str) -> Optional[Coverage]:
+    """How the kernels of a TensorFlow release reach a GPU; None where neither table nor build say.
+
+    build: its build information. capability: of the GPU, such as `9.0`.
+    """
+    groups, source = _measured(version), MEASURED
+    if not groups:
+        groups, source = _listed(build or {}), LISTED
+    if not groups:
+        return None
+    gpu = _pair(capability)
+    by_driver = [(group, at) for group in groups if not group.native(gpu) and (at := group.source(gpu))]
+    without = [group for group in groups if not group.native(gpu) and group.source(gpu) is None]
+    isas = [isa for group, at in by_driver if (isa := group.ptx[at]) is not None]
+    newest = max(isas, key=_pair, default=None)
+    bound = (
+        table("kernels")["ptx"].get(newest, {}).get("cuda") if newest else (build or {}).get("cuda_version")
+    )
+    return Coverage(
+        kernels=NONE if len(without) == len(groups) else JIT if by_driver else NATIVE,
+        isa=newest,
+        cuda=bound if by_driver else None,
+        compiled=_sum(group for group, _ in by_driver),
+        without=_sum(without),
+        units=_sum(groups),
+        has_ptx=any(group.source(gpu) for group in groups),
+        source=source,
+    )
+
+
+def _measured(version: Optional[str]) -> List[_Group]:
+    rows = table("kernels")["tensorflow"].get(version, [])
+    return [
+        _Group(
+            row["units"],
+            tuple(_pair(one) for one in row["sass"]),
+            {_pair(one): isa for one, isa in row["ptx"].items()},
+        )
+        for row in rows
+    ]
+
+
+def _listed(build: Dict[str, Any]) -> List[_Group]:
+    """`compute_90` in the build information means machine code for 9.0 and PTX; kernels that the compiler
+    generates have PTX alone, so the newest capability counts as compiled by the driver."""
+    names = [str(entry) for entry in build.get("cuda_compute_capabilities") or []]
+    sass = tuple(_digits(name[len("sm_") :]) for name in names if name.startswith("sm_"))
+    ptx: Dict[Capability, Optional[str]] = {
+        _digits(name[len("compute_") :]): None for name in names if name.startswith("compute_")
+    }
+    return [_Group(None, sass, ptx)] if names else []
+
+
+def cudnn_minimum(version: str) -> Optional[str]:
+    """The oldest compute capability that a cuDNN release has kernels for; None where no table says."""
+    asked = _numbers(version)
+    for row in table("kernels")["cudnn"]:
+        if _numbers(row["from"]) <= asked < _numbers(row["below"]):
+            return str(row["minimum"])
+    return None
+
+
+def older(one: str, other: str) -> bool:
+    """Whether a version of numbers and dots, by its first two numbers, comes before another."""
+    return _pair(one) < _pair(other)
+
+
+def _sum(groups: Any) -> Optional[int]:
+    counts = [group.units for group in groups]
+    return None if None in counts else sum(counts)
+
+
+def _pair(text: str) -> Tuple[int, int]:
+    major, minor = text.split(".")[:2]
+    return int(major), int(minor)
+
+
+def _numbers(text: str) -> Tuple[int, ...]:
+    return tuple(int(part) for part in text.split("."))
+
+
+def _digits(text: str) -> Capability:
+    digits = text.rstrip("af")
+    return int(digits[:-1]), int(digits[-1])

@@ -1,0 +1,98 @@
+"""Reads `XLA_FLAGS` and `TF_XLA_FLAGS` as XLA does, and asks TensorFlow's libraries which flags they know.
+
+XLA takes a value that does not begin with a dash for the name of a file that holds the flags, and ends the
+process when there is no such file or a flag is unknown (xla/parse_flags_from_env.cc).
+"""
+
+import mmap
+import os
+import re
+from dataclasses import dataclass
+from typing import List, Optional, Tuple
+
+#: A flag, its value perhaps in quotes.
+_FLAG = re.compile(r"""([^\s=]+)(?:=("(?:\\.|[^"\\])*"|'[^']*'|\S*))?""")
+#: Where the names of XLA's flags are, the smaller file first: 2.10 and later; 2.9 and before.
+_LIBRARIES = (
+    "libtensorflow_framework.so.2",
+    "libtensorflow_cc.so.2",
+    os.path.join("python", "_pywrap_tensorflow_internal.so"),
+)
+#: A shorter name may be built from constants in the code, where no search finds it.
+_SHORTEST = 8
+#: What is read of a file that a variable names.
+_FILE_LIMIT = 65536
+
+
+@dataclass(frozen=True)
+class Flags:
+    """What a variable says.
+
+    file: the file that it names, or None; missing: whether that can't be read.
+    flags: name, as written with its dashes, and value; None for a flag without one.
+    """
+
+    file: Optional[str]
+    missing: bool
+    flags: Tuple[Tuple[str, Optional[str]], ...]
+
+    def value(self, name: str) -> Optional[str]:
+        """The last value given for `--name`, or None."""
+        return next((value for flag, value in reversed(self.flags) if flag == f"--{name}"), None)
+
+
+def parse(text: str) -> Flags:
+    """The flags of a variable's value."""
+    if not text or text.lstrip().startswith("-"):
+        return Flags(None, False, _flags(text))
+    try:
+        with open(text, encoding="utf-8", errors="replace") as file:
+            return Flags(text, False, _flags(file.read(_FILE_LIMIT)))
+    except OSError:
+        return Flags(text, True, ())
+
+
+def _flags(text: str) -> Tuple[Tuple[str, Optional[str]], ...]:
+    return tuple((name, _unquoted(value)) for name, value in _found(text))
+
+
+def _found(text: str) -> List[Tuple[str, Optional[str]]]:
+    return [(match[1], match[2]) for match in _FLAG.finditer(text)]
+
+
+def _unquoted(value: Optional[str]) -> Optional[str]:
+    quoted = value is not None and len(value) > 1 and value[0] in "'\"" and value[-1] == value[0]
+    return value[1:-1] if value is not None and quoted else value
+
+
+def unknown(flags: Flags, prefix: str, directory: Optional[str]) -> List[str]:
+    """The flags that TensorFlow does not know: not `--PREFIX…`, or a name that none of its libraries holds.
+
+    directory: the package `tensorflow`; None: nothing can be said of a name that begins rightly.
+    """
+    names = [name for name, _ in flags.flags]
+    wrong = [name for name in names if not name.startswith(f"--{prefix}")]
+    asked = [name for name in names if name not in wrong and len(name) >= _SHORTEST + 2]
+    return wrong + (_not_held(asked, directory) if directory and asked else [])
+
+
+def _not_held(names: List[str], directory: str) -> List[str]:
+    missing, searched = names, False
+    for library in _LIBRARIES:
+        path = os.path.join(directory, library)
+        if missing and os.path.exists(path):
+            searched = True
+            missing = [name for name in missing if not _holds(path, name[2:].encode())]
+    return missing if searched else []
+
+
+def _holds(path: str, name: bytes) -> bool:
+    """Whether the file has the name where no longer name goes on."""
+    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        at = content.find(name)
+        while at >= 0:
+            after = content[at + len(name) : at + len(name) + 1]
+            if not re.match(rb"\w", after):
+                return True
+            at = content.find(name, at + 1)
+    return False
