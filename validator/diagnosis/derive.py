@@ -25,6 +25,7 @@ _MANY_GPUS = 64
 def derive(observations: Observations) -> None:
     """Add what follows."""
     for rule in (
+        _empty_list,
         _platform,
         _cuda_of_another_version,
         _driver_too_old_for_cuda,
@@ -35,8 +36,28 @@ def derive(observations: Observations) -> None:
         _visible_devices,
         _capabilities,
         _memory_in_use,
+        _driver_parts,
+        _keras_backend,
+        _utilisation,
+        _official_image,
+        _no_reason_given,
     ):
         rule(observations)
+
+
+def _empty_list(observations: Observations) -> None:
+    """Someone asked for the GPUs, or TensorFlow was just started, and an empty list stands on its own line."""
+    empty = observations.first("empty_list")
+    asked = next(
+        (
+            observations.first(kind)
+            for kind in ("gpu_list_asked", "factory_notice", "cpu_feature_notice")
+            if observations.has(kind)
+        ),
+        None,
+    )
+    if asked is not None and empty is not None and not observations.has("gpu_list"):
+        observations.derive("gpu_list_empty", {}, asked, empty)
 
 
 def tensorflow(observations: Observations) -> Observation | None:
@@ -318,3 +339,84 @@ def _memory_in_use(observations: Observations) -> None:
             and int(used) * 2 > int(total)
         ):
             observations.derive("memory_mostly_used", {"used": used, "total": total}, seen)
+
+
+def _driver_parts(observations: Observations) -> None:
+    """The driver's library and its kernel module, of which TensorFlow and NVIDIA's tools tell one each."""
+    kernel = observations.first("kernel_driver_version")
+    for kind in ("libcuda_version", "nvml_library_version"):
+        library = observations.first(kind)
+        if kernel is None or library is None:
+            continue
+        versions = {"kernel": kernel.values.get("version", ""), "library": library.values.get("version", "")}
+        # Written with and without leading zeros: 470.57.2 and 470.57.02.
+        numbers = {number(version) for version in versions.values()}
+        if len(numbers) == 2 and () not in numbers and len({len(parts) for parts in numbers}) == 1:
+            observations.derive("driver_versions_differ", versions, library, kernel)
+
+
+#: What says why there is no GPU.
+_REASONS = (
+    "cuinit_failed",
+    "gpu_libraries_not_opened",
+    "libcuda_not_loaded",
+    "cudart_not_opened",
+    "cuda_library_not_loaded",
+    "kernel_module_not_running",
+    "compute_capability_ignored",
+    "gpu_cores_ignored",
+)
+
+
+def _no_reason_given(observations: Observations) -> None:
+    """A build with CUDA found no GPU and says no reason: from 2.13 to 2.17 a missing libcuda looks so.
+
+    Only such a build registers its factories twice, and prints so (2.14 to 2.20); from 2.18 on the failed call
+    to cuInit is printed in every case.
+    """
+    empty, factory = observations.first("gpu_list_empty"), observations.first("factory_notice")
+    found = _release(observations)
+    if empty is None or factory is None or any(observations.has(kind) for kind in _REASONS):
+        return
+    if found is None or (2, 13) <= number(found[0]) < (2, 18):
+        observations.derive("no_gpu_without_a_reason", {}, empty, factory)
+
+
+def _keras_backend(observations: Observations) -> None:
+    """Another backend in use than the variable names."""
+    wanted = next(
+        (seen for seen in observations.of("variable") if seen.values.get("name") == "KERAS_BACKEND"), None
+    )
+    if wanted is None or not wanted.values.get("value"):
+        return
+    value = wanted.values["value"].strip("'\"").lower()
+    for seen in observations.of("keras_backend"):
+        active = next(
+            (seen.values[name].lower() for name in ("value", "said", "named") if seen.values.get(name)), ""
+        )
+        if active and active != value and not (active == "pytorch" and value == "torch"):
+            observations.derive("keras_backend_differs", {"active": active, "wanted": value}, seen, wanted)
+            return
+    if value in ("jax", "torch", "numpy", "openvino", "theano", "cntk"):
+        observations.derive("keras_backend_of_another_framework", {"value": value}, wanted)
+
+
+#: Percent of the GPU's time up to which it is hardly used.
+_HARDLY_USED = 30
+
+
+def _utilisation(observations: Observations) -> None:
+    """A low utilisation, told in numbers."""
+    for seen in observations.of("gpu_util"):
+        percent = seen.values.get("percent", "")
+        if percent.isdecimal() and int(percent) <= _HARDLY_USED:
+            observations.derive("gpu_hardly_used", {"percent": percent}, seen)
+
+
+def _official_image(observations: Observations) -> None:
+    """The official GPU images whose cuDNN their TensorFlow can't open (tensorflow/tensorflow issue 94593)."""
+    for seen in observations.of("image"):
+        name = seen.values.get("name", "")
+        match = re.search(r"tensorflow/tensorflow:(\d[\w.]*|latest|nightly)[\w.-]*-gpu", name)
+        if match and (match[1] in ("latest", "nightly") or (2, 18) <= number(match[1]) < (2, 22)):
+            observations.derive("official_image", {"image": name}, seen)

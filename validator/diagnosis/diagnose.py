@@ -16,6 +16,18 @@ from .rank import rank
 
 #: Lines given as not understood, and lines given for one harmless message.
 _UNKNOWN, _HARMLESS = 20, 3
+#: What is known as a message and, where no cause fits it, is a line that was not understood all the same.
+_TELLING = (
+    "cuinit_failed",
+    "cuda_error",
+    "cuda_init_error",
+    "nvml_error",
+    "cudnn_handle_failed",
+    "import_failed",
+    "python_exception",
+    "device_not_registered",
+    "gpu_list_empty",
+)
 #: Facts that are told: name -> kind and value.
 _FACTS = {
     "python": ("python", "version"),
@@ -84,7 +96,8 @@ def _diagnosis(found: Observations, read: str) -> Diagnosis:
     derive(found)
     facts = _facts(found)
     causes = rank(found, {**facts, **_needed(facts)}, _ways(found))
-    unknown = evidence_of(found, found.of(UNRECOGNIZED))[:_UNKNOWN]
+    kinds = (UNRECOGNIZED,) if causes else (UNRECOGNIZED, *_TELLING)
+    unknown = evidence_of(found, (seen for kind in kinds for seen in found.of(kind)))[:_UNKNOWN]
     otherwise = _NOT_UNDERSTOOD if unknown else _NO_FAULT
     step = _AFTER_CAUSE if causes else otherwise
     return Diagnosis(causes, _harmless(found), unknown, facts, read, step)
