@@ -117,6 +117,18 @@ def test_kernel_driver(text: str, release: str | None, monkeypatch: pytest.Monke
     assert host.kernel_driver() == release
 
 
+def test_gpus_on_the_pci_bus_are_counted_with_or_without_a_driver(tmp_path: Path) -> None:
+    devices = (("0x10de", "0x030200"), ("0x10de", "0x030000"), ("0x10de", "0x040300"), ("0x1af4", "0x030000"))
+    for number, (vendor, kind) in enumerate(devices):
+        device = tmp_path / f"0000:00:0{number}.0"
+        device.mkdir()
+        (device / "vendor").write_text(vendor + "\n")
+        (device / "class").write_text(kind + "\n")
+    (tmp_path / "0000:00:09.0").mkdir()
+    assert host.pci_gpus(str(tmp_path)) == 2
+    assert host.pci_gpus(str(tmp_path / "none")) is None
+
+
 def test_a_plain_file_is_no_device(tmp_path: Path) -> None:
     (tmp_path / "nvidia0").write_text("")
     assert host._node(str(tmp_path / "nvidia0"))["device"] is False

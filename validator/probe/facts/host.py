@@ -37,6 +37,7 @@ def host_facts() -> Dict[str, Any]:
         "cpu": {"model": _cpu_model(), "count": len(os.sched_getaffinity(0))},
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "kernel_driver": kernel_driver(),
+        "pci_gpus": pci_gpus(),
         "device_nodes": device_nodes(),
         "driver_libraries": {"nvml": management, "cuda": cuda},
     }
@@ -54,6 +55,18 @@ def kernel_driver() -> Optional[str]:
     """The release of the loaded kernel module, such as `535.183.01`."""
     match = re.search(r"Module(?: for \S+)?\s+(\d{3,4}(?:\.\d+)+)", _read("/proc/driver/nvidia/version"))
     return match[1] if match else None
+
+
+def pci_gpus(directory: str = "/sys/bus/pci/devices") -> Optional[int]:
+    """How many NVIDIA display or 3D controllers the PCI bus shows, whether or not a driver is loaded for them;
+    None where the bus can't be read. A virtual machine or sandbox may use a GPU that its bus does not show."""
+    if not os.path.isdir(directory):
+        return None
+    devices = list(Path(directory).iterdir())
+    return sum(
+        _read(str(device / "vendor")).strip() == "0x10de" and _read(str(device / "class")).startswith("0x03")
+        for device in devices
+    )
 
 
 def device_nodes() -> List[Dict[str, Any]]:
