@@ -46,7 +46,7 @@ def derive(observations: Observations) -> None:
 
 
 def _empty_list(observations: Observations) -> None:
-    """Someone asked for the GPUs, or TensorFlow was just started, and an empty list stands on its own line."""
+    """An empty list on its own line, after someone asked for the GPUs or TensorFlow was started."""
     empty = observations.first("empty_list")
     asked = next(
         (
@@ -371,8 +371,8 @@ _REASONS = (
 def _no_reason_given(observations: Observations) -> None:
     """A build with CUDA found no GPU and says no reason: from 2.13 to 2.17 a missing libcuda looks so.
 
-    Only such a build registers its factories twice, and prints so (2.14 to 2.20); from 2.18 on the failed call
-    to cuInit is printed in every case.
+    Only such a build registers its factories twice, and prints so (2.14 to 2.20); from 2.18 on the failed
+    call to cuInit is printed in every case.
     """
     empty, factory = observations.first("gpu_list_empty"), observations.first("factory_notice")
     found = _release(observations)

@@ -18,6 +18,9 @@ from .read_log import observe
 from .text import read_text
 
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+#: The text of an absent value; only a pattern that is this very text matches it.
+_NULL = "null"
+_LOGS = ("host_stderr", "tensorflow_stderr")
 _BAD = (CheckOutcome.FAIL, CheckOutcome.ERROR, CheckOutcome.TIMEOUT, CheckOutcome.CRASH)
 
 
@@ -27,6 +30,7 @@ class Field:
 
     path: names joined by dots; `*` is every entry of a list or every key; checks are named by their id.
     pattern: RE2, for all of the field's text (`null`, `true`, a number, a string); named groups are values.
+    when: texts that fields beside it must have.
     beside: values taken from fields beside it: name of the value -> name of the field.
     key: the name of the value that the key, which the last `*` stood for, is given as.
     """
@@ -35,6 +39,7 @@ class Field:
     path: tuple[str, ...]
     pattern: str
     values: Mapping[str, str]
+    when: Mapping[str, str]
     beside: Mapping[str, str]
     key: str
 
@@ -58,20 +63,31 @@ def observe_report(report: Report, catalogue: Catalogue) -> Observations:
             observation = _observation(row, place)
             if observation is not None:
                 found.add(observation)
-    logs = report.raw.get("logs", {})
-    for name in ("host_stderr", "tensorflow_stderr"):
-        text = logs.get(name) if isinstance(logs, dict) else None
-        if isinstance(text, str) and text.strip():
-            for observation in observe(read_text(text), catalogue, f"logs.{name}, "):
-                # What a check provoked on purpose stands in the logs too; the checks say what it means.
-                if observation.kind != UNRECOGNIZED:
-                    found.add(observation)
+    for where, text in _printed(report):
+        for observation in observe(read_text(text), catalogue, where):
+            # A check may have provoked a line on purpose; what it means is for the check to say.
+            if observation.kind != UNRECOGNIZED:
+                found.add(observation)
     for check in report.checks:
         if check.outcome in _BAD:
             where, text = f"checks.{check.id}", f"{check.id}: {check.outcome.value}: {check.summary}"
             values = {"check": check.id, "outcome": check.outcome.value}
             found.add(Observation("check_not_passed", MappingProxyType(values), text[:WIDTH], where))
     return found
+
+
+def _printed(report: Report) -> Iterator[tuple[str, str]]:
+    """What software said, with where: the logs, and what the checks that did not pass caught of it."""
+    logs = report.raw.get("logs")
+    printed = {f"logs.{name}, ": logs.get(name) for name in _LOGS} if isinstance(logs, dict) else {}
+    for check in report.checks:
+        if check.outcome in _BAD:
+            caught = [check.evidence.get(name) for name in ("traceback", "last_lines")]
+            lines = [
+                line for part in caught if isinstance(part, list) for line in part if isinstance(line, str)
+            ]
+            printed[f"checks.{check.id}, "] = "\n".join([check.summary, *lines])
+    yield from ((where, text) for where, text in printed.items() if isinstance(text, str) and text.strip())
 
 
 @functools.cache
@@ -84,6 +100,7 @@ def fields() -> tuple[Field, ...]:
             path=tuple(row["field"].split(".")),
             pattern=row.get("pattern", ".+"),
             values=row.get("values", {}),
+            when=row.get("when", {}),
             beside=row.get("beside", {}),
             key=row.get("key", ""),
         )
@@ -92,14 +109,19 @@ def fields() -> tuple[Field, ...]:
 
 
 def _observation(row: Field, place: _Place) -> Observation | None:
+    if place.value is None and row.pattern != _NULL:
+        return None
+    beside = place.parent if isinstance(place.parent, dict) else {}
+    if any(_text(beside.get(name)) != wanted for name, wanted in row.when.items()):
+        return None
     text = _text(place.value)
     match = re2.compile(row.pattern, _options()).fullmatch(text)
     if match is None:
         return None
     values = {name: value for name, value in match.groupdict().items() if value is not None}
-    if isinstance(place.parent, dict):
-        beside = {name: place.parent.get(field) for name, field in row.beside.items()}
-        values |= {name: _text(value) for name, value in beside.items() if value is not None}
+    values |= {
+        name: _text(beside[field]) for name, field in row.beside.items() if beside.get(field) is not None
+    }
     if row.key:
         values[row.key] = place.key
     return Observation(
@@ -129,5 +151,5 @@ def _places(document: Any, path: tuple[str, ...], where: str = "", parent: Any =
 
 def _text(value: Any) -> str:
     if value is None:
-        return "null"
+        return _NULL
     return str(value).lower() if isinstance(value, bool) else str(value)
