@@ -147,3 +147,25 @@ def test_whatever_comes_is_read_or_refused(data: bytes) -> None:
     except InputError:
         return
     assert all(not any(character in line for character in "\x1b\r\n\0\x07") for line in found)
+
+
+@pytest.mark.parametrize(
+    ("asked", "put_together"),
+    [
+        (">>> tf.test.is_built_with_cuda()\nFalse", "tf.test.is_built_with_cuda(): False"),
+        ("### TensorFlow version\n\n2.16.1", "TensorFlow version: 2.16.1"),
+        ("**TensorFlow version:**\n2.16.1", "TensorFlow version: 2.16.1"),
+        ("> >>> tf.config.list_physical_devices('GPU')\n> []", "tf.config.list_physical_devices('GPU'): []"),
+        ("In [3]: tf.__version__\n'2.6.0'", "In [3]: tf.__version__: '2.6.0'"),
+    ],
+)
+def test_a_prompt_or_a_heading_is_put_together_with_its_answer(asked: str, put_together: str) -> None:
+    assert [joined for joined, _ in text.answered(list(text.read_text(asked)))] == [put_together]
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [">>> a = 1\n>>> b = 2", "### Heading\n\n### Another", "### Heading\n\n\n\n\nlate", "> quoted\nx"],
+)
+def test_what_has_no_answer_is_put_together_with_nothing(asked: str) -> None:
+    assert list(text.answered(list(text.read_text(asked)))) == []

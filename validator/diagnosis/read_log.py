@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from .messages import UNRECOGNIZED, Catalogue
 from .observations import WIDTH, Observation, Observations
-from .text import PASTE_LINES, Line, Pasted, joined
+from .text import PASTE_LINES, Line, Pasted, answered, joined
 
 #: Distinct lines whose meaning is remembered, so that one that comes a million times is read once.
 _REMEMBERED = 50_000
@@ -37,18 +37,19 @@ def observe(pasted: Pasted, catalogue: Catalogue, source: str = "") -> Observati
             if len(paste) > PASTE_LINES:
                 paste = None
     if paste is not None:
-        _add_wrapped(paste, kinds, found, catalogue, source)
+        _add_joined(paste, kinds, found, catalogue, source)
     for number, observation in unknown:
         if number not in kinds:
             found.add(observation)
     return found
 
 
-def _add_wrapped(
+def _add_joined(
     lines: Sequence[Line], kinds: dict[int, set[str]], found: Observations, catalogue: Catalogue, source: str
 ) -> None:
-    """What shows only when lines that a terminal or a mailer broke are put together again."""
-    for text, parts in joined(lines):
+    """What shows only when lines are put together: those that a terminal or a mailer broke, and answers with
+    what was asked."""
+    for text, parts in (*answered(lines), *joined(lines)):
         alone = {kind for part in parts for kind in kinds.get(part.number, ())}
         for observation in _observations(text, parts[0].number, catalogue, source):
             if observation.kind != UNRECOGNIZED and observation.kind not in alone:

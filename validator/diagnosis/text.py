@@ -30,6 +30,8 @@ PASTE_LINES = 20_000
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]*[0-~])")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 #: Quote marks of mails and issue trackers; Python's own prompt goes with them.
+#: Prompts of Python, IPython and shells, and headings in Markdown.
+_ASKS = re.compile(r"\s*(?:>\s+)*(?:>>> \S|In ?\[\d*\]: \S|[$%] \S|#{1,6} \S|\*\*[^*]+\*\*:?\s*$)")
 _QUOTES = re.compile(r"^\s*(?:>\s?)+")
 #: What begins a line of its own, so that it does not continue the line before.
 _BEGINS = re.compile(
@@ -48,10 +50,15 @@ _PACKED = (
 
 @dataclass(frozen=True)
 class Line:
-    """One cleaned line. number: from 1; of the line where it begins, if pieces were joined."""
+    """One cleaned line.
+
+    number: from 1; 0 where it is not known. asks: whether the next line that is not empty may be its answer:
+    after a prompt, and after a heading of an issue form.
+    """
 
     number: int
     text: str
+    asks: bool = False
 
 
 class Pasted:
@@ -67,14 +74,12 @@ class Pasted:
     def __iter__(self) -> Iterator[Line]:
         number = 0
         for number, raw in enumerate(io.BytesIO(self._first), start=1):
-            for text in _parts(raw):
-                yield Line(number, text)
+            yield from _parts(raw, number)
         self.read = "1 line" if number == 1 else f"{number:,} lines"
         if self._last:
             # How many lines lie between is not known, and so are their numbers.
             for raw in io.BytesIO(self._last.partition(b"\n")[2] or self._last):
-                for text in _parts(raw):
-                    yield Line(0, text)
+                yield from _parts(raw, 0)
             half = LIMIT // 2 >> 20
             self.read = f"the first and the last {half} MiB of {self._total / (1 << 20):,.0f} MiB"
 
@@ -93,6 +98,22 @@ def read(stream: BinaryIO, name: str) -> Pasted:
 def read_text(text: str) -> Pasted:
     """The same of text that is at hand."""
     return read(io.BytesIO(text.encode("utf-8", errors="surrogatepass")), "the text")
+
+
+def answered(lines: Sequence[Line]) -> Iterator[tuple[str, Sequence[Line]]]:
+    """Each line that asks, put together with the next that is not empty, if that is none which asks itself.
+
+    Each with the lines that it was made of.
+    """
+    for position, line in enumerate(lines):
+        if not line.asks:
+            continue
+        for following in lines[position + 1 : position + 4]:
+            if following.text.strip():
+                if not following.asks:
+                    question = line.text.strip("#*: ")
+                    yield f"{question}: {following.text.strip()}", (line, following)
+                break
 
 
 def joined(lines: Sequence[Line]) -> Iterator[tuple[str, Sequence[Line]]]:
@@ -154,16 +175,16 @@ def _as_utf8(data: bytes, name: str) -> bytes:
     return data
 
 
-def _parts(raw: bytes) -> Iterator[str]:
+def _parts(raw: bytes, number: int) -> Iterator[Line]:
     """The cleaned parts of one line. Progress bars write over their line with carriage returns: each state of
     it counts as a line here."""
     text = raw.rstrip(b"\r\n").decode("utf-8", errors="replace")
     for part in text.split("\r") if "\r" in text else (text,):
         if len(part) <= PIECE:
-            yield clean(part)
+            yield Line(number, clean(part), _ASKS.match(part) is not None)
             continue
         for start in range(0, len(part), PIECE - _OVERLAP):
-            yield clean(part[start : start + PIECE])
+            yield Line(number, clean(part[start : start + PIECE]))
 
 
 def clean(line: str) -> str:
