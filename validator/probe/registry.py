@@ -12,6 +12,7 @@ from .checks import (
     gpu_device_nodes,
     gpu_visible,
     lock_match,
+    python_stack,
     tensorflow_build,
     xla_train_step,
 )
@@ -20,6 +21,7 @@ CHECKS: Tuple[Check, ...] = (
     driver.CHECK,
     gpu_device_nodes.CHECK,
     environment.CHECK,
+    python_stack.CHECK,
     lock_match.CHECK,
     cuda_libraries.CHECK,
     cudnn_load.CHECK,

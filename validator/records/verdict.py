@@ -16,6 +16,7 @@ REQUIRED_CHECKS = (
     "driver",
     "gpu_device_nodes",
     "environment",
+    "python_stack",
     "cuda_libraries",
     "lock_match",
     "cudnn_load",

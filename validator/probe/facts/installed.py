@@ -10,6 +10,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Dict, List, Optional
 
+from ..tables import table
 from ..text import normalized
 
 #: Variables that change what TensorFlow, XLA, CUDA or the loader do.
@@ -22,10 +23,6 @@ FOREIGN = re.compile(
     r"TF_(VAR|CLI|TOKEN|LOG|INPUT|DATA|WORKSPACE|PLUGIN|REATTACH)|.*(TOKEN|SECRET|PASSW|CREDENTIAL|KEY$)",
     re.IGNORECASE,
 )
-
-
-#: Distributions that install the package `tensorflow`.
-_DISTRIBUTIONS = ("tensorflow", "tensorflow-cpu", "tensorflow-gpu", "tf-nightly", "tf-nightly-cpu")
 
 
 def packages() -> Dict[str, List[str]]:
@@ -59,6 +56,7 @@ def environment(found: Dict[str, List[str]], tensorflow: Optional[Dict[str, Any]
 def tensorflow(found: Dict[str, List[str]]) -> Optional[Dict[str, Any]]:
     """The TensorFlow that `import tensorflow` would take, or None.
 
+    requires: the lines of its metadata that say what it requires; None without metadata.
     build: its build information (`tf.sysconfig.get_build_info()`), read without importing it; None when
         that file is not there.
     built_with: for each NVIDIA wheel that its metadata names, the version it was built and tested with:
@@ -74,6 +72,7 @@ def tensorflow(found: Dict[str, List[str]]) -> Optional[Dict[str, Any]]:
         "version": distribution.version if distribution else None,
         "distribution": normalized(distribution.metadata["Name"]) if distribution else None,
         "directory": str(directory),
+        "requires": distribution.requires if distribution else None,
         "build": _build_information(directory / "python" / "platform" / "build_info.py"),
         "built_with": built_with,
         "built_with_source": "the and-cuda extra in TensorFlow's metadata" if built_with else None,
@@ -82,7 +81,7 @@ def tensorflow(found: Dict[str, List[str]]) -> Optional[Dict[str, Any]]:
 
 def _owner(directory: Path, found: Dict[str, List[str]]) -> Optional[metadata.Distribution]:
     """The distribution beside the package; any of several names may have installed it."""
-    for name in (name for name in _DISTRIBUTIONS if name in found):
+    for name in (name for name in table("stack")["same_package"]["tensorflow"] if name in found):
         distribution = metadata.distribution(name)
         if Path(str(distribution.locate_file("tensorflow"))).resolve() == directory.resolve():
             return distribution
