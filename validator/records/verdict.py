@@ -20,6 +20,7 @@ REQUIRED_CHECKS = (
     "cuda_libraries",
     "lock_match",
     "cudnn_load",
+    "library_conflicts",
     "tensorflow_build",
     "gpu_visible",
     "gpu_compute",

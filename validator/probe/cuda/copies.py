@@ -68,13 +68,13 @@ def cached(file: str = _CACHE_FILE) -> Dict[str, List[str]]:
     """What `/etc/ld.so.cache` holds for this machine: paths by soname; empty where there is none."""
     try:
         content = Path(file).read_bytes()
-    except OSError:
+        # An older table may come first; offsets of this one count from its own beginning.
+        return _entries(content[content.index(_CACHE_MAGIC) :])
+    except (OSError, ValueError, struct.error):
         return {}
-    start = content.find(_CACHE_MAGIC)
-    if start < 0 or len(content) < start + _CACHE_HEADER:
-        return {}
-    # An older table may come first; offsets of this one count from its own beginning.
-    content = content[start:]
+
+
+def _entries(content: bytes) -> Dict[str, List[str]]:
     (count,) = struct.unpack_from("<I", content, len(_CACHE_MAGIC))
     found: Dict[str, List[str]] = {}
     entries = content[_CACHE_HEADER : _CACHE_HEADER + count * _CACHE_ENTRY.size]
@@ -96,7 +96,8 @@ def runpath(library: str) -> List[str]:
     try:
         with open(library, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
             text = _search_path(content)
-    except (OSError, ValueError, struct.error):
+    except (OSError, ValueError, KeyError, OverflowError, struct.error):
+        # Empty, cut short, or no ELF file at all: the loader would not take it either.
         return []
     # As the loader does, without resolving links: a library may be a link to a file elsewhere.
     origin = os.path.dirname(os.path.abspath(library))

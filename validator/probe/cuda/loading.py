@@ -8,6 +8,7 @@ nothing has to be guessed from the file. Its log lines tell what it tried.
 """
 
 import ctypes
+import functools
 import os
 import re
 from pathlib import Path
@@ -33,8 +34,9 @@ GATE_PHASE, LATER_PHASE = "gate", "later"
 _RETURNED_BYTES = 256
 
 
+@functools.lru_cache(maxsize=None)
 def open_libraries(tensorflow_directory: str) -> Answer:
-    """Open what this TensorFlow opens, in a child process.
+    """Open what this TensorFlow opens, in a child process; once, for all checks that ask.
 
     The answer's values are one `{phase, attempts: {soname: error or None}}` for each phase that came to its
     end (`gate`, `later`), then one `{soname, path, version}` for each library that opened.

@@ -1,0 +1,151 @@
+"""Copies of CUDA libraries: which one comes first, and whether that does harm."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from validator.probe.check import Context, Result
+from validator.probe.checks import library_conflicts
+from validator.probe.cuda import copies, loading
+from validator.probe.isolate import Answer
+
+
+class Machine:
+    """A TensorFlow with NVIDIA's wheels beside it, and further directories for copies."""
+
+    def __init__(self, root: Path, facts: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+        self.root, self.facts, self._monkeypatch = root, facts, monkeypatch
+        self.opened: dict[str, tuple[str, str]] = {}
+        facts["tensorflow"] = {
+            "directory": str(root / "tensorflow"),
+            "build": {"is_cuda_build": True},
+            "built_with": {"nvidia-cudnn-cu12": "9.3.0.75", "nvidia-cublas-cu12": "12.5.3.2"},
+        }
+        wheel = [str(root / "nvidia" / name / "lib") for name in ("cudnn", "cublas")]
+        monkeypatch.setattr(
+            copies,
+            "runpath",
+            lambda path: wheel if path.endswith(loading.FRAMEWORK) else [str(Path(path).parent)],
+        )
+        monkeypatch.setattr(copies, "cached", dict)
+
+    def file(self, path: str, version: str | None = None) -> str:
+        """Put a library there; version: as the loader would hear it, when it is the one that opens."""
+        file = self.root / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch()
+        if version:
+            self.opened[
+                file.name.partition(".so.")[0] + ".so." + file.name.split(".so.")[1].split(".")[0]
+            ] = (
+                str(file),
+                version,
+            )
+        return str(file)
+
+    def check(self, *library_path: str) -> Result:
+        values: list[dict[str, Any]] = [{"phase": "gate", "attempts": dict.fromkeys(self.opened)}]
+        values += [
+            {"soname": name, "path": path, "version": version}
+            for name, (path, version) in self.opened.items()
+        ]
+        self._monkeypatch.setattr(loading, "open_libraries", lambda directory: Answer(values, None, ""))
+        directories = ":".join(str(self.root / entry) for entry in library_path)
+        self.facts["environment"]["variables"] = {"LD_LIBRARY_PATH": directories}
+        return library_conflicts.CHECK.run(Context(self.facts))
+
+
+@pytest.fixture
+def machine(tmp_path: Path, facts: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> Machine:
+    made = Machine(tmp_path, facts, monkeypatch)
+    made.file("nvidia/cudnn/lib/libcudnn.so.9", "9.3.0")
+    for part in ("ops", "cnn"):
+        made.file(f"nvidia/cudnn/lib/libcudnn_{part}.so.9")
+    (tmp_path / "nvidia_cudnn_cu12-9.3.0.75.dist-info").mkdir()
+    return made
+
+
+def problems(result: Result) -> list[tuple[str, str]]:
+    assert (result.outcome == "fail") == bool(result.evidence["problems"])
+    return [(one["problem"], one["soname"]) for one in result.evidence["problems"]]
+
+
+def test_one_copy_of_each(machine: Machine) -> None:
+    result = machine.check()
+    assert problems(result) == []
+    assert "one copy of each of the 1 CUDA libraries" in result.summary
+    (library,) = result.evidence["libraries"]
+    assert (library["found_by"], library["others"]) == ("RUNPATH", [])
+    parts = [(part["soname"], part["found_by"], part["version"]) for part in result.evidence["cudnn_parts"]]
+    assert parts == [
+        ("libcudnn_cnn.so.9", "RUNPATH", "9.3.0.75"),
+        ("libcudnn_ops.so.9", "RUNPATH", "9.3.0.75"),
+    ]
+
+
+def test_a_newer_copy_in_front_does_no_harm(machine: Machine) -> None:
+    machine.file("system/libcudnn.so.9", "9.10.2")
+    for part in ("ops", "cnn"):
+        machine.file(f"system/libcudnn_{part}.so.9")
+    result = machine.check("system")
+    assert problems(result) == []
+    assert "other copies, which do no harm: libcudnn.so.9 is taken from" in result.summary
+    (library,) = result.evidence["libraries"]
+    assert library["found_by"] == "LD_LIBRARY_PATH"
+    assert [(copy["found_by"], copy["version"]) for copy in library["others"]] == [("RUNPATH", "9.3.0.75")]
+
+
+def test_an_older_copy_in_front_of_one_that_fits(machine: Machine) -> None:
+    machine.file("system/libcudnn.so.9", "9.1.0")
+    for part in ("ops", "cnn"):
+        machine.file(f"system/libcudnn_{part}.so.9")
+    result = machine.check("system")
+    assert problems(result) == [("older_copy_wins", "libcudnn.so.9")]
+    assert "(9.1.0), found by LD_LIBRARY_PATH, comes before" in result.summary
+    assert "(9.3.0.75), and TensorFlow was built with 9.3.0.75" in result.summary
+
+
+def test_an_older_copy_that_is_the_only_one_is_another_checks_business(machine: Machine) -> None:
+    machine.opened["libcudnn.so.9"] = (machine.opened["libcudnn.so.9"][0], "9.1.0")
+    assert problems(machine.check()) == []
+
+
+def test_a_part_of_cudnn_from_elsewhere(machine: Machine) -> None:
+    machine.file("system/libcudnn_cnn.so.9")
+    result = machine.check("system")
+    assert problems(result) == [("cudnn_parts_from_elsewhere", "libcudnn.so.9")]
+    assert f"{machine.root}/system/libcudnn_cnn.so.9 (found by LD_LIBRARY_PATH)" in result.summary
+
+
+def test_parts_of_cudnn_of_two_versions(machine: Machine) -> None:
+    machine.file("system/libcudnn.so.9", "9.3.0")
+    for part, version in (("ops", "9.3.0"), ("cnn", "9.1.0")):
+        file = Path(machine.file(f"system/libcudnn_{part}.so.{version}"))
+        (file.parent / f"libcudnn_{part}.so.9").symlink_to(file.name)
+    result = machine.check("system")
+    assert problems(result) == [("cudnn_part_versions_differ", "libcudnn.so.9")]
+    assert "versions 9.1.0, 9.3.0" in result.summary
+
+
+def test_cublas_and_cublaslt_belong_together(machine: Machine) -> None:
+    machine.file("nvidia/cublas/lib/libcublas.so.12", "12.5.3")
+    machine.file("system/libcublasLt.so.12", "12.9.1")
+    assert problems(machine.check("system")) == [("cublas_versions_differ", "libcublas.so.12")]
+    machine.opened["libcublasLt.so.12"] = (machine.opened["libcublasLt.so.12"][0], "12.5.3")
+    assert problems(machine.check("system")) == []
+
+
+def test_what_something_else_brought_along(machine: Machine) -> None:
+    machine.file("elsewhere/libcudnn.so.9", "9.3.0")
+    machine.file("elsewhere/libcudnn_ops.so.9")
+    machine.file("elsewhere/libcudnn_cnn.so.9")
+    (library,) = machine.check().evidence["libraries"]
+    assert library["found_by"] is None
+
+
+def test_a_loader_that_tells_nothing(machine: Machine) -> None:
+    machine.opened.clear()
+    assert machine.check().outcome == "error"
