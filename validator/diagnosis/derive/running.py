@@ -1,0 +1,83 @@
+"""What goes on while it runs: memory that is taken, libraries that lie there, backends, utilisation."""
+
+from __future__ import annotations
+
+from ..observations import Observation, Observations
+
+#: Percent of the GPU's time up to which it is hardly used.
+_HARDLY_USED = 30
+#: MiB from which on a process holds enough to leave too little to another.
+_MUCH = 1024
+
+
+def memory_in_use(observations: Observations) -> None:
+    """Memory that is taken though nothing of one's own runs (a row of nvidia-smi)."""
+    for seen in observations.of("gpu_memory"):
+        used, total = (seen.values.get(name, "").strip() for name in ("used", "total"))
+        if (
+            used.isdecimal()
+            and total.isdecimal()
+            and len(used) < 8
+            and int(total)
+            and int(used) * 2 > int(total)
+        ):
+            observations.derive("memory_mostly_used", {"used": used, "total": total}, seen)
+
+
+def keras_backend(observations: Observations) -> None:
+    """Another backend in use than TensorFlow, or than the variable or the file names."""
+    wanted = next(
+        (seen for seen in observations.of("variable") if seen.values.get("name") == "KERAS_BACKEND"),
+        observations.first("keras_backend_configured"),
+    )
+    for seen in observations.of("keras_backend"):
+        if _active(seen) not in ("", "tensorflow"):
+            observations.derive("keras_backend_not_tensorflow", {"active": _active(seen)}, seen)
+    if wanted is None or not wanted.values.get("value"):
+        return
+    value = wanted.values["value"].strip("'\"").lower()
+    for seen in observations.of("keras_backend"):
+        active = _active(seen)
+        if active and active != value and not (active == "pytorch" and value == "torch"):
+            observations.derive("keras_backend_differs", {"active": active, "wanted": value}, seen, wanted)
+            return
+    if value in ("jax", "torch", "numpy", "openvino", "theano", "cntk"):
+        observations.derive("keras_backend_of_another_framework", {"value": value}, wanted)
+
+
+def _active(seen: Observation) -> str:
+    return next(
+        (seen.values[name].lower() for name in ("value", "said", "named") if seen.values.get(name)), ""
+    )
+
+
+def utilisation(observations: Observations) -> None:
+    """A low utilisation, told in numbers."""
+    for seen in observations.of("gpu_util"):
+        percent = seen.values.get("percent", "")
+        if percent.isdecimal() and int(percent) <= _HARDLY_USED:
+            observations.derive("gpu_hardly_used", {"percent": percent}, seen)
+
+
+def library_files(observations: Observations) -> None:
+    """A library that could not be opened, and a file of that name that lies somewhere."""
+    missing = observations.of("cuda_library_not_loaded") or observations.of("gpu_libraries_not_opened")
+    for seen in missing:
+        wanted = seen.values.get("library", "")
+        for file in observations.of("library_file"):
+            if not wanted or file.values["library"].startswith(wanted):
+                where = file.values.get("path", "") + file.values["library"]
+                sentence = f"{where} is there, but not where the loader looks"
+                observations.derive("library_installed_not_found", {"sentence": sentence}, seen, file)
+
+
+def processes(observations: Observations) -> None:
+    """Processes that hold much of a GPU's memory (the lower table of nvidia-smi)."""
+    for seen in observations.of("gpu_process"):
+        memory = seen.values.get("memory", "")
+        if memory.isdecimal() and len(memory) < 8 and int(memory) >= _MUCH:
+            values = {"pid": seen.values["pid"], "process": seen.values["name"], "memory": memory}
+            observations.derive("process_holds_memory", values, seen)
+
+
+RULES = (memory_in_use, keras_backend, utilisation, library_files, processes)
