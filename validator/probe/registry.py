@@ -15,6 +15,7 @@ from .checks import (
     lock_match,
     python_stack,
     tensorflow_build,
+    xla_toolchain,
     xla_train_step,
 )
 
@@ -28,6 +29,7 @@ CHECKS: Tuple[Check, ...] = (
     cudnn_load.CHECK,
     library_conflicts.CHECK,
     tensorflow_build.CHECK,
+    xla_toolchain.CHECK,
     gpu_visible.CHECK,
     gpu_compute.CHECK,
     xla_train_step.CHECK,

@@ -22,6 +22,7 @@ REQUIRED_CHECKS = (
     "cudnn_load",
     "library_conflicts",
     "tensorflow_build",
+    "xla_toolchain",
     "gpu_visible",
     "gpu_compute",
     "xla_train_step",
