@@ -162,10 +162,11 @@ def case(
         case(FAILS, "tensorflow-2.14.1", "2.14.1", "a100", "580", "12.2", cudnn="8.9"),
         case(UNKNOWN, "tensorflow-2.21.0", "2.21.0", "a100", "580", "12.2", cudnn="9.3"),
         # Wheels that don't look where NVIDIA's wheels put the libraries.
-        case(FAILS, "KB-RPATH-2161", "2.16.1", "a100", "535"),
+        # Images and environments name those folders to the loader.
+        case(WORKS, "minor-version-12", "2.16.1", "a100", "535"),
         case(WORKS, "minor-version-12", "2.16.2", "a100", "535"),
-        case(UNKNOWN, "build-2.13.1", "2.13.1", "a100", "535"),
-        case(UNKNOWN, "build-2.12.0", "2.12.0", "v100", "535"),
+        case(WORKS, "branch-535", "2.13.1", "a100", "535"),
+        case(WORKS, "branch-535", "2.12.0", "v100", "535"),
         # Releases that the tables don't list.
         case(WORKS, "minor-version-12", "2.19.3", "a100", "535"),
         case(FAILS, "ptx-8.5", "2.21.4", "h100", "535"),
@@ -209,6 +210,10 @@ def advisories(asked: Cell) -> set[str]:
         ("KB-H100-JIT", cell("2.15.1", "h100", "535"), cell("2.16.2", "h100", "535")),
         ("KB-LIBDEVICE", cell("2.13.1", "a100", "535"), cell("2.14.1", "a100", "535")),
         ("build-2.21.0", cell("2.21.0", "a100", "535"), cell("2.20.0", "a100", "535")),
+        ("build-2.16.1", cell("2.16.1", "a100", "535"), cell("2.16.2", "a100", "535")),
+        ("KB-RPATH-2161", cell("2.16.1", "a100", "535"), cell("2.16.2", "a100", "535")),
+        ("build-2.13.1", cell("2.13.1", "a100", "535"), cell("2.14.1", "a100", "535")),
+        ("build-2.12.0", cell("2.12.0", "v100", "535"), cell("2.14.0", "v100", "535")),
         ("KB-KERAS3-OLD-TF", cell("2.18.1", "a100", "570"), cell("2.21.0", "a100", "570")),
         ("KB-NUMPY2", cell("2.10.1", "a100", "570"), cell("2.12.1", "a100", "570")),
         ("KB-PROTOBUF", cell("2.9.0", "a100", "570"), cell("2.9.3", "a100", "570")),

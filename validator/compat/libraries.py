@@ -14,9 +14,9 @@ from .builds import build
 def search_path(version: str) -> Reason | None:
     """Whether the wheel's own search path reaches the libraries of NVIDIA's wheels.
 
-    None when that was not read. Without any one of them TensorFlow registers no GPU, and LD_LIBRARY_PATH can
-    make up for it. Where a few are missing that is a remark, since an environment that sets it runs; where
-    the wheel finds none at all, whether the environment sets it decides, which a cell does not say.
+    None when that was not read. Without any one of them TensorFlow registers no GPU. What the wheel does not
+    search is a remark and no more: images and environments made from a spec name NVIDIA's folders to the
+    loader (images/build/configure-loader, engines/venv.py), and the remark is for those who install the wheel by itself.
     """
     known = build(version)
     if known is None:
@@ -24,14 +24,11 @@ def search_path(version: str) -> Reason | None:
     if not known.not_found:
         return known.fact.works("the wheel searches NVIDIA's wheels for every library it needs")
     names = ", ".join(known.not_found)
-    if not known.folders:
-        return known.fact.unknown(
-            "the wheel searches none of NVIDIA's wheels, so that it registers a GPU only where"
-            f" LD_LIBRARY_PATH names their folders ({names})"
-        )
+    missed = f"the folder of {names}" if known.folders else f"any of NVIDIA's wheels ({names})"
     return known.fact.advises(
-        f"the wheel does not search the folder of {names}, without which it registers no GPU;"
-        " LD_LIBRARY_PATH must name it"
+        f"the wheel by itself does not search {missed}, without which it registers no GPU;"
+        " images and environments made here name NVIDIA's folders to the loader, elsewhere"
+        " LD_LIBRARY_PATH must"
     )
 
 
