@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -152,27 +153,29 @@ def test_lock_match_names_each_difference(lock: dict[str, str], said: str, facts
     assert result.summary == said
 
 
+def imported(version: str) -> Any:
+    """A TensorFlow that says it is of a version."""
+    return SimpleNamespace(
+        version=SimpleNamespace(VERSION=version, GIT_VERSION="v", COMPILER_VERSION="clang"),
+        sysconfig=SimpleNamespace(get_build_info=lambda: {"cuda_version": "12.5.1", "cudnn_version": "9"}),
+    )
+
+
 @pytest.mark.parametrize(
-    ("capability", "expected"),
+    ("installed", "version", "outcome"),
     [
-        ("5.2", "none"),
-        ("6.1", "native"),
-        ("7.5", "native"),
-        ("8.6", "native"),
-        ("8.9", "native"),
-        ("9.0", "jit"),
-        ("12.0", "jit"),
-        (None, None),
+        ("2.21.0", "2.21.0", "pass"),
+        ("2.15.0.post1", "2.15.0", "pass"),
+        ("2.22.0rc0", "2.22.0-rc0", "pass"),
+        (None, "2.21.0", "pass"),
+        ("2.21.0", "2.18.1", "fail"),
     ],
 )
-def test_kernels_of_the_2_21_wheel(capability: str | None, expected: str | None) -> None:
-    built_for = ["sm_60", "sm_70", "sm_80", "sm_89", "compute_90"]
-    assert tensorflow_build.kernels(capability, built_for) == expected
-
-
-def test_kernels_do_not_reach_across_majors() -> None:
-    assert tensorflow_build.kernels("8.0", ["sm_70", "sm_75"]) == "none"
-    assert tensorflow_build.kernels("10.0", ["sm_90a", "compute_100a"]) == "jit"
+def test_the_imported_tensorflow_is_the_installed_one(
+    installed: str | None, version: str, outcome: str, facts: dict[str, Any]
+) -> None:
+    facts["tensorflow"] = {"version": installed}
+    assert tensorflow_build.CHECK.run(Context(facts, tensorflow=imported(version))).outcome == outcome
 
 
 @pytest.mark.parametrize("number", [8100, 8600, 8700, 8907, 90000, 90300, 91002, 92800])

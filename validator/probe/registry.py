@@ -4,6 +4,7 @@ from typing import Tuple
 
 from .check import Check
 from .checks import (
+    compute_capability,
     cuda_libraries,
     cudnn_load,
     driver,
@@ -28,6 +29,7 @@ CHECKS: Tuple[Check, ...] = (
     cuda_libraries.CHECK,
     cudnn_load.CHECK,
     library_conflicts.CHECK,
+    compute_capability.CHECK,
     tensorflow_build.CHECK,
     xla_toolchain.CHECK,
     gpu_visible.CHECK,

@@ -21,6 +21,7 @@ REQUIRED_CHECKS = (
     "lock_match",
     "cudnn_load",
     "library_conflicts",
+    "compute_capability",
     "tensorflow_build",
     "xla_toolchain",
     "gpu_visible",

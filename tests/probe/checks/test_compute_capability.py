@@ -1,0 +1,160 @@
+"""Whether device code reaches a GPU: the probe's judgement and table against the facts of the host side."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from validator.compat import drivers, facts, probe_table
+from validator.compat import kernels as known
+from validator.model.prediction import Outcome
+from validator.model.versions import ComputeCapability
+from validator.probe.check import Context, Result
+from validator.probe.checks import compute_capability
+from validator.probe.cuda import kernels, loading
+from validator.probe.isolate import Answer
+
+RELEASES = [row["tensorflow"] for row in facts.rows("builds", "builds")]
+CAPABILITIES = ["3.5", "5.0", "5.2", "6.1", "7.0", "7.5", "8.0", "8.6", "8.9", "9.0", "10.0", "12.0"]
+BUILD = {
+    "is_cuda_build": True,
+    "cuda_version": "12.5.1",
+    "cuda_compute_capabilities": ["sm_60", "sm_70", "sm_80", "sm_89", "compute_90"],
+}
+
+
+@pytest.fixture
+def run(gpu_facts: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The check on one GPU of a capability, under a driver for a CUDA version."""
+
+    def _run(
+        capability: str | None, driver_cuda: str | None, version: str = "2.21.0", cudnn: str = "9.3.0"
+    ) -> Result:
+        values = [{"soname": "libcudnn.so.9", "path": "/lib/libcudnn.so.9", "version": cudnn}]
+        monkeypatch.setattr(loading, "open_libraries", lambda directory: Answer(values, None, ""))
+        gpu_facts["host"]["driver_cuda"] = driver_cuda
+        gpu_facts["host"]["gpus"][0]["compute_capability"] = capability
+        gpu_facts["tensorflow"] = {"version": version, "directory": "/site/tensorflow", "build": BUILD}
+        return compute_capability.CHECK.run(Context(gpu_facts))
+
+    return _run
+
+
+def test_the_table_is_that_of_the_facts() -> None:
+    """Otherwise run scripts/update-probe-data."""
+    assert probe_table.FILE.read_text(encoding="utf-8") == probe_table.probe_table()
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_the_probe_judges_as_the_predictions_do(release: str, run: Any) -> None:
+    for capability in CAPABILITIES:
+        for branch in (525, 535, 550, 555, 570, 580):
+            driver = next(one for one in drivers.branches() if one.number == branch)
+            predicted = known.run_on(release, ComputeCapability.parse(capability), branch)
+            result = run(capability, str(driver.cuda), version=release, cudnn="8.9.7")
+            faults = [fault for fault in result.summary.split("; ") if "cuDNN" not in fault]
+            failed = result.outcome == "fail" and bool(faults)
+            if predicted.outcome is Outcome.UNKNOWN:
+                # Some units have no code at all; the others may still need a newer driver.
+                assert kernels.coverage(release, None, capability).without  # type: ignore[union-attr]
+                continue
+            assert failed == (predicted.outcome is Outcome.FAILS), (capability, branch, result.summary)
+
+
+@pytest.mark.parametrize(
+    ("capability", "expected", "isa", "compiled"),
+    [
+        ("5.2", "none", None, 0),
+        ("6.1", "native", None, 0),
+        ("7.5", "native", None, 0),
+        ("8.6", "native", None, 0),
+        ("8.9", "native", None, 0),
+        ("9.0", "jit", "8.5", 1149),
+        ("12.0", "jit", "8.5", 1479),
+    ],
+)
+def test_kernels_of_the_2_21_wheel(capability: str, expected: str, isa: str | None, compiled: int) -> None:
+    found = kernels.coverage("2.21.0", BUILD, capability)
+    assert found is not None
+    assert (found.kernels, found.isa, found.compiled, found.source) == (expected, isa, compiled, "measured")
+
+
+@pytest.mark.parametrize(("capability", "expected"), [("5.2", "none"), ("8.6", "native"), ("9.0", "jit")])
+def test_a_wheel_that_was_not_measured(capability: str, expected: str) -> None:
+    found = kernels.coverage("2.23.0.dev1", BUILD, capability)
+    assert found is not None
+    assert (found.kernels, found.units, found.source) == (expected, None, "build information")
+    assert found.cuda == ("12.5.1" if expected == "jit" else None)
+
+
+def test_kernels_do_not_reach_across_majors() -> None:
+    def of(capability: str, *names: str) -> str:
+        found = kernels.coverage(None, {"cuda_compute_capabilities": names}, capability)
+        assert found is not None
+        return found.kernels
+
+    assert of("8.0", "sm_70", "sm_75") == "none"
+    assert of("10.0", "sm_90a", "compute_100a") == "jit"
+    assert kernels.coverage(None, {}, "8.0") is None
+    assert kernels.coverage(None, None, "8.0") is None
+
+
+def test_machine_code(run: Any) -> None:
+    result = run("8.6", "12.2")
+    assert result.outcome == "pass"
+    assert result.summary == "NVIDIA H100 PCIe (compute capability 8.6) runs machine code of the wheel"
+
+
+def test_ptx_under_a_driver_that_compiles_it(run: Any) -> None:
+    result = run("9.0", "12.5")
+    assert result.outcome == "pass"
+    assert "the driver compiles 1149 of 1479 units of the wheel from PTX (ISA 8.5)" in result.summary
+    assert "not known" not in result.summary
+
+
+def test_ptx_under_a_driver_that_is_too_old(run: Any) -> None:
+    result = run("9.0", "12.4")
+    assert result.outcome == "fail"
+    assert "takes a driver for CUDA 12.5 or newer; this one is for CUDA 12.4" in result.summary
+
+
+def test_what_is_not_known_is_said(run: Any) -> None:
+    assert "whether it can is not known" in run("9.0", None).summary
+    assert "whether it can is not known" in run("9.0", "12.4", version="2.23.0").summary
+    assert "not known" not in run("9.0", "12.5", version="2.23.0").summary
+
+
+def test_units_without_any_code(run: Any) -> None:
+    assert "2 of 1426 units have no code for it" in run("12.0", "13.0", version="2.17.1").summary
+
+
+def test_no_kernels(run: Any) -> None:
+    result = run("5.2", "12.5")
+    assert result.outcome == "fail"
+    assert result.summary.startswith("the wheel has no kernels for NVIDIA H100 PCIe (compute capability 5.2)")
+
+
+@pytest.mark.parametrize(
+    ("cudnn", "capability", "outcome"),
+    [
+        ("9.10.2", "7.0", "pass"),
+        ("9.11.0", "7.0", "fail"),
+        ("9.28.0", "6.1", "fail"),
+        ("9.28.0", "7.5", "pass"),
+        ("10.1.0", "7.0", "pass"),
+    ],
+)
+def test_the_floor_of_cudnn(cudnn: str, capability: str, outcome: str, run: Any) -> None:
+    result = run(capability, "12.5", cudnn=cudnn)
+    assert result.outcome == outcome
+    assert ("none for" in result.summary) == (outcome == "fail")
+
+
+def test_a_gpu_of_unknown_capability_proves_nothing(run: Any) -> None:
+    assert run(None, "12.5").outcome == "skip"
+
+
+def test_it_needs_a_gpu(facts: dict[str, Any]) -> None:
+    facts["tensorflow"] = {"build": BUILD}
+    assert compute_capability.CHECK.unmet(Context(facts)) == "no GPU here"
