@@ -3,27 +3,33 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import signal
 import sys
 from types import FrameType
 
 from .errors import EXIT_INTERRUPTED, EXIT_MISSING, ValidatorError
+from .reports.printable import printable
 
 
 def main() -> None:
     """Run the command line and exit."""
     # A runner that ends a job sends SIGTERM; it deserves the same tidy end as Ctrl-C.
     signal.signal(signal.SIGTERM, _interrupt)
+    # A terminal of another encoding than the text's is no reason to end without an answer.
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
     from .cli import run
 
     try:
         code = run()
         sys.stdout.flush()
     except ValidatorError as error:
-        print(f"error: {error}", file=sys.stderr)
+        # What went wrong may be told with words of a log, a container or a file.
+        print(f"error: {printable(str(error))}", file=sys.stderr)
         if error.hint:
-            print(f"  hint: {error.hint}", file=sys.stderr)
+            print(f"  hint: {printable(error.hint)}", file=sys.stderr)
         code = error.exit_code
     except KeyboardInterrupt:
         print("stopped", file=sys.stderr)

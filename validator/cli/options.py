@@ -10,6 +10,8 @@ from typing import Any, TypeVar
 
 import click
 
+from ..reports.printable import printable
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 matrix_option = click.option(
@@ -27,6 +29,13 @@ select_option = click.option(
     multiple=True,
     metavar="EXPRESSION",
     help="Keep matching cells only, such as 'tensorflow>=2.20', python=3.12, gpu=h100; repeatable.",
+)
+depth_option = click.option(
+    "--depth",
+    type=click.Choice(("quick", "full")),
+    default="quick",
+    show_default=True,
+    help="What a verdict needs, or every measurement too, which takes minutes.",
 )
 store_option = click.option(
     "--store",
@@ -77,5 +86,5 @@ def store_url_for(matrix_path: Path, given: str | None) -> str:
 
 
 def say(text: str) -> None:
-    """A line for the person at the terminal; stdout is for results alone."""
-    click.echo(text, err=True)
+    """A line for the person at the terminal; stdout is for results alone. May hold text from anywhere."""
+    click.echo(printable(text), err=True)

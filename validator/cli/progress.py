@@ -15,6 +15,7 @@ from rich.text import Text
 
 from ..model.spec import ImageSpec
 from ..pipeline.build_matrix import Event, Phase, Result
+from ..reports.printable import one_line, printable
 
 #: Between two plain lines about the same phase of the same image, in seconds; -v shows every line.
 _QUIET_S = 20.0
@@ -76,7 +77,8 @@ class Progress:
                 self._say(f"{event.spec}: {event.phase.value} {event.detail}".rstrip())
 
     def _say(self, line: str) -> None:
-        self._console.print(Text(f"[{_clock(time.monotonic() - self._started)}] {line}"), soft_wrap=True)
+        clock = _clock(time.monotonic() - self._started)
+        self._console.print(Text(printable(f"[{clock}] {line}")), soft_wrap=True)
 
     def _table(self) -> Table:
         now = time.monotonic()
@@ -85,7 +87,7 @@ class Progress:
         table.add_row(Text(header, style="bold"), "", "", "")
         with self._guard:
             for spec, state in self._states.items():
-                detail = Text(state.detail, no_wrap=True, overflow="ellipsis", style="dim")
+                detail = Text(one_line(state.detail), no_wrap=True, overflow="ellipsis", style="dim")
                 table.add_row(spec.identifier, state.phase.value, _clock(now - state.since), detail)
         return table
 

@@ -15,8 +15,8 @@ def search_path(version: str) -> Reason | None:
     """Whether the wheel's own search path reaches the libraries of NVIDIA's wheels.
 
     None when that was not read. Without any one of them TensorFlow registers no GPU. What the wheel does not
-    search is a remark and no more: images and environments made from a spec name NVIDIA's folders to the
-    loader (images/build/configure-loader, engines/venv.py), and the remark is for those who install the wheel by itself.
+    search is a remark and no more, for those who install it by itself: images and environments made from a
+    spec name NVIDIA's folders to the loader (images/build/configure-loader, engines/venv.py).
     """
     known = build(version)
     if known is None:

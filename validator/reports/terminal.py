@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
@@ -14,6 +17,8 @@ from ..model.record import Record
 from ..model.report import CheckOutcome, CheckResult, Report, check_of_json
 from .grid import STYLES, grid
 from .overview import Row
+from .printable import printable
+from .printable import printable
 
 #: Columns of output that no terminal shows: wide enough for any row, so that `grep` finds whole lines.
 _UNBOUNDED = 2000
@@ -25,13 +30,30 @@ def show(content: RenderableType) -> None:
     # Text is text: what a record or a requirement has in brackets is no markup.
     console = Console(highlight=False, markup=False, emoji=False)
     if console.is_terminal:
-        console.print(content)
+        console.print(_Printable(content))
         return
     plain = Console(file=io.StringIO(), width=_UNBOUNDED, highlight=False, markup=False, emoji=False)
     with plain.capture() as captured:
-        plain.print(content)
+        plain.print(_Printable(content))
     for line in captured.get().splitlines():
         console.file.write(line.rstrip() + "\n")
+
+
+@dataclass(frozen=True)
+class _Printable:
+    """Content without what controls a terminal: records and reports may come from anywhere."""
+
+    content: RenderableType
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
+        for segment in console.render(self.content, options):
+            yield segment if segment.control else Segment(printable(segment.text), segment.style)
+
+
+def _written_out(content: RenderableType, console: Console) -> Segments:
+    """The content as it is laid out, with the styles that are ours and no control character of the texts'."""
+    lines = console.render_lines(content, pad=False, new_lines=True)
+    return Segments(Segment(printable(part.text), part.style) for line in lines for part in line)
 
 
 def word(text: str) -> Text:
@@ -110,6 +132,24 @@ def _checks(checks: Iterable[CheckResult]) -> Table:
             Text(check.outcome.value, style=_CHECK_STYLES.get(check.outcome, "bold red")),
             Text(check.summary),
             f"{check.duration_s:.1f}",
+        )
+    return table
+
+
+def check_list(checks: Iterable[Mapping[str, Any]]) -> Table:
+    """One row a check of the probe, as `--list` gives them."""
+    table = Table(
+        "check", "stage", "depth", "required", "requires", "limit", "asks", box=None, pad_edge=False
+    )
+    for check in checks:
+        table.add_row(
+            check["id"],
+            check["stage"],
+            check["depth"],
+            "yes" if check["required"] else "no",
+            ", ".join(check["requires"]),
+            f"{check['limit_s']:g} s",
+            check["title"],
         )
     return table
 
