@@ -16,6 +16,7 @@ from .checks import (
     lock_match,
     python_stack,
     tensorflow_build,
+    tpu_interference,
     xla_toolchain,
     xla_train_step,
 )
@@ -25,6 +26,7 @@ CHECKS: Tuple[Check, ...] = (
     gpu_device_nodes.CHECK,
     environment.CHECK,
     python_stack.CHECK,
+    tpu_interference.CHECK,
     lock_match.CHECK,
     cuda_libraries.CHECK,
     cudnn_load.CHECK,

@@ -15,7 +15,7 @@ from ..text import normalized
 
 #: Variables that change what TensorFlow, XLA, CUDA or the loader do.
 VARIABLES = re.compile(
-    r"(CUDA|CUDNN|CUBLAS|NVIDIA|NCCL|TF|XLA|TPU|KERAS|LD)_|PYTHON(PATH|HOME|NOUSERSITE|USERBASE)$"
+    r"(CUDA|CUDNN|CUBLAS|NVIDIA|NCCL|TF|XLA|XRT|TPU|KERAS|LD)_|PYTHON(PATH|HOME|NOUSERSITE|USERBASE)$"
     r"|(PATH|COLAB_TPU_ADDR|KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS|GCE_METADATA_(HOST|IP))$"
 )
 #: Another program's variables that share the prefix `TF_` (Terraform's), and names that hold credentials.

@@ -1,0 +1,92 @@
+"""TPUs and plugins of other accelerators that change which devices are chosen."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from validator.probe.check import Context, Result
+from validator.probe.checks import tpu_interference
+from validator.probe.facts import installed
+from validator.probe.tables import table
+
+
+@pytest.fixture
+def site(gpu_facts: dict[str, Any], facts: dict[str, Any], tmp_path: Path) -> Path:
+    """Site-packages of a TensorFlow beside a GPU."""
+    gpu_facts["tensorflow"] = {"directory": str(tmp_path / "tensorflow")}
+    return tmp_path
+
+
+def run(facts: dict[str, Any], **found: dict[str, str]) -> Result:
+    facts["environment"].update({"variables": {}, "packages": {}, **found})
+    return tpu_interference.CHECK.run(Context(facts))
+
+
+def problems(result: Result) -> list[tuple[str, str, str]]:
+    listed = result.evidence["problems"]
+    assert all(entry["wrong"] in result.summary for entry in listed if result.outcome == "pass")
+    return [(entry["problem"], entry["subject"], entry["severity"]) for entry in listed]
+
+
+@pytest.mark.usefixtures("site")
+def test_nothing_is_in_the_way(gpu_facts: dict[str, Any]) -> None:
+    result = run(gpu_facts, variables={"PATH": "/usr/bin"}, packages={"tensorflow": "2.21.0", "jax": "0.5"})
+    assert (result.outcome, problems(result)) == ("pass", [])
+
+
+@pytest.mark.usefixtures("site")
+def test_variables_are_told(gpu_facts: dict[str, Any]) -> None:
+    result = run(gpu_facts, variables={"TPU_NAME": "grpc://10.0.0.2:8470", "COLAB_TPU_ADDR": "10.0.0.2:8470"})
+    assert result.outcome == "pass"
+    assert problems(result) == [
+        ("tpu_variable", "COLAB_TPU_ADDR", "notice"),
+        ("tpu_variable", "TPU_NAME", "notice"),
+    ]
+
+
+@pytest.mark.usefixtures("site")
+@pytest.mark.parametrize(
+    ("package", "problem", "outcome"),
+    [
+        ("libtpu", "tpu_library", "pass"),
+        ("cloud-tpu-client", "tpu_client", "pass"),
+        ("tensorflow-tpu", "tpu_build", "fail"),
+        ("tensorflow-directml-plugin", "device_plugin_replaces_gpu", "fail"),
+        ("tensorflow-rocm", "other_build", "fail"),
+    ],
+)
+def test_packages(package: str, problem: str, outcome: str, gpu_facts: dict[str, Any]) -> None:
+    result = run(gpu_facts, packages={package: "1.0"})
+    assert result.outcome == outcome
+    assert problems(result) == [(problem, package, "fault" if outcome == "fail" else "notice")]
+    assert f"{package} 1.0: " in result.summary
+
+
+def test_without_a_gpu_nothing_is_lost(facts: dict[str, Any], tmp_path: Path) -> None:
+    facts["tensorflow"] = {"directory": str(tmp_path / "tensorflow")}
+    result = run(facts, packages={"tensorflow-tpu": "2.19.0"})
+    assert (result.outcome, problems(result)) == ("pass", [("tpu_build", "tensorflow-tpu", "notice")])
+
+
+def test_plugins_that_tensorflow_loads(site: Path, gpu_facts: dict[str, Any]) -> None:
+    plugins = site / "tensorflow-plugins"
+    plugins.mkdir()
+    (plugins / "__init__.py").touch()
+    assert problems(run(gpu_facts)) == []
+    (plugins / "libitex_gpu.so").touch()
+    result = run(gpu_facts)
+    assert (result.outcome, problems(result)) == ("pass", [("device_plugin", "libitex_gpu.so", "notice")])
+
+
+def test_without_tensorflow_it_is_skipped(facts: dict[str, Any]) -> None:
+    assert run(facts).outcome == "skip"
+
+
+def test_every_variable_of_the_table_is_collected() -> None:
+    known = table("accelerators")
+    assert all(installed.VARIABLES.match(name) for name in known["variables"])
+    names = [row["name"] for row in known["packages"]]
+    assert names == sorted(set(names))
