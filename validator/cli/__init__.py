@@ -16,6 +16,7 @@ from ..errors import EXIT_OK
 COMMANDS = {
     "build-matrix": "Lock, build, probe and record every selected cell: the main job.",
     "check": "Run the probe once: here, in an image, or with another Python.",
+    "doctor": "Name the cause when the GPU is not used: here, from a report, or from a pasted log.",
     "lock": "Resolve image specs to exact wheels and write their locks.",
     "plan": "List the cells with their predictions, without running anything.",
     "predict": "Say what the facts predict for any one combination.",

@@ -13,6 +13,7 @@ import click
 
 from ..errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_MISSING, EXIT_OK
 from .options import (
+    depth_option,
     format_option,
     matrix_option,
     profile_option,
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
 )
 @click.option("--keep-going/--fail-fast", default=True, show_default=True, help="After a cell has failed.")
 @click.option("--no-validate", is_flag=True, help="Build only; nothing is probed.")
+@depth_option
 @click.option("--force", is_flag=True, help="Build and validate even what is unchanged.")
 @format_option("text", "json")
 @verbose_option
@@ -65,6 +67,7 @@ def command(
     jobs: int | None,
     keep_going: bool,
     no_validate: bool,
+    depth: str,
     force: bool,
     format_: str,
 ) -> int:
@@ -91,7 +94,7 @@ def command(
         matrix_path, profile, selectors, lambda python: None if engine.provides(python) else engine.name
     )
     refuse_wrong_locks(locks_directory(matrix_path), plan.images)
-    options = Options(jobs or max(1, (os.cpu_count() or 1) // 4), keep_going, not no_validate, force)
+    options = Options(jobs or max(1, (os.cpu_count() or 1) // 4), keep_going, not no_validate, force, depth)
     hosts = tuple(dict.fromkeys(cell.cell.host for cell in plan.cells))
     with Store(store_url_for(matrix_path, store_url)) as store, Progress(len(plan.images)) as progress:
         work = Work(engine, store, sources, locks_directory(matrix_path), hosts, options, progress)

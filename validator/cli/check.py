@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from ..errors import EXIT_FAILED, EXIT_OK, ValidatorError
-from .options import format_option, say, verbose_option
+from ..errors import EXIT_FAILED, EXIT_OK
+from .options import depth_option, format_option, say, verbose_option
 
 if TYPE_CHECKING:
-    from ..engines.base import ProbeRequest
+    from ..model.report import Report
 
 
 @click.command("check")
@@ -31,15 +30,27 @@ if TYPE_CHECKING:
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="Compare what is installed with this lock.",
 )
+@depth_option
+@click.option("--only", metavar="CHECK", multiple=True, help="Run this check, of any depth; repeatable.")
+@click.option("--skip", metavar="CHECK", multiple=True, help="Leave this check out; repeatable.")
+@click.option("--list", "list_", is_flag=True, help="List the checks and run none.")
 @click.option(
     "--save-probe",
     type=click.Path(dir_okay=False, path_type=Path),
     help="Write the probe to this file, to be run by hand on any machine, and run nothing.",
 )
-@format_option("text", "json")
+@format_option("text", "json", "junit")
 @verbose_option
 def command(
-    image: str | None, python: Path | None, lock_path: Path | None, save_probe: Path | None, format_: str
+    image: str | None,
+    python: Path | None,
+    lock_path: Path | None,
+    depth: str,
+    only: tuple[str, ...],
+    skip: tuple[str, ...],
+    list_: bool,
+    save_probe: Path | None,
+    format_: str,
 ) -> int:
     """Run the probe once: in this very environment, in an image, or in another environment.
 
@@ -47,51 +58,53 @@ def command(
     """
     if image and python:
         raise click.UsageError("--image and --python exclude each other")
-    from ..engines.archive import probe_archive
-
+    if list_:
+        return _list(format_)
     if save_probe:
-        from ..system.files import write_atomically
+        return _save(save_probe)
+    from ..records.verdict import failed_checks
+    from .probing import chosen, probe
 
-        write_atomically(save_probe, probe_archive())
-        say(f"written: {save_probe}; run it with: python3 {save_probe.name} > report.json")
-        return EXIT_OK
-    from ..engines.base import ProbeRequest
-    from ..model.report import Report, ReportError
-    from ..records.verdict import failed_checks, judge
+    report = probe(image, python, chosen(only, skip, depth), lock_path)
+    _show(report, format_)
+    return EXIT_FAILED if failed_checks(report) else EXIT_OK
 
-    request = ProbeRequest(
-        probe_archive(),
-        ("--lock", "lock.txt") if lock_path else (),
-        {"lock.txt": lock_path.read_bytes()} if lock_path else {},
-    )
-    answer = _in_image(image, request) if image else _with_python(python or Path(sys.executable), request)
-    try:
-        report = Report.from_json(json.loads(answer))
-    except (ReportError, ValueError) as error:
-        raise ValidatorError(f"the probe's report can't be read: {error}") from error
+
+def _list(format_: str) -> int:
+    from ..engines.archive import probe_checks
+
+    if format_ == "junit":
+        raise click.UsageError("--list has no JUnit form")
+    checks = probe_checks()
+    if format_ == "json":
+        click.echo(json.dumps(checks, indent=2))
+    else:
+        from ..reports.terminal import check_list, show
+
+        show(check_list(checks))
+    return EXIT_OK
+
+
+def _save(path: Path) -> int:
+    from ..engines.archive import probe_archive
+    from ..system.files import write_atomically
+
+    write_atomically(path, probe_archive())
+    say(f"written: {path}; run it with: python3 {path.name} > report.json")
+    return EXIT_OK
+
+
+def _show(report: Report, format_: str) -> None:
     if format_ == "json":
         click.echo(json.dumps(report.raw, indent=2))
+    elif format_ == "junit":
+        from ..reports.junit import junit
+
+        click.echo(junit(report), nl=False)
     else:
+        from ..records.verdict import judge
         from ..reports.terminal import checks_table, show
 
         show(checks_table(report))
         judgement = judge(report)
         click.echo(f"{judgement.verdict.value}: {judgement.reason}")
-    return EXIT_FAILED if failed_checks(report) else EXIT_OK
-
-
-def _in_image(image: str, request: ProbeRequest) -> bytes:
-    from ..engines.docker import find
-    from ..system.sources import host_sources
-
-    engine = find(host_sources())
-    try:
-        return engine.probe_image(image, request, say)
-    finally:
-        engine.close()
-
-
-def _with_python(python: Path, request: ProbeRequest) -> bytes:
-    from ..engines.venv import run_probe
-
-    return run_probe(python, request, say)

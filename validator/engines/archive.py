@@ -37,7 +37,7 @@ sys.exit(main())
 #: ZIP has no date before 1980; every member carries this one.
 _DATE = (1980, 1, 1, 0, 0, 0)
 #: The probe itself gives each of the driver's two libraries half a minute.
-_HOST_FACTS_LIMIT_S = 90.0
+_ANSWER_LIMIT_S = 90.0
 
 
 @functools.cache
@@ -71,20 +71,31 @@ def probe_version() -> str:
 def local_host_facts() -> dict[str, Any]:
     """What a report made on this machine would have as its `host`. Takes a fraction of a second.
 
-    Asked in a process of its own: a driver's library may crash the process that loads it.
     Raises ValidatorError when the probe does not answer.
     """
+    facts: dict[str, Any] = _ask("--host-facts")
+    return facts
+
+
+def probe_checks() -> list[dict[str, Any]]:
+    """The checks that the probe has, each with `id`, `stage`, `title`, `required`, `depth`, `requires` and
+    `limit_s` (seconds), in the order in which a report has them. Raises ValidatorError."""
+    checks: list[dict[str, Any]] = _ask("--list")
+    return checks
+
+
+def _ask(question: str) -> Any:
+    """The probe's answer, from a process of its own: a driver's library may crash the one that loads it."""
     with tempfile.TemporaryDirectory(prefix="validator-") as directory:
         archive = Path(directory) / "probe.pyz"
         archive.write_bytes(probe_archive())
-        done = processes.run([sys.executable, archive, "--host-facts"], timeout_s=_HOST_FACTS_LIMIT_S)
+        done = processes.run([sys.executable, archive, question], timeout_s=_ANSWER_LIMIT_S)
     if not done.ok:
         raise ValidatorError(
-            f"the probe did not tell the host facts (status {done.returncode}): {done.stderr_tail.strip()}",
-            hint="run `python -m validator.probe --host-facts` to see what it does",
+            f"the probe did not answer {question} (status {done.returncode}): {done.stderr_tail.strip()}",
+            hint=f"run `python -m validator.probe {question}` to see what it does",
         )
-    facts: dict[str, Any] = json.loads(done.stdout)
-    return facts
+    return json.loads(done.stdout)
 
 
 def _members() -> dict[str, bytes]:

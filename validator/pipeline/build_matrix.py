@@ -89,12 +89,16 @@ class Event:
 
 @dataclass(frozen=True)
 class Options:
-    """jobs: how many images are worked on at once; probes run one at a time all the same."""
+    """jobs: how many images are worked on at once; probes run one at a time all the same.
+
+    depth: how much the probe measures, `quick` or `full`.
+    """
 
     jobs: int = 1
     keep_going: bool = True
     validate: bool = True
     force: bool = False
+    depth: str = "quick"
 
 
 @dataclass(frozen=True)
@@ -155,7 +159,7 @@ def _image(spec: ImageSpec, work: Work) -> Result:
     try:
         work.listen(Event(spec, Phase.LOCK))
         lock = ensure_lock(work.locks, spec, work.sources, _progress(work, spec, Phase.LOCK)).lock
-        key = measurement_key(spec, lock, probe_version(), work.engine)
+        key = measurement_key(spec, lock, probe_version(), work.options.depth, work.engine)
         if not work.options.force and (earlier := work.store.measured(key)) is not None:
             return Result(spec, Status.UNCHANGED, earlier, detail=f"unchanged since {earlier.finished}")
         work.listen(Event(spec, Phase.BUILD))
@@ -183,7 +187,10 @@ def _image(spec: ImageSpec, work: Work) -> Result:
 
 def _validate(built: Built, lock: Lock, key: str, work: Work, started: str) -> Record:
     request = ProbeRequest(
-        probe_archive(), ("--lock", "lock.txt"), {"lock.txt": render(lock).encode()}, PROBE_TIMEOUT_S
+        probe_archive(),
+        ("--lock", "lock.txt", "--depth", work.options.depth),
+        {"lock.txt": render(lock).encode()},
+        PROBE_TIMEOUT_S,
     )
     host: dict[str, Any] = {}
     report: Report | None = None

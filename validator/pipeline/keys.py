@@ -10,12 +10,13 @@ from ..model.lock import Lock
 from ..model.spec import ImageSpec
 
 
-def measurement_key(spec: ImageSpec, lock: Lock, probe_version: str, engine: Engine) -> str:
-    """SHA-256 (hex) over the image spec, the lock, the probe and the host behind the engine."""
+def measurement_key(spec: ImageSpec, lock: Lock, probe_version: str, depth: str, engine: Engine) -> str:
+    """SHA-256 (hex) over the image spec, the lock, the probe and its depth, the host behind the engine."""
     facts = {
         "image": spec.identifier,
         "lock": lock.digest,
         "probe": probe_version,
+        "depth": depth,
         "engine": engine.name,
         "host": engine.host_facts(),
     }

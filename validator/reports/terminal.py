@@ -18,7 +18,6 @@ from ..model.report import CheckOutcome, CheckResult, Report, check_of_json
 from .grid import STYLES, grid
 from .overview import Row
 from .printable import printable
-from .printable import printable
 
 #: Columns of output that no terminal shows: wide enough for any row, so that `grep` finds whole lines.
 _UNBOUNDED = 2000
@@ -48,12 +47,6 @@ class _Printable:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
         for segment in console.render(self.content, options):
             yield segment if segment.control else Segment(printable(segment.text), segment.style)
-
-
-def _written_out(content: RenderableType, console: Console) -> Segments:
-    """The content as it is laid out, with the styles that are ours and no control character of the texts'."""
-    lines = console.render_lines(content, pad=False, new_lines=True)
-    return Segments(Segment(printable(part.text), part.style) for line in lines for part in line)
 
 
 def word(text: str) -> Text:

@@ -1,0 +1,125 @@
+"""`doctor`: name the cause."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ..errors import EXIT_FAILED, EXIT_OK, InputError
+from .options import depth_option, format_option, verbose_option
+
+if TYPE_CHECKING:
+    from ..model.diagnosis import Diagnosis
+    from ..model.report import Report
+
+_FILE = click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path)
+
+
+@click.command("doctor")
+@click.option("--log", "log_path", type=_FILE, help="Read a pasted text from this file, or - for stdin.")
+@click.option("--report", "report_path", type=_FILE, help="Read a probe's report, or - for stdin.")
+@click.option("--image", metavar="NAME", help="Run the probe in this Docker image.")
+@click.option(
+    "--python",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Run the probe with this Python.  [default: the one that runs this]",
+)
+@depth_option
+@click.option(
+    "--save-report",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Keep the probe's report in this file.",
+)
+@click.option("--markdown", "format_", flag_value="markdown", help="Short for --format markdown.")
+@format_option("text", "json", "markdown")
+@verbose_option
+def command(
+    log_path: Path | None,
+    report_path: Path | None,
+    image: str | None,
+    python: Path | None,
+    depth: str,
+    save_report: Path | None,
+    format_: str,
+) -> int:
+    """Name the cause when TensorFlow does not use the GPU, with what proves it and what mends it.
+
+    Runs the probe in this very environment, in an image or with another Python; or reads a report; or reads
+    text that was pasted: log lines, a traceback, nvidia-smi, pip list, errors of docker run, in any mixture.
+    The format markdown is for an issue tracker: without names of people and machines. The exit code is 1 when
+    a cause was named.
+    """
+    given = [
+        name for name, value in zip(_SOURCES, (log_path, report_path, image, python), strict=True) if value
+    ]
+    if len(given) > 1:
+        raise click.UsageError(f"{' and '.join(given)} exclude each other")
+    if save_report and (log_path or report_path):
+        raise click.UsageError("--save-report goes with a run of the probe")
+    if log_path:
+        diagnosis = _of_log(log_path)
+    elif report_path:
+        diagnosis = _of_report(_read_report(report_path))
+    else:
+        diagnosis = _of_report(_probed(image, python, depth, save_report))
+    click.echo(_rendered(diagnosis, format_), nl=False)
+    return EXIT_FAILED if diagnosis.causes else EXIT_OK
+
+
+_SOURCES = ("--log", "--report", "--image", "--python")
+
+
+def _of_log(path: Path) -> Diagnosis:
+    from ..diagnosis import diagnose_file
+
+    if str(path) == "-":
+        return diagnose_file(sys.stdin.buffer, "stdin")
+    with path.open("rb") as stream:
+        return diagnose_file(stream, str(path))
+
+
+def _of_report(report: Report) -> Diagnosis:
+    from ..diagnosis import diagnose_report
+
+    return diagnose_report(report)
+
+
+def _read_report(path: Path) -> Report:
+    from ..model.report import Report, ReportError
+
+    name = "stdin" if str(path) == "-" else str(path)
+    try:
+        content = sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes()
+        return Report.from_json(json.loads(content))
+    except (ReportError, ValueError, RecursionError) as error:
+        raise InputError(
+            f"{name} is not a report that can be read: {error}",
+            hint="text that TensorFlow printed goes to --log; `check --json` makes a report",
+        ) from error
+
+
+def _probed(image: str | None, python: Path | None, depth: str, save_report: Path | None) -> Report:
+    from .probing import probe
+
+    report = probe(image, python, ("--depth", depth), None)
+    if save_report:
+        from ..system.files import write_atomically
+
+        write_atomically(save_report, json.dumps(report.raw, indent=1).encode() + b"\n")
+    return report
+
+
+def _rendered(diagnosis: Diagnosis, format_: str) -> str:
+    if format_ == "json":
+        return json.dumps(diagnosis.as_json(), indent=2) + "\n"
+    if format_ == "markdown":
+        from ..reports.issue import markdown
+
+        return markdown(diagnosis)
+    from ..reports.diagnosis import text
+
+    return text(diagnosis)

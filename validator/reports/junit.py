@@ -1,0 +1,90 @@
+"""A report as JUnit XML, which CI systems read: one suite a stage, one case a check.
+
+The form is that of the schema that Jenkins and its like accept: testsuites, testsuite, testcase; failure,
+error and skipped with a message.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from xml.etree import ElementTree
+
+from ..model.report import CheckOutcome, CheckResult, Report
+
+#: What XML 1.0 has no place for, not even escaped (section 2.2, Characters).
+_NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+#: `error` is a fault of the check itself; that a process ended or hung is one of what was checked.
+_ELEMENTS = {
+    CheckOutcome.FAIL: "failure",
+    CheckOutcome.CRASH: "failure",
+    CheckOutcome.TIMEOUT: "failure",
+    CheckOutcome.ERROR: "error",
+    CheckOutcome.SKIP: "skipped",
+}
+_STAGES = ("host", "tensorflow")
+
+
+def junit(report: Report) -> str:
+    """The report as an XML document."""
+    root = ElementTree.Element("testsuites", {"name": "validator", **_counts(report.checks)})
+    stages = {entry["id"]: str(entry.get("stage", _STAGES[0])) for entry in report.raw["checks"]}
+    for stage in dict.fromkeys((*_STAGES, *stages.values())):
+        checks = tuple(check for check in report.checks if stages[check.id] == stage)
+        if checks:
+            root.append(_suite(report, stage, checks))
+    ElementTree.indent(root)
+    return '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"
+
+
+def _suite(report: Report, stage: str, checks: tuple[CheckResult, ...]) -> ElementTree.Element:
+    when = _timestamp(report.started)
+    suite = ElementTree.Element("testsuite", {"name": stage, "timestamp": when, **_counts(checks)})
+    properties = ElementTree.SubElement(suite, "properties")
+    known = {
+        "probe": report.probe_version,
+        "tensorflow": report.environment.get("tensorflow"),
+        "python": report.environment.get("python"),
+        "driver": report.host.get("driver"),
+        "gpus": ", ".join(str(gpu.get("name")) for gpu in report.host.get("gpus", [])),
+    }
+    for name, value in known.items():
+        if value:
+            ElementTree.SubElement(properties, "property", name=name, value=_xml(str(value)))
+    for check in checks:
+        suite.append(_case(stage, check))
+    return suite
+
+
+def _case(stage: str, check: CheckResult) -> ElementTree.Element:
+    case = ElementTree.Element(
+        "testcase", classname=f"validator.{stage}", name=_xml(check.id), time=f"{check.duration_s:.3f}"
+    )
+    if check.outcome in _ELEMENTS:
+        attributes = {"message": _xml(check.summary)}
+        if check.outcome is not CheckOutcome.SKIP:
+            attributes["type"] = check.outcome.value
+        ElementTree.SubElement(case, _ELEMENTS[check.outcome], attributes)
+    output = ElementTree.SubElement(case, "system-out")
+    output.text = _xml(f"{check.summary}\n{json.dumps(check.evidence, indent=1)}")
+    return case
+
+
+def _counts(checks: tuple[CheckResult, ...]) -> dict[str, str]:
+    elements = [_ELEMENTS.get(check.outcome) for check in checks]
+    return {
+        "tests": str(len(checks)),
+        "failures": str(elements.count("failure")),
+        "errors": str(elements.count("error")),
+        "skipped": str(elements.count("skipped")),
+        "time": f"{sum(check.duration_s for check in checks):.3f}",
+    }
+
+
+def _timestamp(started: str) -> str:
+    """ISO 8601 without a zone, as the schema has it."""
+    return _xml(started.removesuffix("Z")[:19])
+
+
+def _xml(text: str) -> str:
+    return _NOT_XML.sub("\N{REPLACEMENT CHARACTER}", text)
