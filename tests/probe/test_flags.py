@@ -1,0 +1,51 @@
+"""Reading `XLA_FLAGS`, and which flags a TensorFlow knows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from validator.probe import flags
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", ()),
+        ("--xla_a", (("--xla_a", None),)),
+        ("  --xla_a=1 \t--xla_b=", (("--xla_a", "1"), ("--xla_b", ""))),
+        ("--xla_dir='/my toolkit' --xla_b=x=y", (("--xla_dir", "/my toolkit"), ("--xla_b", "x=y"))),
+        ('--xla_dir="/my \\"kit\\""', (("--xla_dir", '/my \\"kit\\"'),)),
+        ("-xla_a=1", (("-xla_a", "1"),)),
+    ],
+)
+def test_flags_are_read(text: str, expected: tuple[tuple[str, str | None], ...]) -> None:
+    read = flags.parse(text)
+    assert (read.file, read.missing, read.flags) == (None, False, expected)
+
+
+def test_the_last_value_counts() -> None:
+    read = flags.parse("--xla_level=1 --xla_level=2 --xla_other=3")
+    assert read.value("xla_level") == "2"
+    assert read.value("xla_lev") is None
+
+
+def test_a_value_without_a_dash_names_a_file(tmp_path: Path) -> None:
+    assert flags.parse("xla_a=1") == flags.Flags("xla_a=1", True, ())
+    file = tmp_path / "flags"
+    file.write_text("--xla_a=1\n--xla_b")
+    assert flags.parse(str(file)) == flags.Flags(str(file), False, (("--xla_a", "1"), ("--xla_b", None)))
+
+
+def test_flags_that_no_library_holds_are_unknown(tmp_path: Path) -> None:
+    (tmp_path / "libtensorflow_framework.so.2").write_bytes(b"\x12\x0exla_gpu_longer_name\0--xla_gpu_first\0")
+    (tmp_path / "libtensorflow_cc.so.2").write_bytes(b"\0xla_gpu_second\0")
+    read = flags.parse("--xla_gpu_first --xla_gpu_second=1 --xla_gpu_longer --xla_gpu_third --other --xla_x")
+    assert flags.unknown(read, "xla_", str(tmp_path)) == ["--other", "--xla_gpu_longer", "--xla_gpu_third"]
+
+
+def test_without_a_library_only_the_prefix_is_judged(tmp_path: Path) -> None:
+    read = flags.parse("--xla_gpu_nonsense --tf_xla_auto_jit=2")
+    assert flags.unknown(read, "xla_", str(tmp_path)) == ["--tf_xla_auto_jit"]
+    assert flags.unknown(read, "xla_", None) == ["--tf_xla_auto_jit"]

@@ -1,0 +1,164 @@
+"""What the probe says of variables, packages, libraries and compilers beside real releases, without a GPU."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from validator.engines.archive import probe_archive
+from validator.model.report import CheckOutcome, CheckResult, Report
+
+from .environments import AS_BUILT_2_21, tensorflow_environment
+
+pytestmark = [pytest.mark.slow, pytest.mark.network]
+
+#: Each with the CUDA wheels that it was built with.
+RELEASES = {
+    "2.15.1": ("tensorflow[and-cuda]==2.15.1",),
+    "2.18.1": ("tensorflow[and-cuda]==2.18.1",),
+    "2.21.0": AS_BUILT_2_21,
+}
+ASK_XLA = Path(__file__).parent / "ask_xla.py"
+HOST_CHECKS = ("environment", "python_stack", "library_conflicts", "tpu_interference")
+
+
+class Installed:
+    """One release in an environment of its own."""
+
+    def __init__(self, release: str, archive: Path) -> None:
+        self.release, self._archive = release, archive
+        self.python = tensorflow_environment(RELEASES[release])
+        self.site = self.python.parents[1] / "lib" / "python3.11" / "site-packages"
+        self.library_path = os.pathsep.join(str(path) for path in sorted(self.site.glob("nvidia/*/lib")))
+
+    def checks(self, *names: str, **variables: str) -> dict[str, CheckResult]:
+        """The checks of these names, with the libraries of the wheels on the path but for what is said."""
+        # No path is abbreviated: whose home it is does not matter here.
+        environment = {
+            "HOME": "/nowhere",
+            "PATH": "/usr/bin:/bin",
+            "LD_LIBRARY_PATH": self.library_path,
+            **variables,
+        }
+        only = [argument for name in names for argument in ("--only", name)]
+        done = subprocess.run(
+            [self.python, self._archive, *only],
+            env=environment,
+            cwd="/",
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        return {check.id: check for check in Report.from_json(json.loads(done.stdout)).checks}
+
+
+@pytest.fixture(scope="module", params=list(RELEASES))
+def installed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    archive = tmp_path_factory.mktemp("archive") / "probe.pyz"
+    archive.write_bytes(probe_archive())
+    return Installed(request.param, archive)
+
+
+def problems(check: CheckResult) -> list[str]:
+    return [entry["problem"] for entry in check.evidence["problems"]]
+
+
+def test_an_environment_as_it_should_be(installed: Installed) -> None:
+    found = installed.checks(*HOST_CHECKS)
+    for check in found.values():
+        assert check.outcome is CheckOutcome.PASS, check.summary
+    libraries = {entry["soname"]: entry for entry in found["library_conflicts"].evidence["libraries"]}
+    assert len(libraries) >= 8
+    assert {entry["found_by"] for entry in libraries.values() if entry["path"]} == {"LD_LIBRARY_PATH"}
+    parts = found["library_conflicts"].evidence["cudnn_parts"]
+    assert len(parts) >= 6 and len({part["version"] for part in parts}) == 1
+
+
+def test_the_order_of_the_search_is_the_loaders(installed: Installed) -> None:
+    """Without LD_LIBRARY_PATH the wheel's own search path leads to the libraries; what loads is observed."""
+    (check,) = installed.checks("library_conflicts", LD_LIBRARY_PATH="").values()
+    cudnn = next(one for one in check.evidence["libraries"] if one["soname"].startswith("libcudnn."))
+    assert cudnn["found_by"] == "RUNPATH"
+    assert cudnn["path"].endswith(f"nvidia/cudnn/lib/{cudnn['soname']}")
+
+
+def test_an_older_cudnn_in_front(installed: Installed, tmp_path: Path) -> None:
+    major, number = (8, 8100) if installed.release == "2.15.1" else (9, 90100)
+    source = tmp_path / "cudnn.c"
+    source.write_text(f"unsigned long cudnnGetVersion(void) {{ return {number}; }}\n")
+    target = tmp_path / f"libcudnn.so.{major}.1.0"
+    subprocess.run(["gcc", "-shared", "-fPIC", "-o", target, source], check=True)
+    (tmp_path / f"libcudnn.so.{major}").symlink_to(target.name)
+    found = installed.checks(
+        "environment", "library_conflicts", LD_LIBRARY_PATH=f"{tmp_path}:{installed.library_path}"
+    )
+    assert problems(found["library_conflicts"]) == ["older_copy_wins", "cudnn_parts_from_elsewhere"]
+    (entry,) = found["environment"].evidence["variables"]
+    assert (entry["problem"], entry["severity"]) == ("old_cudnn_on_library_path", "fault")
+
+
+def test_flags_that_this_xla_does_not_know(installed: Installed) -> None:
+    def problem(**variables: str) -> str | None:
+        (check,) = installed.checks("environment", **variables).values()
+        (entry,) = (one for one in check.evidence["variables"] if one["name"] in variables)
+        name: str | None = entry["problem"]
+        return name
+
+    known = "--xla_gpu_autotune_level=2 --xla_dump_to=/tmp/x --xla_force_host_platform_device_count=2"
+    assert problem(XLA_FLAGS=known) is None
+    assert problem(XLA_FLAGS=f"{known} --xla_gpu_autotune_levels=2") == "xla_flags_unknown_flag"
+    assert problem(TF_XLA_FLAGS="--tf_xla_auto_jit=2 --tf_xla_clustering_debug") is None
+    assert problem(TF_XLA_FLAGS="--tf_xla_autojit=2") == "tf_xla_flags_unknown_flag"
+
+
+def test_another_tensorflow_in_front(installed: Installed, tmp_path: Path) -> None:
+    (tmp_path / "tensorflow.py").write_text("raise SystemExit('the wrong one')\n")
+    (check,) = installed.checks("python_stack", PYTHONPATH=str(tmp_path)).values()
+    assert check.outcome is CheckOutcome.FAIL
+    assert "package_shadowed" in problems(check)
+
+
+def test_xla_finds_the_compiler_that_the_check_names(installed: Installed, tmp_path: Path) -> None:
+    """What the check says of ptxas is what XLA's own search answers, whichever place holds one."""
+    wheel = installed.site / "nvidia" / "cuda_nvcc"
+    elsewhere = tmp_path / "path"
+    elsewhere.mkdir()
+    (elsewhere / "ptxas").symlink_to(wheel / "bin" / "ptxas")
+    for path in ("/usr/bin:/bin", f"{elsewhere}:/usr/bin:/bin"):
+        for preferred in (None, wheel):
+            flag = {"XLA_FLAGS": f"--xla_gpu_cuda_data_dir={preferred}"} if preferred else {}
+            (check,) = installed.checks("xla_toolchain", PATH=path, **flag).values()
+            assert check.outcome is CheckOutcome.PASS, check.summary
+            expected = asked(installed, str(preferred or "./cuda_sdk_lib"), path)
+            assert os.path.realpath(check.evidence["ptxas"]["path"]) == os.path.realpath(expected["ptxas"])
+            assert os.path.realpath(check.evidence["libdevice"]) == os.path.realpath(expected["libdevice"])
+
+
+def test_the_compiler_of_the_wheel_is_named_with_its_version(installed: Installed) -> None:
+    wheel = installed.site / "nvidia" / "cuda_nvcc"
+    flag = f"--xla_gpu_cuda_data_dir={wheel}"
+    (check,) = installed.checks("xla_toolchain", PATH="/nowhere", XLA_FLAGS=flag).values()
+    version = check.evidence["ptxas"]["version"]
+    assert version == {"2.15.1": "12.2.140", "2.18.1": "12.5.82", "2.21.0": "12.5.82"}[installed.release]
+    assert [entry["id"] for entry in check.evidence["advisories"]] == ["ptxas-hopper-clamp"]
+    assert check.evidence["advisories"][0]["applies"] is False
+
+
+def asked(installed: Installed, preferred: str, path: str) -> dict[str, str]:
+    """What XLA's own functions answer, in a process of that environment."""
+    done = subprocess.run(
+        [installed.python, ASK_XLA, installed.site / "tensorflow", preferred],
+        env={"PATH": path, "LD_LIBRARY_PATH": installed.library_path, "TF_CPP_MIN_LOG_LEVEL": "3"},
+        cwd="/",
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    answer: dict[str, str] = json.loads(done.stdout.splitlines()[-1])
+    if answer["ptxas"] == "ptxas":  # found on PATH by the system, which does not say where
+        answer["ptxas"] = next(f"{one}/ptxas" for one in path.split(":") if os.path.exists(f"{one}/ptxas"))
+    return answer
