@@ -1,0 +1,232 @@
+"""Does the input keep up with the device, and does the batch fill it?
+
+One training step is fed with batches of several sizes, from memory and from a `tf.data` pipeline that reads
+records, decodes JPEG and makes batches. What the pipeline adds to a step is time the device waits; the batch
+from which on more examples bring no more throughput is the one that fills it.
+"""
+
+import os
+import statistics
+import time
+from dataclasses import dataclass, field
+from typing import Any, Callable, Dict, List, Optional, Tuple
+
+from ..check import FAIL, FULL, PASS, TENSORFLOW, Check, Context, Result
+from ..devices import gpus
+from ..figures import ratios, spread
+from ..isolate import anonymous_file
+from ..resnet import GRAPH, SIZES, Model, Size, batch
+
+#: Examples in a batch.
+BATCHES = {"CPU": (1, 8, 32, 128), "GPU": (1, 8, 32, 128, 256)}
+#: Images in the file; the pipeline repeats it.
+_RECORDS = 512
+#: Batches that the pipeline makes in advance.
+_PREFETCHED = 2
+#: A round is a turn of each batch and feed; a turn is so many steps that are timed, after some that are not:
+#: while the others had their turns, the pipeline has filled its buffer, which must not pass for its speed.
+_ROUNDS, _SETTLING, _STEPS = 9, 2 * _PREFETCHED, 6
+_ENOUGH_S, _LEAST_ROUNDS = 25.0, 3
+#: The share of the best throughput at which a batch counts as filling the device.
+FILLED = 0.9
+MEMORY, PIPELINE = "memory", "pipeline"
+
+
+@dataclass
+class Feed:
+    """A source of batches of one size, and the seconds of each turn: waiting for input, and in all."""
+
+    source: str
+    examples: int
+    take: Callable[[], Tuple[Any, Any]]
+    waited_s: List[float] = field(default_factory=list)
+    turn_s: List[float] = field(default_factory=list)
+
+
+def _run(context: Context) -> Result:
+    tf = context.tensorflow
+    device_type = "GPU" if gpus(tf) else "CPU"
+    size = SIZES[device_type]
+    descriptor = anonymous_file()
+    try:
+        # A file without a name, which TensorFlow opens like any other and which nobody needs to remove.
+        path = f"/proc/{os.getpid()}/fd/{descriptor}"
+        record_bytes = _write(tf, path, size)
+        decoded = _decoded(tf, path, size)
+        feeds, skipped, device = _measure(tf, device_type, size, path)
+    finally:
+        os.close(descriptor)
+    evidence: Dict[str, Any] = {
+        "device_type": device_type,
+        "device": device,
+        "cpus": len(os.sched_getaffinity(0)),
+        "model": {"image": size.image, "width": size.width, "blocks": list(size.blocks)},
+        "records": {"count": _RECORDS, "bytes": record_bytes, **decoded},
+        "batches": _batches(feeds),
+        "not_measured": skipped,
+        "filled": FILLED,
+    }
+    evidence["filled_from"] = filled_from(evidence["batches"])
+    faults = _faults(evidence)
+    if faults:
+        return Result(FAIL, "; ".join(faults), evidence)
+    return Result(PASS, _summary(evidence), evidence)
+
+
+def _write(tf: Any, path: str, size: Size) -> int:
+    """The records: a JPEG of each image, and its label. Returns the size of the file."""
+    with tf.device("/CPU:0"):
+        images, labels = batch(tf, size, size.classes)
+        pixels = tf.cast(tf.clip_by_value(127.5 + 50.0 * images, 0, 255), tf.uint8)
+        encoded = [tf.io.encode_jpeg(image).numpy() for image in pixels]
+    feature, integers, strings = tf.train.Feature, tf.train.Int64List, tf.train.BytesList
+    with tf.io.TFRecordWriter(path) as writer:
+        for number in range(_RECORDS):
+            which = number % size.classes
+            fields = {
+                "image": feature(bytes_list=strings(value=[encoded[which]])),
+                "label": feature(int64_list=integers(value=[int(labels[which])])),
+            }
+            writer.write(tf.train.Example(features=tf.train.Features(feature=fields)).SerializeToString())
+    return os.stat(path).st_size
+
+
+def _dataset(tf: Any, path: str, size: Size) -> Any:
+    """Every record once, decoded: `(image, label)`."""
+    described = {
+        "image": tf.io.FixedLenFeature((), tf.string),
+        "label": tf.io.FixedLenFeature((), tf.int64),
+    }
+
+    def decode(record: Any) -> Tuple[Any, Any]:
+        fields = tf.io.parse_single_example(record, described)
+        image = tf.io.decode_jpeg(fields["image"], channels=3)
+        image = tf.reshape(image, (size.image, size.image, 3))
+        return (tf.cast(image, tf.float32) - 127.5) / 50.0, tf.cast(fields["label"], tf.int32)
+
+    return tf.data.TFRecordDataset(path).map(decode, num_parallel_calls=tf.data.AUTOTUNE)
+
+
+def _decoded(tf: Any, path: str, size: Size) -> Dict[str, Any]:
+    """One pass over the file: how many records there were, and how many bore the label they should."""
+    read = right = 0
+    for number, (_, label) in enumerate(_dataset(tf, path, size)):
+        read += 1
+        right += int(label) == number % size.classes
+    return {"read": read, "right": right}
+
+
+def _measure(tf: Any, device_type: str, size: Size, path: str) -> Tuple[List[Feed], Dict[str, str], str]:
+    """The feeds with their times; the batches that the memory does not hold, and why; the device used."""
+    feeds: List[Feed] = []
+    skipped: Dict[str, str] = {}
+    device = ""
+    with tf.device(f"/{device_type}:0"):
+        step = Model(tf, size).step(GRAPH)
+    for examples in BATCHES[device_type]:
+        try:
+            pair = _feeds(tf, device_type, size, path, examples)
+            for feed in pair:
+                # Traced, and the pipeline's buffers filled, before anything is timed.
+                for _ in range(2):
+                    loss = step(*feed.take())
+                    float(loss)
+                device = loss.device
+        except tf.errors.ResourceExhaustedError as error:
+            skipped[str(examples)] = str(error).splitlines()[0][:200]
+            break
+        feeds += pair
+    started = time.monotonic()
+    for number in range(_ROUNDS):
+        if number >= _LEAST_ROUNDS and time.monotonic() - started > _ENOUGH_S:
+            break
+        for feed in feeds if number % 2 else feeds[::-1]:
+            _turn(feed, step)
+    return feeds, skipped, device
+
+
+def _feeds(tf: Any, device_type: str, size: Size, path: str, examples: int) -> List[Feed]:
+    with tf.device(f"/{device_type}:0"):
+        held = batch(tf, size, examples)
+    dataset = _dataset(tf, path, size).repeat().batch(examples, drop_remainder=True)
+    batches = iter(dataset.prefetch(_PREFETCHED))
+    return [Feed(MEMORY, examples, lambda: held), Feed(PIPELINE, examples, lambda: next(batches))]
+
+
+def _turn(feed: Feed, step: Callable[[Any, Any], Any]) -> None:
+    """Steps one after another, each loss read back: the device idles while the next batch is waited for."""
+    for _ in range(_SETTLING):
+        float(step(*feed.take()))
+    waited = 0.0
+    began = time.perf_counter()
+    for _ in range(_STEPS):
+        start = time.perf_counter()
+        images, labels = feed.take()
+        waited += time.perf_counter() - start
+        float(step(images, labels))
+    feed.turn_s.append(time.perf_counter() - began)
+    feed.waited_s.append(waited)
+
+
+def _batches(feeds: List[Feed]) -> List[Dict[str, Any]]:
+    found = []
+    for held, piped in zip(feeds[::2], feeds[1::2]):
+        found.append(
+            {
+                "examples": held.examples,
+                **{
+                    feed.source: {
+                        "steps_per_s": spread([_STEPS / seconds for seconds in feed.turn_s]),
+                        "examples_per_s": _STEPS * feed.examples / statistics.median(feed.turn_s),
+                        "waiting_share": ratios(feed.waited_s, feed.turn_s),
+                    }
+                    for feed in (held, piped)
+                },
+                "pipeline/memory": ratios(held.turn_s, piped.turn_s),
+            }
+        )
+    return found
+
+
+def filled_from(batches: List[Dict[str, Any]]) -> Optional[int]:
+    """The smallest batch that, fed from memory, reaches almost the best throughput.
+
+    None when only the largest does, since a still larger one might do better."""
+    rates = [(entry["examples"], entry[MEMORY]["examples_per_s"]) for entry in batches]
+    best = max(rate for _, rate in rates)
+    first = next(examples for examples, rate in rates if rate >= FILLED * best)
+    return None if first == rates[-1][0] else first
+
+
+def _faults(evidence: Dict[str, Any]) -> List[str]:
+    records, wanted = evidence["records"], evidence["device_type"]
+    faults = []
+    if not records["count"] == records["read"] == records["right"]:
+        faults.append(f"of {records['count']} records {records['read']} were read, {records['right']} right")
+    if f"{wanted}:" not in evidence["device"]:
+        faults.append(f"the step ran on {evidence['device']}, not on the {wanted}")
+    return faults
+
+
+def _summary(evidence: Dict[str, Any]) -> str:
+    first, last = evidence["batches"][0], evidence["batches"][-1]
+    share = last[PIPELINE]["waiting_share"]["median"]
+    rates = [entry[MEMORY]["examples_per_s"] for entry in (first, last)]
+    filled = evidence["filled_from"]
+    fills = f"{filled} at a time fill it" if filled else "no batch that was tried is sure to fill it"
+    return (
+        f"fed by tf.data with {evidence['cpus']} CPUs, the {evidence['device_type']} waits {share:.0%} of a"
+        f" step of {last['examples']} examples; {first['examples']} at a time it trains"
+        f" {rates[0] / rates[1]:.0%} as many a second, {fills}"
+    )
+
+
+CHECK = Check(
+    id="input_pipeline",
+    title="whether tf.data keeps up with the device, and which batch fills it",
+    stage=TENSORFLOW,
+    run=_run,
+    limit_s=300,
+    required=False,
+    depth=FULL,
+)

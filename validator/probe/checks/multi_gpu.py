@@ -1,0 +1,237 @@
+"""Do several GPUs train as one does? NCCL sums up, and a step of `MirroredStrategy` equals a single one's.
+
+Fewer than two GPUs can't answer that, and the check is skipped; but two logical devices, of the one GPU or of
+the CPU, run the same code of `tf.distribute`, and what that gives stands in the evidence. NCCL refuses two
+ranks on one device, so the replicas are reduced on one of them then.
+"""
+
+import math
+import os
+import time
+from typing import Any, Dict, Iterator, List, Optional, Tuple
+
+from .. import fresh
+from ..check import FAIL, FULL, PASS, SKIP, TENSORFLOW, Check, Context, Result
+from ..devices import exact_float32, gpus
+from ..figures import spread
+
+_MIB = 1 << 20
+_SHARED = "/dev/shm"
+#: The size that Docker gives it by default. NCCL exchanges data through it wherever GPUs can't reach each
+#: other directly (NCCL documentation, "Troubleshooting", shared memory).
+DOCKER_DEFAULT = 64 * _MIB
+#: Steps that are compared, of a global batch of so many examples for each replica.
+_STEPS, _EXAMPLES = 5, 16
+_FEATURES, _HIDDEN, _CLASSES = 64, 128, 10
+_LEARNING_RATE = 0.1
+#: Largest relative difference of losses, and of weights as a share of the largest. Float32; sums over
+#: replicas are sums in another order.
+TOLERANCE = 1e-4
+#: Floats of a vector that is reduced: 16 MiB, and how often.
+_LENGTH, _REDUCTIONS = 4 * _MIB, 5
+#: MiB for each of two logical GPUs on one card.
+_LOGICAL_GPU = 1024
+_LIMIT_S = 120.0
+
+
+def _run(context: Context) -> Result:
+    found = len(gpus(context.tensorflow))
+    kind = "GPU" if found >= 2 else "logical GPU" if found else "logical CPU"
+    count = found if found >= 2 else 2
+    evidence: Dict[str, Any] = {
+        "device_type": "CPU" if kind == "logical CPU" else "GPU",
+        "gpus": found,
+        "devices": f"{count} {kind}s",
+        "shared_memory": shared_memory(),
+        "all_reduce": None,
+        "step": None,
+        "unknown": None if found >= 2 else f"NCCL and several GPUs: {_few(found)}",
+    }
+    answer = fresh.call(_mirror, kind, count, limit_s=_LIMIT_S)
+    for value in answer.values:
+        evidence.update(value)
+    if answer.failure is not None:
+        broken = fresh.fault(answer, f"tf.distribute on {evidence['devices']}")
+        return Result(broken.outcome, _with_shared(broken.summary, evidence), {**evidence, **broken.evidence})
+    faults = _faults(evidence)
+    if faults:
+        return Result(FAIL, "; ".join(faults), evidence)
+    agreement = f"a MirroredStrategy step on {evidence['devices']} equals a single one"
+    if found < 2:
+        return Result(SKIP, f"{_few(found)}; {agreement}", evidence)
+    return Result(PASS, _with_shared(f"NCCL reduces, {agreement}", evidence), evidence)
+
+
+def _few(found: int) -> str:
+    return "two GPUs are needed, TensorFlow sees " + ("one" if found else "none")
+
+
+def shared_memory(path: str = _SHARED) -> Optional[Dict[str, Any]]:
+    """Size of `/dev/shm` and what is free of it; None where there is none."""
+    try:
+        system = os.statvfs(path)
+    except OSError:
+        return None
+    size = system.f_blocks * system.f_frsize
+    return {
+        "bytes": size,
+        "free_bytes": system.f_bavail * system.f_frsize,
+        "above_docker_default": size > DOCKER_DEFAULT,
+    }
+
+
+def _with_shared(sentence: str, evidence: Dict[str, Any]) -> str:
+    """The sentence, and that /dev/shm is small where it is: NCCL's error does not always say so."""
+    shared = evidence["shared_memory"]
+    if evidence["gpus"] < 2 or (shared and shared["above_docker_default"]):
+        return sentence
+    size = f"only {shared['bytes'] // _MIB} MiB" if shared else "not there"
+    return f"{sentence} ({_SHARED} is {size}; NCCL may need more: docker run --shm-size=1g)"
+
+
+def _mirror(tf: Any, kind: str, count: int) -> Iterator[Dict[str, Any]]:
+    """In a fresh interpreter: all-reduce, then the steps of a strategy and of a single device."""
+    devices = _devices(tf, kind, count)
+    operations = tf.distribute.NcclAllReduce() if kind == "GPU" else tf.distribute.ReductionToOneDevice()
+    strategy = tf.distribute.MirroredStrategy(devices, cross_device_ops=operations)
+    name = type(operations).__name__
+    yield {"all_reduce": {"implementation": name, **_reduce(tf, strategy)}}
+    with exact_float32(tf):
+        single = _train(tf, tf.distribute.OneDeviceStrategy(devices[0]), count)
+        mirrored = _train(tf, strategy, count)
+    yield {"step": _compared(single, mirrored, strategy.num_replicas_in_sync)}
+
+
+def _devices(tf: Any, kind: str, count: int) -> List[str]:
+    device_type = kind.split()[-1]
+    physical = tf.config.list_physical_devices(device_type)
+    if kind == "GPU":
+        for gpu in physical:
+            tf.config.experimental.set_memory_growth(gpu, True)
+    else:
+        limit = _LOGICAL_GPU if device_type == "GPU" else None
+        one = tf.config.LogicalDeviceConfiguration(memory_limit=limit)
+        tf.config.set_logical_device_configuration(physical[0], [one] * count)
+    return [device.name for device in tf.config.list_logical_devices(device_type)][:count]
+
+
+def _reduce(tf: Any, strategy: Any) -> Dict[str, Any]:
+    """The sum over the replicas of a long vector of `replica + 1`, which is exact in float32."""
+    replicas = strategy.num_replicas_in_sync
+
+    def on_each() -> Any:
+        context = tf.distribute.get_replica_context()
+        number = tf.cast(context.replica_id_in_sync_group, tf.float32) + 1.0
+        return context.all_reduce(tf.distribute.ReduceOp.SUM, tf.fill((_LENGTH,), number))
+
+    reduce: Any = tf.function(lambda: strategy.run(on_each), autograph=False)
+    operations = [operation.type for operation in reduce.get_concrete_function().graph.get_operations()]
+    seconds = []
+    for _ in range(_REDUCTIONS + 1):
+        start = time.perf_counter()
+        results = strategy.experimental_local_results(reduce())
+        wrong = sum(int(tf.math.count_nonzero(result != replicas * (replicas + 1) / 2)) for result in results)
+        seconds.append(time.perf_counter() - start)
+    # The first makes the communicators, or traces.
+    return {
+        "replicas": replicas,
+        "bytes": 4 * _LENGTH,
+        "nccl_operations": operations.count("NcclAllReduce"),
+        "wrong": wrong,
+        "seconds": spread(seconds[1:]),
+    }
+
+
+def _train(tf: Any, strategy: Any, count: int) -> Tuple[List[float], List[List[Any]]]:
+    """Losses of each step, and the weights on each replica, from the same start and the same global batch."""
+    examples = _EXAMPLES * count
+    labels = tf.range(examples, dtype=tf.int32) % _CLASSES
+    prototypes = tf.random.stateless_normal((_CLASSES, _FEATURES), seed=(1, 0))
+    features = tf.gather(prototypes, labels) + 0.1 * tf.random.stateless_normal(
+        (examples, _FEATURES), seed=(2, 0)
+    )
+    share = examples // strategy.num_replicas_in_sync
+
+    def part(whole: Any) -> Any:
+        return strategy.experimental_distribute_values_from_function(
+            lambda replica: whole[replica.replica_id_in_sync_group * share :][:share]
+        )
+
+    with strategy.scope():
+        weights = [
+            tf.Variable(
+                0.1 * tf.random.stateless_normal(shape, seed=(3, number)),
+                aggregation=tf.VariableAggregation.SUM,
+            )
+            for number, shape in enumerate(((_FEATURES, _HIDDEN), (_HIDDEN, _CLASSES)))
+        ]
+
+    def on_each(inputs: Any, wanted: Any) -> Any:
+        with tf.GradientTape() as tape:
+            logits = tf.linalg.matmul(tf.nn.relu(tf.linalg.matmul(inputs, weights[0])), weights[1])
+            losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=wanted, logits=logits)
+            loss = tf.reduce_sum(losses) / examples
+        for weight, gradient in zip(weights, tape.gradient(loss, weights)):
+            # Summed over the replicas as the variable's aggregation says.
+            weight.assign_sub(_LEARNING_RATE * gradient)
+        return loss
+
+    def on_all(inputs: Any, wanted: Any) -> Any:
+        losses = strategy.run(on_each, args=(inputs, wanted))
+        return strategy.reduce(tf.distribute.ReduceOp.SUM, losses, axis=None)
+
+    step = tf.function(on_all, autograph=False)
+    inputs, wanted = part(features), part(labels)
+    losses = [float(step(inputs, wanted)) for _ in range(_STEPS)]
+    return losses, [[copy.numpy() for copy in strategy.experimental_local_results(w)] for w in weights]
+
+
+def _compared(single: Any, mirrored: Any, replicas: int) -> Dict[str, Any]:
+    (losses, alone), (mirrored_losses, copies) = single, mirrored
+    by_loss = max(abs(a - b) / max(abs(a), 1e-6) for a, b in zip(losses, mirrored_losses))
+    by_weight = max(
+        float(abs(copy - one[0]).max() / abs(one[0]).max())
+        for one, each in zip(alone, copies)
+        for copy in each
+    )
+    return {
+        "replicas": replicas,
+        "losses": mirrored_losses,
+        "losses_single": losses,
+        "largest_difference": by_loss if math.isfinite(by_loss) else None,
+        "largest_weight_difference": by_weight if math.isfinite(by_weight) else None,
+        "replicas_equal": all((copy == each[0]).all().item() for each in copies for copy in each),
+        "tolerance": TOLERANCE,
+    }
+
+
+def _faults(evidence: Dict[str, Any]) -> List[str]:
+    reduced, step, where = evidence["all_reduce"], evidence["step"], f"on {evidence['devices']}"
+    faults = []
+    if reduced["wrong"]:
+        faults.append(f"{reduced['wrong']} sums of {reduced['implementation']} {where} are wrong")
+    if evidence["gpus"] >= 2 and not reduced["nccl_operations"]:
+        faults.append(f"tf.distribute {where} did not use NCCL, though it was asked to")
+    wanted = int(evidence["devices"].split()[0])
+    if not reduced["replicas"] == step["replicas"] == wanted:
+        faults.append(f"{step['replicas']} replicas {where}, where {wanted} were asked for")
+    for what, name in (("losses", "largest_difference"), ("weights", "largest_weight_difference")):
+        if step[name] is None or step[name] > TOLERANCE:
+            amount = "are not finite" if step[name] is None else f"differ by {step[name]:.1e}"
+            faults.append(f"{what} of a MirroredStrategy step {where} {amount} from a single device's")
+    if not step["replicas_equal"]:
+        faults.append(f"the replicas {where} no longer hold the same weights")
+    if not step["losses"][-1] < step["losses"][0]:
+        faults.append(f"the loss does not fall {where}")
+    return faults
+
+
+CHECK = Check(
+    id="multi_gpu",
+    title="several GPUs reduce by NCCL and train as one does",
+    stage=TENSORFLOW,
+    run=_run,
+    limit_s=150,
+    required=False,
+    depth=FULL,
+)
