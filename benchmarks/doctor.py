@@ -1,0 +1,168 @@
+"""How long `doctor --log` takes and how much memory: `python benchmarks/doctor.py`.
+
+Whole processes, each beside what can't be done without, in the same run:
+ - a small log, beside the start of a bare interpreter;
+ - a log of 10 MB, made of real TensorFlow logs and of training output that never repeats itself, beside the
+   reading of that file line by line;
+ - hostile inputs, which have to end: one endless line, lines that take backtracking engines forever, random
+   bytes, a file of a gigabyte that is text at both ends, and one that is binary.
+
+Limits: the start 0.3 s; 10 MB in 1 s and 200 MB; hostile inputs 10 s and 400 MB. Processor seconds tell what is
+left of a figure on a machine that does other things too.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+LOGS = REPOSITORY / "tests" / "data" / "logs"
+SMALL = LOGS / "2.21.0" / "no_driver.log"
+RUNS = 7
+MB = 1_000_000
+
+START_LIMIT_S = 0.3
+LOG_LIMIT_S, LOG_LIMIT_MB = 1.0, 200
+#: At most 32 MiB of an input are looked at, so that what takes longest is what is that long.
+HOSTILE_LIMIT_S, HOSTILE_LIMIT_MB = 10.0, 400
+
+READ = "import sys\nfor line in open(sys.argv[1], errors='replace'): pass"
+
+
+@dataclass(frozen=True)
+class Taken:
+    """One process: wall-clock and processor seconds, and its peak resident memory in MB."""
+
+    seconds: float
+    processor: float
+    megabytes: float
+
+
+def main() -> int:
+    # As an installation has it: with bytecode. The first run, which writes it, does not count.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        os.environ["PYTHONPYCACHEPREFIX"] = f"{name}/bytecode"
+        bare = median([sys.executable, "-c", "pass"])
+        fits = [
+            row("a small log", median(doctor(SMALL)), bare, "a bare interpreter", START_LIMIT_S, LOG_LIMIT_MB)
+        ]
+        large = directory / "large.log"
+        write(large, training(10 * MB))
+        read = median([sys.executable, "-c", READ, str(large)])
+        taken = median(doctor(large))
+        fits.append(row("a log of 10 MB", taken, read, "reading it", LOG_LIMIT_S, LOG_LIMIT_MB))
+        large.unlink()
+        for title, pieces, size in hostile():
+            path = directory / "hostile.log"
+            write(path, pieces)
+            if size:
+                stretch(path, size)
+            fits.append(
+                row(title, run(doctor(path)), bare, "a bare interpreter", HOSTILE_LIMIT_S, HOSTILE_LIMIT_MB)
+            )
+            path.unlink()
+    return 0 if all(fits) else 1
+
+
+def row(title: str, taken: Taken, other: Taken, beside: str, limit_s: float, limit_mb: float) -> bool:
+    """Print one line; whether it keeps to its limits."""
+    print(
+        f"{title:42} {taken.seconds:6.2f} s of {limit_s:4.1f} ({taken.processor:5.2f} s of processor),"
+        f" {taken.megabytes:4.0f} MB of {limit_mb:3.0f}, {taken.seconds / other.seconds:5.1f} x {beside}"
+    )
+    return taken.seconds <= limit_s and taken.megabytes <= limit_mb
+
+
+def doctor(log: Path) -> list[str]:
+    return [sys.executable, "-m", "validator", "doctor", "--log", str(log)]
+
+
+def median(command: list[str]) -> Taken:
+    """Of several runs, after one that does not count."""
+    run(command)
+    taken = [run(command) for _ in range(RUNS)]
+    return Taken(
+        statistics.median(one.seconds for one in taken),
+        statistics.median(one.processor for one in taken),
+        statistics.median(one.megabytes for one in taken),
+    )
+
+
+def run(command: list[str]) -> Taken:
+    begin = time.perf_counter()
+    child = subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, cwd=REPOSITORY, text=True
+    )
+    assert child.stderr is not None
+    said = child.stderr.read()
+    _, status, usage = os.wait4(child.pid, 0)
+    seconds = time.perf_counter() - begin
+    child.stderr.close()
+    child.returncode = os.waitstatus_to_exitcode(status)
+    # 1: a cause was named. 2: no text; that is said, and is no fault here.
+    if child.returncode not in (0, 1, 2) or "Traceback" in said:
+        raise SystemExit(f"{' '.join(command)}: status {child.returncode}\n{said}")
+    return Taken(seconds, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024 / MB)
+
+
+def training(size: int) -> Iterator[bytes]:
+    """Real logs, and between them the output of epochs with numbers of their own."""
+    numbers = random.Random(1)
+    real = [path.read_bytes() for path in sorted(LOGS.glob("*/*.log"))]
+    written = 0
+    for epoch in range(10**9):
+        pieces = [real[epoch % len(real)], b"Epoch %d/1000000\n" % epoch]
+        for step in range(200):
+            loss, accuracy = numbers.random() * 3, numbers.random()
+            pieces.append(
+                f"{step + 1}/200 - {numbers.random():.1f}s {numbers.randrange(999)}ms/step"
+                f" - accuracy: {accuracy:.4f} - loss: {loss:.4f}\n".encode()
+            )
+        piece = b"".join(pieces)
+        written += len(piece)
+        yield piece
+        if written >= size:
+            return
+
+
+def hostile() -> Iterator[tuple[str, Iterator[bytes], int]]:
+    """What to call it, what is written, and the size that the file is stretched to with zeros, or 0."""
+    real = SMALL.read_bytes()
+    noise = random.Random(2)
+    yield "one endless line, 64 MB", (b"E0000 failed call to cuInit: " * 36_000 for _ in range(64)), 0
+    yield (
+        "32 MB that backtracking would not survive",
+        (b"((((" * 2000 + b" libcudnn.so." * 1000 + b"a" * 8000 + b"!\n" for _ in range(1100)),
+        0,
+    )
+    yield "a million colours, 32 MB", (b"\x1b[31m\x1b]0;" * 100_000 for _ in range(32)), 0
+    yield "32 MB of empty lines", (b"\n" * MB for _ in range(32)), 0
+    yield "16 MB of random bytes", (noise.randbytes(MB).replace(b"\0", b"\1") for _ in range(16)), 0
+    yield "1 GB, text at its head and zeros behind", (real for _ in range(6000)), 1000 * MB
+    yield "1 GB, binary", (b"\x7fELF\2\1\1\0" for _ in range(1)), 1000 * MB
+
+
+def write(path: Path, pieces: Iterator[bytes]) -> None:
+    with path.open("wb") as stream:
+        for piece in pieces:
+            stream.write(piece)
+
+
+def stretch(path: Path, size: int) -> None:
+    """Let the file end at that size; the hole takes no room on the disk."""
+    os.truncate(path, size)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
