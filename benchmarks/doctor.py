@@ -7,8 +7,8 @@ Whole processes, each beside what can't be done without, in the same run:
  - hostile inputs, which have to end: one endless line, lines that take backtracking engines forever, random
    bytes, a file of a gigabyte that is text at both ends, and one that is binary.
 
-Limits: the start 0.3 s; 10 MB in 1 s and 200 MB; hostile inputs 10 s and 400 MB. Processor seconds tell what is
-left of a figure on a machine that does other things too.
+Limits: the start 0.3 s; 10 MB in 1 s and 200 MB; hostile inputs 10 s and 400 MB. Processor seconds tell
+what is left of a figure on a machine that does other things too.
 """
 
 from __future__ import annotations
