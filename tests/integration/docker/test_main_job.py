@@ -83,7 +83,7 @@ def evidence(record: Record, identifier: str) -> dict[str, Any]:
 def test_the_cpu_image_trains_and_skips_what_needs_cuda(cpu: Record) -> None:
     assert (cpu.verdict, cpu.reason, cpu.engine) == (Verdict.UNPROVEN, "no GPU", "docker")
     found = outcomes(cpu)
-    passed = {"xla_train_step", "lock_match"}
+    passed = {"environment", "python_stack", "tpu_interference", "lock_match", "xla_train_step"}
     assert {check for check, outcome in found.items() if outcome == "pass"} == passed
     assert {found[check] for check in found.keys() - passed} == {"skip"}
 
@@ -95,7 +95,8 @@ def test_the_gpu_image_is_as_locked_and_its_cudnn_loads(gpu: Record) -> None:
     assert gpu.image_digest is not None and gpu.image_digest.startswith("sha256:")
     assert (gpu.verdict, gpu.reason) == (Verdict.UNPROVEN, "no GPU")
     found = outcomes(gpu)
-    passed = {"cuda_libraries", "lock_match", "cudnn_load", "tensorflow_build", "xla_train_step"}
+    passed = {"environment", "python_stack", "tpu_interference", "lock_match", "xla_train_step"}
+    passed |= {"cuda_libraries", "cudnn_load", "library_conflicts", "tensorflow_build", "xla_toolchain"}
     assert {check for check, outcome in found.items() if outcome == "pass"} == passed
     assert {found[check] for check in found.keys() - passed} == {"skip"}
     cudnn = evidence(gpu, "cudnn_load")
