@@ -93,8 +93,8 @@ def _cause(
         remedies=tuple(
             Remedy(
                 remedy.way,
-                _named(remedy.says, values),
-                tuple(_named(command, values) for command in remedy.commands),
+                named(remedy.says, values),
+                tuple(named(command, values) for command in remedy.commands),
             )
             for remedy in remedies
         ),
@@ -118,5 +118,5 @@ def _filled(template: str, values: Mapping[str, str]) -> str:
         return ""
 
 
-def _named(template: str, values: Mapping[str, str]) -> str:
+def named(template: str, values: Mapping[str, str]) -> str:
     return template.format_map(_Missing(values))
