@@ -26,7 +26,11 @@ _CHUNK = 1 << 20
 #: Lines up to which text is taken to be a person's paste, in which a terminal or a mailer may have wrapped
 #: lines; a longer one is a file, and files are not wrapped.
 PASTE_LINES = 20_000
+#: Lines that one line may have been broken into.
+_PARTS = 4
 
+#: What CI systems, container engines and the journal put before each line.
+_STAMP = re.compile(r"^\ufeff?\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)? ?")
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]*[0-~])")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 #: Quote marks of mails and issue trackers; Python's own prompt goes with them.
@@ -117,7 +121,7 @@ def answered(lines: Sequence[Line]) -> Iterator[tuple[str, Sequence[Line]]]:
 
 
 def joined(lines: Sequence[Line]) -> Iterator[tuple[str, Sequence[Line]]]:
-    """What a wrapped line may have been: two and three lines in a row, put together with and without a blank.
+    """What a wrapped line may have been: two to four lines in a row, put together with and without a blank.
 
     Each with the lines that it was made of. A line that begins as log lines do continues none.
     """
@@ -126,7 +130,7 @@ def joined(lines: Sequence[Line]) -> Iterator[tuple[str, Sequence[Line]]]:
         if not 30 <= len(line.text) <= 400:
             continue
         glued = spaced = line.text
-        for end in range(position + 1, min(position + 3, len(lines))):
+        for end in range(position + 1, min(position + _PARTS, len(lines))):
             following = lines[end].text
             if not following.strip() or _BEGINS.match(following):
                 break
@@ -178,7 +182,7 @@ def _as_utf8(data: bytes, name: str) -> bytes:
 def _parts(raw: bytes, number: int) -> Iterator[Line]:
     """The cleaned parts of one line. Progress bars write over their line with carriage returns: each state of
     it counts as a line here."""
-    text = raw.rstrip(b"\r\n").decode("utf-8", errors="replace")
+    text = _STAMP.sub("", raw.rstrip(b"\r\n").decode("utf-8", errors="replace"))
     for part in text.split("\r") if "\r" in text else (text,):
         if len(part) <= PIECE:
             yield Line(number, clean(part), _ASKS.match(part) is not None)

@@ -5,14 +5,20 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ...compat import gpus
-from ...compat.unknown import UnknownGpu
+from ...compat import gpus, kernels
+from ...compat.unknown import UnknownGpu, UnknownRelease
+from ...model.prediction import Outcome
+from ...model.versions import ComputeCapability
 from ..builds import number
 from ..observations import Observation, Observations
 from .seen import normalized, release
 
 #: More GPUs than any one machine shows; an index from here on is wrong wherever it is set.
 _MANY_GPUS = 64
+#: The first compute capability that no stable wheel up to 2.21 works on (tensorflow/tensorflow issue 111958).
+_BLACKWELL = (10, 0)
+#: A driver branch that compiles every PTX.
+_ANY_DRIVER = 9999
 
 
 def empty_list(observations: Observations) -> None:
@@ -85,8 +91,10 @@ def capabilities(observations: Observations) -> None:
     )
     for seen, capability in _gpu_capabilities(observations):
         values = {"gpu": seen.values.get("name", f"capability {capability}"), "capability": capability}
-        if found is not None and number(capability) >= (10, 0) and number(found[0]) < (2, 22):
+        if found is not None and number(capability) >= _BLACKWELL and number(found[0]) < (2, 22):
             observations.derive("gpu_newer_than_build", {**values, "tensorflow": found[0]}, seen, found[1])
+        elif found is not None and _without_kernels(found[0], capability):
+            observations.derive("gpu_older_than_build", {**values, "tensorflow": found[0]}, seen, found[1])
         if cudnn is not None and number(cudnn.values["version"]) >= (9, 11) and number(capability) < (7, 5):
             observations.derive(
                 "cudnn_dropped_gpu", {**values, "cudnn": cudnn.values["version"]}, seen, cudnn
@@ -99,6 +107,15 @@ def capabilities(observations: Observations) -> None:
             observations.derive(
                 "driver_dropped_gpu", {**values, "driver": driver.values["version"]}, seen, driver
             )
+
+
+def _without_kernels(version: str, capability: str) -> bool:
+    """Whether the wheel of a release is known to hold no code that the GPU runs, under any driver."""
+    try:
+        reason = kernels.run_on(version, ComputeCapability.parse(capability), _ANY_DRIVER)
+    except (UnknownRelease, ValueError):
+        return False
+    return reason.outcome is Outcome.FAILS
 
 
 def _gpu_capabilities(observations: Observations) -> Iterator[tuple[Observation, str]]:
