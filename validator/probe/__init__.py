@@ -10,7 +10,10 @@ TensorFlow that may crash the process.
     check        what a check is
     registry     which checks there are, in the order they run
     facts/       collectors: they find out, they never judge
-    cuda/        opens CUDA libraries as TensorFlow does, and asks their versions
+    cuda/        CUDA libraries as TensorFlow opens them, copies of them, device code, XLA's compilers
+    tables       what is known, as JSON in data/
+    variables    what is wrong with the value of a variable; flags: those of XLA
+    stack        what does not fit among Python packages; requirements: the versions that metadata wants
     checks/      one module a check: they judge
 """
 

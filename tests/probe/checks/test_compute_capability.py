@@ -88,13 +88,14 @@ def test_a_wheel_that_was_not_measured(capability: str, expected: str) -> None:
     assert found.cuda == ("12.5.1" if expected == "jit" else None)
 
 
-def test_kernels_do_not_reach_across_majors() -> None:
+def test_kernels_reach_later_minors_and_no_other_major() -> None:
     def of(capability: str, *names: str) -> str:
         found = kernels.coverage(None, {"cuda_compute_capabilities": names}, capability)
         assert found is not None
         return found.kernels
 
     assert of("8.0", "sm_70", "sm_75") == "none"
+    assert (of("8.0", "sm_86"), of("8.6", "sm_86"), of("8.9", "sm_86")) == ("none", "native", "native")
     assert of("10.0", "sm_90a", "compute_100a") == "jit"
     assert kernels.coverage(None, {}, "8.0") is None
     assert kernels.coverage(None, None, "8.0") is None
