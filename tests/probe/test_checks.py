@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from validator.model.versions import decode_cudnn
+from validator.probe import hlo
 from validator.probe.check import Context, Result
 from validator.probe.checks import (
     cuda_libraries,
@@ -400,7 +401,7 @@ ENTRY %main (a: f32[2]) -> f32[2] {
 
 
 def test_the_proof_counts_and_identifies() -> None:
-    proof = xla_train_step.proof(MODULE)
+    proof = hlo.proof(MODULE)
     assert (proof["module"], proof["instructions"], proof["fusions"]) == ("a_inference_train_1__.5", 4, 1)
-    assert proof["sha256"] == xla_train_step.proof(MODULE.replace("/a/b.py", "/c/d.py"))["sha256"]
-    assert proof["sha256"] != xla_train_step.proof(MODULE.replace("multiply", "add"))["sha256"]
+    assert proof["sha256"] == hlo.proof(MODULE.replace("/a/b.py", "/c/d.py"))["sha256"]
+    assert proof["sha256"] != hlo.proof(MODULE.replace("multiply", "add"))["sha256"]

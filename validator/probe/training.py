@@ -3,9 +3,10 @@
 No Keras: it would take seconds to import, and the probe must work the same beside Keras 2 and 3.
 """
 
+import math
 import time
 from dataclasses import dataclass
-from typing import Any, List, Tuple
+from typing import Any, List, Sequence, Tuple
 
 CLASSES = 10
 BATCH = 32
@@ -63,3 +64,10 @@ def run(train: Any, images: Any, labels: Any, steps: int) -> Run:
         seconds.append(time.perf_counter() - start)
         device = loss.device
     return Run(losses, seconds, device)
+
+
+def difference(left: Sequence[float], right: Sequence[float]) -> float:
+    """Largest relative difference between two runs' losses of one step; infinite where one is not finite."""
+    if not all(map(math.isfinite, (*left, *right))):
+        return math.inf
+    return max(abs(a - b) / max(abs(b), 1e-6) for a, b in zip(left, right))

@@ -27,6 +27,7 @@ REQUIRED_CHECKS = (
     "gpu_visible",
     "gpu_compute",
     "xla_train_step",
+    "silent_cpu",
 )
 _BAD = (CheckOutcome.FAIL, CheckOutcome.ERROR, CheckOutcome.TIMEOUT, CheckOutcome.CRASH)
 

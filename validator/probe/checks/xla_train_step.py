@@ -4,22 +4,19 @@ On a machine where TensorFlow sees no GPU the same is asked of the CPU; `evidenc
 was, so that a certificate can demand the GPU.
 """
 
-import hashlib
 import math
-import re
 import statistics
 from typing import Any, Dict, List
 
 from .. import training
 from ..check import FAIL, PASS, TENSORFLOW, Check, Context, Result
 from ..devices import exact_float32, gpus
+from ..hlo import proof
 
 STEPS = 10
 #: Largest relative difference between the losses of a step, compiled and not, in float32. Fused and
 #: unfused sums differ by about 1e-6 a step; on a GPU the two may also use different convolution algorithms.
 TOLERANCE = {"CPU": 1e-3, "GPU": 2e-2}
-#: Lines of the compiled module kept as proof.
-_HLO_LINES, _HLO_WIDTH = 12, 200
 
 
 def _run(context: Context) -> Result:
@@ -38,7 +35,7 @@ def _run(context: Context) -> Result:
         "losses": compiled.losses,
         "losses_uncompiled": plain.losses,
         "tolerance": TOLERANCE[device_type],
-        "largest_difference": _difference(compiled.losses, plain.losses),
+        "largest_difference": training.difference(compiled.losses, plain.losses),
         "tensor_float_32": False,
         "compile_s": compiled.seconds[0] - _usual(compiled),
         "step_s": _usual(compiled),
@@ -58,27 +55,6 @@ def _run(context: Context) -> Result:
 def _usual(run: training.Run) -> float:
     """Seconds of a step once it is compiled."""
     return statistics.median(run.seconds[1:])
-
-
-def _difference(left: List[float], right: List[float]) -> float:
-    return max(abs(a - b) / max(abs(b), 1e-6) for a, b in zip(left, right))
-
-
-def proof(module: str) -> Dict[str, Any]:
-    """What identifies a compiled module: its name, size, digest and first lines.
-
-    Without the metadata of each instruction, which names source files and so differs between installations.
-    """
-    module = re.sub(r", metadata=\{[^}]*\}", "", module)
-    name = re.match(r"HloModule ([^\s,]+)", module)
-    lines = module.splitlines()
-    return {
-        "module": name[1] if name else None,
-        "instructions": sum(" = " in line for line in lines),
-        "fusions": len(re.findall(r"= \S+ fusion\(", module)),
-        "sha256": hashlib.sha256(module.encode()).hexdigest(),
-        "first_lines": [line[:_HLO_WIDTH] for line in lines[:_HLO_LINES]],
-    }
 
 
 def _faults(evidence: Dict[str, Any]) -> List[str]:

@@ -1,0 +1,134 @@
+"""What the witnesses of a silent fall back to the CPU say, and that each alone is enough to fail."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from validator.probe import xplane
+from validator.probe.check import Context
+from validator.probe.checks import silent_cpu
+
+#: The step's operations as TensorFlow names them after it has optimized the graph for a GPU.
+OPS = (
+    "Conv2D",
+    "Conv2DBackpropFilter",
+    "Conv2DBackpropInput",
+    "MatMul",
+    "Relu",
+    "ReluGrad",
+    "SparseSoftmaxCrossEntropyWithLogits",
+    "AssignSubVariableOp",
+)
+GPU = "/job:localhost/replica:0/task:0/device:GPU:0"
+CPU = "/job:localhost/replica:0/task:0/device:CPU:0"
+
+
+def placement(**elsewhere: str) -> list[dict[str, Any]]:
+    bookkeeping = [{"op": "Const", "device": "CPU:0", "count": 4}]
+    return bookkeeping + [{"op": op, "device": elsewhere.get(op, "GPU:0"), "count": 2} for op in OPS]
+
+
+def seen(**changes: Any) -> dict[str, Any]:
+    return {
+        "placement": placement(),
+        "loss_device": GPU,
+        "allocated_bytes": 300_000,
+        "least_bytes": 98_432,
+        "kernels": 61,
+        "gpu_time_s": 0.0004,
+        "gpu_time_unknown": None,
+        "tolerance": 2e-2,
+        "largest_difference": 1e-5,
+        **changes,
+    }
+
+
+def test_all_witnesses_say_the_gpu() -> None:
+    assert silent_cpu._faults(seen()) == []
+
+
+def test_what_surrounds_the_work_may_lie_on_the_cpu() -> None:
+    assert silent_cpu._faults(seen(placement=placement(_Arg="CPU:0"))) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"placement": placement(Conv2DBackpropFilter="CPU:0")}, "Conv2D ran on CPU:0"),
+        ({"placement": placement(AssignSubVariableOp="CPU:0")}, "AssignSub ran on CPU:0"),
+        (
+            {"placement": [entry for entry in placement() if entry["op"] != "MatMul"]},
+            "no MatMul was executed",
+        ),
+        ({"loss_device": CPU}, "the loss lies on"),
+        ({"allocated_bytes": 0}, "handed out 0 bytes"),
+        ({"allocated_bytes": None}, "gives no count"),
+        ({"kernels": 2}, "ran 2 kernels"),
+        ({"gpu_time_s": 0.0}, "in 0.000000 s"),
+        ({"largest_difference": 0.5}, "differ from the CPU's"),
+        ({"largest_difference": float("nan")}, "differ from the CPU's"),
+    ],
+)
+def test_one_witness_against_it_is_enough(change: dict[str, Any], said: str) -> None:
+    faults = silent_cpu._faults(seen(**change))
+    assert len(faults) == 1
+    assert said in faults[0]
+
+
+def test_without_the_profiler_the_others_decide() -> None:
+    blind = {"kernels": None, "gpu_time_s": None, "gpu_time_unknown": "no CUPTI"}
+    assert silent_cpu._faults(seen(**blind)) == []
+    assert "GPU time unknown: no CUPTI" in silent_cpu._summary(seen(**blind))
+    assert silent_cpu._faults(seen(**blind, placement=placement(MatMul="CPU:0")))
+
+
+class FakeTensorflow:
+    """Without a GPU."""
+
+    config = SimpleNamespace(list_physical_devices=lambda kind: [])
+    errors = SimpleNamespace(OpError=RuntimeError)
+
+
+def test_no_visible_gpu_is_a_failure_and_no_skip(gpu_facts: dict[str, Any]) -> None:
+    result = silent_cpu.CHECK.run(Context(gpu_facts, None, FakeTensorflow()))
+    assert result.outcome == "fail"
+    assert "sees no GPU" in result.summary
+
+
+def event(name: str, plane: str = "/device:GPU:0") -> xplane.Event:
+    return xplane.Event(plane, "Stream #13(Compute)", name, 1e-5)
+
+
+def test_copies_and_what_the_host_did_are_no_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    recorded = [event("implicit_gemm"), event("MemcpyH2D"), event("MatMul", plane="/host:CPU")]
+    monkeypatch.setattr(xplane, "record", lambda tf, work: (work(), recorded)[1])
+    found = silent_cpu._kernels(FakeTensorflow(), lambda: None)
+    assert found == {"kernels": 1, "gpu_time_s": 1e-5, "gpu_time_unknown": None}
+
+
+@pytest.mark.parametrize("works_first", [True, False])
+def test_the_steps_are_taken_once_whatever_the_profiler_does(
+    works_first: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken: list[int] = []
+
+    def record(tf: Any, work: Any) -> list[xplane.Event]:
+        if works_first:
+            work()
+        raise RuntimeError("CUPTI error: insufficient privileges")
+
+    monkeypatch.setattr(xplane, "record", record)
+    found = silent_cpu._kernels(FakeTensorflow(), lambda: taken.append(1))
+    assert taken == [1]
+    assert found["kernels"] is None
+    assert "insufficient privileges" in found["gpu_time_unknown"]
+
+
+def test_a_profiler_that_sees_nothing_is_blind_and_no_witness(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(xplane, "record", lambda tf, work: (work(), [])[1])
+    found = silent_cpu._kernels(FakeTensorflow(), lambda: None)
+    assert found["kernels"] is None
+    assert "CUPTI may be missing" in found["gpu_time_unknown"]

@@ -1,0 +1,62 @@
+"""What XLA compiled: the proof of one module, and the modules that a process had compiled for it.
+
+With `--xla_dump_to` XLA writes each module it has compiled, under the name of the function it came from. That
+is the one sign that is the same in every release that a compilation took place, and of what.
+"""
+
+import contextlib
+import hashlib
+import os
+import re
+import tempfile
+from typing import Any, Dict, Iterator, List
+
+#: Lines of the compiled module kept as proof.
+_LINES, _WIDTH = 12, 200
+#: `module_0072.a_inference_run_step_1581__.399.cpu_after_optimizations.txt`; on a GPU
+#: `….sm_9.0_gpu_after_optimizations.txt`.
+_OPTIMIZED = re.compile(r"module_\d+\..*(cpu|gpu)_after_optimizations\.txt")
+
+
+def proof(module: str) -> Dict[str, Any]:
+    """What identifies a compiled module: its name, size, digest and first lines.
+
+    Without the metadata of each instruction, which names source files and so differs between installations.
+    """
+    module = re.sub(r", metadata=\{[^}]*\}", "", module)
+    name = re.match(r"HloModule ([^\s,]+)", module)
+    lines = module.splitlines()
+    return {
+        "module": name[1] if name else None,
+        "instructions": sum(" = " in line for line in lines),
+        "fusions": len(re.findall(r"= \S+ fusion\(", module)),
+        "sha256": hashlib.sha256(module.encode()).hexdigest(),
+        "first_lines": [line[:_WIDTH] for line in lines[:_LINES]],
+    }
+
+
+@contextlib.contextmanager
+def dump() -> Iterator[str]:
+    """A directory for XLA to write to, in memory where there is one; removed at the end."""
+    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    with tempfile.TemporaryDirectory(prefix="probe-", dir=memory) as directory:
+        yield directory
+
+
+def flags(directory: str) -> str:
+    """`XLA_FLAGS` of a process that shall dump there, with what it has now."""
+    return f"{os.environ.get('XLA_FLAGS', '')} --xla_dump_to={directory} --xla_dump_hlo_as_text".strip()
+
+
+def modules(directory: str) -> List[Dict[str, Any]]:
+    """The compiled modules that were dumped: each with `module`, `device_type`, `instructions`, `fusions`."""
+    found = []
+    for name in sorted(os.listdir(directory)):
+        match = _OPTIMIZED.fullmatch(name)
+        if match is None:
+            continue
+        with open(os.path.join(directory, name), encoding="utf-8", errors="replace") as file:
+            seen = proof(file.read())
+        kept = {key: seen[key] for key in ("module", "instructions", "fusions")}
+        found.append({**kept, "device_type": match[1].upper()})
+    return found
