@@ -31,7 +31,7 @@ TOLERANCE = 1e-4
 _LENGTH, _REDUCTIONS = 4 * _MIB, 5
 #: MiB for each of two logical GPUs on one card.
 _LOGICAL_GPU = 1024
-_LIMIT_S = 120.0
+_LIMIT_S = 240.0
 
 
 def _run(context: Context) -> Result:
@@ -231,7 +231,7 @@ CHECK = Check(
     title="several GPUs reduce by NCCL and train as one does",
     stage=TENSORFLOW,
     run=_run,
-    limit_s=150,
+    limit_s=270,
     required=False,
     depth=FULL,
 )

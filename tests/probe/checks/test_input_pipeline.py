@@ -1,0 +1,89 @@
+"""What the times of batches from memory and from a pipeline say."""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import Any
+
+import pytest
+
+from validator.probe.checks import input_pipeline
+from validator.probe.checks.input_pipeline import Feed, filled_from
+
+
+def throughput(*rates: tuple[int, float]) -> list[dict[str, Any]]:
+    return [{"examples": examples, "memory": {"examples_per_s": rate}} for examples, rate in rates]
+
+
+def test_the_batch_that_fills_is_the_first_that_reaches_almost_the_best() -> None:
+    assert filled_from(throughput((1, 50.0), (8, 400.0), (32, 950.0), (128, 1000.0))) == 32
+    assert filled_from(throughput((1, 950.0), (8, 1000.0), (32, 900.0))) == 1
+
+
+def test_where_the_largest_batch_is_still_faster_none_is_known_to_fill() -> None:
+    assert filled_from(throughput((1, 50.0), (8, 400.0), (32, 1000.0))) is None
+
+
+def feed(source: str, waited: float, turn: float) -> Feed:
+    return Feed(source, 8, lambda: (None, None), [waited] * 3, [turn] * 3)
+
+
+def test_waiting_is_a_share_of_the_time_and_the_ratio_is_one_of_speeds() -> None:
+    steps = input_pipeline._STEPS
+    entry = input_pipeline._batches([feed("memory", 0.0, 1.0), feed("pipeline", 1.5, 2.0)])[0]
+    assert entry["memory"]["steps_per_s"]["median"] == steps
+    assert entry["memory"]["examples_per_s"] == 8 * steps
+    assert entry["pipeline"]["steps_per_s"]["median"] == steps / 2
+    assert entry["pipeline"]["waiting_share"]["median"] == 0.75
+    assert entry["memory"]["waiting_share"]["median"] == 0.0
+    assert entry["pipeline/memory"]["median"] == 0.5
+
+
+def test_batches_made_in_advance_do_not_pass_for_the_speed_of_the_pipeline() -> None:
+    """Two are waiting when the turn begins; every further one takes 5 ms."""
+    ready = [True] * 2
+
+    def take() -> tuple[Any, Any]:
+        if ready:
+            ready.pop()
+        else:
+            time.sleep(0.005)
+        return None, None
+
+    found = Feed("pipeline", 8, take)
+    input_pipeline._turn(found, lambda images, labels: 1.0)
+    assert found.waited_s[0] >= input_pipeline._STEPS * 0.005
+    assert found.turn_s[0] >= found.waited_s[0]
+
+
+EVIDENCE = {
+    "device_type": "GPU",
+    "device": "/job:localhost/replica:0/task:0/device:GPU:0",
+    "records": {"count": 512, "read": 512, "right": 512},
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"records": {"count": 512, "read": 511, "right": 511}}, "511 were read"),
+        ({"records": {"count": 512, "read": 512, "right": 500}}, "500 right"),
+        ({"device": "/job:localhost/replica:0/task:0/device:CPU:0"}, "not on the GPU"),
+    ],
+)
+def test_records_that_are_lost_and_steps_that_run_elsewhere(change: dict[str, Any], said: str) -> None:
+    assert input_pipeline._faults(EVIDENCE) == []
+    faults = input_pipeline._faults({**EVIDENCE, **change})
+    assert len(faults) == 1 and said in faults[0]
+
+
+def test_the_summary_names_the_share_and_the_batch_that_fills() -> None:
+    small, large = ([feed("memory", 0.0, 1.0), feed("pipeline", 0.5, 1.5)] for _ in range(2))
+    batches = [input_pipeline._batches(pair)[0] for pair in (small, large)]
+    evidence = {"device_type": "GPU", "cpus": 4, "batches": batches, "filled_from": 8}
+    said = input_pipeline._summary(evidence)
+    assert "with 4 CPUs, the GPU waits 33% of a step of 8 examples" in said
+    assert "8 at a time fill it" in said
+    assert "no batch" in input_pipeline._summary({**evidence, "filled_from": None})
+    assert math.isclose(batches[1]["pipeline"]["waiting_share"]["median"], 1 / 3)

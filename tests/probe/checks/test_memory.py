@@ -1,0 +1,147 @@
+"""How the trials with a GPU's memory are judged. Trials themselves run in `test_real_measurements`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from validator.probe import fresh
+from validator.probe.check import Context, Result
+from validator.probe.checks import memory
+from validator.probe.isolate import Answer
+
+MIB = 1 << 20
+EXHAUSTED = {"type": "ResourceExhaustedError", "message": "OOM when allocating tensor"}
+
+
+def tensorflow(gpus: int) -> Any:
+    return SimpleNamespace(
+        config=SimpleNamespace(
+            list_physical_devices=lambda kind: [f"GPU:{number}" for number in range(gpus)],
+            experimental=SimpleNamespace(set_memory_growth=lambda gpu, on: None),
+        )
+    )
+
+
+def leak(growth: int = 0) -> list[dict[str, Any]]:
+    return [
+        {"mode": mode, "measured": "allocator", "bytes": [1, 1 + growth], "growth_bytes": growth}
+        for mode in ("graph", "xla")
+    ]
+
+
+def values(**changes: Any) -> dict[str, list[Any]]:
+    """What the trials yield where all is well, on a card of 16 GiB; with some of it replaced."""
+    card = {"total_bytes": 16384 * MIB, "free_bytes": 16000 * MIB, "computed": True}
+    found = {
+        "_grow": {**card, "taken_bytes": 500 * MIB},
+        "_take_whole": {**card, "taken_bytes": 15500 * MIB, "late_growth": {"type": "RuntimeError"}},
+        "_exhaust": {
+            "limit_bytes": 1024 * MIB,
+            "within_limit": None,
+            "asked_bytes": 2048 * MIB,
+            "raised": EXHAUSTED,
+            "recovered": True,
+            "peak_bytes": 300 * MIB,
+            "late_configuration": {"type": "RuntimeError"},
+        },
+    }
+    return {
+        **{name: [{**value, **changes.get(name, {})}] for name, value in found.items()},
+        "_train": leak(**changes.get("_train", {})),
+    }
+
+
+class Trials:
+    """Stands in for the fresh interpreters."""
+
+    def __init__(self, answers: dict[str, list[Any]]) -> None:
+        self.answers, self.failure = answers, {}
+        self.asked: dict[str, dict[str, str | None]] = {}
+
+    def call(
+        self, trial: Callable[..., Any], device_type: str, limit_s: float, environment: dict[str, str | None]
+    ) -> Answer:
+        name = trial.__name__
+        self.asked[name] = environment
+        return Answer(self.answers[name], self.failure.get(name), "last line", name in self.failure)
+
+
+def run(monkeypatch: pytest.MonkeyPatch, trials: Trials, gpus: int = 1) -> Result:
+    monkeypatch.setattr(fresh, "call", trials.call)
+    return memory.CHECK.run(Context({}, tensorflow=tensorflow(gpus)))
+
+
+def test_a_gpu_whose_memory_is_handled_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    trials = Trials(values())
+    result = run(monkeypatch, trials)
+    assert result.outcome == "pass"
+    assert result.summary.startswith("on the GPU: growth takes 500 MiB, the default 15500 MiB, ")
+    assert result.evidence["unknown"] == []
+    # A variable that forces growth must not be taken for the default, and only for that.
+    assert trials.asked["_take_whole"] == {"TF_FORCE_GPU_ALLOW_GROWTH": None}
+    assert trials.asked["_grow"] == {}
+
+
+def test_a_gpu_that_others_use_is_not_taken_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    trials = Trials(values(_grow={"free_bytes": 8000 * MIB}))
+    result = run(monkeypatch, trials)
+    assert result.outcome == "pass"
+    assert "_take_whole" not in trials.asked
+    assert result.evidence["whole"] is None
+    assert "8000 of 16384 MiB are free" in result.evidence["unknown"][0]
+
+
+def test_without_a_gpu_nothing_is_said_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    trials = Trials(values(_exhaust={"limit_bytes": None, "peak_bytes": None}))
+    result = run(monkeypatch, trials, gpus=0)
+    assert result.outcome == "pass"
+    assert list(trials.asked) == ["_exhaust", "_train"]
+    assert result.evidence["device_type"] == "CPU"
+    assert result.evidence["growth"] is result.evidence["whole"] is None
+    assert "GPU" not in result.summary and "growth" not in result.summary
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"_grow": {"taken_bytes": 15000 * MIB}}, "with memory growth a small operation took 15000 MiB"),
+        ({"_exhaust": {"raised": None}}, "2048 MiB were granted, beyond what there is"),
+        (
+            {"_exhaust": {"raised": {"type": "InternalError", "message": ""}}},
+            "running out of memory raised InternalError, not ResourceExhaustedError",
+        ),
+        ({"_exhaust": {"within_limit": EXHAUSTED}}, "within the limit: ResourceExhaustedError"),
+        ({"_exhaust": {"peak_bytes": 1025 * MIB}}, "1025 MiB were taken where 1024 is the limit"),
+        ({"_exhaust": {"recovered": False}}, "after running out of memory the process computes wrong"),
+        ({"_train": {"growth": 15 * MIB}}, "graph: 15.0 MiB more after 50 steps; xla: 15.0 MiB"),
+    ],
+)
+def test_memory_that_is_handled_badly(
+    changes: dict[str, Any], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result = run(monkeypatch, Trials(values(**changes)))
+    assert result.outcome == "fail"
+    assert result.summary.startswith(said)
+
+
+def test_a_trial_that_dies_is_named_with_what_was_found_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    trials = Trials(values())
+    trials.failure["_exhaust"] = "SIGABRT"
+    result = run(monkeypatch, trials)
+    assert (result.outcome, result.summary) == ("crash", "the trial of running out of memory: SIGABRT")
+    assert result.evidence["last_lines"] == ["last line"]
+    assert result.evidence["growth"]["taken_bytes"] == 500 * MIB
+
+
+def test_the_smallest_leak_is_above_the_tolerance() -> None:
+    """Of the weights, or of the batch, once a step."""
+    from validator.probe.resnet import SIZES, Model
+
+    size = SIZES["CPU"]
+    weights = Model.weight_bytes.fget(SimpleNamespace(size=size))  # type: ignore[attr-defined]
+    images = 4 * memory._EXAMPLES * 3 * size.image**2
+    assert memory.STEPS * min(weights, images) > 3 * memory.TOLERANCE

@@ -1,0 +1,168 @@
+"""How eager, graph and XLA are compared."""
+
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from validator.probe import xplane
+from validator.probe.checks import xla_speedup
+from validator.probe.checks.xla_speedup import Mode
+from validator.probe.resnet import SIZES, shapes
+
+GPU = "/job:localhost/replica:0/task:0/device:GPU:0"
+WEIGHTS, HELD = 100, 5000
+
+
+def mode(name: str, step_s: float, peak: int, losses: tuple[float, ...] = (2.0, 1.0)) -> Mode:
+    return Mode(
+        name, lambda images, labels: None, list(losses), 10.0, [step_s, 2 * step_s, step_s], [peak], 30, GPU
+    )
+
+
+def modes() -> list[Mode]:
+    """XLA in half the time of a graph, with three quarters of its memory, which lies above what was held."""
+    others = HELD + 2 * WEIGHTS
+    return [
+        mode("eager", 0.4, others + 4000),
+        mode("graph", 0.2, others + 4000),
+        mode("xla", 0.1, others + 3000),
+    ]
+
+
+def evidence(found: list[Mode], held: int | None = HELD) -> dict[str, Any]:
+    others = 2 * WEIGHTS
+    return {
+        "device_type": "GPU",
+        "modes": [xla_speedup._seen(entry, held, others) for entry in found],
+        "ratios": xla_speedup._ratios({entry.name: entry for entry in found}, held, others),
+        "tolerance": 0.05,
+        "largest_difference": xla_speedup._difference(found),
+    }
+
+
+def test_the_ratios_are_those_of_what_was_measured() -> None:
+    result = xla_speedup._judged(evidence(modes()))
+    assert result.outcome == "pass"
+    ratio = result.evidence["ratios"]["xla/graph"]
+    assert (ratio["step_time"]["median"], ratio["peak_bytes"], ratio["kernels"]) == (0.5, 0.75, 1.0)
+    assert result.evidence["ratios"]["xla/eager"]["step_time"]["median"] == 0.25
+    assert "0.50 (0.50 to 0.50) of the time of a graph's and 0.75 of its memory" in result.summary
+    eager, graph, xla = result.evidence["modes"]
+    assert (eager["compile_s"], graph["compile_s"], xla["compile_s"]) == (None, 9.8, 9.9)
+
+
+def test_where_xla_is_slower_that_is_a_figure_and_no_fault() -> None:
+    found = modes()
+    found[2].step_s = [1.0, 1.0, 1.0]
+    result = xla_speedup._judged(evidence(found))
+    assert result.outcome == "pass"
+    assert "takes 5.00 (" in result.summary
+
+
+def test_memory_that_nothing_counts_is_unknown() -> None:
+    result = xla_speedup._judged(evidence(modes(), held=None))
+    assert result.outcome == "pass"
+    assert {entry["peak_bytes"] for entry in result.evidence["modes"]} == {None}
+    assert {entry["peak_bytes"] for entry in result.evidence["ratios"].values()} == {None}
+    assert "memory" not in result.summary
+
+
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_a_mode_that_computes_something_else(number: int) -> None:
+    found = modes()
+    found[number].losses[1] = 1.2
+    result = xla_speedup._judged(evidence(found))
+    assert (result.outcome, result.summary) == (
+        "fail",
+        "eager, graph and XLA disagree: their losses differ by 2.0e-01",
+    )
+
+
+def test_a_loss_that_is_no_number() -> None:
+    found = modes()
+    found[2].losses[1] = math.nan
+    result = xla_speedup._judged(evidence(found))
+    assert (result.outcome, result.summary) == ("fail", "a loss is not finite")
+    assert result.evidence["largest_difference"] is None
+
+
+def test_a_mode_that_ran_elsewhere() -> None:
+    found = modes()
+    found[2].device = GPU.replace("GPU", "CPU")
+    result = xla_speedup._judged(evidence(found))
+    assert result.outcome == "fail"
+    assert result.summary.startswith("the xla step ran on ")
+
+
+class FakeError(Exception):
+    pass
+
+
+FAKE = SimpleNamespace(errors=SimpleNamespace(OpError=FakeError))
+
+
+def test_kernels_of_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = xplane.Event("/device:GPU:0", "Stream #1", "sgemm", 1e-6)
+    copy = xplane.Event("/device:GPU:0", "Stream #1", "MemcpyH2D", 1e-6)
+    monkeypatch.setattr(xplane, "record", lambda tf, work: [kernel] * 60 + [copy] * 9)
+    found = modes()
+    assert xla_speedup._count_kernels(FAKE, "GPU", found, None, None) is None
+    assert [entry.kernels for entry in found] == [20.0] * 3
+
+
+@pytest.mark.parametrize("error", [OSError("no space"), ValueError("cut short"), FakeError("CUPTI"), None])
+def test_kernels_that_can_not_be_counted(error: Exception | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    def record(tf: Any, work: Any) -> list[xplane.Event]:
+        if error is not None:
+            raise error
+        return []
+
+    monkeypatch.setattr(xplane, "record", record)
+    found = modes()
+    found[0].kernels = None
+    reason = xla_speedup._count_kernels(FAKE, "GPU", found, None, None)
+    assert reason is not None and (str(error) if error else "CUPTI") in reason
+    assert found[0].kernels is None
+    assert xla_speedup._count_kernels(FAKE, "CPU", found, None, None) == "there are kernels on a GPU only"
+
+
+class Exhausted(Exception):
+    pass
+
+
+def test_a_batch_that_does_not_fit_is_made_smaller_and_then_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried = []
+
+    def measure(tf: Any, device_type: str, examples: int) -> dict[str, Any]:
+        tried.append(examples)
+        if examples > fits:
+            raise Exhausted("OOM when allocating\nmore")
+        return evidence(modes())
+
+    gpu = SimpleNamespace(
+        config=SimpleNamespace(
+            list_physical_devices=lambda kind: ["GPU:0"],
+            experimental=SimpleNamespace(set_memory_growth=lambda gpu, on: None),
+        ),
+        device=lambda name: pytest.MonkeyPatch.context(),
+        errors=SimpleNamespace(ResourceExhaustedError=Exhausted),
+    )
+    monkeypatch.setattr(xla_speedup, "_measure", measure)
+    fits = 32
+    assert xla_speedup.CHECK.run(SimpleNamespace(tensorflow=gpu)).outcome == "pass"
+    assert tried == [128, 32]
+    fits = 0
+    result = xla_speedup.CHECK.run(SimpleNamespace(tensorflow=gpu))
+    assert result.outcome == "skip"
+    assert result.summary == "the GPU's memory does not hold a batch of 32: OOM when allocating"
+
+
+def test_the_large_model_is_resnet_18() -> None:
+    """With a stem of 3 by 3, 10 classes and no bias: 11.2 million weights, in 20 convolutions."""
+    found = shapes(SIZES["GPU"])
+    assert len([shape for shape in found if len(shape) == 4]) == 20
+    assert sum(math.prod(shape) for shape in found) == 11_173_952

@@ -1,0 +1,98 @@
+"""The measurements of `--depth full` beside real releases, on the CPU."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from validator.engines.archive import probe_archive
+from validator.model.report import CheckOutcome, CheckResult, Report
+
+from .environments import AS_BUILT_2_21, tensorflow_environment
+
+pytestmark = [pytest.mark.slow, pytest.mark.network]
+
+#: With Keras 2 and with Keras 3.
+RELEASES = {"2.15.1": ("tensorflow[and-cuda]==2.15.1",), "2.21.0": AS_BUILT_2_21}
+MEASUREMENTS = ("xla_speedup", "memory", "multi_gpu", "input_pipeline")
+#: Bytes of the evidence of all of them.
+SIZE = 40_000
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("archive") / "probe.pyz"
+    path.write_bytes(probe_archive())
+    return path
+
+
+@pytest.fixture(scope="module", params=list(RELEASES))
+def found(request: pytest.FixtureRequest, archive: Path) -> dict[str, CheckResult]:
+    only = [argument for name in MEASUREMENTS for argument in ("--only", name)]
+    done = subprocess.run(
+        [tensorflow_environment(RELEASES[request.param]), archive, *only],
+        env={**os.environ, "CUDA_VISIBLE_DEVICES": "-1"},
+        cwd="/",
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    report = Report.from_json(json.loads(done.stdout))
+    return {check.id: check for check in report.checks if check.id in MEASUREMENTS}
+
+
+def test_each_is_measured_on_the_cpu_and_says_so(found: dict[str, CheckResult]) -> None:
+    outcomes = {name: (check.outcome, check.summary) for name, check in found.items()}
+    wanted = dict.fromkeys(MEASUREMENTS, CheckOutcome.PASS) | {"multi_gpu": CheckOutcome.SKIP}
+    assert {name: outcome for name, (outcome, _) in outcomes.items()} == wanted, outcomes
+    assert {check.evidence["device_type"] for check in found.values()} == {"CPU"}
+    assert sum(len(json.dumps(check.evidence)) for check in found.values()) < SIZE
+
+
+def test_eager_graph_and_xla_agree_and_each_has_its_figures(found: dict[str, CheckResult]) -> None:
+    evidence = found["xla_speedup"].evidence
+    assert 0 < evidence["largest_difference"] < 1e-3
+    modes = {entry["mode"]: entry for entry in evidence["modes"]}
+    assert list(modes) == ["eager", "graph", "xla"]
+    # The compiled one is another program: it agrees, but not to the last bit.
+    assert modes["eager"]["losses"] == modes["graph"]["losses"] != modes["xla"]["losses"]
+    assert modes["xla"]["compile_s"] > modes["graph"]["compile_s"] > 0
+    for entry in modes.values():
+        assert entry["step_s"]["samples"] >= 3
+        assert entry["peak_bytes"] is entry["kernels_per_step"] is None
+        assert entry["losses"][-1] < entry["losses"][0]
+    assert evidence["kernels_unknown"] == "there are kernels on a GPU only"
+
+
+def test_memory_runs_out_and_is_given_back(found: dict[str, CheckResult]) -> None:
+    evidence = found["memory"].evidence
+    assert evidence["exhausted"]["raised"]["type"] == "ResourceExhaustedError"
+    assert evidence["exhausted"]["recovered"] is True
+    assert evidence["exhausted"]["late_configuration"]["type"] == "RuntimeError"
+    assert [entry["mode"] for entry in evidence["leak"]] == ["graph", "xla"]
+    assert {len(entry["bytes"]) for entry in evidence["leak"]} == {6}
+    assert evidence["growth"] is evidence["whole"] is None
+
+
+def test_two_logical_cpus_train_as_one(found: dict[str, CheckResult]) -> None:
+    evidence = found["multi_gpu"].evidence
+    assert evidence["devices"] == "2 logical CPUs"
+    assert evidence["step"]["replicas"] == evidence["all_reduce"]["replicas"] == 2
+    assert evidence["step"]["largest_weight_difference"] < 1e-5
+    assert evidence["all_reduce"]["wrong"] == evidence["all_reduce"]["nccl_operations"] == 0
+
+
+def test_the_pipeline_is_read_and_waited_for(found: dict[str, CheckResult]) -> None:
+    evidence = found["input_pipeline"].evidence
+    assert evidence["records"]["right"] == evidence["records"]["count"] == 512
+    batches = {entry["examples"]: entry for entry in evidence["batches"]}
+    assert list(batches) == [1, 8, 32, 128]
+    for entry in batches.values():
+        shares = [entry[feed]["waiting_share"]["median"] for feed in ("memory", "pipeline")]
+        assert 0 < shares[0] < shares[1] < 1
+    # One at a time fills no device: what surrounds a step outweighs it.
+    assert batches[1]["memory"]["examples_per_s"] < batches[128]["memory"]["examples_per_s"] / 2
