@@ -26,7 +26,7 @@ PLACES = (
     "2024-03-05T17:56:23.1+01:00 {host} nv-fabricmanager[1843]: started",
     "cuda_diagnostics.cc:168] retrieving CUDA diagnostic information for host: {host}",
     "cuda_diagnostics.cc:175] hostname: {host}",
-    "kernel driver does not appear to be running on this host ({host}): /proc/driver/nvidia/version is not there",
+    "kernel driver does not appear to be running on this host ({host}): no /proc/driver/nvidia/version",
     "Linux {host} 5.15.0-91-generic #101-Ubuntu SMP x86_64 GNU/Linux",
 )
 

@@ -65,7 +65,7 @@ def command(
     from ..records.verdict import failed_checks
     from .probing import chosen, probe
 
-    report = probe(image, python, chosen(only, skip, depth), lock_path)
+    report = probe(image, python, depth, lock_path, chosen(only, skip))
     _show(report, format_)
     return EXIT_FAILED if failed_checks(report) else EXIT_OK
 
@@ -103,8 +103,9 @@ def _show(report: Report, format_: str) -> None:
         click.echo(junit(report), nl=False)
     else:
         from ..records.verdict import judge
+        from ..reports.printable import printable
         from ..reports.terminal import checks_table, show
 
         show(checks_table(report))
         judgement = judge(report)
-        click.echo(f"{judgement.verdict.value}: {judgement.reason}")
+        click.echo(printable(f"{judgement.verdict.value}: {judgement.reason}"))

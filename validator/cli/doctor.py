@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO, cast
 
 import click
 
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
     from ..model.diagnosis import Diagnosis
     from ..model.report import Report
 
+_SOURCES = ("--log", "--report", "--image", "--python")
+#: Bytes. A report with all its logs has less than one MiB.
+_REPORT_LIMIT = 64 << 20
 _FILE = click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path)
 
 
@@ -66,20 +70,18 @@ def command(
         diagnosis = _of_report(_read_report(report_path))
     else:
         diagnosis = _of_report(_probed(image, python, depth, save_report))
-    click.echo(_rendered(diagnosis, format_), nl=False)
+    if format_ == "text":
+        _show(diagnosis)
+    else:
+        click.echo(_rendered(diagnosis, format_), nl=False)
     return EXIT_FAILED if diagnosis.causes else EXIT_OK
-
-
-_SOURCES = ("--log", "--report", "--image", "--python")
 
 
 def _of_log(path: Path) -> Diagnosis:
     from ..diagnosis import diagnose_file
 
-    if str(path) == "-":
-        return diagnose_file(sys.stdin.buffer, "stdin")
-    with path.open("rb") as stream:
-        return diagnose_file(stream, str(path))
+    with click.open_file(str(path), "rb") as stream:
+        return diagnose_file(cast("BinaryIO", stream), _named(path))
 
 
 def _of_report(report: Report) -> Diagnosis:
@@ -91,9 +93,15 @@ def _of_report(report: Report) -> Diagnosis:
 def _read_report(path: Path) -> Report:
     from ..model.report import Report, ReportError
 
-    name = "stdin" if str(path) == "-" else str(path)
+    name = _named(path)
+    with click.open_file(str(path), "rb") as stream:
+        content = stream.read(_REPORT_LIMIT + 1)
+    if len(content) > _REPORT_LIMIT:
+        raise InputError(
+            f"{name} is no report: it is larger than {_REPORT_LIMIT >> 20} MiB",
+            hint="text that TensorFlow printed goes to --log",
+        )
     try:
-        content = sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes()
         return Report.from_json(json.loads(content))
     except (ReportError, ValueError, RecursionError) as error:
         raise InputError(
@@ -102,10 +110,14 @@ def _read_report(path: Path) -> Report:
         ) from error
 
 
+def _named(path: Path) -> str:
+    return "stdin" if str(path) == "-" else str(path)
+
+
 def _probed(image: str | None, python: Path | None, depth: str, save_report: Path | None) -> Report:
     from .probing import probe
 
-    report = probe(image, python, ("--depth", depth), None)
+    report = probe(image, python, depth)
     if save_report:
         from ..system.files import write_atomically
 
@@ -113,13 +125,20 @@ def _probed(image: str | None, python: Path | None, depth: str, save_report: Pat
     return report
 
 
+def _show(diagnosis: Diagnosis) -> None:
+    import shutil
+
+    from ..reports.diagnosis import text
+
+    terminal = sys.stdout.isatty()
+    plain = bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
+    columns = shutil.get_terminal_size().columns if terminal else None
+    click.echo(text(diagnosis, columns), nl=False, color=terminal and not plain)
+
+
 def _rendered(diagnosis: Diagnosis, format_: str) -> str:
     if format_ == "json":
         return json.dumps(diagnosis.as_json(), indent=2) + "\n"
-    if format_ == "markdown":
-        from ..reports.issue import markdown
+    from ..reports.issue import markdown
 
-        return markdown(diagnosis)
-    from ..reports.diagnosis import text
-
-    return text(diagnosis)
+    return markdown(diagnosis)

@@ -6,39 +6,42 @@ import json
 import sys
 from pathlib import Path
 
-from ..engines.archive import probe_archive, probe_checks
+from ..engines.archive import probe_checks, probe_request
 from ..engines.base import ProbeRequest
 from ..errors import InputError, ValidatorError
 from ..model.report import Report, ReportError
 from .options import say
 
-#: Seconds for a run; the probe ends itself before that.
-_LIMIT_S = 1900.0
 
+def probe(
+    image: str | None,
+    python: Path | None,
+    depth: str,
+    lock: Path | None = None,
+    choice: tuple[str, ...] = (),
+) -> Report:
+    """The probe's report. lock: compared with what is installed. choice: what `chosen` gave.
 
-def probe(image: str | None, python: Path | None, arguments: tuple[str, ...], lock: Path | None) -> Report:
-    """The probe's report. lock: compared with what is installed. Raises ValidatorError when none came."""
-    request = ProbeRequest(
-        probe_archive(),
-        (*arguments, *(("--lock", "lock.txt") if lock else ())),
-        {"lock.txt": lock.read_bytes()} if lock else {},
-        timeout_s=_LIMIT_S,
-    )
+    Raises ValidatorError when no report came.
+    """
+    request = probe_request(depth, lock.read_bytes() if lock else None, choice)
     answer = _in_image(image, request) if image else _with_python(python or Path(sys.executable), request)
     try:
         return Report.from_json(json.loads(answer))
-    except (ReportError, ValueError) as error:
+    except (ReportError, ValueError, RecursionError) as error:
         raise ValidatorError(f"the probe's report can't be read: {error}") from error
 
 
-def chosen(only: tuple[str, ...], skip: tuple[str, ...], depth: str) -> tuple[str, ...]:
+def chosen(only: tuple[str, ...], skip: tuple[str, ...]) -> tuple[str, ...]:
     """The probe's arguments for a choice of checks. Raises InputError for a check that does not exist."""
     known = [check["id"] for check in probe_checks()] if only or skip else []
     for name in (*only, *skip):
         if name not in known:
             raise InputError(f'no check is called "{name}"', hint=f"there are {', '.join(known)}")
+    if only and set(only) <= set(skip):
+        raise InputError(f"nothing is left to run: {', '.join(only)} is to be run and to be left out")
     pairs = [("--only", name) for name in only] + [("--skip", name) for name in skip]
-    return ("--depth", depth, *(word for pair in pairs for word in pair))
+    return tuple(word for pair in pairs for word in pair)
 
 
 def _in_image(image: str, request: ProbeRequest) -> bytes:
@@ -55,4 +58,5 @@ def _in_image(image: str, request: ProbeRequest) -> bytes:
 def _with_python(python: Path, request: ProbeRequest) -> bytes:
     from ..engines.venv import run_probe
 
-    return run_probe(python, request, say)
+    # Made absolute and not resolved: a virtual environment's Python is a link, and it runs elsewhere.
+    return run_probe(python.absolute(), request, say)

@@ -14,11 +14,13 @@ import re
 import sys
 import tempfile
 import zipfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from ..errors import ValidatorError
 from ..system import processes
+from .base import ProbeRequest
 
 _SOURCES = Path(__file__).parent.parent / "probe"
 #: The package's name inside the archive.
@@ -38,6 +40,10 @@ sys.exit(main())
 _DATE = (1980, 1, 1, 0, 0, 0)
 #: The probe itself gives each of the driver's two libraries half a minute.
 _ANSWER_LIMIT_S = 90.0
+#: Seconds that a run may take, by depth. The probe ends itself then, and its report says what was left; it is
+#: ended from outside only when it does not.
+_RUN_LIMITS_S = {"quick": 1800.0, "full": 3600.0}
+_GRACE_S = 100.0
 
 
 @functools.cache
@@ -66,6 +72,21 @@ def probe_version() -> str:
     for name, content in sorted({**sources, "": _MAIN}.items()):
         digest.update(f"{name}\0{len(content)}\0".encode() + content)
     return f"{declared[1].decode()}+{digest.hexdigest()[:12]}"
+
+
+def probe_request(depth: str, lock: bytes | None = None, arguments: Iterable[str] = ()) -> ProbeRequest:
+    """A run of the probe at a depth, `quick` or `full`. lock: pins to compare with what is installed."""
+    limit_s = _RUN_LIMITS_S[depth]
+    return ProbeRequest(
+        probe_archive(),
+        (
+            *("--depth", depth, "--time-limit", f"{limit_s:.0f}"),
+            *(() if lock is None else ("--lock", "lock.txt")),
+            *arguments,
+        ),
+        {} if lock is None else {"lock.txt": lock},
+        limit_s + _GRACE_S,
+    )
 
 
 def local_host_facts() -> dict[str, Any]:

@@ -16,8 +16,8 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from ..engines.archive import probe_archive, probe_version
-from ..engines.base import Built, Engine, ProbeRequest
+from ..engines.archive import probe_request, probe_version
+from ..engines.base import Built, Engine
 from ..errors import InputError, MissingError, ValidatorError
 from ..locks.files import render
 from ..model.lock import Lock
@@ -32,9 +32,6 @@ from .hosts import host_class_of
 from .keys import measurement_key
 from .locking import ensure_lock
 from .versions import versions_of
-
-#: Wall-clock limit of one probe run in an image. The checks have shorter limits of their own.
-PROBE_TIMEOUT_S = 1800.0
 
 
 class Phase(str, Enum):
@@ -186,12 +183,7 @@ def _image(spec: ImageSpec, work: Work) -> Result:
 
 
 def _validate(built: Built, lock: Lock, key: str, work: Work, started: str) -> Record:
-    request = ProbeRequest(
-        probe_archive(),
-        ("--lock", "lock.txt", "--depth", work.options.depth),
-        {"lock.txt": render(lock).encode()},
-        PROBE_TIMEOUT_S,
-    )
+    request = probe_request(work.options.depth, render(lock).encode())
     host: dict[str, Any] = {}
     report: Report | None = None
     try:

@@ -12,12 +12,12 @@ from collections.abc import Iterable, Iterator, Sequence
 import click
 
 from ..model.diagnosis import Cause, Diagnosis, Evidence, Harmless, Remedy
-from .printable import printable
+from .printable import one_line, printable
 
-#: Columns that prose is wrapped at; lines of evidence and commands are never broken.
-WIDTH = 88
-#: Characters shown of a line of evidence.
-_LINE = 200
+#: Columns that prose is wrapped at, on a terminal as wide as that or wider, and in a file.
+WIDTH = 80
+#: Lines of evidence shown for a cause, and lines shown that were not understood.
+_EVIDENCE, _UNKNOWN = 5, 10
 #: Names of the facts, in the order in which they are told.
 _FACTS = {
     "tensorflow": "TensorFlow",
@@ -42,100 +42,108 @@ WAYS = {
 }
 
 
-def text(diagnosis: Diagnosis) -> str:
-    """The whole answer. Styled; `click.echo` drops the styles where no terminal is."""
-    return "\n".join(_lines(diagnosis)) + "\n"
+def text(diagnosis: Diagnosis, columns: int | None = None) -> str:
+    """The whole answer, styled; `click.echo` drops the styles where no terminal is.
 
-
-def _lines(diagnosis: Diagnosis) -> Iterator[str]:
-    if diagnosis.causes:
-        first, *others = diagnosis.causes
-        yield from _cause(first)
-        for number, cause in enumerate(others, start=2):
-            yield ""
-            yield from _cause(cause, f"{number}. ")
-    elif diagnosis.unknown:
-        yield click.style("Unknown: no known cause fits what was read.", bold=True, fg="yellow")
-    else:
-        yield click.style("No fault in what was read.", bold=True, fg="green")
-    if diagnosis.unknown:
-        yield ""
-        yield _heading("Not understood")
-        yield from _evidence(diagnosis.unknown)
-    if diagnosis.harmless:
-        yield ""
-        yield _heading("Harmless")
-        for entry in diagnosis.harmless:
-            yield from _harmless(entry)
-    yield ""
-    yield from _facts(diagnosis)
-    yield from _wrapped(f"Next: {diagnosis.next_step}.", "")
-
-
-def _cause(cause: Cause, number: str = "") -> Iterator[str]:
-    title = textwrap.wrap(printable(number + cause.title), WIDTH) or [cause.code]
-    yield from (click.style(line, bold=True, fg="red") for line in title)
-    yield click.style(f"[{cause.code}]", dim=True)
-    yield ""
-    yield from _wrapped(cause.means, "  ")
-    yield ""
-    yield _heading("Shown by")
-    yield from _evidence(cause.evidence)
-    if cause.explains:
-        yield from _wrapped(f"It explains {', '.join(cause.explains)} too.", "  ")
-    yield ""
-    yield _heading("Mend it")
-    for remedy in cause.remedies:
-        yield from _remedy(remedy)
-
-
-def _remedy(remedy: Remedy) -> Iterator[str]:
-    way = WAYS.get(remedy.way, remedy.way)
-    yield from _wrapped(f"{way[:1].upper()}{way[1:]}: {remedy.says}" if way else remedy.says, "  ")
-    for command in remedy.commands:
-        yield click.style(f"      {printable(command)}", fg="cyan")
-
-
-def _evidence(entries: Iterable[Evidence]) -> Iterator[str]:
-    for entry in entries:
-        times = f" ({entry.count} times)" if entry.count > 1 else ""
-        yield f"  {click.style(entry.where + times + ':', dim=True)} {shortened(printable(entry.text))}"
-
-
-def _harmless(entry: Harmless) -> Iterator[str]:
-    count = sum(seen.count for seen in entry.evidence)
-    lines = "1 line" if count == 1 else f"{count} lines"
-    yield from _wrapped(f"{entry.code} ({lines}): {entry.says}", "  ", "    ")
-
-
-def _facts(diagnosis: Diagnosis) -> Iterator[str]:
-    told = told_facts(diagnosis)
-    about = f"; {', '.join(told)}" if told else ""
-    yield from _wrapped(f"Read: {diagnosis.read}{about}.", "")
+    columns: the terminal's width. Without one, lines of evidence are never broken, so that `grep` finds them.
+    """
+    return "\n".join(_Page(columns).lines(diagnosis)) + "\n"
 
 
 def told_facts(diagnosis: Diagnosis) -> Sequence[str]:
     """What was recognized of the environment: `TensorFlow 2.18.0`, `driver 535.183.01`."""
-    return [
-        f"{_FACTS[name]} {printable(diagnosis.facts[name])}" for name in _FACTS if name in diagnosis.facts
-    ]
+    return [f"{_FACTS[name]} {one_line(diagnosis.facts[name])}" for name in _FACTS if name in diagnosis.facts]
 
 
-def shortened(line: str) -> str:
-    """The line, its middle left out where it is long."""
-    return line if len(line) <= _LINE else f"{line[: _LINE - 60]} … {line[-57:]}"
+class _Page:
+    """What is rendered for one width."""
+
+    def __init__(self, columns: int | None) -> None:
+        self._columns = columns
+        self._width = min(WIDTH, columns or WIDTH)
+
+    def lines(self, diagnosis: Diagnosis) -> Iterator[str]:
+        several = len(diagnosis.causes) > 1
+        if several:
+            yield f"{len(diagnosis.causes)} causes, in the order to mend them."
+            yield ""
+        for number, cause in enumerate(diagnosis.causes, start=1):
+            yield from self._cause(cause, f"{number}. " if several else "")
+            yield ""
+        if not diagnosis.causes:
+            says, colour = (
+                ("Unknown: no known cause fits what was read.", "yellow")
+                if diagnosis.unknown
+                else ("No fault in what was read.", "green")
+            )
+            yield click.style(says, bold=True, fg=colour)
+            yield ""
+        if diagnosis.unknown:
+            yield _heading("Not understood")
+            yield from self._evidence(diagnosis.unknown, _UNKNOWN)
+            yield ""
+        if diagnosis.harmless:
+            yield _heading("Harmless")
+            for entry in diagnosis.harmless:
+                yield from self._harmless(entry)
+            yield ""
+        told = told_facts(diagnosis)
+        yield from self._wrapped(f"Read: {'; '.join(filter(None, (diagnosis.read, ', '.join(told))))}.")
+        yield from self._wrapped(f"Next: {diagnosis.next_step}.")
+
+    def _cause(self, cause: Cause, number: str) -> Iterator[str]:
+        title = self._wrapped(number + cause.title, "", " " * len(number)) or [cause.code]
+        yield from (click.style(line, bold=True, fg="red") for line in title)
+        yield click.style(" " * len(number) + cause.code, dim=True)
+        yield ""
+        yield from self._wrapped(cause.means, "  ")
+        yield ""
+        yield _heading("Shown by")
+        yield from self._evidence(cause.evidence, _EVIDENCE)
+        if cause.explains:
+            yield from self._wrapped(f"It explains {', '.join(cause.explains)} too.", "  ")
+        yield ""
+        yield _heading("Mend it")
+        for remedy in cause.remedies:
+            yield from self._remedy(remedy)
+
+    def _remedy(self, remedy: Remedy) -> Iterator[str]:
+        way = WAYS.get(remedy.way, remedy.way)
+        yield from self._wrapped(f"{way[:1].upper()}{way[1:]}: {remedy.says}" if way else remedy.says, "  ")
+        for command in remedy.commands:
+            yield click.style(f"      {one_line(command)}", fg="cyan")
+
+    def _evidence(self, entries: Sequence[Evidence], most: int) -> Iterator[str]:
+        for entry in entries[:most]:
+            times = f" ({entry.count} times)" if entry.count > 1 else ""
+            head, line = f"  {one_line(entry.where)}{times}: ", one_line(entry.text)
+            if self._columns is None:
+                yield click.style(head, dim=True) + line
+                continue
+            first, *others = textwrap.wrap(
+                head + line, self._columns, subsequent_indent="      ", break_on_hyphens=False
+            )
+            shown = len(head) if first.startswith(head) else 0
+            yield click.style(first[:shown], dim=True) + first[shown:]
+            yield from others
+        if len(entries) > most:
+            yield click.style(f"  and {len(entries) - most} more, which --json lists", dim=True)
+
+    def _harmless(self, entry: Harmless) -> Iterable[str]:
+        count = sum(seen.count for seen in entry.evidence)
+        lines = "1 line" if count == 1 else f"{count} lines"
+        return self._wrapped(f"{entry.code} ({lines}): {entry.says}", "  ", "    ")
+
+    def _wrapped(self, prose: str, indent: str = "", following: str | None = None) -> list[str]:
+        return textwrap.wrap(
+            printable(prose),
+            self._width,
+            initial_indent=indent,
+            subsequent_indent=indent if following is None else following,
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
 
 
 def _heading(words: str) -> str:
     return click.style(words, bold=True)
-
-
-def _wrapped(prose: str, indent: str, following: str | None = None) -> list[str]:
-    return textwrap.wrap(
-        printable(prose),
-        WIDTH,
-        initial_indent=indent,
-        subsequent_indent=indent if following is None else following,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
