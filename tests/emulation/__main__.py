@@ -13,7 +13,9 @@ from .run import run
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.emulation", description=__doc__)
     parser.add_argument("--fault", action="append", help="a fault's id; repeatable; all when left out")
-    parser.add_argument("--tensorflow", action="append", help="a release; repeatable; all of the fault's when left out")
+    parser.add_argument(
+        "--tensorflow", action="append", help="a release; repeatable; all of the fault's when left out"
+    )
     parser.add_argument("--write", action="store_true", help="write tests/data/logs and its index")
     parser.add_argument("--missing", action="store_true", help="with --write: only logs that are not there")
     parser.add_argument("--list", action="store_true", help="name the faults")

@@ -46,21 +46,29 @@ def rows() -> list[Row]:
 def write_index() -> None:
     """Write the index over what is there."""
     found = [
-        Row(str(path(fault, release).relative_to(LOGS)), release, fault.id, fault.cause, _made(fault))
+        Row(
+            str(path(fault, release).relative_to(LOGS)),
+            release,
+            fault.id,
+            fault.cause_in(release),
+            _made(fault),
+        )
         for fault in faults().values()
         for release in fault.releases
         if path(fault, release).exists()
     ]
     if BY_HAND.exists():
         found += [Row(**row) for row in yaml.safe_load(BY_HAND.read_text(encoding="utf-8"))]
-    head = "# Written by `python -m tests.emulation --write`; rows of logs made otherwise come from by-hand.yaml.\n"
-    body = yaml.safe_dump([vars(row) for row in sorted(found, key=lambda row: row.file)], sort_keys=False, width=110)
+    head = "# Written by `python -m tests.emulation --write`; rows of other logs come from by-hand.yaml.\n"
+    body = yaml.safe_dump(
+        [vars(row) for row in sorted(found, key=lambda row: row.file)], sort_keys=False, width=110
+    )
     INDEX.write_text(head + body, encoding="utf-8")
 
 
 def _made(fault: Fault) -> str:
     """How, in a few words."""
-    if fault.docker or fault.command:
+    if fault.command:
         return "the command really run"
     under = f"under our {', '.join(fault.stubs)}" if fault.stubs else "without a driver"
     return f"the wheel really run, {under}: {fault.title}"

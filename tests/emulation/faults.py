@@ -1,4 +1,4 @@
-"""The faults, read from `faults/*.yaml`: what each changes, and the cause that a diagnosis must name first."""
+"""The faults, read from `faults/*.yaml`: what each changes, and the cause to be named first."""
 
 from __future__ import annotations
 
@@ -22,24 +22,25 @@ class Fault:
     """One thing that is wrong, or nothing (`cause: benign_only`).
 
     cause: the code that a diagnosis must name first
+    causes: where it is another in a release, since that one says less, or goes another way
     script: what is run: a file of `scripts/`
     releases: in which TensorFlow
-    stubs: which of our libraries are first on the loader's path: `driver`; `runtime`, in place of CUDA's, which
-        lets TensorFlow make the device; `cudnn`, in place of cuDNN
-    libraries: where NVIDIA's libraries are: `path` (wheels, on LD_LIBRARY_PATH), `wheels` (as pip leaves them),
-        `none` (not installed)
+    stubs: which of our libraries are first on the loader's path: `driver`; `runtime`, in place of CUDA's,
+        which lets TensorFlow make the device; `cudnn` and `cublas`, in place of NVIDIA's
+    libraries: where NVIDIA's libraries are: `path` (wheels, on LD_LIBRARY_PATH), `wheels` (as pip leaves
+        them), `none` (not installed)
     variables: set for the process
     shown: whether the variables stand in the log, as in a pasted command line
     remove: below site-packages, what is taken away
     overlay: requirements installed beside, and before, those of the environment
     kernel: files of the driver's kernel module and of sysfs, by path
     release: of the driver
+    no_toolkit: whether a CUDA toolkit of this machine is hidden
     files: put into the working directory
     bin: programs put first on the PATH
     requirements: instead of TensorFlow's, with {version} for its version
     python: its version
     command: what is run instead of a script; {python} and {uv} stand for their paths
-    docker: arguments of `docker run`, the image and its command among them; run instead of a script
     """
 
     id: str
@@ -55,12 +56,17 @@ class Fault:
     overlay: tuple[str, ...] = ()
     kernel: Mapping[str, str] = field(default_factory=dict)
     release: str | None = None
+    no_toolkit: bool = False
     files: Mapping[str, str] = field(default_factory=dict)
     bin: Mapping[str, str] = field(default_factory=dict)
     requirements: tuple[str, ...] = ()
     python: str | None = None
     command: tuple[str, ...] = ()
-    docker: tuple[str, ...] = ()
+    causes: Mapping[str, str] = field(default_factory=dict)
+
+    def cause_in(self, release: str) -> str:
+        """The code to be named first for a log of this release."""
+        return self.causes.get(release, self.cause)
 
 
 @functools.cache
@@ -73,7 +79,9 @@ def faults() -> Mapping[str, Fault]:
 
 
 def _fault(row: dict[str, Any]) -> Fault:
-    values = {name: tuple(value) if isinstance(value, list) else value for name, value in row.items()}
+    values: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in row.items()
+    }
     if values.pop("older", False):
         values["releases"] = tuple(sorted((*RELEASES, *OLDER), key=_numbers))
     return Fault(**values)

@@ -264,7 +264,7 @@ EXPORT int cuMemAlloc_v2(void **pointer, size_t bytes)
     void *place;
     CHECKED;
     stub_memory(&available, &total);
-    if (bytes > available) return OUT_OF_MEMORY;
+    if (bytes > available || bytes >> 20 > (size_t)stub_number("STUB_LARGEST_MIB", 1 << 20)) return OUT_OF_MEMORY;
     place = mmap(NULL, bytes + PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (place == MAP_FAILED) return OUT_OF_MEMORY;
     *(size_t *)place = bytes + PAGE;
@@ -364,5 +364,5 @@ EXPORT int cuLaunchKernel(
     unsigned memory, void *stream, void **parameters, void **extra)
 {
     CHECKED;
-    return NO_KERNEL;
+    return stub_launch(NO_KERNEL);
 }

@@ -129,7 +129,7 @@ EXPORT int __cudaPopCallConfiguration(Dimensions *grid, Dimensions *block, size_
 EXPORT int cudaLaunchKernel(const void *function, Dimensions grid, Dimensions block, void **arguments, size_t shared, void *stream)
 {
     CHECKED;
-    return last = NO_KERNEL_IMAGE;
+    return last = stub_launch(NO_KERNEL_IMAGE);
 }
 EXPORT int cudaGetFuncBySymbol(void **function, const void *symbol) { READY; *function = &handle; return 0; }
 EXPORT int cudaFuncGetAttributes(void *attributes, const void *function) { READY; return last = NO_KERNEL_IMAGE; }

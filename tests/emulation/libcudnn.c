@@ -1,7 +1,7 @@
 /* A libcudnn.so that can be made and told apart by its version, and does nothing. NVIDIA's own needs a driver that
    works before TensorFlow asks it for its version.
 
-   STUB_CUDNN  the version, as cudnnGetVersion counts (90300; 8.9.7 is 8907)
+   STUB_CUDNN  the version, as cudnnGetVersion counts (CUDNN, given when this is compiled; 8.9.7 is 8907)
    STUB_FAIL   counts here too: cudnnCreate=4 */
 #include "stub.h"
 
@@ -14,7 +14,7 @@
 
 static char handle;
 
-EXPORT size_t cudnnGetVersion(void) { return (size_t)stub_number("STUB_CUDNN", 90300); }
+EXPORT size_t cudnnGetVersion(void) { return (size_t)stub_number("STUB_CUDNN", CUDNN); }
 EXPORT size_t cudnnGetCudartVersion(void) { return 12050; }
 EXPORT int cudnnGetProperty(int which, int *value)
 {

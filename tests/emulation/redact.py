@@ -9,7 +9,10 @@ from pathlib import Path
 
 HOST = "workstation"
 #: Lines in which installers name where packages come from.
-_INDEX = re.compile(r"^(Looking in indexes|Looking in links|WARNING: .*trusted-host).*\n", re.MULTILINE)
+_INDEX = re.compile(
+    r"^(Looking in indexes|Looking in links|WARNING: .*trusted-host|WARNING: Location 'file:).*\n",
+    re.MULTILINE,
+)
 _ADDRESS = re.compile(r"https?://[^\s'\")]+")
 #: A log is kept whole up to this size; then its middle goes, as it does where people paste usage texts.
 LARGEST = 56_000
@@ -19,9 +22,11 @@ def redact(text: str, places: Mapping[Path, str]) -> str:
     """places: what stands for each directory of this machine; the longest are replaced first."""
     for path in sorted(places, key=lambda path: -len(str(path))):
         text = text.replace(str(path), places[path])
+        # XLA leaves out the first slash.
+        text = text.replace(f'"{str(path)[1:]}/', f'"{places[path][1:]}/')
     text = text.replace(str(Path.home()), "/home/user")
-    # TensorFlow writes the host's name after "host:" and "hostname:" only.
-    text = re.sub(rf"(host(?:name)?: ){re.escape(socket.gethostname())}\b", rf"\g<1>{HOST}", text)
+    # TensorFlow writes the host's name after "host:", "hostname:" and "host (" only.
+    text = re.sub(rf"(host(?:name)?(?:: | \()){re.escape(socket.gethostname())}\b", rf"\g<1>{HOST}", text)
     text = _INDEX.sub("", text)
     return _ADDRESS.sub(_public, text)
 
@@ -41,5 +46,5 @@ def shorten(text: str) -> str:
         return text
     head = text[: LARGEST // 2].rpartition("\n")[0]
     tail = text[-LARGEST // 2 :].partition("\n")[2]
-    left = text.count("\n") - head.count("\n") - tail.count("\n")
+    left = text.count("\n") - head.count("\n") - tail.count("\n") - 1
     return f"{head}\n[... {left} lines ...]\n{tail}"

@@ -1,5 +1,5 @@
-/* Preloaded: files of a driver's kernel module are looked for under $STUB_ROOT, since nobody can put files into
-   /proc and /sys. */
+/* Preloaded: files of a driver's kernel module and of a CUDA toolkit are looked for under $STUB_ROOT, since nobody
+   can put files into /proc and /sys, and a toolkit of this machine would hide that one is missing. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -7,11 +7,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static const char *redirected(const char *path, char *buffer, size_t size)
 {
-    static const char *const places[] = {"/proc/driver/nvidia", "/sys/bus/pci/devices/", "/sys/module/nvidia"};
+    static const char *const places[] = {"/proc/driver/nvidia", "/sys/bus/pci/devices/", "/sys/module/nvidia",
+                                         "/usr/local/cuda", "/opt/cuda", "/dev/nvidia"};
     const char *root = getenv("STUB_ROOT");
     for (size_t i = 0; root && path && i < sizeof places / sizeof *places; i++)
         if (!strncmp(path, places[i], strlen(places[i]))) {
@@ -50,3 +52,22 @@ int access(const char *path, int mode)
     char buffer[4096];
     return REAL(int, "access", const char *, int)(redirected(path, buffer, sizeof buffer), mode);
 }
+
+#define STAT(name, type)                                                                        \
+    int name(const char *path, type *to)                                                        \
+    {                                                                                           \
+        char buffer[4096];                                                                      \
+        return REAL(int, #name, const char *, type *)(redirected(path, buffer, sizeof buffer), to); \
+    }
+STAT(stat, struct stat)
+STAT(stat64, struct stat64)
+
+/* What programs call that were built with a C library before 2.33. */
+#define OLD_STAT(name, type)                                                                    \
+    int name(int version, const char *path, type *to)                                           \
+    {                                                                                           \
+        char buffer[4096];                                                                      \
+        return REAL(int, #name, int, const char *, type *)(version, redirected(path, buffer, sizeof buffer), to); \
+    }
+OLD_STAT(__xstat, struct stat)
+OLD_STAT(__xstat64, struct stat64)

@@ -14,24 +14,41 @@ from uv import find_uv_bin
 from . import environments
 from .faults import Fault
 from .redact import redact, shorten
-from .stubs import RELEASE, build
+from .stubs import RELEASE, build, build_cublas
 
 SCRIPTS = Path(__file__).parent / "scripts"
-LIMIT_S = 300
+LIMIT_S = 120
 #: What no process of a fault inherits: variables that change what TensorFlow does.
-_FOREIGN = ("CUDA_", "TF_", "XLA_", "KERAS_", "LD_", "NVIDIA_", "PYTHON", "STUB_", "VIRTUAL_ENV", "PIP_", "UV_")
+_FOREIGN = (
+    "CUDA_",
+    "TF_",
+    "XLA_",
+    "KERAS_",
+    "LD_",
+    "NVIDIA_",
+    "PYTHON",
+    "STUB_",
+    "VIRTUAL_ENV",
+    "PIP_",
+    "UV_",
+)
 #: What reaches packages, which faults that install some need.
 _SOURCES = ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_CERT", "PIP_CONFIG_FILE", "PIP_TRUSTED_HOST")
 
 
 def run(fault: Fault, tensorflow: str) -> str:
     """The log: standard error and standard output as they came, redacted."""
-    with tempfile.TemporaryDirectory(prefix="emulation-") as name, environments.environment(fault, tensorflow) as python:
+    with (
+        tempfile.TemporaryDirectory(prefix="emulation-") as name,
+        environments.environment(fault, tensorflow) as python,
+    ):
         return _run(fault, python, Path(name))
 
 
 def _run(fault: Fault, python: Path, scratch: Path) -> str:
     stubs = build(scratch / "stubs", fault.release or RELEASE)
+    if "cublas" in fault.stubs:
+        build_cublas(stubs, environments.site_packages(python) / "nvidia/cublas/lib")
     project, laid_over, root, programs = (scratch / each for each in ("project", "overlay", "root", "bin"))
     project.mkdir()
     for place, files in ((project, fault.files), (root, fault.kernel), (programs, fault.bin)):
@@ -42,14 +59,14 @@ def _run(fault: Fault, python: Path, scratch: Path) -> str:
             target.chmod(0o755)
     variables = {name: value for name, value in os.environ.items() if not name.startswith(_FOREIGN)}
     variables |= {name: os.environ[name] for name in _SOURCES if name in os.environ}
-    variables |= {"PATH": os.pathsep.join([str(programs), str(python.parent), variables["PATH"]])}
+    variables |= {"PATH": os.pathsep.join([str(programs), str(python.parent), "/usr/bin", "/bin"])}
     if fault.overlay:
         environments.overlay(fault.overlay, python, laid_over)
         variables["PYTHONPATH"] = str(laid_over)
     path = _library_path(fault, python, [stubs.place(name) for name in fault.stubs])
     if path:
         variables["LD_LIBRARY_PATH"] = path
-    if fault.kernel:
+    if fault.kernel or fault.no_toolkit:
         variables |= {"LD_PRELOAD": str(stubs.redirect), "STUB_ROOT": str(root)}
     variables |= {name: value.replace("{project}", str(project)) for name, value in fault.variables.items()}
     done = subprocess.run(
@@ -66,6 +83,7 @@ def _run(fault: Fault, python: Path, scratch: Path) -> str:
         stubs.place("driver"): "/usr/lib/x86_64-linux-gnu",
         stubs.place("runtime"): "/usr/local/cuda/lib64",
         stubs.place("cudnn"): "/usr/local/cuda/lib64",
+        stubs.place("cublas"): "/usr/local/cuda/lib64",
         Path(os.path.realpath(python)).parents[1]: "/usr",
         Path(find_uv_bin()): "uv",
         Path(sys.prefix): "/home/user/venv",
@@ -90,11 +108,21 @@ def _prompt(fault: Fault) -> str:
     """The command line, as people paste it, where it tells something."""
     if not fault.shown:
         return ""
-    shown = " ".join(f"{name}={value!r}" if " " in value or not value else f"{name}={value}" for name, value in fault.variables.items() if not name.startswith("STUB_"))
-    line = " ".join(fault.command).format(python="python", uv="uv") if fault.command else f"python {fault.script}"
+    shown = " ".join(
+        f"{name}={value!r}" if " " in value or not value else f"{name}={value}"
+        for name, value in fault.variables.items()
+        if not name.startswith("STUB_")
+    )
+    line = (
+        " ".join(fault.command).format(python="python", uv="uv")
+        if fault.command
+        else f"python {fault.script}"
+    )
     return f"$ {shown} {line}\n" if shown else f"$ {line}\n"
 
 
 def _ended(status: int) -> str:
     """What a shell says of a process that a signal ended."""
-    return {-6: "Aborted (core dumped)\n", -11: "Segmentation fault (core dumped)\n", -9: "Killed\n"}.get(status, "")
+    return {-6: "Aborted (core dumped)\n", -11: "Segmentation fault (core dumped)\n", -9: "Killed\n"}.get(
+        status, ""
+    )

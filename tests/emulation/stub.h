@@ -6,6 +6,8 @@
    STUB_CAPABILITY       compute capability (9.0)
    STUB_MULTIPROCESSORS  (114)
    STUB_MEMORY_MIB       (81559); STUB_FREE_MIB: what of it nobody uses (all but 500)
+   STUB_LARGEST_MIB      the largest allocation that succeeds (any)
+   STUB_LAUNCHES         1: kernels and products of matrices are said to have run; nothing is computed all the same
    STUB_CUDA             newest CUDA of the driver, as cuDriverGetVersion counts (12080)
    STUB_RELEASE          the driver's release, as NVML tells it (570.124.06)
    STUB_FAIL             what functions return: cuInit=999,cuMemAlloc=2; a suffix _v2 belongs to the name or not
@@ -48,6 +50,12 @@ static inline void stub_memory(size_t *available, size_t *total)
 static inline void stub_copy(char *to, size_t size, const char *from)
 {
     if (size) snprintf(to, size, "%s", from);
+}
+
+/* What starting a kernel returns. */
+static inline int stub_launch(int refused)
+{
+    return stub_number("STUB_LAUNCHES", 0) ? 0 : refused;
 }
 
 /* What STUB_FAIL says of a function, or 0. */

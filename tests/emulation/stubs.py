@@ -9,17 +9,29 @@ from pathlib import Path
 SOURCES = Path(__file__).parent
 #: The release that stub.h gives the driver where nothing else is said.
 RELEASE = "570.124.06"
-#: The names by which builds for CUDA 11 and 12 open the runtime and cuDNN.
+#: Source of each stub and the names by which builds for CUDA 11 and 12 open it.
 LIBRARIES = {
     "runtime": ("libcudart.c", ("libcudart.so.11.0", "libcudart.so.12")),
     "cudnn": ("libcudnn.c", ("libcudnn.so.8", "libcudnn.so.9")),
 }
-_OPTIONS = ("-O1", "-Wall", "-Werror", "-Wno-strict-prototypes", "-std=gnu11", "-fPIC", "-fvisibility=hidden", "-shared")
+#: What a stub is unless it is told otherwise.
+DEFINED = {"libcudnn.so.8": ("-DCUDNN=8907",), "libcudnn.so.9": ("-DCUDNN=90300",)}
+CUBLAS = ("libcublas.so.12", "libcublasLt.so.12")
+_OPTIONS = (
+    "-O1",
+    "-Wall",
+    "-Werror",
+    "-Wno-strict-prototypes",
+    "-std=gnu11",
+    "-fPIC",
+    "-fvisibility=hidden",
+    "-shared",
+)
 
 
 @dataclass(frozen=True)
 class Stubs:
-    """A directory of stubs: `driver` holds libcuda and libnvidia-ml, `runtime` a libcudart, `cudnn` a libcudnn."""
+    """A directory of stubs: libcuda and libnvidia-ml in `driver`, a libcudart in `runtime`, and so on."""
 
     directory: Path
 
@@ -34,8 +46,8 @@ class Stubs:
 
 
 def build(directory: Path, release: str = RELEASE) -> Stubs:
-    """Compile all of them. As with a real driver, `libcuda.so.1` is a link to the library whose name holds the
-    release: TensorFlow reads it there."""
+    """Compile all of them. As with a real driver, `libcuda.so.1` is a link to the library whose name holds
+    the release: TensorFlow reads it there."""
     stubs = Stubs(directory)
     driver = stubs.place("driver")
     driver.mkdir(parents=True, exist_ok=True)
@@ -47,9 +59,27 @@ def build(directory: Path, release: str = RELEASE) -> Stubs:
     for place, (source, names) in LIBRARIES.items():
         stubs.place(place).mkdir(exist_ok=True)
         for name in names:
-            _compile(source, stubs.place(place) / name, f"-Wl,-soname,{name}", "-ldl")
+            _compile(source, stubs.place(place) / name, f"-Wl,-soname,{name}", *DEFINED.get(name, ()), "-ldl")
     _compile("redirect.c", stubs.redirect, "-ldl", "-fvisibility=default")
     return stubs
+
+
+def build_cublas(stubs: Stubs, real: Path) -> None:
+    """Put cuBLAS 12 in front of NVIDIA's, which lies in `real` and still gives whatever this has not:
+    cuSOLVER is linked to a hundred of its functions, by a version that is called as the library."""
+    directory = stubs.place("cublas")
+    directory.mkdir(exist_ok=True)
+    for name in CUBLAS:
+        versions = directory / f"{name}.map"
+        versions.write_text(f"{name} {{ global: *; }};\n")
+        # Linking to NVIDIA's by its path would ask for its name, which is ours; so link to what calls itself
+        # by that path.
+        proxy = directory / f"proxy-{name}"
+        _compile("empty.c", proxy, f"-Wl,-soname,{real / name}")
+        _compile(
+            "libcublas.c", directory / name, f"-Wl,-soname,{name},--version-script={versions}",
+            "-Wl,--no-as-needed,--allow-shlib-undefined", str(proxy),
+        )  # fmt: skip
 
 
 def _compile(source: str, target: Path, *options: str) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.emulation.stubs import build
 from validator.engines.archive import probe_archive
 from validator.model.report import CheckOutcome, CheckResult, Report
 
@@ -45,11 +46,7 @@ def as_built() -> Path:
 
 @pytest.fixture(scope="module")
 def stub_driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    directory = tmp_path_factory.mktemp("stub")
-    source = Path(__file__).parent / "stub_driver.c"
-    for name in ("libcuda.so.1", "libnvidia-ml.so.1"):
-        subprocess.run(["gcc", "-shared", "-fPIC", "-o", directory / name, source], check=True)
-    return directory
+    return build(tmp_path_factory.mktemp("stubs")).place("driver")
 
 
 def nvidia_libraries(python: Path) -> str:

@@ -1,5 +1,5 @@
 import tensorflow as tf
 
 print(tf.config.list_physical_devices("GPU"))
-x = tf.zeros((50000, 500000))
+x = tf.zeros((20000, 40000))
 print(x.shape)

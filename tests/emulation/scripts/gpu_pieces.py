@@ -1,4 +1,5 @@
+import numpy as np
 import tensorflow as tf
 
-kept = [tf.Variable(tf.constant(0.0, shape=(64, 1024, 1024))) for _ in range(20)]
+kept = [tf.constant(np.zeros((16, 1024, 1024), "float32")) for _ in range(40)]
 print(len(kept))

@@ -1,13 +1,11 @@
 import tensorflow as tf
 
-model = tf.keras.Sequential([tf.keras.layers.TextVectorization(output_mode="int", output_sequence_length=4)])
-model.layers[0].adapt(["a b c", "d e"])
-dense = tf.keras.layers.Dense(1)
+rotate = tf.keras.layers.RandomRotation(0.2)
 
 
 @tf.function(jit_compile=True)
-def step(text):
-    return dense(tf.cast(model.layers[0](text), tf.float32))
+def step(images):
+    return tf.reduce_mean(rotate(images, training=True))
 
 
-print(step(tf.constant([["a b"], ["c d"]])))
+print(step(tf.zeros((2, 8, 8, 3))))

@@ -1,6 +1,12 @@
-import numpy as np
 import tensorflow as tf
 
-model = tf.keras.Sequential([tf.keras.layers.LSTM(8), tf.keras.layers.Dense(1)])
-model.compile(loss="mse", jit_compile=True)
-model.fit(np.zeros((32, 5, 3), "float32"), np.zeros((32, 1), "float32"))
+
+@tf.function(jit_compile=True)
+def f(x):
+    state = tf.zeros((1, 4, 8))
+    return tf.raw_ops.CudnnRNN(
+        input=x, input_h=state, input_c=state, params=tf.zeros((400,)), rnn_mode="lstm", is_training=False
+    )
+
+
+print(f(tf.constant(0.0, shape=(5, 4, 3))))

@@ -1,0 +1,116 @@
+"""Offers stubs to containers as CDI devices, which is how NVIDIA's toolkit offers a driver."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import docker
+
+#: Where an engine looks for specifications that live as long as the machine is up.
+SPECIFICATIONS = Path("/var/run/cdi")
+KIND = "nvidia.com/gpu"
+ALL = f"{KIND}=all"
+#: Where the loader of a Debian or Ubuntu looks without being told.
+LIBRARIES = "/usr/lib/x86_64-linux-gnu"
+SEEN_WITHIN_S = 20
+
+
+@dataclass(frozen=True)
+class Node:
+    """A character device of that number."""
+
+    path: str
+    major: int
+    minor: int
+
+
+#: The files of NVIDIA's driver, by its own numbers. Without its kernel module nothing answers behind them.
+DRIVER_NODES = (
+    Node("/dev/nvidia0", 195, 0),
+    Node("/dev/nvidiactl", 195, 255),
+    Node("/dev/nvidia-uvm", 510, 0),
+)
+#: Files of the same names that do open: each is /dev/null.
+FALSE_NODES = tuple(Node(node.path, 1, 3) for node in DRIVER_NODES)
+
+
+@dataclass(frozen=True)
+class Offer:
+    """What a container that asks for all GPUs gets.
+
+    mounts: path in the container → path here, read-only
+    """
+
+    mounts: Mapping[str, Path]
+    variables: Mapping[str, str] = field(default_factory=dict)
+    nodes: Sequence[Node] = ()
+
+    def specification(self) -> dict[str, Any]:
+        """The CDI specification, format 0.6."""
+        return {
+            "cdiVersion": "0.6.0",
+            "kind": KIND,
+            "devices": [
+                {
+                    "name": "all",
+                    "containerEdits": {
+                        "env": [f"{name}={value}" for name, value in self.variables.items()],
+                        "deviceNodes": [
+                            {
+                                "path": node.path,
+                                "type": "c",
+                                "major": node.major,
+                                "minor": node.minor,
+                                "fileMode": 0o666,
+                            }
+                            for node in self.nodes
+                        ],
+                        "mounts": [
+                            {
+                                "hostPath": str(here),
+                                "containerPath": there,
+                                "options": ["ro", "nosuid", "nodev", "bind"],
+                            }
+                            for there, here in self.mounts.items()
+                        ],
+                    },
+                }
+            ],
+        }
+
+
+def offers_gpus(client: docker.DockerClient) -> bool:
+    """Whether the engine already has devices of that name, real ones perhaps."""
+    return any(device.get("ID") == ALL for device in client.info().get("DiscoveredDevices") or [])
+
+
+@contextlib.contextmanager
+def offered(client: docker.DockerClient, offer: Offer) -> Iterator[None]:
+    """While this lasts, the engine has the device `nvidia.com/gpu=all`."""
+    SPECIFICATIONS.mkdir(parents=True, exist_ok=True)
+    path = SPECIFICATIONS / f"validator-test-{os.getpid()}.json"
+    partial = path.with_suffix(".partial")
+    partial.write_text(json.dumps(offer.specification()))
+    partial.replace(path)
+    try:
+        _wait(client, there=True)
+        yield
+    finally:
+        path.unlink()
+        _wait(client, there=False)
+
+
+def _wait(client: docker.DockerClient, *, there: bool) -> None:
+    """Until the engine, which watches the directory, has noticed."""
+    deadline = time.monotonic() + SEEN_WITHIN_S
+    while offers_gpus(client) is not there:
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"the engine does not look into {SPECIFICATIONS}")
+        time.sleep(0.1)

@@ -1,0 +1,53 @@
+"""Runs the probe over the stubs and judges its report."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from validator.model.record import Verdict
+from validator.model.report import CheckOutcome, Report
+from validator.records.verdict import judge
+
+from .environments import nvidia_libraries
+from .stubs import Stubs
+
+#: A process that aborts under a stub may hang while it does so; the checks that are left are then timeouts.
+LIMIT_S = 60
+
+
+def probe(
+    python: Path,
+    archive: Path,
+    stubs: Stubs,
+    first: Sequence[str],
+    variables: Mapping[str, str],
+    *arguments: str,
+) -> Report:
+    """The report of an environment with these stubs first on the loader's path, then NVIDIA's libraries."""
+    inherited = {
+        name: value for name, value in os.environ.items() if not name.startswith(("CUDA_", "TF_", "LD_"))
+    }
+    path = [*(stubs.place(name) for name in first), *nvidia_libraries(python)]
+    done = subprocess.run(
+        [python, archive, "--time-limit", str(LIMIT_S), *arguments],
+        env={**inherited, "LD_LIBRARY_PATH": os.pathsep.join(map(str, path)), **variables},
+        cwd="/", capture_output=True, timeout=2 * LIMIT_S, check=True,
+    )  # fmt: skip
+    return Report.from_json(json.loads(done.stdout))
+
+
+def never_certified(report: Report) -> None:
+    """Not the verdict alone: whatever else is wrong, what only a GPU can do was not done, and no check of
+    that may be the one that is fooled."""
+    judgement = judge(report)
+    assert judgement.verdict is not Verdict.CERTIFIED, judgement
+    compute, step = report.check("gpu_compute"), report.check("xla_train_step")
+    assert compute is not None and compute.outcome is not CheckOutcome.PASS, compute
+    assert step is not None
+    assert step.outcome is not CheckOutcome.PASS or step.evidence["device_type"] == "CPU", step
+    nodes = report.check("gpu_device_nodes")
+    assert nodes is not None and nodes.outcome is not CheckOutcome.PASS, nodes
