@@ -55,7 +55,7 @@ def test_each_is_measured_on_the_cpu_and_says_so(found: dict[str, CheckResult]) 
 
 def test_eager_graph_and_xla_agree_and_each_has_its_figures(found: dict[str, CheckResult]) -> None:
     evidence = found["xla_speedup"].evidence
-    assert 0 < evidence["largest_difference"] < 1e-3
+    assert 0 < evidence["largest_difference"] < 3e-4
     modes = {entry["mode"]: entry for entry in evidence["modes"]}
     assert list(modes) == ["eager", "graph", "xla"]
     # The compiled one is another program: it agrees, but not to the last bit.
