@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from itertools import islice
 
 from .messages import UNRECOGNIZED, Catalogue
 from .observations import WIDTH, Observation, Observations
@@ -11,6 +12,8 @@ from .text import PASTE_LINES, Line, Pasted, answered, joined
 
 #: Distinct lines whose meaning is remembered, so that one that comes a million times is read once.
 _REMEMBERED = 50_000
+#: Lines that are looked at together first: of a long log most show nothing.
+_BATCH = 16
 
 
 def observe(pasted: Pasted, catalogue: Catalogue, source: str = "") -> Observations:
@@ -20,22 +23,26 @@ def observe(pasted: Pasted, catalogue: Catalogue, source: str = "") -> Observati
     unknown: list[tuple[int, Observation]] = []
     kinds: dict[int, set[str]] = defaultdict(set)
     known: dict[str, list[Observation]] = {}
-    for line in pasted:
-        seen = known.get(line.text)
-        if seen is None:
-            seen = _observations(line.text, line.number, catalogue, source)
-            if seen and len(known) < _REMEMBERED:
-                known[line.text] = seen
-        for observation in seen:
-            if observation.kind == UNRECOGNIZED:
-                unknown.append((line.number, observation))
-            else:
-                kinds[line.number].add(observation.kind)
-                found.add(observation)
+    lines = iter(pasted)
+    while batch := list(islice(lines, _BATCH)):
         if paste is not None:
-            paste.append(line)
+            paste += batch
             if len(paste) > PASTE_LINES:
                 paste = None
+        if not catalogue.shows_anything(line.text for line in batch):
+            continue
+        for line in batch:
+            seen = known.get(line.text)
+            if seen is None:
+                seen = _observations(line.text, line.number, catalogue, source)
+                if seen and len(known) < _REMEMBERED:
+                    known[line.text] = seen
+            for observation in seen:
+                if observation.kind == UNRECOGNIZED:
+                    unknown.append((line.number, observation))
+                else:
+                    kinds[line.number].add(observation.kind)
+                    found.add(observation)
     if paste is not None:
         _add_joined(paste, kinds, found, catalogue, source)
     for number, observation in unknown:

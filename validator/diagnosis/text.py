@@ -12,8 +12,7 @@ import io
 import re
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 from ..errors import InputError
 
@@ -52,8 +51,7 @@ _PACKED = (
 )
 
 
-@dataclass(frozen=True)
-class Line:
+class Line(NamedTuple):
     """One cleaned line.
 
     number: from 1; 0 where it is not known. asks: whether the next line that is not empty may be its answer:
@@ -185,10 +183,15 @@ def _parts(raw: bytes, number: int) -> Iterator[Line]:
     text = _STAMP.sub("", raw.rstrip(b"\r\n").decode("utf-8", errors="replace"))
     for part in text.split("\r") if "\r" in text else (text,):
         if len(part) <= PIECE:
-            yield Line(number, clean(part), _ASKS.match(part) is not None)
+            yield Line(number, clean(part), _asks(number, part))
             continue
         for start in range(0, len(part), PIECE - _OVERLAP):
             yield Line(number, clean(part[start : start + PIECE]))
+
+
+def _asks(number: int, text: str) -> bool:
+    """Only a paste is searched for questions and their answers."""
+    return 0 < number <= PASTE_LINES and _ASKS.match(text) is not None
 
 
 def clean(line: str) -> str:
@@ -200,6 +203,6 @@ def clean(line: str) -> str:
     stripped = line.lstrip()
     if stripped.startswith(">"):
         line = _QUOTES.sub("", line)
-    if "&gt;" in line or "&lt;" in line or "&quot;" in line or "&#" in line:
+    if "&" in line:
         line = html.unescape(line)
     return line.rstrip()
