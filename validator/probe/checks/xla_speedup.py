@@ -21,8 +21,8 @@ MODES = (EAGER, GRAPH, XLA)
 BATCHES = {"CPU": (32,), "GPU": (128, 32)}
 #: Steps whose losses must agree, the first ones of a fresh model.
 COMPARED = 5
-#: Largest relative difference between their losses; 4e-5 was measured on the CPU. On a GPU with TensorFloat-32, as users train, and with
-#: convolution algorithms that each mode chooses by itself.
+#: Largest relative difference between their losses; 4e-5 was measured on the CPU. On a GPU with
+#: TensorFloat-32, as users train, and with convolution algorithms that each mode chooses by itself.
 TOLERANCE = {"CPU": 3e-4, "GPU": 2e-2}
 #: A round is a turn of each mode; a turn is so many steps, whose last loss is read back.
 ROUNDS, STEPS = 15, 5
