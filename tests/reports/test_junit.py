@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -50,9 +51,10 @@ def parsed(text: str) -> ElementTree.Element:
 
 def test_each_outcome_is_counted_as_ci_systems_count_it() -> None:
     root = parsed(junit(report(*(check(outcome, outcome) for outcome in OUTCOMES))))
-    assert (root.attrib["tests"], root.attrib["failures"], root.attrib["errors"], root.attrib["skipped"]) == (
-        "6", "3", "1", "1",
-    )  # fmt: skip
+    [suite] = root
+    for counted in (root, suite):
+        assert [counted.attrib[name] for name in ("tests", "failures", "errors")] == ["6", "3", "1"]
+    assert suite.attrib["skipped"] == "1"
     elements = {case.attrib["name"]: [child.tag for child in case][:-1] for case in root.iter("testcase")}
     assert elements == {
         "pass": [],
@@ -83,18 +85,57 @@ def test_a_stage_is_a_suite_with_its_time_and_what_was_measured() -> None:
     assert output is not None and output.text is not None and '"seen": "sees none"' in output.text
 
 
-@given(st.text())
-def test_whatever_a_report_says_the_document_is_well_formed(text: str) -> None:
-    root = parsed(junit(report(check("driver", "fail", summary=text))))
-    failure = next(root.iter("failure"))
-    if text.isprintable():
-        assert failure.attrib["message"] == text
+#: What the schema of Jenkins' xUnit plugin (junit-10.xsd) allows, as far as it is used: for each element its
+#: attributes, those it must have, and its children in their order.
+SCHEMA: dict[str, tuple[set[str], set[str], tuple[str, ...]]] = {
+    "testsuites": ({"name", "time", "tests", "failures", "disabled", "errors"}, set(), ("testsuite",)),
+    "testsuite": (
+        {"name", "tests", "failures", "errors", "time", "skipped", "timestamp", "hostname", "id", "package"},
+        {"name", "tests"},
+        ("properties", "testcase", "system-out", "system-err"),
+    ),
+    "properties": (set(), set(), ("property",)),
+    "property": ({"name", "value"}, {"name", "value"}, ()),
+    "testcase": (
+        {"name", "classname", "time", "status", "assertions", "file", "line"},
+        {"name", "classname"},
+        ("skipped", "error", "failure", "system-out", "system-err"),
+    ),
+    "skipped": ({"message", "type"}, set(), ()),
+    "error": ({"message", "type"}, set(), ()),
+    "failure": ({"message", "type"}, set(), ()),
+    "system-out": (set(), set(), ()),
+}
+
+
+def assert_valid(element: ElementTree.Element) -> None:
+    allowed, needed, children = SCHEMA[element.tag]
+    assert needed <= set(element.attrib) <= allowed, element.attrib
+    places = [children.index(child.tag) for child in element]
+    assert places == sorted(places)
+    for name in ("tests", "failures", "errors", "skipped"):
+        assert element.attrib.get(name, "0").isdecimal()
+    if "time" in element.attrib:
+        assert re.fullmatch(r"\d+\.\d{3}", element.attrib["time"])
+    if "timestamp" in element.attrib:
+        assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d", element.attrib["timestamp"])
+    for child in element:
+        assert_valid(child)
+
+
+@given(st.text(st.characters()), st.sampled_from(OUTCOMES))
+def test_whatever_a_report_says_the_document_is_valid(text: str, outcome: str) -> None:
+    root = parsed(junit(report(check("driver", outcome, text, text), check(text, outcome))))
+    assert_valid(root)
+    if outcome == "fail" and text.isprintable():
+        assert text in [failure.attrib["message"] for failure in root.iter("failure")]
 
 
 @pytest.mark.parametrize("path", REPORTS, ids=lambda path: path.stem)
 def test_a_captured_report_has_a_case_for_every_check(path: Path) -> None:
     document = json.loads(path.read_text(encoding="utf-8"))
     root = parsed(junit(Report.from_json(document)))
+    assert_valid(root)
     assert [case.attrib["name"] for case in root.iter("testcase")] == [
         entry["id"]
         for stage in ("host", "tensorflow")

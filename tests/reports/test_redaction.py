@@ -28,6 +28,10 @@ PLACES = (
     "cuda_diagnostics.cc:175] hostname: {host}",
     "kernel driver does not appear to be running on this host ({host}): no /proc/driver/nvidia/version",
     "Linux {host} 5.15.0-91-generic #101-Ubuntu SMP x86_64 GNU/Linux",
+    "file:///home/{user}/wheels, /export/home2/{user}/x and /gpfs/users/{user}/venv",
+    "LOGNAME={user} HOSTNAME={host}",
+    "uid=1001({user}) gid=1001({user}) groups=1001({user}),27(sudo)",
+    "SLURMD_NODENAME={host}",
 )
 
 
@@ -40,6 +44,34 @@ def test_a_user_or_host_that_its_place_gives_away_is_nowhere(place: str, user: s
         place.format(**values) + "\n" + "\n".join(f"started by {values[name]}." for name in named)
     )
     assert all(values[name] not in shown for name in named)
+
+
+@given(user=NAMES, before=st.text(max_size=20), after=st.text(max_size=20), upper=st.booleans())
+def test_a_name_goes_wherever_it_stands_once_it_is_known(
+    user: str, before: str, after: str, upper: bool
+) -> None:
+    text = f"/home/{user}/x\n{before} {user.upper() if upper else user} {after}"
+    assert user not in redacted(text).lower()
+
+
+def test_a_name_with_a_blank_goes_whole() -> None:
+    shown = redacted(r"C:\\Users\\Annabel Lee\\venv" + "\nC:\\Users\\Annabel Lee\\x, says Annabel Lee")
+    assert "Annabel" not in shown
+    assert "Lee" not in shown
+
+
+def test_the_home_of_whoever_runs_it_goes_wherever_it_lies(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/srv/people/annabel")
+    assert redacted("/srv/people/annabel/venv/lib, Annabel's") == "~/venv/lib, <name>'s"
+    assert redacted("/mnt/srv/people/annabel2") == "/mnt/srv/people/annabel2"
+
+
+@given(HEX, st.text(max_size=10), st.text(max_size=10))
+def test_a_uuid_goes_wherever_it_stands(digits: str, before: str, after: str) -> None:
+    uuid = "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
+    glued = f"{before[:-1]}_{uuid}_{after[1:]}" if before else f"x{uuid}"
+    for text in (f"{before} {uuid} {after}", glued.replace("x", "=")):
+        assert uuid not in redacted(text)
 
 
 @given(HEX)
@@ -65,6 +97,16 @@ def test_uuids_of_gpus_and_instances_go(digits: str) -> None:
         ("peer 192.168.1.17 lost", "peer <ip> lost"),
         ("ether 52:54:00:12:34:56", "ether <mac>"),
         (f"MLflow run {UUID}", "MLflow run <uuid>"),
+        ("https://ann%40x:p%40ss@nexus.corp.example/simple", "https://<credentials>@<host>/simple"),
+        ("Authorization: Bearer eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJ4In0.abc", "Authorization: Bearer <token>"),
+        ("login --password hunter2 now", "login --password <secret> now"),
+        (f"container {'3f' * 32} failed", "container <container> failed"),
+        (f"/docker/{'3f' * 32}/merged", "/docker/<container>/merged"),
+        ("3f4e5d6c7b8a   tensorflow/tensorflow:2.18.0-gpu", "<container>   tensorflow/tensorflow:2.18.0-gpu"),
+        ("Error: No such container: 3f4e5d6c7b8a", "Error: No such container: <container>"),
+        ("fe80::1ff:fe23:4567:890a and 2001:db8::1", "<ip> and <ip>"),
+        ("connect to 10.1.2.3 port 8080", "connect to <ip> port 8080"),
+        ("Device Serial Number 48-b0-2d-ff-ff-fe", "Device Serial Number <serial>"),
     ],
 )
 def test_identifiers_go_by_their_form(text: str, shown: str | None) -> None:
@@ -86,6 +128,13 @@ def test_identifiers_go_by_their_form(text: str, shown: str | None) -> None:
         "root@4f5e6d7c8b9a",
         "python3 -c 'import tensorflow' at 10:11:12",
         "pciBusID: 0000:65:00.0 name: Quadro GV100",
+        "2024-11-21T08:33:12Z ERROR trainer: ERROR is a word",
+        f"six==1.16.0 --hash=sha256:{'3f' * 32}",
+        "tensorflow/tensorflow@sha256:" + "3f" * 32,
+        "std::abs, absl::Status, dead::beef, xla::gpu::GpuCompiler",
+        "spack load cuda@12.2 python@3.11: loaded",
+        "[12345.678901] NVRM: Xid (PCI:0000:01:00): 79, pid=1234",
+        "/usr/local/cuda/compat /home /Users",
     ],
 )
 def test_what_a_diagnosis_needs_stays(text: str) -> None:

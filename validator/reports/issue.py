@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Iterable, Iterator
 
 from ..model.diagnosis import Cause, Diagnosis, Evidence
 from .diagnosis import WAYS, told_facts
-from .printable import printable
-from .redaction import PLACEHOLDER, redacted
+from .printable import one_line
+from .redaction import Redaction
 
 #: What Markdown would read as its own in a sentence.
 _MARKUP = re.compile(r"([\\`*_\[\]<>|#@])")
@@ -16,22 +17,47 @@ _MARKUP = re.compile(r"([\\`*_\[\]<>|#@])")
 
 def markdown(diagnosis: Diagnosis, names: Iterable[str] = ()) -> str:
     """GitHub-flavoured Markdown, ready to be pasted. names: to be taken out besides those that are found."""
-    # All at once: a name that one line gives away goes from every other line too.
-    text = redacted("\n".join(_lines(diagnosis)), names)
-    return "\n".join(_shown(text.split("\n"))) + "\n"
+    return "\n".join(_lines(_redacted(diagnosis, names))) + "\n"
 
 
-def _shown(lines: Iterable[str]) -> Iterator[str]:
-    """What stands in place of a name, written so that Markdown does not take it for HTML outside of code."""
-    fence = ""
-    for line in lines:
-        if line.startswith("```") and not fence:
-            fence = line.rstrip("abcdefghijklmnopqrstuvwxyz")
-        elif line == fence:
-            fence = ""
-        elif not fence:
-            line = PLACEHOLDER.sub(r"\\<\1\\>", line)
-        yield line
+def _redacted(diagnosis: Diagnosis, names: Iterable[str]) -> Diagnosis:
+    """The diagnosis with every text redacted, before markup makes names hard to find."""
+    redact = Redaction(_texts(diagnosis), names)
+
+    def evidence(entries: Iterable[Evidence]) -> tuple[Evidence, ...]:
+        return tuple(dataclasses.replace(entry, text=redact(entry.text)) for entry in entries)
+
+    def cause(found: Cause) -> Cause:
+        remedies = tuple(
+            dataclasses.replace(
+                remedy,
+                says=redact(remedy.says),
+                commands=tuple(redact(command) for command in remedy.commands),
+            )
+            for remedy in found.remedies
+        )
+        return dataclasses.replace(
+            found, title=redact(found.title), evidence=evidence(found.evidence), remedies=remedies
+        )
+
+    return dataclasses.replace(
+        diagnosis,
+        causes=tuple(cause(found) for found in diagnosis.causes),
+        unknown=evidence(diagnosis.unknown),
+        facts={name: redact(value) for name, value in diagnosis.facts.items()},
+        read=redact(diagnosis.read),
+    )
+
+
+def _texts(diagnosis: Diagnosis) -> Iterator[str]:
+    """Every text in which a name may stand."""
+    for cause in diagnosis.causes:
+        yield cause.title
+        yield from (entry.text for entry in cause.evidence)
+    for harmless in diagnosis.harmless:
+        yield from (entry.text for entry in harmless.evidence)
+    yield from (entry.text for entry in diagnosis.unknown)
+    yield from diagnosis.facts.values()
 
 
 def _lines(diagnosis: Diagnosis) -> Iterator[str]:
@@ -80,12 +106,15 @@ def _details(summary: str, lines: Iterable[str]) -> Iterator[str]:
 
 
 def _quoted(entries: Iterable[Evidence]) -> list[str]:
-    return [f"{entry.where}: {entry.text}" for entry in entries]
+    return [
+        f"{entry.where}{f' ({entry.count} times)' if entry.count > 1 else ''}: {entry.text}"
+        for entry in entries
+    ]
 
 
 def _fenced(lines: Iterable[str], language: str = "text") -> Iterator[str]:
     """A code block that nothing in it can end: its fence is longer than any run of backticks inside."""
-    content = [printable(line) for line in lines]
+    content = [one_line(line) for line in lines]
     longest = max((len(run) for line in content for run in re.findall(r"`+", line)), default=0)
     fence = "`" * max(3, longest + 1)
     yield fence + language
@@ -95,7 +124,7 @@ def _fenced(lines: Iterable[str], language: str = "text") -> Iterator[str]:
 
 def _escaped(sentence: str, commands: bool = False) -> str:
     """A sentence in which nothing is markup; with `commands`, what stands in backticks stays code."""
-    sentence = printable(sentence).replace("\n", " ")
+    sentence = one_line(sentence)
     if sentence.startswith("https://"):
         return sentence
     if commands:

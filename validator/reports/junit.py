@@ -1,7 +1,7 @@
 """A report as JUnit XML, which CI systems read: one suite a stage, one case a check.
 
-The form is that of the schema that Jenkins and its like accept: testsuites, testsuite, testcase; failure,
-error and skipped with a message.
+The form is that of the schema of Jenkins' xUnit plugin (junit-10.xsd), which others follow: testsuites,
+testsuite, testcase; failure, error and skipped with a message.
 """
 
 from __future__ import annotations
@@ -27,8 +27,11 @@ _STAGES = ("host", "tensorflow")
 
 def junit(report: Report) -> str:
     """The report as an XML document."""
-    root = ElementTree.Element("testsuites", {"name": "validator", **_counts(report.checks)})
-    stages = {entry["id"]: str(entry.get("stage", _STAGES[0])) for entry in report.raw["checks"]}
+    counts = _counts(report.checks)
+    # The schema counts the skipped in suites alone.
+    del counts["skipped"]
+    root = ElementTree.Element("testsuites", {"name": "validator", **counts})
+    stages = {entry["id"]: _xml(str(entry.get("stage", _STAGES[0]))) for entry in report.raw["checks"]}
     for stage in dict.fromkeys((*_STAGES, *stages.values())):
         checks = tuple(check for check in report.checks if stages[check.id] == stage)
         if checks:

@@ -1,0 +1,177 @@
+"""A diagnosis as text and as a block for an issue tracker: whole, and nothing gets out of its place."""
+
+from __future__ import annotations
+
+import re
+
+import click
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from validator.model.diagnosis import Cause, Diagnosis, Evidence, Harmless, Remedy
+from validator.reports.diagnosis import WIDTH, text
+from validator.reports.issue import markdown
+
+LONG = "E external/local_xla/xla/cuda_driver.cc:152] failed call to cuInit: " + "word " * 50 + "the end"
+HOSTILE = "\x1b[31mred\x1b]0;title\x07 \x9b2J \u202e \udc80 </details> ```` | <script> @someone\nsecond line"
+
+
+def cause(number: int = 1, **values: object) -> Cause:
+    fields: dict[str, object] = {
+        "code": f"cause_{number}",
+        "title": f"Cause number {number} is to blame.",
+        "means": "It means that the GPU is not used, which takes a sentence or two, and then some more.",
+        "evidence": (Evidence(LONG, "line 12", 3), Evidence("short", "checks.driver")),
+        "remedies": (
+            Remedy("host", "Load the module.", ("sudo modprobe nvidia", "nvidia-smi")),
+            Remedy("docker", "Start the container otherwise."),
+        ),
+        "sources": ("https://github.com/tensorflow/tensorflow/issues/1",),
+        "explains": ("another_cause",),
+    }
+    return Cause(**{**fields, **values})  # type: ignore[arg-type]
+
+
+def diagnosis(*causes: Cause, **values: object) -> Diagnosis:
+    fields: dict[str, object] = {
+        "harmless": (Harmless("numa_notice", "It speaks of NUMA.", (Evidence("x", "line 1", 4),)),),
+        "unknown": (),
+        "facts": {"tensorflow": "2.18.0", "driver": "535.183.01", "unheard_of": "x"},
+        "read": "312 lines",
+        "next_step": "run `python -m validator doctor` there",
+    }
+    return Diagnosis(causes, **{**fields, **values})  # type: ignore[arg-type]
+
+
+def plain(found: Diagnosis, columns: int | None = None) -> list[str]:
+    return click.unstyle(text(found, columns)).splitlines()
+
+
+def test_the_answer_stands_first_then_its_proof_then_what_mends_it() -> None:
+    lines = plain(diagnosis(cause()))
+    assert lines[:2] == ["Cause number 1 is to blame.", "cause_1"]
+    places = [lines.index(line) for line in ("Shown by", "Mend it", "Harmless")]
+    assert places == sorted(places)
+    assert f"  line 12 (3 times): {LONG}" in lines
+    assert "  checks.driver: short" in lines
+    assert "  It explains another_cause too." in lines
+    assert lines[lines.index("Mend it") + 1 :][:4] == [
+        "  On the machine: Load the module.",
+        "      sudo modprobe nvidia",
+        "      nvidia-smi",
+        "  With Docker: Start the container otherwise.",
+    ]
+    assert "  numa_notice (4 lines): It speaks of NUMA." in lines
+    assert lines[-2:] == [
+        "Read: 312 lines; TensorFlow 2.18.0, driver 535.183.01.",
+        "Next: run `python -m validator doctor` there.",
+    ]
+
+
+def test_several_causes_are_numbered_in_the_order_to_mend_them() -> None:
+    lines = plain(diagnosis(cause(1), cause(2)))
+    assert lines[0] == "2 causes, in the order to mend them."
+    assert lines.index("1. Cause number 1 is to blame.") < lines.index("2. Cause number 2 is to blame.")
+
+
+def test_without_a_cause_it_says_so() -> None:
+    assert plain(diagnosis())[0] == "No fault in what was read."
+    unknown = tuple(Evidence(f"what {number}?", f"line {number}") for number in range(20))
+    lines = plain(diagnosis(unknown=unknown))
+    assert lines[0] == "Unknown: no known cause fits what was read."
+    assert "  line 0: what 0?" in lines
+    assert "  and 10 more, which --json lists" in lines
+
+
+@pytest.mark.parametrize("columns", [40, 80, 200])
+def test_on_a_terminal_no_line_is_wider_than_it_and_nothing_is_left_out(columns: int) -> None:
+    lines = plain(diagnosis(cause(), cause(2)), columns)
+    assert max(len(line) for line in lines) <= columns
+    assert [line for line in lines if len(line) > WIDTH and "word" not in line] == []
+    # A word that is longer than the terminal is wide goes on in the next line.
+    assert "".join("".join(lines).split()).count("".join(LONG.split())) == 2
+
+
+@pytest.mark.parametrize("columns", [None, 80])
+def test_what_was_pasted_does_not_command_the_terminal(columns: int | None) -> None:
+    evidence = (Evidence(HOSTILE, HOSTILE),)
+    found = diagnosis(
+        cause(
+            title=HOSTILE, evidence=evidence, means=HOSTILE, remedies=(Remedy(HOSTILE, HOSTILE, (HOSTILE,)),)
+        ),
+        unknown=evidence, facts={"gpu": HOSTILE}, read=HOSTILE,
+        harmless=(Harmless(HOSTILE, HOSTILE, evidence),),
+    )  # fmt: skip
+    shown = re.sub(r"\x1b\[[0-9;]*m", "", text(found, columns))
+    assert shown.count("\\x1b[31mred") == 13
+    assert re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e\udc80]", shown) is None
+
+
+# -- for an issue tracker --------------------------------------------------------------------------------
+
+
+def test_the_block_has_answer_evidence_remedies_and_environment() -> None:
+    block = markdown(diagnosis(cause()))
+    assert block.startswith("### Cause number 1 is to blame.\n\n`cause_1`: It means")
+    assert f"<details><summary>Evidence</summary>\n\n```text\nline 12 (3 times): {LONG}\n" in block
+    assert "**On the machine:** Load the module.\n\n```sh\nsudo modprobe nvidia\nnvidia-smi\n```" in block
+    assert "- TensorFlow 2.18.0\n- driver 535.183.01" in block
+    assert "https://github.com/tensorflow/tensorflow/issues/1" in block
+    assert block.count("<details>") == block.count("</details>") == 3
+
+
+def outside_of_code(block: str) -> str:
+    """What is left when fenced blocks are taken out as CommonMark finds them."""
+    left, fence = [], ""
+    for line in block.splitlines():
+        if fence:
+            if re.fullmatch(rf"{fence}`*\s*", line):
+                fence = ""
+        elif found := re.match(r"(`{3,})[^`]*$", line):
+            fence = found[1]
+        else:
+            left.append(line)
+    assert not fence, "a code block does not end"
+    return "\n".join(left)
+
+
+@given(st.text(st.characters(), max_size=80) | st.text("`~<>/details \n", max_size=40))
+def test_nothing_pasted_gets_out_of_its_block(pasted: str) -> None:
+    found = diagnosis(
+        cause(
+            title=f"seen: {pasted}", evidence=(Evidence(pasted, "line 1"),),
+            remedies=(Remedy("any", pasted, (pasted,)),),
+        ),
+        unknown=(Evidence(pasted, "line 2"),), facts={"gpu": pasted},
+    )  # fmt: skip
+    block = markdown(found)
+    block.encode()
+    outside = outside_of_code(block)
+    unescaped = re.sub(r"\\.", "", outside)
+    assert re.findall(r"</?\w+>", unescaped) == re.findall(r"</?(?:details|summary|sub)>", unescaped)
+    assert unescaped.count("<details>") == unescaped.count("</details>") == 4
+    assert "\x1b" not in block
+
+
+@given(
+    st.text("abcdefghijklm", min_size=6, max_size=12).map(lambda name: f"{name}_zq"),
+    st.sampled_from(("/home/{}/x", "{}@host:~$ ls", "hostname: {}", "Nov 21 08:33:12 {} kernel: NVRM: Xid")),
+)
+def test_a_name_that_one_line_gives_away_is_nowhere_in_the_block(name: str, place: str) -> None:
+    found = diagnosis(
+        cause(
+            title=f"{name} has no GPU.",
+            evidence=(Evidence(place.format(name), "line 1"), Evidence(f"started by {name}", "line 2")),
+            remedies=(Remedy("any", f"Ask {name}.", (f"ssh {name}",)),),
+        ),
+        unknown=(Evidence(f"{name}!", "line 3"),),
+        facts={"image": f"{name}/tf"},
+    )
+    block = markdown(found).replace("\\", "")
+    assert name not in block
+    assert "<" in block
+
+
+def test_names_that_are_given_are_taken_out() -> None:
+    assert "atlas" not in markdown(diagnosis(cause(title="On atlas there is no GPU.")), ["atlas"])
