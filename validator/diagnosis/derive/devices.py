@@ -162,7 +162,8 @@ def no_reason_given(observations: Observations) -> None:
     Only such a build registers its factories twice, and prints so (2.14 to 2.20); from 2.18 on the failed
     call to cuInit is printed in every case.
     """
-    empty, factory = observations.first("gpu_list_empty"), observations.first("factory_notice")
+    empty = observations.first("gpu_list_empty") or observations.first("device_not_registered")
+    factory = observations.first("factory_notice")
     found = release(observations)
     if empty is None or factory is None or any(observations.has(kind) for kind in _REASONS):
         return

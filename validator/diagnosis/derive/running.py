@@ -8,6 +8,8 @@ from ..observations import Observation, Observations
 _HARDLY_USED = 30
 #: MiB from which on a process holds enough to leave too little to another.
 _MUCH = 1024
+#: MB below which no GPU that TensorFlow runs on has its memory free; others hold it.
+_LITTLE = 600
 
 
 def memory_in_use(observations: Observations) -> None:
@@ -80,4 +82,13 @@ def processes(observations: Observations) -> None:
             observations.derive("process_holds_memory", values, seen)
 
 
-RULES = (memory_in_use, keras_backend, utilisation, library_files, processes)
+def memory_at_start(observations: Observations) -> None:
+    """What was left of a GPU's memory when TensorFlow made its device."""
+    for seen in observations.of("gpu_created"):
+        memory = seen.values.get("memory", "")
+        if memory.isdecimal() and len(memory) < 8 and int(memory) < _LITTLE:
+            values = {"memory": memory, "name": seen.values["name"]}
+            observations.derive("little_memory_at_start", values, seen)
+
+
+RULES = (memory_in_use, memory_at_start, keras_backend, utilisation, library_files, processes)
