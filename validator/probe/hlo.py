@@ -60,3 +60,22 @@ def modules(directory: str) -> List[Dict[str, Any]]:
         kept = {key: seen[key] for key in ("module", "instructions", "fusions")}
         found.append({**kept, "device_type": match[1].upper()})
     return found
+
+
+#: Lines of an exception that say where, or that something is wrong, and not what.
+_AROUND = re.compile(
+    r"Graph execution error|Detected at node|File \"|in user code|The op is created at|tf2xla conv"
+)
+#: What differs between two runs, or repeats that it was XLA.
+_PASSING = re.compile(
+    r"Detected unsupported operations when trying to compile graph \S* ?on |__inference_\S+_\d+"
+    r"|\[_Xla[^\]]*\]|\{\{[^}]*\}\}|\[Op:\w+\]|compatible with node "
+)
+
+
+def refusal(error: BaseException) -> str:
+    """The line of an exception that says why XLA did not compile, without what differs between two runs."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    telling = [line for line in lines if not _AROUND.match(line)]
+    line = _PASSING.sub("", (telling or lines or ["no message"])[0])
+    return f"{type(error).__name__}: {re.sub(r'  +', ' ', line).strip()[:_WIDTH]}"

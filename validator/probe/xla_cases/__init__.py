@@ -1,0 +1,16 @@
+"""Common layers and operations, each as a function that XLA can be asked to compile alone.
+
+What XLA refuses differs between releases, and between the CPU and the GPU. So the set holds what models are
+made of, and what people are known to trip over (openxla.org/xla/tf2xla, "Known issues"): shapes that depend
+on values, loops without a bound, strings, tables, calls back into Python, cuDNN's recurrent kernels.
+"""
+
+from typing import Dict, Tuple
+
+from . import data, layers, numeric, programs
+from .case import Case, inputs, step
+
+__all__ = ["BY_NAME", "CASES", "Case", "inputs", "step"]
+
+CASES: Tuple[Case, ...] = numeric.CASES + layers.CASES + data.CASES + programs.CASES
+BY_NAME: Dict[str, Case] = {case.name: case for case in CASES}
