@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
@@ -100,7 +101,8 @@ def test_what_is_not_known_is_said(arguments: str, message: str) -> None:
     [
         "frobnicate", "plan --frobnicate", "plan --format xml", "build-matrix --jobs 0", "predict",
         "predict --tensorflow 2.21.0", "predict --tensorflow 2.21.0 --driver 580", "records import",
-        "check --image a --python setup.py", "lock --check --upgrade", "report --output x",
+        "check --image a --python setup.py", "check --list --format junit", "check --depth deep",
+        "lock --check --upgrade", "report --output x",
     ],
 )  # fmt: skip
 def test_wrong_usage_is_exit_code_2(
@@ -260,6 +262,65 @@ def test_check_with_a_python_that_has_no_tensorflow_fails(capsys: pytest.Capture
     build = next(check for check in json.loads(captured.out)["checks"] if check["id"] == "tensorflow_build")
     assert build["outcome"] == "fail"
     assert "TensorFlow is not installed" in build["summary"]
+
+
+def test_the_checks_are_listed_as_the_probe_has_them(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["check", "--list", "--json"]) == 0
+    checks = json.loads(capsys.readouterr().out)
+    wanted = {"id", "stage", "depth", "requires", "required", "limit_s", "title"}
+    assert all(wanted <= check.keys() for check in checks)
+    assert {check["depth"] for check in checks} == {"quick", "full"}
+    assert cli.run(["check", "--list"]) == 0
+    header, *rows = capsys.readouterr().out.splitlines()
+    assert header.split() == ["check", "stage", "depth", "required", "requires", "limit", "asks"]
+    assert [row.split()[0] for row in rows] == [check["id"] for check in checks]
+    row = rows[[check["id"] for check in checks].index("lock_match")]
+    assert row.split()[:7] == ["lock_match", "host", "quick", "yes", "lock", "10", "s"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["--only", "driver", "--only", "lock_match"], {"driver", "lock_match"}),
+        (["--only", "driver", "--only", "lock_match", "--skip", "driver"], {"lock_match"}),
+        (["--only", "memory"], {"memory"}),
+    ],
+)
+def test_checks_are_chosen_by_name(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], expected: set[str]
+) -> None:
+    cli.run(["check", "--python", sys.executable, *arguments, "--json"])
+    assert {check["id"] for check in json.loads(capsys.readouterr().out)["checks"]} == expected
+
+
+def test_without_names_the_depth_decides_and_skip_takes_away(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["check", "--list", "--json"]) == 0
+    depths = {check["id"]: check["depth"] for check in json.loads(capsys.readouterr().out)}
+    for depth in ("quick", "full"):
+        cli.run(["check", "--python", sys.executable, "--depth", depth, "--skip", "driver", "--json"])
+        found = {check["id"] for check in json.loads(capsys.readouterr().out)["checks"]}
+        assert found == {name for name in depths if depths[name] in ("quick", depth)} - {"driver"}
+
+
+@pytest.mark.parametrize("option", ["--only", "--skip"])
+def test_a_check_that_does_not_exist_is_said_with_those_that_do(option: str) -> None:
+    with pytest.raises(InputError, match='no check is called "drivers"') as caught:
+        cli.run(["check", option, "drivers"])
+    assert "driver, gpu_device_nodes, " in (caught.value.hint or "")
+
+
+def test_to_run_and_to_leave_out_the_same_is_said() -> None:
+    with pytest.raises(InputError, match="nothing is left to run"):
+        cli.run(["check", "--only", "driver", "--skip", "driver"])
+
+
+def test_check_speaks_junit(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["check", "--python", sys.executable, "--only", "driver", "--only", "tensorflow_build"]
+    assert cli.run([*arguments, "--format", "junit"]) == 1
+    root = ElementTree.fromstring(capsys.readouterr().out)
+    assert [suite.attrib["name"] for suite in root] == ["host", "tensorflow"]
+    [failure] = root.iter("failure")
+    assert "TensorFlow is not installed" in failure.attrib["message"]
 
 
 def test_the_probe_can_be_taken_elsewhere(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

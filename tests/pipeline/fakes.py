@@ -44,7 +44,7 @@ def report(host: dict[str, Any] = NO_GPU, **outcomes: str) -> bytes:
 
 @dataclass
 class FakeEngine:
-    """Answers what it is given. `builds` and `probes` list what it was asked for."""
+    """Answers what it is given. `builds`, `probes` and `requests` list what it was asked for."""
 
     answer: bytes | ValidatorError | Callable[[], bytes] = b""
     build_error: ValidatorError | None = None
@@ -54,6 +54,7 @@ class FakeEngine:
     name: str = "docker"
     builds: list[str] = field(default_factory=list)
     probes: list[str] = field(default_factory=list)
+    requests: list[ProbeRequest] = field(default_factory=list)
     at_once: int = 0
     most_at_once: int = 0
     guard: threading.Lock = field(default_factory=threading.Lock)
@@ -83,6 +84,7 @@ class FakeEngine:
             self.most_at_once = max(self.most_at_once, self.at_once)
         try:
             self.probes.append(built.spec.identifier)
+            self.requests.append(request)
             if isinstance(self.answer, ValidatorError):
                 raise self.answer
             return self.answer() if callable(self.answer) else self.answer

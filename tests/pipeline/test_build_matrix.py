@@ -94,6 +94,23 @@ def test_a_failed_check_fails_the_cell_and_names_it(bench: Bench) -> None:
     assert result.record.reason == "cuda_libraries: about cuda_libraries"
 
 
+def test_a_record_answers_for_its_own_depth_alone(bench: Bench) -> None:
+    engine = FakeEngine(report())
+    statuses = [bench.run(engine, depth=depth)[0].status for depth in ("quick", "full", "full", "quick")]
+    assert statuses == [Status.MEASURED, Status.MEASURED, Status.UNCHANGED, Status.UNCHANGED]
+    assert [request.arguments[:2] for request in engine.requests] == [
+        ("--depth", "quick"),
+        ("--depth", "full"),
+    ]
+    quick, full = engine.requests
+    assert quick.files.keys() == full.files.keys() == {"lock.txt"}
+    # The probe ends itself before it is ended.
+    for request in engine.requests:
+        limit_s = float(request.arguments[request.arguments.index("--time-limit") + 1])
+        assert limit_s < request.timeout_s
+    assert quick.timeout_s < full.timeout_s
+
+
 def test_what_is_unchanged_is_neither_built_nor_validated(bench: Bench) -> None:
     engine = FakeEngine(report())
     first = bench.run(engine, SPEC, OTHER)

@@ -6,7 +6,7 @@ import re
 
 import click
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from validator.model.diagnosis import Cause, Diagnosis, Evidence, Harmless, Remedy
@@ -136,6 +136,8 @@ def outside_of_code(block: str) -> str:
     return "\n".join(left)
 
 
+@example("```")
+@example("`````` ")
 @given(st.text(st.characters(), max_size=80) | st.text("`~<>/details \n", max_size=40))
 def test_nothing_pasted_gets_out_of_its_block(pasted: str) -> None:
     found = diagnosis(

@@ -109,7 +109,9 @@ _USERS = re.compile(
     r"(?P<before>\b(?:USER|LOGNAME|USERNAME|SUDO_USER|NB_USER)=[\"']?|\b[ug]id=\d+\()(?P<name>[A-Za-z_][\w.-]*)"
 )
 _PROMPT = re.compile(
-    r"(?<![\w./@:+-])(?P<user>[A-Za-z_][\w.-]{0,31})@(?P<host>(?=[\w.-]*[A-Za-z])[A-Za-z0-9][\w.-]{0,62})(?=[:~ \])]|$)",
+    # A host has a letter in its name; `python@3.11` is a version.
+    r"(?<![\w./@:+-])(?P<user>[A-Za-z_][\w.-]{0,31})"
+    r"@(?P<host>(?=[\w.-]*[A-Za-z])[A-Za-z0-9][\w.-]{0,62})(?=[:~ \])]|$)",
     re.MULTILINE,
 )
 #: Places where software names the host: the system log, TensorFlow's diagnostics, uname.

@@ -1,0 +1,290 @@
+"""`doctor` as a person calls it: what it reads, what it answers, how it leaves."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import pty
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.pipeline.fakes import H100, report
+from validator import cli
+from validator.errors import InputError, MissingError
+
+ROOT = Path(__file__).parents[2]
+LOGS = ROOT / "tests" / "data" / "logs"
+LOG = LOGS / "2.18.1" / "cuinit_803_versions.log"
+HARMLESS = LOGS / "2.18.1" / "numa_notice.log"
+DOCTOR = [sys.executable, "-m", "validator", "doctor"]
+
+
+def whole(
+    *arguments: str, stdin: bytes = b"", python: tuple[str, ...] = ()
+) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(
+        [sys.executable, *python, *DOCTOR[1:], *arguments],
+        cwd=ROOT, input=stdin, capture_output=True, timeout=120,
+    )  # fmt: skip
+
+
+def test_a_log_names_its_cause_and_that_is_exit_code_1() -> None:
+    done = whole("--log", str(LOG))
+    out = done.stdout.decode()
+    assert done.returncode == 1, done.stderr
+    assert out.startswith("The driver's libraries and its loaded kernel module are of different versions.\n")
+    assert out.splitlines()[1] == "driver_library_mismatch"
+    assert "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH: system has unsupported display driver" in out
+    assert "sudo rmmod nvidia_drm" in out
+    assert "\x1b" not in out
+    assert done.stderr == b""
+
+
+def test_text_from_stdin_with_colours_and_quotes_gives_the_same_answer(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert cli.run(["doctor", "--log", str(LOG), "--json"]) == 1
+    expected = json.loads(capsys.readouterr().out)
+    quoted = b"".join(b"> \x1b[33m" + line + b"\x1b[0m\r\n" for line in LOG.read_bytes().splitlines())
+    done = whole("--log", "-", "--json", stdin=quoted)
+    found = json.loads(done.stdout)
+    assert done.returncode == 1
+    assert [cause["code"] for cause in found["causes"]] == [cause["code"] for cause in expected["causes"]]
+    assert {"causes", "harmless", "unknown", "facts", "read", "next_step"} == found.keys()
+
+
+def test_without_a_fault_it_leaves_with_0(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["doctor", "--log", str(HARMLESS)]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("No fault in what was read.\n")
+    assert "factory_notice" in out
+
+
+def test_a_report_names_its_cause(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    document = json.loads(report(H100))
+    document["environment"]["variables"] = {"CUDA_VISIBLE_DEVICES": "-1"}
+    document["checks"][2] |= {
+        "id": "environment",
+        "outcome": "fail",
+        "summary": "CUDA_VISIBLE_DEVICES hides every GPU",
+        "evidence": {
+            "variables": [
+                {
+                    "name": "CUDA_VISIBLE_DEVICES",
+                    "value": "-1",
+                    "kind": "visibility",
+                    "effect": "which GPUs CUDA shows",
+                    "problem": "visible_devices_hides_all_gpus",
+                    "severity": "fault",
+                    "wrong": "hides every GPU",
+                }
+            ]
+        },
+    }
+    path = tmp_path / "report.json"
+    path.write_text(json.dumps(document))
+    assert cli.run(["doctor", "--report", str(path), "--json"]) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert found["causes"][0]["code"] == "visible_devices_misset"
+    assert found["causes"][0]["evidence"][0]["where"].startswith("checks.environment")
+    done = whole("--report", "-", "--json", stdin=path.read_bytes())
+    assert json.loads(done.stdout) == found
+
+
+def test_a_report_without_a_fault_leaves_with_0(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "report.json"
+    path.write_bytes(report(H100))
+    assert cli.run(["doctor", "--report", str(path)]) == 0
+    assert capsys.readouterr().out.startswith("No fault in what was read.\n")
+
+
+def test_it_runs_the_probe_here_and_keeps_the_report(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = tmp_path / "report.json"
+    # As a person names it: relative to where they stand.
+    python = Path(sys.executable)
+    monkeypatch.chdir(python.parents[1])
+    arguments = ["doctor", "--python", f"{python.parent.name}/{python.name}", "--save-report", str(kept)]
+    arguments += ["--json"]
+    assert cli.run(arguments) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert "tensorflow_not_installed" in [cause["code"] for cause in found["causes"]]
+    assert cli.run(["doctor", "--report", str(kept), "--json"]) == 1
+    assert json.loads(capsys.readouterr().out) == found
+
+
+def test_the_block_for_an_issue_tracker(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "log"
+    path.write_text(
+        f"annabel@atlas-07:~$ python /home/annabel/train.py\n{LOG.read_text()}hostname: atlas-07\n"
+    )
+    assert cli.run(["doctor", "--log", str(path), "--markdown"]) == 1
+    out = capsys.readouterr().out
+    assert out.startswith("### ")
+    assert "<details><summary>Evidence</summary>" in out
+    assert "annabel" not in out
+    assert "atlas" not in out
+
+
+# -- wrong input -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "is empty"),
+        (b" \n\n ", "is empty"),
+        (b"\x7fELF\x02\x01\x00\x00", "is binary, not text"),
+        (b"\x1f\x8b\x08\x00rest", r"is packed \(gzip\), not text"),
+    ],
+)
+def test_what_is_no_log_is_said(tmp_path: Path, content: bytes, message: str) -> None:
+    path = tmp_path / "log"
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=message) as caught:
+        cli.run(["doctor", "--log", str(path)])
+    assert str(path) in str(caught.value)
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "Expecting value"),
+        (b"[]", "the report: expected dict, found list"),
+        (b'{"format": 99}', "the report has format 99; this version reads format 1"),
+        (b"[" * 100_000, "recursion"),
+        (b"\xff\xfe", "decode|Expecting"),
+        (b"2026-11-21 08:33:12: E cuda_driver.cc:152] failed call to cuInit", "Extra data|Expecting"),
+    ],
+)
+def test_what_is_no_report_is_said(tmp_path: Path, content: bytes, message: str) -> None:
+    path = tmp_path / "report.json"
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=message) as caught:
+        cli.run(["doctor", "--report", str(path)])
+    assert str(caught.value).startswith(f"{path} is not a report that can be read")
+    assert "--log" in (caught.value.hint or "")
+
+
+def test_a_report_of_any_size_is_refused_early(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "huge"
+    with path.open("wb") as stream:
+        stream.truncate(2 << 30)
+    with pytest.raises(InputError, match="larger than 64 MiB"):
+        cli.run(["doctor", "--report", str(path)])
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "--log absent.log", "--log .", "--report absent.json", "--python absent",
+        "--log README.md --report README.md", "--log README.md --image x",
+        "--log README.md --save-report x", "--depth deep", "--format junit",
+    ],
+)  # fmt: skip
+def test_wrong_usage_is_exit_code_2(
+    arguments: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    assert cli.run(["doctor", *arguments.split()]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "Error:" in captured.err
+
+
+def test_without_an_engine_an_image_can_not_be_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/nothing.sock")
+    with pytest.raises(MissingError):
+        cli.run(["doctor", "--image", "tensorflow/tensorflow:2.18.0-gpu"])
+
+
+# -- what only a whole process shows ---------------------------------------------------------------------
+
+
+def test_reading_a_log_imports_nothing_heavy() -> None:
+    program = (
+        "import sys\nfrom validator import cli\n"
+        f"cli.run(['doctor', '--log', {str(LOG)!r}])\n"
+        "heavy = ('rich', 'pydantic', 'docker', 'sqlalchemy', 'tensorflow', 'requests')\n"
+        "print([name for name in heavy if name in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_one_endless_line_of_a_pipe_needs_little_memory(tmp_path: Path) -> None:
+    def limited() -> None:
+        resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
+
+    reader, writer = os.pipe()
+    feeder = subprocess.Popen(
+        [sys.executable, "-c", "import sys\nfor _ in range(300): sys.stdout.write('failed ' * 150_000)"],
+        stdout=writer,
+    )
+    os.close(writer)
+    done = subprocess.run(
+        [*DOCTOR, "--log", "-"],
+        cwd=ROOT, stdin=reader, capture_output=True, timeout=120, preexec_fn=limited,
+    )  # fmt: skip
+    os.close(reader)
+    feeder.wait()
+    assert done.returncode in (0, 1), done.stderr
+    assert b"MiB" in done.stdout
+
+
+def on_a_terminal(*arguments: str, **environment: str) -> str:
+    """What a terminal of 80 columns is sent."""
+    ours, theirs = pty.openpty()
+    child = subprocess.Popen(
+        [*DOCTOR, *arguments],
+        cwd=ROOT, stdout=theirs, stderr=subprocess.DEVNULL,
+        env={**os.environ, "COLUMNS": "80", "TERM": "xterm", **environment},
+    )  # fmt: skip
+    os.close(theirs)
+    shown = io.BytesIO()
+    try:
+        while piece := os.read(ours, 65536):
+            shown.write(piece)
+    except OSError:
+        # How Linux says that the other side is closed.
+        pass
+    child.wait()
+    os.close(ours)
+    return shown.getvalue().decode()
+
+
+def test_colours_are_for_terminals_that_want_them(tmp_path: Path) -> None:
+    coloured = on_a_terminal("--log", str(LOG), NO_COLOR="")
+    assert coloured.startswith("\x1b[")
+    assert "\x1b" not in on_a_terminal("--log", str(LOG), NO_COLOR="1")
+    assert "\x1b" not in on_a_terminal("--log", str(LOG), TERM="dumb")
+
+
+def test_a_pasted_log_does_not_command_the_terminal(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_bytes(
+        b"E x.cc:1] failed call to cuInit: \xc2\x9b2J \xe2\x80\xaeUNKNOWN \x1b]0;title\x07 ERROR (999)\n"
+    )
+    shown = on_a_terminal("--log", str(path), NO_COLOR="1")
+    assert "failed call to cuInit" in shown
+    assert not set("\x1b\x07\x9b\u202e") & set(shown)
+
+
+def test_a_terminal_of_another_encoding_gets_an_answer(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_text("failed call to cuInit: CUDA_ERROR_UNKNOWN: größer → 日本\n", encoding="utf-8")
+    done = subprocess.run(
+        [*DOCTOR, "--log", str(path)],
+        cwd=ROOT, capture_output=True, env={**os.environ, "PYTHONIOENCODING": "latin-1"}, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 1, done.stderr
+    assert "größer".encode("latin-1") + b" \\u2192 \\u65e5\\u672c" in done.stdout
