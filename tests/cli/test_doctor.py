@@ -18,10 +18,26 @@ from validator import cli
 from validator.errors import InputError, MissingError
 
 ROOT = Path(__file__).parents[2]
-LOGS = ROOT / "tests" / "data" / "logs"
-LOG = LOGS / "2.18.1" / "cuinit_803_versions.log"
-HARMLESS = LOGS / "2.18.1" / "numa_notice.log"
+#: What TensorFlow 2.18.1 prints, in part.
+HARMLESS = """\
+2026-11-21 08:33:11.113026: E external/local_xla/xla/stream_executor/cuda/cuda_fft.cc:477] Unable to \
+register cuFFT factory: Attempting to register factory for plugin cuFFT when one has already been registered
+2026-11-21 08:33:11.148973: I tensorflow/core/platform/cpu_feature_guard.cc:210] This TensorFlow binary is \
+optimized to use available CPU instructions in performance-critical operations.
+"""
+MISMATCH = """\
+2026-11-21 08:33:12.538430: E external/local_xla/xla/stream_executor/cuda/cuda_driver.cc:152] failed call \
+to cuInit: INTERNAL: CUDA error: Failed call to cuInit: CUDA_ERROR_SYSTEM_DRIVER_MISMATCH: system has \
+unsupported display driver / cuda driver combination
+"""
 DOCTOR = [sys.executable, "-m", "validator", "doctor"]
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    path = tmp_path / "train.log"
+    path.write_text(HARMLESS + MISMATCH)
+    return path
 
 
 def whole(
@@ -33,8 +49,8 @@ def whole(
     )  # fmt: skip
 
 
-def test_a_log_names_its_cause_and_that_is_exit_code_1() -> None:
-    done = whole("--log", str(LOG))
+def test_a_log_names_its_cause_and_that_is_exit_code_1(log: Path) -> None:
+    done = whole("--log", str(log))
     out = done.stdout.decode()
     assert done.returncode == 1, done.stderr
     assert out.startswith("The driver's libraries and its loaded kernel module are of different versions.\n")
@@ -46,11 +62,11 @@ def test_a_log_names_its_cause_and_that_is_exit_code_1() -> None:
 
 
 def test_text_from_stdin_with_colours_and_quotes_gives_the_same_answer(
-    capsys: pytest.CaptureFixture[str],
+    log: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert cli.run(["doctor", "--log", str(LOG), "--json"]) == 1
+    assert cli.run(["doctor", "--log", str(log), "--json"]) == 1
     expected = json.loads(capsys.readouterr().out)
-    quoted = b"".join(b"> \x1b[33m" + line + b"\x1b[0m\r\n" for line in LOG.read_bytes().splitlines())
+    quoted = b"".join(b"> \x1b[33m" + line + b"\x1b[0m\r\n" for line in log.read_bytes().splitlines())
     done = whole("--log", "-", "--json", stdin=quoted)
     found = json.loads(done.stdout)
     assert done.returncode == 1
@@ -58,8 +74,9 @@ def test_text_from_stdin_with_colours_and_quotes_gives_the_same_answer(
     assert {"causes", "harmless", "unknown", "facts", "read", "next_step"} == found.keys()
 
 
-def test_without_a_fault_it_leaves_with_0(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.run(["doctor", "--log", str(HARMLESS)]) == 0
+def test_without_a_fault_it_leaves_with_0(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log.write_text(HARMLESS)
+    assert cli.run(["doctor", "--log", str(log)]) == 0
     out = capsys.readouterr().out
     assert out.startswith("No fault in what was read.\n")
     assert "factory_notice" in out
@@ -119,12 +136,9 @@ def test_it_runs_the_probe_here_and_keeps_the_report(
     assert json.loads(capsys.readouterr().out) == found
 
 
-def test_the_block_for_an_issue_tracker(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = tmp_path / "log"
-    path.write_text(
-        f"annabel@atlas-07:~$ python /home/annabel/train.py\n{LOG.read_text()}hostname: atlas-07\n"
-    )
-    assert cli.run(["doctor", "--log", str(path), "--markdown"]) == 1
+def test_the_block_for_an_issue_tracker(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log.write_text(f"annabel@atlas-07:~$ python /home/annabel/train.py\n{MISMATCH}hostname: atlas-07\n")
+    assert cli.run(["doctor", "--log", str(log), "--markdown"]) == 1
     out = capsys.readouterr().out
     assert out.startswith("### ")
     assert "<details><summary>Evidence</summary>" in out
@@ -208,10 +222,10 @@ def test_without_an_engine_an_image_can_not_be_asked(tmp_path: Path, monkeypatch
 # -- what only a whole process shows ---------------------------------------------------------------------
 
 
-def test_reading_a_log_imports_nothing_heavy() -> None:
+def test_reading_a_log_imports_nothing_heavy(log: Path) -> None:
     program = (
         "import sys\nfrom validator import cli\n"
-        f"cli.run(['doctor', '--log', {str(LOG)!r}])\n"
+        f"cli.run(['doctor', '--log', {str(log)!r}])\n"
         "heavy = ('rich', 'pydantic', 'docker', 'sqlalchemy', 'tensorflow', 'requests')\n"
         "print([name for name in heavy if name in sys.modules])"
     )
@@ -262,11 +276,11 @@ def on_a_terminal(*arguments: str, **environment: str) -> str:
     return shown.getvalue().decode()
 
 
-def test_colours_are_for_terminals_that_want_them(tmp_path: Path) -> None:
-    coloured = on_a_terminal("--log", str(LOG), NO_COLOR="")
+def test_colours_are_for_terminals_that_want_them(log: Path) -> None:
+    coloured = on_a_terminal("--log", str(log), NO_COLOR="")
     assert coloured.startswith("\x1b[")
-    assert "\x1b" not in on_a_terminal("--log", str(LOG), NO_COLOR="1")
-    assert "\x1b" not in on_a_terminal("--log", str(LOG), TERM="dumb")
+    assert "\x1b" not in on_a_terminal("--log", str(log), NO_COLOR="1")
+    assert "\x1b" not in on_a_terminal("--log", str(log), TERM="dumb")
 
 
 def test_a_pasted_log_does_not_command_the_terminal(tmp_path: Path) -> None:
