@@ -124,9 +124,7 @@ def _observation(row: Field, place: _Place) -> Observation | None:
     }
     if row.key:
         values[row.key] = place.key
-    return Observation(
-        row.kind, MappingProxyType({**row.values, **values}), f"{place.key}: {text}"[:WIDTH], place.where
-    )
+    return Observation(row.kind, MappingProxyType({**row.values, **values}), text[:WIDTH], place.where)
 
 
 @functools.cache
