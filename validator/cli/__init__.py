@@ -45,8 +45,8 @@ class _LazyGroup(click.Group):
 @click.group(
     cls=_LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="Exit codes: 0 all is well; 1 a cell or a check failed; 2 the input is wrong;"
-    " 3 what was needed is not there.",
+    epilog="Exit codes: 0 all is well; 1 a cell or a check failed, or a cause was named;"
+    " 2 the input is wrong; 3 what was needed is not there.",
 )
 @click.version_option(__version__, prog_name="validator")
 def group() -> None:
