@@ -138,7 +138,7 @@ EXPORT int cuDeviceGet(int *device, int ordinal)
 EXPORT int cuDeviceGetName(char *name, int size, int device)
 {
     CHECKED;
-    stub_copy(name, size, stub_text("STUB_NAME", "NVIDIA H100 PCIe"));
+    stub_copy(name, size, stub_text("STUB_NAME", "NVIDIA A100-SXM4-40GB"));
     return 0;
 }
 
@@ -192,7 +192,7 @@ EXPORT int cuDeviceGetAttribute(int *value, int attribute, int device)
     case 11: *value = 2147483647; break;                /* pitch */
     case 12: *value = 65536; break;                     /* registers per block */
     case 13: *value = 1755000; break;                   /* clock, kHz */
-    case 16: *value = (int)stub_number("STUB_MULTIPROCESSORS", 114); break;
+    case 16: *value = (int)stub_number("STUB_MULTIPROCESSORS", 108); break;
     case 20: *value = 0; break;                         /* compute mode: default */
     case 32: *value = 1; break;                         /* ECC */
     case 36: *value = 1593000; break;                   /* memory clock, kHz */

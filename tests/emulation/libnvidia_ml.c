@@ -58,7 +58,7 @@ EXPORT int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **device)
 EXPORT int nvmlDeviceGetName(void *device, char *name, unsigned size)
 {
     CHECKED;
-    stub_copy(name, size, stub_text("STUB_NAME", "NVIDIA H100 PCIe"));
+    stub_copy(name, size, stub_text("STUB_NAME", "NVIDIA A100-SXM4-40GB"));
     return 0;
 }
 

@@ -18,6 +18,14 @@ from .stubs import RELEASE, build, build_cublas
 
 SCRIPTS = Path(__file__).parent / "scripts"
 LIMIT_S = 120
+#: Traces of a kernel module that fits the stub driver, which old releases look for.
+_KERNEL = {
+    "/dev/nvidia0": "",
+    "/proc/driver/nvidia/version": (
+        f"NVRM version: NVIDIA UNIX x86_64 Kernel Module  {RELEASE}  Wed Feb 26 01:57:22 UTC 2025\n"
+        "GCC version:  gcc version 12.2.0 (Debian 12.2.0-14)\n"
+    ),
+}
 #: What no process of a fault inherits: variables that change what TensorFlow does.
 _FOREIGN = (
     "CUDA_",
@@ -51,7 +59,8 @@ def _run(fault: Fault, python: Path, scratch: Path) -> str:
         build_cublas(stubs, environments.site_packages(python) / "nvidia/cublas/lib")
     project, laid_over, root, programs = (scratch / each for each in ("project", "overlay", "root", "bin"))
     project.mkdir()
-    for place, files in ((project, fault.files), (root, fault.kernel), (programs, fault.bin)):
+    kernel = fault.kernel or (_KERNEL if "driver" in fault.stubs else {})
+    for place, files in ((project, fault.files), (root, kernel), (programs, fault.bin)):
         for path, text in files.items():
             target = place / path.lstrip("/")
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -66,7 +75,7 @@ def _run(fault: Fault, python: Path, scratch: Path) -> str:
     path = _library_path(fault, python, [stubs.place(name) for name in fault.stubs])
     if path:
         variables["LD_LIBRARY_PATH"] = path
-    if fault.kernel or fault.no_toolkit:
+    if kernel or fault.no_toolkit:
         variables |= {"LD_PRELOAD": str(stubs.redirect), "STUB_ROOT": str(root)}
     variables |= {name: value.replace("{project}", str(project)) for name, value in fault.variables.items()}
     done = subprocess.run(

@@ -2,10 +2,10 @@
    no kernel ever runs.
 
    STUB_GPUS             devices (1)
-   STUB_NAME             their name (NVIDIA H100 PCIe)
-   STUB_CAPABILITY       compute capability (9.0)
-   STUB_MULTIPROCESSORS  (114)
-   STUB_MEMORY_MIB       (81559); STUB_FREE_MIB: what of it nobody uses (all but 500)
+   STUB_NAME             their name (NVIDIA A100-SXM4-40GB)
+   STUB_CAPABILITY       compute capability (8.0, for which every release has machine code)
+   STUB_MULTIPROCESSORS  (108)
+   STUB_MEMORY_MIB       (40536); STUB_FREE_MIB: what of it nobody uses (all but 500)
    STUB_LARGEST_MIB      the largest allocation that succeeds (any)
    STUB_LAUNCHES         1: kernels and products of matrices are said to have run; nothing is computed all the same
    STUB_CUDA             newest CUDA of the driver, as cuDriverGetVersion counts (12080)
@@ -34,15 +34,15 @@ static inline const char *stub_text(const char *name, const char *otherwise)
 /* The two numbers of STUB_CAPABILITY. */
 static inline void stub_capability(int *major, int *minor)
 {
-    if (sscanf(stub_text("STUB_CAPABILITY", "9.0"), "%d.%d", major, minor) != 2) {
-        *major = 9;
+    if (sscanf(stub_text("STUB_CAPABILITY", "8.0"), "%d.%d", major, minor) != 2) {
+        *major = 8;
         *minor = 0;
     }
 }
 
 static inline void stub_memory(size_t *available, size_t *total)
 {
-    long mebibytes = stub_number("STUB_MEMORY_MIB", 81559);
+    long mebibytes = stub_number("STUB_MEMORY_MIB", 40536);
     *total = (size_t)mebibytes << 20;
     *available = (size_t)stub_number("STUB_FREE_MIB", mebibytes - 500) << 20;
 }

@@ -54,7 +54,7 @@ def ask(stubs: Stubs, **variables: str) -> dict[str, Any]:
 def test_a_healthy_driver(stubs: Stubs) -> None:
     assert ask(stubs) == {
         "init": 0, "nvml": 0, "error": "CUDA_SUCCESS", "cuda": 12080, "devices": 1,
-        "name": "NVIDIA H100 PCIe", "capability": "9.0",
+        "name": "NVIDIA A100-SXM4-40GB", "capability": "8.0",
         "small": 0, "freed": 0, "large": 2, "release": "570.124.06",
     }  # fmt: skip
 
