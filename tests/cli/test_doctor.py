@@ -120,6 +120,19 @@ def test_a_report_without_a_fault_leaves_with_0(tmp_path: Path, capsys: pytest.C
     assert capsys.readouterr().out.startswith("No fault in what was read.\n")
 
 
+def test_a_report_with_bytes_that_were_no_text_is_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    document = json.loads(report(H100))
+    document["environment"]["variables"] = {"CUDA_VISIBLE_DEVICES": "0\udc80"}
+    document["environment"]["packages"] = {"numpy": "1\udc80"}
+    path = tmp_path / "report.json"
+    path.write_text(json.dumps(document))
+    for form in ("text", "json", "markdown"):
+        assert cli.run(["doctor", "--report", str(path), "--format", form]) in (0, 1)
+        assert capsys.readouterr().out.encode()
+
+
 def test_it_runs_the_probe_here_and_keeps_the_report(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -150,4 +150,7 @@ def _places(document: Any, path: tuple[str, ...], where: str = "", parent: Any =
 def _text(value: Any) -> str:
     if value is None:
         return _NULL
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    if isinstance(value, bool):
+        return str(value).lower()
+    # Bytes that were no text in a path or a variable came as surrogates, which RE2 does not take.
+    return str(value).encode(errors="backslashreplace").decode()
