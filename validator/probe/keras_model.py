@@ -3,7 +3,10 @@
 import sys
 from typing import Any, Dict, Optional
 
-from .training import CLASSES, LEARNING_RATE
+from .training import CLASSES
+
+#: So that five steps show in the loss, and the largest model that is used stays stable.
+LEARNING_RATE = 0.1
 
 
 def describe(tf: Any) -> Dict[str, Any]:
@@ -29,7 +32,8 @@ def classifier(tf: Any, image: int = 16, width: int = 8) -> Any:
     hidden = keras.layers.Conv2D(width, 3, strides=2, padding="same", activation="relu")(inputs)
     hidden = keras.layers.BatchNormalization()(hidden)
     hidden = keras.layers.Conv2D(2 * width, 3, strides=2, padding="same", activation="relu")(hidden)
-    hidden = keras.layers.Flatten()(hidden)
+    # Over the whole image, so that the size of the image does not change the size of the gradients.
+    hidden = keras.layers.GlobalAveragePooling2D()(hidden)
     # Under a policy of mixed precision the logits stay in float32, as Keras's guide to it asks.
     return keras.Model(inputs, keras.layers.Dense(CLASSES, dtype="float32")(hidden))
 

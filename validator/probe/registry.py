@@ -4,6 +4,7 @@ from typing import Tuple
 
 from .check import Check
 from .checks import (
+    auto_clustering,
     compute_capability,
     cuda_libraries,
     cudnn_load,
@@ -17,6 +18,7 @@ from .checks import (
     library_conflicts,
     lock_match,
     memory,
+    mixed_precision,
     multi_gpu,
     python_stack,
     silent_cpu,
@@ -46,8 +48,10 @@ CHECKS: Tuple[Check, ...] = (
     xla_train_step.CHECK,
     silent_cpu.CHECK,
     keras_jit.CHECK,
+    auto_clustering.CHECK,
     xla_coverage.CHECK,
     xla_speedup.CHECK,
+    mixed_precision.CHECK,
     memory.CHECK,
     multi_gpu.CHECK,
     input_pipeline.CHECK,

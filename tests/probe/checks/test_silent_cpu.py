@@ -78,6 +78,13 @@ def test_one_witness_against_it_is_enough(change: dict[str, Any], said: str) -> 
     assert said in faults[0]
 
 
+def test_a_cluster_stands_for_the_operations_that_it_took_in() -> None:
+    clustered = [{"op": "_XlaRun", "device": "GPU:0", "count": 1}]
+    assert silent_cpu._faults(seen(placement=clustered, kernels=9)) == []
+    clustered[0]["device"] = "CPU:0"
+    assert silent_cpu._faults(seen(placement=clustered)) == ["_XlaRun ran on CPU:0"]
+
+
 def test_without_the_profiler_the_others_decide() -> None:
     blind = {"kernels": None, "gpu_time_s": None, "gpu_time_unknown": "no CUPTI"}
     assert silent_cpu._faults(seen(**blind)) == []

@@ -7,11 +7,9 @@ out, and which kernels the profiler saw. The losses must be those of the CPU, wh
 to compute would not come by.
 """
 
-import importlib
-from collections import Counter
 from typing import Any, Dict, List, Optional
 
-from .. import training, xplane
+from .. import executed, training, xplane
 from ..check import FAIL, PASS, TENSORFLOW, Check, Context, Result
 from ..devices import exact_float32, gpus
 
@@ -22,6 +20,8 @@ TOLERANCE = 2e-2
 #: The operations that are the work of a training step, as parts of the names that graph optimization gives
 #: them. What surrounds them (constants, shapes) may rightly lie on the CPU.
 COMPUTING = ("Conv2D", "MatMul", "Relu", "SoftmaxCrossEntropy", "AssignSub")
+#: In their place, where `TF_XLA_FLAGS` puts whatever it can into XLA's clusters.
+_CLUSTER = "_XlaRun"
 
 
 def _run(context: Context) -> Result:
@@ -32,7 +32,7 @@ def _run(context: Context) -> Result:
         before = _allocator(tf, reset=True)
         images, labels = training.batch(tf)
         step = training.step(tf, compiled=False)
-        placed, first = _placements(lambda: step(images, labels))
+        placed, first = executed.operations(lambda: step(images, labels))
         losses = [float(first)]
 
         def others() -> None:
@@ -61,30 +61,6 @@ def _run(context: Context) -> Result:
     if faults:
         return Result(FAIL, "; ".join(faults), evidence)
     return Result(PASS, _summary(evidence), evidence)
-
-
-def _placements(work: Any) -> Any:
-    """The operations that the runtime made of a function at its first call, each with its device; and what
-    the call returned.
-
-    They are those of the graphs that are executed, after placement and optimization. The public API shows
-    only the graph before.
-    """
-    context = importlib.import_module("tensorflow.python.eager.context")
-    context.enable_graph_collection()
-    try:
-        returned = work()
-        graphs = context.export_run_metadata().partition_graphs
-    finally:
-        context.disable_graph_collection()
-    counts = Counter((node.op, _device(node.device)) for graph in graphs for node in graph.node)
-    placed = [{"op": op, "device": device, "count": count} for (op, device), count in sorted(counts.items())]
-    return placed, returned
-
-
-def _device(name: str) -> str:
-    """`GPU:0` of `/job:localhost/replica:0/task:0/device:GPU:0`."""
-    return name.rpartition("device:")[2]
 
 
 def _allocator(tf: Any, reset: bool = False) -> Optional[Dict[str, int]]:
@@ -130,12 +106,13 @@ def _kernels(tf: Any, work: Any) -> Dict[str, Any]:
 
 def _faults(evidence: Dict[str, Any]) -> List[str]:
     faults = []
-    for family in COMPUTING:
+    clustered = any(entry["op"] == _CLUSTER for entry in evidence["placement"])
+    for family in (*COMPUTING, _CLUSTER):
         found = [entry for entry in evidence["placement"] if family in entry["op"]]
         elsewhere = sorted({entry["device"] for entry in found if not entry["device"].startswith("GPU:")})
         if elsewhere:
             faults.append(f"{family} ran on {', '.join(elsewhere)}")
-        elif not found:
+        elif not found and not clustered and family != _CLUSTER:
             faults.append(f"no {family} was executed")
     if "GPU:" not in evidence["loss_device"]:
         faults.append(f"the loss lies on {evidence['loss_device']}")
@@ -146,8 +123,8 @@ def _faults(evidence: Dict[str, Any]) -> List[str]:
             f"the GPU's allocator handed out {evidence['allocated_bytes']} bytes, but the batch alone takes"
             f" {evidence['least_bytes']}"
         )
-    # A step without XLA is at least one kernel for each family but the assignments.
-    least = (STEPS - 1) * (len(COMPUTING) - 1)
+    # A step without XLA is at least one kernel for each family but the assignments; a cluster, one.
+    least = (STEPS - 1) * (1 if clustered else len(COMPUTING) - 1)
     if evidence["kernels"] is not None and (evidence["kernels"] < least or not evidence["gpu_time_s"] > 0):
         faults.append(
             f"the GPU ran {evidence['kernels']} kernels in {evidence['gpu_time_s']:.6f} s, fewer than"
