@@ -39,6 +39,11 @@ CUDA_VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
             "windows_without_cuda_build",
             {"tensorflow": "2.11.0"},
         ),
+        (
+            [tensorflow("2.11"), ("os", {"name": "windows"})],
+            "windows_without_cuda_build",
+            {"tensorflow": "2.11"},
+        ),
         ([package("tensorflow", "2.15.0"), ("os", {"name": "macos"})], "macos_without_cuda_build", {}),
         (
             [tensorflow("2.1.0"), ("cuda", {"version": "10.2.89"})],

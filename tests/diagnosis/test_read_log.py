@@ -75,10 +75,8 @@ def test_a_broken_line_counts_once_and_is_understood() -> None:
 
 
 def test_what_stands_alone_is_not_read_again_with_its_neighbours() -> None:
-    found = seen(
-        "oom when allocating a tensor with shape [1,2]\n" + "3 and more words that go on in the next line\n"
-    )
-    assert [each.values["shape"] for each in found.of("shape")] == ["1,2"]
+    found = seen(PREFIX + "failed call to cuInit: CUDA_ERROR_NO_DEVICE\nnext words on a line of their own\n")
+    assert [each.values["name"] for each in found.of("cuinit_failed")] == ["CUDA_ERROR_NO_DEVICE"]
 
 
 def test_a_file_of_many_lines_is_not_searched_for_broken_ones() -> None:

@@ -226,6 +226,11 @@ def test_what_software_said_in_a_check_that_failed_is_read_with_its_place(docume
     assert cause.evidence[0].where == "checks.tensorflow_build, line 4"
 
 
+def test_what_a_check_that_passed_says_is_not_read_for_faults(document: dict[str, Any]) -> None:
+    check(document, "gpu_compute")["summary"] = "no kernel image is available for execution on the device"
+    assert first(document) is None
+
+
 def test_the_logs_are_read_with_their_place(document: dict[str, Any]) -> None:
     document["logs"]["tensorflow_stderr"] = (
         "x\nWARNING: no kernel image is available for execution on the device\n"

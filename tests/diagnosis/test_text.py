@@ -6,6 +6,7 @@ import gzip
 import io
 import itertools
 import os
+import tracemalloc
 
 import pytest
 from hypothesis import given
@@ -101,6 +102,17 @@ def test_of_a_huge_pipe_the_first_and_the_last_part_are_read() -> None:
     assert (found[0], found[-1]) == ("first", "last")
     assert pasted.read == "the first and the last 16 MiB of 95 MiB"
     assert sum(map(len, found)) < text.LIMIT
+
+
+def test_a_huge_pipe_is_never_whole_in_memory() -> None:
+    filling = (b"x" * 99 + b"\n") * 10_000
+    stream = io.BufferedReader(Pipe(b"first\n", filling, 300, b"last\n"), 1 << 20)
+    tracemalloc.start()
+    try:
+        assert [line.text for line in text.read(stream, "log") if line.text[:1] != "x"] == ["first", "last"]
+        assert tracemalloc.get_traced_memory()[1] < 4 * text.LIMIT
+    finally:
+        tracemalloc.stop()
 
 
 def test_of_a_huge_file_the_first_and_the_last_part_are_read(tmp_path: os.PathLike[str]) -> None:

@@ -1,0 +1,93 @@
+"""The answer as a whole: causes, harmless messages, what was not understood, and what to do next."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+
+from validator.diagnosis import diagnose_file, diagnose_log
+from validator.errors import InputError
+
+STAMP = "2024-05-01 10:00:00.123456: "
+CUINIT = STAMP + "E tensorflow/compiler/xla/stream_executor/cuda/cuda_driver.cc:266] failed call to cuInit: "
+NUMA = (
+    STAMP
+    + "I tensorflow/compiler/xla/stream_executor/cuda/cuda_gpu_executor.cc:995] successful NUMA node read from"
+    " SysFS had negative value (-1), but there must be at least one NUMA node, so returning NUMA node zero."
+)
+
+
+def test_a_cause_is_named_with_its_line_its_remedy_and_what_to_do_next() -> None:
+    found = diagnose_log(
+        "TensorFlow 2.13.0\n" + CUINIT + "CUDA_ERROR_SYSTEM_NOT_READY: system not yet initialized\n"
+    )
+    (cause,) = found.causes
+    assert cause.code == "fabric_manager_not_ready"
+    assert [(line.where, line.count) for line in cause.evidence] == [("line 2", 1)]
+    assert any("nvidia-fabricmanager" in command for remedy in cause.remedies for command in remedy.commands)
+    assert found.facts["tensorflow"] == "2.13.0"
+    assert found.read == "2 lines"
+    assert found.next_step.startswith("mend the first cause")
+
+
+def test_harmless_lines_alone_are_no_fault() -> None:
+    found = diagnose_log((NUMA + "\n") * 3)
+    assert found.causes == () and found.unknown == ()
+    assert [(entry.code, entry.evidence[0].count) for entry in found.harmless] == [("numa_notice", 3)]
+    assert found.next_step.startswith("no fault in these lines")
+
+
+def test_a_known_message_that_fits_no_cause_is_told_as_not_understood() -> None:
+    found = diagnose_log(CUINIT + "CUDA_ERROR_INVALID_VALUE: invalid argument\n")
+    assert found.causes == ()
+    assert [line.where for line in found.unknown] == ["line 1"]
+    assert found.next_step.startswith("these lines fit no known cause")
+
+
+def test_lines_that_are_not_understood_are_told_beside_a_cause() -> None:
+    text = (
+        CUINIT
+        + "CUDA_ERROR_SYSTEM_NOT_READY: x\n"
+        + STAMP
+        + "E tensorflow/core/new.cc:1] something new went wrong\n"
+    )
+    found = diagnose_log(text)
+    assert [cause.code for cause in found.causes] == ["fabric_manager_not_ready"]
+    assert [line.where for line in found.unknown] == ["line 2"]
+
+
+def test_remedies_for_the_way_of_installing_that_is_told_come_first() -> None:
+    text = "Could not load dynamic library 'libcudnn.so.8'; dlerror: libcudnn.so.8: cannot open shared object file\n"
+    ways = [
+        remedy.way
+        for remedy in diagnose_log("(base) user@host:~$ conda activate tf\n" + text).causes[0].remedies
+    ]
+    assert ways.index("conda") < ways.index("pip")
+    ways = [remedy.way for remedy in diagnose_log(text).causes[0].remedies]
+    assert ways.index("pip") < ways.index("conda")
+
+
+def test_commands_name_the_versions_that_the_release_needs() -> None:
+    found = diagnose_log(
+        "tensorflow 2.10.0\nCould not load dynamic library 'libcudnn.so.8'; dlerror: not found\n"
+    )
+    commands = [command for remedy in found.causes[0].remedies for command in remedy.commands]
+    assert any("cudatoolkit=11.2" in command and "cudnn=8.1" in command for command in commands)
+
+
+def test_a_file_and_a_text_have_the_same_answer() -> None:
+    text = CUINIT + "CUDA_ERROR_NO_DEVICE: no CUDA-capable device is detected\n"
+    assert diagnose_file(io.BytesIO(text.encode()), "log") == diagnose_log(text)
+
+
+def test_an_empty_text_is_refused() -> None:
+    with pytest.raises(InputError, match=r"^the text is empty"):
+        diagnose_log(" \n")
+
+
+def test_the_answer_is_plain_json() -> None:
+    answer = diagnose_log(CUINIT + "CUDA_ERROR_NO_DEVICE: x\n" + NUMA).as_json()
+    assert set(answer) == {"causes", "harmless", "unknown", "facts", "read", "next_step"}
+    assert answer["causes"][0]["code"] == "visible_devices_misset"
+    assert answer["harmless"][0]["code"] == "numa_notice"
