@@ -64,7 +64,8 @@ def modules(directory: str) -> List[Dict[str, Any]]:
 
 #: Lines of an exception that say where, or that something is wrong, and not what.
 _AROUND = re.compile(
-    r"Graph execution error|Detected at node|File \"|in user code|The op is created at|tf2xla conv"
+    r"Graph execution error|Detected at node|<stack traces|File \"|in user code|The op is created at"
+    r"|tf2xla conv"
 )
 #: What differs between two runs, or repeats that it was XLA.
 _PASSING = re.compile(

@@ -9,7 +9,7 @@ import time
 from typing import Any, Dict, Iterator, List, Optional
 
 from .. import fresh, hlo
-from ..check import FAIL, FULL, PASS, TENSORFLOW, Check, Context, Result
+from ..check import CRASH, FAIL, FULL, PASS, TENSORFLOW, TIMEOUT, Check, Context, Result
 from ..devices import gpus
 from ..xla_cases import BY_NAME, CASES, inputs, step
 
@@ -87,12 +87,22 @@ def _judged(device_type: str, found: Dict[str, Dict[str, Any]]) -> Result:
         "refused": _grouped(cases),
         "cases": cases,
     }
-    core = [entry for entry in cases if entry["core"] and entry["outcome"] in (REFUSED, CRASHED, HUNG)]
+    core = [entry for entry in cases if entry["core"] and entry["outcome"] not in (COMPILED, HUNG)]
+    unknown = [
+        case.name
+        for case in CASES
+        if case.core and (case.name not in found or found[case.name]["outcome"] == HUNG)
+    ]
     if not counts[COMPILED]:
         return Result(FAIL, f"XLA compiles nothing for the {device_type}: {_first_error(cases)}", evidence)
     if core:
-        named = "; ".join(f"{entry['name']}: {entry['error']}" for entry in core[:5])
-        return Result(FAIL, f"XLA does not compile what every model needs: {named}", evidence)
+        named = "; ".join(f"{entry['name']} ({entry['outcome']}): {entry['error']}" for entry in core[:5])
+        return Result(FAIL, f"what every model needs is not compiled: {named}", evidence)
+    if unknown:
+        # Whether the one that the time ran out in would have ended can't be known.
+        lost = [entry["name"] for entry in cases if entry["outcome"] in (CRASHED, HUNG)]
+        named = f"{', '.join(unknown[:5])} is not known, after {', '.join(lost)}"
+        return Result(TIMEOUT if counts[HUNG] else CRASH, f"whether XLA compiles {named}", evidence)
     other = "".join(f", {counts[outcome]} {outcome}" for outcome in _OUTCOMES[2:] if counts[outcome])
     return Result(
         PASS,
