@@ -25,8 +25,8 @@ ALLOWED = {
     "pipeline": {"model", "compat", "matrix", "locks", "engines", "records", "system", "errors"},
     "reports": {"model", "compat", "records"},
     "cli": {
-        "model", "compat", "matrix", "locks", "engines", "records", "pipeline", "diagnosis", "reports", "system",
-        "errors", "__init__",
+        "model", "compat", "matrix", "locks", "engines", "records", "pipeline", "diagnosis", "reports",
+        "system", "errors", "__init__",
     },
 }  # fmt: skip
 #: tensorflow lives in images and environments; the host side never imports it.

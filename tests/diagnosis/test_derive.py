@@ -110,6 +110,19 @@ CUDA_VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
             "driver_dropped_gpu",
             {},
         ),
+        (
+            [("gpu_created", {"name": "Tesla P100", "memory": "220"})],
+            "little_memory_at_start",
+            {"memory": "220"},
+        ),
+        (
+            [
+                ("gpu_created", {"name": "P100", "memory": "100"}),
+                ("device_allocation_failed", {"bytes": "104857600"}),
+            ],
+            "whole_memory_refused",
+            {"memory": "100"},
+        ),
         ([("gpu_memory", {"used": "12799", "total": "16280"})], "memory_mostly_used", {"used": "12799"}),
     ],
 )
@@ -140,6 +153,14 @@ def test_what_does_not_fit_is_seen(
         ([package("tensorflow", "2.4.1", "gpu_py39h8236f22_0")], "build_without_cuda"),
         ([("gpu", {"name": "NVIDIA H100 PCIe"}), tensorflow("2.18.0")], "gpu_newer_than_build"),
         ([("gpu_memory", {"used": "3", "total": "16280"})], "memory_mostly_used"),
+        ([("gpu_created", {"name": "Tesla P100", "memory": "15280"})], "little_memory_at_start"),
+        (
+            [
+                ("gpu_created", {"name": "P100", "memory": "100"}),
+                ("device_allocation_failed", {"bytes": "9437184"}),
+            ],
+            "whole_memory_refused",
+        ),
         ([("gpu_memory", {"used": "x" * 99, "total": "0"})], "memory_mostly_used"),
     ],
 )

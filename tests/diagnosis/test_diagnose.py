@@ -13,8 +13,9 @@ STAMP = "2024-05-01 10:00:00.123456: "
 CUINIT = STAMP + "E tensorflow/compiler/xla/stream_executor/cuda/cuda_driver.cc:266] failed call to cuInit: "
 NUMA = (
     STAMP
-    + "I tensorflow/compiler/xla/stream_executor/cuda/cuda_gpu_executor.cc:995] successful NUMA node read from"
-    " SysFS had negative value (-1), but there must be at least one NUMA node, so returning NUMA node zero."
+    + "I tensorflow/compiler/xla/stream_executor/cuda/cuda_gpu_executor.cc:995] successful NUMA node read"
+    " from SysFS had negative value (-1), but there must be at least one NUMA node, so returning NUMA node"
+    " zero."
 )
 
 
@@ -58,7 +59,10 @@ def test_lines_that_are_not_understood_are_told_beside_a_cause() -> None:
 
 
 def test_remedies_for_the_way_of_installing_that_is_told_come_first() -> None:
-    text = "Could not load dynamic library 'libcudnn.so.8'; dlerror: libcudnn.so.8: cannot open shared object file\n"
+    text = (
+        "Could not load dynamic library 'libcudnn.so.8'; dlerror: libcudnn.so.8: cannot open shared object"
+        " file\n"
+    )
     ways = [
         remedy.way
         for remedy in diagnose_log("(base) user@host:~$ conda activate tf\n" + text).causes[0].remedies

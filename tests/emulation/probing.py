@@ -16,7 +16,7 @@ from .environments import nvidia_libraries
 from .stubs import Stubs
 
 #: A process that aborts under a stub may hang while it does so; the checks that are left are then timeouts.
-LIMIT_S = 60
+LIMIT_S = 40
 
 
 def probe(

@@ -12,17 +12,8 @@ from .run import run
 
 pytestmark = [pytest.mark.slow, pytest.mark.network]
 
-#: From each place where a fault shows: loader, driver, variables, libraries, device, cuDNN, XLA.
-REPRODUCED = (
-    "cuinit_999",
-    "visible_devices_minus_1",
-    "cudnn_missing",
-    "driver_too_old",
-    "gpu_too_old",
-    "launch_no_kernel_image",
-    "xla_flags_unknown",
-    "xla_string",
-)
+#: From each place where a fault shows: driver, libraries, runtime, device, XLA.
+REPRODUCED = ("cuinit_999", "cudnn_missing", "driver_too_old", "launch_no_kernel_image", "xla_flags_unknown")
 
 
 @pytest.mark.parametrize("release", RELEASES)

@@ -42,12 +42,14 @@ class Message:
     seen: str = ""
     source: str = ""
 
-    def read(self, line: str) -> Mapping[str, str]:
-        """The values in a line that matches."""
-        match = _compiled(self.pattern).search(line)
-        groups = match.groupdict() if match else {}
-        found = {name: value.strip() for name, value in groups.items() if value is not None}
-        return MappingProxyType({**self.values, **found})
+    def read(self, line: str) -> Iterator[Mapping[str, str]]:
+        """The values in a line that matches, for each time that it says something else."""
+        seen = []
+        for match in _compiled(self.pattern).finditer(line):
+            groups = {name: value.strip() for name, value in match.groupdict().items() if value is not None}
+            if groups not in seen:
+                seen.append(groups)
+                yield MappingProxyType({**self.values, **groups})
 
 
 class Catalogue:

@@ -68,6 +68,7 @@ def _add_joined(
 def _observations(text: str, number: int, catalogue: Catalogue, source: str) -> list[Observation]:
     where = source + (f"line {number}" if number else "the last part")
     return [
-        Observation(message.kind, message.read(text), text.strip()[:WIDTH], where, message.harmless)
+        Observation(message.kind, values, text.strip()[:WIDTH], where, message.harmless)
         for message in catalogue.matches(text)
+        for values in message.read(text)
     ]

@@ -1,4 +1,4 @@
-"""What the diagnosis says: causes in the order to mend them, what is harmless, and what was not understood."""
+"""What the diagnosis says: causes in the order to mend them, what is harmless, what was not understood."""
 
 from __future__ import annotations
 

@@ -89,6 +89,15 @@ def memory_at_start(observations: Observations) -> None:
         if memory.isdecimal() and len(memory) < 8 and int(memory) < _LITTLE:
             values = {"memory": memory, "name": seen.values["name"]}
             observations.derive("little_memory_at_start", values, seen)
+        for failed in observations.of("device_allocation_failed"):
+            asked = failed.values.get("bytes", "")
+            if (
+                memory.isdecimal()
+                and asked.isdecimal()
+                and len(asked) < 16
+                and int(asked) >= int(memory) << 20
+            ):
+                observations.derive("whole_memory_refused", {"memory": memory}, failed, seen)
 
 
 RULES = (memory_in_use, memory_at_start, keras_backend, utilisation, library_files, processes)

@@ -48,6 +48,10 @@ def _run(context: Context) -> Result:
             broken = fresh.fault(answer, "training with automatic clustering")
             return Result(broken.outcome, broken.summary, {**evidence, **broken.evidence})
         evidence[name] = answer.values
+    return _judged(evidence)
+
+
+def _judged(evidence: Dict[str, Any]) -> Result:
     off, *on = evidence["runs"][:-1]
     evidence["largest_difference"] = max(training.difference(run["losses"], off["losses"]) for run in on)
     faults = _faults(evidence)

@@ -33,6 +33,10 @@ def _run(context: Context) -> Result:
     if answer.failure is not None:
         broken = fresh.fault(answer, "training with Keras")
         return Result(broken.outcome, broken.summary, {**evidence, **broken.evidence})
+    return _judged(evidence)
+
+
+def _judged(evidence: Dict[str, Any]) -> Result:
     evidence["tolerance"] = TOLERANCE[evidence["device_type"]]
     evidence["largest_difference"] = max(
         training.difference(evidence[mode]["losses"], evidence[OFF]["losses"]) for mode in (ON, TWICE)

@@ -61,6 +61,10 @@ def _run(context: Context) -> Result:
         broken = fresh.fault(answer, "training in mixed precision")
         return Result(broken.outcome, broken.summary, {**evidence, **broken.evidence})
     evidence["tensor_cores"] = tensor_cores(context.facts["host"]["gpus"], evidence["device_type"])
+    return _judged(evidence)
+
+
+def _judged(evidence: Dict[str, Any]) -> Result:
     faults = _faults(evidence)
     if faults:
         return Result(FAIL, "; ".join(faults), evidence)

@@ -58,8 +58,8 @@ def kernel_driver() -> Optional[str]:
 
 
 def pci_gpus(directory: str = "/sys/bus/pci/devices") -> Optional[int]:
-    """How many NVIDIA display or 3D controllers the PCI bus shows, whether or not a driver is loaded for them;
-    None where the bus can't be read. A virtual machine or sandbox may use a GPU that its bus does not show."""
+    """How many NVIDIA display or 3D controllers the PCI bus shows, with or without a driver loaded for them;
+    None where the bus can't be read. A virtual machine or sandbox may use a GPU that its bus hides."""
     if not os.path.isdir(directory):
         return None
     devices = list(Path(directory).iterdir())

@@ -1,0 +1,103 @@
+"""When `set_jit` counts as taking effect."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from validator.probe import fresh
+from validator.probe.check import Context
+from validator.probe.checks import auto_clustering
+from validator.probe.isolate import Answer
+
+LOSSES = [2.44, 2.33, 2.22, 2.12, 2.03]
+
+
+def run(setting: bool | str, clusters: int, **changes: Any) -> dict[str, Any]:
+    return {
+        "setting": setting,
+        "get_jit": "autoclustering" if setting else "",
+        "clusters": clusters,
+        "operations": 13 if clusters else 41,
+        "modules": [{"module": "cluster_0__", "instructions": 177, "fusions": 14, "device_type": "CPU"}]
+        * clusters,
+        "losses": LOSSES,
+        **changes,
+    }
+
+
+def seen(*changed: tuple[int, dict[str, Any]], **changes: Any) -> dict[str, Any]:
+    runs = [run(False, 0), run(True, 1), run("autoclustering", 1), run(False, 0)]
+    for number, change in changed:
+        runs[number].update(change)
+    return {
+        "device_type": "CPU",
+        "flags": None,
+        "runs": runs,
+        "without_cpu_flag": [run(True, 0)],
+        "tolerance": 1e-3,
+        **changes,
+    }
+
+
+def test_clusters_that_are_compiled_pass() -> None:
+    result = auto_clustering._judged(seen())
+    assert result.outcome == "pass"
+    assert "puts 41 operations into 1 cluster(s)" in result.summary
+    assert "0 without that flag" in result.summary
+
+
+def test_on_a_gpu_nothing_is_said_of_the_flag() -> None:
+    gpu = [{"module": "cluster_0__", "instructions": 1, "fusions": 0, "device_type": "GPU"}]
+    evidence = seen(
+        (1, {"modules": gpu}), (2, {"modules": gpu}), device_type="GPU", without_cpu_flag=None, tolerance=0.02
+    )
+    result = auto_clustering._judged(evidence)
+    assert result.outcome == "pass"
+    assert "13 operations remain" in result.summary
+
+
+@pytest.mark.parametrize(
+    ("number", "change", "said"),
+    [
+        (1, {"clusters": 0}, "set_jit(True) is without effect"),
+        (2, {"clusters": 0}, "set_jit('autoclustering') is without effect"),
+        (1, {"modules": []}, "XLA compiled none for the CPU"),
+        (3, {"clusters": 1}, "set_jit(False) does not take it back"),
+        (1, {"losses": [2.44, 2.33, 2.22, 2.12, 2.13]}, "losses differ"),
+        (2, {"losses": [float("nan")] * 5}, "losses differ"),
+    ],
+)
+def test_what_is_without_effect_or_wrong_fails(number: int, change: dict[str, Any], said: str) -> None:
+    result = auto_clustering._judged(seen((number, change)))
+    assert result.outcome == "fail"
+    assert said in result.summary
+
+
+def test_clusters_that_a_variable_asks_for_are_told() -> None:
+    flags = "--tf_xla_auto_jit=2"
+    result = auto_clustering._judged(seen((0, {"clusters": 1}), (3, {"clusters": 1}), flags=flags))
+    assert result.outcome == "pass"
+    assert "TF_XLA_FLAGS=--tf_xla_auto_jit=2 makes 1 cluster(s) whatever" in result.summary
+
+
+@pytest.mark.parametrize(
+    ("gpus", "flags"), [([], ["--mine --tf_xla_cpu_global_jit", "--mine"]), (["a GPU"], ["--mine"])]
+)
+def test_the_flag_is_added_on_the_cpu_alone(
+    gpus: list[Any], flags: list[str], facts: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = []
+
+    def call(function: Any, directory: str, settings: list[Any], **options: Any) -> Answer:
+        given.append(options["environment"]["TF_XLA_FLAGS"])
+        return Answer(seen()["runs"][: len(settings)], None, "")
+
+    monkeypatch.setenv("TF_XLA_FLAGS", "--mine")
+    monkeypatch.setattr(fresh, "call", call)
+    growth = SimpleNamespace(set_memory_growth=lambda gpu, on: None)
+    config = SimpleNamespace(list_physical_devices=lambda kind: gpus, experimental=growth)
+    auto_clustering.CHECK.run(Context(facts, None, SimpleNamespace(config=config)))
+    assert given == flags
