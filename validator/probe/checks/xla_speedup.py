@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, List, Optional
 
 from .. import xplane
-from ..check import FAIL, FULL, PASS, TENSORFLOW, Check, Context, Result
+from ..check import FAIL, FULL, PASS, SKIP, TENSORFLOW, Check, Context, Result
 from ..devices import gpus
 from ..figures import ratios, said, spread
 from ..resnet import EAGER, GRAPH, SIZES, XLA, Model, batch
@@ -55,7 +55,7 @@ def _run(context: Context) -> Result:
             except tf.errors.ResourceExhaustedError as error:
                 full = str(error).splitlines()[0]
     # Of a GPU that is too small, or in use: nobody's fault.
-    return Result("skip", f"the GPU's memory does not hold a batch of {examples}: {full[:200]}")
+    return Result(SKIP, f"the GPU's memory does not hold a batch of {examples}: {full[:200]}")
 
 
 def _measure(tf: Any, device_type: str, examples: int) -> Dict[str, Any]:
