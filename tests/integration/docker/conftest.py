@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 
 import pytest
+from docker.errors import ImageNotFound
 
 from tests.integration.docker.package_index import Index, TinyWheel, lock_of, running_index
 from validator.engines.base import Built
@@ -108,7 +110,9 @@ def gpu_lock(index: Index, tensorflow_version: str = "2.99.0") -> Lock:
 def removed_afterwards(engine: DockerEngine, endpoint: Endpoint, built: Built) -> Iterator[Built]:
     """Give an image to tests and remove it when they are done."""
     yield built
-    endpoint.client.images.remove(built.digest or built.reference, force=True)
+    # Another test run on the same engine makes the same image, and may have removed it.
+    with contextlib.suppress(ImageNotFound):
+        endpoint.client.images.remove(built.digest or built.reference, force=True)
 
 
 @pytest.fixture(scope="session")

@@ -16,13 +16,13 @@ LOSSES = [2.31, 2.26, 2.22, 2.19, 2.16]
 CPU = "/job:localhost/replica:0/task:0/device:CPU:0"
 
 
-def policy(name: str, dtype: str, optimizer: str = "SGD", **changes: Any) -> dict[str, Any]:
+def policy(name: str, dtype: str, **changes: Any) -> dict[str, Any]:
     return {
         "policy": name,
         "compute_dtype": dtype,
         "variable_dtype": "float32",
         "device": CPU,
-        "optimizer": optimizer,
+        "optimizer": "LossScaleOptimizer" if dtype == "float16" else "SGD",
         "losses": LOSSES,
         "step_s": spread([0.01]),
         "speedup": spread([1.5, 2.0, 2.5]),
@@ -35,7 +35,7 @@ def seen(**changes: dict[str, Any]) -> dict[str, Any]:
         "device_type": "CPU",
         "policies": [
             policy("float32", "float32", **changes.get("float32", {})),
-            policy("mixed_float16", "float16", "LossScaleOptimizer", **changes.get("mixed_float16", {})),
+            policy("mixed_float16", "float16", **changes.get("mixed_float16", {})),
             policy("mixed_bfloat16", "bfloat16", **changes.get("mixed_bfloat16", {})),
         ],
         "tensor_cores": {"float16": None, "bfloat16": None},
