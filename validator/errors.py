@@ -8,7 +8,7 @@ from __future__ import annotations
 
 #: All is well.
 EXIT_OK = 0
-#: A cell failed, or a check failed.
+#: A cell, a check or a prediction failed, or a fault was seen.
 EXIT_FAILED = 1
 #: The input is wrong: usage, matrix or lock.
 EXIT_INPUT = 2
@@ -16,6 +16,8 @@ EXIT_INPUT = 2
 EXIT_MISSING = 3
 #: Ended by Ctrl-C (128 + SIGINT, as shells report it).
 EXIT_INTERRUPTED = 130
+#: Whoever read the output has left, as `head` does (128 + SIGPIPE, as shells report it).
+EXIT_PIPE = 141
 
 
 class ValidatorError(Exception):

@@ -6,6 +6,7 @@ A command's module is imported only when that command runs, so that `--help` sta
 from __future__ import annotations
 
 import importlib
+import sys
 
 import click
 
@@ -45,7 +46,7 @@ class _LazyGroup(click.Group):
 @click.group(
     cls=_LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="Exit codes: 0 all is well; 1 a cell or a check failed, or a cause was named;"
+    epilog="Exit codes: 0 all is well; 1 a cell, a check or a prediction failed, or doctor saw a fault;"
     " 2 the input is wrong; 3 what was needed is not there.",
 )
 @click.version_option(__version__, prog_name="validator")
@@ -55,8 +56,11 @@ def group() -> None:
 
 def run(arguments: list[str] | None = None) -> int:
     """Run a command and give back its exit code. Raises ValidatorError for what a person should read."""
+    given = sys.argv[1:] if arguments is None else arguments
     try:
-        code = group.main(arguments, prog_name="python -m validator", standalone_mode=False)
+        # Not `group.main`, which exits by itself where the reader of the output has gone.
+        with group.make_context("python -m validator", list(given)) as context:
+            code = group.invoke(context)
     except click.ClickException as error:
         error.show()
         return error.exit_code

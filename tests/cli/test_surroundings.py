@@ -1,0 +1,122 @@
+"""What a process may meet before it begins: closed streams, no libraries, a reader that leaves."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+from validator.__main__ import NEEDED
+from validator.errors import EXIT_PIPE
+
+ROOT = Path(__file__).parents[2]
+FAULT = "failed call to cuInit: CUDA_ERROR_SYSTEM_DRIVER_MISMATCH: system has unsupported display driver\n"
+NOISE = re.compile("Traceback|Exception|Error:")
+
+
+def in_shell(redirected: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = " ".join([sys.executable, "-m", "validator", *arguments, redirected])
+    # Unbuffered, Python takes what the pipe took for the whole, and never learns that the reader has gone.
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    return subprocess.run(
+        ["bash", "-c", command], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120
+    )
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    path = tmp_path / "train.log"
+    path.write_text(FAULT)
+    return path
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&-", "<&- >&- 2>&-"])
+def test_a_closed_stream_is_no_fault(log: Path, closed: str) -> None:
+    done = in_shell(closed, "doctor", "--log", str(log))
+    assert done.returncode == 1
+    assert not NOISE.search(done.stderr)
+    assert ("driver_library_mismatch" in done.stdout) is (">&-" not in closed.replace("2>&-", ""))
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-"])
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (("plan", "--select", "gpu=t4"), 0),
+        (("plan", "--frobnicate"), 2),
+        (("plan", "--matrix", "absent.yaml"), 2),
+        (("--help",), 0),
+        (("check", "--only", "driver"), None),
+    ],
+)
+def test_every_command_bears_it(closed: str, arguments: tuple[str, ...], code: int | None) -> None:
+    done = in_shell(closed, *arguments)
+    assert code in (None, done.returncode)
+    assert not re.search("Traceback|Exception", done.stderr + done.stdout)
+
+
+def test_what_is_read_from_a_closed_stdin_is_empty() -> None:
+    done = in_shell("<&-", "doctor", "--log", "-")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "stdin is empty" in done.stderr
+
+
+def test_a_file_that_is_opened_later_does_not_become_the_closed_output() -> None:
+    program = (
+        "import os; from validator.__main__ import _hold_streams; _hold_streams();"
+        " os._exit(10 + os.open(os.devnull, os.O_RDONLY))"
+    )
+    command = f'{sys.executable} -c "{program}" <&- >&- 2>&-'
+    assert subprocess.run(["bash", "-c", command], cwd=ROOT, timeout=60).returncode == 10 + 3
+
+
+def test_a_python_without_the_libraries_is_told_what_to_do() -> None:
+    # -S: without the directories of installed packages.
+    done = subprocess.run(
+        [sys.executable, "-S", "-m", "validator", "doctor"],
+        cwd=ROOT, capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (3, "")
+    first, second = done.stderr.splitlines()
+    assert first.startswith(f"error: {sys.executable} lacks what this needs: click, ")
+    assert "re2" in first
+    assert "./scripts/environment" in second
+    assert f"--python {sys.executable}" in second
+
+
+def test_a_python_that_is_too_old_is_told_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = "import sys\nfrom validator import __main__\nsys.version_info = (3, 9, 18)\n__main__.main()"
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 3
+    assert "is Python 3.9; this needs 3.10 or newer" in done.stderr
+
+
+def test_every_library_that_is_needed_is_looked_for() -> None:
+    """Those that pyproject.toml names, by the name that they are imported by."""
+    provided = metadata.packages_distributions()
+    names = {name: {entry.lower() for entry in provided[name]} for name in NEEDED}
+    text = (ROOT / "pyproject.toml").read_text()
+    block = text.partition("\ndependencies = [")[2].partition("]")[0]
+    wanted = {
+        re.split("[><=;]", line.strip(' ",'))[0].strip()
+        for line in block.splitlines()
+        if line.strip() and "python_version" not in line
+    }
+    assert len(wanted) > 8
+    assert {next(iter(found)) for found in names.values()} == wanted
+
+
+@pytest.mark.parametrize("format_", ["table", "json"])
+def test_a_reader_that_leaves_early_is_told_as_shells_tell_it(format_: str) -> None:
+    arguments = ("plan", "--profile", "nightly", "--format", format_)
+    done = in_shell("| head -n 1; exit ${PIPESTATUS[0]}", *arguments)
+    assert done.returncode == EXIT_PIPE == 128 + signal.SIGPIPE
+    assert not NOISE.search(done.stderr)
