@@ -40,7 +40,12 @@ def visible_devices(value: str, facts: Facts) -> Iterator[Problem]:
     invalid = next((index for index, entry in enumerate(entries) if not _names_gpu(entry, facts)), None)
     if invalid == 0:
         what = "is empty" if not value.strip() else f"begins with {entries[0]!r}, which names no GPU"
-        yield Problem("visible_devices_hides_all_gpus", severity, f"it {what}: CUDA offers no GPU at all")
+        effect = (
+            "CUDA offers no GPU at all"
+            if severity == FAULT
+            else "on a machine with a GPU, CUDA would offer none"
+        )
+        yield Problem("visible_devices_hides_all_gpus", severity, f"it {what}: {effect}")
     elif invalid is not None:
         hidden = entries[invalid + 1 :]
         behind = f", nor any after it ({', '.join(hidden)})" if hidden else ""

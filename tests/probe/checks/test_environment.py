@@ -104,6 +104,24 @@ def test_what_hides_gpus_does_no_harm_where_there_is_none(facts: dict[str, Any])
     assert problem(facts, CUDA_VISIBLE_DEVICES="3") == (None, None)
 
 
+@pytest.mark.parametrize("value", ["-1", ""])
+def test_hidden_where_there_is_none_is_said_without_contradiction(value: str, facts: dict[str, Any]) -> None:
+    result = run(facts, CUDA_VISIBLE_DEVICES=value)
+    assert result.outcome == "pass"
+    assert "CUDA offers no GPU at all" not in result.summary
+    assert "harm" not in result.summary
+    assert result.summary.startswith("no variable breaks anything here; worth knowing: CUDA_VISIBLE_DEVICES=")
+    assert result.summary.endswith("on a machine with a GPU, CUDA would offer none")
+
+
+def test_the_summary_counts_as_one_would(gpu_facts: dict[str, Any]) -> None:
+    assert run(gpu_facts).summary == "no variable that could do harm is set here"
+    assert (
+        run(gpu_facts, NVIDIA_VISIBLE_DEVICES="all").summary
+        == "NVIDIA_VISIBLE_DEVICES is set, and does no harm"
+    )
+
+
 def test_the_summary_names_what_is_hidden(two_gpus: dict[str, Any]) -> None:
     summary = run(two_gpus, CUDA_VISIBLE_DEVICES="0,5,1").summary
     assert summary == (

@@ -27,9 +27,19 @@ def _run(context: Context) -> Result:
     notices = [_sentence(entry) for entry in entries if entry["severity"] == NOTICE]
     if faults:
         return Result(FAIL, "; ".join(faults), evidence)
-    known = len({entry["name"] for entry in entries})
-    note = f"; worth knowing: {'; '.join(notices)}" if notices else ""
-    return Result(PASS, f"none of the {known} variables that are set here does harm{note}", evidence)
+    if notices:
+        return Result(
+            PASS, f"no variable breaks anything here; worth knowing: {'; '.join(notices)}", evidence
+        )
+    return Result(PASS, _harmless(sorted({entry["name"] for entry in entries})), evidence)
+
+
+def _harmless(names: List[str]) -> str:
+    if not names:
+        return "no variable that could do harm is set here"
+    if len(names) == 1:
+        return f"{names[0]} is set, and does no harm"
+    return f"none of the {len(names)} variables that are set here does harm"
 
 
 def _entries(row: Dict[str, Any], value: str, facts: Dict[str, Any]) -> List[Dict[str, Any]]:
