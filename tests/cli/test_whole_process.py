@@ -141,12 +141,48 @@ def test_a_prediction_as_text_has_every_reason_with_fact_and_source(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     arguments = ["predict", "--tensorflow", "2.21.0", "--driver", "535.183.01", "--gpu", "h100"]
-    assert cli.run(arguments) == 0
-    cell, outcome, first, source, *_ = capsys.readouterr().out.splitlines()
+    assert cli.run(arguments) == 1
+    cell, outcome, first, source, *others = capsys.readouterr().out.splitlines()
     assert cell.startswith("tf2.21.0-cuda12.5-cudnn9.3-py")
     assert outcome == "fails"
     assert first.startswith("fails  ")
     assert source.strip().startswith("ptx-8.5")
+    # A warning is not headed by the word for "speaks for it".
+    [warning] = [line for line in others if "miscompile" in line]
+    assert warning.startswith("advisory  ptxas 12.0")
+
+
+def test_a_release_alone_is_told_with_what_it_needs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["predict", "--tensorflow", "2.18.0"]) == 0
+    captured = capsys.readouterr()
+    image, *lines = captured.out.splitlines()
+    assert image == "tf2.18.0-cuda12.5-cudnn9.3-py312"
+    shown = {line.split("  ")[0]: line.partition("  ")[2].strip() for line in lines}
+    assert shown["CUDA"] == "12.5"
+    assert shown["cuDNN"] == "9.3.0.75"
+    assert shown["driver"] == "525.60.13 or newer"
+    assert shown["Python"] == "3.9, 3.10, 3.11, 3.12"
+    assert shown["8.0"].split("  ") == ["R525 or newer", "A100, A30"]
+    assert shown["7.0"].startswith("R525 to R580")
+    assert shown["12.0"].startswith("none ")
+    assert shown["10.0, 10.3, 12.0, 12.1"].startswith("no stable wheel")
+    assert "--driver and --gpu" in captured.err
+
+
+def test_a_release_alone_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["predict", "--tensorflow", "2.18.0", "--cudnn", "9.10", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["cudnn"].startswith("9.10.")
+    assert found["driver"] == "525.60.13"
+    by_capability = {need["compute_capability"]: need for need in found["gpus"]}
+    assert by_capability["9.0"]["drivers"][0] == 545
+    assert by_capability["12.0"]["drivers"] == []
+    assert by_capability["12.0"]["reason"]["outcome"] == "fails"
+
+
+def test_a_release_that_can_not_be_installed_fails_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["predict", "--tensorflow", "2.21.0", "--python", "3.9"]) == 1
+    assert "has no wheel for Python 3.9" in capsys.readouterr().out
 
 
 def test_a_selector_that_is_none_is_wrong_input() -> None:

@@ -71,13 +71,33 @@ def test_every_model_is_found_by_its_own_name_and_slug() -> None:
 
 @pytest.mark.parametrize(
     ("asked", "nearest"),
-    [("h10", "H100"), ("rtx 9090", "RTX 20 series"), ("A1000", "A100"), ("RTX A600", "RTX A6000")],
+    [
+        ("h10", "H100"),
+        ("A1000", "A100"),
+        ("RTX A600", "RTX A6000"),
+        # A number by itself, and a number that its series does not have: by family, and nothing else.
+        ("3060", "RTX 3060"),
+        ("NVIDIA 3060", "RTX 3060"),
+        ("4070 ti super", "RTX 4070 Ti SUPER"),
+        ("1080 Ti", "GTX 1080 Ti"),
+        ("rtx 3065", "RTX 30 series"),
+        ("a6000", "RTX A6000"),
+        ("4000", "Quadro RTX 4000"),
+        ("rtx 6000", "RTX 6000 Ada"),
+    ],
 )
 def test_an_unknown_name_gives_the_nearest(asked: str, nearest: str) -> None:
     with pytest.raises(UnknownGpu) as caught:
         gpu(asked)
-    assert caught.value.nearest
-    assert caught.value.hint
+    assert nearest in caught.value.nearest
+    assert all(gpu(name) for name in caught.value.nearest)
+    assert "compute_cap" in (caught.value.hint or "")
+
+
+def test_what_a_number_is_near_to_is_of_its_family() -> None:
+    with pytest.raises(UnknownGpu) as caught:
+        gpu("3060")
+    assert caught.value.nearest == ("RTX 3060", "RTX 30 series")
 
 
 @pytest.mark.parametrize("asked", ["", "banana", "NVIDIA", "Radeon"])

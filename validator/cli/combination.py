@@ -8,11 +8,11 @@ from typing import TypeVar
 
 import click
 
-from ..compat.gpus import gpu
+from ..compat.gpus import UnknownGpu, gpu
 from ..compat.policies import choose
 from ..compat.releases import release
 from ..errors import InputError
-from ..model.spec import AS_BUILT, HostClass, ImageSpec, Variant, host_identifier
+from ..model.spec import AS_BUILT, HostClass, ImageSpec, Variant, host_identifier, slug
 from ..model.versions import ComputeCapability, CudaVersion, DriverRelease
 
 T = TypeVar("T")
@@ -32,6 +32,11 @@ class Combination:
     gpu: str | None
     compute_capability: str | None
     compat: str | None
+
+    @property
+    def names_host(self) -> bool:
+        """Whether anything was given about the machine."""
+        return any((self.driver, self.gpu, self.compute_capability, self.compat))
 
 
 def image_of(asked: Combination) -> ImageSpec:
@@ -54,10 +59,13 @@ def image_of(asked: Combination) -> ImageSpec:
 
 def host_of(asked: Combination) -> HostClass:
     """The host class. Raises InputError for what is not known or contradicts itself."""
-    if asked.variant is Variant.CPU and not asked.driver and not asked.gpu and not asked.compute_capability:
+    if asked.variant is Variant.CPU and not asked.names_host:
         return HostClass.without_gpu()
     if not asked.driver:
-        raise click.UsageError("--driver is needed: the release of the driver, or its branch")
+        raise click.UsageError(
+            "--driver is needed beside what else is said of the machine: its release, or its branch;"
+            " without all of it, what the TensorFlow release needs is told"
+        )
     driver = _read(DriverRelease.parse, asked.driver, "--driver")
     given = (
         _read(ComputeCapability.parse, asked.compute_capability, "--compute-capability")
@@ -68,17 +76,27 @@ def host_of(asked: Combination) -> HostClass:
         _read(CudaVersion.parse, asked.compat, "--compat")
     model: str | None = None
     if asked.gpu:
-        known = gpu(asked.gpu)
-        if given is not None and given != known.compute_capability:
-            raise InputError(
-                f"--compute-capability {given}: {known.name} has {known.compute_capability}",
-                hint="give one of the two",
-            )
-        model, given = known.slug, known.compute_capability
+        model, given = _model(asked.gpu, given)
     if given is None:
         raise click.UsageError("--gpu or --compute-capability is needed")
     name = host_identifier(driver, model, given, asked.compat)
     return HostClass(name, driver, given, model, (), asked.compat)
+
+
+def _model(name: str, given: ComputeCapability | None) -> tuple[str, ComputeCapability]:
+    """A model's slug and its capability; a model that the facts do not know has the one that was given."""
+    try:
+        known = gpu(name)
+    except UnknownGpu:
+        if given is None:
+            raise
+        return slug(name), given
+    if given is not None and given != known.compute_capability:
+        raise InputError(
+            f"--compute-capability {given}: {known.name} has {known.compute_capability}",
+            hint="give one of the two",
+        )
+    return known.slug, known.compute_capability
 
 
 def _read(parse: Callable[[str], T], text: str, option: str) -> T:

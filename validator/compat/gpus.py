@@ -25,6 +25,8 @@ _NOISE = re.compile(
     r"|sxm\d?|pcie|nvl|hbm\d\w?|\d+ ?gb)\b"
 )
 _GLUED = re.compile(r"(?<=\b[rg]tx)(?=\w)|(?<=\d)(?=(ti|super)\b)")
+#: What comes before the number in the name of a series.
+_FAMILIES = ("rtx", "gtx")
 _SPELLING = {"ti": "Ti", "super": "SUPER"}
 
 
@@ -59,15 +61,47 @@ def gpu(model: str) -> Gpu:
             if _plain(known.name) == wanted:
                 return known
         elif pattern.fullmatch(wanted):
-            name = " ".join(_SPELLING.get(word, word.upper()) for word in wanted.split())
+            name = _written(wanted)
             return replace(known, name=name, slug=slug(name))
-    names = {_plain(known.name): known.name for known in gpus()}
-    nearest = tuple(names[name] for name in difflib.get_close_matches(wanted, names, 3, cutoff=0.5))
+    nearest = _nearest(wanted)
     raise UnknownGpu(
         f'GPU "{model}" is not known{nearest_clause(nearest)}',
         nearest,
-        hint="give its compute capability instead",
+        hint="give its compute capability instead, which"
+        " `nvidia-smi --query-gpu=name,compute_cap --format=csv` shows",
     )
+
+
+def _nearest(wanted: str) -> tuple[str, ...]:
+    """Names near one that is not known: what holds its words or its number, its family; else by spelling."""
+    # A number that stands alone is mostly that of a series: 3060 is an RTX 3060.
+    found = [name for family in _FAMILIES if (name := _in_series(f"{family} {wanted}"))]
+    words = set(wanted.split())
+    found += [known.name for known in gpus() if words and words <= set(_parts(known.name))]
+    digits = re.search(r"\b(\d\d)\d\d\b", wanted)
+    if digits:
+        found += [known.name for known in gpus() if known.name.endswith(f" {digits[1]} series")]
+    if not found:
+        names = {_plain(known.name): known.name for known in gpus()}
+        found = [names[name] for name in difflib.get_close_matches(wanted, names, 3, cutoff=0.5)]
+    return tuple(dict.fromkeys(found))[:3]
+
+
+def _in_series(plain: str) -> str | None:
+    """How a name is written that the pattern of a series holds."""
+    if any(pattern is not None and pattern.fullmatch(plain) for pattern, _ in _patterns()):
+        return _written(plain)
+    return None
+
+
+def _parts(name: str) -> list[str]:
+    """The words of a name, and the number in a word such as A6000."""
+    words = _plain(name).split()
+    return [*words, *(word.lstrip("abcdefghijklmnopqrstuvwxyz") for word in words)]
+
+
+def _written(plain: str) -> str:
+    return " ".join(_SPELLING.get(word, word.upper()) for word in plain.split())
 
 
 @functools.cache

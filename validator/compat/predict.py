@@ -73,6 +73,13 @@ def predict(cell: Cell, wheels: Mapping[str, str] | None = None) -> Prediction:
     return _settle((*environment.against, *_on_gpu(environment, _host(cell.host)), *environment.reasons))
 
 
+def of_image(image: ImageSpec) -> tuple[Reason, ...]:
+    """What the rules say of an image for GPUs whatever the machine, the deciding reasons first."""
+    assert image.cuda is not None and image.cudnn is not None
+    environment = _environment(image.tensorflow, image.python, image.cuda, image.cudnn, ())
+    return tuple(sorted((*environment.against, *environment.reasons), key=_rank))
+
+
 def _on_cpu(image: ImageSpec) -> tuple[Reason, ...]:
     text = "tensorflow-cpu holds no CUDA: it runs on the CPU by design, whatever the driver and GPU"
     return (_rule("tensorflow-cpu").works(text), installation.python_wheel(image.tensorflow, image.python))

@@ -12,7 +12,8 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from ..model.prediction import PlannedCell, Prediction
+from ..compat.facts import ADVISORY
+from ..model.prediction import PlannedCell, Prediction, Reason
 from ..model.record import Record
 from ..model.report import CheckOutcome, CheckResult, Report, check_of_json
 from .grid import STYLES, grid
@@ -66,11 +67,18 @@ def plan_table(planned: Iterable[PlannedCell]) -> Table:
 
 def prediction_text(prediction: Prediction) -> RenderableType:
     """The outcome, then each reason with its fact and source."""
+    return Group(word(prediction.outcome.value), reasons_table(prediction.reasons))
+
+
+def reasons_table(reasons: Iterable[Reason]) -> Table:
+    """Each reason with its fact and source. A remark is called one: it speaks neither for nor against."""
     table = Table.grid(padding=(0, 2))
-    for reason in prediction.reasons:
-        table.add_row(word(reason.outcome.value), Text(reason.text))
+    remark = f"{ADVISORY}: "
+    for reason in reasons:
+        outcome = ADVISORY if reason.text.startswith(remark) else reason.outcome.value
+        table.add_row(word(outcome), Text(reason.text.removeprefix(remark)))
         table.add_row("", Text(f"{reason.fact} ({reason.status}): {reason.source}", style="dim"))
-    return Group(word(prediction.outcome.value), table)
+    return table
 
 
 def records_table(records: Iterable[Record]) -> Table:
