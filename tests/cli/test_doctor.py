@@ -82,6 +82,16 @@ def test_without_a_fault_it_leaves_with_0(log: Path, capsys: pytest.CaptureFixtu
     assert "factory_notice" in out
 
 
+def test_a_fault_that_no_cause_fits_is_no_success(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log.write_text(
+        'Traceback (most recent call last):\n  File "a.py", line 1\nZorkError: the frobnicator is bent\n'
+    )
+    assert cli.run(["doctor", "--log", str(log), "--json"]) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert found["causes"] == []
+    assert found["unknown"]
+
+
 def test_a_report_names_its_cause(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     document = json.loads(report(H100))
     document["environment"]["variables"] = {"CUDA_VISIBLE_DEVICES": "-1"}

@@ -17,6 +17,7 @@ from .options import (
     format_option,
     matrix_option,
     profile_option,
+    refuse,
     say,
     select_option,
     store_option,
@@ -76,6 +77,10 @@ def command(
     Each image is measured on this machine. The other host classes of the matrix keep their predictions
     until somebody runs this there.
     """
+    if no_validate:
+        refuse(("depth",), "says nothing beside --no-validate, which probes nothing")
+    if engine_name == "venv":
+        refuse(("base",), "is for the engine docker")
     from ..engines.docker import BasePolicy
     from ..pipeline.build_matrix import Options, Work, build_matrix
     from ..pipeline.engines import EngineChoice, choose_engine

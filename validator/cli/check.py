@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING
 import click
 
 from ..errors import EXIT_FAILED, EXIT_OK
-from .options import depth_option, format_option, say, verbose_option
+from .options import depth_option, format_option, refuse, say, verbose_option
 
 if TYPE_CHECKING:
     from ..model.report import Report
+
+#: Parameters that speak of a run.
+_OF_A_RUN = ("image", "python", "lock_path", "depth", "only", "skip")
 
 
 @click.command("check")
@@ -59,8 +62,10 @@ def command(
     if image and python:
         raise click.UsageError("--image and --python exclude each other")
     if list_:
+        refuse((*_OF_A_RUN, "save_probe"), "says nothing beside --list, which runs nothing")
         return _list(format_)
     if save_probe:
+        refuse((*_OF_A_RUN, "format_", "as_json"), "says nothing beside --save-probe, which runs nothing")
         return _save(save_probe)
     from ..records.verdict import failed_checks
     from .probing import chosen, probe

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, BinaryIO, cast
 import click
 
 from ..errors import EXIT_FAILED, EXIT_OK, InputError
-from .options import depth_option, format_option, verbose_option
+from .options import depth_option, format_option, refuse, verbose_option
 
 if TYPE_CHECKING:
     from ..model.diagnosis import Diagnosis
@@ -30,7 +30,7 @@ _FILE = click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path)
 @click.option(
     "--python",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Run the probe with this Python.  [default: the one that runs this]",
+    help="Run the probe with this Python: the one that trains.  [default: the one that runs this]",
 )
 @depth_option
 @click.option(
@@ -38,8 +38,7 @@ _FILE = click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path)
     type=click.Path(dir_okay=False, path_type=Path),
     help="Keep the probe's report in this file.",
 )
-@click.option("--markdown", "format_", flag_value="markdown", help="Short for --format markdown.")
-@format_option("text", "json", "markdown")
+@format_option("text", "json", "markdown", short=("json", "markdown"))
 @verbose_option
 def command(
     log_path: Path | None,
@@ -55,15 +54,15 @@ def command(
     Runs the probe in this very environment, in an image or with another Python; or reads a report; or reads
     text that was pasted: log lines, a traceback, nvidia-smi, pip list, errors of docker run, in any mixture.
     The format markdown is for an issue tracker: without names of people and machines. The exit code is 1 when
-    a cause was named.
+    a cause was named, or a fault was seen that fits none.
     """
     given = [
         name for name, value in zip(_SOURCES, (log_path, report_path, image, python), strict=True) if value
     ]
     if len(given) > 1:
         raise click.UsageError(f"{' and '.join(given)} exclude each other")
-    if save_report and (log_path or report_path):
-        raise click.UsageError("--save-report goes with a run of the probe")
+    if log_path or report_path:
+        refuse(("depth", "save_report"), "goes with a run of the probe")
     if log_path:
         diagnosis = _of_log(log_path)
     elif report_path:
@@ -74,7 +73,7 @@ def command(
         _show(diagnosis)
     else:
         click.echo(_rendered(diagnosis, format_), nl=False)
-    return EXIT_FAILED if diagnosis.causes else EXIT_OK
+    return EXIT_FAILED if diagnosis.causes or diagnosis.unknown else EXIT_OK
 
 
 def _of_log(path: Path) -> Diagnosis:

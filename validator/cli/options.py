@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import click
 
+from ..errors import MissingError
 from ..reports.printable import printable
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -45,25 +47,45 @@ store_option = click.option(
 )
 
 
-def format_option(*formats: str) -> Callable[[F], F]:
-    """`--format`, whose first value is the default, and `--json` for short where JSON is among them."""
+def format_option(*formats: str, short: tuple[str, ...] = ("json",)) -> Callable[[F], F]:
+    """`--format`, whose first value is the default, and `--json` for `--format json`; see `short`.
+
+    The command takes it as `format_`. Different ones given together exclude each other.
+    """
+    switches = [name for name in short if name in formats]
 
     def decorate(function: F) -> F:
-        function = click.option(
+        @functools.wraps(function)
+        def command(*arguments: Any, format_: str | None, **options: Any) -> Any:
+            named = {f"--{name}": name for name in switches if options.pop(f"as_{name}")}
+            if format_ is not None:
+                named[f"--format {format_}"] = format_
+            if len(set(named.values())) > 1:
+                raise click.UsageError(f"{' and '.join(named)} exclude each other")
+            return function(*arguments, format_=next(iter(named.values()), formats[0]), **options)
+
+        decorated: Any = click.option(
             "--format",
             "format_",
             type=click.Choice(formats),
-            default=formats[0],
-            show_default=True,
-            help="How the result is written to stdout.",
-        )(function)
-        if "json" in formats:
-            function = click.option("--json", "format_", flag_value="json", help="Short for --format json.")(
-                function
-            )
-        return function
+            help=f"How the result is written to stdout.  [default: {formats[0]}]",
+        )(command)
+        for name in reversed(switches):
+            decorated = click.option(
+                f"--{name}", f"as_{name}", is_flag=True, help=f"Short for --format {name}."
+            )(decorated)
+        return cast(F, decorated)
 
     return decorate
+
+
+def refuse(names: Iterable[str], why: str) -> None:
+    """Raise UsageError where one of these parameters was given, since it would do nothing: `why`."""
+    context = click.get_current_context()
+    for parameter in context.command.params:
+        source = context.get_parameter_source(parameter.name or "")
+        if parameter.name in names and source is click.core.ParameterSource.COMMANDLINE:
+            raise click.UsageError(f"{parameter.opts[-1]} {why}")
 
 
 def verbose_option(function: F) -> F:
@@ -83,6 +105,22 @@ def store_url_for(matrix_path: Path, given: str | None) -> str:
     from ..records.store import DEFAULT_PATH
 
     return given or str(matrix_path.parent / DEFAULT_PATH)
+
+
+def store_to_read(matrix_path: Path, given: str | None) -> str:
+    """The store to read from, which reading never makes.
+
+    Where none was named and none lies beside the matrix there are no records yet: an empty one that is kept
+    nowhere. Raises MissingError where a file was named that is not there.
+    """
+    url = store_url_for(matrix_path, given)
+    path = url.removeprefix("sqlite:///")
+    if "://" in path or path in ("", ":memory:") or Path(path.partition("?")[0]).exists():
+        return url
+    if given is not None:
+        raise MissingError(f"--store: there is no store at {path}", hint="`records import` makes one there")
+    say(f"no records yet: {path} is not there")
+    return ":memory:"
 
 
 def say(text: str) -> None:

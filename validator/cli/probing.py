@@ -25,7 +25,7 @@ def probe(
     Raises ValidatorError when no report came.
     """
     request = probe_request(depth, lock.read_bytes() if lock else None, choice)
-    answer = _in_image(image, request) if image else _with_python(python or Path(sys.executable), request)
+    answer = _in_image(image, request) if image else _with_python(python, request)
     try:
         return Report.from_json(json.loads(answer))
     except (ReportError, ValueError, RecursionError) as error:
@@ -55,8 +55,11 @@ def _in_image(image: str, request: ProbeRequest) -> bytes:
         engine.close()
 
 
-def _with_python(python: Path, request: ProbeRequest) -> bytes:
-    from ..engines.venv import run_probe
+def _with_python(python: Path | None, request: ProbeRequest) -> bytes:
+    from ..engines.venv import refuse_other_program, run_probe
 
+    if python is None:
+        return run_probe(Path(sys.executable), request, say)
     # Made absolute and not resolved: a virtual environment's Python is a link, and it runs elsewhere.
+    refuse_other_program(python.absolute())
     return run_probe(python.absolute(), request, say)

@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING
 import click
 
 from ..errors import InputError
-from .options import format_option, matrix_option, say, store_option, store_url_for, verbose_option
+from .options import (
+    format_option,
+    matrix_option,
+    say,
+    store_option,
+    store_to_read,
+    store_url_for,
+    verbose_option,
+)
 
 if TYPE_CHECKING:
     from ..model.record import Record
@@ -44,7 +52,7 @@ def list_command(
     """List records, oldest first."""
     from ..records.store import Store
 
-    with Store(store_url_for(matrix_path, store_url)) as store:
+    with Store(store_to_read(matrix_path, store_url)) as store:
         found = [
             record for record in store.all(cell=cell, image=image) if verdict in (None, record.verdict.value)
         ]
@@ -68,7 +76,7 @@ def show_command(identifier: str, matrix_path: Path, store_url: str | None, form
     """Show one record with its checks. IDENTIFIER may be cut to its first digits."""
     from ..records.store import Store
 
-    with Store(store_url_for(matrix_path, store_url)) as store:
+    with Store(store_to_read(matrix_path, store_url)) as store:
         record = store.get(identifier)
     if format_ == "json":
         click.echo(json.dumps(record.as_json(), indent=2))
@@ -95,7 +103,7 @@ def export_command(matrix_path: Path, store_url: str | None, output: Path | None
     from ..records.store import Store
     from ..system.files import write_atomically
 
-    with Store(store_url_for(matrix_path, store_url)) as store:
+    with Store(store_to_read(matrix_path, store_url)) as store:
         if output is None:
             count = jsonl.write(store.all(), sys.stdout)
         else:

@@ -14,7 +14,7 @@ from .options import (
     say,
     select_option,
     store_option,
-    store_url_for,
+    store_to_read,
     verbose_option,
 )
 
@@ -46,8 +46,8 @@ def command(
     from ..reports.overview import overview
     from .planning import planned
 
-    planned(matrix_path, profile, selectors)  # wrong input touches nothing, so before a store is made
-    with Store(store_url_for(matrix_path, store_url)) as store:
+    planned(matrix_path, profile, selectors)  # wrong input is told before anything is read
+    with Store(store_to_read(matrix_path, store_url)) as store:
         latest = store.latest()
     measured = {record.image for record in latest.values()}
 

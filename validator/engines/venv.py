@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -18,7 +19,7 @@ from typing import Any
 
 from uv import find_uv_bin
 
-from ..errors import MissingError, ValidatorError
+from ..errors import InputError, MissingError, ValidatorError
 from ..locks.faults import explain
 from ..locks.files import render
 from ..model.lock import Lock
@@ -31,6 +32,11 @@ from .archive import local_host_facts
 from .base import Built, ProbeRequest, Progress
 
 _INSTALL_TIMEOUT_S = 3600.0
+#: A Python on a slow network drive takes a while to start.
+_START_TIMEOUT_S = 60.0
+#: The oldest Python that the probe runs on.
+_PROBE_PYTHON = (3, 9)
+_NAME_A_PYTHON = "name the Python of the environment to look at, such as ~/venv/bin/python"
 _PARTIAL = ".partial-"
 #: Variables of the calling environment that would leak it into the one that is probed.
 _OF_THE_CALLER = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "CONDA_PREFIX")
@@ -177,6 +183,26 @@ def run_probe(
         last = result.stderr_tail.strip().splitlines()[-1:] or ["it said nothing"]
         raise ValidatorError(f"the probe ended with status {result.returncode} and no report: {last[0]}")
     return result.stdout
+
+
+def refuse_other_program(python: Path) -> None:
+    """Raise InputError where a program is no Python, or one that the probe does not run on."""
+    program = "import sys; sys.stdout.write('%d.%d' % sys.version_info[:2])"
+    try:
+        result = processes.run([python, "-c", program], env=_clean_environment(), timeout_s=_START_TIMEOUT_S)
+    except OSError as error:
+        raise InputError(f"--python: {python} can't be run: {error.strerror}", hint=_NAME_A_PYTHON) from error
+    answer = result.stdout.decode(errors="replace").strip()
+    version = re.fullmatch(r"(\d)\.(\d+)", answer)
+    if version is None:
+        said = result.stderr_tail.strip().splitlines()[:1]
+        what = f"it answered {answer[:80]}" if answer else (said or ["it said nothing"])[0]
+        raise InputError(f"--python: {python} is not a Python: {what}", hint=_NAME_A_PYTHON)
+    if (int(version[1]), int(version[2])) < _PROBE_PYTHON:
+        oldest = ".".join(map(str, _PROBE_PYTHON))
+        raise InputError(
+            f"--python: {python} is Python {answer}; the probe needs {oldest} or newer", hint=_NAME_A_PYTHON
+        )
 
 
 def remove_leftovers(root: Path) -> None:

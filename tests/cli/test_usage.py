@@ -1,0 +1,161 @@
+"""What is given wrong, or for nothing, is said; what only reads makes nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.records.values import record
+from validator import cli
+from validator.errors import InputError, MissingError
+from validator.records.store import Store
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A matrix, its locks and a log, in the current directory."""
+    shutil.copy(ROOT / "matrix.yaml", tmp_path)
+    shutil.copytree(ROOT / "images" / "locks", tmp_path / "images" / "locks")
+    (tmp_path / "train.log").write_text("failed call to cuInit: CUDA_ERROR_UNKNOWN: unknown error\n")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ("doctor --log train.log --json --markdown", "--json and --markdown exclude each other"),
+        ("doctor --log train.log --markdown --json", "--json and --markdown exclude each other"),
+        (
+            "doctor --log train.log --markdown --format text",
+            "--markdown and --format text exclude each other",
+        ),
+        ("plan --json --format table", "--json and --format table exclude each other"),
+        ("records list --json --format table", "--json and --format table exclude each other"),
+        ("doctor --log train.log --depth full", "--depth goes with a run of the probe"),
+        ("doctor --report train.log --depth quick", "--depth goes with a run of the probe"),
+        ("doctor --log train.log --save-report x", "--save-report goes with a run of the probe"),
+        ("check --list --depth full", "--depth says nothing beside --list"),
+        ("check --list --only driver", "--only says nothing beside --list"),
+        ("check --list --save-probe x", "--save-probe says nothing beside --list"),
+        ("check --save-probe x --image y", "--image says nothing beside --save-probe"),
+        ("check --save-probe x --json", "--json says nothing beside --save-probe"),
+        ("build-matrix --no-validate --depth full", "--depth says nothing beside --no-validate"),
+        ("build-matrix --engine venv --base registry", "--base is for the engine docker"),
+        ("predict --tensorflow 2.21.0 --gpu a100", "--driver is needed"),
+        ("predict --tensorflow 2.21.0 --driver 580", "--gpu or --compute-capability is needed"),
+        ("predict --tensorflow 2.21.0 --compat 12.9", "--driver is needed"),
+        ("predict --tensorflow 2.21.0 --variant cpu --compat 12.9", "--driver is needed"),
+    ],
+)
+def test_what_would_be_ignored_is_wrong_usage(
+    project: Path, capsys: pytest.CaptureFixture[str], arguments: str, says: str
+) -> None:
+    assert cli.run(arguments.split()) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert says in captured.err
+    assert {path.name for path in project.iterdir()} == {"matrix.yaml", "images", "train.log"}
+
+
+@pytest.mark.parametrize("arguments", ["--json", "--format json", "--json --format json", "--json --json"])
+def test_the_same_format_twice_is_no_contradiction(
+    project: Path, capsys: pytest.CaptureFixture[str], arguments: str
+) -> None:
+    assert cli.run(["plan", "--select", "gpu=t4", *arguments.split()]) == 0
+    assert json.loads(capsys.readouterr().out)
+
+
+READING = (["records", "list"], ["records", "export"], ["records", "show", "abc"], ["report"])
+
+
+@pytest.mark.parametrize("arguments", READING, ids=" ".join)
+def test_reading_makes_no_store_where_none_is(
+    project: Path, capsys: pytest.CaptureFixture[str], arguments: list[str]
+) -> None:
+    if "show" in arguments:
+        with pytest.raises(InputError, match="no record has an id that begins with abc"):
+            cli.run(arguments)
+    else:
+        assert cli.run(arguments) == 0
+    assert "no records yet: .validator/records.db is not there\n" in capsys.readouterr().err
+    assert not (project / ".validator").exists()
+
+
+@pytest.mark.parametrize("arguments", READING, ids=" ".join)
+@pytest.mark.parametrize(
+    "store", ["absent/x.db", "x.db", "sqlite:///absent/x.db", "sqlite:///x.db?timeout=1"]
+)
+def test_a_store_that_was_named_and_is_not_there_is_missing(
+    project: Path, arguments: list[str], store: str
+) -> None:
+    before = sorted(project.rglob("*"))
+    with pytest.raises(MissingError, match=r"--store: there is no store at .*x\.db") as caught:
+        cli.run([*arguments, "--store", store])
+    assert caught.value.exit_code == 3
+    assert sorted(project.rglob("*")) == before
+
+
+@pytest.mark.parametrize("store", ["x.db", "sqlite:///x.db"])
+def test_a_store_that_was_named_and_is_there_is_read(
+    project: Path, capsys: pytest.CaptureFixture[str], store: str
+) -> None:
+    with Store("x.db") as made:
+        made.add(record(1))
+    assert cli.run(["records", "list", "--store", store]) == 0
+    assert capsys.readouterr().err == "1 records\n"
+
+
+def executable(path: Path, text: str) -> Path:
+    path.write_text(text)
+    path.chmod(0o755)
+    return path
+
+
+@pytest.mark.parametrize("command", ["check", "doctor"])
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("#!/bin/sh\necho usage: program >&2\nexit 2\n", "is not a Python: usage: program"),
+        ("#!/bin/sh\necho hello\n", "is not a Python: it answered hello"),
+        ("#!/bin/sh\nexit 0\n", "is not a Python: it said nothing"),
+        ("#!/bin/sh\necho 3.8\n", "is Python 3.8; the probe needs 3.9 or newer"),
+        ("#!/bin/sh\necho 2.7\n", "is Python 2.7; the probe needs 3.9 or newer"),
+        ("neither a script nor a program", "can't be run: Exec format error"),
+        ("#!/no/such/interpreter\n", "can't be run: No such file or directory"),
+    ],
+)
+def test_what_is_no_python_is_wrong_input(tmp_path: Path, command: str, text: str, says: str) -> None:
+    path = executable(tmp_path / "program", text)
+    with pytest.raises(InputError, match=says) as caught:
+        cli.run([command, "--python", str(path)])
+    assert str(caught.value).startswith(f"--python: {path} ")
+    assert caught.value.exit_code == 2
+
+
+def test_a_file_that_can_not_be_run_is_wrong_input(tmp_path: Path) -> None:
+    path = tmp_path / "activate"
+    path.write_text("text")
+    with pytest.raises(InputError, match="can't be run: Permission denied"):
+        cli.run(["check", "--python", str(path)])
+
+
+def test_another_program_is_no_python() -> None:
+    with pytest.raises(InputError, match="/ls is not a Python"):
+        cli.run(["check", "--python", shutil.which("ls") or "/bin/ls"])
+
+
+def test_a_python_that_is_a_link_is_run_where_the_link_lies(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    os.symlink(sys.executable, tmp_path / "python")
+    monkeypatch.chdir(tmp_path)
+    assert cli.run(["check", "--python", "python", "--only", "driver", "--json"]) in (0, 1)
+    assert json.loads(capsys.readouterr().out)["checks"]
