@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from ..model.lock import Lock
+from ..model.record import Layer
 from ..model.spec import ImageSpec
 
 #: Told what is going on, one short line at a time, from any thread.
@@ -22,6 +23,7 @@ class Built:
     base: where the base came from, as one word and a name (`registry:python:3.12-slim-bookworm`,
         `bootstrap:bookworm`), or None.
     size: bytes on disk, as far as the engine tells.
+    layers: of the image, lowest first, as far as the engine tells.
     """
 
     spec: ImageSpec
@@ -30,6 +32,7 @@ class Built:
     digest: str | None = None
     base: str | None = None
     size: int | None = None
+    layers: tuple[Layer, ...] | None = None
 
 
 @dataclass(frozen=True)

@@ -215,6 +215,7 @@ def _validate(built: Built, lock: Lock, key: str, work: Work, started: str) -> R
         versions=versions_of(report) if report else {},
         checks=[check.as_json() for check in report.checks] if report else [],
         report=report.raw if report else None,
+        layers=None if built.layers is None else [layer.as_json() for layer in built.layers],
     )
 
 

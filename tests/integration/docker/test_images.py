@@ -122,6 +122,15 @@ def test_an_image_that_differs_in_tensorflow_shares_all_other_layers(
     assert first[-1] != second[-1]
 
 
+def test_each_layer_is_known_with_its_size(endpoint: Endpoint, gpu_image: Built) -> None:
+    image = save(endpoint.client, gpu_image.reference)
+    assert gpu_image.layers is not None
+    assert [layer.digest for layer in gpu_image.layers] == image.configuration["rootfs"]["diff_ids"]
+    unpacked = [sum(member.size for member in files_of(layer).values()) for layer in image.layers]
+    # An engine counts whole blocks of its file system, and directories too.
+    assert all(layer.size >= size for layer, size in zip(gpu_image.layers, unpacked, strict=True))
+
+
 def test_layers_do_not_tell_when_they_were_made(endpoint: Endpoint, gpu_image: Built) -> None:
     image = save(endpoint.client, gpu_image.reference)
     own = image.layers[-(len(image.layers) - 1) :]

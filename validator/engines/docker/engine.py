@@ -22,6 +22,7 @@ from .bases import BasePolicy, Bases
 from .endpoint import Endpoint, connect
 from .failures import engine_gone
 from .gpus import offers_gpus
+from .layers import layers_of
 
 logger = logging.getLogger(__name__)
 
@@ -80,7 +81,10 @@ class DockerEngine:
             and labels.get(names.LABEL_LOCK) == lock.digest
             and labels.get(names.LABEL_RECIPE) == names.recipe_digest()
         )
-        return _built(spec, image) if wanted and same else None
+        if not (wanted and same):
+            return None
+        with self._answering(str(spec)):
+            return _built(spec, image)
 
     def build(self, spec: ImageSpec, lock: Lock, progress: Progress) -> Built:
         with self._answering(str(spec)):
@@ -150,4 +154,5 @@ def _built(spec: ImageSpec, image: Image) -> Built:
         digest=image.id,
         base=image.labels.get(names.LABEL_BASE),
         size=image.attrs.get("Size"),
+        layers=layers_of(image),
     )
