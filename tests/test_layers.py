@@ -18,7 +18,7 @@ ALLOWED = {
     "matrix": {"model", "compat", "errors"},
     "system": {"errors"},
     "locks": {"model", "compat", "matrix", "system", "errors"},
-    "engines": {"model", "locks", "system", "errors"},
+    "engines": {"model", "compat", "locks", "system", "errors"},
     "probe": set(),
     "records": {"model", "system", "errors"},
     "diagnosis": {"model", "compat", "errors"},

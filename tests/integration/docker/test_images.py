@@ -63,7 +63,9 @@ def test_the_user_is_not_root(endpoint: Endpoint, cpu_image: Built) -> None:
 
 
 def test_a_cpu_image_says_nothing_of_nvidia(endpoint: Endpoint, cpu_image: Built) -> None:
-    assert "NVIDIA" not in save(endpoint.client, cpu_image.reference).documents
+    image = save(endpoint.client, cpu_image.reference)
+    assert "NVIDIA" not in image.documents
+    assert "Entrypoint" not in image.configuration["config"]
 
 
 def test_a_gpu_image_tells_the_container_runtime_what_it_needs(endpoint: Endpoint, gpu_image: Built) -> None:
@@ -72,6 +74,7 @@ def test_a_gpu_image_tells_the_container_runtime_what_it_needs(endpoint: Endpoin
     assert variables["NVIDIA_VISIBLE_DEVICES"] == "all"
     assert variables["NVIDIA_DRIVER_CAPABILITIES"] == "compute,utility"
     assert variables["NVIDIA_REQUIRE_CUDA"] == "cuda>=12.0"
+    assert configuration["Entrypoint"] == ["/opt/tensorflow-gpu-matrix/start"]
     assert "CUDA_VERSION" not in variables
     assert "LD_LIBRARY_PATH" not in variables
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ...model.lock import Lock
-from ...model.spec import ImageSpec, Variant
-from ...model.versions import CudaVersion
+from ...model.spec import ImageSpec
 from . import names
+from .needs import needs, tables
 
 #: The name of the only target. (Bake allows no dots in one, so it can't be the identifier.)
 TARGET = "image"
@@ -40,7 +41,7 @@ class Order:
     """One image to build.
 
     tools: where NVIDIA's wheels are unpacked; the same for every image of an engine.
-    requirements, uv: directories, the build contexts of these names.
+    requirements, uv, facts: directories, the build contexts of these names.
     secrets: id -> file.
     image_store: whether the engine keeps images with containerd; the older store knows no zstd.
     """
@@ -51,6 +52,7 @@ class Order:
     tools: Base
     requirements: Path
     uv: Path
+    facts: Path
     secrets: Mapping[str, Path]
     image_store: bool = True
     images: Path = names.IMAGES
@@ -68,13 +70,19 @@ def bake_document(order: Order) -> dict[str, Any]:
         "PYTHON": order.spec.python,
         "SOURCE_DATE_EPOCH": str(SOURCE_DATE_EPOCH),
     }
-    if constraint := require_cuda(order.spec):
-        arguments["NVIDIA_REQUIRE_CUDA"] = constraint
+    if found := needs(order.spec):
+        arguments["NVIDIA_REQUIRE_CUDA"] = found.constraint
+        if capability := found.compute_capability:
+            arguments["VALIDATOR_COMPUTE_CAPABILITY"] = str(capability)
     target = {
         "context": str(order.images),
         "dockerfile": "Dockerfile",
         "target": order.spec.variant.value,
-        "contexts": {"requirements": str(order.requirements), "uv": str(order.uv)},
+        "contexts": {
+            "requirements": str(order.requirements),
+            "uv": str(order.uv),
+            "facts": str(order.facts),
+        },
         "args": arguments,
         "labels": labels(order),
         "tags": [order.reference],
@@ -86,18 +94,6 @@ def bake_document(order: Order) -> dict[str, Any]:
         "attest": ["type=provenance,disabled=true"],
     }
     return {"target": {TARGET: target}}
-
-
-def require_cuda(spec: ImageSpec) -> str | None:
-    """The value of NVIDIA_REQUIRE_CUDA, or None for an image without CUDA.
-
-    `cuda` is the CUDA version that the host's driver supports. Within a major, the first minor's driver is
-    enough (CUDA minor-version compatibility), so 12.5 needs R525 (`cuda>=12.0`) and not R555. What such a
-    host still can't do, JIT-compile newer PTX, is the prediction's to say, not a reason to refuse the start.
-    """
-    if spec.variant is Variant.CPU or spec.cuda is None:
-        return None
-    return f"cuda>={CudaVersion.parse(spec.cuda.version).major}.0"
 
 
 def labels(order: Order) -> dict[str, str]:
@@ -115,8 +111,29 @@ def labels(order: Order) -> dict[str, str]:
         names.LABEL_SPEC: spec.identifier,
         names.LABEL_LOCK: order.lock.digest,
         names.LABEL_BASE: order.base.origin,
-        names.LABEL_RECIPE: names.recipe_digest(order.images),
+        names.LABEL_RECIPE: recipe_digest(order.images),
+        names.LABEL_TENSORFLOW: spec.tensorflow,
+        names.LABEL_PYTHON: spec.python,
     }
+    if spec.cuda and spec.cudnn:
+        found |= {names.LABEL_CUDA: spec.cuda.version, names.LABEL_CUDNN: spec.cudnn.version}
+    if wanted := needs(spec):
+        if wanted.driver:
+            found[names.LABEL_DRIVER] = str(wanted.driver)
+        if wanted.sass or wanted.ptx:
+            found[names.LABEL_SASS] = " ".join(map(str, wanted.sass))
+            found[names.LABEL_PTX] = " ".join(map(str, wanted.ptx))
     if order.base.digest:
         found["org.opencontainers.image.base.digest"] = order.base.digest
     return found
+
+
+def recipe_digest(directory: Path = names.IMAGES) -> str:
+    """`sha256:` over the Dockerfile, its scripts, and the facts that go into every image: an image made by an
+    older recipe is not up to date."""
+    digest = hashlib.sha256()
+    scripts = [*(directory / "build").iterdir(), *(directory / "entrypoint").iterdir()]
+    contents = {path.name: path.read_bytes() for path in [directory / "Dockerfile", *sorted(scripts)]}
+    for name, content in {**contents, "tables": tables().encode()}.items():
+        digest.update(f"{name} {len(content)}\n".encode() + content)
+    return f"sha256:{digest.hexdigest()}"

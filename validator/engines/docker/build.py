@@ -23,6 +23,7 @@ from .buildlog import BuildLog
 from .endpoint import Buildx
 from .failures import explain_build
 from .groups import group_wheels, requirements
+from .needs import tables
 from .secrets import write_secrets
 
 #: A build that takes longer has hung: the slowest seen took five minutes.
@@ -40,14 +41,15 @@ def order_files(
         tempfile.TemporaryDirectory(prefix="validator-build-") as name,
     ):
         directory = Path(name)
-        contexts = {part: directory / part for part in ("requirements", "uv", "secrets")}
+        contexts = {part: directory / part for part in ("requirements", "uv", "facts", "secrets")}
         for path in contexts.values():
             path.mkdir()
         for group, wheels in group_wheels(lock, spec.variant).items():
             (contexts["requirements"] / f"{group}.txt").write_text(requirements(wheels), encoding="utf-8")
+        (contexts["facts"] / "tables").write_text(tables(), encoding="utf-8")
         _link_or_copy(Path(find_uv_bin()).resolve(), contexts["uv"] / "uv")
         yield Order(
-            spec, lock, base, tools, contexts["requirements"], contexts["uv"],
+            spec, lock, base, tools, contexts["requirements"], contexts["uv"], contexts["facts"],
             write_secrets(sources, contexts["secrets"]), image_store,
         )  # fmt: skip
 
@@ -76,7 +78,7 @@ def _bake(order: Order, buildx: Buildx, sources: PackageSources, progress: Progr
     log = BuildLog(lambda line: progress(sources.redact(line)))
     command = [*buildx.argv, "--builder", buildx.builder, "bake", "--file", "-", "--progress", "plain"]
     if buildx.takes_allow:
-        paths = {order.images, order.requirements, order.uv, *order.secrets.values()}
+        paths = {order.images, order.requirements, order.uv, order.facts, *order.secrets.values()}
         command += ["--allow=network.host", *(f"--allow=fs.read={path}" for path in sorted(paths))]
     result = processes.run(
         [*command, TARGET],

@@ -18,6 +18,7 @@ from ...model.spec import ImageSpec
 from ...system.sources import PackageSources
 from ..base import Built, ProbeRequest, Progress
 from . import build, containers, names
+from .bake import recipe_digest
 from .bases import BasePolicy, Bases
 from .endpoint import Endpoint, connect
 from .failures import engine_gone
@@ -79,7 +80,7 @@ class DockerEngine:
         same = (
             labels.get(names.LABEL_SPEC) == spec.identifier
             and labels.get(names.LABEL_LOCK) == lock.digest
-            and labels.get(names.LABEL_RECIPE) == names.recipe_digest()
+            and labels.get(names.LABEL_RECIPE) == recipe_digest()
         )
         if not (wanted and same):
             return None
