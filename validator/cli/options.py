@@ -41,7 +41,10 @@ store_option = click.option(
     "--store",
     "store_url",
     metavar="URL",
-    help="Where records are kept: a SQLAlchemy URL or a file.  [default: beside the matrix]",
+    envvar="VALIDATOR_STORE",
+    show_envvar=True,
+    help="Where records are kept: an SQLite file, or postgresql+psycopg://user@host/database."
+    "  [default: beside the matrix]",
 )
 
 
