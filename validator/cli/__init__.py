@@ -20,7 +20,7 @@ COMMANDS = {
     "lock": "Resolve image specs to exact wheels and write their locks.",
     "plan": "List the cells with their predictions, without running anything.",
     "predict": "Say what the facts predict for any one combination.",
-    "records": "List, show, export and import what was recorded.",
+    "records": "List, show, move and compare what was recorded; say what got worse, and since when.",
     "report": "Show the matrix, predicted beside measured.",
 }
 
