@@ -68,7 +68,7 @@ WRONG = {
     "user": ("owner:", "nemo:", 'password authentication failed for user "nemo"', "see the user"),
     "tls": ("/postgres", "/postgres?sslmode=require", "does not support SSL", "parameters"),
     "parameter": ("/postgres", "/postgres?quark=1", 'invalid connection option "quark"', "parameters"),
-    "host": ("127.0.0.1", "no.invalid", "failed to resolve host", "can be reached from here"),
+    "host": ("127.0.0.1", "no.invalid", r"\[Errno -", "can be reached from here"),
 }
 
 
