@@ -60,13 +60,14 @@ def compare_command(before: str, after: str, matrix_path: Path, store_url: str |
 )
 @matrix_option
 @store_option
-@format_option("table", "json")
+@format_option("table", "json", "issue")
 @verbose_option
 def regressions_command(since: str, matrix_path: Path, store_url: str | None, format_: str) -> int:
     """List the cells that are worse now than at a time, or than at any moment since.
 
     With each, the last good record, the first bad one, what changed between the two, and the cause that the
-    newest report shows. Ends with 1 when there is any.
+    newest report shows. Ends with 1 when there is any. `issue` writes Markdown for an issue tracker, without
+    names of people and machines.
     """
     from ...records.compared import turned
     from ...records.history import moment, regressions
@@ -78,9 +79,14 @@ def regressions_command(since: str, matrix_path: Path, store_url: str | None, fo
         raise InputError(f"--since {since}: lies in the future", hint="name a time that has passed")
     with Store(store_url_for(matrix_path, store_url)) as store:
         entries = store.entries()
-        found = [(turn, _causes(turn.newest)) for turn in turned(regressions(entries, at), store)]
+        worse = turned(regressions(entries, at), store)
+    found = [(turn, _causes(turn.newest)) for turn in worse]
     if format_ == "json":
         click.echo(json.dumps([turn.as_json() | _told(causes) for turn, causes in found], indent=2))
+    elif format_ == "issue":
+        from ...reports.regressions import issue
+
+        click.echo(issue(worse, _diagnosis), nl=False)
     else:
         from ...reports.history import regressions_text
         from ...reports.terminal import show
