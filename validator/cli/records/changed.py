@@ -58,11 +58,18 @@ def compare_command(before: str, after: str, matrix_path: Path, store_url: str |
     show_default=True,
     help="Compare with this time: 2026-11-01, 2026-11-01T06:30, 36h, 7d, 2w (ago).",
 )
+@click.option(
+    "--measured-since",
+    metavar="TIME",
+    help="Leave out the cells that nobody measured since that time.",
+)
 @matrix_option
 @store_option
 @format_option("table", "json", "issue")
 @verbose_option
-def regressions_command(since: str, matrix_path: Path, store_url: str | None, format_: str) -> int:
+def regressions_command(
+    since: str, measured_since: str | None, matrix_path: Path, store_url: str | None, format_: str
+) -> int:
     """List the cells that are worse now than at a time, or than at any moment since.
 
     With each, the last good record, the first bad one, what changed between the two, and the cause that the
@@ -70,7 +77,7 @@ def regressions_command(since: str, matrix_path: Path, store_url: str | None, fo
     names of people and machines.
     """
     from ...records.compared import turned
-    from ...records.history import moment, regressions
+    from ...records.history import finished, moment, regressions
     from ...records.store import Store
 
     now = datetime.now(timezone.utc)
@@ -79,7 +86,11 @@ def regressions_command(since: str, matrix_path: Path, store_url: str | None, fo
         raise InputError(f"--since {since}: lies in the future", hint="name a time that has passed")
     with Store(store_url_for(matrix_path, store_url)) as store:
         entries = store.entries()
-        worse = turned(regressions(entries, at), store)
+        turns = regressions(entries, at)
+        if measured_since is not None:
+            earliest = moment(measured_since, now)
+            turns = [turn for turn in turns if finished(turn.newest) >= earliest]
+        worse = turned(turns, store)
     found = [(turn, _causes(turn.newest)) for turn in worse]
     if format_ == "json":
         click.echo(json.dumps([turn.as_json() | _told(causes) for turn, causes in found], indent=2))
