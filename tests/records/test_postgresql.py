@@ -15,6 +15,7 @@ import pytest
 
 from tests.postgresql import Server
 from validator.errors import InputError, MissingError
+from validator.records import schema
 from validator.records import store as store_module
 from validator.records.store import Store
 
@@ -136,17 +137,28 @@ def held(server: Server, database: str, identifier: str) -> Iterator[None]:
         connection.rollback()
 
 
-def wait_for_a_waiter(server: Server, database: str) -> int:
-    """The server's process that waits in the middle of adding."""
+def wait_for_a_waiter(server: Server, database: str, query: str = "INSERT INTO records%") -> int:
+    """The server's process that waits for a lock, by default in the middle of adding."""
     for _ in range(500):
         found = server.sql(
             "SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
-            f" AND datname = '{database}' AND query LIKE 'INSERT INTO records%'"
+            f" AND datname = '{database}' AND query LIKE '{query}'"
         )
         if found:
             return int(found[0][0])
         time.sleep(0.02)
     raise AssertionError("nobody waits")
+
+
+def test_whoever_makes_the_tables_waits_for_another_who_does(server: Server, database: str) -> None:
+    making = threading.Thread(target=lambda: Store(server.url(database)).close())
+    with psycopg.connect(
+        host="127.0.0.1", port=server.port, user=server.user, password=server.password, dbname=database
+    ) as connection:
+        connection.execute(f"SELECT pg_advisory_xact_lock({schema.LOCK})".encode())
+        making.start()
+        wait_for_a_waiter(server, database, "SELECT pg_advisory_xact_lock%")
+    making.join()
 
 
 class Adding(threading.Thread):

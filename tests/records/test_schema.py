@@ -7,6 +7,7 @@ import multiprocessing
 import sqlite3
 import subprocess
 import sys
+from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from typing import Any
 
@@ -98,14 +99,20 @@ def test_what_is_ended_half_way_leaves_nothing(
         assert store.add(record(1))
 
 
-def open_(url: str) -> str:
-    with Store(url) as store:
-        return store.location
+def open_together(url: str, together: Barrier) -> None:
+    # All have imported what they need by now, Alembic too.
+    together.wait(timeout=60)
+    Store(url).close()
 
 
 def test_many_may_make_a_store_at_once(url: str) -> None:
-    with SPAWN.Pool(4) as pool:
-        assert len(set(pool.map(open_, [url] * 8, chunksize=1))) == 1
+    together = SPAWN.Barrier(4)
+    makers = [SPAWN.Process(target=open_together, args=(url, together)) for _ in range(4)]
+    for maker in makers:
+        maker.start()
+    for maker in makers:
+        maker.join()
+        assert maker.exitcode == 0
     with Store(url) as store:
         assert store.add(record(1))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import multiprocessing
 import os
 import signal
@@ -119,9 +120,11 @@ def test_more_records_than_are_read_at_once_come_whole_and_in_order(store: Store
     assert store.add_all([]) == 0
 
 
-@pytest.mark.parametrize(
-    "text", ["\0", "\ud800", "\udfff\ud800 \0", "a\0" * 5000, "é\u2028\U0001f600", "x" * 9000]
-)
+#: Long, and nothing that a database could compress.
+LONG = "".join(hashlib.sha256(bytes([number])).hexdigest() for number in range(100))
+
+
+@pytest.mark.parametrize("text", ["\0", "\ud800", "\udfff\ud800 \0", "a\0" * 5000, "é\u2028\U0001f600", LONG])
 def test_text_that_databases_refuse_comes_back_as_it_was(store: Store, text: str) -> None:
     odd = record(1, cell=text, image=text, key=text, reason=text, finished=text, report={text: [text]})
     almost = record(2, cell=text + "!", image=text + "!", key="k")

@@ -16,7 +16,7 @@ HEAD = "0001"
 #: Alembic's own table has a name of ours: the database may belong to others too.
 VERSION_TABLE = "records_schema"
 #: Whoever holds this lock in a PostgreSQL database migrates; a number that nobody else is likely to take.
-_LOCK = 0x7265636F726473
+LOCK = 0x7265636F726473
 
 _metadata = MetaData()
 #: `document` holds the whole record as JSON in ASCII; the other columns are there to search by.
@@ -43,7 +43,7 @@ def bring_up(engine: Engine, location: str, *, must_exist: bool = False) -> None
             raise InputError(f"{location}: holds no records", hint="name a store that does")
     with engine.begin() as connection:
         if engine.dialect.name == "postgresql":
-            connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_LOCK})")
+            connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({LOCK})")
         else:
             # The driver itself begins no transaction before a CREATE.
             connection.exec_driver_sql("BEGIN IMMEDIATE")
