@@ -179,7 +179,8 @@ class Store:
                 told = explain(error, self._database)
                 if pause is None or not passes(error, opened=self._opened):
                     raise told from error
-                _log.info("%s; trying again in %g s", told, pause)
+                # Without this a person would wonder what half a minute is spent on.
+                _log.warning("%s; trying again in %g s", told, pause)
                 time.sleep(pause)
         raise AssertionError("unreachable")
 
