@@ -77,7 +77,11 @@
     otherwise: (cell) => cell[AGREES] === false,
   };
 
+  let filtered;
   function filter(wanted) {
+    const key = JSON.stringify([...AXES, "verdict"].map((axis) => wanted.get(axis)));
+    if (key === filtered) return;
+    filtered = key;
     for (const select of filters.elements) {
       if (select.name) select.value = wanted.get(select.name) ?? "";
     }
@@ -98,9 +102,9 @@
         rows.add(place.host);
         columns.add(place.column);
       }
-      place.numbers_shown = numbers;
+      place.passing = numbers;
     }
-    // What is hidden is not drawn, so only what is left needs to be looked after.
+    // What lies in a hidden row or column stays as it was drawn last.
     for (const [host, line] of lines.entries()) {
       if (line.row.hidden === rows.has(host)) line.row.hidden = !rows.has(host);
     }
@@ -110,7 +114,9 @@
       heads[column + 1].hidden = !columns.has(column);
       for (const line of lines) line.cells[column].hidden = !columns.has(column);
     }
-    for (const place of places) draw(place);
+    for (const place of places) {
+      if (rows.has(place.host) && columns.has(place.column)) draw(place);
+    }
     keepReachable();
     const total = data.cells.length.toLocaleString("en");
     const text = count === data.cells.length ? `${total} cells` : `${count.toLocaleString("en")} of ${total} cells`;
@@ -120,7 +126,7 @@
   const worst = (words) => WORST.find((each) => words.includes(each)) ?? "";
 
   function draw(place) {
-    const numbers = place.numbers_shown;
+    const numbers = place.passing;
     const key = numbers.join();
     if (key === place.shown) return;
     place.shown = key;
@@ -130,12 +136,10 @@
     const predicted = worst(numbers.map((number) => data.cells[number][PREDICTED]));
     const found = worst(measured);
     const share = found && measured.length < numbers.length ? ` ${measured.length}/${numbers.length}` : "";
-    const [first, second] = place.link.children;
-    first.className = `predicted ${predicted}`;
-    first.textContent = predicted;
-    second.className = `measured ${found}`;
-    second.textContent = found + share;
-    place.link.className = found ? "" : `p-${predicted}`;
+    // Two nodes and no more: a browser's work grows with them.
+    place.link.replaceChildren(predicted);
+    if (found) place.link.append(element("b", { class: `measured ${found}` }, found + share));
+    place.link.className = found ? `${predicted} found` : predicted;
     const [release, detail] = data.columns[place.column];
     place.link.setAttribute(
       "aria-label",
@@ -156,8 +160,8 @@
   // One place of the matrix takes part in the order of the tab key; the arrow keys move it.
   let reachable = places[0];
   function keepReachable() {
-    if (reachable && reachable.numbers_shown.length) return;
-    reachOut(places.find((place) => place.numbers_shown.length));
+    if (reachable && reachable.passing.length) return;
+    reachOut(places.find((place) => place.passing.length));
   }
   function reachOut(place) {
     if (!place || place === reachable) return;
@@ -170,10 +174,10 @@
     ArrowRight: [0, 1], ArrowLeft: [0, -1], ArrowDown: [1, 0], ArrowUp: [-1, 0], PageDown: [10, 0], PageUp: [-10, 0],
   };
   function neighbour(place, key, far) {
-    const row = lines[place.host].places.filter((each) => each && each.numbers_shown.length);
-    const column = lines.map((line) => line.places[place.column]).filter((each) => each && each.numbers_shown.length);
-    if (key === "Home") return far ? places.find((each) => each.numbers_shown.length) : row[0];
-    if (key === "End") return far ? places.findLast((each) => each.numbers_shown.length) : row.at(-1);
+    const row = lines[place.host].places.filter((each) => each && each.passing.length);
+    const column = lines.map((line) => line.places[place.column]).filter((each) => each && each.passing.length);
+    if (key === "Home") return far ? places.find((each) => each.passing.length) : row[0];
+    if (key === "End") return far ? places.findLast((each) => each.passing.length) : row.at(-1);
     const [down, across] = STEPS[key];
     const list = across ? row : column;
     const index = list.indexOf(place) + down + across;
@@ -227,7 +231,7 @@
     open = number;
     const cell = data.cells[number];
     const place = places[placeOf.get(number)];
-    reachOut(place.numbers_shown.length ? place : undefined);
+    reachOut(place.passing.length ? place : undefined);
     const waitingFor = cell[DETAIL];
     render(cell, place, number, waitingFor ? element("p", { class: "quiet" }, "Reading the record …") : null);
     if (!dialog.open) dialog.showModal();
@@ -442,6 +446,7 @@
 
   findPlaces();
   filters.hidden = !table;
+  byId("no-script").hidden = true;
   byId("grid-help").hidden = !table;
   if (table) table.setAttribute("role", "grid");
   if (choice) choice.hidden = figures.length < 2;
@@ -474,7 +479,7 @@
     const place = places[placeOf.get(open)];
     open = undefined;
     goto({ cell: "" });
-    if (place?.numbers_shown.length && document.activeElement === document.body) place.link.focus();
+    if (place?.passing.length && document.activeElement === document.body) place.link.focus();
   });
   window.addEventListener("popstate", follow);
   window.addEventListener("hashchange", follow);
