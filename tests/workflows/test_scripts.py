@@ -208,9 +208,18 @@ def test_a_runner_that_sends_nonsense_spoils_its_own_records_alone(workspace: Wo
     path = workspace.directory / "night/tonight/records-tf1@r580-h100/records.jsonl"
     path.write_text(path.read_text().replace("failed", "certified"))
     done = workspace.run("merge", CELLS=CELLS)
-    assert done.returncode == 2
+    assert done.returncode == 0, done.stderr
     assert "it was altered" in done.stderr
+    assert "::error::night/tonight/records-tf1@r580-h100/records.jsonl was not taken" in done.stdout
     assert merged(workspace) == {"tf2@r580-h100"}
+    assert "- `tf1@r580-h100`\n- `tf2@r535-a100`\n" in workspace.summary.read_text()
+
+
+def test_a_database_that_does_not_answer_is_an_error(workspace: Workspace) -> None:
+    workspace.records("tonight/records-tf1@r580-h100/records.jsonl", turned("tf1@r580-h100").newest)
+    done = workspace.run("merge", CELLS=CELLS, VALIDATOR_STORE="/proc/nothing/records.db")
+    assert done.returncode == 3, done.stderr
+    assert not (workspace.directory / "night" / "records.jsonl").exists()
 
 
 # -- the issue -------------------------------------------------------------------------------------------
