@@ -20,11 +20,12 @@ _PUBLIC = re.compile(r"-----BEGIN PUBLIC KEY-----\s+([A-Za-z0-9+/=\s]+)-----END 
 class Trust:
     """Whose signature is taken: that of a key pair, or (keyless) that of an identity.
 
-    key: the public key's file. identity, issuer: as sigstore's certificate authority confirmed them, such as a
-        workflow's address and `https://token.actions.githubusercontent.com`.
+    key: the public key's file.
+    identity, issuer: as sigstore's certificate authority confirmed them, such as a workflow's address and
+        `https://token.actions.githubusercontent.com`.
     trusted_root: sigstore's roots as a file, for those who run their own; None: sigstore's public ones.
-    fixtures: take certificates of test fixtures. Only with a key that is marked as thrown away, and such a key
-        signs nothing else: what is real and what is not can't be had by one and the same trust.
+    fixtures: take certificates of test fixtures. Only with a key that is marked as thrown away, and such a
+        key signs nothing else: what is real and what is not can't be had by one and the same trust.
     """
 
     key: Path | None = None

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from .versions import ComputeCapability, DriverRelease
 
@@ -57,3 +58,18 @@ class Certificate:
     @property
     def driver_release(self) -> DriverRelease:
         return DriverRelease.parse(self.driver)
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, document: dict[str, Any]) -> Certificate:
+        """The inverse of `as_json`. Raises ValueError for anything else."""
+        try:
+            fields = dict(document)
+            fields["gpus"] = tuple(GpuFacts(**gpu) for gpu in fields["gpus"])
+            for name in ("passed", "skipped", "failed"):
+                fields[name] = tuple(fields[name])
+            return cls(**fields)
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"not a certificate: {error}") from None

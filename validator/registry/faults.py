@@ -8,18 +8,23 @@ from dataclasses import dataclass
 from ..errors import MissingError, ValidatorError
 
 
+class AlteredError(ValidatorError):
+    """What came is not what its digest says: it was altered, in the registry or on the way."""
+
+
 @dataclass(frozen=True)
 class Fault:
-    """A kind of failure. again: whether trying again may help."""
+    """A kind of failure. again: whether trying again may help. altered: content is not its digest's."""
 
     pattern: re.Pattern[str]
     says: str
     hint: str
     again: bool = False
+    altered: bool = False
 
 
-def _fault(pattern: str, says: str, hint: str, *, again: bool = False) -> Fault:
-    return Fault(re.compile(pattern, re.IGNORECASE), says, hint, again)
+def _fault(pattern: str, says: str, hint: str, *, again: bool = False, altered: bool = False) -> Fault:
+    return Fault(re.compile(pattern, re.IGNORECASE), says, hint, again, altered)
 
 
 _LOGIN = "log in with `docker login {host}`; for writing, the account needs the right to push"
@@ -61,6 +66,7 @@ FAULTS: tuple[Fault, ...] = (
         r"digest mismatch|mismatch(?:ed)? digest|does not match|content digest|size mismatch|mismatch size",
         "gave content that is not what its digest says",
         "somebody altered it, in the registry or on the way; do not use it",
+        altered=True,
     ),
     _fault(
         r"connection (?:refused|reset)|broken pipe|unexpected EOF|\bEOF\b|i/o timeout|deadline exceeded"
@@ -86,4 +92,5 @@ def explain(host: str, message: str, *, what: str) -> ValidatorError:
     if fault is None:
         last = [line.strip() for line in message.splitlines() if line.strip()][-1:] or ["it said nothing"]
         return MissingError(f"{what}: {last[0][:300]}")
-    return MissingError(f"{what}: the registry {host} {fault.says}", hint=fault.hint.format(host=host))
+    kind = AlteredError if fault.altered else MissingError
+    return kind(f"{what}: the registry {host} {fault.says}", hint=fault.hint.format(host=host))

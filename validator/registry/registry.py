@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import random
 import shutil
 import tempfile
 import time
@@ -18,15 +19,20 @@ from typing import Any
 
 from ..errors import MissingError, ValidatorError
 from ..system import processes
-from .faults import explain, fault_of
+from .faults import AlteredError, explain, fault_of
 from .reference import Repository
 
 _TIMEOUT_S = 120.0
 #: Seconds before each further try.
 _PAUSES = (0.5, 2.0)
+_ATTACH_TRIES = 6
 _NOT_FOUND = ("not found", "name unknown", "manifest unknown", "NAME_UNKNOWN", "MANIFEST_UNKNOWN")
 #: The platform of our images, for those that lie in an index.
 PLATFORM = "linux/amd64"
+
+
+class MovedError(ValidatorError):
+    """A tag that was just set points elsewhere: somebody else set it at the same time."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +48,7 @@ class Registry:
     """Reads and writes one repository.
 
     Every method raises MissingError when the registry can't be reached, is full, does not permit it or fails
-    (after the tries), and ValidatorError when content is not what its digest says.
+    (after the tries), and AlteredError when content is not what its digest says.
     """
 
     def __init__(self, repository: Repository, *, plain_http: bool | None = None) -> None:
@@ -98,7 +104,7 @@ class Registry:
             raise ValidatorError(f"{what}: the registry has no {digest}")
         now = self.digest_of(tag)
         if now != digest:
-            raise ValidatorError(
+            raise MovedError(
                 f"{reference} was set to {digest}, but is {now or 'gone'}",
                 hint="somebody else moved it at the same time; repeat the command",
             )
@@ -118,19 +124,31 @@ class Registry:
         # Where the registry has no referrers API, the fallback tag may carry no types; their manifests do.
         return [entry for entry in map(self._described, found) if entry.artifact_type == artifact_type]
 
-    def attach(self, digest: str, artifact_type: str, content: bytes, annotations: Mapping[str, str]) -> None:
-        """Attach a small file to a manifest, as an artifact that refers to it."""
+    def attach(self, digest: str, artifact_type: str, content: bytes, annotations: Mapping[str, str]) -> str:
+        """Attach a small file to a manifest, as an artifact that refers to it; the artifact's digest.
+
+        It is read back. Where the registry has no referrers API, two who attach to the same image at the same
+        time can lose one another's entry in the list, so this is done until it is there.
+        """
         reference = self.repository.at(digest)
+        marks = [part for key, value in annotations.items() for part in ("--annotation", f"{key}={value}")]
+        arguments = ["attach", "--format", "json", "--artifact-type", artifact_type, *marks, reference]
+        what = f"nothing can be attached to {reference}"
         with tempfile.TemporaryDirectory(prefix="validator-attach-") as name:
             (Path(name) / "content").write_bytes(content)
-            marks = [
-                part for key, value in annotations.items() for part in ("--annotation", f"{key}={value}")
-            ]
-            arguments = ["attach", "--artifact-type", artifact_type, *marks, reference]
-            what = f"nothing can be attached to {reference}"
-            done = self._oras([*arguments, f"content:{artifact_type}"], what=what, cwd=Path(name))
-        if done is None:
-            raise ValidatorError(f"{what}: the registry has no such image")
+            for attempt in range(_ATTACH_TRIES):
+                # Pauses of different lengths part those who collide.
+                time.sleep(random.uniform(0, 0.2 * attempt))
+                answer = self._oras([*arguments, f"content:{artifact_type}"], what=what, cwd=Path(name))
+                if answer is None:
+                    raise ValidatorError(f"{what}: the registry has no such image")
+                attached = str(_object(answer, "oras's answer").get("digest"))
+                if any(entry.digest == attached for entry in self.attached(digest, artifact_type)):
+                    return attached
+        raise MovedError(
+            f"what was attached to {reference} is not listed",
+            hint="others attach to the same image at the same time; repeat the command",
+        )
 
     def _described(self, entry: Attached) -> Attached:
         if entry.artifact_type not in ("", "application/vnd.oci.empty.v1+json"):
@@ -181,7 +199,7 @@ def _type_of(entry: Mapping[str, Any]) -> str:
 def _checked(data: bytes, digest: str, reference: str) -> bytes:
     found = f"sha256:{hashlib.sha256(data).hexdigest()}"
     if found != digest:
-        raise ValidatorError(
+        raise AlteredError(
             f"{reference} is altered: its content has the digest {found}",
             hint="do not use it; tell whoever runs the registry",
         )
