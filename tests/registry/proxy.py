@@ -38,7 +38,7 @@ class Fault:
     method, path, body: regular expressions that a request is searched for; those with a body alone are held
         against it.
     status: the answer; 0 drops the connection, None passes the request on, `delay_s` late.
-    after_bytes: drops the connection when that much of the request's body has come.
+    after_bytes: drops the connection when that much of the request's body has come; for no smaller body.
     replace: the body of the registry's answer is replaced by what this makes of it.
     times: how often; None for always.
     """
@@ -73,12 +73,14 @@ class Proxy:
         """Requests that brought blobs."""
         return [asked for asked in self.asked if "/blobs/uploads/" in asked.path and asked.sent]
 
-    def fault_for(self, method: str, path: str, body: bytes | None) -> Fault | None:
+    def fault_for(self, method: str, path: str, body: bytes | None, length: int) -> Fault | None:
         with self.guard:
             for fault in self.faults:
                 if fault.times is not None and fault.happened >= fault.times:
                     continue
                 if not (re.search(fault.method, method) and re.search(fault.path, path)):
+                    continue
+                if fault.after_bytes is not None and length < fault.after_bytes:
                     continue
                 if fault.body and not (body and re.search(fault.body, body)):
                     continue
@@ -109,7 +111,8 @@ def running_proxy(upstream: str) -> Iterator[Proxy]:
         def serve(self) -> None:
             # Manifests are small and looked into; blobs are passed on as they come.
             body = self._read() if "/manifests/" in self.path else None
-            fault = proxy.fault_for(self.command, self.path, body)
+            length = int(self.headers.get("Content-Length") or 0)
+            fault = proxy.fault_for(self.command, self.path, body, length)
             if fault is not None:
                 time.sleep(fault.delay_s)
                 if fault.status == 0 and fault.after_bytes is None and fault.replace is None:

@@ -16,7 +16,7 @@ from tests.engines.docker.orders import CPU, GPU, REGISTRY, lock_of, order_of
 from validator.compat import drivers
 from validator.compat.kernels import fit, kernels
 from validator.engines.docker import names
-from validator.engines.docker.bake import TARGET, Base, bake_document, labels, recipe_digest
+from validator.engines.docker.bake import TARGET, Base, Compression, bake_document, labels, recipe_digest
 from validator.engines.docker.needs import needs, tables
 from validator.model.prediction import Outcome
 from validator.model.spec import Choice, ImageSpec, Variant
@@ -102,11 +102,14 @@ def test_the_document_names_the_image_and_its_contexts() -> None:
     json.dumps(target)
 
 
-def test_zstd_only_where_the_image_store_knows_it() -> None:
-    new = bake_document(order_of(GPU, image_store=True))["target"][TARGET]["output"]
-    old = bake_document(order_of(GPU, image_store=False))["target"][TARGET]["output"]
-    assert "compression=zstd,compression-level=1" in new[0]
-    assert old == ["type=docker"]
+def test_layers_are_kept_as_asked() -> None:
+    outputs = {
+        compression: bake_document(order_of(GPU, compression=compression))["target"][TARGET]["output"]
+        for compression in Compression
+    }
+    assert "compression=zstd,compression-level=1" in outputs[Compression.ZSTD][0]
+    assert "compression=gzip,force-compression=true" in outputs[Compression.GZIP][0]
+    assert outputs[Compression.NONE] == ["type=docker"]
 
 
 def test_labels_say_what_the_image_is() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,23 @@ from .needs import needs, tables
 TARGET = "image"
 #: Every file and the image itself carry this time, so that the same inputs give the same digests.
 SOURCE_DATE_EPOCH = 0
-# The fastest level: a build waits longer for compression than for anything else.
-_COMPRESSED = "compression=zstd,compression-level=1,oci-mediatypes=true"
+
+
+class Compression(str, Enum):
+    """How layers are kept. NONE: by an engine whose older store keeps them unpacked."""
+
+    ZSTD = "zstd"
+    GZIP = "gzip"
+    NONE = "none"
+
+
+_OUTPUTS = {
+    # The fastest level: a build waits longer for compression than for anything else.
+    Compression.ZSTD: "type=image,compression=zstd,compression-level=1,oci-mediatypes=true",
+    # Forced, since the layers are there as zstd already.
+    Compression.GZIP: "type=image,compression=gzip,force-compression=true,oci-mediatypes=true",
+    Compression.NONE: "type=docker",
+}
 
 
 @dataclass(frozen=True)
@@ -43,7 +59,6 @@ class Order:
     tools: where NVIDIA's wheels are unpacked; the same for every image of an engine.
     requirements, uv, facts: directories, the build contexts of these names.
     secrets: id -> file.
-    image_store: whether the engine keeps images with containerd; the older store knows no zstd.
     """
 
     spec: ImageSpec
@@ -54,7 +69,7 @@ class Order:
     uv: Path
     facts: Path
     secrets: Mapping[str, Path]
-    image_store: bool = True
+    compression: Compression = Compression.ZSTD
     images: Path = names.IMAGES
 
     @property
@@ -89,7 +104,7 @@ def bake_document(order: Order) -> dict[str, Any]:
         "secret": [f"id={name},src={path}" for name, path in sorted(order.secrets.items())],
         # Steps see the network as the host's own pip does: proxies and indexes on localhost included.
         "network": "host",
-        "output": [f"type=image,{_COMPRESSED}" if order.image_store else "type=docker"],
+        "output": [_OUTPUTS[order.compression]],
         # A provenance attestation would put the builder's address and the time into the image's digest.
         "attest": ["type=provenance,disabled=true"],
     }

@@ -18,7 +18,7 @@ from ...system import processes
 from ...system.files import full_disk_named
 from ...system.sources import PackageSources
 from ..base import Progress
-from .bake import TARGET, Base, Order, bake_document
+from .bake import TARGET, Base, Compression, Order, bake_document
 from .buildlog import BuildLog
 from .endpoint import Buildx
 from .failures import explain_build
@@ -32,7 +32,7 @@ _TIMEOUT_S = 3 * 3600
 
 @contextmanager
 def order_files(
-    spec: ImageSpec, lock: Lock, base: Base, tools: Base, sources: PackageSources, *, image_store: bool
+    spec: ImageSpec, lock: Lock, base: Base, tools: Base, sources: PackageSources, compression: Compression
 ) -> Iterator[Order]:
     """The order with its build contexts and secrets, in a directory that is gone afterwards."""
     # mkdtemp makes it readable by us alone, which the secrets need.
@@ -50,7 +50,7 @@ def order_files(
         _link_or_copy(Path(find_uv_bin()).resolve(), contexts["uv"] / "uv")
         yield Order(
             spec, lock, base, tools, contexts["requirements"], contexts["uv"], contexts["facts"],
-            write_secrets(sources, contexts["secrets"]), image_store,
+            write_secrets(sources, contexts["secrets"]), compression,
         )  # fmt: skip
 
 

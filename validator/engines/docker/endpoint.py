@@ -68,6 +68,11 @@ class Endpoint:
         return any("io.containerd.snapshotter" in str(value) for pair in status for value in pair)
 
     @property
+    def docker(self) -> str:
+        """The command that talks to this engine."""
+        return self.buildx.argv[0]
+
+    @property
     def is_local(self) -> bool:
         """Whether the engine runs on this very kernel."""
         return bool(self.client.api.base_url.startswith("http+docker://localhost"))
