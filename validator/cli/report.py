@@ -42,10 +42,11 @@ from .options import (
 )
 @click.option(
     "--certificates",
-    "certificates_path",
+    "certificate_files",
+    multiple=True,
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="With --html: what `verify --format json` wrote of the images in the registry.",
+    help="With --html: what `verify --format json` wrote of an image in the registry; repeatable.",
 )
 @format_option("terminal", "markdown", "json")
 @verbose_option
@@ -57,13 +58,13 @@ def command(
     output: Path | None,
     directory: Path | None,
     registry: str | None,
-    certificates_path: Path | None,
+    certificate_files: tuple[Path, ...],
     format_: str,
 ) -> None:
     """Show the matrix, predicted beside measured."""
     if directory is not None and (output is not None or format_ != "terminal"):
         raise click.UsageError("--html goes without --output and --format")
-    if directory is None and certificates_path is not None:
+    if directory is None and certificate_files:
         raise click.UsageError("--certificates is for --html")
     if output is not None and format_ == "terminal":
         raise click.UsageError("--output is for --format markdown and json")
@@ -90,7 +91,7 @@ def command(
     if directory is not None and measurements is not None:
         from .page import write_page
 
-        write_page(directory, rows, measurements, profile or DEFAULT_PROFILE, registry, certificates_path)
+        write_page(directory, rows, measurements, profile or DEFAULT_PROFILE, registry, certificate_files)
     elif format_ == "terminal":
         from ..reports.terminal import overview_text, show
 

@@ -14,7 +14,7 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
 from tests.reports.page.test_site import hostile
-from tests.reports.page.values import H100, IMAGES, T4, check, measured, sources, speedup
+from tests.reports.page.values import H100, IMAGES, T4, certificate, check, measured, sources, speedup
 from validator.model.record import Verdict
 from validator.reports.page.site import ENTRY, FOLDERS, MARK, Sources, site
 from validator.system.publish import publish
@@ -55,7 +55,11 @@ def write(directory: Path, made: Sources) -> Path:
 @pytest.fixture(scope="session")
 def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The page of RECORDS."""
-    return write(tmp_path_factory.mktemp("page"), sources(RECORDS, registry=REGISTRY))
+    certified = RECORDS[0]
+    made = sources(
+        RECORDS, registry=REGISTRY, certificates={certified.image_digest: [certificate(certified)]}
+    )
+    return write(tmp_path_factory.mktemp("page"), made)
 
 
 @pytest.fixture(scope="session")

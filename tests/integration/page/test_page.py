@@ -169,6 +169,8 @@ def test_an_address_opens_a_cell_and_back_closes_it(open_page: Open, address: st
     page = open_page(address, f"#gpu=h100&cell={CERTIFIED.cell}")
     dialog = page.get_by_role("dialog")
     expect(dialog).to_contain_text("found to be certified")
+    expect(dialog).to_contain_text("a key of the tests")
+    expect(dialog).to_contain_text("made by a test from a fixture: it proves nothing")
     dialog.get_by_role("button", name="Close").click()
     expect(dialog).to_be_hidden()
     expect(page.get_by_role("status").first).to_have_text("4 of 9 cells")

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.reports.page.values import H100, IMAGES, T4, measured, planned, sources, speedup
+from tests.reports.page.values import H100, IMAGES, T4, certificate, measured, planned, sources, speedup
 from validator.model.prediction import Outcome
 from validator.model.record import Record, Verdict
 from validator.reports.markdown import markdown
@@ -128,6 +128,21 @@ def test_a_file_holds_the_checks_the_causes_and_the_history() -> None:
     ]
     assert found["layers"] == [{"digest": "sha256:1", "size": 5}]
     assert found["certificates"] == []
+
+
+def test_a_certificate_is_shown_for_its_image_on_its_machine() -> None:
+    found = measured(IMAGES[0], H100, Verdict.CERTIFIED)
+    elsewhere = certificate(found, host_class="r535-t4", signer="of another machine")
+    other = certificate(found, image_digest="sha256:other", signer="of another image")
+    made = sources(
+        [found],
+        certificates={found.image_digest: [certificate(found), elsewhere], "sha256:other": [other]},
+    )
+    [content] = [content for name, content in site(made) if name.startswith("data/")]
+    assert [
+        (each["signer"], each["driver"], each["gpus"], each["fixture"])
+        for each in detail_of(content)["certificates"]
+    ] == [("a key of the tests", "580.65.06", ["NVIDIA H100 PCIe (9.0)"], True)]
 
 
 def test_nothing_in_a_record_becomes_markup() -> None:

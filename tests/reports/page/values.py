@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from tests.records.values import record
+from validator.model.certificate import Certificate, GpuFacts
 from validator.model.diagnosis import Cause, Diagnosis, Evidence, Remedy
 from validator.model.prediction import Outcome, PlannedCell, Prediction, Reason
 from validator.model.record import Record, Verdict
@@ -119,3 +120,29 @@ def sources(
         "registry": None,
     }
     return Sources(**(fields | changes))
+
+
+def certificate(found: Record, **changes: Any) -> Certificate:
+    """For a record of `measured`; it is signed by nobody and marked as what it is."""
+    fields: dict[str, Any] = {
+        "image_digest": found.image_digest,
+        "image": found.image,
+        "host_class": found.host_class,
+        "driver": "580.65.06",
+        "gpus": (GpuFacts("NVIDIA H100 PCIe", "9.0"),),
+        "lock_digest": found.lock_digest,
+        "probe_version": found.probe_version,
+        "tensorflow": "2.21.0",
+        "python": "3.12",
+        "cuda": "12.5",
+        "cudnn": "9.3",
+        "passed": ("driver",),
+        "skipped": (),
+        "failed": (),
+        "record_id": found.id,
+        "measured": found.finished,
+        "issued": "2026-01-02T00:00:00+00:00",
+        "signer": "a key of the tests",
+        "fixture": True,
+    }
+    return Certificate(**(fields | changes))

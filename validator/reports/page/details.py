@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Sequence
 from typing import Any
 
+from ...model.certificate import Certificate
 from ...model.diagnosis import Diagnosis
 from ...model.record import Record
 from ..diagnosis import WAYS
@@ -17,7 +18,7 @@ _FUNCTION = "cellDetail"
 
 
 def detail(
-    record: Record, history: Sequence[Past], certificates: Sequence[Any], diagnosis: Diagnosis | None
+    record: Record, history: Sequence[Past], certificates: Sequence[Certificate], diagnosis: Diagnosis | None
 ) -> dict[str, Any]:
     """As the page's script reads it."""
     told = diagnosis.as_json() if diagnosis else {"causes": [], "unknown": []}
@@ -91,7 +92,7 @@ def _history(history: Sequence[Past]) -> list[dict[str, Any]]:
     return entries[::-1]
 
 
-def _certificate(certificate: Any) -> dict[str, Any]:
+def _certificate(certificate: Certificate) -> dict[str, Any]:
     return {
         "issued": certificate.issued,
         "measured": certificate.measured,

@@ -14,6 +14,7 @@ from typing import Any
 import jinja2
 import markupsafe
 
+from ...model.certificate import Certificate
 from ...model.diagnosis import Diagnosis
 from ...model.prediction import Reason
 from ...model.record import Record
@@ -50,7 +51,7 @@ class Sources:
     rows: Sequence[Row]
     measurements: Measurements
     profile: str
-    certificates: Mapping[str, Sequence[Any]]
+    certificates: Mapping[str, Sequence[Certificate]]
     diagnose: Callable[[Record], Diagnosis | None]
     registry: str | None = None
 
