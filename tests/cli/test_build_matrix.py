@@ -23,6 +23,8 @@ from validator.pipeline.work import Result, Status
         (["--push", "localhost:5000/a", "--pull-from", "localhost:5000/a"], "do not go together"),
         (["--pull-from", "localhost:5000/a", "--no-validate"], "leaves nothing to do"),
         (["--push", "localhost:5000/a", "--engine", "venv"], "makes no images"),
+        (["--cache", "localhost:5000/a", "--engine", "venv"], "makes no images"),
+        (["--cache", "localhost:5000/a", "--pull-from", "localhost:5000/a"], "builds nothing"),
     ],
 )
 def test_options_that_do_not_go_together_touch_nothing(arguments: list[str], says: str) -> None:

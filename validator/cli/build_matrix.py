@@ -66,6 +66,11 @@ if TYPE_CHECKING:
     metavar="REGISTRY/NAME",
     help="Build nothing: probe the images that another run pushed there.",
 )
+@click.option(
+    "--cache",
+    metavar="REGISTRY/NAME",
+    help="Keep the layers of builds there, under tags such as cache-tf2.21.0-…, and take them from there.",
+)
 @depth_option
 @click.option("--force", is_flag=True, help="Build and validate even what is unchanged.")
 @format_option("text", "json")
@@ -83,6 +88,7 @@ def command(
     push: str | None,
     retag: bool,
     pull_from: str | None,
+    cache: str | None,
     depth: str,
     force: bool,
     format_: str,
@@ -104,10 +110,10 @@ def command(
 
     # Before an engine is looked for: wrong input touches nothing.
     planned(matrix_path, profile, selectors)
-    repository = _repository(push, pull_from, retag, no_validate, engine_name)
+    repository = _repository(push, pull_from, retag, no_validate, engine_name, cache)
     sources = host_sources()
-    choice = EngineChoice.DOCKER if repository else EngineChoice(engine_name)
-    engine, why = choose_engine(choice, sources, BasePolicy(base))
+    choice = EngineChoice.DOCKER if repository or cache else EngineChoice(engine_name)
+    engine, why = choose_engine(choice, sources, BasePolicy(base), cache)
     say(f"engine: {why}")
     plan = planned(
         matrix_path, profile, selectors, lambda python: None if engine.provides(python) else engine.name
@@ -130,7 +136,12 @@ def command(
 
 
 def _repository(
-    push: str | None, pull_from: str | None, retag: bool, no_validate: bool, engine_name: str
+    push: str | None,
+    pull_from: str | None,
+    retag: bool,
+    no_validate: bool,
+    engine_name: str,
+    cache: str | None,
 ) -> Repository | None:
     """The repository that the run has to do with. Raises UsageError for options that don't go together."""
     from ..registry.reference import Repository
@@ -141,8 +152,12 @@ def _repository(
         raise click.UsageError("--push and --pull-from do not go together")
     if pull_from and no_validate:
         raise click.UsageError("--pull-from with --no-validate leaves nothing to do")
+    if pull_from and cache:
+        raise click.UsageError("--pull-from builds nothing that --cache could help")
+    if cache:
+        Repository.parse(cache)
     given = push or pull_from
-    if given and engine_name == "venv":
+    if (given or cache) and engine_name == "venv":
         raise click.UsageError(
             "the venv engine makes no images that a registry could hold; use --engine docker"
         )

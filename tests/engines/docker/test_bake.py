@@ -192,3 +192,15 @@ def test_build_scripts_are_executable_posix_shell(script: Path) -> None:
     assert script.stat().st_mode & 0o111
     assert script.read_text(encoding="utf-8").startswith("#!/bin/sh\n")
     assert subprocess.run(["sh", "-n", script], check=False).returncode == 0
+
+
+def test_layers_are_cached_where_it_is_said_and_nowhere_else() -> None:
+    plain = bake_document(order_of(GPU))["target"][TARGET]
+    assert not [key for key in plain if key.startswith("cache")]
+    where = names.cache_reference("localhost:5000/team/tf", GPU.identifier)
+    assert where == "localhost:5000/team/tf:cache-tf2.21.0-cuda12.5-cudnn9.3-py312"
+    document = bake_document(order_of(GPU, cache=where))["target"][TARGET]
+    assert document["cache-from"] == [f"type=registry,ref={where}"]
+    [target] = document["cache-to"]
+    assert target.startswith(f"type=registry,ref={where},") and "ignore-error=true" in target
+    assert {key for key in document if document[key] != plain.get(key)} == {"cache-from", "cache-to"}

@@ -35,6 +35,7 @@ _OUTPUTS = {
     Compression.GZIP: "type=image,compression=gzip,force-compression=true,oci-mediatypes=true",
     Compression.NONE: "type=docker",
 }
+_CACHE = "compression=zstd,oci-mediatypes=true,image-manifest=true,ignore-error=true"
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,7 @@ class Order:
     tools: where NVIDIA's wheels are unpacked; the same for every image of an engine.
     requirements, uv, facts: directories, the build contexts of these names.
     secrets: id -> file.
+    cache: where in a registry the layers of earlier builds are, and those of this one go.
     """
 
     spec: ImageSpec
@@ -70,6 +72,7 @@ class Order:
     facts: Path
     secrets: Mapping[str, Path]
     compression: Compression = Compression.ZSTD
+    cache: str | None = None
     images: Path = names.IMAGES
 
     @property
@@ -108,6 +111,11 @@ def bake_document(order: Order) -> dict[str, Any]:
         # A provenance attestation would put the builder's address and the time into the image's digest.
         "attest": ["type=provenance,disabled=true"],
     }
+    if order.cache:
+        target["cache-from"] = [f"type=registry,ref={order.cache}"]
+        # The image's own layers alone: those of the stages before it are the same bytes again. A cache that
+        # can't be written costs the next build its time, and no build fails for it.
+        target["cache-to"] = [f"type=registry,ref={order.cache},mode=min,{_CACHE}"]
     return {"target": {TARGET: target}}
 
 

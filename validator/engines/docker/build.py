@@ -32,7 +32,13 @@ _TIMEOUT_S = 3 * 3600
 
 @contextmanager
 def order_files(
-    spec: ImageSpec, lock: Lock, base: Base, tools: Base, sources: PackageSources, compression: Compression
+    spec: ImageSpec,
+    lock: Lock,
+    base: Base,
+    tools: Base,
+    sources: PackageSources,
+    compression: Compression,
+    cache: str | None = None,
 ) -> Iterator[Order]:
     """The order with its build contexts and secrets, in a directory that is gone afterwards."""
     # mkdtemp makes it readable by us alone, which the secrets need.
@@ -50,7 +56,7 @@ def order_files(
         _link_or_copy(Path(find_uv_bin()).resolve(), contexts["uv"] / "uv")
         yield Order(
             spec, lock, base, tools, contexts["requirements"], contexts["uv"], contexts["facts"],
-            write_secrets(sources, contexts["secrets"]), compression,
+            write_secrets(sources, contexts["secrets"]), compression, cache,
         )  # fmt: skip
 
 

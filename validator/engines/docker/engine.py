@@ -38,12 +38,23 @@ class DockerEngine:
     name = "docker"
 
     def __init__(
-        self, endpoint: Endpoint, sources: PackageSources, base_policy: BasePolicy = BasePolicy.AUTO
+        self,
+        endpoint: Endpoint,
+        sources: PackageSources,
+        base_policy: BasePolicy = BasePolicy.AUTO,
+        cache: str | None = None,
     ) -> None:
+        """cache: a repository (`host/path`) that keeps the layers of builds, for engines that have none."""
+        if cache and not endpoint.has_image_store:
+            raise MissingError(
+                "a cache in a registry needs an engine that keeps images with containerd",
+                hint='turn on "containerd-snapshotter" in /etc/docker/daemon.json, or leave out --cache',
+            )
         self._endpoint = endpoint
         self._client = endpoint.client
         self._sources = sources
         self._policy = base_policy
+        self._cache = cache
         self._bases = Bases(endpoint.client, endpoint.quick, base_policy)
         with self._answering("the engine"):
             if removed := containers.remove_leftovers(self._client):
@@ -99,7 +110,8 @@ class DockerEngine:
             tools = self._bases.tools(progress)
         # The older store keeps layers unpacked.
         kept = compression if self._endpoint.has_image_store else Compression.NONE
-        with build.order_files(spec, lock, base, tools, self._sources, kept) as order:
+        cache = names.cache_reference(self._cache, spec.identifier) if self._cache else None
+        with build.order_files(spec, lock, base, tools, self._sources, kept, cache) as order:
             build.bake(order, self._endpoint.buildx, self._sources, progress, self.answers)
         built = self.existing(spec, lock)
         if built is None:
@@ -184,13 +196,15 @@ class DockerEngine:
             raise engine_gone(what) from error
 
 
-def find(sources: PackageSources, base_policy: BasePolicy = BasePolicy.AUTO) -> DockerEngine:
+def find(
+    sources: PackageSources, base_policy: BasePolicy = BasePolicy.AUTO, cache: str | None = None
+) -> DockerEngine:
     """The Docker Engine that the Docker command line would use.
 
     Raises MissingError that says in one line why there is none that can be used: no socket, no permission,
     too old, no buildx.
     """
-    return DockerEngine(connect(), sources, base_policy)
+    return DockerEngine(connect(), sources, base_policy, cache)
 
 
 def _built(spec: ImageSpec, image: Image) -> Built:

@@ -33,8 +33,19 @@ _LONGEST_TAG = 128
 
 
 def image_reference(identifier: str) -> str:
-    """The image name of an image spec. A tag that would be too long ends in a digest instead."""
-    if len(identifier) > _LONGEST_TAG:
-        digest = hashlib.sha256(identifier.encode()).hexdigest()[:12]
-        identifier = f"{identifier[: _LONGEST_TAG - 13]}-{digest}"
-    return f"{PROJECT}:{identifier}"
+    """The image name of an image spec."""
+    return f"{PROJECT}:{_tag(identifier)}"
+
+
+def cache_reference(repository: str, identifier: str) -> str:
+    """Where a registry keeps the layers of an image spec's builds; each has its own, so that no two builds
+    write to one."""
+    return f"{repository}:{_tag(f'cache-{identifier}')}"
+
+
+def _tag(text: str) -> str:
+    """A tag that would be too long ends in a digest instead."""
+    if len(text) > _LONGEST_TAG:
+        digest = hashlib.sha256(text.encode()).hexdigest()[:12]
+        return f"{text[: _LONGEST_TAG - 13]}-{digest}"
+    return text
