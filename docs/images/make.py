@@ -1,4 +1,4 @@
-"""Makes page.png, the README's picture of the page: `scripts/picture DIR`, DIR being a page of real records."""
+"""Makes page.png, the README's picture of the page. `scripts/picture` calls it with the page's directory."""
 
 from __future__ import annotations
 

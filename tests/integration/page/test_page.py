@@ -38,13 +38,14 @@ def shown(page: Page) -> list[str]:
 def test_it_works_from_disk_and_from_a_host(open_page: Open, address: str) -> None:
     page = open_page(address)
     expect(page.get_by_role("status").first).to_have_text("9 cells")
+    expect(page.get_by_text(TABLE)).to_be_hidden()
     link = place(page, "r580-h100", "2.21.0")
     expect(link).to_have_text(re.compile("works.*failed"))
     link.click()
     dialog = page.get_by_role("dialog")
-    expect(dialog.get_by_role("heading", level=2)).to_have_text(
-        "TensorFlow 2.21.0, CUDA 12.5, cuDNN 9.3, Python 3.12 on r580-h100"
-    )
+    title = "TensorFlow 2.21.0, CUDA 12.5, cuDNN 9.3, Python 3.12 on r580-h100"
+    expect(dialog.get_by_role("heading", level=2)).to_have_text(title)
+    expect(dialog).to_have_accessible_name(title)
     for text in (
         "found to be failed",
         f"docker pull {REGISTRY}@{FAILED.image_digest}",
@@ -111,7 +112,7 @@ def test_by_keyboard_alone(open_page: Open, address: str) -> None:
     page = open_page(address)
     grid = page.get_by_role("grid")
     # One place of the grid is in the order of the tab key, not a thousand.
-    expect(grid.locator('[tabindex="0"]')).to_have_count(1)
+    expect(grid.locator('a:not([tabindex="-1"])')).to_have_count(1)
     page.get_by_role("button", name="Clear").focus()
     for _ in range(3):
         page.keyboard.press("Tab")
@@ -173,6 +174,8 @@ def test_an_address_opens_a_cell_and_back_closes_it(open_page: Open, address: st
     expect(dialog).to_contain_text("made by a test from a fixture: it proves nothing")
     dialog.get_by_role("button", name="Close").click()
     expect(dialog).to_be_hidden()
+    # Nothing had the focus before; now it is where the cell lies.
+    expect(place(page, "r580-h100", "2.21.0")).to_be_focused()
     expect(page.get_by_role("status").first).to_have_text("4 of 9 cells")
     place(page, "r580-h100", "2.20.0").click()
     expect(dialog).to_contain_text("found to be certified")

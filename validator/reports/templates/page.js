@@ -479,7 +479,9 @@
     const place = places[placeOf.get(open)];
     open = undefined;
     goto({ cell: "" });
-    if (place?.passing.length && document.activeElement === document.body) place.link.focus();
+    // The browser gives the focus back to where it was; a page that was opened at a cell had it nowhere.
+    const lost = document.activeElement === document.body || dialog.contains(document.activeElement);
+    if (lost && place?.passing.length) place.link.focus();
   });
   window.addEventListener("popstate", follow);
   window.addEventListener("hashchange", follow);
