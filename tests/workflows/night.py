@@ -163,6 +163,8 @@ class Night:
             "GITHUB_REF_NAME": "main",
             "GITHUB_RUN_ID": str(self.number),
             "GITHUB_RUN_ATTEMPT": "1",
+            "GITHUB_SERVER_URL": "https://github.com",
+            "GITHUB_WORKFLOW_REF": "Owner/Repo/.github/workflows/nightly.yml@refs/heads/main",
             "RUNNER_TEMP": str(temporary),
             "FAKE_GH": str(self.state.path),
             **exported,
