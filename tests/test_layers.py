@@ -25,10 +25,11 @@ ALLOWED = {
     "certify": {"model", "records", "registry", "system", "errors"},
     "diagnosis": {"model", "compat", "errors"},
     "pipeline": {"model", "compat", "matrix", "locks", "engines", "records", "registry", "system", "errors"},
+    "pull": {"model", "compat", "engines", "registry", "certify", "errors"},
     "reports": {"model", "compat", "records"},
     "cli": {
         "model", "compat", "matrix", "locks", "registry", "engines", "records", "certify", "pipeline", "diagnosis",
-        "reports", "system", "errors", "__init__",
+        "pull", "reports", "system", "errors", "__init__",
     },
 }  # fmt: skip
 #: tensorflow lives in images and environments; the host side never imports it.

@@ -22,8 +22,11 @@ COMMANDS = {
     "plan": "List the cells with their predictions, without running anything.",
     "predict": "Say what the facts predict for any one combination.",
     "promote": "Move the aliases that people pull to the newest certified images.",
+    "pull": "Pull the best image that is certified for this host, by its digest.",
+    "recommend": "List the images of a registry that fit a host, and why the others do not.",
     "records": "List, show, move and compare what was recorded; say what got worse, and since when.",
     "report": "Show the matrix, predicted beside measured.",
+    "run": "Print or run the docker run line of the best certified image for this host.",
     "verify": "Verify the certificates of images in a registry.",
 }
 

@@ -1,7 +1,7 @@
 """Which image is the best for a host: pure rules over candidates.
 
-A certificate covers a host whose driver is of the same branch and whose GPUs all have a compute capability that
-was measured. For any other host there is the prediction, which is never called certified.
+A certificate covers a host whose driver is of the same branch and whose GPUs all have a compute capability
+that was measured. For any other host there is the prediction, which is never called certified.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ..compat.releases import release
 from ..compat.unknown import UnknownGpu
 from ..errors import InputError, ValidatorError
 from ..model.certificate import Certificate, GpuFacts
-from ..model.prediction import Outcome, Prediction
+from ..model.prediction import Outcome
 from ..model.spec import Cell, HostClass, ImageSpec, Variant, host_identifier
 from .candidates import Candidate
 from .host import Host
@@ -33,11 +33,20 @@ _IDENTIFIER = re.compile(
 
 
 class Standing(str, Enum):
-    """certified: on this driver branch and these GPUs. predicted: nothing speaks against it. unfit: don't."""
+    """certified: measured on this driver branch and these GPUs. predicted: the rules say that it works.
+    unknown: the facts do not decide it. unfit: it fails, or can't use a GPU. The best comes first."""
 
     CERTIFIED = "certified"
     PREDICTED = "predicted"
+    UNKNOWN = "unknown"
     UNFIT = "unfit"
+
+
+_SAYS = {
+    Outcome.WORKS: (Standing.PREDICTED, "predicted to work"),
+    Outcome.UNKNOWN: (Standing.UNKNOWN, "not known to work"),
+    Outcome.FAILS: (Standing.UNFIT, "predicted to fail"),
+}
 
 
 @dataclass(frozen=True)
@@ -87,7 +96,7 @@ class Wanted:
 def ranked(found: Iterable[Candidate], host: Host) -> list[Fit]:
     """What each image is to the host, the best first.
 
-    Certified before predicted before unfit; then the newest TensorFlow, the project's own choice of base and
+    By standing; then the newest TensorFlow, the project's own choice of base and
     CUDA before others, and the newest Python, CUDA and cuDNN.
     """
     order = list(Standing)
@@ -104,7 +113,7 @@ def fit(candidate: Candidate, host: Host) -> Fit:
     if covering is not None:
         return Fit(candidate, Standing.CERTIFIED, _certified(covering), covering)
     standing, why = _predicted(candidate.image, host)
-    return Fit(candidate, standing, f"{why}; {_instead(candidate)}" if standing is not Standing.UNFIT else why)
+    return Fit(candidate, standing, why if standing is Standing.UNFIT else f"{why}; {_instead(candidate)}")
 
 
 def covers(certificate: Certificate, host: Host) -> bool:
@@ -157,19 +166,10 @@ def _predicted(identifier: str, host: Host) -> tuple[Standing, str]:
         return Standing.UNFIT, "it holds no CUDA: TensorFlow runs on the CPU in it"
     kinds = {gpu.capability: gpu for gpu in host.gpus}
     predictions = [predict(Cell(image, _host_class(host, gpu))) for gpu in kinds.values()]
-    worst = max(predictions, key=lambda entry: list(Outcome).index(_severity(entry)))
-    said = worst.reasons[0].text if worst.reasons else ""
-    if worst.outcome is Outcome.FAILS:
-        return Standing.UNFIT, f"predicted to fail: {said}"
-    if worst.outcome is Outcome.UNKNOWN:
-        return Standing.UNFIT, f"not known to work: {said}"
-    return Standing.PREDICTED, f"predicted to work: {said}"
-
-
-def _severity(prediction: Prediction) -> Outcome:
-    """works < fails < unknown is the enum's order; a failure outweighs a gap."""
-    swap = {Outcome.FAILS: Outcome.UNKNOWN, Outcome.UNKNOWN: Outcome.FAILS}
-    return swap.get(prediction.outcome, prediction.outcome)
+    # An image must fit all of them.
+    worst = max(predictions, key=lambda entry: list(_SAYS).index(entry.outcome))
+    standing, says = _SAYS[worst.outcome]
+    return standing, f"{says}: {worst.reasons[0].text}" if worst.reasons else says
 
 
 def _host_class(host: Host, gpu: GpuFacts) -> HostClass:
@@ -190,9 +190,7 @@ def _spec_of(identifier: str) -> ImageSpec | None:
     python = f"{found['major']}.{found['minor']}"
     if found["cuda"] is None:
         return ImageSpec(found["tensorflow"], python, Variant.CPU)
-    cuda, cudnn = choose(
-        release(found["tensorflow"]), found["cuda"], found["cudnn"], within_metadata=False
-    )
+    cuda, cudnn = choose(release(found["tensorflow"]), found["cuda"], found["cudnn"], within_metadata=False)
     return ImageSpec(found["tensorflow"], python, Variant.GPU, cuda, cudnn)
 
 
