@@ -159,8 +159,8 @@ def test_the_focused_place_is_not_under_the_headings(open_page: Open, directory:
         covered = page.evaluate(
             """() => {
                 const box = document.activeElement.getBoundingClientRect();
-                const top = document.elementFromPoint(box.x + box.width / 2, box.y + box.height / 2);
-                return !document.activeElement.contains(top);
+                return [[box.left + 2, box.top + 2], [box.right - 2, box.bottom - 2]].some(
+                    ([x, y]) => !document.activeElement.contains(document.elementFromPoint(x, y)));
             }"""
         )
         assert not covered, key

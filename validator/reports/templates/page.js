@@ -170,6 +170,12 @@
     place.link.tabIndex = 0;
   }
 
+  // By itself, the browser leaves alone what can be seen in part.
+  function focus(place) {
+    place.link.focus({ preventScroll: true });
+    place.link.scrollIntoView({ block: "nearest", inline: "nearest" });
+  }
+
   const STEPS = {
     ArrowRight: [0, 1], ArrowLeft: [0, -1], ArrowDown: [1, 0], ArrowUp: [-1, 0], PageDown: [10, 0], PageUp: [-10, 0],
   };
@@ -190,7 +196,7 @@
     if (!(event.key in STEPS) && event.key !== "Home" && event.key !== "End") return;
     event.preventDefault();
     reachOut(neighbour(place, event.key, event.ctrlKey));
-    reachable.link.focus();
+    focus(reachable);
   }
 
   // --- one cell -----------------------------------------------------------------------------------------
@@ -464,7 +470,7 @@
   });
   document.querySelector(".skip").addEventListener("click", (event) => {
     event.preventDefault();
-    reachable?.link.focus();
+    if (reachable) focus(reachable);
   });
   document.addEventListener("click", (event) => {
     const link = event.target.closest('a[href^="#cell="]');
@@ -481,7 +487,7 @@
     goto({ cell: "" });
     // The browser gives the focus back to where it was; a page that was opened at a cell had it nowhere.
     const lost = document.activeElement === document.body || dialog.contains(document.activeElement);
-    if (lost && place?.passing.length) place.link.focus();
+    if (lost && place?.passing.length) focus(place);
   });
   window.addEventListener("popstate", follow);
   window.addEventListener("hashchange", follow);
