@@ -337,13 +337,19 @@ def test_the_toolkits_arch_is_asked_of_every_gpu(host: Host) -> None:
 # --- the command --------------------------------------------------------------------------------------
 
 
-def test_the_command_takes_the_scripts_place(host: Host) -> None:
+@pytest.mark.parametrize("way", ["off", "no GPU", "fits", "warn"])
+def test_the_command_takes_the_scripts_place(host: Host, way: str) -> None:
     """Its status is the container's, and signals reach it and not a shell."""
-    assert host.start(command=["/bin/sh", "-c", "exit 42"]).status == 42
+    variables = {"NVIDIA_REQUIRE_CUDA": "cuda>=13.0" if way == "warn" else "cuda>=12.0"}
+    if way in ("off", "warn"):
+        variables["VALIDATOR_REQUIRE"] = way
+    if way != "no GPU":
+        host.kernel("535.183.01").device()
+    assert host.start(command=["/bin/sh", "-c", "exit 42"], **variables).status == 42
     child = subprocess.Popen(
         ["/bin/sh", str(host.script), "/bin/sh", "-c", "echo $$; exec sleep 60"],
         stdout=subprocess.PIPE,
-        env={},
+        env=variables,
     )
     with child:
         assert child.stdout is not None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import subprocess
 import sys
+import tempfile
 import textwrap
 import time
 from collections.abc import Iterator
@@ -15,17 +16,20 @@ import pytest
 
 from tests.integration.docker.conftest import CPU, cpu_lock, quiet, tensorflow
 from tests.integration.docker.package_index import Index, TinyWheel, lock_of
+from tests.integration.docker.private_engine import private_engine
+from tests.integration.docker.test_probe import request
 from tests.registry.proxy import Fault, Proxy, running_proxy
 from tests.registry.server import RunningRegistry, running_registry
 from tests.support import small_disk
 from validator.engines.base import Built
 from validator.engines.docker import DockerEngine, transfer
-from validator.engines.docker.endpoint import Endpoint
+from validator.engines.docker.endpoint import Endpoint, connect
 from validator.errors import MissingError, ValidatorError
 from validator.model.lock import Lock
 from validator.pipeline.publish import Publisher, TagTaken
 from validator.registry.reference import Repository
 from validator.registry.registry import Registry
+from validator.system.sources import PackageSources
 
 pytestmark = pytest.mark.docker
 
@@ -350,3 +354,45 @@ def test_what_nobody_pushed_is_missing(publisher: Publisher, lock: Lock) -> None
     reference = publisher.registry.repository.at(f"sha256:{'0' * 64}")
     with pytest.raises(MissingError, match="has no such image"):
         publisher.engine.pull(CPU, lock, reference, quiet)
+
+
+# --- the older image store ----------------------------------------------------------------------------
+
+
+def test_the_older_image_store_learns_its_digest_from_the_registry(
+    endpoint: Endpoint,
+    docker_engine: DockerEngine,
+    index: Index,
+    registry: RunningRegistry,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It knows an image by its configuration; a certificate is about what a registry holds."""
+    base = docker_engine._bases.base(CPU, quiet)
+    if "@" in base.reference:
+        endpoint.client.images.pull(base.name)
+    name = base.name if "@" in base.reference else base.reference
+    with (
+        tempfile.TemporaryDirectory(prefix="v-", ignore_cleanup_errors=True) as directory,
+        private_engine(Path(directory), Path(directory) / "data", image_store=False) as own,
+    ):
+        monkeypatch.setenv("DOCKER_HOST", own.url)
+        other = connect()
+        assert not other.has_image_store
+        other.client.api.load_image(endpoint.client.api.get_image(name))
+        engine = DockerEngine(other, PackageSources(index_url=index.url))
+        try:
+            lock = cpu_lock(index)
+            built = engine.build(CPU, lock, quiet)
+            publisher = Publisher(engine, Registry(Repository.parse(f"{registry.address}/{NAME}")))
+            published, held = publisher.push(built, lock, quiet)
+            assert registry.tags(NAME) == {TAG: published.digest}
+            assert held.digest == published.digest != built.digest
+            assert engine.probe(held, request("print('reported')"), quiet) == b"reported\n"
+            again, same = publisher.push(built, lock, quiet)
+            assert (again.sent, same) == (False, held)
+            other.client.images.remove(built.reference, force=True)
+            pulled = publisher.pull(CPU, lock, published, quiet)
+            assert pulled.digest == published.digest
+            assert engine.probe(pulled, request("print('reported')"), quiet) == b"reported\n"
+        finally:
+            engine.close()
