@@ -11,7 +11,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,8 @@ from tests.workflows import expressions
 from tests.workflows.expressions import Scope
 from tests.workflows.gh import State
 from tests.workflows.support import ROOT, Workflow
+from validator.model.record import Record
+from validator.records import jsonl
 
 #: Actions that install what the tests find on this machine.
 _INSTALL = ("sigstore/cosign-installer", "oras-project/setup-oras")
@@ -28,9 +30,12 @@ _STEP_WITHIN_S = 600
 
 @dataclass(frozen=True)
 class Machine:
-    """What surrounds a night. offline: host classes whose runner is not there.
+    """What surrounds a night.
 
     environment: what the scripts find in theirs beside what the workflow gives.
+    offline: host classes whose runner is not there.
+    brought: artifacts that are there as if other runners had sent them, by name.
+    before: called before a job of that name begins.
     """
 
     directory: Path
@@ -39,6 +44,8 @@ class Machine:
     environment: Mapping[str, str] = field(default_factory=dict)
     offline: frozenset[str] = frozenset()
     token: str = ""
+    brought: Mapping[str, Sequence[Record]] = field(default_factory=dict)
+    before: Mapping[str, Callable[[], None]] = field(default_factory=dict)
 
 
 @dataclass
@@ -61,6 +68,10 @@ class Night:
         self.root = machine.directory / f"night-{number}"
         self.artifacts = self.root / "artifacts"
         self.artifacts.mkdir(parents=True)
+        for name, records in machine.brought.items():
+            (self.artifacts / name).mkdir()
+            with open(self.artifacts / name / "records.jsonl", "w", encoding="utf-8") as stream:
+                jsonl.write(records, stream)
         self.published: Path | None = None
 
     def run(self) -> Night:
@@ -116,6 +127,8 @@ class Night:
         workspace, temporary = place / "workspace", place / "temp"
         workspace.mkdir(parents=True)
         temporary.mkdir()
+        if name in self.machine.before:
+            self.machine.before[name]()
         steps: dict[str, Any] = {}
         failed = False
         exported: dict[str, str] = {}
