@@ -53,14 +53,9 @@ def candidates(registry: Registry, digest: str) -> Iterator[Candidate]:
             yield Candidate(f"{tag} {layer.get('digest')}", _older_reader(registry, layer))
 
 
-def attach(registry: Registry, digest: str, bundle: bytes, created: str) -> str:
+def attach(registry: Registry, digest: str, bundle: bytes) -> str:
     """Attach a bundle as cosign does; the digest of what refers to the image."""
-    marks = {
-        _CONTENT_MARK: "dsse-envelope",
-        _TYPE_MARK: PREDICATE,
-        "org.opencontainers.image.created": created,
-    }
-    return registry.attach(digest, BUNDLE, bundle, marks)
+    return registry.attach(digest, BUNDLE, bundle, {_CONTENT_MARK: "dsse-envelope", _TYPE_MARK: PREDICATE})
 
 
 def payload_of(bundle: bytes) -> bytes:

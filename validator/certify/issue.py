@@ -51,7 +51,7 @@ def certify(
     text = statement(record, report, str(registry.repository), issued=issued, fixture=fixture)
     bundle = signer.sign(text)
     certificate = verified_certificate(bundle, digest, trust, max_age=None, now=at)
-    return Issued(certificate, attached.attach(registry, digest, bundle, issued))
+    return Issued(certificate, attached.attach(registry, digest, bundle))
 
 
 _WRONG_KEY = {

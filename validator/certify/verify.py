@@ -57,7 +57,8 @@ def certificates(
 
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         found = list(pool.map(judge, attached.candidates(registry, digest)))
-    good = [entry for entry in found if isinstance(entry, Certificate)]
+    # A certificate whose entry was lost and made again may be listed twice.
+    good = dict.fromkeys(entry for entry in found if isinstance(entry, Certificate))
     return Verified(
         tuple(sorted(good, key=lambda entry: moment(entry.measured) or at, reverse=True)),
         tuple(entry for entry in found if isinstance(entry, Refused)),

@@ -46,7 +46,9 @@ FAULTS: tuple[Fault, ...] = (
     ),
     _fault(r"\b403\b|forbidden|denied", "does not permit this", _LOGIN),
     _fault(
-        r"\b50[0234]\b|internal server error|bad gateway|service unavailable|gateway time-?out",
+        # oras names no status beside the registry's own words, and `unknown` is the word for faults.
+        r"\b50[0234]\b|internal server error|bad gateway|service unavailable|gateway time-?out"
+        r"|response from registry: un(?:known|available)\b",
         "answers with an error of its own",
         _LATER,
         again=True,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import random
+import secrets
 import shutil
 import tempfile
 import time
@@ -25,7 +26,10 @@ from .reference import Repository
 _TIMEOUT_S = 120.0
 #: Seconds before each further try.
 _PAUSES = (0.5, 2.0)
-_ATTACH_TRIES = 6
+_ATTACH_TRIES = 8
+#: Longer than others take from reading the list of what is attached to writing it, in seconds.
+_SETTLE_S = 0.6
+_TRY = "tensorflow-gpu-matrix.try"
 _NOT_FOUND = ("not found", "name unknown", "manifest unknown", "NAME_UNKNOWN", "MANIFEST_UNKNOWN")
 #: The platform of our images, for those that lie in an index.
 PLATFORM = "linux/amd64"
@@ -127,28 +131,45 @@ class Registry:
     def attach(self, digest: str, artifact_type: str, content: bytes, annotations: Mapping[str, str]) -> str:
         """Attach a small file to a manifest, as an artifact that refers to it; the artifact's digest.
 
-        It is read back. Where the registry has no referrers API, two who attach to the same image at the same
-        time can lose one another's entry in the list, so this is done until it is there.
+        Where the registry has no referrers API, clients keep the list of what is attached under a tag, and
+        two who add to it at the same time can lose one another's entry. So it is looked for until it stays.
         """
         reference = self.repository.at(digest)
-        marks = [part for key, value in annotations.items() for part in ("--annotation", f"{key}={value}")]
-        arguments = ["attach", "--format", "json", "--artifact-type", artifact_type, *marks, reference]
         what = f"nothing can be attached to {reference}"
         with tempfile.TemporaryDirectory(prefix="validator-attach-") as name:
             (Path(name) / "content").write_bytes(content)
-            for attempt in range(_ATTACH_TRIES):
-                # Pauses of different lengths part those who collide.
-                time.sleep(random.uniform(0, 0.2 * attempt))
+            for _ in range(_ATTACH_TRIES):
+                # oras adds nothing to the list for an artifact that the registry has; each try is a new one.
+                marks = {**annotations, _TRY: secrets.token_hex(8)}
+                flags = [part for key, value in marks.items() for part in ("--annotation", f"{key}={value}")]
+                arguments = [
+                    "attach",
+                    "--format",
+                    "json",
+                    "--artifact-type",
+                    artifact_type,
+                    *flags,
+                    reference,
+                ]
                 answer = self._oras([*arguments, f"content:{artifact_type}"], what=what, cwd=Path(name))
                 if answer is None:
                     raise ValidatorError(f"{what}: the registry has no such image")
                 attached = str(_object(answer, "oras's answer").get("digest"))
-                if any(entry.digest == attached for entry in self.attached(digest, artifact_type)):
+                if self._stays(digest, artifact_type, attached):
                     return attached
         raise MovedError(
             f"what was attached to {reference} is not listed",
             hint="others attach to the same image at the same time; repeat the command",
         )
+
+    def _stays(self, digest: str, artifact_type: str, attached: str) -> bool:
+        """Whether it is in the list, and still is when everybody who had an older list has written theirs."""
+        listed = any(entry.digest == attached for entry in self.attached(digest, artifact_type))
+        if not listed or self.digest_of(digest.replace(":", "-")) is None:
+            return listed
+        # Pauses of different lengths part those who collide.
+        time.sleep(_SETTLE_S * random.uniform(1, 2))
+        return any(entry.digest == attached for entry in self.attached(digest, artifact_type))
 
     def _described(self, entry: Attached) -> Attached:
         if entry.artifact_type not in ("", "application/vnd.oci.empty.v1+json"):
