@@ -18,15 +18,18 @@ ALLOWED = {
     "matrix": {"model", "compat", "errors"},
     "system": {"errors"},
     "locks": {"model", "compat", "matrix", "system", "errors"},
-    "engines": {"model", "locks", "system", "errors"},
+    "registry": {"model", "system", "errors"},
+    "engines": {"model", "compat", "locks", "registry", "system", "errors"},
     "probe": set(),
     "records": {"model", "system", "errors"},
+    "certify": {"model", "records", "registry", "system", "errors"},
     "diagnosis": {"model", "compat", "errors"},
-    "pipeline": {"model", "compat", "matrix", "locks", "engines", "records", "system", "errors"},
+    "pipeline": {"model", "compat", "matrix", "locks", "engines", "records", "registry", "system", "errors"},
+    "pull": {"model", "compat", "engines", "registry", "certify", "errors"},
     "reports": {"model", "compat", "records"},
     "cli": {
-        "model", "compat", "matrix", "locks", "engines", "records", "pipeline", "diagnosis", "reports",
-        "system", "errors", "__init__",
+        "model", "compat", "matrix", "locks", "registry", "engines", "records", "certify", "pipeline",
+        "diagnosis", "pull", "reports", "system", "errors", "__init__",
     },
 }  # fmt: skip
 #: tensorflow lives in images and environments; the host side never imports it.

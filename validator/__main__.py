@@ -28,6 +28,9 @@ NEEDED = (
     "requests",
     "rich",
     "sqlalchemy",
+    "alembic",
+    "psycopg",
+    "pynvml",
     "uv",
 )
 

@@ -10,7 +10,7 @@ import pytest
 from tests.matrix.support import FILE, matrix
 from validator.compat.predict import predict
 from validator.errors import EXIT_INPUT, InputError
-from validator.matrix.github import MAX_JOBS, github_matrix
+from validator.matrix.github import MAX_JOBS, github_image_matrix, github_matrix
 from validator.matrix.load import load_matrix
 from validator.matrix.plan import plan
 from validator.matrix.selection import parse_selectors
@@ -86,6 +86,21 @@ def test_the_github_form(small: Matrix) -> None:
         "runner": ["gpu", "r580-h100"],
     }
     assert [row["id"] for row in document["include"]] == [one.cell.identifier for one in found.cells]
+
+
+def test_the_github_form_of_the_jobs_that_build_has_every_image_once(small: Matrix) -> None:
+    found = plan(small, "all", select=parse_selectors(["python=3.12"]))
+    rows = github_image_matrix(found.images)["include"]
+    assert rows[0] == {
+        "image": "tf2.21.0-cuda12.5-cudnn9.3-py312",
+        "tensorflow": "2.21.0",
+        "python": "3.12",
+        "variant": "gpu",
+    }
+    assert [row["image"] for row in rows] == [image.identifier for image in found.images]
+    assert len(rows) == 3 < len(found.cells)
+    with pytest.raises(InputError, match="257 images"):
+        github_image_matrix(found.images[:1] * (MAX_JOBS + 1))
 
 
 def test_more_jobs_than_github_takes() -> None:

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from validator.model.record import Record, Verdict
+from validator.model.record import Layer, Record, Verdict
 
 RECORD = Record(
     cell="tf2.21.0-cpu-py311@no-gpu",
@@ -65,3 +65,22 @@ def test_a_missing_field_is_refused() -> None:
     del document["cell"]
     with pytest.raises(ValueError, match="not a record"):
         Record.from_json(document)
+
+
+def test_a_record_from_before_there_were_layers_keeps_its_id() -> None:
+    assert RECORD.id == "8ac1d1947dfd3f0ae62b3c2f02d16a88"
+    assert "layers" not in RECORD.as_json()
+
+
+def test_layers_are_part_of_a_record() -> None:
+    layered = dataclasses.replace(RECORD, layers=[Layer("sha256:11", 7).as_json()])
+    assert layered.id != RECORD.id
+    assert Record.from_json(layered.as_json()) == layered
+
+
+@pytest.mark.parametrize(
+    "layers", [7, ["sha256:11"], [{"digest": "sha256:11"}], [{"digest": "sha256:11", "size": "many"}], [{}]]
+)
+def test_layers_that_are_none_are_refused(layers: object) -> None:
+    with pytest.raises(ValueError, match="not a record"):
+        Record.from_json(RECORD.as_json() | {"layers": layers})

@@ -19,7 +19,8 @@ from validator.model.lock import Lock, Wheel
 from validator.model.record import Verdict
 from validator.model.spec import HostClass, ImageSpec, Variant
 from validator.model.versions import ComputeCapability, DriverRelease
-from validator.pipeline.build_matrix import Event, Options, Phase, Result, Status, Work, build_matrix
+from validator.pipeline.build_matrix import build_matrix
+from validator.pipeline.work import Event, Options, Phase, Result, Status, Work
 from validator.records.store import Store
 from validator.system.sources import PackageSources
 
@@ -128,7 +129,7 @@ def test_what_changed_is_measured_again(bench: Bench, change: str, monkeypatch: 
     if change == "lock":
         write_lock(bench.locks, SPEC, "1" * 64)
     elif change == "probe":
-        monkeypatch.setattr("validator.pipeline.build_matrix.probe_version", lambda: "another")
+        monkeypatch.setattr("validator.pipeline.image.probe_version", lambda: "another")
     elif change == "host":
         engine.facts = {"kernel": "6.2"}
     elif change == "engine":

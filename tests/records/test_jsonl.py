@@ -20,7 +20,7 @@ def written(*records: Record) -> bytes:
 
 
 def read(content: bytes) -> list[Record]:
-    return list(jsonl.read(io.BytesIO(content), "records.jsonl"))
+    return list(jsonl.read(io.BufferedReader(io.BytesIO(content)), "records.jsonl"))
 
 
 def test_out_and_in_again() -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import multiprocessing
 import os
 import signal
 import sqlite3
 import subprocess
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,17 +17,12 @@ import pytest
 from tests.support import small_disk
 from validator.errors import InputError, MissingError, ValidatorError
 from validator.model.record import Verdict
+from validator.records.entry import Entry
 from validator.records.store import Store
 
 from .values import record
 
 SPAWN = multiprocessing.get_context("spawn")
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with Store(str(tmp_path / "records.db")) as opened:
-        yield opened
 
 
 def test_what_was_written_is_read_again(store: Store) -> None:
@@ -78,71 +73,107 @@ def test_an_id_must_name_one_record(store: Store) -> None:
 
 
 @pytest.mark.parametrize("change", ["UPDATE records SET verdict = 'certified'", "DELETE FROM records"])
-def test_the_database_refuses_changes(store: Store, tmp_path: Path, change: str) -> None:
-    store.add(record(1))
-    with (
-        contextlib.closing(sqlite3.connect(tmp_path / "records.db")) as connection,
-        pytest.raises(sqlite3.IntegrityError, match="records are never changed"),
-    ):
-        connection.execute(change)
-    assert list(store.all()) == [record(1)]
-
-
-def test_a_store_whose_maker_was_killed_halfway_still_refuses_changes(tmp_path: Path) -> None:
+def test_an_sqlite_file_refuses_changes(tmp_path: Path, change: str) -> None:
     path = tmp_path / "records.db"
     with Store(str(path)) as store:
         store.add(record(1))
-    with contextlib.closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute("DROP TRIGGER records_no_update")
-        connection.execute("DROP TRIGGER records_no_delete")
-    with Store(str(path)), contextlib.closing(sqlite3.connect(path)) as connection:
-        for change in ("UPDATE records SET cell = ''", "DELETE FROM records"):
-            with pytest.raises(sqlite3.IntegrityError, match="records are never changed"):
-                connection.execute(change)
+        with (
+            contextlib.closing(sqlite3.connect(path)) as connection,
+            pytest.raises(sqlite3.IntegrityError, match="records are never changed"),
+        ):
+            connection.execute(change)
+        assert list(store.all()) == [record(1)]
 
 
 @pytest.mark.parametrize("document", ["5", "[]", "{", "[" * 100_000])
-def test_what_is_no_record_in_the_store_is_refused(store: Store, tmp_path: Path, document: str) -> None:
-    store.add(record(1))
-    with contextlib.closing(sqlite3.connect(tmp_path / "records.db")) as connection, connection:
-        connection.execute("DROP TRIGGER records_no_update")
-        connection.execute("UPDATE records SET document = ?", [document])
-    with pytest.raises(InputError) as caught:
-        list(store.all())
+def test_what_is_no_record_in_the_store_is_refused(tmp_path: Path, document: str) -> None:
+    path = tmp_path / "records.db"
+    with Store(str(path)) as store:
+        store.add(record(1))
+        with contextlib.closing(sqlite3.connect(path)) as connection, connection:
+            connection.execute("DROP TRIGGER records_no_update")
+            connection.execute("UPDATE records SET document = ?", [document])
+        with pytest.raises(InputError) as caught:
+            list(store.all())
     assert caught.value.hint == "the store was changed by other means; use another one"
 
 
-def test_a_document_altered_behind_our_back_is_noticed(store: Store, tmp_path: Path) -> None:
-    store.add(record(1))
-    with contextlib.closing(sqlite3.connect(tmp_path / "records.db")) as connection, connection:
-        connection.execute("DROP TRIGGER records_no_update")
-        connection.execute("UPDATE records SET document = replace(document, 'unproven', 'certified')")
-    with pytest.raises(InputError, match="it was altered"):
-        list(store.all())
+def test_a_document_altered_behind_our_back_is_noticed(tmp_path: Path) -> None:
+    path = tmp_path / "records.db"
+    with Store(str(path)) as store:
+        store.add(record(1))
+        with contextlib.closing(sqlite3.connect(path)) as connection, connection:
+            connection.execute("DROP TRIGGER records_no_update")
+            connection.execute("UPDATE records SET document = replace(document, 'unproven', 'certified')")
+        with pytest.raises(InputError, match="it was altered"):
+            list(store.all())
 
 
-def write_many(path: str, first: int) -> None:
-    with Store(path) as store:
+def test_more_records_than_are_read_at_once_come_whole_and_in_order(store: Store) -> None:
+    written = [record(number) for number in range(120)]
+    assert store.add_all(reversed(written)) == 120
+    assert store.add_all([*written, record(200), record(200)]) == 1
+    assert list(store.all()) == [*written, record(200)]
+    assert [entry.id for entry in store.entries()] == [found.id for found in [*written, record(200)]]
+    assert store.entries(record(7).cell)[0] == Entry.of(record(3))
+    assert store.fetch([record(9).id, record(2).id]) == {record(9).id: record(9), record(2).id: record(2)}
+    assert store.add_all([]) == 0
+
+
+#: Long, and nothing that a database could compress.
+LONG = "".join(hashlib.sha256(bytes([number])).hexdigest() for number in range(100))
+
+
+@pytest.mark.parametrize("text", ["\0", "\ud800", "\udfff\ud800 \0", "a\0" * 5000, "é\u2028\U0001f600", LONG])
+def test_text_that_databases_refuse_comes_back_as_it_was(store: Store, text: str) -> None:
+    odd = record(1, cell=text, image=text, key=text, reason=text, finished=text, report={text: [text]})
+    almost = record(2, cell=text + "!", image=text + "!", key="k")
+    assert store.add_all([odd, almost, record(3)]) == 3
+    assert not store.add(odd)
+    assert store.get(odd.id) == odd
+    assert list(store.all(cell=text)) == list(store.all(image=text)) == [odd]
+    assert store.measured(text) == odd
+    assert store.latest()[text] == odd
+    with pytest.raises(InputError, match="no record has an id that begins with"):
+        store.get(text)
+
+
+def write_many(url: str, first: int) -> None:
+    with Store(url) as store:
         for number in range(first, first + 100):
             store.add(record(number))
 
 
-def test_two_processes_write_at_once_and_nothing_is_lost(tmp_path: Path) -> None:
-    path = str(tmp_path / "records.db")
-    writers = [SPAWN.Process(target=write_many, args=(path, first)) for first in (0, 100)]
+def test_two_processes_write_at_once_and_nothing_is_lost(url: str) -> None:
+    writers = [SPAWN.Process(target=write_many, args=(url, first)) for first in (0, 100)]
     for writer in writers:
         writer.start()
     for writer in writers:
         writer.join()
         assert writer.exitcode == 0
-    with Store(path) as store:
+    with Store(url) as store:
         assert {found.id for found in store.all()} == {record(number).id for number in range(200)}
 
 
-def test_a_killed_writer_leaves_whole_records_only(tmp_path: Path) -> None:
-    path = tmp_path / "records.db"
-    with Store(str(path)) as store:
-        writer = SPAWN.Process(target=write_many, args=(str(path), 0))
+def write_the_same(url: str, first: int) -> int:
+    """One by one and together, in another order than the others have."""
+    numbers = [(first + number) % 60 for number in range(60)]
+    with Store(url) as store:
+        singly = sum(store.add(record(number)) for number in numbers[:20])
+        return singly + store.add_all(record(number) for number in numbers)
+
+
+def test_the_same_records_written_by_many_at_once_are_written_once(url: str) -> None:
+    with SPAWN.Pool(3) as pool:
+        added = pool.starmap(write_the_same, [(url, first) for first in (0, 20, 45)])
+    assert sum(added) == 60
+    with Store(url) as store:
+        assert list(store.all()) == [record(number) for number in range(60)]
+
+
+def test_a_killed_writer_leaves_whole_records_only(url: str) -> None:
+    with Store(url) as store:
+        writer = SPAWN.Process(target=write_many, args=(url, 0))
         writer.start()
         while not list(store.all()):
             assert writer.is_alive()
@@ -181,17 +212,30 @@ def test_a_store_on_a_read_only_disk_is_said(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("url", "error", "message"),
+    ("text", "error", "message"),
     [
-        ("nonsense://", InputError, "not a database URL"),
-        ("postgresql+nodriver://host/db", InputError, "not a database URL"),
-        ("mysql+pymysql://host/db", MissingError, "its driver pymysql is not installed"),
+        ("nonsense://", InputError, "nonsense is not a database that records are kept in"),
+        ("postgresql+nodriver://host/db", InputError, "postgresql.nodriver is not a database"),
+        ("mysql+pymysql://host/db", InputError, "mysql.pymysql is not a database"),
+        ("postgresql://host:port/db", InputError, "not a database URL"),
         ("/proc/nowhere/records.db", MissingError, "--store"),
     ],
 )
-def test_what_can_not_be_a_store_is_said(url: str, error: type[ValidatorError], message: str) -> None:
+def test_what_can_not_be_a_store_is_said(text: str, error: type[ValidatorError], message: str) -> None:
     with pytest.raises(error, match=message):
-        Store(url)
+        Store(text)
+
+
+def test_a_store_that_must_be_there_is_not_made(tmp_path: Path, url: str) -> None:
+    with pytest.raises(ValidatorError, match=r"there is no store at|holds no records"):
+        Store(url, must_exist=True)
+    with pytest.raises(ValidatorError, match=r"there is no store at|holds no records"):
+        Store(url, must_exist=True)
+    assert not (tmp_path / "records.db").exists()
+    with Store(url) as store:
+        store.add(record(1))
+    with Store(url, must_exist=True) as store:
+        assert list(store.all()) == [record(1)]
 
 
 def test_another_file_is_not_taken_for_a_store(tmp_path: Path) -> None:

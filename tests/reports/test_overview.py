@@ -91,3 +91,9 @@ def test_an_empty_page_says_so() -> None:
 
 def test_tables_keep_their_columns_whatever_the_text() -> None:
     assert table(("a", "b"), [("x|y", "two\nlines")])[-1] == "| x\\|y | two lines |"
+
+
+def test_text_of_a_record_is_no_markup_in_a_table() -> None:
+    hostile = "<script>alert(1)</script>\u202e\x1b\ud800"
+    [*_, row] = table(("a",), [(hostile,)])
+    assert row == "| &lt;script>alert(1)&lt;/script>\\u202e\\x1b\\ud800 |"

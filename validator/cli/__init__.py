@@ -16,13 +16,19 @@ from ..errors import EXIT_OK
 #: Command, and the line that `--help` shows for it. The module has the command's name.
 COMMANDS = {
     "build-matrix": "Lock, build, probe and record every selected cell: the main job.",
+    "certify": "Sign what was certified by measurement, and attach it to the images; make keys.",
     "check": "Run the probe once: here, in an image, or with another Python.",
     "doctor": "Name the cause when the GPU is not used: here, from a report, or from a pasted log.",
     "lock": "Resolve image specs to exact wheels and write their locks.",
     "plan": "List the cells with their predictions, without running anything.",
     "predict": "Say what the facts predict for any one combination.",
-    "records": "List, show, export and import what was recorded.",
+    "promote": "Move the aliases that people pull to the newest certified images.",
+    "pull": "Pull the best image that is certified for this host, by its digest.",
+    "recommend": "List the images of a registry that fit a host, and why the others do not.",
+    "records": "List, show, move and compare what was recorded; say what got worse, and since when.",
     "report": "Show the matrix, predicted beside measured.",
+    "run": "Print or run the docker run line of the best certified image for this host.",
+    "verify": "Verify the certificates of images in a registry.",
 }
 
 

@@ -26,7 +26,9 @@ from .options import (
 )
 
 if TYPE_CHECKING:
-    from ..pipeline.build_matrix import Result
+    from ..engines.base import Engine
+    from ..pipeline.work import Exchange, Result
+    from ..registry.reference import Repository
 
 
 @click.command("build-matrix")
@@ -54,6 +56,22 @@ if TYPE_CHECKING:
 )
 @click.option("--keep-going/--fail-fast", default=True, show_default=True, help="After a cell has failed.")
 @click.option("--no-validate", is_flag=True, help="Build only; nothing is probed.")
+@click.option(
+    "--push",
+    metavar="REGISTRY/NAME",
+    help="Push every image there, under a tag such as 2.21.0-cuda12.5-cudnn9.3-py3.12, before it is probed.",
+)
+@click.option("--retag", is_flag=True, help="With --push: move tags that name another image.")
+@click.option(
+    "--pull-from",
+    metavar="REGISTRY/NAME",
+    help="Build nothing: probe the images that another run pushed there.",
+)
+@click.option(
+    "--cache",
+    metavar="REGISTRY/NAME",
+    help="Keep the layers of builds there, under tags such as cache-tf2.21.0-…, and take them from there.",
+)
 @depth_option
 @click.option("--force", is_flag=True, help="Build and validate even what is unchanged.")
 @format_option("text", "json")
@@ -68,6 +86,10 @@ def command(
     jobs: int | None,
     keep_going: bool,
     no_validate: bool,
+    push: str | None,
+    retag: bool,
+    pull_from: str | None,
+    cache: str | None,
     depth: str,
     force: bool,
     format_: str,
@@ -75,16 +97,17 @@ def command(
     """Plan, lock, build, probe and record: every selected image ends as a recorded verdict.
 
     Each image is measured on this machine. The other host classes of the matrix keep their predictions
-    until somebody runs this there.
+    until somebody runs this there: with --pull-from, on the images that --push put into a registry.
     """
     if no_validate:
         refuse(("depth",), "says nothing beside --no-validate, which probes nothing")
     if engine_name == "venv":
         refuse(("base",), "is for the engine docker")
     from ..engines.docker import BasePolicy
-    from ..pipeline.build_matrix import Options, Work, build_matrix
+    from ..pipeline.build_matrix import build_matrix
     from ..pipeline.engines import EngineChoice, choose_engine
     from ..pipeline.locking import refuse_wrong_locks
+    from ..pipeline.work import Options, Work
     from ..records.store import Store
     from ..system.sources import host_sources
     from .planning import locks_directory, planned
@@ -92,17 +115,20 @@ def command(
 
     # Before an engine is looked for: wrong input touches nothing.
     planned(matrix_path, profile, selectors)
+    repository = _repository(push, pull_from, retag, no_validate, engine_name, cache)
     sources = host_sources()
-    engine, why = choose_engine(EngineChoice(engine_name), sources, BasePolicy(base))
+    choice = EngineChoice.DOCKER if repository or cache else EngineChoice(engine_name)
+    engine, why = choose_engine(choice, sources, BasePolicy(base), cache)
     say(f"engine: {why}")
     plan = planned(
         matrix_path, profile, selectors, lambda python: None if engine.provides(python) else engine.name
     )
     refuse_wrong_locks(locks_directory(matrix_path), plan.images)
     options = Options(jobs or max(1, (os.cpu_count() or 1) // 4), keep_going, not no_validate, force, depth)
+    exchange = _exchange(engine, repository, retag, pull_from is not None) if repository else None
     hosts = tuple(dict.fromkeys(cell.cell.host for cell in plan.cells))
     with Store(store_url_for(matrix_path, store_url)) as store, Progress(len(plan.images)) as progress:
-        work = Work(engine, store, sources, locks_directory(matrix_path), hosts, options, progress)
+        work = Work(engine, store, sources, locks_directory(matrix_path), hosts, options, progress, exchange)
         try:
             results = build_matrix(plan.images, work)
         finally:
@@ -112,6 +138,45 @@ def command(
     else:
         _show(results)
     return _exit_code(results)
+
+
+def _repository(
+    push: str | None,
+    pull_from: str | None,
+    retag: bool,
+    no_validate: bool,
+    engine_name: str,
+    cache: str | None,
+) -> Repository | None:
+    """The repository that the run has to do with. Raises UsageError for options that don't go together."""
+    from ..registry.reference import Repository
+
+    if retag and not push:
+        raise click.UsageError("--retag goes with --push")
+    if push and pull_from:
+        raise click.UsageError("--push and --pull-from do not go together")
+    if pull_from and no_validate:
+        raise click.UsageError("--pull-from with --no-validate leaves nothing to do")
+    if pull_from and cache:
+        raise click.UsageError("--pull-from builds nothing that --cache could help")
+    if cache:
+        Repository.parse(cache)
+    given = push or pull_from
+    if (given or cache) and engine_name == "venv":
+        raise click.UsageError(
+            "the venv engine makes no images that a registry could hold; use --engine docker"
+        )
+    return Repository.parse(given) if given else None
+
+
+def _exchange(engine: Engine, repository: Repository, retag: bool, pull: bool) -> Exchange:
+    from ..engines.base import ImageEngine
+    from ..pipeline.publish import Publisher
+    from ..pipeline.work import Exchange
+    from ..registry.registry import Registry
+
+    assert isinstance(engine, ImageEngine)
+    return Exchange(Publisher(engine, Registry(repository), retag), pull)
 
 
 def _show(results: list[Result]) -> None:
@@ -128,23 +193,25 @@ def _as_json(result: Result) -> dict[str, object]:
         "status": result.status.value,
         "built": result.built,
         "detail": result.detail,
+        "published": result.published.as_json() if result.published else None,
         "record": result.record.as_json() if result.record else None,
     }
 
 
 def _exit_code(results: list[Result]) -> int:
-    from ..pipeline.build_matrix import Status
+    from ..pipeline.work import Status
 
     missing = [result for result in results if result.status is Status.MISSING]
-    for result in missing:
+    refused = [result for result in results if result.status is Status.REFUSED]
+    for result in (*missing, *refused):
         hint = result.error.hint if result.error else None
         say(f"error: {result.detail}" + (f"\n  hint: {hint}" if hint else ""))
     if any(result.status is Status.STOPPED for result in results):
         stopped = sum(result.status is Status.STOPPED for result in results)
         say(f"{stopped} of {len(results)} images were not finished; what was finished is kept. To go on:")
         say(f"  python -m validator {shlex.join(sys.argv[1:])}")
-        if not any(result.failed for result in results) and not missing:
+        if not any(result.failed for result in results) and not missing and not refused:
             return EXIT_INTERRUPTED
-    if any(result.failed for result in results):
+    if refused or any(result.failed for result in results):
         return EXIT_FAILED
     return EXIT_MISSING if missing else EXIT_OK

@@ -7,12 +7,14 @@ import logging
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
-from ..errors import MissingError
 from ..reports.printable import printable
+
+if TYPE_CHECKING:
+    from ..records.store import Store
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -43,7 +45,10 @@ store_option = click.option(
     "--store",
     "store_url",
     metavar="URL",
-    help="Where records are kept: a SQLAlchemy URL or a file.  [default: beside the matrix]",
+    envvar="VALIDATOR_STORE",
+    show_envvar=True,
+    help="Where records are kept: an SQLite file, or postgresql+psycopg://user@host/database."
+    "  [default: beside the matrix]",
 )
 
 
@@ -107,20 +112,19 @@ def store_url_for(matrix_path: Path, given: str | None) -> str:
     return given or str(matrix_path.parent / DEFAULT_PATH)
 
 
-def store_to_read(matrix_path: Path, given: str | None) -> str:
+def store_to_read(matrix_path: Path, given: str | None) -> Store:
     """The store to read from, which reading never makes.
 
     Where none was named and none lies beside the matrix there are no records yet: an empty one that is kept
-    nowhere. Raises MissingError where a file was named that is not there.
+    nowhere. Raises MissingError where one was named that is not there.
     """
+    from ..records.store import Store
+
     url = store_url_for(matrix_path, given)
-    path = url.removeprefix("sqlite:///")
-    if "://" in path or path in ("", ":memory:") or Path(path.partition("?")[0]).exists():
-        return url
-    if given is not None:
-        raise MissingError(f"--store: there is no store at {path}", hint="`records import` makes one there")
-    say(f"no records yet: {path} is not there")
-    return ":memory:"
+    if given is None and not Path(url).exists():
+        say(f"no records yet: {url} is not there")
+        return Store(":memory:")
+    return Store(url, must_exist=True)
 
 
 def say(text: str) -> None:

@@ -14,12 +14,13 @@ from .options import format_option, matrix_option, profile_option, say, select_o
 @matrix_option
 @profile_option
 @select_option
-@format_option("table", "json", "github")
+@format_option("table", "json", "github", "github-images")
 @verbose_option
 def command(matrix_path: Path, profile: str | None, selectors: tuple[str, ...], format_: str) -> None:
     """List the cells with prediction and reason, without running anything.
 
-    `github` writes the object that a workflow's strategy.matrix takes through fromJSON.
+    `github` writes the object that a workflow's strategy.matrix takes through fromJSON, one job a cell;
+    `github-images` the same for the jobs that build, one an image.
     """
     from .planning import planned
 
@@ -30,6 +31,10 @@ def command(matrix_path: Path, profile: str | None, selectors: tuple[str, ...], 
         from ..matrix.github import github_matrix
 
         click.echo(json.dumps(github_matrix(plan.cells)))
+    elif format_ == "github-images":
+        from ..matrix.github import github_image_matrix
+
+        click.echo(json.dumps(github_image_matrix(plan.images)))
     else:
         from ..reports.terminal import plan_table, show
 

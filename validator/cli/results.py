@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..model.record import Verdict
-from ..pipeline.build_matrix import Result, Status
+from ..pipeline.work import Result, Status
 from ..reports.terminal import word
 
 
@@ -27,7 +27,7 @@ def results_table(results: Sequence[Result]) -> Table:
 
 
 def totals(results: Sequence[Result]) -> str:
-    """`1 built, 1 validated, 0 unchanged`, and what else there was: skipped, failed, missing, stopped."""
+    """`1 built, 1 validated, 0 unchanged`, and what else there was: pushed, failed, refused, skipped…"""
 
     def count(status: Status) -> int:
         return sum(result.status is status for result in results)
@@ -44,7 +44,9 @@ def totals(results: Sequence[Result]) -> str:
         f"{count(Status.UNCHANGED)} unchanged",
     ]
     others = {
+        "pushed": sum(result.published is not None and result.published.sent for result in results),
         "failed": sum(result.failed for result in results),
+        "refused": count(Status.REFUSED),
         "skipped": count(Status.SKIPPED),
         "missing": count(Status.MISSING),
         "stopped": count(Status.STOPPED),

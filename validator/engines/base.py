@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from ..model.lock import Lock
+from ..model.record import Layer
 from ..model.spec import ImageSpec
 
 #: Told what is going on, one short line at a time, from any thread.
@@ -22,6 +23,8 @@ class Built:
     base: where the base came from, as one word and a name (`registry:python:3.12-slim-bookworm`,
         `bootstrap:bookworm`), or None.
     size: bytes on disk, as far as the engine tells.
+    layers: of the image, lowest first, as far as the engine tells.
+    engine_id: what the engine calls the image by, where that is not the digest.
     """
 
     spec: ImageSpec
@@ -30,6 +33,8 @@ class Built:
     digest: str | None = None
     base: str | None = None
     size: int | None = None
+    layers: tuple[Layer, ...] | None = None
+    engine_id: str | None = None
 
 
 @dataclass(frozen=True)
@@ -70,3 +75,25 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """Let go of connections."""
+
+
+@runtime_checkable
+class ImageEngine(Engine, Protocol):
+    """An engine that builds images, which a registry can hold. References are `host/path:tag` and
+    `host/path@sha256:…`; credentials are the engine's own."""
+
+    def made_from(self, spec: ImageSpec, lock: Lock, labels: Mapping[str, str]) -> bool:
+        """Whether an image with these labels is of this spec and this very lock."""
+
+    def up_to_date(self, spec: ImageSpec, lock: Lock, labels: Mapping[str, str]) -> bool:
+        """The same, and `build` would make nothing newer of it."""
+
+    def push(self, built: Built, lock: Lock, reference: str, progress: Progress) -> Built:
+        """Send an image and give it that tag there; what is answered has the digest that the registry holds.
+
+        That is another image than the one given, of the same content, where the registry does not take its
+        layers as they are. Raises MissingError when the registry does not take it.
+        """
+
+    def pull(self, spec: ImageSpec, lock: Lock, reference: str, progress: Progress) -> Built:
+        """Take an image by its digest. Raises MissingError when the registry does not give it."""

@@ -29,6 +29,17 @@ class Origin(str, Enum):
 
 
 @dataclass(frozen=True)
+class Layer:
+    """One layer of an image. digest: of its uncompressed content. size: bytes, unpacked."""
+
+    digest: str
+    size: int
+
+    def as_json(self) -> dict[str, Any]:
+        return {"digest": self.digest, "size": self.size}
+
+
+@dataclass(frozen=True)
 class Record:
     """One measured cell.
 
@@ -41,6 +52,7 @@ class Record:
     checks: the probe's checks, as in the report.
     report: the whole report, or None when nothing could be probed.
     started, finished: UTC, ISO 8601.
+    layers: of the image, lowest first, as `Layer.as_json` gives them; None where they are not known.
     """
 
     cell: str
@@ -61,6 +73,7 @@ class Record:
     versions: dict[str, str] = field(default_factory=dict)
     checks: list[dict[str, Any]] = field(default_factory=list)
     report: dict[str, Any] | None = None
+    layers: list[dict[str, Any]] | None = None
 
     @property
     def id(self) -> str:
@@ -73,6 +86,9 @@ class Record:
         content: dict[str, Any] = dict(vars(self))
         content["verdict"] = self.verdict.value
         content["origin"] = self.origin.value
+        if self.layers is None:
+            # Records from before there was this field keep their ids.
+            del content["layers"]
         return content
 
     def as_json(self) -> dict[str, Any]:
@@ -94,6 +110,9 @@ class Record:
                 raise TypeError("host and checks are not an object and an array")
             if not all(isinstance(version, str) for version in dict(record.versions).values()):
                 raise TypeError("versions are not text")
+            for layer in [] if record.layers is None else record.layers:
+                if layer != Layer(str(layer["digest"]), int(layer["size"])).as_json():
+                    raise TypeError("layers are not digests with sizes")
             for number, check in enumerate(record.checks):
                 check_of_json(check, f"checks[{number}]")
         except (KeyError, TypeError, ValueError) as error:

@@ -20,9 +20,12 @@ class EngineChoice(str, Enum):
 
 
 def choose_engine(
-    choice: EngineChoice, sources: PackageSources, base: BasePolicy = BasePolicy.AUTO
+    choice: EngineChoice,
+    sources: PackageSources,
+    base: BasePolicy = BasePolicy.AUTO,
+    cache: str | None = None,
 ) -> tuple[Engine, str]:
-    """The engine, and one line that says which it is and why.
+    """The engine, and one line that says which it is and why. cache: see `DockerEngine`.
 
     Raises MissingError when docker was named and none answers.
     """
@@ -30,7 +33,7 @@ def choose_engine(
         engine: Engine = VenvEngine(sources)
         return engine, f"venv, as asked: {engine.describe()}"
     try:
-        engine = find(sources, base)
+        engine = find(sources, base, cache)
     except MissingError as error:
         if choice is EngineChoice.DOCKER:
             raise

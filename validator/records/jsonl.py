@@ -1,9 +1,14 @@
-"""Records as JSON Lines, to carry them between machines. Importing twice changes nothing."""
+"""Records as JSON Lines, plain or gzipped, to carry them between machines."""
 
 from __future__ import annotations
 
+import contextlib
+import gzip
 import json
+import zlib
 from collections.abc import Iterable, Iterator
+from io import BufferedReader
+from pathlib import Path
 from typing import IO
 
 from ..errors import InputError
@@ -11,6 +16,9 @@ from ..model.record import Record
 
 #: A longer line is no record of ours; reading on would only fill the memory.
 LINE_LIMIT = 64 * 1024 * 1024
+#: What is read of a directory, such as one of a CI's artifacts.
+_PATTERNS = ("*.jsonl", "*.jsonl.gz")
+_GZIP = b"\x1f\x8b"
 
 
 def write(records: Iterable[Record], stream: IO[str]) -> int:
@@ -22,20 +30,59 @@ def write(records: Iterable[Record], stream: IO[str]) -> int:
     return count
 
 
-def read(stream: IO[bytes], where: str) -> Iterator[Record]:
-    """Read records. Raises InputError naming the line that is not one."""
-    for number, line in enumerate(iter(lambda: stream.readline(LINE_LIMIT + 1), b""), start=1):
-        if len(line) > LINE_LIMIT:
-            raise InputError(f"{where}:{number}: the line is longer than {LINE_LIMIT} bytes")
-        if not line.strip():
-            continue
-        try:
-            document = json.loads(line)
-            if not isinstance(document, dict):
-                raise ValueError("not a JSON object")
-            yield Record.from_json(document)
-        except (ValueError, RecursionError) as error:
-            raise InputError(
-                f"{where}:{number}: {error}",
-                hint="export it again with `python -m validator records export`; nothing was imported",
-            ) from error
+def files_of(path: Path) -> list[Path]:
+    """A file itself, or all files of JSON Lines below a directory. Raises InputError where there is none."""
+    if not path.is_dir():
+        return [path]
+    found = sorted(file for pattern in _PATTERNS for file in path.rglob(pattern) if file.is_file())
+    if not found:
+        raise InputError(
+            f"{path}: holds no file whose name ends in .jsonl or .jsonl.gz",
+            hint="see whether the artifacts were downloaded; `records export --output` writes such files",
+        )
+    return found
+
+
+def read_file(path: Path) -> Iterator[Record]:
+    """Read records; `-` is standard input. Raises InputError naming the line that is not one."""
+    stdin = str(path) == "-"
+    try:
+        with open(0 if stdin else path, "rb", closefd=not stdin) as stream:
+            yield from read(stream, "stdin" if stdin else str(path))
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}") from error
+
+
+def read(stream: BufferedReader, where: str) -> Iterator[Record]:
+    """The same of a stream.
+
+    where: what to call it in errors.
+    """
+    zipped = stream.peek(len(_GZIP)).startswith(_GZIP)
+    number = 0
+    try:
+        with gzip.open(stream) if zipped else contextlib.nullcontext(stream) as lines:
+            while line := lines.readline(LINE_LIMIT + 1):
+                number += 1
+                if line.strip():
+                    yield _record(line, f"{where}:{number}")
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise InputError(
+            f"{where}:{number + 1}: not whole as a gzip file: {error}",
+            hint="copy or download it again; nothing was imported",
+        ) from error
+
+
+def _record(line: bytes, where: str) -> Record:
+    if len(line) > LINE_LIMIT:
+        raise InputError(f"{where}: the line is longer than {LINE_LIMIT} bytes")
+    try:
+        document = json.loads(line)
+        if not isinstance(document, dict):
+            raise ValueError("not a JSON object")
+        return Record.from_json(document)
+    except (ValueError, RecursionError) as error:
+        raise InputError(
+            f"{where}: {error}",
+            hint="export it again with `python -m validator records export`; nothing was imported",
+        ) from error

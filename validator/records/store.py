@@ -1,77 +1,60 @@
-"""Where records are kept: SQLite by default, any SQLAlchemy URL otherwise. Append-only.
+"""Where records are kept: an SQLite file by default, or a PostgreSQL server that many machines write to.
 
-One transaction writes one record, so that a killed process leaves whole records or none. There is no way
-here to change or delete one, and SQLite is told to refuse it as well.
+Append-only: there is no way here to change or delete a record, and the database is told to refuse it as
+well. What is added together is written in one transaction, so that a killed process or a lost connection
+leaves whole records or none.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
-from collections.abc import Iterator
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from sqlalchemy import (
-    Column,
-    Engine,
-    Index,
-    MetaData,
-    Select,
-    String,
-    Table,
-    Text,
-    create_engine,
-    event,
-    insert,
-    select,
-)
-from sqlalchemy.engine import make_url
-from sqlalchemy.exc import ArgumentError, DatabaseError, IntegrityError, NoSuchModuleError
+from sqlalchemy import Connection, Row, Select, select
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.exc import DBAPIError
 
-from ..errors import InputError, MissingError
+from ..errors import InputError
 from ..model.record import Record, Verdict
-from ..system.files import full_disk, says_full_disk
+from . import schema
+from .connect import database
+from .entry import Entry
+from .faults import explain, passes
 
 #: Relative to the directory that holds the matrix.
 DEFAULT_PATH = Path(".validator") / "records.db"
-#: How long a writer waits for another one, in seconds.
-_BUSY_S = 60.0
+#: Pauses before the next attempt to reach a server, in seconds: half a minute, which a restart takes.
+_PAUSES_S = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0)
+#: Documents that are read or written at once. One may have megabytes.
+_PAGE = 50
+#: Longer text is cut for the index: PostgreSQL's takes no 2,704 bytes.
+_SEARCHED = 400
 
-_metadata = MetaData()
-#: `document` holds the whole record as JSON; the other columns are there to search by.
-_records = Table(
-    "records",
-    _metadata,
-    Column("id", String(32), primary_key=True),
-    Column("cell", Text, nullable=False),
-    Column("image", Text, nullable=False),
-    Column("verdict", String(16), nullable=False),
-    Column("key", String(64), nullable=False),
-    Column("finished", String(40), nullable=False),
-    Column("document", Text, nullable=False),
-    Index("records_by_key", "key", "finished"),
-    Index("records_by_cell", "cell", "finished"),
-)
-_TRIGGERS = tuple(
-    f"CREATE TRIGGER IF NOT EXISTS records_no_{change.lower()} BEFORE {change} ON records "
-    "BEGIN SELECT RAISE(ABORT, 'records are never changed'); END"
-    for change in ("UPDATE", "DELETE")
-)
+T = TypeVar("T")
+_log = logging.getLogger(__name__)
+_records = schema.records
 
 
 class Store:
-    """A store of records. Use as a context manager, or call `close`."""
+    """A store of records. Use as a context manager, or call `close`. Threads may share one."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, must_exist: bool = False) -> None:
         """Open, and create what is not there yet.
 
-        url: a SQLAlchemy URL, or the path of an SQLite file. Raises InputError for what is no store,
-        MissingError when the database can't be reached.
+        url: a database URL (`postgresql+psycopg://user@host/database`), or the path of an SQLite file.
+        must_exist: an empty place is an error instead of a new store. Raises InputError for what is no
+        store, MissingError when the database can't be reached.
         """
-        self._engine, self.location = _connect(url)
-        with self._faults():
-            _create(self._engine)
+        self._database = database(url, must_exist=must_exist)
+        self._opened = False
+        self._attempt(
+            lambda: schema.bring_up(self._database.engine, self._database.location, must_exist=must_exist)
+        )
+        self._opened = True
 
     def __enter__(self) -> Store:
         return self
@@ -79,41 +62,69 @@ class Store:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    @property
+    def location(self) -> str:
+        """What messages call it; holds no password."""
+        return self._database.location
+
     def close(self) -> None:
-        self._engine.dispose()
+        self._database.engine.dispose()
 
     def add(self, record: Record) -> bool:
-        """Write a record, in a transaction of its own. False when this very record is there already."""
-        row = {
-            "id": record.id,
-            "cell": record.cell,
-            "image": record.image,
-            "verdict": record.verdict.value,
-            "key": record.key,
-            "finished": record.finished,
-            "document": json.dumps(record.as_json(), sort_keys=True),
-        }
-        with self._faults():
-            try:
-                with self._engine.begin() as connection:
-                    connection.execute(insert(_records).values(row))
-            except IntegrityError:
-                return False
-        return True
+        """Write a record, in a transaction of its own. False when this very record is there already.
+
+        A connection that was lost in the middle is made again; where the first attempt had been written
+        after all, the second finds it there.
+        """
+        return self.add_all([record]) == 1
+
+    def add_all(self, records: Iterable[Record]) -> int:
+        """Write records in one transaction, all or none; gives back how many were not there already."""
+        rows = {record.id: _row(record) for record in records}
+        if not rows:
+            return 0
+        # In one order, so that two machines that write the same ones never wait for each other in a ring.
+        ordered = [rows[identifier] for identifier in sorted(rows)]
+        dialect = postgresql if self._database.is_server else sqlite
+        statement = dialect.insert(_records).on_conflict_do_nothing().returning(_records.c.id)
+        options = {"insertmanyvalues_page_size": _PAGE}
+
+        def write(connection: Connection) -> int:
+            return len(connection.execute(statement, ordered, execution_options=options).all())
+
+        return self._run(write)
 
     def all(self, *, cell: str | None = None, image: str | None = None) -> Iterator[Record]:
         """Records, oldest first."""
-        query = select(_records.c.document).order_by(_records.c.finished, _records.c.id)
+        query = select(_records.c.id).order_by(_records.c.finished, _records.c.id)
         if cell is not None:
-            query = query.where(_records.c.cell == cell)
+            query = query.where(_records.c.cell == _searchable(cell))
         if image is not None:
-            query = query.where(_records.c.image == image)
-        yield from (_record(document) for document in self._rows(query))
+            query = query.where(_records.c.image == _searchable(image))
+        for record in self._documents(self._texts(query)):
+            if cell in (None, record.cell) and image in (None, record.image):
+                yield record
+
+    def entries(self, cell: str | None = None) -> list[Entry]:
+        """Every record in short, oldest first."""
+        columns = (_records.c.id, _records.c.cell, _records.c.verdict, _records.c.finished, _records.c.key)
+        query = select(*columns).order_by(_records.c.finished, _records.c.id)
+        if cell is not None:
+            query = query.where(_records.c.cell == _searchable(cell))
+        return [
+            Entry(row.id, row.cell, Verdict(row.verdict), row.finished, bool(row.key))
+            for row in self._rows(query)
+        ]
+
+    def fetch(self, identifiers: Iterable[str]) -> dict[str, Record]:
+        """The records with these ids, by id."""
+        asked = list(dict.fromkeys(identifiers))
+        return dict(zip(asked, self._documents(asked), strict=True))
 
     def get(self, identifier: str) -> Record:
         """The record with this id, or with the only id that begins so. Raises InputError otherwise."""
-        query = select(_records.c.document).where(_records.c.id.startswith(identifier, autoescape=True))
-        found = self._rows(query.limit(2))
+        begins = _records.c.id.startswith(_searchable(identifier), autoescape=True)
+        found = self._texts(select(_records.c.document).where(begins).limit(2))
         if len(found) != 1:
             problem = "several records have" if found else "no record has"
             raise InputError(f"{problem} an id that begins with {identifier}", hint="see `records list`")
@@ -123,89 +134,75 @@ class Store:
         """The newest record with this key that holds a measurement, so not a `broken` one."""
         query = (
             select(_records.c.document)
-            .where(_records.c.key == key, _records.c.verdict != Verdict.BROKEN.value)
+            .where(_records.c.key == _searchable(key), _records.c.verdict != Verdict.BROKEN.value)
             .order_by(_records.c.finished.desc())
             .limit(1)
         )
-        found = self._rows(query)
+        found = self._texts(query)
         return _record(found[0]) if found else None
 
     def latest(self) -> dict[str, Record]:
         """The newest record of every cell, by cell."""
-        return {record.cell: record for record in self.all()}
+        newest = {entry.cell: entry.id for entry in self.entries()}
+        return {record.cell: record for record in self.fetch(newest.values()).values()}
 
-    def _rows(self, query: Select[tuple[str]]) -> list[str]:
-        with self._faults(), self._engine.connect() as connection:
-            return [str(document) for document in connection.execute(query).scalars()]
+    def _documents(self, identifiers: Sequence[str]) -> Iterator[Record]:
+        """The records with these ids, in their order. No connection is held while they are looked at."""
+        columns = (_records.c.id, _records.c.document)
+        for start in range(0, len(identifiers), _PAGE):
+            page = identifiers[start : start + _PAGE]
+            query = select(*columns).where(_records.c.id.in_(page))
+            found = {row.id: row.document for row in self._rows(query)}
+            yield from (_record(found[identifier]) for identifier in page)
 
-    @contextlib.contextmanager
-    def _faults(self) -> Iterator[None]:
-        try:
-            yield
-        except DatabaseError as error:
-            raise _explain(error, self.location) from error
+    def _texts(self, query: Select[Any]) -> list[str]:
+        return [str(row[0]) for row in self._rows(query)]
 
+    def _rows(self, query: Select[Any]) -> Sequence[Row[Any]]:
+        return self._run(lambda connection: connection.execute(query).all())
 
-def _create(engine: Engine) -> None:
-    try:
-        _metadata.create_all(engine)
-    except DatabaseError as error:
-        # Two processes may create the store at once; the loser finds everything there.
-        if "already exists" not in str(error.orig):
-            raise
-    if _is_sqlite(engine.dialect.name):
-        # At every opening: whoever made the table may have been killed before it made these.
-        with engine.begin() as connection:
-            for trigger in _TRIGGERS:
-                connection.exec_driver_sql(trigger)
+    def _run(self, work: Callable[[Connection], T]) -> T:
+        """Do something in one transaction."""
 
+        def transaction() -> T:
+            with self._database.engine.begin() as connection:
+                return work(connection)
 
-def _connect(text: str) -> tuple[Engine, str]:
-    try:
-        url = make_url(text if "://" in text else f"sqlite:///{text}")
-        location = url.database if url.drivername.startswith("sqlite") else url.render_as_string()
-        if url.drivername.startswith("sqlite") and url.database not in (None, "", ":memory:"):
-            Path(str(url.database)).parent.mkdir(parents=True, exist_ok=True)
-        engine = create_engine(url, connect_args={"timeout": _BUSY_S} if _is_sqlite(url.drivername) else {})
-    except (ArgumentError, NoSuchModuleError, ValueError) as error:
-        raise InputError(
-            f"--store: not a database URL: {error}", hint="for example sqlite:///records.db"
-        ) from error
-    except ModuleNotFoundError as error:
-        raise MissingError(
-            f"--store: its driver {error.name} is not installed", hint="install the driver with pip"
-        ) from error
-    except OSError as error:
-        if says_full_disk(str(error)):
-            raise full_disk(text) from error
-        raise MissingError(f"--store: {error}", hint="name a place where files can be written") from error
-    if _is_sqlite(engine.dialect.name):
-        event.listen(engine, "connect", _prepare_sqlite)
-    return engine, location or text
+        return self._attempt(transaction)
+
+    def _attempt(self, work: Callable[[], T]) -> T:
+        """Do what either happens whole or not at all; again where a server may answer in a moment."""
+        for pause in (*(_PAUSES_S if self._database.is_server else ()), None):
+            try:
+                return work()
+            except DBAPIError as error:
+                told = explain(error, self._database)
+                if pause is None or not passes(error, opened=self._opened):
+                    raise told from error
+                # Without this a person would wonder what half a minute is spent on.
+                _log.warning("%s; trying again in %g s", told, pause)
+                time.sleep(pause)
+        raise AssertionError("unreachable")
 
 
-def _is_sqlite(name: str) -> bool:
-    return name.startswith("sqlite")
+def _row(record: Record) -> dict[str, Any]:
+    return {
+        "id": record.id,
+        "cell": _searchable(record.cell),
+        "image": _searchable(record.image),
+        "verdict": record.verdict.value,
+        "key": _searchable(record.key),
+        "finished": _searchable(record.finished),
+        # In ASCII: neither a NUL nor half a surrogate pair, which databases refuse, is left as it is.
+        "document": json.dumps(record.as_json(), sort_keys=True),
+    }
 
 
-def _prepare_sqlite(connection: Any, _: object) -> None:
-    # WAL lets readers go on while another process writes; FULL keeps a committed record through a
-    # power cut, which a whole measurement is worth.
-    connection.execute("PRAGMA journal_mode=WAL")
-    connection.execute("PRAGMA synchronous=FULL")
-
-
-def _explain(error: DatabaseError, location: str) -> MissingError | InputError:
-    text = str(error.orig)
-    if says_full_disk(text) or "disk I/O error" in text:
-        return full_disk(location)
-    if "not a database" in text or "malformed" in text:
-        return InputError(
-            f"{location}: is not a store of records ({text})", hint="name another one with --store"
-        )
-    return MissingError(
-        f"{location}: {text.strip()}", hint="look at the store, or name another one with --store"
-    )
+def _searchable(text: str) -> str:
+    """Text as a column holds it. What no database takes is written as JSON writes it."""
+    if any(character == "\0" or "\ud800" <= character <= "\udfff" for character in text):
+        text = json.dumps(text)[1:-1]
+    return text[:_SEARCHED]
 
 
 def _record(document: str) -> Record:

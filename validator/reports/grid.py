@@ -10,7 +10,7 @@ from ..model.spec import ImageSpec
 from .overview import Row
 
 #: Where Pythons differ, the grid shows the one that needs attention.
-_WORST_FIRST = ("broken", "failed", "fails", "unknown", "unproven", "works", "certified")
+WORST_FIRST = ("broken", "failed", "fails", "unknown", "unproven", "works", "certified")
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def _words(group: list[Row]) -> tuple[str, ...]:
     predicted = {row.planned.prediction.outcome.value for row in group if row.planned}
     measured = {row.record.verdict.value for row in group if row.record}
     return tuple(
-        next(word for word in _WORST_FIRST if word in words) for words in (predicted, measured) if words
+        next(word for word in WORST_FIRST if word in words) for words in (predicted, measured) if words
     )
 
 

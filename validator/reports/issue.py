@@ -12,7 +12,12 @@ from .printable import one_line
 from .redaction import Redaction
 
 #: What Markdown would read as its own in a sentence.
-_MARKUP = re.compile(r"([\\`*_\[\]<>|#@])")
+_MARKUP = re.compile(r"([\\`*_\[\]<>|])")
+#: What GitHub makes a mention, a reference or a link of after Markdown is done, so that no backslash helps.
+_LINKED = re.compile(r"(?i)(?<=[@#])|(?<=www)(?=\.)|(?<=:)(?=//)")
+_ADDRESS = re.compile(r"https://[\w./#?=&%~+-]+")
+#: A space of no width, which parts it.
+_APART = "&#8203;"
 
 
 def markdown(diagnosis: Diagnosis, names: Iterable[str] = ()) -> str:
@@ -69,7 +74,7 @@ def _lines(diagnosis: Diagnosis) -> Iterator[str]:
         yield f"**`validator doctor`: {what} what was read.**"
         yield ""
     if diagnosis.unknown:
-        yield from _details("Lines that were not understood", _fenced(_quoted(diagnosis.unknown)))
+        yield from _details("Lines that were not understood", fenced(_quoted(diagnosis.unknown)))
     if diagnosis.harmless:
         says = (f"- `{entry.code}`: {_escaped(entry.says)}" for entry in diagnosis.harmless)
         yield from _details("Harmless messages", says)
@@ -84,15 +89,15 @@ def _cause(cause: Cause, number: int | None) -> Iterator[str]:
     yield ""
     yield f"`{cause.code}`: {_escaped(cause.means)}"
     yield ""
-    yield from _details("Evidence", _fenced(_quoted(cause.evidence)))
+    yield from _details("Evidence", fenced(_quoted(cause.evidence)))
     for remedy in cause.remedies:
         way = WAYS.get(remedy.way, remedy.way)
         yield f"{f'**{way[:1].upper()}{way[1:]}:** ' if way else ''}{_escaped(remedy.says)}"
         yield ""
         if remedy.commands:
-            yield from _fenced(remedy.commands, "sh")
+            yield from fenced(remedy.commands, "sh")
             yield ""
-    yield f"<sub>Sources: {'; '.join(_escaped(source) for source in cause.sources)}</sub>"
+    yield f"<sub>Sources: {'; '.join(_source(source) for source in cause.sources)}</sub>"
     yield ""
 
 
@@ -112,7 +117,7 @@ def _quoted(entries: Iterable[Evidence]) -> list[str]:
     ]
 
 
-def _fenced(lines: Iterable[str], language: str = "text") -> Iterator[str]:
+def fenced(lines: Iterable[str], language: str = "text") -> Iterator[str]:
     """A code block that nothing in it can end: its fence is longer than any run of backticks inside."""
     content = [one_line(line) for line in lines]
     longest = max((len(run) for line in content for run in re.findall(r"`+", line)), default=0)
@@ -122,13 +127,16 @@ def _fenced(lines: Iterable[str], language: str = "text") -> Iterator[str]:
     yield fence
 
 
+def _source(source: str) -> str:
+    """Sources are the project's own words; those that are addresses stay links."""
+    return source if _ADDRESS.fullmatch(source) else _escaped(source)
+
+
 def _escaped(sentence: str, commands: bool = False) -> str:
     """A sentence in which nothing is markup; with `commands`, what stands in backticks stays code."""
     sentence = one_line(sentence)
-    if sentence.startswith("https://"):
-        return sentence
     if commands:
         return "`".join(
             part if position % 2 else _escaped(part) for position, part in enumerate(sentence.split("`"))
         )
-    return _MARKUP.sub(r"\\\1", sentence)
+    return _LINKED.sub(_APART, _MARKUP.sub(r"\\\1", sentence))

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 
 from ..model.prediction import Outcome
 from .grid import grid
 from .overview import Row
+from .printable import printable
+
+_TAG = re.compile("<(?!br>)")
 
 
 def markdown(rows: Sequence[Row], title: str) -> str:
@@ -87,4 +91,5 @@ def _reasons(rows: Sequence[Row]) -> list[str]:
 
 
 def _escape(text: str) -> str:
-    return text.replace("|", "\\|").replace("\n", " ")
+    """Text of a record is no markup, and stays in its cell; `<br>` is ours."""
+    return _TAG.sub("&lt;", printable(text)).replace("|", "\\|").replace("\n", " ")

@@ -37,6 +37,7 @@ def order_of(spec: ImageSpec, **changes: object) -> Order:
         "tools": REGISTRY,
         "requirements": Path("/build/requirements"),
         "uv": Path("/build/uv"),
+        "facts": Path("/build/facts"),
         "secrets": {"sources": Path("/build/secrets/sources")},
     }
     return Order(**{**fields, **changes})  # type: ignore[arg-type]

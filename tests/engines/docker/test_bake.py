@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import shutil
 import subprocess
 import sysconfig
@@ -12,9 +13,14 @@ from pathlib import Path
 import pytest
 
 from tests.engines.docker.orders import CPU, GPU, REGISTRY, lock_of, order_of
+from validator.compat import drivers
+from validator.compat.kernels import fit, kernels
 from validator.engines.docker import names
-from validator.engines.docker.bake import TARGET, Base, bake_document, labels, require_cuda
+from validator.engines.docker.bake import TARGET, Base, Compression, bake_document, labels, recipe_digest
+from validator.engines.docker.needs import needs, tables
+from validator.model.prediction import Outcome
 from validator.model.spec import Choice, ImageSpec, Variant
+from validator.model.versions import ComputeCapability, CudaVersion, DriverRelease
 
 
 @pytest.mark.parametrize(
@@ -22,8 +28,54 @@ from validator.model.spec import Choice, ImageSpec, Variant
     [("12.5", "cuda>=12.0"), ("12.9", "cuda>=12.0"), ("11.8", "cuda>=11.0"), ("13.0", "cuda>=13.0")],
 )
 def test_every_driver_of_the_cuda_major_is_admitted(cuda: str, constraint: str) -> None:
-    spec = dataclasses.replace(GPU, cuda=Choice("pin", cuda))
-    assert require_cuda(spec) == constraint
+    found = needs(dataclasses.replace(GPU, cuda=Choice("pin", cuda)))
+    assert found is not None and found.constraint == constraint
+
+
+@pytest.mark.parametrize("driver", [f"{branch.number}" for branch in drivers.branches()])
+@pytest.mark.parametrize("cuda", ["11.8", "12.5", "12.9", "13.0"])
+def test_the_constraint_admits_the_drivers_that_the_rules_admit(cuda: str, driver: str) -> None:
+    found = needs(dataclasses.replace(GPU, cuda=Choice("pin", cuda)))
+    branch = drivers.branch_of(int(driver))
+    assert found is not None and branch is not None
+    reason = drivers.runs_toolkit(CudaVersion.parse(cuda), DriverRelease.parse(driver), None)
+    assert (branch.cuda >= found.cuda) is (reason.outcome is Outcome.WORKS), reason.text
+
+
+def test_the_least_compute_capability_is_the_least_that_is_not_ruled_out() -> None:
+    found = needs(GPU)
+    assert found is not None and found.compute_capability is not None
+    known = kernels(GPU.tensorflow)
+    assert known is not None
+    least = found.compute_capability
+    below = ComputeCapability(least.major - 1, 9)
+    assert fit(known, CudaVersion(12, 5), below, 999).outcome is Outcome.FAILS
+    assert fit(known, CudaVersion(12, 5), least, 999).outcome is Outcome.WORKS
+
+
+def test_a_release_that_the_facts_do_not_know_makes_no_claim_about_gpus() -> None:
+    spec = dataclasses.replace(GPU, tensorflow="2.99.0")
+    document = bake_document(order_of(spec, lock=lock_of(spec, "tensorflow==2.99.0")))["target"][TARGET]
+    assert "VALIDATOR_COMPUTE_CAPABILITY" not in document["args"]
+    assert names.LABEL_SASS not in document["labels"]
+
+
+def test_no_image_sets_a_bare_cuda_version() -> None:
+    """The toolkit takes one without NVIDIA_REQUIRE_CUDA for an image of its old scheme."""
+    dockerfile = (names.IMAGES / "Dockerfile").read_text(encoding="utf-8")
+    instructions = [line for line in dockerfile.splitlines() if not line.lstrip().startswith("#")]
+    assert not [line for line in instructions if re.search(r"(?<![A-Z_])CUDA_VERSION", line)]
+    assert bake_document(order_of(GPU))["target"][TARGET]["args"]["NVIDIA_REQUIRE_CUDA"]
+
+
+def test_the_entry_points_tables_are_of_the_facts() -> None:
+    lines = tables().splitlines()
+    assert "branch 525 12.0" in lines and "branch 580 13.0" in lines
+    assert "gpu 5.2 M60" in lines and "gpu 8.0 A100" in lines
+    # The shell reads three words a line, and takes the last branch that is not newer than the driver.
+    assert all(len(line.split()) == 3 for line in lines)
+    numbers = [int(line.split()[1]) for line in lines if line.startswith("branch ")]
+    assert numbers == sorted(numbers)
 
 
 def test_a_gpu_image_requires_its_cuda_and_a_cpu_image_nothing() -> None:
@@ -31,25 +83,33 @@ def test_a_gpu_image_requires_its_cuda_and_a_cpu_image_nothing() -> None:
     cpu = bake_document(order_of(CPU))["target"][TARGET]
     assert gpu["target"] == "gpu"
     assert gpu["args"]["NVIDIA_REQUIRE_CUDA"] == "cuda>=12.0"
+    assert gpu["args"]["VALIDATOR_COMPUTE_CAPABILITY"] == "6.0"
     assert cpu["target"] == "cpu"
-    assert not [name for name in cpu["args"] if "NVIDIA" in name or "CUDA" in name]
+    assert not [name for name in cpu["args"] if name.startswith(("NVIDIA", "CUDA", "VALIDATOR"))]
 
 
 def test_the_document_names_the_image_and_its_contexts() -> None:
     target = bake_document(order_of(GPU))["target"][TARGET]
     assert target["tags"] == ["tensorflow-gpu-matrix:tf2.21.0-cuda12.5-cudnn9.3-py312"]
-    assert target["contexts"] == {"requirements": "/build/requirements", "uv": "/build/uv"}
+    assert target["contexts"] == {
+        "requirements": "/build/requirements",
+        "uv": "/build/uv",
+        "facts": "/build/facts",
+    }
     assert target["args"]["BASE"] == REGISTRY.reference
     assert target["args"]["PYTHON"] == "3.12"
     assert target["secret"] == ["id=sources,src=/build/secrets/sources"]
     json.dumps(target)
 
 
-def test_zstd_only_where_the_image_store_knows_it() -> None:
-    new = bake_document(order_of(GPU, image_store=True))["target"][TARGET]["output"]
-    old = bake_document(order_of(GPU, image_store=False))["target"][TARGET]["output"]
-    assert "compression=zstd,compression-level=1" in new[0]
-    assert old == ["type=docker"]
+def test_layers_are_kept_as_asked() -> None:
+    outputs = {
+        compression: bake_document(order_of(GPU, compression=compression))["target"][TARGET]["output"]
+        for compression in Compression
+    }
+    assert "compression=zstd,compression-level=1" in outputs[Compression.ZSTD][0]
+    assert "compression=gzip,force-compression=true" in outputs[Compression.GZIP][0]
+    assert outputs[Compression.NONE] == ["type=docker"]
 
 
 def test_labels_say_what_the_image_is() -> None:
@@ -63,6 +123,25 @@ def test_labels_say_what_the_image_is() -> None:
     assert found[names.LABEL_SPEC] == GPU.identifier
     assert found[names.LABEL_LOCK] == lock_of(GPU, "tensorflow==2.21.0").digest
     assert found[names.LABEL_BASE].startswith("registry:")
+    assert found[names.LABEL_TENSORFLOW] == "2.21.0"
+    assert found[names.LABEL_PYTHON] == "3.12"
+    assert (found[names.LABEL_CUDA], found[names.LABEL_CUDNN]) == ("12.5", "9.3")
+    assert found[names.LABEL_DRIVER] == "525.60.13"
+    assert found[names.LABEL_SASS] == "6.0 7.0 8.0 8.9 9.0"
+    assert found[names.LABEL_PTX] == "9.0"
+
+
+def test_a_cpu_image_has_no_label_about_gpus() -> None:
+    assert (
+        not {
+            names.LABEL_CUDA,
+            names.LABEL_CUDNN,
+            names.LABEL_DRIVER,
+            names.LABEL_SASS,
+            names.LABEL_PTX,
+        }
+        & labels(order_of(CPU)).keys()
+    )
 
 
 def test_a_bootstrapped_base_has_no_digest_to_label() -> None:
@@ -85,13 +164,16 @@ def test_long_identifiers_still_make_a_tag() -> None:
 
 
 def test_a_changed_script_is_a_changed_recipe(tmp_path: Path) -> None:
-    shutil.copytree(names.IMAGES / "build", tmp_path / "build")
+    for name in ("build", "entrypoint"):
+        shutil.copytree(names.IMAGES / name, tmp_path / name)
     shutil.copy(names.IMAGES / "Dockerfile", tmp_path)
-    before = names.recipe_digest(tmp_path)
-    assert before == names.recipe_digest()
-    with open(tmp_path / "build" / "install-wheels", "a", encoding="utf-8") as script:
-        script.write("# changed\n")
-    assert names.recipe_digest(tmp_path) != before
+    seen = {recipe_digest(tmp_path)}
+    assert seen == {recipe_digest()}
+    for number, path in enumerate(("build/install-wheels", "entrypoint/start", "Dockerfile"), 2):
+        with open(tmp_path / path, "a", encoding="utf-8") as script:
+            script.write("# changed\n")
+        seen.add(recipe_digest(tmp_path))
+        assert len(seen) == number
 
 
 def test_the_dockerfile_satisfies_hadolint() -> None:
@@ -103,9 +185,22 @@ def test_the_dockerfile_satisfies_hadolint() -> None:
 
 
 @pytest.mark.parametrize(
-    "script", sorted([*(names.IMAGES / "build").iterdir(), names.IMAGES / "base" / "clean-rootfs"])
+    "script",
+    sorted(path for name in ("build", "base", "entrypoint") for path in (names.IMAGES / name).iterdir()),
 )
 def test_build_scripts_are_executable_posix_shell(script: Path) -> None:
     assert script.stat().st_mode & 0o111
     assert script.read_text(encoding="utf-8").startswith("#!/bin/sh\n")
     assert subprocess.run(["sh", "-n", script], check=False).returncode == 0
+
+
+def test_layers_are_cached_where_it_is_said_and_nowhere_else() -> None:
+    plain = bake_document(order_of(GPU))["target"][TARGET]
+    assert not [key for key in plain if key.startswith("cache")]
+    where = names.cache_reference("localhost:5000/team/tf", GPU.identifier)
+    assert where == "localhost:5000/team/tf:cache-tf2.21.0-cuda12.5-cudnn9.3-py312"
+    document = bake_document(order_of(GPU, cache=where))["target"][TARGET]
+    assert document["cache-from"] == [f"type=registry,ref={where}"]
+    [target] = document["cache-to"]
+    assert target.startswith(f"type=registry,ref={where},") and "ignore-error=true" in target
+    assert {key for key in document if document[key] != plain.get(key)} == {"cache-from", "cache-to"}

@@ -86,11 +86,12 @@ def test_the_dockerfile_has_a_stage_and_a_copy_for_every_group(variant: Variant)
         assert f"source={group}.txt,target=/requirements.txt" in text
         assert f"COPY --link --from={group} /layer /" in target
     copied = set(re.findall(r"COPY --link --from=(\w+)", target))
-    assert copied == {"venv", *OF_VARIANT[variant]}
+    entrypoint = {"entrypoint"} if variant is Variant.GPU else set()
+    assert copied == {"venv", *entrypoint, *OF_VARIANT[variant]}
 
 
 def test_what_images_share_comes_before_what_they_do_not() -> None:
     text = (IMAGES / "Dockerfile").read_text(encoding="utf-8").partition("FROM runtime AS gpu\n")[2]
     order = re.findall(r"COPY --link --from=(\w+) /layer", text)
     assert order[-2:] == ["python", "tensorflow"]
-    assert set(order[:-2]) == {"cuda", *BIG_LIBRARIES}
+    assert set(order[:-2]) == {"entrypoint", "cuda", *BIG_LIBRARIES}

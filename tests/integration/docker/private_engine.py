@@ -34,13 +34,18 @@ class PrivateEngine:
 
 
 @contextmanager
-def private_engine(root: Path, data: Path) -> Iterator[PrivateEngine]:
-    """An engine with its state in `root` (a short path: it holds sockets) and its images in `data`."""
+def private_engine(root: Path, data: Path, *, image_store: bool = True) -> Iterator[PrivateEngine]:
+    """An engine with its state in `root` (a short path: it holds sockets) and its images in `data`.
+
+    image_store: whether it keeps images with containerd, or in the older way.
+    """
     dockerd = shutil.which("dockerd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
     if dockerd is None or os.geteuid() != 0:
         pytest.skip("starting an engine of one's own needs root and dockerd")
     configuration = root / "daemon.json"
-    configuration.write_text(json.dumps({"features": {"containerd-snapshotter": True}}), encoding="utf-8")
+    configuration.write_text(
+        json.dumps({"features": {"containerd-snapshotter": image_store}}), encoding="utf-8"
+    )
     url, log = f"unix://{root}/docker.sock", root / "log"
     command = [
         dockerd, f"--config-file={configuration}", f"--host={url}", f"--pidfile={root}/pid",

@@ -63,7 +63,9 @@ def test_the_user_is_not_root(endpoint: Endpoint, cpu_image: Built) -> None:
 
 
 def test_a_cpu_image_says_nothing_of_nvidia(endpoint: Endpoint, cpu_image: Built) -> None:
-    assert "NVIDIA" not in save(endpoint.client, cpu_image.reference).documents
+    image = save(endpoint.client, cpu_image.reference)
+    assert "NVIDIA" not in image.documents
+    assert "Entrypoint" not in image.configuration["config"]
 
 
 def test_a_gpu_image_tells_the_container_runtime_what_it_needs(endpoint: Endpoint, gpu_image: Built) -> None:
@@ -72,6 +74,7 @@ def test_a_gpu_image_tells_the_container_runtime_what_it_needs(endpoint: Endpoin
     assert variables["NVIDIA_VISIBLE_DEVICES"] == "all"
     assert variables["NVIDIA_DRIVER_CAPABILITIES"] == "compute,utility"
     assert variables["NVIDIA_REQUIRE_CUDA"] == "cuda>=12.0"
+    assert configuration["Entrypoint"] == ["/opt/tensorflow-gpu-matrix/start"]
     assert "CUDA_VERSION" not in variables
     assert "LD_LIBRARY_PATH" not in variables
 
@@ -120,6 +123,15 @@ def test_an_image_that_differs_in_tensorflow_shares_all_other_layers(
     # Its large file (none here) and the rest are TensorFlow's two layers.
     assert first[:-1] == second[:-1]
     assert first[-1] != second[-1]
+
+
+def test_each_layer_is_known_with_its_size(endpoint: Endpoint, gpu_image: Built) -> None:
+    image = save(endpoint.client, gpu_image.reference)
+    assert gpu_image.layers is not None
+    assert [layer.digest for layer in gpu_image.layers] == image.configuration["rootfs"]["diff_ids"]
+    unpacked = [sum(member.size for member in files_of(layer).values()) for layer in image.layers]
+    # An engine counts whole blocks of its file system, and directories too.
+    assert all(layer.size >= size for layer, size in zip(gpu_image.layers, unpacked, strict=True))
 
 
 def test_layers_do_not_tell_when_they_were_made(endpoint: Endpoint, gpu_image: Built) -> None:

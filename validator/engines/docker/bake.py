@@ -2,22 +2,40 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
 from ...model.lock import Lock
-from ...model.spec import ImageSpec, Variant
-from ...model.versions import CudaVersion
+from ...model.spec import ImageSpec
 from . import names
+from .needs import needs, tables
 
 #: The name of the only target. (Bake allows no dots in one, so it can't be the identifier.)
 TARGET = "image"
 #: Every file and the image itself carry this time, so that the same inputs give the same digests.
 SOURCE_DATE_EPOCH = 0
-# The fastest level: a build waits longer for compression than for anything else.
-_COMPRESSED = "compression=zstd,compression-level=1,oci-mediatypes=true"
+
+
+class Compression(str, Enum):
+    """How layers are kept. NONE: by an engine whose older store keeps them unpacked."""
+
+    ZSTD = "zstd"
+    GZIP = "gzip"
+    NONE = "none"
+
+
+_OUTPUTS = {
+    # The fastest level: a build waits longer for compression than for anything else.
+    Compression.ZSTD: "type=image,compression=zstd,compression-level=1,oci-mediatypes=true",
+    # Forced, since the layers are there as zstd already.
+    Compression.GZIP: "type=image,compression=gzip,force-compression=true,oci-mediatypes=true",
+    Compression.NONE: "type=docker",
+}
+_CACHE = "compression=zstd,oci-mediatypes=true,image-manifest=true,ignore-error=true"
 
 
 @dataclass(frozen=True)
@@ -40,9 +58,9 @@ class Order:
     """One image to build.
 
     tools: where NVIDIA's wheels are unpacked; the same for every image of an engine.
-    requirements, uv: directories, the build contexts of these names.
+    requirements, uv, facts: directories, the build contexts of these names.
     secrets: id -> file.
-    image_store: whether the engine keeps images with containerd; the older store knows no zstd.
+    cache: where in a registry the layers of earlier builds are, and those of this one go.
     """
 
     spec: ImageSpec
@@ -51,8 +69,10 @@ class Order:
     tools: Base
     requirements: Path
     uv: Path
+    facts: Path
     secrets: Mapping[str, Path]
-    image_store: bool = True
+    compression: Compression = Compression.ZSTD
+    cache: str | None = None
     images: Path = names.IMAGES
 
     @property
@@ -68,36 +88,35 @@ def bake_document(order: Order) -> dict[str, Any]:
         "PYTHON": order.spec.python,
         "SOURCE_DATE_EPOCH": str(SOURCE_DATE_EPOCH),
     }
-    if constraint := require_cuda(order.spec):
-        arguments["NVIDIA_REQUIRE_CUDA"] = constraint
+    if found := needs(order.spec):
+        arguments["NVIDIA_REQUIRE_CUDA"] = found.constraint
+        if capability := found.compute_capability:
+            arguments["VALIDATOR_COMPUTE_CAPABILITY"] = str(capability)
     target = {
         "context": str(order.images),
         "dockerfile": "Dockerfile",
         "target": order.spec.variant.value,
-        "contexts": {"requirements": str(order.requirements), "uv": str(order.uv)},
+        "contexts": {
+            "requirements": str(order.requirements),
+            "uv": str(order.uv),
+            "facts": str(order.facts),
+        },
         "args": arguments,
         "labels": labels(order),
         "tags": [order.reference],
         "secret": [f"id={name},src={path}" for name, path in sorted(order.secrets.items())],
         # Steps see the network as the host's own pip does: proxies and indexes on localhost included.
         "network": "host",
-        "output": [f"type=image,{_COMPRESSED}" if order.image_store else "type=docker"],
+        "output": [_OUTPUTS[order.compression]],
         # A provenance attestation would put the builder's address and the time into the image's digest.
         "attest": ["type=provenance,disabled=true"],
     }
+    if order.cache:
+        target["cache-from"] = [f"type=registry,ref={order.cache}"]
+        # The image's own layers alone: those of the stages before it are the same bytes again. A cache that
+        # can't be written costs the next build its time, and no build fails for it.
+        target["cache-to"] = [f"type=registry,ref={order.cache},mode=min,{_CACHE}"]
     return {"target": {TARGET: target}}
-
-
-def require_cuda(spec: ImageSpec) -> str | None:
-    """The value of NVIDIA_REQUIRE_CUDA, or None for an image without CUDA.
-
-    `cuda` is the CUDA version that the host's driver supports. Within a major, the first minor's driver is
-    enough (CUDA minor-version compatibility), so 12.5 needs R525 (`cuda>=12.0`) and not R555. What such a
-    host still can't do, JIT-compile newer PTX, is the prediction's to say, not a reason to refuse the start.
-    """
-    if spec.variant is Variant.CPU or spec.cuda is None:
-        return None
-    return f"cuda>={CudaVersion.parse(spec.cuda.version).major}.0"
 
 
 def labels(order: Order) -> dict[str, str]:
@@ -115,8 +134,29 @@ def labels(order: Order) -> dict[str, str]:
         names.LABEL_SPEC: spec.identifier,
         names.LABEL_LOCK: order.lock.digest,
         names.LABEL_BASE: order.base.origin,
-        names.LABEL_RECIPE: names.recipe_digest(order.images),
+        names.LABEL_RECIPE: recipe_digest(order.images),
+        names.LABEL_TENSORFLOW: spec.tensorflow,
+        names.LABEL_PYTHON: spec.python,
     }
+    if spec.cuda and spec.cudnn:
+        found |= {names.LABEL_CUDA: spec.cuda.version, names.LABEL_CUDNN: spec.cudnn.version}
+    if wanted := needs(spec):
+        if wanted.driver:
+            found[names.LABEL_DRIVER] = str(wanted.driver)
+        if wanted.sass or wanted.ptx:
+            found[names.LABEL_SASS] = " ".join(map(str, wanted.sass))
+            found[names.LABEL_PTX] = " ".join(map(str, wanted.ptx))
     if order.base.digest:
         found["org.opencontainers.image.base.digest"] = order.base.digest
     return found
+
+
+def recipe_digest(directory: Path = names.IMAGES) -> str:
+    """`sha256:` over the Dockerfile, its scripts, and the facts that go into every image: an image made by an
+    older recipe is not up to date."""
+    digest = hashlib.sha256()
+    scripts = [*(directory / "build").iterdir(), *(directory / "entrypoint").iterdir()]
+    contents = {path.name: path.read_bytes() for path in [directory / "Dockerfile", *sorted(scripts)]}
+    for name, content in {**contents, "tables": tables().encode()}.items():
+        digest.update(f"{name} {len(content)}\n".encode() + content)
+    return f"sha256:{digest.hexdigest()}"

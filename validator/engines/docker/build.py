@@ -18,11 +18,12 @@ from ...system import processes
 from ...system.files import full_disk_named
 from ...system.sources import PackageSources
 from ..base import Progress
-from .bake import TARGET, Base, Order, bake_document
+from .bake import TARGET, Base, Compression, Order, bake_document
 from .buildlog import BuildLog
 from .endpoint import Buildx
 from .failures import explain_build
 from .groups import group_wheels, requirements
+from .needs import tables
 from .secrets import write_secrets
 
 #: A build that takes longer has hung: the slowest seen took five minutes.
@@ -31,7 +32,13 @@ _TIMEOUT_S = 3 * 3600
 
 @contextmanager
 def order_files(
-    spec: ImageSpec, lock: Lock, base: Base, tools: Base, sources: PackageSources, *, image_store: bool
+    spec: ImageSpec,
+    lock: Lock,
+    base: Base,
+    tools: Base,
+    sources: PackageSources,
+    compression: Compression,
+    cache: str | None = None,
 ) -> Iterator[Order]:
     """The order with its build contexts and secrets, in a directory that is gone afterwards."""
     # mkdtemp makes it readable by us alone, which the secrets need.
@@ -40,15 +47,16 @@ def order_files(
         tempfile.TemporaryDirectory(prefix="validator-build-") as name,
     ):
         directory = Path(name)
-        contexts = {part: directory / part for part in ("requirements", "uv", "secrets")}
+        contexts = {part: directory / part for part in ("requirements", "uv", "facts", "secrets")}
         for path in contexts.values():
             path.mkdir()
         for group, wheels in group_wheels(lock, spec.variant).items():
             (contexts["requirements"] / f"{group}.txt").write_text(requirements(wheels), encoding="utf-8")
+        (contexts["facts"] / "tables").write_text(tables(), encoding="utf-8")
         _link_or_copy(Path(find_uv_bin()).resolve(), contexts["uv"] / "uv")
         yield Order(
-            spec, lock, base, tools, contexts["requirements"], contexts["uv"],
-            write_secrets(sources, contexts["secrets"]), image_store,
+            spec, lock, base, tools, contexts["requirements"], contexts["uv"], contexts["facts"],
+            write_secrets(sources, contexts["secrets"]), compression, cache,
         )  # fmt: skip
 
 
@@ -76,7 +84,7 @@ def _bake(order: Order, buildx: Buildx, sources: PackageSources, progress: Progr
     log = BuildLog(lambda line: progress(sources.redact(line)))
     command = [*buildx.argv, "--builder", buildx.builder, "bake", "--file", "-", "--progress", "plain"]
     if buildx.takes_allow:
-        paths = {order.images, order.requirements, order.uv, *order.secrets.values()}
+        paths = {order.images, order.requirements, order.uv, order.facts, *order.secrets.values()}
         command += ["--allow=network.host", *(f"--allow=fs.read={path}" for path in sorted(paths))]
     result = processes.run(
         [*command, TARGET],

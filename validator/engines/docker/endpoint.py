@@ -68,12 +68,47 @@ class Endpoint:
         return any("io.containerd.snapshotter" in str(value) for pair in status for value in pair)
 
     @property
+    def docker(self) -> str:
+        """The command that talks to this engine."""
+        return self.buildx.argv[0]
+
+    @property
     def is_local(self) -> bool:
         """Whether the engine runs on this very kernel."""
-        return bool(self.client.api.base_url.startswith("http+docker://localhost"))
+        return _is_local(self.client)
+
+
+@dataclass(frozen=True)
+class Reached:
+    """An engine that answers, for what needs no builds.
+
+    quick: a client that waits only seconds. context: what the docker command calls it.
+    """
+
+    quick: docker.DockerClient
+    context: str
+    version: str
+    info: Mapping[str, Any]
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the engine runs on this very kernel."""
+        return _is_local(self.quick)
 
 
 def connect() -> Endpoint:
+    """The engine that the Docker command line would use, and what builds in it. Raises MissingError saying in
+    one line why not."""
+    reached = reach()
+    try:
+        buildx = find_buildx(reached.context)
+    except MissingError:
+        reached.quick.close()
+        raise
+    return Endpoint(_client(_BUSY_TIMEOUT_S)[0], reached.quick, buildx, reached.version, reached.info)
+
+
+def reach() -> Reached:
     """The engine that the Docker command line would use. Raises MissingError saying in one line why not."""
     quick, context = _client(_ANSWER_WITHIN_S)
     try:
@@ -83,11 +118,10 @@ def connect() -> Endpoint:
         except (DockerException, requests.RequestException) as error:
             raise MissingError(f"no Docker Engine answers: {_root_cause(error)}", hint=_INSTALL) from error
         _check_server(version, info)
-        buildx = find_buildx(context)
     except MissingError:
         quick.close()
         raise
-    return Endpoint(_client(_BUSY_TIMEOUT_S)[0], quick, buildx, version, info)
+    return Reached(quick, context, version, info)
 
 
 def find_buildx(context: str) -> Buildx:
@@ -126,6 +160,10 @@ def _client(timeout_s: int) -> tuple[docker.DockerClient, str]:
         return docker.DockerClient(host, tls=tls or False, timeout=timeout_s, use_ssh_client=True), name
     except (DockerException, requests.RequestException) as error:
         raise MissingError(f"no Docker Engine answers: {_root_cause(error)}", hint=_INSTALL) from error
+
+
+def _is_local(client: docker.DockerClient) -> bool:
+    return bool(client.api.base_url.startswith("http+docker://localhost"))
 
 
 def _check_server(version: str, info: Mapping[str, Any]) -> None:

@@ -12,6 +12,16 @@ LABEL_SPEC = f"{PROJECT}.image-spec"
 LABEL_LOCK = f"{PROJECT}.lock-digest"
 LABEL_BASE = f"{PROJECT}.base"
 LABEL_RECIPE = f"{PROJECT}.recipe"
+LABEL_TENSORFLOW = f"{PROJECT}.tensorflow"
+LABEL_PYTHON = f"{PROJECT}.python"
+#: Major and minor, as the image spec asks for them; gpu images only, as are the labels below.
+LABEL_CUDA = f"{PROJECT}.cuda"
+LABEL_CUDNN = f"{PROJECT}.cudnn"
+#: The oldest driver release that runs the image's CUDA (minor-version compatibility).
+LABEL_DRIVER = f"{PROJECT}.minimum-driver"
+#: Compute capabilities that TensorFlow's wheel has machine code for, and PTX: `6.0 7.0 8.0`.
+LABEL_SASS = f"{PROJECT}.sass"
+LABEL_PTX = f"{PROJECT}.ptx"
 #: On containers: the process that started them, see `containers.owner`.
 LABEL_OWNER = f"{PROJECT}.probe-of"
 
@@ -23,17 +33,19 @@ _LONGEST_TAG = 128
 
 
 def image_reference(identifier: str) -> str:
-    """The image name of an image spec. A tag that would be too long ends in a digest instead."""
-    if len(identifier) > _LONGEST_TAG:
-        digest = hashlib.sha256(identifier.encode()).hexdigest()[:12]
-        identifier = f"{identifier[: _LONGEST_TAG - 13]}-{digest}"
-    return f"{PROJECT}:{identifier}"
+    """The image name of an image spec."""
+    return f"{PROJECT}:{_tag(identifier)}"
 
 
-def recipe_digest(directory: Path = IMAGES) -> str:
-    """`sha256:` over the Dockerfile and its scripts: an image made by an older recipe is not up to date."""
-    digest = hashlib.sha256()
-    for path in [directory / "Dockerfile", *sorted((directory / "build").iterdir())]:
-        content = path.read_bytes()
-        digest.update(f"{path.name} {len(content)}\n".encode() + content)
-    return f"sha256:{digest.hexdigest()}"
+def cache_reference(repository: str, identifier: str) -> str:
+    """Where a registry keeps the layers of an image spec's builds; each has its own, so that no two builds
+    write to one."""
+    return f"{repository}:{_tag(f'cache-{identifier}')}"
+
+
+def _tag(text: str) -> str:
+    """A tag that would be too long ends in a digest instead."""
+    if len(text) > _LONGEST_TAG:
+        digest = hashlib.sha256(text.encode()).hexdigest()[:12]
+        return f"{text[: _LONGEST_TAG - 13]}-{digest}"
+    return text

@@ -1,0 +1,206 @@
+"""Whether the page keeps up with 5,000 cells: `python benchmarks/page.py [--directory DIR]`. Needs Chromium.
+
+A page of 5,000 measured cells beside one of 500, written and then opened from disk in a real browser, by
+turns in one run. The median of several turns each:
+ - writing: `site` and `publish`, into an empty directory and then again with nothing changed;
+ - first paint, and the end of loading;
+ - a filter: from its change until the new layout is done;
+ - an arrow key, the same;
+ - opening a cell: from the click until its checks are there.
+
+Limits for 5,000 cells: 200 ms for what follows a finger or a key (what web.dev calls a good "interaction to
+next paint"), 1 s for the first paint. Ratios tell what is left of a figure on another machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from validator.model.prediction import Outcome, PlannedCell, Prediction, Reason
+from validator.model.record import Record, Verdict
+from validator.model.spec import Cell, Choice, HostClass, ImageSpec, Variant
+from validator.model.versions import ComputeCapability, DriverRelease
+from validator.reports.overview import overview
+from validator.reports.page.measurements import gather
+from validator.reports.page.site import ENTRY, FOLDERS, MARK, Sources, site
+from validator.system.publish import publish
+
+SMALL, LARGE = 500, 5_000
+RUNS = 7
+#: Bytes of evidence of a record, about what a real one has.
+EVIDENCE = 20_000
+HOSTS = 50
+LIMITS_MS = {"first paint": 1000, "filter": 200, "arrow key": 200, "opening a cell": 200}
+
+#: Each is run in the page and gives milliseconds. Reading a size makes the browser lay everything out.
+FILTER = """(value) => {
+    const select = document.querySelector("#filters select[name=driver]");
+    const start = performance.now();
+    select.value = value;
+    select.dispatchEvent(new Event("change", { bubbles: true }));
+    document.querySelector("#grid").getBoundingClientRect();
+    return performance.now() - start;
+}"""
+ARROW = """(key) => {
+    const start = performance.now();
+    document.activeElement.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true }));
+    document.activeElement.getBoundingClientRect();
+    return performance.now() - start;
+}"""
+OPEN = """(number) => new Promise((resolve) => {
+    const link = document.querySelectorAll("#grid td a")[number];
+    const body = document.querySelector("#detail-body");
+    const start = performance.now();
+    new MutationObserver((_, observer) => {
+        if (!body.querySelector(".check")) return;
+        observer.disconnect();
+        body.getBoundingClientRect();
+        resolve(performance.now() - start);
+    }).observe(body, { childList: true, subtree: true });
+    link.click();
+})"""
+LOADED = """() => ({
+    paint: performance.getEntriesByName("first-contentful-paint")[0].startTime,
+    loaded: performance.getEntriesByType("navigation")[0].loadEventEnd,
+})"""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--directory", type=Path, help="keep the two pages here")
+    directory = parser.parse_args().directory
+    chromium = shutil.which("chromium") or shutil.which("google-chrome")
+    if chromium is None:
+        print("no Chromium here", file=sys.stderr)
+        return 3
+    with tempfile.TemporaryDirectory() as temporary, sync_playwright() as playwright:
+        pages = {count: (directory or Path(temporary)) / str(count) for count in (SMALL, LARGE)}
+        figures: dict[str, dict[int, float]] = {}
+        for count, place in pages.items():
+            made = sources(count)
+            figures.setdefault("writing", {})[count] = milliseconds(lambda: write(place, made))  # noqa: B023
+            figures.setdefault("writing again", {})[count] = milliseconds(lambda: write(place, made))  # noqa: B023
+        browser = playwright.chromium.launch(executable_path=chromium)
+        taken: dict[str, dict[int, list[float]]] = {}
+        for _ in range(RUNS):
+            for count, place in pages.items():
+                for name, value in measured(browser, place):
+                    taken.setdefault(name, {}).setdefault(count, []).append(value)
+        browser.close()
+        size = (pages[LARGE] / ENTRY).stat().st_size
+    figures |= {
+        name: {count: statistics.median(values) for count, values in by_count.items()}
+        for name, by_count in taken.items()
+    }
+    print(f"{'':16} {SMALL:>9,} {LARGE:>11,} cells   ratio   limit")
+    for name, found in figures.items():
+        limit = f"{LIMITS_MS[name]:5} ms" if name in LIMITS_MS else ""
+        ratio = found[LARGE] / found[SMALL]
+        print(f"{name:16} {found[SMALL]:6.1f} ms {found[LARGE]:8.1f} ms {ratio:11.1f} {limit}")
+    print(f"{ENTRY}: {size / 1e6:.1f} MB")
+    return 0 if all(figures[name][LARGE] <= limit for name, limit in LIMITS_MS.items()) else 1
+
+
+def measured(browser: Browser, place: Path) -> Iterator[tuple[str, float]]:
+    """The figures of one opening."""
+    page: Page = browser.new_page(viewport={"width": 1280, "height": 900})
+    page.goto(f"{place.as_uri()}/{ENTRY}", wait_until="load")
+    page.wait_for_timeout(300)
+    loaded = page.evaluate(LOADED)
+    yield "first paint", loaded["paint"]
+    yield "loaded", loaded["loaded"]
+    yield "filter", statistics.median(page.evaluate(FILTER, value) for value in ("535", "", "580", ""))
+    page.locator("#grid td a").first.focus()
+    yield "arrow key", statistics.median(page.evaluate(ARROW, key) for key in ("ArrowRight", "ArrowDown") * 3)
+    yield "opening a cell", page.evaluate(OPEN, 7)
+    page.close()
+
+
+def sources(count: int) -> Sources:
+    """A page in which every place of the grid is one measured cell: the most there is to draw."""
+    hosts = [
+        HostClass(
+            f"r{driver}-gpu{number}",
+            DriverRelease.parse(str(driver)),
+            ComputeCapability(8, 0),
+            f"gpu{number}",
+        )
+        for driver in (525, 535, 550, 570, 580)
+        for number in range(HOSTS // 5)
+    ]
+    cells = [
+        PlannedCell(Cell(image(number), host), Prediction(Outcome.WORKS, reasons(number)))
+        for number in range(count // HOSTS)
+        for host in hosts
+    ]
+    measurements = gather(record(cell) for cell in cells)
+    return Sources(
+        rows=overview(cells, measurements.latest),
+        measurements=measurements,
+        profile="benchmark",
+        certificates={},
+        diagnose=lambda _: None,
+    )
+
+
+def image(number: int) -> ImageSpec:
+    cuda, cudnn = Choice("12.5", f"12.{number % 10}"), Choice("9.3", f"9.{number // 10 % 10}")
+    return ImageSpec(f"2.{21 - number // 25}.{number % 25}", "3.12", Variant.GPU, cuda, cudnn)
+
+
+def reasons(number: int) -> tuple[Reason, ...]:
+    return tuple(
+        Reason(Outcome.WORKS, f"reason {number % 7 * each} of a prediction", f"fact-{each}", "a source")
+        for each in range(8)
+    )
+
+
+def record(planned: PlannedCell) -> Record:
+    return Record(
+        cell=planned.cell.identifier,
+        image=planned.cell.image.identifier,
+        host_class=planned.cell.host.identifier,
+        verdict=Verdict.UNPROVEN,
+        reason="made for a benchmark",
+        engine="none",
+        lock_digest=None,
+        image_digest=None,
+        probe_version="benchmark",
+        started="2026-01-01T00:00:00+00:00",
+        finished="2026-01-01T00:01:00+00:00",
+        key=planned.cell.identifier,
+        checks=[
+            {
+                "id": f"check_{number}",
+                "outcome": "skip",
+                "summary": "made for a benchmark",
+                "required": True,
+                "evidence": {"seen": "x" * (EVIDENCE // 20)},
+                "duration_s": 0.1,
+            }
+            for number in range(20)
+        ],
+    )
+
+
+def write(place: Path, made: Sources) -> None:
+    publish(place, site(made), entry=ENTRY, mark=MARK.encode(), folders=FOLDERS)
+
+
+def milliseconds(action: Callable[[], None]) -> float:
+    begin = time.perf_counter()
+    action()
+    return (time.perf_counter() - begin) * 1000
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

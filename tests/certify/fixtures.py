@@ -1,0 +1,111 @@
+"""Records of measurements that nobody made, each marked as a fixture, and keys that are thrown away.
+
+Nothing of this exists outside a test's own directory and its own registry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from validator.certify.eligible import FIXTURE
+from validator.certify.signer import Signer, make_key_pair
+from validator.certify.trust import Trust
+from validator.model.record import Record, Verdict
+from validator.records.verdict import REQUIRED_CHECKS
+
+PASSWORD = "of a test"
+LOCK = "sha256:" + "5" * 64
+GPUS = {
+    "h100": {"name": "NVIDIA H100 80GB HBM3", "compute_capability": "9.0"},
+    "a100": {"name": "NVIDIA A100-SXM4-40GB", "compute_capability": "8.0"},
+    "t4": {"name": "Tesla T4", "compute_capability": "7.5"},
+}
+#: Not required, so that it may fail or be skipped in a certified record.
+OPTIONAL = ("keras_jit", "multi_gpu")
+
+
+def report(driver: str = "580.65.06", gpu: str = "h100", **environment: str) -> dict[str, Any]:
+    """A report as a probe would write it on such a machine, marked as a fixture."""
+    card = {**GPUS[gpu], "uuid": "GPU-00000000-0000-0000-0000-000000000000", "memory_bytes": 80 << 30}
+    library = {"answered": True, "error": None, "path": "/usr/lib/x86_64-linux-gnu/libcuda.so.1"}
+    node = {"path": "/dev/nvidia0", "device": True, "registered": True, "opens": True, "error": None}
+    outcomes = [(name, "pass", True) for name in REQUIRED_CHECKS]
+    outcomes += [("keras_jit", "fail", False), ("multi_gpu", "skip", False)]
+    return {
+        "format": 1,
+        "probe": {"version": "1.0.0+fixture"},
+        FIXTURE: True,
+        "started": "2026-11-20T01:00:00Z",
+        "finished": "2026-11-20T01:02:00Z",
+        "host": {
+            "driver": driver,
+            "driver_cuda": "13.0",
+            "gpus": [card],
+            "kernel": "6.8.0-generic",
+            "machine": "x86_64",
+            "os": "Debian GNU/Linux 12 (bookworm)",
+            "glibc": "2.36",
+            "container": "docker",
+            "wsl": False,
+            "kernel_driver": driver,
+            "device_nodes": [node],
+            "driver_libraries": {"nvml": library, "cuda": library},
+        },
+        "environment": {"python": "3.12.7", "tensorflow": "2.21.0", "packages": {}, "variables": {}}
+        | environment,
+        "checks": [
+            {
+                "id": name,
+                "outcome": outcome,
+                "summary": f"about {name}",
+                "required": required,
+                "evidence": {"device_type": "GPU"} if name == "xla_train_step" else {},
+                "duration_s": 0.0,
+            }
+            for name, outcome, required in outcomes
+        ],
+    }
+
+
+def record(
+    digest: str,
+    *,
+    tensorflow: str = "2.21.0",
+    python: str = "3.12",
+    driver: str = "580.65.06",
+    gpu: str = "h100",
+    finished: str = "2026-11-20T01:02:00+00:00",
+    found: Mapping[str, Any] | None = None,
+    **changes: Any,
+) -> Record:
+    """A record of a fixture. found: another report than that of such a machine."""
+    made = dict(found or report(driver, gpu, tensorflow=tensorflow, python=f"{python}.7"))
+    image = f"tf{tensorflow}-cuda12.5-cudnn9.3-py{python.replace('.', '')}"
+    host_class = f"r{driver.partition('.')[0]}-{gpu}"
+    fields: dict[str, Any] = {
+        "cell": f"{image}@{host_class}",
+        "image": image,
+        "host_class": host_class,
+        "verdict": Verdict.CERTIFIED,
+        "reason": "a fixture",
+        "engine": "docker",
+        "lock_digest": LOCK,
+        "image_digest": digest,
+        "probe_version": made["probe"]["version"],
+        "started": "2026-11-20T01:00:00+00:00",
+        "finished": finished,
+        "key": "fixture",
+        "host": made["host"],
+        "versions": {"tensorflow": tensorflow, "python": f"{python}.7", "cuda": "12.5.82", "cudnn": "9.3.0"},
+        "checks": made["checks"],
+        "report": made,
+    }
+    return Record(**(fields | changes))
+
+
+def throw_away_key(directory: Path, name: str = "throw-away") -> tuple[Signer, Trust]:
+    """A key pair of a test, and the trust that takes what it signs."""
+    private, public = make_key_pair(directory / name, PASSWORD, throw_away=True)
+    return Signer(key=str(private), password=PASSWORD), Trust(key=public, fixtures=True)

@@ -1,0 +1,65 @@
+"""`build-matrix` with a registry: which options go together, what the exit code and the JSON say."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from tests.pipeline.test_build_matrix import OTHER, SPEC
+from validator.cli.build_matrix import _as_json, _exit_code, command
+from validator.errors import EXIT_FAILED, EXIT_INPUT, EXIT_MISSING, EXIT_OK, InputError, MissingError
+from validator.pipeline.publish import Published, TagTaken
+from validator.pipeline.work import Result, Status
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--retag"], "--retag goes with --push"),
+        (["--push", "localhost:5000/a", "--pull-from", "localhost:5000/a"], "do not go together"),
+        (["--pull-from", "localhost:5000/a", "--no-validate"], "leaves nothing to do"),
+        (["--push", "localhost:5000/a", "--engine", "venv"], "makes no images"),
+        (["--cache", "localhost:5000/a", "--engine", "venv"], "makes no images"),
+        (["--cache", "localhost:5000/a", "--pull-from", "localhost:5000/a"], "builds nothing"),
+    ],
+)
+def test_options_that_do_not_go_together_touch_nothing(arguments: list[str], says: str) -> None:
+    result = CliRunner().invoke(command, arguments)
+    assert result.exit_code == EXIT_INPUT
+    assert says in result.output
+
+
+def test_a_name_that_is_no_repository_is_wrong_input() -> None:
+    result = CliRunner().invoke(command, ["--push", "tensorflow"])
+    assert isinstance(result.exception, InputError)
+
+
+def test_the_exit_code_tells_a_refusal_from_what_is_missing(capsys: pytest.CaptureFixture[str]) -> None:
+    taken = TagTaken("the tag names another image", hint="--retag moves the tag")
+    gone = MissingError("the registry is down")
+    refused = Result(SPEC, Status.REFUSED, detail=str(taken), error=taken)
+    missing = Result(OTHER, Status.MISSING, detail=str(gone), error=gone)
+    done = Result(OTHER, Status.BUILT)
+    assert _exit_code([done]) == EXIT_OK
+    assert _exit_code([done, missing]) == EXIT_MISSING
+    assert _exit_code([refused, missing]) == EXIT_FAILED
+    said = capsys.readouterr().err
+    assert "error: the tag names another image\n  hint: --retag moves the tag" in said
+
+
+def test_the_json_names_the_image_in_the_registry() -> None:
+    digest = f"sha256:{'a' * 64}"
+    published = Published("2.21.0-cpu-py3.11", f"localhost:5000/tf@{digest}", digest, True)
+    as_json: Callable[[Result], dict[str, Any]] = _as_json
+    document = json.loads(json.dumps(as_json(Result(SPEC, Status.BUILT, published=published))))
+    assert document["published"] == {
+        "tag": "2.21.0-cpu-py3.11",
+        "reference": f"localhost:5000/tf@{digest}",
+        "digest": digest,
+        "sent": True,
+    }
+    assert as_json(Result(SPEC, Status.BUILT))["published"] is None

@@ -1,0 +1,123 @@
+"""The entry point in real containers, with drivers that come in as CDI devices do."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.emulation import cdi
+from tests.integration.docker.conftest import quiet
+from tests.integration.docker.saved_image import files_of, save
+from tests.integration.docker.test_probe import request
+from validator.engines.base import Built
+from validator.engines.docker import DockerEngine
+from validator.engines.docker.endpoint import Endpoint, connect
+
+pytestmark = pytest.mark.docker
+
+OLD, NEW = "470.82.01", "535.183.01"
+
+
+@pytest.fixture
+def empty(tmp_path: Path) -> Path:
+    """Stands in for a driver's library: only its name is looked at."""
+    file = tmp_path / "library"
+    file.touch()
+    return file
+
+
+def given(empty: Path, release: str) -> cdi.Offer:
+    """What a container gets of a host with that driver."""
+    return cdi.Offer({f"{cdi.LIBRARIES}/libcuda.so.{release}": empty})
+
+
+@pytest.fixture
+def cdi_host(endpoint: Endpoint) -> Iterator[Endpoint]:
+    if not endpoint.is_local or os.geteuid() != 0:
+        pytest.skip("CDI specifications can only be written beside a local engine, by root")
+    if cdi.offers_gpus(endpoint.client):
+        pytest.skip("this engine has GPUs of its own")
+    yield endpoint
+
+
+def run(endpoint: Endpoint, image: Built, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """`docker run` as a person would."""
+    command = [endpoint.buildx.argv[0], "run", "--rm", "--network=none", *arguments, image.reference]
+    return subprocess.run([*command, "echo", "started"], capture_output=True, text=True, check=False)
+
+
+GPU = ("--device", cdi.ALL)
+
+
+def test_a_driver_that_is_too_old_is_refused(cdi_host: Endpoint, gpu_image: Built, empty: Path) -> None:
+    with cdi.offered(cdi_host.client, given(empty, OLD)):
+        refused = run(cdi_host, gpu_image, *GPU)
+        warned = run(cdi_host, gpu_image, *GPU, "-e", "VALIDATOR_REQUIRE=warn")
+        disabled = run(cdi_host, gpu_image, *GPU, "-e", "NVIDIA_DISABLE_REQUIRE=1")
+    assert (refused.returncode, refused.stdout) == (3, "")
+    assert "this image needs cuda>=12.0 (NVIDIA_REQUIRE_CUDA), and here is driver 470.82.01" in refused.stderr
+    assert (warned.returncode, warned.stdout) == (0, "started\n")
+    assert "here is driver 470.82.01" in warned.stderr
+    assert (disabled.returncode, disabled.stdout, disabled.stderr) == (0, "started\n", "")
+
+
+@pytest.mark.parametrize(
+    "options", [[], ["--user=12345:12345"], ["--read-only"], ["--cap-drop=ALL", "--read-only", "--user=1:1"]]
+)
+def test_a_driver_that_fits_starts_silently(
+    cdi_host: Endpoint, gpu_image: Built, empty: Path, options: list[str]
+) -> None:
+    with cdi.offered(cdi_host.client, given(empty, NEW)):
+        done = run(cdi_host, gpu_image, *GPU, *options)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "started\n", "")
+
+
+def test_without_a_gpu_it_says_so_and_starts(endpoint: Endpoint, gpu_image: Built) -> None:
+    done = run(endpoint, gpu_image)
+    assert (done.returncode, done.stdout) == (0, "started\n")
+    assert "no GPU was given to this container" in done.stderr
+
+
+def test_another_entry_point_takes_its_place(cdi_host: Endpoint, gpu_image: Built, empty: Path) -> None:
+    with cdi.offered(cdi_host.client, given(empty, OLD)):
+        done = run(cdi_host, gpu_image, *GPU, "--entrypoint", "/usr/bin/env")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "started\n", "")
+
+
+def test_a_cpu_image_looks_at_no_driver(cdi_host: Endpoint, cpu_image: Built, empty: Path) -> None:
+    with cdi.offered(cdi_host.client, given(empty, OLD)):
+        done = run(cdi_host, cpu_image, *GPU)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "started\n", "")
+
+
+def test_the_probe_runs_where_the_driver_is_too_old(
+    cdi_host: Endpoint, tiny_engine: DockerEngine, gpu_image: Built, empty: Path
+) -> None:
+    """It is what tells of such a driver."""
+    with cdi.offered(cdi_host.client, given(empty, OLD)):
+        engine = DockerEngine(connect(), tiny_engine._sources)
+        try:
+            assert engine.probe(gpu_image, request("print('reported')"), quiet) == b"reported\n"
+        finally:
+            engine.close()
+
+
+def test_its_layer_is_the_same_bytes_in_every_image(endpoint: Endpoint, gpu_image: Built) -> None:
+    image = save(endpoint.client, gpu_image.reference)
+    [layer] = [layer for layer in image.layers if "opt/tensorflow-gpu-matrix/start" in files_of(layer)]
+    files = files_of(layer)
+    assert set(files) == {
+        f"opt/{path}".rstrip("/")
+        for path in (
+            "",
+            "tensorflow-gpu-matrix",
+            "tensorflow-gpu-matrix/start",
+            "tensorflow-gpu-matrix/tables",
+        )
+    }
+    assert {member.mtime for member in files.values()} == {0}
+    assert files["opt/tensorflow-gpu-matrix/start"].mode & 0o777 == 0o755

@@ -1,0 +1,135 @@
+"""The main job with a real engine and a real registry, on tiny images: one run pushes, another measures."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.integration.docker.conftest import PYTHON, tensorflow
+from tests.integration.docker.package_index import Index, TinyWheel
+from tests.registry.proxy import Proxy, running_proxy
+from tests.registry.server import RunningRegistry, running_registry
+from validator.compat.policies import requirements
+from validator.engines.docker import DockerEngine
+from validator.engines.docker.endpoint import Endpoint
+from validator.engines.docker.names import image_reference
+from validator.locks import files
+from validator.model.lock import Lock
+from validator.model.spec import ImageSpec, Variant
+from validator.pipeline.build_matrix import build_matrix
+from validator.pipeline.publish import Publisher
+from validator.pipeline.work import Exchange, Options, Result, Status, Work
+from validator.records.store import Store
+from validator.registry.reference import Repository
+from validator.registry.registry import Registry
+from validator.system.sources import PackageSources
+
+pytestmark = pytest.mark.docker
+
+NAME = "team/tensorflow"
+#: No release that other tests, or people, have an image of.
+SPEC = ImageSpec("2.13.0", PYTHON, Variant.CPU)
+TAG = f"2.13.0-cpu-py{PYTHON}"
+
+
+class Machine:
+    """One machine's engine, store and locks."""
+
+    def __init__(self, engine: DockerEngine, directory: Path, index: Index) -> None:
+        self.engine = engine
+        self.directory = directory
+        wheels = (
+            tensorflow(SPEC.tensorflow),
+            TinyWheel.make("keras", "3.0.0", {"keras/__init__.py": b"X = 1\n"}),
+        )
+        index.add(*wheels)
+        found = tuple(sorted((tiny.wheel for tiny in wheels), key=lambda wheel: wheel.name))
+        self.lock = Lock(SPEC.identifier, PYTHON, "x86_64-manylinux_2_28", requirements(SPEC), found)
+        files.write(directory, self.lock)
+
+    def run(self, address: str, *, pull: bool = False, validate: bool = True) -> Result:
+        registry = Registry(Repository.parse(f"{address}/{NAME}"))
+        exchange = Exchange(Publisher(self.engine, registry), pull)
+        with Store(str(self.directory / "records.db")) as store:
+            work = Work(
+                self.engine, store, PackageSources(), self.directory, (), Options(validate=validate),
+                lambda event: None, exchange,
+            )  # fmt: skip
+            [result] = build_matrix([SPEC], work)
+            return result
+
+
+@pytest.fixture
+def registry(tmp_path: Path) -> Iterator[RunningRegistry]:
+    with running_registry(tmp_path / "registry") as registry:
+        yield registry
+
+
+@pytest.fixture
+def proxy(registry: RunningRegistry) -> Iterator[Proxy]:
+    with running_proxy(registry.address) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def builder(tiny_engine: DockerEngine, endpoint: Endpoint, index: Index, tmp_path: Path) -> Iterator[Machine]:
+    directory = tmp_path / "builder"
+    directory.mkdir()
+    yield Machine(tiny_engine, directory, index)
+    for image in endpoint.client.images.list(all=True):
+        mine = [name for name in (*image.tags, *image.attrs["RepoDigests"]) if NAME in name]
+        if image_reference(SPEC.identifier) in image.tags or mine:
+            endpoint.client.images.remove(str(image.id), force=True)
+
+
+def test_built_and_pushed_by_one_run_and_measured_by_another(
+    builder: Machine,
+    registry: RunningRegistry,
+    proxy: Proxy,
+    tiny_engine: DockerEngine,
+    endpoint: Endpoint,
+    index: Index,
+    tmp_path: Path,
+) -> None:
+    pushed = builder.run(proxy.address, validate=False)
+    assert (pushed.status, pushed.built) == (Status.BUILT, True)
+    assert pushed.published is not None and pushed.published.sent
+    held = registry.tags(NAME)
+    assert held == {TAG: pushed.published.digest}
+
+    # Nothing to do: neither built nor sent.
+    proxy.asked.clear()
+    again = builder.run(proxy.address, validate=False)
+    assert (again.status, again.built) == (Status.BUILT, False)
+    assert proxy.sent() == 0
+
+    # Another machine, with an engine that has nothing of it.
+    endpoint.client.images.remove(image_reference(SPEC.identifier), force=True)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    runner = Machine(tiny_engine, elsewhere, index)
+    measured = runner.run(proxy.address, pull=True)
+    assert measured.status is Status.MEASURED and measured.record is not None, measured.detail
+    assert measured.record.image_digest == held[TAG]
+    assert measured.record.lock_digest == runner.lock.digest
+    assert measured.record.report is not None
+    assert json.loads(json.dumps(measured.record.as_json()))["engine"] == "docker"
+    # It had no GPU and a TensorFlow of one line.
+    assert measured.record.verdict.value in ("failed", "unproven")
+    assert not endpoint.client.images.list(image_reference(SPEC.identifier)), "it was built"
+    assert runner.run(proxy.address, pull=True).status is Status.UNCHANGED
+    assert registry.tags(NAME) == held
+
+
+def test_a_measured_image_is_pushed_to_a_registry_that_lacks_it(
+    builder: Machine, registry: RunningRegistry, tmp_path: Path
+) -> None:
+    first = builder.run(registry.address)
+    assert first.status is Status.MEASURED and first.record is not None
+    with running_registry(tmp_path / "second") as second:
+        again = builder.run(second.address)
+        assert again.status is Status.UNCHANGED
+        assert second.tags(NAME) == registry.tags(NAME) == {TAG: first.record.image_digest}

@@ -1,0 +1,151 @@
+"""A real Chromium, and a page in it. Skipped, with the reason, where there is no Chromium."""
+
+from __future__ import annotations
+
+import functools
+import http.server
+import shutil
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+
+from tests.reports.page.test_site import hostile
+from tests.reports.page.values import H100, IMAGES, T4, certificate, check, measured, sources, speedup
+from validator.model.record import Verdict
+from validator.reports.page.site import ENTRY, FOLDERS, MARK, Sources, site
+from validator.system.publish import publish
+
+REGISTRY = "registry.example.org/team/tensorflow"
+#: No machine has measured these; `certified` is written into a value here and nowhere else.
+RECORDS = [
+    measured(IMAGES[0], H100, Verdict.CERTIFIED, 1, checks=[check("driver"), speedup(0.5)]),
+    measured(
+        IMAGES[1],
+        H100,
+        Verdict.CERTIFIED,
+        2,
+        layers=[{"digest": "sha256:1", "size": 3_000_000_000}, {"digest": "sha256:2", "size": 1_000_000}],
+    ),
+    measured(IMAGES[1], H100, Verdict.FAILED, 3, lock_digest="sha256:02"),
+    measured(
+        IMAGES[2],
+        H100,
+        Verdict.CERTIFIED,
+        4,
+        checks=[check("driver"), speedup(0.8)],
+        layers=[{"digest": "sha256:1", "size": 3_000_000_000}, {"digest": "sha256:3", "size": 2_000_000}],
+    ),
+    measured(
+        IMAGES[2], T4, Verdict.UNPROVEN, 5, checks=[check("driver", "skip"), speedup(1.2, device="CPU")]
+    ),
+    measured(IMAGES[3], "no-gpu", Verdict.UNPROVEN, 6, host={"gpus": []}),
+    measured(IMAGES[3], T4, Verdict.BROKEN, 7, image_digest=None, checks=[], reason="it did not build"),
+]
+
+
+def write(directory: Path, made: Sources) -> Path:
+    publish(directory, site(made), entry=ENTRY, mark=MARK.encode(), folders=FOLDERS)
+    return directory
+
+
+@pytest.fixture(scope="session")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page of RECORDS."""
+    certified = RECORDS[0]
+    made = sources(
+        RECORDS, registry=REGISTRY, certificates={certified.image_digest: [certificate(certified)]}
+    )
+    return write(tmp_path_factory.mktemp("page"), made)
+
+
+@pytest.fixture(scope="session")
+def hostile_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page of a record that would leave its place."""
+    return write(tmp_path_factory.mktemp("hostile"), sources([hostile()], diagnose=lambda _: None))
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if chromium is None:
+        pytest.skip("no Chromium here (Debian, Ubuntu: apt install chromium)")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(params=["from disk", "from a host"])
+def address(request: pytest.FixtureRequest, directory: Path) -> Iterator[str]:
+    """The page's address, without the file's name."""
+    if request.param == "from disk":
+        yield directory.as_uri()
+        return
+    with serve(directory) as url:
+        yield url
+
+
+class serve:
+    """A static host on loopback."""
+
+    def __init__(self, directory: Path) -> None:
+        class Quiet(http.server.SimpleHTTPRequestHandler):
+            def log_message(self, format: str, *args: Any) -> None:
+                pass
+
+        handler = functools.partial(Quiet, directory=str(directory))
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+        self.thread = threading.Thread(target=self.server.serve_forever)
+
+    def __enter__(self) -> str:
+        self.thread.start()
+        return f"http://127.0.0.1:{self.server.server_port}"
+
+    def __exit__(self, *_: object) -> None:
+        self.server.shutdown()
+        self.thread.join()
+        self.server.server_close()
+
+
+#: Opens an address in a browser of its own; settings are those of a Playwright context.
+Open = Callable[..., Page]
+
+
+@pytest.fixture
+def open_page(browser: Browser) -> Iterator[Open]:
+    """Whatever a page says on the console, or asks for from elsewhere, fails the test."""
+    contexts: list[BrowserContext] = []
+    faults: list[str] = []
+
+    def open_one(address: str, fragment: str = "", *, allowed: Iterable[str] = (), **settings: Any) -> Page:
+        context = browser.new_context(**({"viewport": {"width": 1280, "height": 900}} | settings))
+        contexts.append(context)
+        context.set_default_timeout(15_000)
+        page = context.new_page()
+        page.on("pageerror", lambda error: faults.append(str(error)))
+        page.on("dialog", lambda dialog: faults.append(f"a dialog: {dialog.message}"))
+        page.on(
+            "console",
+            lambda message: (
+                None if any(words in message.text for words in allowed) else faults.append(message.text)
+            ),
+        )
+        page.on(
+            "request",
+            lambda request: (
+                None
+                if request.url.startswith((address, "data:"))
+                else faults.append(f"a request to {request.url}")
+            ),
+        )
+        page.goto(f"{address}/{ENTRY}{fragment}")
+        return page
+
+    yield open_one
+    for context in contexts:
+        context.close()
+    assert faults == []

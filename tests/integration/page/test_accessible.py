@@ -1,0 +1,70 @@
+"""axe on the page: light and dark, large and small, closed and open. Nothing serious may be found."""
+
+from __future__ import annotations
+
+import importlib.resources
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.integration.page.conftest import RECORDS, Open
+
+pytestmark = pytest.mark.browser
+
+AXE = (importlib.resources.files("axe_playwright_python") / "axe.min.js").read_text(encoding="utf-8")
+MEASURED = f"#cell={RECORDS[2].cell}"
+PREDICTED = "#cell=tf2.21.0-cuda12.5-cudnn9.3-py311@r535-t4"
+SIZES = {"large": {"width": 1280, "height": 900}, "phone": {"width": 390, "height": 844}}
+
+
+def violations(page: Page, *impacts: str) -> list[str]:
+    page.evaluate(AXE)
+    found: dict[str, Any] = page.evaluate("axe.run({resultTypes: ['violations']})")
+    assert len(found["passes"]) > 10
+    return [
+        f"{rule['id']}: {rule['help']}: {rule['nodes'][0]['html'][:200]}"
+        for rule in found["violations"]
+        if rule["impact"] in impacts
+    ]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("fragment", ["", MEASURED, PREDICTED], ids=["closed", "measured", "predicted"])
+def test_axe_finds_nothing_serious(
+    open_page: Open, directory: Path, scheme: str, size: str, fragment: str
+) -> None:
+    # Without motion: a dialog that is still fading in has poor contrast.
+    page = open_page(
+        directory.as_uri(),
+        fragment,
+        color_scheme=scheme,
+        viewport=SIZES[size],
+        reduced_motion="reduce",
+    )
+    if fragment:
+        expect(page.get_by_role("dialog")).to_contain_text(
+            "History" if fragment == MEASURED else "Not measured"
+        )
+        for summary in page.get_by_role("dialog").locator("summary").all():
+            summary.click()
+    else:
+        page.locator("figure summary:visible").click()
+    assert violations(page, "moderate", "serious", "critical") == []
+
+
+def test_axe_would_find_it(open_page: Open, directory: Path) -> None:
+    """The test above asks what it seems to ask."""
+    page = open_page(directory.as_uri())
+    page.evaluate(
+        """() => {
+            const select = document.querySelector("#filters select");
+            select.parentElement.replaceWith(select);
+            document.documentElement.style.setProperty("--quiet", "#ccc");
+        }"""
+    )
+    found = violations(page, "serious", "critical")
+    assert any(entry.startswith("select-name") for entry in found)
+    assert any(entry.startswith("color-contrast") for entry in found)

@@ -1,0 +1,339 @@
+"""The page in a real Chromium, from disk and from a static host."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+from tests.integration.page.conftest import RECORDS, REGISTRY, Open, serve
+from tests.reports.page.test_site import HOSTILE
+from tests.reports.page.values import IMAGES
+from validator.reports.page.encode import clean
+from validator.reports.page.site import ENTRY
+
+pytestmark = pytest.mark.browser
+
+CERTIFIED, _, FAILED, OTHER, *_ = RECORDS
+TABLE = "Without scripts the cells do not open"
+
+
+def place(page: Page, host: str, release: str) -> Locator:
+    """A place of the grid by its visible headings."""
+    heads = page.locator("#grid thead th").all_text_contents()
+    column = next(number for number, text in enumerate(heads) if text.startswith(release))
+    row = page.locator("#grid tbody tr", has=page.get_by_role("rowheader", name=host, exact=True))
+    return row.locator("td").nth(column - 1).locator("a")
+
+
+def shown(page: Page) -> list[str]:
+    """What the visible places of the grid say, row by row."""
+    return [" ".join(text.split()) for text in page.locator("#grid td a:visible").all_inner_texts()]
+
+
+def test_it_works_from_disk_and_from_a_host(open_page: Open, address: str) -> None:
+    page = open_page(address)
+    expect(page.get_by_role("status").first).to_have_text("9 cells")
+    expect(page.get_by_text(TABLE)).to_be_hidden()
+    link = place(page, "r580-h100", "2.21.0")
+    expect(link).to_have_text(re.compile("works.*failed"))
+    link.click()
+    dialog = page.get_by_role("dialog")
+    title = "TensorFlow 2.21.0, CUDA 12.5, cuDNN 9.3, Python 3.12 on r580-h100"
+    expect(dialog.get_by_role("heading", level=2)).to_have_text(title)
+    expect(dialog).to_have_accessible_name(title)
+    for text in (
+        "found to be failed",
+        f"docker pull {REGISTRY}@{FAILED.image_digest}",
+        "No certificate covers this image",
+        "A cause.",
+        "mend it",
+        "the wheel has machine code for it",
+        "Measured otherwise than predicted.",
+    ):
+        expect(dialog).to_contain_text(text)
+    check = dialog.locator("details.check", has_text="gpu_compute")
+    expect(check.locator("pre")).to_have_count(0)
+    check.locator("summary").click()
+    expect(check.locator("pre")).to_have_text('{\n "seen": 1\n}')
+    history = dialog.get_by_role("region", name="History").get_by_role("row")
+    expect(history).to_have_count(3)
+    expect(history.nth(1)).to_contain_text("failed")
+    expect(history.nth(1)).to_contain_text("lock, image")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "count", "words"),
+    [
+        ("tensorflow", "2.20.0", 2, ["works unproven", "works certified"]),
+        ("python", "3.11", 2, ["works", "works certified"]),
+        ("cuda", "12.5", 9, None),
+        ("driver", "535", 4, ["works", "works unproven", "works broken"]),
+        ("gpu", "h100", 4, ["works failed", "works certified", "works"]),
+        ("verdict", "certified", 2, ["works certified", "works certified"]),
+        ("verdict", "failed", 1, ["works failed"]),
+        ("verdict", "none", 3, ["works", "works"]),
+        ("verdict", "any", 6, None),
+        ("verdict", "otherwise", 2, ["works broken", "works failed"]),
+        ("verdict", "works", 8, None),
+        ("verdict", "fails", 0, []),
+    ],
+)
+def test_filters(
+    open_page: Open, directory: Path, name: str, value: str, count: int, words: list[str] | None
+) -> None:
+    page = open_page(directory.as_uri())
+    page.locator(f"#filters select[name={name}]").select_option(value)
+    said = "9 cells" if count == 9 else f"{count} of 9 cells"
+    expect(page.get_by_role("status").first).to_have_text(said)
+    if words is not None:
+        assert shown(page) == words
+    # The address keeps it: the same page opened anew is the same.
+    again = open_page(directory.as_uri(), "#" + page.url.partition("#")[2])
+    expect(again.locator(f"#filters select[name={name}]")).to_have_value(value)
+    expect(again.get_by_role("status").first).to_have_text(said)
+    again.get_by_role("button", name="Clear").click()
+    expect(again.get_by_role("status").first).to_have_text("9 cells")
+    assert shown(again) == shown(open_page(directory.as_uri()))
+
+
+def test_filters_together_hide_what_is_empty(open_page: Open, directory: Path) -> None:
+    page = open_page(directory.as_uri(), "#tensorflow=2.20.0&gpu=t4")
+    assert shown(page) == ["works unproven"]
+    expect(page.locator("#grid tbody tr:visible")).to_have_count(1)
+    expect(page.locator("#grid thead th:visible")).to_have_count(2)
+
+
+def test_by_keyboard_alone(open_page: Open, address: str) -> None:
+    page = open_page(address)
+    grid = page.get_by_role("grid")
+    # One place of the grid is in the order of the tab key, not a thousand.
+    expect(grid.locator('a:not([tabindex="-1"])')).to_have_count(1)
+    page.get_by_role("button", name="Clear").focus()
+    for _ in range(3):
+        page.keyboard.press("Tab")
+        if page.evaluate("document.activeElement.closest('#grid') !== null"):
+            break
+    focused = page.locator("#grid a:focus")
+    expect(focused).to_have_accessible_name("works, TensorFlow 2.21.0 12.5/9.3 on r535-t4")
+    page.keyboard.press("ArrowDown")
+    expect(focused).to_have_accessible_name(re.compile(r"works failed.*2\.21\.0.*on r580-h100"))
+    page.keyboard.press("ArrowRight")
+    expect(focused).to_have_accessible_name(re.compile(r"works certified.*2\.20\.0.*on r580-h100"))
+    # Below is a machine that has measured another release only: nothing to go to.
+    page.keyboard.press("ArrowDown")
+    expect(focused).to_have_accessible_name(re.compile(r"2\.20\.0.*on r580-h100"))
+    page.keyboard.press("End")
+    expect(focused).to_have_accessible_name(re.compile(r"2\.18\.1.*on r580-h100"))
+    page.keyboard.press("Control+Home")
+    expect(focused).to_have_accessible_name(re.compile(r"2\.21\.0.*on r535-t4"))
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_be_visible()
+    expect(dialog.locator(":focus")).to_have_text("Close")
+    expect(dialog).to_contain_text("found to be failed")
+    expect(page).to_have_url(re.compile(re.escape(f"#cell={FAILED.cell}") + "$"))
+    # The focus stays inside while it is open.
+    for _ in range(30):
+        page.keyboard.press("Tab")
+        assert page.evaluate(
+            "document.activeElement === document.body || document.activeElement.closest('dialog') !== null"
+        )
+    page.keyboard.press("Escape")
+    expect(dialog).to_be_hidden()
+    expect(focused).to_have_accessible_name(re.compile(r"works failed.*2\.21\.0.*on r580-h100"))
+    expect(page).not_to_have_url(re.compile("cell="))
+    expect(grid.locator('[tabindex="0"]')).to_have_count(1)
+
+
+def test_the_focused_place_is_not_under_the_headings(open_page: Open, directory: Path) -> None:
+    page = open_page(directory.as_uri(), viewport={"width": 360, "height": 300})
+    place(page, "r535-t4", "2.21.0").focus()
+    for key in ("End", "Control+End", "Home", "Control+Home"):
+        page.keyboard.press(key)
+        covered = page.evaluate(
+            """() => {
+                const box = document.activeElement.getBoundingClientRect();
+                return [[box.left + 2, box.top + 2], [box.right - 2, box.bottom - 2]].some(
+                    ([x, y]) => !document.activeElement.contains(document.elementFromPoint(x, y)));
+            }"""
+        )
+        assert not covered, key
+
+
+def test_an_address_opens_a_cell_and_back_closes_it(open_page: Open, address: str) -> None:
+    page = open_page(address, f"#gpu=h100&cell={CERTIFIED.cell}")
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("found to be certified")
+    expect(dialog).to_contain_text("a key of the tests")
+    expect(dialog).to_contain_text("made by a test from a fixture: it proves nothing")
+    dialog.get_by_role("button", name="Close").click()
+    expect(dialog).to_be_hidden()
+    # Nothing had the focus before; now it is where the cell lies.
+    expect(place(page, "r580-h100", "2.21.0")).to_be_focused()
+    expect(page.get_by_role("status").first).to_have_text("4 of 9 cells")
+    place(page, "r580-h100", "2.20.0").click()
+    expect(dialog).to_contain_text("found to be certified")
+    page.go_back()
+    expect(dialog).to_be_hidden()
+    expect(page.get_by_role("status").first).to_have_text("4 of 9 cells")
+
+
+def test_a_cell_that_is_not_there_opens_nothing(open_page: Open, directory: Path) -> None:
+    page = open_page(directory.as_uri(), "#cell=tf9.9.9@nowhere&tensorflow=9.9.9&verdict=%22%3E&x=y")
+    expect(page.get_by_role("dialog")).to_be_hidden()
+    expect(page.get_by_role("status").first).to_have_text("9 cells")
+
+
+def test_the_pythons_of_a_place_open_each_by_itself(open_page: Open, directory: Path) -> None:
+    page = open_page(directory.as_uri())
+    place(page, "r580-h100", "2.21.0").click()
+    dialog = page.get_by_role("dialog")
+    pythons = dialog.get_by_role("group", name="Python").get_by_role("button")
+    expect(pythons).to_have_text(["Python 3.11 certified", "Python 3.12 failed"])
+    expect(pythons.nth(1)).to_have_attribute("aria-pressed", "true")
+    pythons.nth(0).click()
+    expect(dialog).to_contain_text("found to be certified")
+    expect(pythons.nth(0)).to_have_attribute("aria-pressed", "true")
+    expect(pythons.nth(0)).to_be_focused()
+    expect(page).to_have_url(re.compile(re.escape(f"#cell={CERTIFIED.cell}") + "$"))
+    expect(dialog).not_to_contain_text("A cause.")
+
+
+def test_a_cell_that_was_not_measured_says_how_to_build_it(open_page: Open, directory: Path) -> None:
+    page = open_page(directory.as_uri())
+    place(page, "r535-t4", "2.21.0").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("Not measured")
+    expect(dialog).to_contain_text(f"build-matrix --profile full --select image={IMAGES[0]}")
+    expect(dialog).not_to_contain_text("docker pull")
+
+
+def test_a_command_is_copied(open_page: Open, directory: Path) -> None:
+    with serve(directory) as url:
+        page = open_page(url, f"#cell={OTHER.cell}", permissions=["clipboard-read", "clipboard-write"])
+        button = page.get_by_role("button", name="Copy: docker pull")
+        button.click()
+        expect(button).to_have_text("Copied")
+        copied = page.evaluate("navigator.clipboard.readText()")
+    assert copied == f"docker pull {REGISTRY}@{OTHER.image_digest}"
+
+
+def test_details_that_are_gone_are_said(open_page: Open, directory: Path, tmp_path: Path) -> None:
+    copy = shutil.copytree(directory, tmp_path / "copy")
+    shutil.rmtree(copy / "data")
+    page = open_page(copy.as_uri(), f"#cell={CERTIFIED.cell}", allowed=["ERR_FILE_NOT_FOUND"])
+    expect(page.get_by_role("dialog")).to_contain_text("The details can't be read")
+    expect(page.get_by_role("dialog")).to_contain_text("the wheel has machine code for it")
+
+
+def test_text_of_records_stays_text(open_page: Open, hostile_directory: Path) -> None:
+    page = open_page(hostile_directory.as_uri())
+    page.get_by_role("region", name="Table of what to look at").get_by_role("link").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("History")
+    dialog.locator("details.check summary").click()
+    text = clean(HOSTILE)
+    expect(dialog.locator("details.check summary")).to_contain_text(text)
+    evidence = json.loads(dialog.locator("details.check pre").inner_text())
+    assert evidence[text] == [text, {"__proto__": text}]
+    expect(dialog.locator("img, script, iframe")).to_have_count(0)
+    assert page.evaluate("document.querySelectorAll('script').length") == 2
+
+
+def test_the_browser_refuses_text_as_markup(open_page: Open, directory: Path) -> None:
+    page = open_page(directory.as_uri(), allowed=["TrustedHTML"])
+    refused = page.evaluate(
+        """() => {
+            try { document.body.innerHTML = "<p>"; return "taken"; } catch (error) { return error.name; }
+        }"""
+    )
+    assert refused == "TypeError"
+
+
+def test_no_other_script_runs(open_page: Open, directory: Path, tmp_path: Path) -> None:
+    copy = shutil.copytree(directory, tmp_path / "copy")
+    page_file = copy / ENTRY
+    text = page_file.read_text(encoding="utf-8")
+    page_file.write_text(
+        text.replace("</body>", "<script>window.taken = 1</script></body>"), encoding="utf-8"
+    )
+    page = open_page(copy.as_uri(), allowed=["Content Security Policy"])
+    expect(page.get_by_role("status").first).to_have_text("9 cells")
+    assert page.evaluate("window.taken") is None
+
+
+def test_without_scripts_there_is_a_table(open_page: Open, directory: Path) -> None:
+    page = open_page(directory.as_uri(), java_script_enabled=False)
+    expect(page.get_by_text(TABLE)).to_be_visible()
+    expect(page.locator("#filters")).to_be_hidden()
+    assert page.get_by_role("table").first.is_visible()
+    assert shown(page)[0] == "works"
+    assert "works failed" in shown(page)
+    # All charts, each with its table.
+    expect(page.locator("figure:visible")).to_have_count(2)
+
+
+def test_the_chart_has_a_table_and_one_machine_at_a_time(open_page: Open, directory: Path) -> None:
+    page = open_page(directory.as_uri())
+    figures = page.locator("figure:visible")
+    expect(figures).to_have_count(1)
+    expect(figures.get_by_role("img")).to_have_accessible_name(
+        re.compile("XLA is between 1.25 times .TensorFlow 2.20.0. and 2.00 times .TensorFlow 2.21.0.")
+    )
+    figures.get_by_text("The figures as a table").click()
+    rows = figures.get_by_role("row")
+    expect(rows).to_have_count(3)
+    expect(rows.nth(1)).to_contain_text("2.00 times (1.60 times to 2.50 times)")
+    page.get_by_label("Machine").select_option("r535-t4/CPU")
+    expect(figures).to_have_count(1)
+    expect(figures).to_contain_text("on the CPU of r535-t4")
+    again = open_page(directory.as_uri(), "#" + page.url.partition("#")[2])
+    expect(again.locator("figure:visible")).to_contain_text("on the CPU of r535-t4")
+
+
+def test_sizes_and_shared_layers(open_page: Open, directory: Path) -> None:
+    page = open_page(directory.as_uri())
+    table = page.get_by_role("region", name="Table of image sizes")
+    expect(table.get_by_role("row").nth(1)).to_contain_text("3.0 GB")
+    expect(table.get_by_role("row").nth(1)).to_contain_text("1.0 MB")
+    expect(page.get_by_text("2 images of 6.0 GB together")).to_be_visible()
+
+
+@pytest.mark.parametrize("width", [320, 390, 768, 1280])
+@pytest.mark.parametrize("fragment", ["", f"#cell={FAILED.cell}"])
+def test_nothing_reaches_past_the_edge(open_page: Open, directory: Path, width: int, fragment: str) -> None:
+    page = open_page(directory.as_uri(), fragment, viewport={"width": width, "height": 800})
+    if fragment:
+        expect(page.get_by_role("dialog")).to_contain_text("History")
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert page.evaluate(
+        "!document.querySelector('dialog').open || document.querySelector('dialog').scrollWidth <= innerWidth"
+    )
+
+
+def test_headings_stay_in_sight(open_page: Open, directory: Path) -> None:
+    page = open_page(directory.as_uri(), viewport={"width": 360, "height": 260})
+    box = page.locator(".grid-box")
+    box.scroll_into_view_if_needed()
+    before = page.locator("#grid tbody th").first.bounding_box()
+    box.evaluate("(box) => box.scrollBy(80, 40)")
+    after = page.locator("#grid tbody th").first.bounding_box()
+    head = page.locator("#grid thead th").nth(1).bounding_box()
+    edge = box.bounding_box()
+    assert before and after and head and edge
+    assert after["x"] == pytest.approx(before["x"], abs=1)
+    assert head["y"] == pytest.approx(edge["y"], abs=2)
+
+
+def test_motion_is_left_out_where_it_is_not_wanted(open_page: Open, directory: Path) -> None:
+    for wish, animation in (("reduce", "none"), ("no-preference", "slide")):
+        page = open_page(directory.as_uri(), f"#cell={FAILED.cell}", reduced_motion=wish)
+        expect(page.get_by_role("dialog")).to_be_visible()
+        found = page.evaluate("getComputedStyle(document.querySelector('dialog')).animationName")
+        assert found == animation

@@ -1,0 +1,301 @@
+"""The main job with a registry, over a fake engine and a fake registry: built, pushed, pulled, recorded."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from validator.cli.results import totals
+from validator.engines.base import Built, ImageEngine, Progress
+from validator.engines.venv import VenvEngine
+from validator.errors import MissingError, ValidatorError
+from validator.model.lock import Lock
+from validator.model.record import Verdict
+from validator.model.spec import ImageSpec
+from validator.pipeline.build_matrix import build_matrix
+from validator.pipeline.publish import Publisher
+from validator.pipeline.work import Event, Exchange, Options, Phase, Result, Status, Work
+from validator.records.store import Store
+from validator.registry.reference import Repository
+from validator.registry.registry import Registry
+from validator.system.sources import PackageSources
+
+from .fakes import FakeEngine, report
+from .test_build_matrix import OTHER, SPEC, write_lock
+
+REPOSITORY = Repository.parse("registry.example/team/tensorflow")
+TAG = "2.21.0-cpu-py3.11"
+
+
+def digest(letter: str) -> str:
+    return f"sha256:{letter * 64}"
+
+
+class FakeRegistry(Registry):
+    """Tags and labels in dictionaries. `fails` is raised by whatever asks for a tag."""
+
+    def __init__(self) -> None:
+        super().__init__(REPOSITORY)
+        self.held: dict[str, str] = {}
+        self.labels: dict[str, dict[str, str]] = {}
+        self.configurations: dict[str, str] = {}
+        self.fails: ValidatorError | None = None
+
+    def digest_of(self, tag: str) -> str | None:
+        if self.fails is not None:
+            raise self.fails
+        return self.held.get(tag)
+
+    def config(self, digest: str) -> dict[str, Any]:
+        return {"config": {"Labels": self.labels.get(digest, {})}}
+
+    def manifest(self, digest: str) -> dict[str, Any] | None:
+        return {"config": {"digest": self.configurations.get(digest)}}
+
+
+@dataclasses.dataclass
+class FakeImageEngine(FakeEngine):
+    """Pushes into a FakeRegistry. `pushed_as` is the digest that it then has; None: the image's own."""
+
+    registry: FakeRegistry = dataclasses.field(default_factory=FakeRegistry)
+    pushes: list[str] = dataclasses.field(default_factory=list)
+    pulls: list[str] = dataclasses.field(default_factory=list)
+    probed: list[str | None] = dataclasses.field(default_factory=list)
+    pushed_as: str | None = None
+    push_error: ValidatorError | None = None
+    recipe: str = "1"
+    here: Built | None = None
+
+    def existing(self, spec: ImageSpec, lock: Lock) -> Built | None:
+        return self.here
+
+    def made_from(self, spec: ImageSpec, lock: Lock, labels: Mapping[str, str]) -> bool:
+        return labels.get("spec") == spec.identifier and labels.get("lock") == lock.digest
+
+    def up_to_date(self, spec: ImageSpec, lock: Lock, labels: Mapping[str, str]) -> bool:
+        return self.made_from(spec, lock, labels) and labels.get("recipe") == self.recipe
+
+    def push(self, built: Built, lock: Lock, reference: str, progress: Progress) -> Built:
+        self.pushes.append(reference)
+        if self.push_error is not None:
+            raise self.push_error
+        held = self.pushed_as or str(built.digest)
+        self.hold(built.spec, lock, held)
+        return dataclasses.replace(built, digest=held, engine_id=built.digest)
+
+    def hold(self, spec: ImageSpec, lock: Lock, held: str) -> None:
+        """Let the registry have an image of this spec, as another machine would have pushed it."""
+        tag = {SPEC.identifier: TAG, OTHER.identifier: "2.20.0-cpu-py3.11"}[spec.identifier]
+        self.registry.held[tag] = held
+        self.registry.labels[held] = {"spec": spec.identifier, "lock": lock.digest, "recipe": self.recipe}
+
+    def pull(self, spec: ImageSpec, lock: Lock, reference: str, progress: Progress) -> Built:
+        self.pulls.append(reference)
+        return Built(spec, reference, lock.digest, reference.partition("@")[2], "registry:python")
+
+    def probe(self, built: Built, request: Any, progress: Progress) -> bytes:
+        self.probed.append(built.digest)
+        return super().probe(built, request, progress)
+
+
+@dataclasses.dataclass
+class Bench:
+    """A store, a lock and an engine with its registry."""
+
+    store: Store
+    locks: Path
+    lock: Lock
+    engine: FakeImageEngine
+    events: list[Event] = dataclasses.field(default_factory=list)
+
+    def run(self, *, pull: bool = False, retag: bool = False, **options: Any) -> Result:
+        exchange = Exchange(Publisher(self.engine, self.engine.registry, retag), pull)
+        [result] = build_matrix([SPEC], self.work(exchange, **options))
+        return result
+
+    def work(self, exchange: Exchange | None, **options: Any) -> Work:
+        return Work(
+            self.engine, self.store, PackageSources(), self.locks, (), Options(**options), self.events.append,
+            exchange,
+        )  # fmt: skip
+
+    def phases(self) -> list[Phase]:
+        return list(dict.fromkeys(event.phase for event in self.events))
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    lock = write_lock(tmp_path, SPEC)
+    with Store(str(tmp_path / "records.db")) as store:
+        yield Bench(store, tmp_path, lock, FakeImageEngine(report(), digest=digest("a")))
+
+
+def test_an_image_is_built_pushed_and_then_probed(bench: Bench) -> None:
+    result = bench.run()
+    assert bench.phases() == [Phase.LOCK, Phase.BUILD, Phase.PUSH, Phase.PROBE, Phase.DONE]
+    assert bench.engine.pushes == [f"{REPOSITORY}:{TAG}"]
+    assert result.status is Status.MEASURED and result.record is not None
+    assert result.record.image_digest == digest("a")
+    assert result.published is not None and result.published.sent
+    assert result.published.reference == f"{REPOSITORY}@{digest('a')}"
+    assert "1 pushed" in totals([result])
+
+
+def test_the_record_names_the_digest_that_the_registry_holds(bench: Bench) -> None:
+    """An engine of the older image store knows an image by its configuration, and no manifest."""
+    bench.engine.pushed_as = digest("b")
+    result = bench.run()
+    assert result.record is not None and result.record.image_digest == digest("b")
+    # Built again, it has the same configuration: nothing is to be pushed, and nothing to be measured.
+    bench.engine.registry.configurations[digest("b")] = digest("a")
+    bench.engine.registry.labels[digest("b")]["recipe"] = "0"
+    again = bench.run()
+    assert again.status is Status.UNCHANGED
+    assert len(bench.engine.builds) == 2 and len(bench.engine.pushes) == 1
+    forced = bench.run(force=True)
+    assert forced.record is not None and forced.record.image_digest == digest("b")
+
+
+def test_without_validation_it_is_built_and_pushed(bench: Bench) -> None:
+    result = bench.run(validate=False)
+    assert result.status is Status.BUILT
+    assert result.detail == f"{REPOSITORY}@{digest('a')}"
+    assert bench.engine.pushes and not bench.engine.probes
+    assert list(bench.store.all()) == []
+
+
+def test_what_the_registry_holds_is_not_built_again(bench: Bench) -> None:
+    """As on a machine that has never built it."""
+    bench.engine.hold(SPEC, bench.lock, digest("c"))
+    assert bench.run(validate=False).status is Status.BUILT
+    assert (bench.engine.builds, bench.engine.pushes, bench.engine.pulls) == ([], [], [])
+    result = bench.run()
+    assert (bench.engine.builds, bench.engine.pushes) == ([], [])
+    assert bench.engine.pulls == [f"{REPOSITORY}@{digest('c')}"]
+    assert bench.engine.probed == [digest("c")]
+    assert result.record is not None and result.record.image_digest == digest("c")
+    assert bench.run().status is Status.UNCHANGED
+
+
+def test_an_image_that_is_here_already_is_not_pulled(bench: Bench) -> None:
+    bench.engine.hold(SPEC, bench.lock, digest("c"))
+    bench.engine.here = Built(SPEC, "here", bench.lock.digest, digest("c"))
+    bench.run()
+    assert bench.engine.pulls == []
+    assert bench.engine.probed == [digest("c")]
+
+
+def test_an_unchanged_cell_is_pushed_when_the_registry_lacks_it(bench: Bench) -> None:
+    [first] = build_matrix([SPEC], bench.work(None))
+    assert first.status is Status.MEASURED
+    result = bench.run()
+    assert result.status is Status.UNCHANGED
+    assert bench.engine.pushes == [f"{REPOSITORY}:{TAG}"]
+    assert len(bench.engine.probes) == 1
+
+
+def test_another_image_than_the_measured_one_is_measured_anew(bench: Bench) -> None:
+    [first] = build_matrix([SPEC], bench.work(None))
+    bench.engine.hold(SPEC, bench.lock, digest("c"))
+    result = bench.run()
+    assert result.status is Status.MEASURED
+    assert first.record is not None and result.record is not None
+    assert [first.record.image_digest, result.record.image_digest] == [digest("a"), digest("c")]
+
+
+def test_a_tag_of_another_image_is_refused_and_nothing_is_recorded(bench: Bench) -> None:
+    bench.engine.hold(SPEC, bench.lock, digest("c"))
+    bench.engine.recipe = "2"
+    result = bench.run()
+    assert result.status is Status.REFUSED
+    assert f"{REPOSITORY}:{TAG} is {digest('c')} in the registry" in result.detail
+    assert bench.engine.pushes == [] and bench.engine.probes == []
+    assert list(bench.store.all()) == []
+    moved = bench.run(retag=True)
+    assert moved.status is Status.MEASURED
+    assert bench.engine.registry.held[TAG] == digest("a")
+
+
+def test_a_push_that_another_overtook_is_not_recorded(bench: Bench) -> None:
+    bench.engine.pushed_as = digest("b")
+    push = bench.engine.push
+
+    def overtaken(built: Built, lock: Lock, reference: str, progress: Progress) -> Built:
+        pushed = push(built, lock, reference, progress)
+        bench.engine.registry.held[TAG] = digest("d")
+        return pushed
+
+    bench.engine.push = overtaken  # type: ignore[method-assign]
+    result = bench.run()
+    assert result.status is Status.REFUSED
+    assert f"was pushed as {digest('b')}, but is {digest('d')} in the registry" in result.detail
+    assert list(bench.store.all()) == []
+
+
+@pytest.mark.parametrize("where", ["look", "push"])
+def test_a_registry_that_fails_leaves_nothing_recorded(bench: Bench, where: str) -> None:
+    error = MissingError("the registry is down", hint="wait")
+    if where == "look":
+        bench.engine.registry.fails = error
+    else:
+        bench.engine.push_error = error
+    result = bench.run()
+    assert (result.status, result.error) == (Status.MISSING, error)
+    assert bench.engine.probes == []
+    assert list(bench.store.all()) == []
+
+
+def test_a_build_that_fails_is_broken_and_not_pushed(bench: Bench) -> None:
+    bench.engine.build_error = ValidatorError("a wheel is not what it was")
+    result = bench.run()
+    assert result.record is not None and result.record.verdict is Verdict.BROKEN
+    assert bench.engine.pushes == []
+
+
+def test_after_a_refusal_the_others_go_on_unless_told_otherwise(bench: Bench) -> None:
+    other = write_lock(bench.locks, OTHER)
+    bench.engine.hold(SPEC, bench.lock, digest("c"))
+    bench.engine.hold(OTHER, other, digest("e"))
+    bench.engine.recipe = "2"
+    exchange = Exchange(Publisher(bench.engine, bench.engine.registry))
+    results = build_matrix([SPEC, OTHER], bench.work(exchange, keep_going=False))
+    assert [result.status for result in results] == [Status.REFUSED, Status.STOPPED]
+    results = build_matrix([SPEC, OTHER], bench.work(exchange))
+    assert [result.status for result in results] == [Status.REFUSED, Status.REFUSED]
+
+
+# --- pulling ------------------------------------------------------------------------------------------
+
+
+def test_pulled_images_are_probed_and_never_built(bench: Bench) -> None:
+    bench.engine.hold(SPEC, bench.lock, digest("c"))
+    bench.engine.recipe = "2"
+    result = bench.run(pull=True)
+    assert bench.phases() == [Phase.LOCK, Phase.PULL, Phase.PROBE, Phase.DONE]
+    assert bench.engine.builds == [] and bench.engine.pushes == []
+    assert result.record is not None and result.record.image_digest == digest("c")
+    assert result.published is not None and not result.published.sent
+    assert bench.run(pull=True).status is Status.UNCHANGED
+    # Another image under the tag is another thing to measure.
+    bench.engine.hold(SPEC, bench.lock, digest("d"))
+    assert bench.run(pull=True).status is Status.MEASURED
+
+
+def test_nothing_to_pull_is_missing_and_another_lock_is_refused(bench: Bench) -> None:
+    assert bench.run(pull=True).status is Status.MISSING
+    other = dataclasses.replace(bench.lock, wheels=())
+    bench.engine.hold(SPEC, other, digest("c"))
+    result = bench.run(pull=True)
+    assert result.status is Status.REFUSED
+    assert "was not built from the lock that is here" in result.detail
+    assert bench.engine.pulls == []
+    assert list(bench.store.all()) == []
+
+
+def test_only_an_engine_with_images_publishes() -> None:
+    assert isinstance(FakeImageEngine(), ImageEngine)
+    assert not isinstance(VenvEngine(PackageSources()), ImageEngine)

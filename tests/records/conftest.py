@@ -1,0 +1,45 @@
+"""Stores of both kinds for the tests of this room: an SQLite file, and a database on a real server."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.postgresql import Server, running_server
+from validator.records.store import Store
+
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[Server]:
+    with running_server() as running:
+        yield running
+
+
+@pytest.fixture
+def database(server: Server) -> Iterator[str]:
+    """The name of an empty database on the server."""
+    name = f"test{next(_numbers)}"
+    server.sql(f"CREATE DATABASE {name}")
+    yield name
+    server.sql(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Where a store may come to be."""
+    if request.param == "sqlite":
+        return str(tmp_path / "records.db")
+    running: Server = request.getfixturevalue("server")
+    name: str = request.getfixturevalue("database")
+    return running.url(name)
+
+
+@pytest.fixture
+def store(url: str) -> Iterator[Store]:
+    with Store(url) as opened:
+        yield opened

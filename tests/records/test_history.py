@@ -1,0 +1,245 @@
+"""The state of cells at a time, and where one turned bad, for any history."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta, timezone
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from validator.errors import InputError
+from validator.model.record import Verdict
+from validator.records.entry import Entry
+from validator.records.history import by_cell, differing, finished, moment, rank, regressions, state, turn
+
+from .values import record
+
+START = datetime(2026, 11, 1, tzinfo=timezone.utc)
+GOOD = (Verdict.CERTIFIED, Verdict.UNPROVEN)
+LETTERS = {"C": Verdict.CERTIFIED, "U": Verdict.UNPROVEN, "F": Verdict.FAILED, "B": Verdict.BROKEN}
+
+
+def day(number: float) -> datetime:
+    return START + timedelta(days=number)
+
+
+def entry(number: int, letter: str, cell: str = "cell", *, keyed: bool = True) -> Entry:
+    """Measured on that day."""
+    return Entry(f"{cell}-{number:04d}", cell, LETTERS[letter], day(number).isoformat(), keyed)
+
+
+def history(letters: str, cell: str = "cell") -> list[Entry]:
+    """One record a day."""
+    return [entry(number, letter, cell) for number, letter in enumerate(letters)]
+
+
+def places(letters: str) -> tuple[int | None, int | None, int]:
+    """Where the last good and the first bad one stand, and what lies between."""
+    entries = history(letters)
+    found = turn(entries)
+    assert found.newest is entries[-1]
+    return (
+        None if found.last_good is None else entries.index(found.last_good),
+        None if found.first_bad is None else entries.index(found.first_bad),
+        found.between,
+    )
+
+
+@pytest.mark.parametrize(
+    ("letters", "expected"),
+    [
+        ("CF", (0, 1, 0)),
+        ("CCFF", (1, 2, 0)),
+        ("CFCF", (2, 3, 0)),
+        ("UUFBF", (1, 2, 0)),
+        ("CB", (0, 1, 0)),
+        # Unproven is neither good nor bad in a cell that was certified ...
+        ("CUUFF", (0, 3, 2)),
+        ("CUFUU", (0, 2, 1)),
+        # ... unless nothing worse came.
+        ("CCU", (1, 2, 0)),
+        ("CUU", (0, 1, 0)),
+        # No bad one.
+        ("C", (0, None, 0)),
+        ("FUC", (2, None, 0)),
+        ("CFC", (2, None, 0)),
+        ("FU", (1, None, 0)),
+        # No good one.
+        ("F", (None, 0, 0)),
+        ("BFBF", (None, 0, 0)),
+    ],
+)
+def test_the_last_good_and_the_first_bad(letters: str, expected: tuple[int | None, int | None, int]) -> None:
+    assert places(letters) == expected
+
+
+@pytest.mark.parametrize(
+    ("letters", "since", "found"),
+    [
+        ("CF", 0, True),
+        ("CF", 0.5, True),
+        # It was bad before.
+        ("CF", 1, False),
+        ("CFF", 1.5, False),
+        # It was good for a while in between.
+        ("FCF", 0, True),
+        ("CU", 0, True),
+        ("UF", 0, True),
+        ("FU", 0, False),
+        ("CFC", 0, False),
+        # What never was good did not get worse.
+        ("FB", 0, False),
+        # The first record is younger than the time.
+        ("CF", -5, True),
+        ("F", -5, False),
+    ],
+)
+def test_a_regression_is_a_verdict_that_was_better_at_that_time_or_since(
+    letters: str, since: float, found: bool
+) -> None:
+    assert bool(regressions(history(letters), day(since))) is found
+
+
+def test_a_regression_names_the_last_good_record_even_if_it_is_older() -> None:
+    entries = [*history("CUF", "one"), *history("CCC", "two")]
+    # A day ago it was unproven already; what was lost since is that nothing failed.
+    found = regressions(entries, day(1))
+    assert [(each.newest.id, each.last_good and each.last_good.id) for each in found] == [
+        ("one-0002", "one-0001")
+    ]
+    found = regressions(entries, day(0))
+    assert [
+        (each.last_good and each.last_good.id, each.first_bad and each.first_bad.id) for each in found
+    ] == [("one-0000", "one-0002")]
+
+
+def test_a_brought_report_counts_only_where_there_is_nothing_else() -> None:
+    brought = entry(5, "U", keyed=False)
+    assert by_cell([*history("CC"), brought])["cell"] == history("CC")
+    assert regressions([*history("CC"), brought], day(0)) == []
+    assert by_cell([brought])["cell"] == [brought]
+
+
+def test_a_time_that_can_not_be_read_is_the_oldest() -> None:
+    odd = Entry("odd", "cell", Verdict.FAILED, "yesterday", True)
+    assert by_cell([*history("C"), odd])["cell"] == [odd, *history("C")]
+    assert state([odd, *history("C")], day(-1)) == {"cell": odd}
+
+
+def test_times_are_compared_as_times() -> None:
+    # As text, the later one comes first.
+    early = Entry("early", "cell", Verdict.CERTIFIED, "2026-11-01T12:00:00+02:00", True)
+    late = Entry("late", "cell", Verdict.FAILED, "2026-11-01T11:00:00Z", True)
+    assert by_cell([late, early])["cell"] == [early, late]
+
+
+entries = st.lists(
+    st.builds(
+        entry,
+        st.integers(0, 30),
+        st.sampled_from("CUFB"),
+        st.sampled_from(["one", "two"]),
+        keyed=st.booleans(),
+    ),
+    unique_by=lambda each: each.id,
+)
+
+
+@given(entries, st.integers(-1, 31), st.randoms())
+def test_the_order_in_which_records_are_found_is_of_no_account(
+    found: list[Entry], since: int, random: object
+) -> None:
+    shuffled = list(found)
+    random.shuffle(shuffled)  # type: ignore[attr-defined]
+    assert state(shuffled) == state(found)
+    assert regressions(shuffled, day(since)) == regressions(found, day(since))
+
+
+@given(entries, st.integers(-1, 31))
+def test_a_state_is_the_newest_of_what_was_there(found: list[Entry], at: int) -> None:
+    for cell, newest in state(found, day(at)).items():
+        assert newest.cell == cell and finished(newest) <= day(at)
+        own = [each for each in found if each.cell == cell and finished(each) <= day(at)]
+        counted = [each for each in own if each.keyed] or own
+        assert max(finished(each) for each in counted) == finished(newest)
+    assert state(found, day(31)) == state(found)
+
+
+@given(entries, entries)
+def test_differing_is_all_of_it_and_the_same_backwards(one: list[Entry], two: list[Entry]) -> None:
+    before, after = state(one), state(two)
+    found = differing(before, after)
+    same = {cell for cell in before.keys() & after.keys() if before[cell].verdict is after[cell].verdict}
+    assert {pair.cell for pair in found} == (before.keys() | after.keys()) - same
+    assert [(pair.after, pair.before) for pair in found] == [
+        (pair.before, pair.after) for pair in differing(after, before)
+    ]
+    assert differing(before, before) == []
+
+
+@given(st.text("CUFB", min_size=1, max_size=12))
+def test_all_after_the_last_good_is_worse_and_all_between_unproven(letters: str) -> None:
+    found: Sequence[Entry] = history(letters)
+    good, bad, between = places(letters)
+    if good is None:
+        assert set(letters) <= {"F", "B"}
+        return
+    assert all(rank(each.verdict) < rank(found[good].verdict) for each in found[good + 1 :])
+    assert all(rank(each.verdict) <= rank(found[good].verdict) for each in found)
+    assert (bad is None) is (good == len(found) - 1)
+    if bad is not None:
+        assert bad - good - 1 == between
+        assert all(each.verdict is Verdict.UNPROVEN for each in found[good + 1 : bad])
+
+
+@given(entries, st.integers(-1, 31))
+def test_a_regression_is_worse_than_its_last_good_record(found: list[Entry], since: int) -> None:
+    told = regressions(found, day(since))
+    for each in told:
+        assert each.last_good is not None and each.first_bad is not None
+        assert rank(each.newest.verdict) < rank(each.last_good.verdict)
+        assert finished(each.last_good) <= finished(each.first_bad) <= finished(each.newest)
+    before, now = state(found, day(since)), state(found)
+    kept = {each.cell for each in found if each.keyed}
+    for cell in before.keys() & kept:
+        # The plain reading: good then, and worse now.
+        was, is_ = before[cell], now[cell]
+        if was.keyed and was.verdict in GOOD and rank(is_.verdict) < rank(was.verdict):
+            assert cell in {each.newest.cell for each in told}
+
+
+NOW = datetime(2026, 11, 21, 12, tzinfo=timezone.utc)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("2026-11-01", START),
+        ("2026-11-01T06:30", START + timedelta(hours=6.5)),
+        ("2026-11-01T06:30:00Z", START + timedelta(hours=6.5)),
+        ("2026-11-01T06:30+02:00", START + timedelta(hours=4.5)),
+        ("7d", NOW - timedelta(days=7)),
+        ("36h", NOW - timedelta(hours=36)),
+        ("2w", NOW - timedelta(days=14)),
+        ("0d", NOW),
+    ],
+)
+def test_times_as_people_write_them(text: str, expected: datetime) -> None:
+    assert moment(text, NOW) == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "yesterday", "7", "7 d", "-7d", "7dd", "2026-13-01", "999999w", "0001-01-01T00:00+14:00", "²d"],
+)
+def test_what_is_no_time_is_said(text: str) -> None:
+    with pytest.raises(InputError, match="not a time"):
+        moment(text, NOW)
+
+
+def test_an_entry_tells_of_its_record() -> None:
+    assert Entry.of(record(3, key="")) == Entry(
+        record(3, key="").id, record(3).cell, Verdict.UNPROVEN, record(3).finished, False
+    )

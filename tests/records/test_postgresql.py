@@ -1,0 +1,226 @@
+"""A server is far away, asks for a password, and goes away in the middle."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import quote
+
+import psycopg
+import pytest
+
+from tests.postgresql import Server
+from validator.errors import InputError, MissingError
+from validator.records import schema
+from validator.records import store as store_module
+from validator.records.store import Store
+
+from .values import record
+
+
+@pytest.mark.parametrize(
+    "change", ["UPDATE records SET verdict = 'certified'", "DELETE FROM records", "TRUNCATE records"]
+)
+def test_the_server_refuses_changes_even_of_the_owner(server: Server, database: str, change: str) -> None:
+    with Store(server.url(database)) as store:
+        store.add(record(1))
+        with pytest.raises(psycopg.errors.RaiseException, match="records are never changed"):
+            server.sql(change, database)
+        assert list(store.all()) == [record(1)]
+
+
+def test_a_user_who_may_only_read_and_add_is_enough(server: Server, database: str) -> None:
+    with Store(server.url(database)):
+        pass
+    server.sql(f"CREATE USER runner_{database} PASSWORD 'r'")
+    runner = server.url(database, user=f"runner_{database}", password="r")
+    with pytest.raises(MissingError, match="permission denied for table records_schema") as caught:
+        Store(runner)
+    assert caught.value.hint and "GRANT SELECT, INSERT ON records TO" in caught.value.hint
+    server.sql(f"GRANT SELECT, INSERT ON records TO runner_{database}", database)
+    server.sql(f"GRANT SELECT ON records_schema TO runner_{database}", database)
+    with Store(runner) as store:
+        assert store.add(record(1)) and not store.add(record(1))
+        assert list(store.all()) == [record(1)]
+
+
+def test_a_user_who_may_not_make_tables_is_told_who_must(server: Server, database: str) -> None:
+    server.sql(f"CREATE USER guest_{database} PASSWORD 'g'")
+    with pytest.raises(MissingError, match="permission denied for schema public") as caught:
+        Store(server.url(database, user=f"guest_{database}", password="g"))
+    assert caught.value.hint and caught.value.hint.startswith("let the database's owner open the store once")
+
+
+def test_a_newer_schema_is_refused(server: Server, database: str) -> None:
+    with Store(server.url(database)):
+        pass
+    server.sql("UPDATE records_schema SET version_num = '9999'", database)
+    with pytest.raises(MissingError, match=f"/{database}: a newer version of this program made its tables"):
+        Store(server.url(database))
+
+
+WRONG = {
+    "database": ("/postgres", "/nix", 'database "nix" does not exist', "createdb"),
+    "password": ("owner:", "owner:x", "password authentication failed", "PGPASSWORD"),
+    "user": ("owner:", "nemo:", 'password authentication failed for user "nemo"', "see the user"),
+    "tls": ("/postgres", "/postgres?sslmode=require", "does not support SSL", "parameters"),
+    "parameter": ("/postgres", "/postgres?quark=1", 'invalid connection option "quark"', "parameters"),
+    "host": ("127.0.0.1", "no.invalid", r"\[Errno -", "can be reached from here"),
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_what_is_wrong_with_the_url_is_said_without_the_password(
+    server: Server, what: str, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    old, new, message, hint = WRONG[what]
+    with pytest.raises(MissingError, match=message) as caught:
+        Store(server.url().replace(old, new, 1))
+    assert caught.value.hint and hint in caught.value.hint
+    assert str(caught.value).startswith("postgresql+psycopg://")
+    told = f"{caught.value} {caught.value.hint} {caplog.text} {capfd.readouterr()}"
+    assert server.password not in told and quote(server.password, safe="") not in told
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql+psycopg://u:s3cr@t@host/db",
+        "postgresql+psycopg://u:x@s3cret:5432/y@host/db",
+        "postgresql+psycopg://u:x@host:s3cret/db",
+        "postgresql+psycopg://u:x@host/s3cr@et",
+    ],
+)
+def test_a_password_that_was_not_encoded_is_not_shown(url: str) -> None:
+    with pytest.raises(InputError, match="not a database URL") as caught:
+        Store(url)
+    assert "s3cr" not in f"{caught.value}{caught.value.hint}" and "percent-encoded" in str(caught.value.hint)
+    # What a traceback would show of it.
+    assert caught.value.__suppress_context__ or not caught.value.__context__
+
+
+def test_a_password_in_the_query_works_and_is_not_shown(server: Server, database: str) -> None:
+    secret = quote(server.password, safe="")
+    plain = server.url(database).replace(f":{secret}@", "@") + f"?password={secret}"
+    with Store(plain) as store:
+        assert store.add(record(1))
+        shown = f"{store._database} {store._database.engine} {store._database.engine.url} {store.location}"
+    assert "word" not in shown and database in shown
+
+
+def test_the_password_may_come_from_the_environment(
+    server: Server, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = server.url(database).replace(f":{quote(server.password, safe='')}@", "@")
+    with pytest.raises(MissingError, match="no password supplied"):
+        Store(url)
+    monkeypatch.setenv("PGPASSWORD", server.password)
+    with Store(url.replace("postgresql+psycopg", "postgres")) as store:
+        assert store.add(record(1))
+
+
+@contextlib.contextmanager
+def held(server: Server, database: str, identifier: str) -> Iterator[None]:
+    """While this lasts, whoever adds the record with this id waits, in the middle of a transaction."""
+    with psycopg.connect(
+        host="127.0.0.1", port=server.port, user=server.user, password=server.password, dbname=database
+    ) as connection:
+        connection.execute(
+            "INSERT INTO records VALUES (%s, 'x', 'x', 'broken', 'x', 'x', 'x')", [identifier], prepare=False
+        )
+        yield
+        connection.rollback()
+
+
+def wait_for_a_waiter(server: Server, database: str, query: str = "INSERT INTO records%") -> int:
+    """The server's process that waits for a lock, by default in the middle of adding."""
+    for _ in range(500):
+        found = server.sql(
+            "SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+            f" AND datname = '{database}' AND query LIKE '{query}'"
+        )
+        if found:
+            return int(found[0][0])
+        time.sleep(0.02)
+    raise AssertionError("nobody waits")
+
+
+def test_whoever_makes_the_tables_waits_for_another_who_does(server: Server, database: str) -> None:
+    making = threading.Thread(target=lambda: Store(server.url(database)).close())
+    with psycopg.connect(
+        host="127.0.0.1", port=server.port, user=server.user, password=server.password, dbname=database
+    ) as connection:
+        connection.execute(f"SELECT pg_advisory_xact_lock({schema.LOCK})".encode())
+        making.start()
+        wait_for_a_waiter(server, database, "SELECT pg_advisory_xact_lock%")
+    making.join()
+
+
+class Adding(threading.Thread):
+    """Adds records; keeps what came of it."""
+
+    def __init__(self, store: Store, count: int) -> None:
+        super().__init__()
+        self.store, self.count = store, count
+        self.outcome: Any = None
+
+    def run(self) -> None:
+        try:
+            self.outcome = self.store.add_all(record(number) for number in range(self.count))
+        except MissingError as error:
+            self.outcome = error
+
+
+#: The record that is written last of many.
+LAST = max((record(number) for number in range(100)), key=lambda each: each.id).id
+
+
+def test_a_connection_that_is_cut_in_the_middle_is_made_again(server: Server, database: str) -> None:
+    with Store(server.url(database)) as store:
+        adding = Adding(store, 100)
+        with held(server, database, LAST):
+            adding.start()
+            server.sql(f"SELECT pg_terminate_backend({wait_for_a_waiter(server, database)})")
+        adding.join()
+        assert adding.outcome == 100
+        assert len(list(store.all())) == 100
+
+
+def test_a_server_that_is_restarted_is_waited_for(server: Server, database: str) -> None:
+    with Store(server.url(database)) as store:
+        store.add(record(1000))
+        server.stop()
+        adding = Adding(store, 10)
+        adding.start()
+        time.sleep(1)
+        server.start()
+        adding.join()
+        assert adding.outcome == 10
+        assert len(list(store.all())) == 11
+
+
+def test_a_server_that_stays_away_is_said_and_nothing_is_half_written(
+    server: Server, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_module, "_PAUSES_S", (0.1,))
+    with Store(server.url(database)) as store:
+        adding = Adding(store, 100)
+        with contextlib.suppress(psycopg.OperationalError), held(server, database, LAST):
+            adding.start()
+            wait_for_a_waiter(server, database)
+            server.stop("immediate")
+            adding.join()
+        try:
+            assert isinstance(adding.outcome, MissingError)
+            assert "nothing was half-written" in str(adding.outcome.hint)
+            with pytest.raises(MissingError, match="Connection refused"):
+                list(store.all())
+        finally:
+            server.start()
+        assert list(store.all()) == []
+        assert store.add_all(record(number) for number in range(100)) == 100

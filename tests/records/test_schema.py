@@ -1,0 +1,152 @@
+"""One way to the tables, whatever was there before; and no slower than it must be."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import sqlite3
+import subprocess
+import sys
+from multiprocessing.synchronize import Barrier
+from pathlib import Path
+from typing import Any
+
+import pytest
+from alembic import command
+from alembic.config import Config
+from alembic.script import ScriptDirectory
+
+import validator.records
+from validator.errors import InputError, MissingError
+from validator.model.record import Verdict
+from validator.records import schema
+from validator.records.store import Store
+
+from .values import record
+
+OLD = Path(__file__).with_name("store_0.1.0.sql")
+SPAWN = multiprocessing.get_context("spawn")
+
+
+def tables(path: Path) -> set[tuple[str, str]]:
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        return set(connection.execute("SELECT type, name FROM sqlite_master"))
+
+
+def old_store(path: Path, *spoil: str) -> Path:
+    """A store that version 0.1.0 made, without what the statements take away."""
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.executescript(OLD.read_text(encoding="utf-8"))
+        for statement in spoil:
+            connection.execute(statement)
+    return path
+
+
+def test_the_newest_migration_is_the_one_that_is_looked_for() -> None:
+    config = Config()
+    config.set_main_option("script_location", str(Path(validator.records.__file__).parent / "migrations"))
+    assert ScriptDirectory.from_config(config).get_current_head() == schema.HEAD
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        (),
+        # Its maker was killed half-way.
+        ("DROP TRIGGER records_no_update", "DROP TRIGGER records_no_delete", "DROP INDEX records_by_key"),
+    ],
+)
+def test_a_store_from_before_the_migrations_is_taken_over(tmp_path: Path, spoil: tuple[str, ...]) -> None:
+    path = old_store(tmp_path / "old.db", *spoil)
+    with Store(str(path)) as store:
+        expected = [
+            record(1),
+            record(
+                2,
+                verdict=Verdict.FAILED,
+                reason="cudnn_load: cuDNN does not load",
+                report={"text": "nul \0, half \ud83d, é"},
+            ),
+            record(3, key="", report=None),
+        ]
+        assert list(store.all()) == expected
+        assert store.add(record(4)) and not store.add(record(1))
+    with Store(str(tmp_path / "new.db")):
+        assert tables(path) == tables(tmp_path / "new.db")
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("SELECT * FROM records_schema").fetchall() == [(schema.HEAD,)]
+        for change in ("UPDATE records SET cell = ''", "DELETE FROM records"):
+            with pytest.raises(sqlite3.IntegrityError, match="records are never changed"):
+                connection.execute(change)
+
+
+def test_what_is_ended_half_way_leaves_nothing(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = command.upgrade
+
+    def half(*arguments: Any) -> None:
+        whole(*arguments)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(command, "upgrade", half)
+        with pytest.raises(KeyboardInterrupt):
+            Store(url)
+    with pytest.raises(InputError, match="holds no records"):
+        Store(url, must_exist=True)
+    with Store(url) as store:
+        assert store.add(record(1))
+
+
+def open_together(url: str, together: Barrier) -> None:
+    # All have imported what they need by now, Alembic too.
+    together.wait(timeout=60)
+    Store(url).close()
+
+
+def test_many_may_make_a_store_at_once(url: str) -> None:
+    together = SPAWN.Barrier(4)
+    makers = [SPAWN.Process(target=open_together, args=(url, together)) for _ in range(4)]
+    for maker in makers:
+        maker.start()
+    for maker in makers:
+        maker.join()
+        assert maker.exitcode == 0
+    with Store(url) as store:
+        assert store.add(record(1))
+
+
+def test_a_store_of_a_newer_version_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "records.db"
+    with Store(str(path)) as store:
+        store.add(record(1))
+    with contextlib.closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE records_schema SET version_num = '9999'")
+    before = tables(path)
+    with pytest.raises(
+        MissingError, match=r"newer version of this program made its tables \(schema 9999"
+    ) as caught:
+        Store(str(path))
+    assert caught.value.hint == "update this program"
+    assert tables(path) == before
+
+
+def test_another_program_s_table_is_not_taken_over(tmp_path: Path) -> None:
+    path = tmp_path / "music.db"
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE records (id INTEGER, cell TEXT, artist TEXT)")
+    before = tables(path)
+    with pytest.raises(InputError, match="its table records has no document, finished, image, key, verdict"):
+        Store(str(path))
+    assert tables(path) == before
+
+
+def test_a_store_that_is_up_to_date_is_opened_without_alembic(tmp_path: Path) -> None:
+    with Store(str(tmp_path / "records.db")):
+        pass
+    program = (
+        "import sys; from validator.records.store import Store; Store('records.db').close();"
+        "assert 'validator.records.schema' in sys.modules; sys.exit('alembic' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", program], cwd=tmp_path).returncode == 0

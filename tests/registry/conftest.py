@@ -1,0 +1,39 @@
+"""One registry for the tests of this room, and a proxy before it for each test."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import pytest
+
+from validator.registry.reference import Repository
+
+from .proxy import Proxy, running_proxy
+from .server import RunningRegistry, running_registry
+
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningRegistry]:
+    with running_registry(tmp_path_factory.mktemp("registry")) as running:
+        yield running
+
+
+@pytest.fixture
+def repository(server: RunningRegistry) -> Repository:
+    """A repository that nothing was pushed to yet."""
+    return Repository(server.address, f"team/tensorflow-{next(_numbers)}")
+
+
+@pytest.fixture
+def proxy(server: RunningRegistry) -> Iterator[Proxy]:
+    with running_proxy(server.address) as running:
+        yield running
+
+
+@pytest.fixture
+def through(proxy: Proxy, repository: Repository) -> Repository:
+    """The same repository, seen through the proxy."""
+    return Repository(proxy.address, repository.path)

@@ -1,0 +1,57 @@
+"""Images of a few bytes, made without an engine, and pushed by oras."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import subprocess
+import tarfile
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from validator.registry.reference import Repository
+
+_CONFIG = "application/vnd.oci.image.config.v1+json"
+_LAYER = "application/vnd.oci.image.layer.v1.tar"
+
+
+def push_image(
+    repository: Repository, tag: str, labels: Mapping[str, str] | None = None, content: str = ""
+) -> str:
+    """Push an image of one layer and give back its digest. The same arguments give the same image."""
+    layer = _layer(content or tag)
+    config = {
+        "architecture": "amd64",
+        "os": "linux",
+        "config": {"Labels": dict(labels or {})},
+        "rootfs": {"type": "layers", "diff_ids": [f"sha256:{hashlib.sha256(layer).hexdigest()}"]},
+    }
+    with tempfile.TemporaryDirectory(prefix="image-") as name:
+        directory = Path(name)
+        (directory / "layer").write_bytes(layer)
+        (directory / "config").write_text(json.dumps(config), encoding="utf-8")
+        oras(
+            "push", repository.tagged(tag), f"layer:{_LAYER}", "--config", f"config:{_CONFIG}",
+            "--annotation", "org.opencontainers.image.created=1970-01-01T00:00:00Z", cwd=directory,
+        )  # fmt: skip
+    return oras("resolve", repository.tagged(tag)).strip()
+
+
+def oras(verb: str, *arguments: str, cwd: Path | None = None) -> str:
+    """Run oras against a registry of a test; gives back what it printed."""
+    done = subprocess.run(
+        ["oras", *verb.split(), "--plain-http", *arguments], cwd=cwd, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def _layer(content: str) -> bytes:
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w") as archive:
+        entry = tarfile.TarInfo("content")
+        entry.size = len(content.encode())
+        archive.addfile(entry, io.BytesIO(content.encode()))
+    return stream.getvalue()

@@ -1,0 +1,117 @@
+"""A registry of a test's own: Debian's docker-registry on a free port of the loopback address."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.error import URLError
+from urllib.request import Request, urlopen
+
+import pytest
+
+_ANSWER_WITHIN_S = 30
+MANIFESTS = "application/vnd.oci.image.manifest.v1+json, application/vnd.oci.image.index.v1+json"
+
+
+@dataclass
+class RunningRegistry:
+    """A registry that answers at `address` (`127.0.0.1:1234`) and keeps everything under `storage`."""
+
+    address: str
+    storage: Path
+    log: Path
+    _command: list[str]
+    _process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        with open(self.log, "ab") as log:
+            self._process = subprocess.Popen(self._command, stdout=log, stderr=log)
+        deadline = time.monotonic() + _ANSWER_WITHIN_S
+        host, _, port = self.address.partition(":")
+        while True:
+            try:
+                socket.create_connection((host, int(port)), timeout=1).close()
+                return
+            except OSError:
+                if self._process.poll() is not None or time.monotonic() > deadline:
+                    pytest.fail(self.log.read_text(errors="replace")[-2000:])
+                time.sleep(0.05)
+
+    def stop(self) -> None:
+        """As if its machine went down; `start` brings it back with what it held."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def blobs(self) -> dict[str, int]:
+        """Digest -> bytes of everything that it holds, each once."""
+        found = self.storage.glob("docker/registry/v2/blobs/sha256/*/*/data")
+        return {f"sha256:{path.parent.name}": path.stat().st_size for path in found}
+
+    def tags(self, repository: str) -> dict[str, str]:
+        """Tag -> digest, as the storage has them."""
+        directory = self.storage / "docker/registry/v2/repositories" / repository / "_manifests/tags"
+        return {
+            path.name: (path / "current/link").read_text(encoding="ascii") for path in directory.glob("*")
+        }
+
+    def manifest(self, repository: str, reference: str) -> dict[str, object]:
+        """A manifest, by tag or digest."""
+        request = Request(
+            f"http://{self.address}/v2/{repository}/manifests/{reference}", headers={"Accept": MANIFESTS}
+        )
+        with urlopen(request, timeout=30) as answer:
+            document: dict[str, object] = json.load(answer)
+            return document
+
+
+@contextmanager
+def running_registry(root: Path, *, htpasswd: Path | None = None) -> Iterator[RunningRegistry]:
+    """A registry with everything it keeps under `root`. With a htpasswd file it wants a password."""
+    program = shutil.which("docker-registry", path=f"{os.environ.get('PATH', '')}:/usr/bin")
+    if program is None:
+        pytest.skip("docker-registry is not installed (Debian package docker-registry)")
+    storage = root / "storage"
+    storage.mkdir(parents=True, exist_ok=True)
+    configuration = {
+        "version": 0.1,
+        "log": {"level": "warn"},
+        "storage": {"filesystem": {"rootdirectory": str(storage)}, "delete": {"enabled": True}},
+        "http": {"addr": f"127.0.0.1:{_free_port()}"},
+    }
+    if htpasswd is not None:
+        configuration["auth"] = {"htpasswd": {"realm": "test", "path": str(htpasswd)}}
+    # JSON is YAML too.
+    file = root / "config.yml"
+    file.write_text(json.dumps(configuration), encoding="utf-8")
+    address = str(dict(configuration["http"])["addr"])  # type: ignore[call-overload]
+    registry = RunningRegistry(address, storage, root / "log", [program, "serve", str(file)])
+    registry.start()
+    try:
+        yield registry
+    finally:
+        registry.stop()
+
+
+def answers(address: str) -> bool:
+    """Whether a registry answers there."""
+    try:
+        with urlopen(f"http://{address}/v2/", timeout=5):
+            return True
+    except URLError:
+        return False
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

@@ -1,0 +1,215 @@
+"""A real registry, and the faults between it and us: what is tried again, and what is said."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from validator.errors import MissingError, ValidatorError
+from validator.registry import registry as registry_module
+from validator.registry.faults import AlteredError
+from validator.registry.reference import Repository
+from validator.registry.registry import MovedError, Registry
+
+from .images import oras, push_image
+from .proxy import Fault, Proxy
+from .server import RunningRegistry
+
+KIND = "application/vnd.test"
+NOWHERE = "sha256:" + "0" * 64
+
+
+@pytest.fixture
+def once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No tries of ours after oras's own: what fails for good then fails sooner."""
+    monkeypatch.setattr(registry_module, "_PAUSES", ())
+
+
+def test_an_image_is_found_with_its_labels(repository: Repository) -> None:
+    digest = push_image(repository, "one", {"name": "value"})
+    registry = Registry(repository)
+    assert registry.digest_of("one") == digest
+    assert registry.tags() == ["one"]
+    manifest = registry.manifest(digest)
+    assert manifest is not None and len(manifest["layers"]) == 1
+    assert registry.config(digest)["config"]["Labels"] == {"name": "value"}
+
+
+def test_what_is_not_there_is_no_fault(repository: Repository) -> None:
+    registry = Registry(repository)
+    assert (registry.digest_of("one"), registry.tags(), registry.manifest(NOWHERE)) == (None, [], None)
+    assert registry.attached(NOWHERE, KIND) == []
+    push_image(repository, "one")
+    assert (registry.digest_of("two"), registry.manifest(NOWHERE)) == (None, None)
+
+
+def test_an_alias_moves(repository: Repository) -> None:
+    first, second = push_image(repository, "one"), push_image(repository, "two")
+    registry = Registry(repository)
+    registry.tag(first, "latest")
+    assert registry.digest_of("latest") == first
+    registry.tag(second, "latest")
+    assert registry.digest_of("latest") == second
+    with pytest.raises(ValidatorError, match="the registry has no"):
+        registry.tag(NOWHERE, "latest")
+    assert registry.digest_of("latest") == second
+
+
+def test_an_alias_that_somebody_else_moved_is_noticed(
+    repository: Repository, through: Repository, proxy: Proxy
+) -> None:
+    first, second = push_image(repository, "one"), push_image(repository, "two")
+    Registry(repository).tag(second, "latest")
+    # The answer to the second look at the alias is that of the other's move.
+    proxy.faults = [Fault(method="PUT", path="manifests/latest", status=201)]
+    with pytest.raises(MovedError, match="was set to"):
+        Registry(through).tag(first, "latest")
+
+
+def test_what_is_attached_is_listed_by_type(repository: Repository) -> None:
+    digest = push_image(repository, "one")
+    registry = Registry(repository)
+    attached = registry.attach(digest, KIND, b"content", {"mark": "x"})
+    registry.attach(digest, "application/vnd.other", b"content", {})
+    assert [(entry.digest, entry.annotations["mark"]) for entry in registry.attached(digest, KIND)] == [
+        (attached, "x")
+    ]
+    manifest = registry.manifest(attached)
+    assert manifest is not None
+    assert manifest["subject"]["digest"] == digest
+    assert registry.blob(manifest["layers"][0]["digest"]) == b"content"
+
+
+def test_nothing_is_lost_when_two_attach_at_once(repository: Repository) -> None:
+    digest = push_image(repository, "one")
+    registry = Registry(repository)
+    with ThreadPoolExecutor(2) as pool:
+        made = set(pool.map(lambda n: registry.attach(digest, KIND, str(n).encode(), {}), range(2)))
+    assert {entry.digest for entry in registry.attached(digest, KIND)} == made
+    assert len(made) == 2
+
+
+@pytest.mark.parametrize("status", [429, 500, 502, 503, 0])
+def test_what_passes_is_tried_again(
+    repository: Repository, through: Repository, proxy: Proxy, status: int
+) -> None:
+    digest = push_image(repository, "one")
+    proxy.faults = [Fault(path="/manifests/", status=status, times=2)]
+    registry = Registry(through)
+    registry.tag(digest, "latest")
+    assert registry.digest_of("latest") == digest
+    assert proxy.faults[0].happened == 2
+
+
+@pytest.mark.parametrize("when", ["/blobs/uploads/", "/manifests/"])
+def test_an_upload_that_fails_once_is_tried_again(
+    repository: Repository, through: Repository, proxy: Proxy, when: str
+) -> None:
+    digest = push_image(repository, "one")
+    proxy.faults = [Fault(method="PUT", path=when, status=500, times=1)]
+    attached = Registry(through).attach(digest, KIND, b"content", {})
+    assert [entry.digest for entry in Registry(repository).attached(digest, KIND)] == [attached]
+    assert proxy.faults[0].happened == 1
+
+
+@pytest.mark.usefixtures("once")
+@pytest.mark.parametrize(
+    ("fault", "says", "hint"),
+    [
+        (Fault(status=401), "wants a login", "docker login"),
+        (Fault(status=403), "does not permit", "docker login"),
+        (Fault(status=429), "too many requests", "later"),
+        (Fault(status=500), "an error of its own", "later"),
+        (Fault(status=507), "is full", "free space"),
+        (Fault(status=0), "can't be reached", "network"),
+    ],
+)
+def test_what_does_not_pass_is_said(
+    through: Repository, proxy: Proxy, fault: Fault, says: str, hint: str
+) -> None:
+    fault.happened = 0
+    proxy.faults = [fault]
+    with pytest.raises(MissingError, match=says) as caught:
+        Registry(through).digest_of("latest")
+    assert caught.value.exit_code == 3
+    assert hint in (caught.value.hint or "")
+    assert str(through) in str(caught.value)
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_refusal_is_not_tried_again(through: Repository, proxy: Proxy, status: int) -> None:
+    proxy.faults = [Fault(status=status)]
+    with pytest.raises(MissingError):
+        Registry(through).digest_of("latest")
+    assert len(proxy.asked) == 1
+
+
+@pytest.mark.usefixtures("once")
+def test_nobody_listens() -> None:
+    with pytest.raises(MissingError, match="can't be reached"):
+        Registry(Repository("127.0.0.1:9", "tf")).tags()
+
+
+@pytest.mark.usefixtures("once")
+def test_a_registry_that_hangs_is_given_up(
+    through: Repository, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry_module, "_TIMEOUT_S", 1.0)
+    proxy.faults = [Fault(status=None, delay_s=3)]
+    with pytest.raises(MissingError, match="can't be reached"):
+        Registry(through).digest_of("latest")
+
+
+def _read_manifest(registry: Registry, digest: str) -> object:
+    return registry.manifest(digest)
+
+
+def _set_tag(registry: Registry, digest: str) -> object:
+    return registry.tag(digest, "latest")
+
+
+def _read_config(registry: Registry, digest: str) -> object:
+    return registry.config(digest)
+
+
+@pytest.mark.parametrize(
+    ("act", "path"),
+    [(_read_manifest, "/manifests/"), (_set_tag, "/manifests/"), (_read_config, "/blobs/")],
+)
+def test_what_was_altered_is_not_taken(
+    repository: Repository,
+    through: Repository,
+    proxy: Proxy,
+    act: Callable[[Registry, str], object],
+    path: str,
+) -> None:
+    digest = push_image(repository, "one", {"name": "value"})
+    proxy.faults = [Fault(path=path, replace=(b"sha256:", b"sha256;"))]
+    with pytest.raises(AlteredError, match="digest") as caught:
+        act(Registry(through), digest)
+    assert caught.value.exit_code == 1
+    assert Registry(repository).digest_of("latest") is None
+
+
+def test_what_was_altered_in_the_storage_is_not_taken(
+    server: RunningRegistry, repository: Repository
+) -> None:
+    digest = push_image(repository, "one", content="altered in the storage")
+    hexadecimal = digest.removeprefix("sha256:")
+    file = server.storage / "docker/registry/v2/blobs/sha256" / hexadecimal[:2] / hexadecimal / "data"
+    file.write_bytes(file.read_bytes().replace(b"1970", b"1971"))
+    assert hashlib.sha256(file.read_bytes()).hexdigest() != hexadecimal
+    with pytest.raises(ValidatorError):
+        Registry(repository).manifest(digest)
+
+
+def test_an_index_gives_the_image_for_our_platform(repository: Repository) -> None:
+    push_image(repository, "one", {"name": "value"})
+    oras("manifest index create", repository.tagged("index"), "one")
+    registry = Registry(repository)
+    digest = registry.digest_of("index")
+    assert digest is not None
+    assert registry.config(digest)["config"]["Labels"] == {"name": "value"}

@@ -1,0 +1,50 @@
+"""Tags say which image they are of, there and back."""
+
+from __future__ import annotations
+
+import pytest
+
+from validator.model.spec import Choice, ImageSpec, Variant
+from validator.registry.tags import driver_alias, identifier_of, image_tag, release_alias, tag_of
+
+GPU = ImageSpec("2.21.0", "3.12", Variant.GPU, Choice("as-built", "12.5"), Choice("as-built", "9.3"))
+
+
+@pytest.mark.parametrize(
+    ("spec", "tag"),
+    [
+        (GPU, "2.21.0-cuda12.5-cudnn9.3-py3.12"),
+        (ImageSpec("2.21.0", "3.9", Variant.CPU), "2.21.0-cpu-py3.9"),
+        (
+            ImageSpec(
+                "2.22.0rc1", "3.13", Variant.GPU, Choice("latest", "12.9", True), Choice("9.10.2", "9.10.2")
+            ),
+            "2.22.0rc1-cudalatest-cudnn9.10.2-py3.13",
+        ),
+        (
+            ImageSpec("2.21.0", "3.12", Variant.CPU, base="debian:trixie"),
+            "2.21.0-cpu-py3.12-debian-trixie",
+        ),
+    ],
+)
+def test_a_tag_and_its_image_spec_belong_together(spec: ImageSpec, tag: str) -> None:
+    assert image_tag(spec) == tag
+    assert identifier_of(tag) == spec.identifier
+
+
+@pytest.mark.parametrize(
+    "tag", ["latest", "2.21", "2.21-driver535", "2.21.0", "sha256-" + "a" * 64 + ".att", "2.21.0-gpu", "v1"]
+)
+def test_aliases_and_tags_of_others_are_no_images(tag: str) -> None:
+    assert identifier_of(tag) is None
+
+
+@pytest.mark.parametrize("identifier", ["", "2.21.0-cpu-py3.12", "tf2.21.0", "tf2.21.0-cpu-py3.12", "latest"])
+def test_what_is_no_identifier_gives_no_tag(identifier: str) -> None:
+    with pytest.raises(ValueError, match="no identifier"):
+        tag_of(identifier)
+
+
+def test_aliases() -> None:
+    assert release_alias("2.21.0") == "2.21"
+    assert driver_alias("2.21.0", 535) == "2.21-driver535"

@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+from tests.reports.page.values import H100, IMAGES, NO_GPU, T4, image, measured, planned, sources
+from validator.model.prediction import Outcome
+from validator.model.record import Record, Verdict
+from validator.model.spec import ImageSpec, Variant
+from validator.reports.overview import overview
+from validator.reports.page.layout import Layout, Place, layout
+
+
+def laid_out(*records: Record) -> Layout:
+    return layout(sources(records).rows)
+
+
+def place(found: Layout, host: str, release: str) -> Place:
+    row = [each.identifier for each in found.hosts].index(host)
+    column = [each.tensorflow for each in found.columns].index(release)
+    wanted = found.places[row][column]
+    assert wanted is not None
+    return wanted
+
+
+def test_releases_across_and_hosts_down_with_the_pythons_in_one_place() -> None:
+    found = laid_out()
+    assert [host.identifier for host in found.hosts] == ["r535-t4", "r580-h100"]
+    assert [(column.tensorflow, column.detail) for column in found.columns] == [
+        ("2.21.0", "12.5/9.3"),
+        ("2.20.0", "12.5/9.3"),
+        ("2.18.1", "12.5/9.3"),
+    ]
+    both = place(found, "r580-h100", "2.21.0")
+    assert [found.rows[number].cell for number in both.cells] == [
+        "tf2.21.0-cuda12.5-cudnn9.3-py311@r580-h100",
+        "tf2.21.0-cuda12.5-cudnn9.3-py312@r580-h100",
+    ]
+    assert (both.predicted, both.measured, both.counted) == ("works", None, 0)
+
+
+def test_the_worst_of_what_was_measured_is_shown_and_opened_first() -> None:
+    found = laid_out(measured(IMAGES[0], H100, Verdict.CERTIFIED), measured(IMAGES[1], H100, Verdict.FAILED))
+    both = place(found, "r580-h100", "2.21.0")
+    assert (both.measured, both.counted) == ("failed", 2)
+    assert found.rows[both.first].image == IMAGES[1].identifier
+
+
+def test_what_was_measured_is_opened_before_what_was_only_predicted() -> None:
+    cells = planned(IMAGES[:1], outcome=Outcome.FAILS) + planned(IMAGES[1:2])
+    rows = overview(cells, {(found := measured(IMAGES[1], H100, Verdict.CERTIFIED)).cell: found})
+    both = place(layout(rows), "r580-h100", "2.21.0")
+    assert (both.predicted, both.measured, both.counted) == ("fails", "certified", 1)
+    assert layout(rows).rows[both.first].image == IMAGES[1].identifier
+
+
+def test_a_machine_that_is_not_planned_comes_last_in_its_own_words() -> None:
+    found = laid_out(measured(IMAGES[0], "r999-strange", Verdict.UNPROVEN))
+    host = found.hosts[-1]
+    assert (host.identifier, host.driver, host.gpu) == ("r999-strange", "580.65.06", "NVIDIA H100 PCIe")
+    assert place(found, "r999-strange", "2.21.0").predicted is None
+    assert found.places[-1][1] is None
+
+
+def test_host_facts_of_any_shape_are_borne() -> None:
+    odd = measured(IMAGES[0], "odd", Verdict.UNPROVEN, host={"driver": 7, "gpus": ["x", {"name": None}]})
+    assert laid_out(odd).hosts[-1].driver == "none"
+
+
+def test_the_values_of_the_filters() -> None:
+    cpu = ImageSpec("2.21.0", "3.9", Variant.CPU)
+    rows = overview([*planned([image(cuda="9.2"), *IMAGES]), *planned([cpu], [NO_GPU])], {})
+    assert layout(rows).filters() == {
+        "tensorflow": ["2.21.0", "2.20.0", "2.18.1"],
+        "python": ["3.9", "3.11", "3.12"],
+        "cuda": ["9.2", "12.5", "none"],
+        "cudnn": ["9.3", "none"],
+        "driver": ["535", "580", "none"],
+        "gpu": ["t4", "h100", "none"],
+    }
+
+
+def test_nothing_planned_is_an_empty_grid() -> None:
+    found = layout([])
+    assert (found.hosts, found.columns, found.places) == ((), (), ())
+
+
+def test_each_row_knows_its_image_and_host() -> None:
+    found = laid_out()
+    assert [found.images[number].identifier for number in found.image_of] == [row.image for row in found.rows]
+    assert [found.hosts[number].identifier for number in found.host_of] == [row.host for row in found.rows]
+    assert {T4.identifier, H100.identifier} == {row.host for row in found.rows}

@@ -1,0 +1,238 @@
+"""The files of the page, without a browser (tests/integration/page has one)."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from html.parser import HTMLParser
+from typing import Any
+
+import pytest
+
+from tests.reports.page.values import H100, IMAGES, T4, certificate, measured, planned, sources, speedup
+from validator.model.prediction import Outcome
+from validator.model.record import Record, Verdict
+from validator.reports.markdown import markdown
+from validator.reports.page.encode import clean, script_json
+from validator.reports.page.site import ENTRY, MARK, site
+
+HOSTILE = (
+    "</script><script>alert(1)</script><img src=x onerror=alert(1)>\"'`--><!--"
+    "\u202egnp.exe\x1b[31m\x00\ud800\u2028&lt;"
+)
+
+
+class Page(HTMLParser):
+    """Start tags with their attributes, scripts and text."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.content: dict[str, list[str]] = {"script": [], "style": []}
+        self.text = ""
+        self._inside = ""
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        self._inside = tag
+
+    def handle_endtag(self, tag: str) -> None:
+        self._inside = ""
+
+    def handle_data(self, data: str) -> None:
+        if self._inside in self.content:
+            self.content[self._inside].append(data)
+        else:
+            self.text += data
+
+
+def index(*records: Record, **changes: Any) -> str:
+    return dict(site(sources(records, **changes)))[ENTRY].decode()
+
+
+def detail_of(content: bytes) -> dict[str, Any]:
+    """What the page's function is called with."""
+    call = re.fullmatch(rb"// [^\n]*\ncellDetail\((\"[0-9a-f]{20}\"), (\".*\")\);\n", content)
+    assert call
+    found: dict[str, Any] = json.loads(json.loads(call[2]))
+    return found
+
+
+def hostile() -> Record:
+    return measured(
+        IMAGES[0],
+        H100,
+        Verdict.FAILED,
+        reason=HOSTILE,
+        base=HOSTILE,
+        engine=HOSTILE,
+        image_digest=HOSTILE,
+        host={"driver": HOSTILE, "gpus": [{"name": HOSTILE}], "os": HOSTILE},
+        versions={HOSTILE: HOSTILE},
+        checks=[
+            {
+                "id": HOSTILE,
+                "outcome": "fail",
+                "summary": HOSTILE,
+                "required": True,
+                "evidence": {HOSTILE: [HOSTILE, {"__proto__": HOSTILE}], "nan": float("nan")},
+                "duration_s": 1,
+            }
+        ],
+    )
+
+
+def test_the_entry_comes_last_and_each_measured_cell_has_a_file() -> None:
+    names = [name for name, _ in site(sources([measured(IMAGES[0], H100, Verdict.CERTIFIED)]))]
+    assert names[-1] == ENTRY
+    assert sum(name.startswith("data/") for name in names) == 1
+    assert "table.md" in names
+
+
+def test_every_file_has_the_mark() -> None:
+    assert all(MARK.encode() in content[:256] for _, content in site(sources([hostile()])))
+
+
+def test_the_same_records_give_the_same_bytes() -> None:
+    records = [measured(IMAGES[0], H100, Verdict.CERTIFIED, checks=[speedup()]), hostile()]
+    assert list(site(sources(records))) == list(site(sources(records)))
+
+
+def test_the_markdown_is_the_report() -> None:
+    made = sources([measured(IMAGES[0], H100, Verdict.CERTIFIED)])
+    table = dict(site(made))["table.md"].decode()
+    assert table.endswith(markdown(made.rows, "TensorFlow on GPUs: profile nightly"))
+
+
+def test_a_file_holds_the_checks_the_causes_and_the_history() -> None:
+    records = [
+        measured(IMAGES[0], H100, Verdict.CERTIFIED, 1),
+        measured(IMAGES[0], H100, Verdict.FAILED, 2, layers=[{"digest": "sha256:1", "size": 5}]),
+    ]
+    [content] = [content for name, content in site(sources(records)) if name.startswith("data/")]
+    found = detail_of(content)
+    assert [check["id"] for check in found["checks"]] == ["driver", "gpu_compute"]
+    assert found["causes"][0]["title"] == "A cause."
+    assert found["causes"][0]["remedies"][0] == {
+        "way": "on the machine",
+        "says": "Mend it so.",
+        "commands": ["mend it"],
+    }
+    assert [(past["verdict"], past["changed"]) for past in found["history"]] == [
+        ("failed", ["image"]),
+        ("certified", []),
+    ]
+    assert found["layers"] == [{"digest": "sha256:1", "size": 5}]
+    assert found["certificates"] == []
+
+
+def test_a_certificate_is_shown_for_its_image_on_its_machine() -> None:
+    found = measured(IMAGES[0], H100, Verdict.CERTIFIED)
+    elsewhere = certificate(found, host_class="r535-t4", signer="of another machine")
+    other = certificate(found, image_digest="sha256:other", signer="of another image")
+    made = sources(
+        [found],
+        certificates={found.image_digest: [certificate(found), elsewhere], "sha256:other": [other]},
+    )
+    [content] = [content for name, content in site(made) if name.startswith("data/")]
+    assert [
+        (each["signer"], each["driver"], each["gpus"], each["fixture"])
+        for each in detail_of(content)["certificates"]
+    ] == [("a key of the tests", "580.65.06", ["NVIDIA H100 PCIe (9.0)"], True)]
+
+
+def test_nothing_in_a_record_becomes_markup() -> None:
+    made = sources([hostile()], planned(text=HOSTILE))
+    harmless = sources([measured(IMAGES[0], H100, Verdict.FAILED)], planned(text="nothing"))
+    pages = [Page(dict(site(each))[ENTRY].decode()) for each in (made, harmless)]
+    assert [tag for tag, _ in pages[0].tags] == [tag for tag, _ in pages[1].tags]
+    names = [[sorted(attributes) for _, attributes in page.tags] for page in pages]
+    assert names[0] == names[1]
+    assert len(pages[0].content["script"]) == 2
+    assert json.loads(pages[0].content["script"][0])["reasons"][0][1] == clean(HOSTILE)
+    # What would turn the direction of writing, or a terminal's colours, is written out.
+    assert "\\u202egnp.exe\\x1b[31m\\x00\\ud800\\u2028" in pages[0].text
+    files = dict(site(made))
+    assert all(not re.search("[\x00-\x08\x0e-\x1f\u202e\u2028]", text.decode()) for text in files.values())
+
+
+def test_a_file_of_a_cell_can_not_be_left_by_its_text() -> None:
+    [content] = [content for name, content in site(sources([hostile()])) if name.startswith("data/")]
+    found = detail_of(content)
+    assert not set(b"<>&") & set(content)
+    assert found["record"]["reason"] == clean(HOSTILE)
+    assert found["checks"][0]["evidence"]["nan"] == "nan"
+    assert found["checks"][0]["evidence"][clean(HOSTILE)][1] == {"__proto__": clean(HOSTILE)}
+
+
+def test_the_policy_lets_in_these_scripts_and_no_network() -> None:
+    page = Page(index())
+    policy = next(
+        attributes["content"] or ""
+        for tag, attributes in page.tags
+        if tag == "meta" and attributes.get("http-equiv") == "Content-Security-Policy"
+    )
+    directives = dict(directive.strip().split(" ", 1) for directive in policy.split(";"))
+    assert directives["default-src"] == "'none'"
+    assert directives["base-uri"] == directives["form-action"] == "'none'"
+    assert "unsafe" not in policy
+    assert "http" not in policy
+    for name, text in (("script-src", page.content["script"][1]), ("style-src", page.content["style"][0])):
+        digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+        assert f"'sha256-{digest}'" in directives[name]
+
+
+def test_the_page_asks_for_nothing_from_elsewhere() -> None:
+    for tag, attributes in Page(index(measured(IMAGES[0], H100, Verdict.CERTIFIED, checks=[speedup()]))).tags:
+        for name in ("src", "href", "action", "srcset", "data"):
+            value = attributes.get(name) or ""
+            assert value.startswith(("#", "data:image/svg+xml,", "table.md")) or not value, (tag, value)
+        assert "style" not in attributes
+        assert not any(name.startswith("on") for name in attributes)
+
+
+def test_without_a_script_the_table_says_it_all() -> None:
+    page = Page(index(measured(IMAGES[0], H100, Verdict.CERTIFIED)))
+    assert page.text.count("works") > 6
+    assert "certified 1/2" in page.text
+    assert "r580-h100" in page.text
+
+
+def test_what_failed_and_what_changed_is_listed() -> None:
+    page = index(
+        measured(IMAGES[0], H100, Verdict.CERTIFIED, 1),
+        measured(IMAGES[0], H100, Verdict.FAILED, 2, reason="the GPU has gone", lock_digest="sha256:02"),
+        measured(IMAGES[1], H100, Verdict.CERTIFIED, 3),
+    )
+    assert page.count("the GPU has gone") == 2
+    assert "<td>lock, image</td>" in page
+    assert "To look at" in page
+    assert "To look at" not in index(measured(IMAGES[1], H100, Verdict.CERTIFIED, 3))
+
+
+def test_counts() -> None:
+    made = index(
+        measured(IMAGES[0], H100, Verdict.CERTIFIED),
+        measured(IMAGES[1], T4, Verdict.UNPROVEN),
+        cells=planned(outcome=Outcome.FAILS),
+    )
+    tiles = re.findall(r"<dt>(.*?)</dt><dd>([\d,]+)</dd>", made)
+    said = {re.sub("<.*?>", "", what): number for what, number in tiles}
+    assert said["cells planned"] == "8"
+    assert said["predicted fails"] == "8"
+    assert (said["certified"], said["unproven"], said["failed"]) == ("1", "1", "0")
+    assert said["otherwise than predicted"] == "1"
+
+
+def test_an_empty_plan_is_a_page() -> None:
+    assert "No cell is planned." in index(cells=[])
+
+
+@pytest.mark.parametrize("value", [float("inf"), {"a": float("-inf")}, [float("nan")]])
+def test_json_has_no_word_for_these_numbers(value: Any) -> None:
+    assert json.loads(script_json(value)) == clean(value)
+    assert "inf" in script_json(value) or "nan" in script_json(value)

@@ -1,0 +1,141 @@
+"""The text of the issue about cells that are worse than they were."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from tests.reports.test_diagnosis import cause, diagnosis, outside_of_code
+from validator import cli
+from validator.errors import EXIT_FAILED
+from validator.model.diagnosis import Diagnosis
+from validator.model.record import Record, Verdict
+from validator.records.compared import Turned
+from validator.records.store import Store
+from validator.reports.regressions import LIMIT, issue
+
+#: A report of a container that was given no GPU.
+NO_GPU = Path(__file__).parents[1] / "data" / "reports" / "no-gpu-tf2.21.0-cuda12.5-cudnn9.3-py311.json"
+DIGEST = "sha256:" + "a" * 64
+
+
+def turned(cell: str = "tf2.21.0-cuda12.5-cudnn9.3-py312@r580-h100", **changes: Any) -> Turned:
+    """A cell that was certified, as values: no store, no signature, no machine."""
+    image, _, host = cell.partition("@")
+    fields: dict[str, Any] = {
+        "cell": cell,
+        "image": image,
+        "host_class": host,
+        "verdict": Verdict.CERTIFIED,
+        "reason": "all required checks passed on NVIDIA H100",
+        "engine": "docker",
+        "lock_digest": "sha256:01",
+        "image_digest": DIGEST,
+        "probe_version": "1",
+        "started": "2026-11-01T01:00:00+00:00",
+        "finished": "2026-11-01T01:10:00+00:00",
+        "key": "k",
+        "host": {"driver": "580.65.06"},
+    }
+    later = {
+        "verdict": Verdict.FAILED,
+        "reason": "cudnn_load: it does not load",
+        "finished": "2026-11-20T01:10:00+00:00",
+        "host": {"driver": "580.82.07"},
+    }
+    bad = Record(**(fields | later | changes))
+    return Turned(newest=bad, last_good=Record(**fields), first_bad=bad, between=0)
+
+
+def diagnosing(found: Diagnosis | None) -> Callable[[Record], Diagnosis | None]:
+    return lambda _: found
+
+
+def test_the_cells_their_cause_and_the_last_good_image_are_named() -> None:
+    text = issue([turned(), turned("b@r535-a100")], diagnosing(diagnosis(cause())))
+    assert text.startswith("2 cells are worse than before.")
+    row = f"| `b@r535-a100` | certified | failed | `2026-11-20T01:10` | `{DIGEST}` |"
+    assert row in text.splitlines()
+    assert "## `cause_1`\n\n`tf2.21.0-cuda12.5-cudnn9.3-py312@r580-h100`, `b@r535-a100`\n" in text
+    assert "driver: 580.65.06 -> 580.82.07" in text
+    assert "sudo modprobe nvidia" in text, "the remedy"
+    assert text.count("It means") == 1, "one cause of two cells is told once"
+
+
+def test_without_a_known_cause_the_reason_stands() -> None:
+    text = issue([turned()], diagnosing(None))
+    assert "## no known cause" in text
+    assert "```text\ncudnn_load: it does not load\n```" in text
+
+
+def test_a_cell_with_no_image_says_none() -> None:
+    good = turned()
+    never = Turned(good.newest, None, good.newest, 0)
+    assert "| failed |" in issue([never], diagnosing(None))
+
+
+MARKUP = "<img src=x> [a](b) @org/team #12 https://evil.example/x www.evil.example ``` | `` end"
+
+
+@example(MARKUP)
+@given(st.text(st.characters(), max_size=60) | st.text("`~<>/@#|[]()!:w. \n", max_size=40))
+def test_nothing_out_of_a_record_is_markup_a_mention_or_a_link(hostile: str) -> None:
+    found = turned(
+        f"x{hostile}@r580-h100",
+        reason=hostile,
+        image_digest=hostile,
+        finished=hostile or "-",
+        host={"driver": hostile},
+    )
+    text = issue([found], diagnosing(diagnosis(cause(title=f"seen: {hostile}"))))
+    text.encode()
+    outside = re.sub(r"(`+)(?!`).*?(?<!`)\1(?!`)", "", outside_of_code(text))
+    outside = re.sub(r"<sub>Sources: .*</sub>|&#8203;", " ", re.sub(r"\\.", "", outside))
+    assert re.findall(r"[@#]\w", outside) == []
+    assert "://" not in outside
+    assert re.search(r"(?i)www\.", outside) is None
+    assert re.findall(r"</?\w+", outside) == re.findall(r"</?(?:details|summary)", outside)
+    assert "\x1b" not in text
+
+
+def test_names_of_people_and_machines_are_taken_out() -> None:
+    where = "/home/hildegardzq/venv is not there; ask hildegardzq"
+    assert "hildegardzq" not in issue([turned(reason=where)], diagnosing(None))
+
+
+@pytest.mark.parametrize("count", [1, 90, 300])
+def test_it_fits_into_an_issue(count: int) -> None:
+    codes = iter(range(10_000))
+    found = [turned(f"tf{number}@r580-h100", reason="long " * 1000) for number in range(count)]
+    text = issue(found, lambda _: diagnosis(cause(number=next(codes), means="word " * 400)))
+    assert len(text) < LIMIT + 1000 < 65_536
+    assert ("There was no room" in text) is (count > 1)
+    assert outside_of_code(text)
+
+
+def test_the_command_writes_it_from_a_store(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    # A fixture: a value in a store of this test alone, with no signature.
+    report = json.loads(NO_GPU.read_text())
+    found = turned(report=report, checks=[])
+    arguments = ["records", "regressions", "--since", "2026-11-10", "--format", "issue", "--store"]
+    with Store(str(tmp_path / "records.db")) as store:
+        assert found.last_good is not None
+        store.add(found.last_good)
+        store.add(found.newest)
+    assert cli.run([*arguments, str(tmp_path / "records.db")]) == EXIT_FAILED
+    text = capsys.readouterr().out
+    assert text.startswith("1 cell is worse than before.")
+    assert DIGEST in text
+    assert "Mend" not in text and "docker run" in text, "the remedy of what the report shows"
+    assert (
+        cli.run([*arguments, str(tmp_path / "records.db"), "--measured-since", "2026-11-20"]) == EXIT_FAILED
+    )
+    assert cli.run([*arguments, str(tmp_path / "records.db"), "--measured-since", "2026-11-21"]) == 0
+    assert cli.run([*arguments, str(tmp_path / "empty.db")]) == 0

@@ -1,0 +1,267 @@
+"""Runs the steps of a workflow on this machine, in the order and with the values that its file gives.
+
+Each job has a fresh copy of the working tree, as a runner has, so that nothing passes from one job to another
+but outputs and artifacts. Of the actions, those that carry files are done by copying; the ones that install
+programs are not, since the programs are here.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.workflows import expressions
+from tests.workflows.expressions import Scope
+from tests.workflows.gh import State
+from tests.workflows.support import ROOT, Workflow
+from validator.model.record import Record
+from validator.records import jsonl
+
+#: Actions that install what the tests find on this machine.
+_INSTALL = ("sigstore/cosign-installer", "oras-project/setup-oras")
+_STEP_WITHIN_S = 600
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What surrounds a night.
+
+    environment: what the scripts find in theirs beside what the workflow gives.
+    offline: host classes whose runner is not there.
+    brought: artifacts that are there as if other runners had sent them, by name.
+    before: called before a job of that name begins.
+    """
+
+    directory: Path
+    variables: Mapping[str, str]
+    secrets: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
+    offline: frozenset[str] = frozenset()
+    token: str = ""
+    brought: Mapping[str, Sequence[Record]] = field(default_factory=dict)
+    before: Mapping[str, Callable[[], None]] = field(default_factory=dict)
+
+
+@dataclass
+class Job:
+    """How a job ended. result: of all that its matrix makes, as `needs` sees it. log: what its steps said."""
+
+    result: str
+    outputs: dict[str, str] = field(default_factory=dict)
+    log: str = ""
+    summary: str = ""
+
+
+class Night:
+    """One run of a workflow. Earlier ones, and the issues, are in the state of the stand-in for gh."""
+
+    def __init__(self, workflow: Workflow, machine: Machine, state: State, number: int = 1) -> None:
+        self.workflow, self.machine, self.state, self.number = workflow, machine, state, number
+        self.jobs: dict[str, Job] = {}
+        self.ran: list[str] = []
+        self.root = machine.directory / f"night-{number}"
+        self.artifacts = self.root / "artifacts"
+        self.artifacts.mkdir(parents=True)
+        for name, records in machine.brought.items():
+            (self.artifacts / name).mkdir()
+            with open(self.artifacts / name / "records.jsonl", "w", encoding="utf-8") as stream:
+                jsonl.write(records, stream)
+        self.published: Path | None = None
+
+    def run(self) -> Night:
+        """The jobs in the order of the file, which is one that their needs allow."""
+        this = {"databaseId": self.number, "event": "schedule", "headBranch": "main"}
+        self.state.runs.insert(0, this | {"artifacts": str(self.artifacts)})
+        self.state.jobs = []
+        self.state.write()
+        for name, job in self.workflow.jobs.items():
+            self.jobs[name] = self._job(name, job)
+        return self
+
+    def _job(self, name: str, job: dict[str, Any]) -> Job:
+        needs = [job["needs"]] if isinstance(job.get("needs"), str) else job.get("needs", [])
+        failed = any(self.jobs[ancestor].result != "success" for ancestor in self._ancestors(name))
+        contexts: dict[str, Any] = {
+            "needs": {
+                one: {"outputs": self.jobs[one].outputs, "result": self.jobs[one].result} for one in needs
+            },
+            "vars": self.machine.variables,
+            "github": {
+                "actor": "nobody",
+                "token": self.machine.token,
+                "repository": "Owner/Repo",
+                "ref_name": "main",
+            },
+        }
+        scope = Scope(contexts, expressions.standard_functions(failed=failed, cancelled=False))
+        if not expressions.condition(job.get("if", "success()"), scope):
+            return Job("skipped")
+        found = Job("success")
+        matrix = expressions.value(job.get("strategy", {}).get("matrix"), scope)
+        for row in matrix["include"] if matrix else [None]:
+            # Secrets are of the environment that a job names.
+            contexts["secrets"] = self.machine.secrets if "environment" in job else {}
+            contexts["matrix"] = row or {}
+            self._one(name, job, Scope(contexts, scope.functions), found)
+        return found
+
+    def _ancestors(self, name: str) -> set[str]:
+        needs = self.workflow.jobs[name].get("needs", [])
+        direct = {needs} if isinstance(needs, str) else set(needs)
+        return direct.union(*(self._ancestors(one) for one in direct))
+
+    def _one(self, name: str, job: dict[str, Any], scope: Scope, found: Job) -> None:
+        title = expressions.text(job["name"], scope)
+        if scope.contexts["matrix"].get("host") in self.machine.offline:
+            self._tell_of(title, "queued")
+            return
+        assert expressions.value(job["runs-on"], scope)
+        place = self.root / f"{len(self.ran)}-{name}"
+        self.ran.append(title)
+        workspace, temporary = place / "workspace", place / "temp"
+        workspace.mkdir(parents=True)
+        temporary.mkdir()
+        if name in self.machine.before:
+            self.machine.before[name]()
+        steps: dict[str, Any] = {}
+        failed = False
+        exported: dict[str, str] = {}
+        for step in job["steps"]:
+            functions = expressions.standard_functions(failed=failed, cancelled=False)
+            inner = Scope({**scope.contexts, "steps": steps}, functions)
+            if not expressions.condition(step.get("if", "success()"), inner):
+                continue
+            if "uses" in step:
+                ok = self._action(step, inner, workspace)
+            else:
+                ok, outputs = self._script(step, inner, workspace, temporary, exported, found)
+                steps[step.get("id", step["name"])] = {"outputs": outputs}
+            failed = failed or not ok
+        for output, template in job.get("outputs", {}).items():
+            found.outputs[output] = expressions.text(template, Scope({"steps": steps}, {}))
+        if failed:
+            found.result = "failure"
+        self._tell_of(title, "completed")
+
+    def _tell_of(self, title: str, status: str) -> None:
+        self.state = State.read(self.state.path)
+        self.state.jobs.append({"name": title, "status": status})
+        self.state.write()
+
+    def _script(
+        self,
+        step: dict[str, Any],
+        scope: Scope,
+        workspace: Path,
+        temporary: Path,
+        exported: dict[str, str],
+        job: Job,
+    ) -> tuple[bool, dict[str, str]]:
+        files = {name: temporary / name for name in ("GITHUB_OUTPUT", "GITHUB_ENV", "GITHUB_STEP_SUMMARY")}
+        for path in files.values():
+            path.write_text("")
+        given = {name: expressions.text(str(value), scope) for name, value in step.get("env", {}).items()}
+        environment = {
+            **outside(),
+            **self.machine.environment,
+            **{name: str(path) for name, path in files.items()},
+            "CI": "true",
+            "GITHUB_REPOSITORY": "Owner/Repo",
+            "GITHUB_REF_NAME": "main",
+            "GITHUB_RUN_ID": str(self.number),
+            "GITHUB_RUN_ATTEMPT": "1",
+            "GITHUB_SERVER_URL": "https://github.com",
+            "GITHUB_WORKFLOW_REF": "Owner/Repo/.github/workflows/nightly.yml@refs/heads/main",
+            "RUNNER_TEMP": str(temporary),
+            "FAKE_GH": str(self.state.path),
+            **exported,
+            **given,
+        }
+        script = temporary / "step.sh"
+        script.write_text(step["run"])
+        done = subprocess.run(
+            ["bash", "-e", str(script)],
+            cwd=workspace, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, text=True, timeout=_STEP_WITHIN_S,
+        )  # fmt: skip
+        job.log += f"--- {step['name']} (exit {done.returncode})\n{done.stdout}"
+        job.summary += files["GITHUB_STEP_SUMMARY"].read_text()
+        exported.update(_assignments(files["GITHUB_ENV"]))
+        return done.returncode == 0, _assignments(files["GITHUB_OUTPUT"])
+
+    def _action(self, step: dict[str, Any], scope: Scope, workspace: Path) -> bool:
+        given = {name: expressions.text(str(value), scope) for name, value in step.get("with", {}).items()}
+        action = step["uses"].split("@")[0]
+        if action == "actions/checkout":
+            check_out(workspace)
+        elif action == "actions/upload-artifact":
+            return self._upload(workspace / given["path"], given)
+        elif action == "actions/upload-pages-artifact":
+            return self._upload(workspace / given["path"], {"name": "github-pages"})
+        elif action == "actions/download-artifact":
+            return self._download(workspace / given["path"], given)
+        elif action == "actions/deploy-pages":
+            self.published = self.artifacts / "github-pages"
+        elif action not in _INSTALL:
+            raise AssertionError(f"{action} is not known here")
+        return True
+
+    def _upload(self, source: Path, given: Mapping[str, str]) -> bool:
+        if not source.exists():
+            return given.get("if-no-files-found", "warn") != "error"
+        target = self.artifacts / given["name"]
+        assert not target.exists(), f"an artifact {given['name']} is there already"
+        if source.is_dir():
+            shutil.copytree(source, target)
+        else:
+            target.mkdir()
+            shutil.copy2(source, target)
+        return True
+
+    def _download(self, target: Path, given: Mapping[str, str]) -> bool:
+        if "name" in given:
+            source = self.artifacts / given["name"]
+            if source.is_dir():
+                shutil.copytree(source, target, dirs_exist_ok=True)
+            return source.is_dir()
+        for source in self.artifacts.glob(given["pattern"]):
+            shutil.copytree(source, target / source.name, dirs_exist_ok=True)
+        return True
+
+
+def outside() -> dict[str, str]:
+    """This process's environment without what would change what the scripts do, and with gh's stand-in."""
+    ours = ("VALIDATOR_", "GITHUB_", "GH_", "COSIGN_", "RUNNER_", "DOCKER_CONFIG")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+    return kept | {"PATH": f"{Path(__file__).parent / 'bin'}:{kept['PATH']}", "GH_PYTHON": sys.executable}
+
+
+def _assignments(path: Path) -> dict[str, str]:
+    lines = path.read_text().splitlines()
+    assert all("=" in line for line in lines), lines
+    return {name: value for name, _, value in (line.partition("=") for line in lines)}
+
+
+def check_out(workspace: Path) -> None:
+    """The working tree's own files, as a commit of it would have them, and the environment that is here."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT, capture_output=True, check=True,
+    ).stdout.decode()  # fmt: skip
+    for name in filter(None, listed.split("\0")):
+        source, target = ROOT / name, workspace / name
+        if source.is_file():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(source, target, follow_symlinks=False)
+    # Its scripts would bring it up to date, and install the copy in place of the working tree.
+    installed = (ROOT / ".venv" / ".installed").read_text()
+    assert installed.startswith((ROOT / "pyproject.toml").read_text().rstrip()), (
+        "run scripts/environment test"
+    )
+    (workspace / ".venv").symlink_to(ROOT / ".venv")

@@ -1,0 +1,153 @@
+"""What every workflow keeps to: pinned actions, the least permissions, limits, and secrets in one place."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.workflows.support import ROOT, WORKFLOWS, Workflow, workflow
+
+NAMES = sorted(path.name for path in WORKFLOWS.iterdir())
+every_workflow = pytest.mark.parametrize("name", NAMES)
+
+#: Who may write what. A job that is not here may write nothing.
+WRITES = {
+    ("nightly.yml", "build"): {"packages"},
+    ("nightly.yml", "certify"): {"packages", "id-token"},
+    ("nightly.yml", "publish"): {"pages", "id-token"},
+    ("nightly.yml", "regressions"): {"issues"},
+    ("nightly.yml", "end"): {"actions"},
+}
+#: The jobs that see secrets, and the protected environment that holds them.
+SECRETS = {("nightly.yml", "merge"): "nightly", ("nightly.yml", "certify"): "release"}
+
+
+def test_the_workflows() -> None:
+    assert NAMES == ["ci.yml", "nightly.yml"]
+
+
+@every_workflow
+def test_actions_are_pinned_by_commit_and_say_their_version(name: str) -> None:
+    uses = re.findall(r"^\s*-?\s*uses:\s*(.*)$", workflow(name).text, re.M)
+    assert uses
+    for used in uses:
+        assert re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", used), used
+
+
+def test_an_action_has_one_commit_everywhere() -> None:
+    pins: dict[str, set[str]] = {}
+    for name in NAMES:
+        for action, pin in re.findall(r"uses:\s*([\w/-]+)@(.*)", workflow(name).text):
+            pins.setdefault(action, set()).add(pin)
+    assert {action: pin for action, pin in pins.items() if len(pin) > 1} == {}
+
+
+@every_workflow
+def test_permissions_are_the_least(name: str) -> None:
+    found = workflow(name)
+    assert found.content["permissions"] == {}
+    for job, content in found.jobs.items():
+        permissions = content["permissions"]
+        assert isinstance(permissions, dict), f"{job}: read-all and write-all are no lists of needs"
+        writing = {scope for scope, level in permissions.items() if level == "write"}
+        assert writing == WRITES.get((name, job), set()), job
+
+
+@every_workflow
+def test_every_job_has_a_time_limit_and_every_run_waits_for_no_other(name: str) -> None:
+    found = workflow(name)
+    assert found.content["concurrency"]["group"]
+    for job, content in found.jobs.items():
+        # GitHub's own limit is six hours.
+        assert 0 < content["timeout-minutes"] < 360, job
+
+
+@every_workflow
+def test_what_strangers_send_never_meets_a_secret(name: str) -> None:
+    found = workflow(name)
+    assert not {"pull_request_target", "workflow_run", "issue_comment"} & set(found.triggers)
+    if "pull_request" in found.triggers:
+        assert "secrets." not in found.text
+        assert "environment:" not in found.text
+        assert all(content["runs-on"].startswith("ubuntu-") for content in found.jobs.values())
+
+
+@every_workflow
+def test_secrets_are_seen_by_single_steps_of_jobs_with_a_protected_environment(name: str) -> None:
+    found = workflow(name)
+    for job, content in found.jobs.items():
+        parts = {key: value for key, value in content.items() if key != "steps"}
+        assert "secrets." not in str(parts), f"{job}: a secret outside of a step is seen by all of them"
+        if any("secrets." in str(step) for step in content["steps"]):
+            assert content["environment"] == SECRETS[(name, job)]
+        for step in content["steps"]:
+            assert "secrets." not in str(step.get("with")), "a secret is for our own scripts, not for actions"
+
+
+@every_workflow
+def test_the_token_stays_out_of_the_working_tree(name: str) -> None:
+    for job, step in workflow(name).steps:
+        if str(step.get("uses")).startswith("actions/checkout@"):
+            assert step["with"]["persist-credentials"] is False, job
+
+
+def test_steps_of_the_night_are_one_script_each() -> None:
+    for job, step in workflow("nightly.yml").steps:
+        if "run" in step:
+            assert re.fullmatch(r"scripts/nightly/[a-z-]+", step["run"]), f"{job}: {step['run']}"
+            assert os.access(ROOT / step["run"], os.X_OK), step["run"]
+            assert "shell" not in step and "working-directory" not in step
+
+
+def test_every_script_of_the_night_is_a_step() -> None:
+    used = {step.get("run") for _, step in workflow("nightly.yml").steps}
+    there = {f"scripts/nightly/{path.name}" for path in (ROOT / "scripts" / "nightly").iterdir()}
+    assert there == used - {None}
+
+
+@every_workflow
+def test_no_expression_stands_in_a_shell_command(name: str) -> None:
+    for job, step in workflow(name).steps:
+        assert "${{" not in step.get("run", ""), f"{job}: values reach a script by its environment"
+
+
+def _needed(found: Workflow, job: str) -> set[str]:
+    needs = found.jobs[job].get("needs", [])
+    return {needs} if isinstance(needs, str) else set(needs)
+
+
+def test_nothing_waits_for_the_validations_but_the_step_that_knows_when_to_stop() -> None:
+    found = workflow("nightly.yml")
+    assert [job for job in found.jobs if "validate" in _needed(found, job)] == []
+    assert found.jobs["merge"]["steps"][1]["run"] == "scripts/nightly/wait"
+
+
+def test_only_machines_with_a_gpu_are_ours() -> None:
+    runners = {job: content["runs-on"] for job, content in workflow("nightly.yml").jobs.items()}
+    assert runners.pop("validate") == "${{ matrix.runner }}"
+    assert set(runners.values()) == {"ubuntu-24.04"}
+
+
+def test_zizmor_finds_nothing() -> None:
+    done = subprocess.run(
+        [str(Path(sys.executable).with_name("zizmor")), "--offline", "--quiet", "--persona", "auditor",
+         str(WORKFLOWS)],
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize("injected", ["${{ github.head_ref }}", "${{ github.event.issue.title }}"])
+def test_zizmor_looks(tmp_path: Path, injected: str) -> None:
+    text = workflow("nightly.yml").text.replace("run: scripts/nightly/plan", f"run: echo {injected}")
+    changed = tmp_path / "nightly.yml"
+    changed.write_text(text)
+    zizmor = Path(sys.executable).with_name("zizmor")
+    done = subprocess.run([str(zizmor), "--offline", "--quiet", str(changed)], capture_output=True, text=True)
+    assert done.returncode != 0
+    assert "template-injection" in done.stdout

@@ -1,0 +1,296 @@
+"""The scripts of the night that speak with GitHub: waiting, ending, earlier records, and the one issue."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+import subprocess
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.reports.test_regressions import turned
+from tests.workflows.gh import State
+from tests.workflows.night import check_out, outside
+from validator.model.record import Record, Verdict
+from validator.records import jsonl
+
+CELLS = json.dumps({"include": [{"id": "tf1@r580-h100"}, {"id": "tf2@r580-h100"}, {"id": "tf2@r535-a100"}]})
+LABEL = "nightly-regression"
+
+
+class Workspace:
+    """A copy of the working tree as a runner has it, and a GitHub. The copy is shared, its `night` is not."""
+
+    def __init__(self, copy: Path, directory: Path) -> None:
+        self.directory = copy
+        shutil.rmtree(copy / "night", ignore_errors=True)
+        self.state = State(directory / "github.json")
+        self.summary = directory / "summary"
+        self.artifacts = directory / "artifacts"
+
+    def run(self, script: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        self.state.write()
+        self.summary.write_text("")
+        given = {
+            "GH_TOKEN": "token", "FAKE_GH": str(self.state.path), "GITHUB_REPOSITORY": "owner/repo",
+            "GITHUB_RUN_ID": "7", "GITHUB_RUN_ATTEMPT": "1", "GITHUB_REF_NAME": "main",
+            "GITHUB_STEP_SUMMARY": str(self.summary),
+        }  # fmt: skip
+        done = subprocess.run(
+            [f"scripts/nightly/{script}"],
+            cwd=self.directory, env=outside() | given | environment, timeout=60,
+            capture_output=True, text=True,
+        )  # fmt: skip
+        self.state = State.read(self.state.path)
+        return done
+
+    def records(self, place: str, *records: Record) -> None:
+        path = self.directory / "night" / place
+        path.parent.mkdir(parents=True, exist_ok=True)
+        text = io.StringIO()
+        jsonl.write(records, text)
+        path.write_text(text.getvalue())
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("workspace")
+    check_out(directory)
+    return directory
+
+
+@pytest.fixture
+def workspace(copy: Path, tmp_path: Path) -> Workspace:
+    return Workspace(copy, tmp_path)
+
+
+# -- waiting ---------------------------------------------------------------------------------------------
+
+
+def jobs(**statuses: str) -> list[dict[str, str]]:
+    return [{"name": f"validate {name}", "status": status} for name, status in statuses.items()]
+
+
+def waited(workspace: Workspace, **environment: str) -> str:
+    given = {"CELLS": CELLS, "EVERY_S": "0", "IDLE_MINUTES": "0"} | environment
+    done = workspace.run("wait", **given)
+    assert done.returncode == 0, done.stderr
+    return done.stderr
+
+
+def test_when_all_have_ended_nothing_is_waited_for(workspace: Workspace) -> None:
+    workspace.state.jobs = [
+        *jobs(a="completed", b="completed", c="completed"),
+        {"name": "end", "status": "queued"},
+    ]
+    assert waited(workspace, IDLE_MINUTES="999") == "wait: all 3 validations have ended\n"
+    assert len(workspace.state.calls) == 1
+
+
+def test_a_runner_that_is_not_there_is_not_waited_for(workspace: Workspace) -> None:
+    workspace.state.jobs = jobs(a="completed", b="queued", c="queued")
+    said = waited(workspace)
+    assert "going on with 1 of 3 validations; 0 are running, 2 wait for a runner" in said
+
+
+def test_what_runs_is_waited_for_but_not_for_ever(workspace: Workspace) -> None:
+    workspace.state.jobs = jobs(a="completed", b="in_progress", c="queued")
+    said = waited(workspace, LONGEST_MINUTES="0")
+    assert "going on with 1 of 3 validations; 1 are running, 1 wait for a runner" in said
+
+
+def test_jobs_that_github_has_not_made_yet_are_waited_for(workspace: Workspace) -> None:
+    assert "going on with 0 of 3" in waited(workspace)
+
+
+def test_without_cells_nothing_is_waited_for(workspace: Workspace) -> None:
+    assert "all 0 validations" in waited(workspace, CELLS='{"include": []}', IDLE_MINUTES="999")
+
+
+def test_a_github_that_does_not_answer_is_asked_again_and_given_up(workspace: Workspace) -> None:
+    said = waited(workspace, GH_TOKEN="")
+    assert "can't be listed; asking again" in said
+    assert "going on with none of 3" in said
+
+
+def test_a_run_with_jobs_that_no_runner_took_is_cancelled(workspace: Workspace) -> None:
+    workspace.state.jobs = [*jobs(a="completed", b="queued"), {"name": "end", "status": "in_progress"}]
+    done = workspace.run("end")
+    assert done.returncode == 0, done.stderr
+    assert workspace.state.cancelled == ["7"]
+    assert "validate b" in done.stderr and "validate a" not in done.stderr
+
+
+def test_a_run_in_which_all_has_ended_is_left_alone(workspace: Workspace) -> None:
+    workspace.state.jobs = [*jobs(a="completed"), {"name": "end", "status": "in_progress"}]
+    assert workspace.run("end").returncode == 0
+    assert workspace.state.cancelled == []
+
+
+# -- earlier records -------------------------------------------------------------------------------------
+
+
+def earlier(workspace: Workspace, number: int, *, records: str | None = "", **values: str) -> dict[str, Any]:
+    directory = workspace.artifacts / str(number)
+    if records is not None:
+        (directory / "records").mkdir(parents=True)
+        (directory / "records" / "records.jsonl").write_text(records)
+    return {
+        "databaseId": number,
+        "event": "schedule",
+        "headBranch": "main",
+        "artifacts": str(directory),
+    } | values
+
+
+def test_the_records_of_the_newest_earlier_night_are_fetched(workspace: Workspace) -> None:
+    workspace.state.runs = [
+        earlier(workspace, 7, records="this run"),
+        earlier(workspace, 6, records="a stranger's", event="pull_request"),
+        earlier(workspace, 5, records=None),
+        earlier(workspace, 4, records="wanted"),
+        earlier(workspace, 3, records="too old"),
+    ]
+    done = workspace.run("history")
+    assert done.returncode == 0, done.stderr
+    assert (workspace.directory / "night/history/records.jsonl").read_text() == "wanted"
+
+
+def test_the_first_night_has_no_history(workspace: Workspace) -> None:
+    workspace.state.runs = [earlier(workspace, 7)]
+    done = workspace.run("history")
+    assert (done.returncode, done.stderr) == (0, "history: no earlier night has records; this is the first\n")
+
+
+def test_not_being_able_to_ask_for_the_history_is_an_error(workspace: Workspace) -> None:
+    assert workspace.run("history", GH_TOKEN="").returncode != 0
+
+
+def test_where_records_are_in_a_database_nothing_is_fetched(workspace: Workspace) -> None:
+    assert workspace.run("history", VALIDATOR_STORE="postgresql+psycopg://nowhere/x").returncode == 0
+    assert workspace.state.calls == []
+
+
+# -- merging ---------------------------------------------------------------------------------------------
+
+
+def merged(workspace: Workspace) -> set[str]:
+    with open(workspace.directory / "night" / "records.jsonl", "rb") as stream:
+        return {record.cell for record in jsonl.read(stream, "records.jsonl")}
+
+
+def test_records_of_tonight_and_before_are_merged_and_what_is_missing_is_told(workspace: Workspace) -> None:
+    workspace.records("history/records.jsonl", turned("tf2@r535-a100").newest)
+    workspace.records("tonight/records-tf1@r580-h100/records.jsonl", turned("tf1@r580-h100").newest)
+    workspace.records("tonight/records-build-tf2/records.jsonl", turned("tf2@no-gpu").newest)
+    done = workspace.run("merge", CELLS=CELLS)
+    assert done.returncode == 0, done.stderr
+    assert merged(workspace) == {"tf2@r535-a100", "tf1@r580-h100", "tf2@no-gpu"}
+    missing = workspace.summary.read_text()
+    assert "- `tf2@r580-h100`\n- `tf2@r535-a100`\n" in missing
+    assert "tf1" not in missing
+
+
+def test_a_night_without_validations_is_merged_too(workspace: Workspace) -> None:
+    workspace.records("tonight/records-build-tf2/records.jsonl", turned("tf2@no-gpu").newest)
+    done = workspace.run("merge", CELLS='{"include": []}')
+    assert done.returncode == 0, done.stderr
+    assert merged(workspace) == {"tf2@no-gpu"}
+
+
+def test_a_runner_that_sends_nonsense_spoils_its_own_records_alone(workspace: Workspace) -> None:
+    workspace.records("tonight/records-tf1@r580-h100/records.jsonl", turned("tf1@r580-h100").newest)
+    workspace.records("tonight/records-tf2@r580-h100/records.jsonl", turned("tf2@r580-h100").newest)
+    path = workspace.directory / "night/tonight/records-tf1@r580-h100/records.jsonl"
+    path.write_text(path.read_text().replace("failed", "certified"))
+    done = workspace.run("merge", CELLS=CELLS)
+    assert done.returncode == 0, done.stderr
+    assert "it was altered" in done.stderr
+    assert "::error::night/tonight/records-tf1@r580-h100/records.jsonl was not taken" in done.stdout
+    assert merged(workspace) == {"tf2@r580-h100"}
+    assert "- `tf1@r580-h100`\n- `tf2@r535-a100`\n" in workspace.summary.read_text()
+
+
+def test_a_database_that_does_not_answer_is_an_error(workspace: Workspace) -> None:
+    workspace.records("tonight/records-tf1@r580-h100/records.jsonl", turned("tf1@r580-h100").newest)
+    done = workspace.run("merge", CELLS=CELLS, VALIDATOR_STORE="/proc/nothing/records.db")
+    assert done.returncode == 3, done.stderr
+    assert not (workspace.directory / "night" / "records.jsonl").exists()
+
+
+# -- the issue -------------------------------------------------------------------------------------------
+
+
+def days_ago(days: int) -> str:
+    return (datetime.now(timezone.utc) - timedelta(days=days)).isoformat(timespec="seconds")
+
+
+def cell(verdict: Verdict, days: int, **values: Any) -> Record:
+    """A fixture: a value in a file of this test alone, with no signature."""
+    return turned("tf1@r580-h100", verdict=verdict, finished=days_ago(days), **values).newest
+
+
+def told(workspace: Workspace, *records: Record) -> State:
+    workspace.records("records.jsonl", *records)
+    done = workspace.run("issue")
+    assert done.returncode == 0, done.stderr
+    (workspace.directory / "night" / "regressions.db").unlink()
+    return workspace.state
+
+
+def test_one_issue_is_opened_kept_up_to_date_and_closed(workspace: Workspace) -> None:
+    good, bad = cell(Verdict.CERTIFIED, 3), cell(Verdict.FAILED, 2, reason="cudnn_load: first")
+    assert told(workspace, good).issues == []
+
+    [issue] = told(workspace, good, bad).issues
+    assert (issue["state"], issue["labels"]) == ("open", [LABEL])
+    assert issue["body"].startswith("1 cell is worse than before.")
+    assert str(good.image_digest) in issue["body"]
+    assert "cudnn_load: first" in issue["body"]
+
+    worse = cell(Verdict.FAILED, 1, reason="cudnn_load: second")
+    [issue] = told(workspace, good, bad, worse).issues
+    assert "cudnn_load: second" in issue["body"]
+
+    [issue] = told(workspace, good, bad, worse, cell(Verdict.CERTIFIED, 0)).issues
+    assert (issue["state"], len(issue["comments"])) == ("closed", 1)
+
+    told(workspace, good, bad, worse, cell(Verdict.CERTIFIED, 0))
+    assert [len(issue["comments"]) for issue in workspace.state.issues] == [1], "closed once"
+
+    told(workspace, good, bad)
+    assert [issue["state"] for issue in workspace.state.issues] == ["closed", "open"], "a new regression"
+
+
+def test_of_several_open_issues_the_oldest_is_kept(workspace: Workspace) -> None:
+    for number in (1, 2):
+        workspace.state.issues.append(
+            {"number": number, "labels": [LABEL], "body": "", "state": "open", "comments": []}
+        )
+    first, second = told(workspace, cell(Verdict.CERTIFIED, 3), cell(Verdict.FAILED, 2)).issues
+    assert first["body"] and not second["body"]
+
+
+def test_other_issues_are_left_alone(workspace: Workspace) -> None:
+    other = {"number": 1, "labels": ["bug"], "body": "mine", "state": "open", "comments": []}
+    workspace.state.issues.append(dict(other))
+    told(workspace, cell(Verdict.CERTIFIED, 3), cell(Verdict.FAILED, 2))
+    assert workspace.state.issues[0] == other
+
+
+def test_nothing_out_of_a_record_is_run_by_the_shell(workspace: Workspace) -> None:
+    reason = "$(touch owned) `touch owned` ; touch owned --title x\n@team"
+    [issue] = told(workspace, cell(Verdict.CERTIFIED, 3), cell(Verdict.FAILED, 2, reason=reason)).issues
+    assert not list(workspace.directory.rglob("owned"))
+    assert "$(touch owned)" in issue["body"]
+    for call in workspace.state.calls:
+        assert not any("touch" in argument for argument in call), "texts of records reach gh in a file"
+
+
+def test_without_github_the_step_fails(workspace: Workspace) -> None:
+    workspace.records("records.jsonl", cell(Verdict.CERTIFIED, 3), cell(Verdict.FAILED, 2))
+    assert workspace.run("issue", GH_TOKEN="").returncode != 0

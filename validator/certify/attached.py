@@ -1,0 +1,131 @@
+"""What is attached to an image that may be a certificate: sigstore bundles around DSSE envelopes.
+
+cosign 3 attaches a bundle as an artifact that refers to the image (OCI 1.1 referrers); `certify` does the
+same. cosign 2 kept bare envelopes as the layers of an image with a tag of its own, `sha256-<digest>.att`;
+those that a key signed are read too.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..registry.registry import Registry
+from .statement import PREDICATE
+
+BUNDLE = "application/vnd.dev.sigstore.bundle.v0.3+json"
+_ENVELOPE = "application/vnd.dsse.envelope.v1+json"
+_PAYLOAD = "application/vnd.in-toto+json"
+_CONTENT_MARK = "dev.sigstore.bundle.content"
+_TYPE_MARK = "dev.sigstore.bundle.predicateType"
+#: A certificate has about 10 kB.
+_LARGEST = 4 << 20
+
+
+class Unreadable(ValueError):
+    """What is attached is no bundle around a statement."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """Something attached. what: where, for a person. read: fetches the bundle; raises Unreadable or
+    ValidatorError."""
+
+    what: str
+    read: Callable[[], bytes]
+
+
+def candidates(registry: Registry, digest: str) -> Iterator[Candidate]:
+    """Everything attached to an image that is not said to be of another predicate type."""
+    for entry in registry.attached(digest, BUNDLE):
+        # Nobody signed this mark, but who can change it can take the whole certificate away too.
+        if entry.annotations.get(_TYPE_MARK, PREDICATE) == PREDICATE:
+            yield Candidate(entry.digest, _reader(registry, entry.digest))
+    tag = f"{digest.replace(':', '-')}.att"
+    older = registry.digest_of(tag)
+    manifest = registry.manifest(older) if older else None
+    for layer in _layers(manifest or {}):
+        if _annotations(layer).get("predicateType", PREDICATE) == PREDICATE:
+            yield Candidate(f"{tag} {layer.get('digest')}", _older_reader(registry, layer))
+
+
+def attach(registry: Registry, digest: str, bundle: bytes) -> str:
+    """Attach a bundle as cosign does; the digest of what refers to the image."""
+    return registry.attach(digest, BUNDLE, bundle, {_CONTENT_MARK: "dsse-envelope", _TYPE_MARK: PREDICATE})
+
+
+def payload_of(bundle: bytes) -> bytes:
+    """The signed statement in a bundle. Raises Unreadable."""
+    document = _object(bundle)
+    envelope = document.get("dsseEnvelope")
+    if not isinstance(envelope, dict) or envelope.get("payloadType") != _PAYLOAD:
+        raise Unreadable("it is no in-toto statement in a DSSE envelope")
+    try:
+        return base64.b64decode(str(envelope.get("payload")), validate=True)
+    except binascii.Error:
+        raise Unreadable("its payload is no base64") from None
+
+
+def _reader(registry: Registry, digest: str) -> Callable[[], bytes]:
+    def read() -> bytes:
+        layers = _layers(registry.manifest(digest) or {})
+        if len(layers) != 1:
+            raise Unreadable("it is not one bundle")
+        return _blob(registry, layers[0])
+
+    return read
+
+
+def _older_reader(registry: Registry, layer: Mapping[str, Any]) -> Callable[[], bytes]:
+    def read() -> bytes:
+        if layer.get("mediaType") != _ENVELOPE:
+            raise Unreadable(f"it is of type {layer.get('mediaType')!r}")
+        if _annotations(layer).get("dev.sigstore.cosign/certificate"):
+            raise Unreadable("an identity signed it in the format of cosign 2; attest it again with cosign 3")
+        bundle = {
+            "mediaType": BUNDLE,
+            "verificationMaterial": {"publicKey": {"hint": ""}},
+            "dsseEnvelope": _object(_blob(registry, layer)),
+        }
+        return json.dumps(bundle).encode()
+
+    return read
+
+
+def _blob(registry: Registry, layer: Mapping[str, Any]) -> bytes:
+    size = layer.get("size")
+    if not isinstance(size, int) or size > _LARGEST:
+        raise Unreadable(f"it has {size} bytes")
+    return registry.blob(str(layer.get("digest")))
+
+
+def _layers(manifest: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    layers = manifest.get("layers")
+    return [layer for layer in layers if isinstance(layer, dict)] if isinstance(layers, list) else []
+
+
+def _annotations(layer: Mapping[str, Any]) -> Mapping[str, Any]:
+    found = layer.get("annotations")
+    return found if isinstance(found, dict) else {}
+
+
+def _object(data: bytes) -> dict[str, Any]:
+    """JSON in which no name stands twice: cosign and this reader must not see different things."""
+    try:
+        document = json.loads(data, object_pairs_hook=_once)
+    except (ValueError, RecursionError) as error:
+        raise Unreadable(f"it can't be read: {error}") from None
+    if not isinstance(document, dict):
+        raise Unreadable("it is no JSON object")
+    return document
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a name stands twice in it")
+    return found

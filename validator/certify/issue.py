@@ -1,0 +1,78 @@
+"""Certifies one record: statement, signature, and its place beside the image in the registry."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from ..errors import ValidatorError
+from ..model.certificate import Certificate
+from ..model.record import Record
+from ..registry.registry import Registry
+from ..registry.tags import tag_of
+from . import attached
+from .eligible import NotCertifiable, checked_report, is_fixture
+from .signer import Signer
+from .statement import statement
+from .times import now_utc, stamp
+from .trust import Trust
+from .verify import certificates, verified_certificate
+
+
+@dataclass(frozen=True)
+class Issued:
+    """attached: the digest of the new certificate, or None where the image had one of this record."""
+
+    certificate: Certificate
+    attached: str | None
+
+
+def certify(
+    registry: Registry, record: Record, signer: Signer, trust: Trust, *, now: datetime | None = None
+) -> Issued:
+    """Attach a certificate of a record to its image.
+
+    trust: what `signer.trust()` gives. The new certificate is verified with it before anything is written.
+
+    Raises NotCertifiable when the record may not be certified, or not by this signer, or its image in the
+    registry is another one; MissingError when the registry or cosign can't do it.
+    """
+    at = now or now_utc()
+    report = checked_report(record, at)
+    digest = str(record.image_digest)
+    fixture = is_fixture(record)
+    if fixture != signer.throw_away:
+        raise NotCertifiable(_WRONG_KEY[fixture].format(record.id), hint=_WRONG_KEY_HINT)
+    _check_image(registry, record, digest)
+    there = certificates(registry, digest, trust, now=at).certificates
+    if found := next((entry for entry in there if entry.record_id == record.id), None):
+        return Issued(found, None)
+    issued = stamp(at)
+    text = statement(record, report, str(registry.repository), issued=issued, fixture=fixture)
+    bundle = signer.sign(text)
+    certificate = verified_certificate(bundle, digest, trust, max_age=None, now=at)
+    return Issued(certificate, attached.attach(registry, digest, bundle))
+
+
+_WRONG_KEY = {
+    True: "record {} was made up by a test; only a key that is marked as thrown away signs such",
+    False: "record {} is of a real measurement; a key that is marked as thrown away can't certify it",
+}
+_WRONG_KEY_HINT = "`certify keygen` makes keys for releases, `certify keygen --throw-away` keys for tests"
+
+
+def _check_image(registry: Registry, record: Record, digest: str) -> None:
+    """What the record is about must be what people pull by its tag."""
+    try:
+        tag = tag_of(record.image)
+    except ValueError as error:
+        raise NotCertifiable(f"record {record.id} can't be certified: {error}") from error
+    reference = registry.repository.tagged(tag)
+    found = registry.digest_of(tag)
+    if found != digest:
+        raise NotCertifiable(
+            f"record {record.id} is about {digest}, but {reference} is {found or 'not in the registry'}",
+            hint="push the image that was measured (build-matrix --push), or measure the one that is there",
+        )
+    if registry.manifest(digest) is None:
+        raise ValidatorError(f"{reference} points at {digest}, which the registry does not have")

@@ -1,0 +1,107 @@
+"""Moves aliases to the newest certified images, also when several do so at the same time.
+
+Nothing locks a registry. So whoever has set an alias looks again: at the images, their certificates and the
+aliases as they are by then, and sets right what is not. The last one to write therefore also looks last, and
+what it leaves is what all certificates of that moment ask for.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from ..errors import MissingError, ValidatorError
+from ..model.certificate import Certificate
+from ..registry.registry import MovedError, Registry
+from ..registry.tags import LATEST, identifier_of
+from .aliases import Move, Standing, moves
+from .trust import Trust
+from .verify import certificates
+
+#: `latest`, `2.21`, `2.21-driver535`.
+ALIAS = re.compile(rf"{LATEST}|\d+\.\d+(-driver\d+)?")
+#: As the image's builder writes it: the TensorFlow release (OCI image specification, annotations).
+_VERSION_LABEL = "org.opencontainers.image.version"
+_LOOKS = 8
+
+
+@dataclass(frozen=True)
+class Rules:
+    """trust, max_age: which certificates count. allow_older: an alias may go back to an older TensorFlow."""
+
+    trust: Trust
+    max_age: timedelta | None = None
+    allow_older: bool = False
+
+
+def promote(
+    registry: Registry,
+    rules: Rules,
+    *,
+    dry_run: bool = False,
+    now: datetime | None = None,
+    tell: Callable[[Move], None] = lambda move: None,
+) -> list[Move]:
+    """Move every alias to where it belongs; what became of each, `was` being what this run found first.
+
+    tell: told of each move as soon as it is done.
+
+    Raises ValidatorError when the aliases don't come to rest since others keep moving them, and MissingError
+    when the registry can't be reached; what was moved by then is right.
+    """
+    first: dict[str, Move] = {}
+    for _ in range(_LOOKS):
+        found = _survey(registry, rules, now)
+        for move in found:
+            before = first.setdefault(move.alias, move)
+            first[move.alias] = replace(move, was=before.was, moves=before.moves or move.moves)
+        todo = [move for move in found if move.moves]
+        if dry_run or not todo:
+            return list(first.values())
+        for move in todo:
+            try:
+                registry.tag(str(move.now), move.alias)
+            except MovedError:
+                # Somebody else set it in the same moment. The next look says who is right.
+                continue
+            tell(move)
+    raise ValidatorError(
+        f"the aliases of {registry.repository} don't come to rest: something else keeps moving them",
+        hint="see what else sets tags there, and repeat the command",
+    )
+
+
+def _survey(registry: Registry, rules: Rules, now: datetime | None) -> list[Move]:
+    """What is to become of each alias, as things are at this moment."""
+    tags = registry.tags()
+    # Aliases first: one that moves on while the images are looked at is seen as moved at the next look.
+    current = {tag: registry.digest_of(tag) for tag in tags if ALIAS.fullmatch(tag)}
+    images = {registry.digest_of(tag): identifier_of(tag) for tag in tags if identifier_of(tag)}
+    certified: list[Certificate] = []
+    for digest, identifier in images.items():
+        if digest is not None:
+            found = certificates(registry, digest, rules.trust, max_age=rules.max_age, now=now).certificates
+            # A tag that says another image than its certificate was set by hand.
+            certified += [entry for entry in found if entry.image == identifier]
+    good = {entry.image_digest for entry in certified}
+    standing = {
+        alias: Standing(digest, None if digest in good else _release(registry, digest))
+        for alias, digest in current.items()
+        if digest is not None
+    }
+    return moves(standing, certified, allow_older=rules.allow_older)
+
+
+def _release(registry: Registry, digest: str) -> str | None:
+    """The TensorFlow release of an image without a certificate, as its label says; None: unknown."""
+    try:
+        labels = (registry.config(digest).get("config") or {}).get("Labels") or {}
+    except MissingError:
+        raise
+    except ValidatorError:
+        # Altered, or no image at all: an alias should not stay on it.
+        return None
+    release = labels.get(_VERSION_LABEL)
+    return str(release) if release else None

@@ -1,0 +1,109 @@
+"""The certificates of an image, each verified by itself."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from ..errors import MissingError, ValidatorError
+from ..model.certificate import Certificate
+from ..registry.registry import Registry
+from . import attached, cosign
+from .attached import Candidate, Unreadable
+from .statement import PREDICATE, NoCertificate, certificate_of
+from .times import TOLERANCE, moment, now_utc
+from .trust import Trust, is_throw_away
+
+_AT_ONCE = 8
+
+
+@dataclass(frozen=True)
+class Refused:
+    """Something attached to an image that does not count. what: its digest or tag. why: one sentence."""
+
+    what: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Verified:
+    """What is attached to an image. certificates: the good ones, newest measurement first."""
+
+    certificates: tuple[Certificate, ...]
+    refused: tuple[Refused, ...]
+
+
+def certificates(
+    registry: Registry,
+    digest: str,
+    trust: Trust,
+    *,
+    max_age: timedelta | None = None,
+    now: datetime | None = None,
+) -> Verified:
+    """What is attached to an image, divided into good certificates and the rest, with the reason.
+
+    max_age: how long ago the measurement may be. now: None for the clock.
+
+    Raises InputError when the trust can't be used, MissingError when the registry can't be reached or cosign
+    can't verify anything.
+    """
+    trust.check()
+    at = now or now_utc()
+
+    def judge(candidate: Candidate) -> Certificate | Refused:
+        return _judged(candidate, digest, trust, max_age, at)
+
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        found = list(pool.map(judge, attached.candidates(registry, digest)))
+    # A certificate whose entry was lost and made again may be listed twice.
+    good = dict.fromkeys(entry for entry in found if isinstance(entry, Certificate))
+    return Verified(
+        tuple(sorted(good, key=lambda entry: moment(entry.measured) or at, reverse=True)),
+        tuple(entry for entry in found if isinstance(entry, Refused)),
+    )
+
+
+def verified_certificate(
+    bundle: bytes, digest: str, trust: Trust, *, max_age: timedelta | None, now: datetime
+) -> Certificate:
+    """The certificate in one bundle. Raises NotVerified, Unreadable or NoCertificate with the reason."""
+    if trust.key is not None:
+        cosign.verify_by_key(bundle, digest, PREDICATE, trust.key)
+    else:
+        identity, issuer = trust.identity or "", trust.issuer or ""
+        cosign.verify_by_identity(bundle, digest, PREDICATE, identity, issuer, trust.trusted_root)
+    certificate = certificate_of(attached.payload_of(bundle), digest, trust.signer)
+    if reason := _against(certificate, trust, max_age, now):
+        raise NoCertificate(reason)
+    return certificate
+
+
+def _judged(
+    candidate: Candidate, digest: str, trust: Trust, max_age: timedelta | None, now: datetime
+) -> Certificate | Refused:
+    try:
+        return verified_certificate(candidate.read(), digest, trust, max_age=max_age, now=now)
+    except MissingError:
+        raise
+    except (ValidatorError, Unreadable, NoCertificate) as error:
+        return Refused(candidate.what, str(error))
+
+
+def _against(certificate: Certificate, trust: Trust, max_age: timedelta | None, now: datetime) -> str | None:
+    """Why a certificate with a good signature does not count."""
+    if certificate.fixture and not trust.fixtures:
+        return "it was made by a test and proves nothing"
+    if not certificate.fixture and trust.key is not None and is_throw_away(trust.key):
+        return "a key that is marked as thrown away signed it"
+    measured, issued = moment(certificate.measured), moment(certificate.issued)
+    if measured is None or issued is None:
+        return f"its times can't be read ({certificate.measured}, {certificate.issued})"
+    if issued > now + TOLERANCE:
+        return f"it is of the future (issued {certificate.issued}): a clock is wrong, there or here"
+    if measured > issued + TOLERANCE:
+        return f"it was issued {certificate.issued}, before its measurement ({certificate.measured})"
+    if max_age is not None and now - measured > max_age:
+        return f"it is too old: measured {certificate.measured}, {(now - measured).days} days ago"
+    return None

@@ -1,0 +1,132 @@
+"""From the text after `--store` to a database, SQLite or PostgreSQL. No password is ever shown."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import URL, Engine, create_engine, event, make_url
+from sqlalchemy.exc import ArgumentError
+from sqlalchemy.pool import NullPool
+
+from ..errors import InputError, MissingError
+from ..system.files import full_disk, says_full_disk
+
+#: How long a writer of an SQLite file waits for another one, in seconds.
+_BUSY_S = 60.0
+_POSTGRESQL = "postgresql+psycopg"
+#: How people and hosting providers write the same.
+_DRIVERS = {
+    "sqlite": "sqlite",
+    "sqlite+pysqlite": "sqlite",
+    _POSTGRESQL: _POSTGRESQL,
+    "postgresql": _POSTGRESQL,
+    "postgres": _POSTGRESQL,
+}
+#: libpq's parameters (https://www.postgresql.org/docs/current/libpq-connect.html) where the URL names none.
+#: A peer that vanished without a word is noticed within a minute instead of the kernel's two hours.
+_LIBPQ = {
+    "application_name": "tensorflow-gpu-matrix",
+    "client_encoding": "utf8",
+    "connect_timeout": "10",
+    "keepalives_idle": "20",
+    "keepalives_interval": "10",
+    "keepalives_count": "3",
+    "tcp_user_timeout": "30000",
+}
+#: Parameters that are secrets. In a query they would be shown by SQLAlchemy's own repr.
+_SECRET = ("password", "sslpassword")
+
+_EXAMPLES = "for example records.db, sqlite:///records.db or postgresql+psycopg://user@host/database"
+_ENCODE = (
+    "write special characters of user and password percent-encoded (@ is %40), or leave the password out and"
+    " set PGPASSWORD"
+)
+
+
+@dataclass(frozen=True)
+class Database:
+    """An engine, not yet connected.
+
+    location: what messages call it; holds no password.
+    """
+
+    engine: Engine
+    location: str
+
+    @property
+    def is_server(self) -> bool:
+        return self.engine.dialect.name == "postgresql"
+
+
+def database(text: str, *, must_exist: bool = False) -> Database:
+    """The database that a URL or the path of an SQLite file names.
+
+    must_exist: an SQLite file that is not there is an error instead of a new store. Raises InputError for
+    what is no store's URL, MissingError where no file can be made, or none is.
+    """
+    if "://" not in text:
+        return _file(URL.create("sqlite", database=text), must_exist)
+    driver = _DRIVERS.get(text.partition("://")[0])
+    if driver is None:
+        raise InputError(
+            f"--store: {text.partition('://')[0]} is not a database that records are kept in", hint=_EXAMPLES
+        )
+    try:
+        url = make_url(text).set(drivername=driver)
+    except (ArgumentError, ValueError):
+        # Its message may quote the part of a password that was taken for a port.
+        raise InputError("--store: not a database URL", hint=f"{_EXAMPLES}; {_ENCODE}") from None
+    return _file(url, must_exist) if driver == "sqlite" else _server(url)
+
+
+def _file(url: URL, must_exist: bool) -> Database:
+    path = url.database
+    if path not in (None, "", ":memory:"):
+        if must_exist and not Path(str(path)).exists():
+            raise MissingError(
+                f"--store: there is no store at {path}", hint="`records import` makes one there"
+            )
+        try:
+            Path(str(path)).parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            if says_full_disk(str(error)):
+                raise full_disk(str(path)) from error
+            raise MissingError(f"--store: {error}", hint="name a place where files can be written") from error
+    engine = create_engine(url, connect_args={"timeout": _BUSY_S})
+    event.listen(engine, "connect", _prepare_sqlite)
+    return Database(engine, path or "the store in memory")
+
+
+def _prepare_sqlite(connection: Any, _: object) -> None:
+    # WAL lets readers go on while another process writes; FULL keeps a committed record through a
+    # power cut, which a whole measurement is worth.
+    connection.execute("PRAGMA journal_mode=WAL")
+    connection.execute("PRAGMA synchronous=FULL")
+
+
+def _server(url: URL) -> Database:
+    if "@" in (url.host or "") or "@" in (url.database or ""):
+        # What stands before the last @ belongs to the password; shown as a host's name it would leak.
+        raise InputError("--store: not a database URL: it has more than one @", hint=_ENCODE)
+    arguments: dict[str, Any] = {name: value for name, value in _LIBPQ.items() if name not in url.query}
+    for name in _SECRET:
+        if name in url.query:
+            arguments[name] = str(url.query[name])
+    url = url.difference_update_query(_SECRET)
+    # No pool: a measurement takes minutes, and a connection that idles as long is one that a firewall
+    # drops, and one that the server's other clients could use. Prepared statements confuse PgBouncer.
+    engine = create_engine(
+        url,
+        poolclass=NullPool,
+        hide_parameters=True,
+        connect_args={**arguments, "prepare_threshold": None},
+    )
+    return Database(engine, _location(url))
+
+
+def _location(url: URL) -> str:
+    # Without the query: libpq's parameters name files and services, and their number grows.
+    shown = URL.create(_POSTGRESQL, url.username, None, url.host, url.port, url.database)
+    return shown.render_as_string()

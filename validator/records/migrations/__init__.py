@@ -1,0 +1,1 @@
+"""Alembic's migrations of the store: data of the package, run by `records/schema.py`."""

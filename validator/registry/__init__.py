@@ -1,0 +1,1 @@
+"""Image registries, by the `oras` program: names, tags, manifests, and what is attached to an image."""

@@ -1,0 +1,194 @@
+"""The chart of XLA's speedup and of step times by release: where every mark of the drawing lies."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from ..grid import Column, column_of
+from .layout import Layout
+from .speed import MODES, Speed, Spread
+
+#: In the drawing's own units.
+LEFT, RIGHT, TOP, PANEL, GAP, BOTTOM = 56.0, 16.0, 26.0, 150.0, 46.0, 44.0
+_STEP, _LEAST_WIDTH = 84.0, 520.0
+_TICKS = 4
+
+
+@dataclass(frozen=True)
+class Tick:
+    """A line across a panel, with what it stands for."""
+
+    y: float
+    text: str
+    reference: bool = False
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A median with its quartiles. series: `speedup`, or a mode."""
+
+    series: str
+    x: float
+    y: float
+    top: float
+    bottom: float
+    says: str
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One of the two drawings. lines: of each series, its medians as points of a polyline."""
+
+    title: str
+    top: float
+    bottom: float
+    ticks: tuple[Tick, ...]
+    marks: tuple[Mark, ...]
+    lines: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class Point:
+    """A release on the axis, and the measurement shown for it."""
+
+    column: Column
+    x: float
+    speed: Speed
+
+
+@dataclass(frozen=True)
+class Chart:
+    """One host class and device. Points from the oldest release to the newest."""
+
+    host: str
+    device: str
+    width: float
+    height: float
+    points: tuple[Point, ...]
+    panels: tuple[Panel, Panel]
+
+    @property
+    def identifier(self) -> str:
+        return f"{self.host}/{self.device}"
+
+    def summary(self) -> str:
+        """What a person who sees no drawing is told first."""
+        best = max(self.points, key=lambda point: point.speed.speedup.median)
+        worst = min(self.points, key=lambda point: point.speed.speedup.median)
+        said = (
+            f"between {factor(worst.speed.speedup.median)} (TensorFlow {worst.column.tensorflow}) and"
+            f" {factor(best.speed.speedup.median)} (TensorFlow {best.column.tensorflow})"
+            if len(self.points) > 1
+            else f"{factor(best.speed.speedup.median)} (TensorFlow {best.column.tensorflow})"
+        )
+        return f"A step compiled by XLA is {said} as fast as a graph's, on the {self.device} of {self.host}."
+
+
+def charts(layout: Layout, speeds: Iterable[Speed]) -> tuple[Chart, ...]:
+    """One chart for each host class and device with a measurement, in the order of the grid, GPUs first."""
+    numbers = {column: number for number, column in enumerate(layout.columns)}
+    columns = {image.identifier: numbers[column_of(image)] for image in layout.images}
+    hosts = {host.identifier: number for number, host in enumerate(layout.hosts)}
+    groups: dict[tuple[str, str], dict[int, Speed]] = {}
+    # The newest measurement of a column is shown, whatever its Python.
+    for speed in sorted(speeds, key=lambda speed: speed.finished):
+        if speed.image in columns and speed.host in hosts:
+            groups.setdefault((speed.host, speed.device), {})[columns[speed.image]] = speed
+    ordered = sorted(groups, key=lambda key: (key[1] != "GPU", hosts[key[0]]))
+    return tuple(_chart(layout, host, device, groups[host, device]) for host, device in ordered)
+
+
+def factor(value: float) -> str:
+    """`1.31 x`, as text that is read aloud well."""
+    return f"{value:.2f} times"
+
+
+def milliseconds(seconds: float) -> str:
+    value = seconds * 1000
+    return f"{value:.0f} ms" if value >= 100 else f"{value:.3g} ms"
+
+
+def _chart(layout: Layout, host: str, device: str, found: dict[int, Speed]) -> Chart:
+    numbers = sorted(found, reverse=True)
+    inner = max(_STEP * len(numbers), _LEAST_WIDTH)
+    step = inner / len(numbers)
+    points = tuple(
+        Point(layout.columns[number], LEFT + step * (place + 0.5), found[number])
+        for place, number in enumerate(numbers)
+    )
+    middle = TOP + PANEL + GAP
+    panels = (
+        _panel("Speedup by XLA over a graph", TOP, points, ("speedup",), _speedup, factor, least=1.1),
+        _panel("Time of a step", middle, points, MODES, _step_time, milliseconds),
+    )
+    return Chart(host, device, LEFT + inner + RIGHT, middle + PANEL + BOTTOM, points, panels)
+
+
+def _speedup(speed: Speed, _: str) -> Spread:
+    return speed.speedup
+
+
+def _step_time(speed: Speed, series: str) -> Spread:
+    return speed.steps[series]
+
+
+def _panel(
+    title: str,
+    top: float,
+    points: Sequence[Point],
+    names: Sequence[str],
+    value: Callable[[Speed, str], Spread],
+    said: Callable[[float], str],
+    least: float = 0.0,
+) -> Panel:
+    highest = max(least, *(value(point.speed, name).q3 for point in points for name in names))
+    step = _round(highest / _TICKS)
+    ceiling = step * math.ceil(highest / step)
+    bottom = top + PANEL
+
+    def y(number: float) -> float:
+        return bottom - PANEL * min(number, ceiling) / ceiling
+
+    marks = tuple(
+        Mark(
+            name,
+            point.x + _beside(number, len(names)),
+            y(spread.median),
+            y(spread.q3),
+            y(spread.q1),
+            f"TensorFlow {point.column.tensorflow} {point.column.detail},"
+            f" {name}: {said(spread.median)} ({said(spread.q1)} to {said(spread.q3)})",
+        )
+        for point in points
+        for number, name in enumerate(names)
+        for spread in (value(point.speed, name),)
+    )
+    lines = tuple(
+        (name, " ".join(f"{mark.x:.1f},{mark.y:.1f}" for mark in marks if mark.series == name))
+        for name in names
+    )
+    count = round(ceiling / step)
+    ticks = tuple(
+        Tick(y(number * step), _tick(number * step, said), least > 0 and number * step == 1)
+        for number in range(count + 1)
+    )
+    if least > 0 and not any(tick.reference for tick in ticks):
+        ticks += (Tick(y(1), "", True),)
+    return Panel(title, top, bottom, ticks, marks, lines)
+
+
+def _tick(value: float, said: Callable[[float], str]) -> str:
+    return said(value) if said is milliseconds else f"{value:g} \N{MULTIPLICATION SIGN}"
+
+
+def _beside(number: int, count: int) -> float:
+    """So that the marks of one release do not cover each other."""
+    return (number - (count - 1) / 2) * 12
+
+
+def _round(value: float) -> float:
+    """The next larger 1, 2 or 5 of its magnitude."""
+    magnitude: float = 10.0 ** math.floor(math.log10(value))
+    return next(factor * magnitude for factor in (1, 2, 5, 10) if factor * magnitude >= value * 0.999)

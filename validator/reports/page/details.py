@@ -1,0 +1,105 @@
+"""What a cell opens to, once it was measured: a file of its own, read when the cell is opened."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any
+
+from ...model.certificate import Certificate
+from ...model.diagnosis import Diagnosis
+from ...model.record import Record
+from ..diagnosis import WAYS
+from .encode import script_json
+from .measurements import Past
+
+#: The function of the page that takes it.
+_FUNCTION = "cellDetail"
+
+
+def detail(
+    record: Record, history: Sequence[Past], certificates: Sequence[Certificate], diagnosis: Diagnosis | None
+) -> dict[str, Any]:
+    """As the page's script reads it."""
+    told = diagnosis.as_json() if diagnosis else {"causes": [], "unknown": []}
+    return {
+        "record": {
+            name: getattr(record, name)
+            for name in (
+                *("id", "reason", "engine", "base", "image_digest", "lock_digest"),
+                *("probe_version", "started", "finished", "versions"),
+            )
+        }
+        | {"origin": record.origin.value},
+        "host": _host(record.host),
+        "layers": record.layers or [],
+        "checks": record.checks,
+        "causes": [
+            cause
+            | {
+                "remedies": [
+                    remedy | {"way": WAYS.get(remedy["way"], remedy["way"])} for remedy in cause["remedies"]
+                ]
+            }
+            for cause in told["causes"]
+        ],
+        "unknown": told["unknown"],
+        "certificates": [_certificate(certificate) for certificate in certificates],
+        "history": _history(history),
+    }
+
+
+def detail_file(content: dict[str, Any], mark: str) -> tuple[str, bytes]:
+    """The name that the page knows it by (a digest, so that a page never reads another one's details), and
+    the file: a script, since a page that was opened from disk may read nothing else."""
+    text = script_json(content)
+    name = hashlib.sha256(text.encode("ascii")).hexdigest()[:20]
+    return name, f"// {mark}\n{_FUNCTION}({script_json(name)}, {script_json(text)});\n".encode("ascii")
+
+
+def _host(host: dict[str, Any]) -> dict[str, str]:
+    """The facts a person asks first, as text."""
+    gpus = host.get("gpus")
+    names = [str(gpu.get("name")) for gpu in gpus if isinstance(gpu, dict)] if isinstance(gpus, list) else []
+    facts = {
+        "GPU": ", ".join(names) or None,
+        "driver": host.get("driver"),
+        "CUDA of the driver": host.get("driver_cuda"),
+        "system": host.get("os"),
+        "kernel": host.get("kernel"),
+        "container": host.get("container"),
+    }
+    return {name: str(value) for name, value in facts.items() if value}
+
+
+def _history(history: Sequence[Past]) -> list[dict[str, Any]]:
+    """Newest first, each with what else changed since the one before."""
+    entries = []
+    earlier: Past | None = None
+    for past in history:
+        changed = past.changed_since(earlier) if earlier else ()
+        entries.append(
+            {
+                "record": past.record,
+                "finished": past.finished,
+                "verdict": past.verdict,
+                "reason": past.reason,
+                "driver": past.driver,
+                "changed": list(changed),
+            }
+        )
+        earlier = past
+    return entries[::-1]
+
+
+def _certificate(certificate: Certificate) -> dict[str, Any]:
+    return {
+        "issued": certificate.issued,
+        "measured": certificate.measured,
+        "signer": certificate.signer,
+        "host_class": certificate.host_class,
+        "driver": certificate.driver,
+        "gpus": [f"{gpu.name} ({gpu.compute_capability})" for gpu in certificate.gpus],
+        "record": certificate.record_id,
+        "fixture": certificate.fixture,
+    }

@@ -1,0 +1,243 @@
+"""The files of the page: `index.html`, a file for each measured cell, badges, and the Markdown report."""
+
+from __future__ import annotations
+
+import base64
+import functools
+import hashlib
+import urllib.parse
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import markupsafe
+
+from ...model.certificate import Certificate
+from ...model.diagnosis import Diagnosis
+from ...model.prediction import Reason
+from ...model.record import Record
+from ..markdown import markdown
+from ..overview import Row
+from ..printable import printable
+from .badges import Badge, badges
+from .chart import charts, factor, milliseconds
+from .details import detail, detail_file
+from .encode import script_json
+from .layout import Layout, cuda_of, cudnn_of, layout, measured_word, predicted_word
+from .measurements import Measurements, Past
+from .storage import readable, storage
+
+#: Every file has it near its beginning: by that it is known as one of ours.
+MARK = "made by tensorflow-gpu-matrix"
+ENTRY = "index.html"
+#: Directories beside the entry.
+FOLDERS = ("data", "badges")
+_TEMPLATES = Path(__file__).parent.parent / "templates"
+#: Rows shown of lists that may be long; the Markdown report has them all.
+_CHANGES, _ATTENTION = 30, 50
+
+
+@dataclass(frozen=True)
+class Sources:
+    """What the page is made of.
+
+    rows: the overview, of the same records. certificates: of an image digest, those that were verified.
+    diagnose: names the causes of what a record's report shows, or gives None where it has none.
+    registry: where images can be pulled from (`host/path`), or None.
+    """
+
+    rows: Sequence[Row]
+    measurements: Measurements
+    profile: str
+    certificates: Mapping[str, Sequence[Certificate]]
+    diagnose: Callable[[Record], Diagnosis | None]
+    registry: str | None = None
+
+
+@dataclass(frozen=True)
+class Change:
+    """A cell whose newest verdict is another than the one before."""
+
+    cell: str
+    before: Past
+    after: Past
+
+    @property
+    def also(self) -> str:
+        return ", ".join(self.after.changed_since(self.before)) or "nothing"
+
+
+def site(sources: Sources) -> Iterator[tuple[str, bytes]]:
+    """The files by relative path, the entry last. The same sources give the same bytes."""
+    found = layout(sources.rows)
+    details: dict[int, str] = {}
+    for number, row in enumerate(found.rows):
+        if row.record is not None:
+            name, content = detail_file(_detail(sources, row.record), MARK)
+            details[number] = name
+            yield f"data/{name}.js", content
+    for badge in badges(found.rows):
+        yield f"badges/{badge.name}.svg", _badge(badge)
+    title = f"TensorFlow on GPUs: profile {sources.profile}"
+    yield "table.md", f"<!-- {MARK} -->\n\n{markdown(found.rows, title)}".encode()
+    yield ENTRY, _index(sources, found, details)
+
+
+def _detail(sources: Sources, record: Record) -> dict[str, Any]:
+    return detail(
+        record,
+        sources.measurements.history.get(record.cell, ()),
+        [
+            certificate
+            for certificate in sources.certificates.get(record.image_digest or "", ())
+            if certificate.host_class == record.host_class
+        ],
+        sources.diagnose(record),
+    )
+
+
+def _index(sources: Sources, found: Layout, details: Mapping[int, str]) -> bytes:
+    style, script = _text("page.css"), _text("page.js")
+    history = sources.measurements.history
+    changed = _changes(found, history)
+    attention = [
+        row
+        for row in found.rows
+        if row.agrees is False or (row.record and row.record.verdict.value in ("failed", "broken"))
+    ]
+    text = _template("index.html.j2").render(
+        mark=MARK,
+        profile=sources.profile,
+        layout=found,
+        filters=found.filters(),
+        counts=_counts(found.rows),
+        newest=max((row.record.finished for row in found.rows if row.record), default=None),
+        charts=charts(found, sources.measurements.speeds.values()),
+        storage=storage(sources.measurements.layers, [image.identifier for image in found.images]),
+        changes=changed[:_CHANGES],
+        more_changes=len(changed[_CHANGES:]),
+        attention=attention[:_ATTENTION],
+        more_attention=len(attention[_ATTENTION:]),
+        style=markupsafe.Markup(style),
+        script=markupsafe.Markup(script),
+        style_hash=_hash(style),
+        script_hash=_hash(script),
+        data=markupsafe.Markup(script_json(_data(sources, found, details))),
+    )
+    return text.encode("utf-8")
+
+
+def _data(sources: Sources, found: Layout, details: Mapping[int, str]) -> dict[str, Any]:
+    """What the page's script works with. Reasons repeat themselves a hundredfold, so they are numbered."""
+    reasons: dict[Reason, int] = {}
+    cells = [
+        [
+            found.image_of[number],
+            found.host_of[number],
+            predicted_word(row),
+            measured_word(row),
+            row.agrees,
+            details.get(number),
+            [
+                reasons.setdefault(reason, len(reasons))
+                for reason in (row.planned.prediction.reasons if row.planned else ())
+            ],
+        ]
+        for number, row in enumerate(found.rows)
+    ]
+    return {
+        "registry": sources.registry,
+        "images": [
+            {
+                "id": image.identifier,
+                "tensorflow": image.tensorflow,
+                "python": image.python,
+                "cuda": cuda_of(image),
+                "cudnn": cudnn_of(image),
+                "base": image.base,
+            }
+            for image in found.images
+        ],
+        "hosts": [{"id": host.identifier, "driver": host.driver, "gpu": host.gpu} for host in found.hosts],
+        "columns": [[column.tensorflow, column.detail] for column in found.columns],
+        "places": [
+            [place.host, place.column, list(place.cells)] for line in found.places for place in line if place
+        ],
+        "cells": cells,
+        "reasons": [
+            [reason.outcome.value, reason.text, reason.fact, reason.source, reason.status]
+            for reason in reasons
+        ],
+    }
+
+
+def _counts(rows: Sequence[Row]) -> dict[str, dict[str, int]]:
+    predicted = [predicted_word(row) for row in rows]
+    measured = [measured_word(row) for row in rows]
+    return {
+        "predicted": {word: predicted.count(word) for word in ("works", "fails", "unknown")},
+        "measured": {word: measured.count(word) for word in ("certified", "failed", "unproven", "broken")},
+        "all": {
+            "planned": sum(word is not None for word in predicted),
+            "measured": sum(word is not None for word in measured),
+            "otherwise": sum(row.agrees is False for row in rows),
+        },
+    }
+
+
+def _changes(found: Layout, history: Mapping[str, Sequence[Past]]) -> list[Change]:
+    """Newest first."""
+    pairs = [
+        Change(row.cell, *past[-2:])
+        for row in found.rows
+        if len(past := history.get(row.cell, ())) > 1 and past[-1].verdict != past[-2].verdict
+    ]
+    return sorted(pairs, key=lambda change: change.after.finished, reverse=True)
+
+
+def _badge(badge: Badge) -> bytes:
+    return _template("badge.svg.j2").render(badge=badge, mark=MARK).encode("utf-8")
+
+
+def _hash(text: str) -> str:
+    """As a content security policy names an inline script or style."""
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode("utf-8")).digest()).decode("ascii")
+
+
+@functools.cache
+def _text(name: str) -> str:
+    return (_TEMPLATES / name).read_text(encoding="utf-8")
+
+
+@functools.cache
+def _template(name: str) -> jinja2.Template:
+    return _environment().get_template(name)
+
+
+@functools.cache
+def _environment() -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(_TEMPLATES),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        finalize=_finalize,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "readable": readable,
+        "fragment": lambda text: urllib.parse.quote(printable(text), safe="@.-_"),
+        "minute": lambda text: text[:16].replace("T", " "),
+        "f1": lambda number: f"{number:.1f}",
+    }
+    environment.globals |= {"factor": factor, "milliseconds": milliseconds}
+    return environment
+
+
+def _finalize(value: Any) -> Any:
+    """Text of records is written out like on a terminal; what was escaped already is left as it is."""
+    if isinstance(value, str) and not isinstance(value, markupsafe.Markup):
+        return printable(value)
+    return value
