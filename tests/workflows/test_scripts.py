@@ -103,6 +103,18 @@ def test_what_runs_is_waited_for_but_not_for_ever(workspace: Workspace) -> None:
     assert "going on with 1 of 3 validations; 1 are running, 1 wait for a runner" in said
 
 
+def test_what_runs_is_waited_for_until_it_ends(workspace: Workspace) -> None:
+    workspace.state.jobs = jobs(a="in_progress", b="queued", c="queued")
+    workspace.state.later = [
+        jobs(a="in_progress", b="queued", c="queued"),
+        jobs(a="completed", b="in_progress", c="queued"),
+        jobs(a="completed", b="completed", c="in_progress"),
+        jobs(a="completed", b="completed", c="completed"),
+    ]
+    assert "all 3 validations have ended" in waited(workspace)
+    assert len(workspace.state.calls) == 5
+
+
 def test_jobs_that_github_has_not_made_yet_are_waited_for(workspace: Workspace) -> None:
     assert "going on with 0 of 3" in waited(workspace)
 
