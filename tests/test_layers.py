@@ -28,8 +28,8 @@ ALLOWED = {
     "pull": {"model", "compat", "engines", "registry", "certify", "errors"},
     "reports": {"model", "compat", "records"},
     "cli": {
-        "model", "compat", "matrix", "locks", "registry", "engines", "records", "certify", "pipeline",
-        "diagnosis", "pull", "reports", "system", "errors", "__init__",
+        "model", "compat", "matrix", "locks", "registry", "engines", "records", "certify", "pull", "pipeline",
+        "diagnosis", "reports", "system", "errors", "__init__",
     },
 }  # fmt: skip
 #: tensorflow lives in images and environments; the host side never imports it.

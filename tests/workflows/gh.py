@@ -23,12 +23,14 @@ import jq
 class State:
     """What GitHub knows. path: where it is kept.
 
-    jobs: name and status of the jobs of the run. runs: `databaseId`, `event`, `headBranch`, newest first,
-    each with the directory of its artifacts. calls: every command, in order.
+    jobs: name and status of the jobs of the run. later: what they are when asked again.
+    runs: `databaseId`, `event`, `headBranch`, newest first, each with the directory of its artifacts.
+    calls: every command, in order.
     """
 
     path: Path
     jobs: list[dict[str, str]] = field(default_factory=list)
+    later: list[list[dict[str, str]]] = field(default_factory=list)
     runs: list[dict[str, Any]] = field(default_factory=list)
     issues: list[dict[str, Any]] = field(default_factory=list)
     labels: list[str] = field(default_factory=list)
@@ -81,6 +83,7 @@ def _show(document: Any, program: str | None) -> None:
 def _api(state: State, given: argparse.Namespace) -> None:
     if re.search(r"/actions/runs/\d+/attempts/\d+/jobs\?per_page=100$", given.path):
         _show({"jobs": state.jobs}, given.jq)
+        state.jobs = state.later.pop(0) if state.later else state.jobs
     elif found := re.search(r"/actions/runs/(\d+)/artifacts\?name=([\w-]+)$", given.path):
         there = _artifact(state, found[1], found[2]).is_dir()
         _show({"artifacts": [{"id": 1, "expired": False}] if there else []}, given.jq)

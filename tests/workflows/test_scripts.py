@@ -68,6 +68,55 @@ def workspace(copy: Path, tmp_path: Path) -> Workspace:
     return Workspace(copy, tmp_path)
 
 
+# -- planning --------------------------------------------------------------------------------------------
+
+
+def planned(workspace: Workspace, **environment: str) -> tuple[int, dict[str, str], str]:
+    outputs = workspace.summary.with_name("outputs")
+    outputs.write_text("")
+    given = {"PROFILE": "cpu", "GITHUB_REPOSITORY": "Owner/Repo", "GITHUB_OUTPUT": str(outputs)}
+    done = workspace.run("plan", **given | environment)
+    found = dict(line.split("=", 1) for line in outputs.read_text().splitlines())
+    return done.returncode, found, done.stderr
+
+
+def test_without_runners_images_are_built_and_nothing_is_validated(workspace: Workspace) -> None:
+    code, found, said = planned(workspace)
+    assert code == 0, said
+    assert found["registry"] == "ghcr.io/owner/repo"
+    assert [row["image"] for row in json.loads(found["images"])["include"]] == ["tf2.21.0-cpu-py312"]
+    assert (json.loads(found["cells"]), found["validate"]) == ({"include": []}, "false")
+
+
+def test_host_classes_with_runners_are_planned_and_no_others(workspace: Workspace) -> None:
+    given = {"PROFILE": "nightly", "SELECT": "python=3.12 tensorflow=2.21.0", "HOSTS": "r580-h100,r535-a100"}
+    code, found, said = planned(workspace, **given)
+    assert code == 0, said
+    cells = json.loads(found["cells"])["include"]
+    images = [row["image"] for row in json.loads(found["images"])["include"]]
+    assert {row["host"] for row in cells} == {"r580-h100", "r535-a100"}
+    assert len(cells) == 2 * len(images) and len(images) == len(set(images)) > 1
+    assert cells[0]["runner"] == ["self-hosted", "linux", "x64", cells[0]["host"]]
+
+
+@pytest.mark.parametrize(
+    ("environment", "says"),
+    [
+        ({"REGISTRY": "registry.evil.example/tf"}, "the workflow's token is for ghcr.io alone"),
+        ({"REGISTRY": "ghcr.io.evil.example/tf"}, "the workflow's token is for ghcr.io alone"),
+        ({"HOSTS": "r580-h101"}, "has no cell"),
+        ({"SELECT": "tensorflow"}, "it has no operator"),
+        ({"PROFILE": "nightly", "HOSTS": "*"}, "at most 256 jobs"),
+    ],
+)
+def test_a_wrong_plan_ends_the_night_before_it_begins(
+    workspace: Workspace, environment: dict[str, str], says: str
+) -> None:
+    code, found, said = planned(workspace, **environment)
+    assert (code, found) == (2, {})
+    assert says in said
+
+
 # -- waiting ---------------------------------------------------------------------------------------------
 
 
@@ -101,6 +150,18 @@ def test_what_runs_is_waited_for_but_not_for_ever(workspace: Workspace) -> None:
     workspace.state.jobs = jobs(a="completed", b="in_progress", c="queued")
     said = waited(workspace, LONGEST_MINUTES="0")
     assert "going on with 1 of 3 validations; 1 are running, 1 wait for a runner" in said
+
+
+def test_what_runs_is_waited_for_until_it_ends(workspace: Workspace) -> None:
+    workspace.state.jobs = jobs(a="in_progress", b="queued", c="queued")
+    workspace.state.later = [
+        jobs(a="in_progress", b="queued", c="queued"),
+        jobs(a="completed", b="in_progress", c="queued"),
+        jobs(a="completed", b="completed", c="in_progress"),
+        jobs(a="completed", b="completed", c="completed"),
+    ]
+    assert "all 3 validations have ended" in waited(workspace)
+    assert len(workspace.state.calls) == 5
 
 
 def test_jobs_that_github_has_not_made_yet_are_waited_for(workspace: Workspace) -> None:

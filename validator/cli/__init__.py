@@ -13,7 +13,7 @@ import click
 from .. import __version__
 from ..errors import EXIT_OK
 
-#: Command, and the line that `--help` shows for it. The module has the command's name.
+#: Command, and the line that `--help` shows for it. The module has the command's name, but for those below.
 COMMANDS = {
     "build-matrix": "Lock, build, probe and record every selected cell: the main job.",
     "certify": "Sign what was certified by measurement, and attach it to the images; make keys.",
@@ -30,6 +30,8 @@ COMMANDS = {
     "run": "Print or run the docker run line of the best certified image for this host.",
     "verify": "Verify the certificates of images in a registry.",
 }
+#: A module of that name would take the place of this module's own `run`.
+MODULES = {"run": "run_image"}
 
 
 class _LazyGroup(click.Group):
@@ -39,7 +41,7 @@ class _LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        module = importlib.import_module(f".{cmd_name.replace('-', '_')}", __name__)
+        module = importlib.import_module(f".{MODULES.get(cmd_name, cmd_name.replace('-', '_'))}", __name__)
         command: click.Command = module.command
         return command
 

@@ -1,37 +1,63 @@
-"""`pull`: the best certified image for a host, verified and by its digest."""
+"""`pull`: the best certified image for a host, verified and pulled by its digest."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
 
 import click
 
-from ..errors import EXIT_OK
-from .fitting import Asked, best_certified, fitting_options, host_and_fits
-from .options import say, verbose_option
+from .hosting import engine_for, host_of, host_options, image_option, pulled, taken_for, wanted_options
+from .options import verbose_option
+from .trusting import (
+    max_age_option,
+    open_registry,
+    plain_http_option,
+    registry_option,
+    trust_of,
+    trust_options,
+)
 
 
 @click.command("pull")
-@fitting_options
-@click.option("--image", metavar="TAG|DIGEST", help="This one, if its certificate covers the host.")
+@host_options
+@wanted_options
+@image_option
+@registry_option
+@plain_http_option
+@trust_options
+@max_age_option
 @verbose_option
-def command(image: str | None, **options: Any) -> int:
-    """Pull the best image that is certified for this host: its driver branch and its GPUs.
+def command(
+    driver: str | None,
+    gpus: Sequence[str],
+    tensorflow: str | None,
+    python: str | None,
+    image: str | None,
+    repository: str,
+    plain_http: bool,
+    key: Path | None,
+    identity: str | None,
+    issuer: str | None,
+    trusted_root: Path | None,
+    fixtures: bool,
+    max_age: timedelta | None,
+) -> None:
+    """Pull the best image that is certified for this host, or the one that is named.
 
-    Signature, digest and what the certificate says are verified first; what is unsigned, signed by somebody
-    else, too old, altered or certified for other hosts is refused with the reason, and nothing is pulled.
+    Signature, digest, time and host are verified first; what is refused is not pulled. Writes the reference
+    by digest to stdout.
     """
-    from ..engines.docker.endpoint import connect
-    from ..pull.take import take
+    from ..pull.look import Terms
 
-    host, registry, fits = host_and_fits(Asked(**options), image)
-    best = best_certified(host, registry, fits)
-    say(f"{best.candidate.tag}: {best.why}")
-    endpoint = connect()
+    trust = trust_of(key, identity, issuer, trusted_root, fixtures)
+    registry = open_registry(repository, plain_http)
+    host = host_of(driver, gpus)
+    engine = engine_for(driver, gpus)
     try:
-        reference = take(registry, best.candidate, endpoint, say)
+        taken = taken_for(registry, host, Terms(trust, max_age), image, tensorflow, python)
+        pulled(engine, registry, taken)
     finally:
-        endpoint.client.close()
-        endpoint.quick.close()
-    click.echo(reference)
-    return EXIT_OK
+        engine.close()
+    click.echo(taken.reference)

@@ -1,61 +1,122 @@
-"""`recommend`: which images of a registry fit a host, and why the others do not."""
+"""`recommend`: the images of a registry that fit a host, best first."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from ..errors import EXIT_FAILED, EXIT_OK
-from .fitting import Asked, fitting_options, host_and_fits
+from .hosting import host_of, host_options, wanted_options
 from .options import format_option, say, verbose_option
+from .trusting import (
+    max_age_option,
+    open_registry,
+    plain_http_option,
+    registry_option,
+    trust_of,
+    trust_options,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from ..pull.choose import Assessed
+    from ..pull.host import Host
+    from ..registry.reference import Repository
 
-    from ..pull.choose import Fit
+#: As docker shortens digests, with the algorithm.
+_SHORT = len("sha256:") + 12
 
 
 @click.command("recommend")
-@fitting_options
+@host_options
+@wanted_options
+@registry_option
+@plain_http_option
+@trust_options
+@max_age_option
 @format_option("table", "json")
 @verbose_option
-def command(format_: str, **options: Any) -> int:
-    """List the images that fit this host, best first, with the reason; and why the others do not.
+def command(
+    driver: str | None,
+    gpus: Sequence[str],
+    tensorflow: str | None,
+    python: str | None,
+    repository: str,
+    plain_http: bool,
+    key: Path | None,
+    identity: str | None,
+    issuer: str | None,
+    trusted_root: Path | None,
+    fixtures: bool,
+    max_age: timedelta | None,
+    format_: str,
+) -> int:
+    """List the images that fit this host, or another, best first, with the reason; and why the others don't.
 
-    No GPU is needed to ask for another host: --driver 535.183 --gpu a100. Ends with 1 when no image is
-    certified for the host or predicted to work on it.
+    Only `certified` is evidence: a certificate of this driver branch and compute capability. Ends with 1 when
+    nothing fits.
     """
     from ..pull.choose import Standing
+    from ..pull.look import Terms, offers, recommend
 
-    host, registry, fits = host_and_fits(Asked(**options))
+    trust = trust_of(key, identity, issuer, trusted_root, fixtures)
+    registry = open_registry(repository, plain_http)
+    host = host_of(driver, gpus)
+    say(f"for {host}")
+    found = recommend(registry, offers(registry, tensorflow, python), host, Terms(trust, max_age))
     if format_ == "json":
-        document = {
-            "host": {
-                "driver": str(host.driver),
-                "gpus": [{"name": g.name, "compute_capability": g.compute_capability} for g in host.gpus],
-            },
-            "registry": str(registry.repository),
-            "images": [entry.as_json() for entry in fits],
-        }
-        click.echo(json.dumps(document, indent=2))
+        click.echo(json.dumps(_document(registry.repository, host, found), indent=2))
     else:
-        say(f"for {host}:")
-        _show(fits)
-    fitting = (Standing.CERTIFIED, Standing.PREDICTED)
-    return EXIT_OK if fits[0].standing in fitting else EXIT_FAILED
+        _show(found)
+    counts = [sum(one.standing is standing for one in found) for standing in Standing]
+    say(", ".join(f"{count} {standing.value}" for count, standing in zip(counts, Standing, strict=True)))
+    return EXIT_OK if any(one.standing is not Standing.UNFIT for one in found) else EXIT_FAILED
 
 
-def _show(fits: Sequence[Fit]) -> None:
+def _show(found: list[Assessed]) -> None:
     from rich.table import Table
+    from rich.text import Text
 
-    from ..pull.choose import Standing
-    from ..reports.terminal import show, word
+    from ..reports.terminal import show
 
-    table = Table("image", "", "why", box=None, pad_edge=False)
-    for entry in fits:
-        table.add_row(entry.candidate.tag, word(entry.standing.value), entry.why)
+    table = Table("image", "digest", "for this host", "why", box=None, pad_edge=False)
+    table.columns[0].no_wrap = True
+    for one in found:
+        table.add_row(
+            one.found.offer.tag, (one.found.digest or "")[:_SHORT], one.standing.value, Text(one.why)
+        )
     show(table)
-    if fits[0].standing is Standing.CERTIFIED:
-        say(f"to take the first: python -m validator pull --image {fits[0].candidate.tag} …")
+
+
+def _document(repository: Repository, host: Host, found: list[Assessed]) -> dict[str, Any]:
+    return {
+        "registry": str(repository),
+        "host": {
+            "driver": str(host.driver),
+            "gpus": [{"name": gpu.name, "compute_capability": str(gpu.capability)} for gpu in host.gpus],
+        },
+        "images": [_entry(repository, one) for one in found],
+    }
+
+
+def _entry(repository: Repository, one: Assessed) -> dict[str, Any]:
+    offer, digest = one.found.offer, one.found.digest
+    return {
+        "tag": offer.tag,
+        "image": offer.identifier,
+        "digest": digest,
+        "reference": repository.at(digest) if digest else None,
+        "tensorflow": offer.tensorflow,
+        "python": offer.python,
+        "cuda": offer.cuda,
+        "cudnn": offer.cudnn,
+        "standing": one.standing.value,
+        "why": one.why,
+        "prediction": {"outcome": one.expected.outcome.value, "why": one.expected.why},
+        "certificates": [certificate.as_json() for certificate in one.found.certificates],
+        "against": list(one.found.against),
+    }

@@ -1,1 +1,1 @@
-"""The right image for a host: which ones fit, taking the best by its digest, and the command that runs it."""
+"""The right image for a host: which ones fit it, whether one may be taken, and how it is run there."""

@@ -1,218 +1,208 @@
-"""Which image is the best for a host: pure rules over candidates.
+"""Which image fits a host, which is the better of two, and why: pure rules over values.
 
-A certificate covers a host whose driver is of the same branch and whose GPUs all have a compute capability
-that was measured. For any other host there is the prediction, which is never called certified.
+A certificate covers a host when its driver is of the same branch and its GPU of the very compute capability.
+Releases of a branch differ by corrections; another branch brings another compiler and another CUDA, and
+another capability other machine code, so nothing was measured for them. A host with GPUs of several kinds is
+covered when each kind is. The certificate of such a host covers none: the probe trains on one GPU, and the
+certificate does not say on which.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
 
 from packaging.version import InvalidVersion, Version
 
-from ..compat.gpus import gpu as known_gpu
-from ..compat.policies import choose
-from ..compat.predict import predict
-from ..compat.releases import release
-from ..compat.unknown import UnknownGpu
-from ..errors import InputError, ValidatorError
-from ..model.certificate import Certificate, GpuFacts
+from ..model.certificate import Certificate
 from ..model.prediction import Outcome
-from ..model.spec import Cell, HostClass, ImageSpec, Variant, host_identifier
-from .candidates import Candidate
+from ..model.spec import LATEST
+from ..model.versions import ComputeCapability
+from ..registry.tags import identifier_of
 from .host import Host
-
-_IDENTIFIER = re.compile(
-    r"tf(?P<tensorflow>[^-]+)-(?:cpu|cuda(?P<cuda>[^-]+)-cudnn(?P<cudnn>[^-]+))"
-    r"-py(?P<major>\d)(?P<minor>\d+)(?P<base>-.+)?"
-)
 
 
 class Standing(str, Enum):
-    """certified: measured on this driver branch and these GPUs. predicted: the rules say that it works.
-    unknown: the facts do not decide it. unfit: it fails, or can't use a GPU. The best comes first."""
+    """What an image is for a host. Only `certified` is evidence."""
 
     CERTIFIED = "certified"
     PREDICTED = "predicted"
-    UNKNOWN = "unknown"
     UNFIT = "unfit"
 
 
-_SAYS = {
-    Outcome.WORKS: (Standing.PREDICTED, "predicted to work"),
-    Outcome.UNKNOWN: (Standing.UNKNOWN, "not known to work"),
-    Outcome.FAILS: (Standing.UNFIT, "predicted to fail"),
-}
+@dataclass(frozen=True)
+class Offer:
+    """An image as its tag names it.
+
+    tensorflow, python: versions, `2.21.0` and `3.12`. cuda, cudnn: major.minor or `latest`; None without
+        CUDA.
+    base: a base image, None for the default.
+    """
+
+    tag: str
+    tensorflow: str
+    python: str
+    cuda: str | None
+    cudnn: str | None
+    base: str | None = None
+
+    @classmethod
+    def of_tag(cls, tag: str) -> Offer | None:
+        """None for an alias or a tag that somebody else set."""
+        if identifier_of(tag) is None:
+            return None
+        tensorflow, *rest = tag.split("-")
+        cuda = cudnn = None
+        if rest[0] == "cpu":
+            rest = rest[1:]
+        else:
+            cuda, cudnn, rest = rest[0].removeprefix("cuda"), rest[1].removeprefix("cudnn"), rest[2:]
+        return cls(tag, tensorflow, rest[0].removeprefix("py"), cuda, cudnn, "-".join(rest[1:]) or None)
+
+    @property
+    def identifier(self) -> str:
+        """Of the image spec."""
+        return str(identifier_of(self.tag))
+
+    @property
+    def floats(self) -> bool:
+        """Whether its CUDA or cuDNN depends on the day it was locked."""
+        return LATEST in (self.cuda, self.cudnn)
+
+    @property
+    def preference(self) -> tuple[object, ...]:
+        """What the better of two images has more of: as `promote` moves `latest`, pre-releases last."""
+        tensorflow = _version(self.tensorflow)
+        return (
+            not tensorflow.is_prerelease,
+            tensorflow,
+            self.base is None,
+            not self.floats,
+            _version(self.python),
+            _version(self.cuda),
+            _version(self.cudnn),
+            self.tag,
+        )
+
+    def is_of(self, tensorflow: str | None, python: str | None) -> bool:
+        """Whether it has that TensorFlow (`2.20`, `2.20.0`) and that Python (`3.12`); None: any."""
+        return _begins(self.tensorflow, tensorflow) and python in (None, self.python)
 
 
 @dataclass(frozen=True)
-class Fit:
-    """What an image is to a host. why: one sentence. certificate: the one that covers the host, or None."""
+class Expected:
+    """What the facts say of an image on a host."""
 
-    candidate: Candidate
+    outcome: Outcome
+    why: str
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a registry holds under a tag.
+
+    digest: None where there is no image to look at. certificates: those that count, newest measurement first.
+    against: what else is attached, or what is wrong with the image; sentences.
+    """
+
+    offer: Offer
+    digest: str | None
+    certificates: tuple[Certificate, ...] = ()
+    against: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Assessed:
+    """An image on a host. why: one sentence."""
+
+    found: Found
+    expected: Expected
     standing: Standing
     why: str
-    certificate: Certificate | None = None
-
-    def as_json(self) -> dict[str, Any]:
-        return {
-            "tag": self.candidate.tag,
-            "digest": self.candidate.digest,
-            "image": self.candidate.image,
-            "standing": self.standing.value,
-            "why": self.why,
-            "certificate": self.certificate.as_json() if self.certificate else None,
-            "refused": [{"what": entry.what, "why": entry.why} for entry in self.candidate.refused],
-        }
 
 
-@dataclass(frozen=True)
-class Wanted:
-    """tensorflow: a release (`2.20.0`) or a minor (`2.20`); python: `3.12`. None: any."""
-
-    tensorflow: str | None = None
-    python: str | None = None
-
-    def __post_init__(self) -> None:
-        if self.tensorflow is not None and not re.fullmatch(r"\d+\.\d+(\.\d+)?(rc\d+)?", self.tensorflow):
-            raise InputError(f"--tensorflow: {self.tensorflow!r} is no release", hint="write 2.20 or 2.20.0")
-        if self.python is not None and not re.fullmatch(r"3\.\d+", self.python):
-            raise InputError(f"--python: {self.python!r} is no Python version", hint="write it as 3.12")
-
-    def takes(self, identifier: str) -> bool:
-        """Whether an image spec is among those that are wanted."""
-        found = _IDENTIFIER.fullmatch(identifier)
-        if found is None:
-            return False
-        release_, python = found["tensorflow"], f"{found['major']}.{found['minor']}"
-        minor_fits = self.tensorflow in (None, release_, release_.rpartition(".")[0])
-        return minor_fits and self.python in (None, python)
+def assess(found: Found, host: Host, expected: Expected) -> Assessed:
+    """What an image is for a host."""
+    standing, why = _assess(found, host, expected)
+    return Assessed(found, expected, standing, why)
 
 
-def ranked(found: Iterable[Candidate], host: Host) -> list[Fit]:
-    """What each image is to the host, the best first.
-
-    By standing; then the newest TensorFlow, the project's own choice of base and
-    CUDA before others, and the newest Python, CUDA and cuDNN.
-    """
-    order = list(Standing)
-    fits = [fit(candidate, host) for candidate in found]
+def ranked(assessed: Iterable[Assessed]) -> list[Assessed]:
+    """What is certified for the host, what is predicted to work, the rest; each with the better one first."""
+    order = list(Standing)[::-1]
     return sorted(
-        sorted(fits, key=lambda entry: _rank(entry.candidate.image), reverse=True),
-        key=lambda entry: order.index(entry.standing),
+        assessed, key=lambda one: (order.index(one.standing), one.found.offer.preference), reverse=True
     )
 
 
-def fit(candidate: Candidate, host: Host) -> Fit:
-    """What one image is to the host."""
-    covering = next((entry for entry in candidate.certificates if covers(entry, host)), None)
-    if covering is not None:
-        return Fit(candidate, Standing.CERTIFIED, _certified(covering), covering)
-    standing, why = _predicted(candidate.image, host)
-    return Fit(candidate, standing, why if standing is Standing.UNFIT else f"{why}; {_instead(candidate)}")
+def covering(certificates: Sequence[Certificate], host: Host) -> tuple[Certificate, ...]:
+    """For each kind of GPU of the host the first certificate that covers it; empty unless all are covered."""
+    taken = []
+    for capability in host.capabilities:
+        first = next((one for one in certificates if _covers(one, host, capability)), None)
+        if first is None:
+            return ()
+        taken.append(first)
+    return tuple(dict.fromkeys(taken))
 
 
-def covers(certificate: Certificate, host: Host) -> bool:
-    """Whether what was measured speaks for this host."""
-    measured = {gpu.capability for gpu in certificate.gpus}
-    return certificate.driver_release.branch == host.driver.branch and set(host.capabilities) <= measured
+def uncovered(found: Found, host: Host) -> str:
+    """Why no certificate of an image covers a host."""
+    if not found.certificates:
+        # What is attached and does not count says more than that nothing does.
+        return "; ".join(found.against) or "it is not signed: no certificate is attached to it"
+    where = "; ".join(dict.fromkeys(_where(one) for one in found.certificates))
+    here = ", ".join(f"{capability}" for capability in host.capabilities)
+    return f"it is certified on {where}, and this host has driver branch {host.driver.branch} with {here}"
 
 
-def why_not(entry: Fit, host: Host) -> str:
-    """Why an image is not taken for the host, where only a certificate that covers it will do."""
-    if entry.standing is Standing.UNFIT and not entry.candidate.certificates:
-        return "; ".join([entry.why, *_refusals(entry.candidate)])
-    if entry.candidate.certificates:
-        where = ", ".join(_host_of(certificate) for certificate in entry.candidate.certificates)
-        return f"certified on {where}, not on driver R{host.driver.branch} with " + ", ".join(
-            f"compute capability {capability}" for capability in host.capabilities
-        )
-    return "; ".join(_refusals(entry.candidate)) or "it has no certificate"
+def measured_on(certificate: Certificate) -> str:
+    """`NVIDIA H100 (9.0) with driver 580.65.06 on 2026-11-20`."""
+    gpu = certificate.gpus[0]
+    where = f"{gpu.name} ({gpu.compute_capability}) with driver {certificate.driver}"
+    return f"{where} on {certificate.measured[:10]}"
 
 
-def _certified(certificate: Certificate) -> str:
-    return f"certified on {_host_of(certificate)}, measured {certificate.measured[:10]}"
+def _assess(found: Found, host: Host, expected: Expected) -> tuple[Standing, str]:
+    if found.offer.cuda is None:
+        return Standing.UNFIT, "it holds no CUDA: TensorFlow uses no GPU in it"
+    evidence = covering(found.certificates, host)
+    if found.digest is None or not found.certificates:
+        return Standing.UNFIT, uncovered(found, host)
+    if expected.outcome is Outcome.FAILS:
+        measured = f"it is certified ({_on(evidence)}), yet " if evidence else ""
+        return Standing.UNFIT, f"{measured}the facts say that it fails here: {expected.why}"
+    if evidence:
+        return Standing.CERTIFIED, f"certified for this host: measured on {_on(evidence)}"
+    if expected.outcome is Outcome.WORKS:
+        return Standing.PREDICTED, f"predicted, not certified for this host: {uncovered(found, host)}"
+    return Standing.UNFIT, f"nothing says that it works here: {uncovered(found, host)}; {expected.why}"
 
 
-def _host_of(certificate: Certificate) -> str:
-    gpus = ", ".join(sorted({f"{gpu.name} ({gpu.compute_capability})" for gpu in certificate.gpus}))
-    return f"driver {certificate.driver} with {gpus}"
+def _covers(certificate: Certificate, host: Host, capability: ComputeCapability) -> bool:
+    return certificate.driver_release.branch == host.driver.branch and {
+        gpu.capability for gpu in certificate.gpus
+    } == {capability}
 
 
-def _instead(candidate: Candidate) -> str:
-    """What there is where no certificate covers the host."""
-    if candidate.certificates:
-        return "certified on " + ", ".join(_host_of(entry) for entry in candidate.certificates) + " only"
-    return "; ".join(_refusals(candidate)) or "no certificate"
+def _on(certificates: Sequence[Certificate]) -> str:
+    return "; ".join(map(measured_on, certificates))
 
 
-def _refusals(candidate: Candidate) -> list[str]:
-    return list(dict.fromkeys(f"its certificate is refused: {entry.why}" for entry in candidate.refused))
+def _where(certificate: Certificate) -> str:
+    capabilities = sorted({gpu.capability for gpu in certificate.gpus})
+    mixed = " together" if len(capabilities) > 1 else ""
+    return f"driver {certificate.driver} with {', '.join(map(str, capabilities))}{mixed}"
 
 
-def _predicted(identifier: str, host: Host) -> tuple[Standing, str]:
-    """What the rules say of an image on all GPUs of the host."""
+def _begins(version: str, asked: str | None) -> bool:
+    return asked is None or version == asked or version.startswith(f"{asked}.")
+
+
+def _version(text: str | None) -> Version:
+    """Never fails: what is no version, or is not there, is older than all."""
     try:
-        image = _spec_of(identifier)
-    except ValidatorError as error:
-        return Standing.UNFIT, f"nothing can be predicted: {error}"
-    if image is None:
-        return Standing.UNFIT, "it is no image of this project, and no certificate covers this host"
-    if image.variant is Variant.CPU:
-        return Standing.UNFIT, "it holds no CUDA: TensorFlow runs on the CPU in it"
-    kinds = {gpu.capability: gpu for gpu in host.gpus}
-    predictions = [predict(Cell(image, _host_class(host, gpu))) for gpu in kinds.values()]
-    # An image must fit all of them.
-    worst = max(predictions, key=lambda entry: list(_SAYS).index(entry.outcome))
-    standing, says = _SAYS[worst.outcome]
-    return standing, f"{says}: {worst.reasons[0].text}" if worst.reasons else says
-
-
-def _host_class(host: Host, gpu: GpuFacts) -> HostClass:
-    try:
-        model: str | None = known_gpu(gpu.name).slug
-    except UnknownGpu:
-        model = None
-    name = host_identifier(host.driver, model, gpu.capability)
-    return HostClass(name, host.driver, gpu.capability, model)
-
-
-def _spec_of(identifier: str) -> ImageSpec | None:
-    """The image spec of an identifier; None for what is none. Raises ValidatorError for a release that the
-    facts do not know."""
-    found = _IDENTIFIER.fullmatch(identifier)
-    if found is None:
-        return None
-    python = f"{found['major']}.{found['minor']}"
-    if found["cuda"] is None:
-        return ImageSpec(found["tensorflow"], python, Variant.CPU)
-    cuda, cudnn = choose(release(found["tensorflow"]), found["cuda"], found["cudnn"], within_metadata=False)
-    return ImageSpec(found["tensorflow"], python, Variant.GPU, cuda, cudnn)
-
-
-def _rank(identifier: str) -> tuple[object, ...]:
-    found = _IDENTIFIER.fullmatch(identifier)
-    if found is None:
-        return (Version("0"), False, False, Version("0"), Version("0"), Version("0"), identifier)
-    floats = "latest" in (found["cuda"], found["cudnn"])
-    return (
-        _version(found["tensorflow"]),
-        found["base"] is None,
-        not floats,
-        _version(f"{found['major']}.{found['minor']}"),
-        _version(found["cuda"] or "0"),
-        _version(found["cudnn"] or "0"),
-        identifier,
-    )
-
-
-def _version(text: str) -> Version:
-    """Never fails: what is no version (`latest`) is older than all."""
-    try:
-        return Version(text)
+        return Version(text or "")
     except InvalidVersion:
-        return Version("0")
+        return Version("0.dev0")

@@ -1,98 +1,84 @@
-"""The host that an image is wanted for: this one, as NVML tells, or one that is described."""
+"""The host that an image is to run on: its driver and its GPUs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import re
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from ..compat.gpus import gpu as known_gpu
-from ..errors import InputError, MissingError
-from ..model.certificate import GpuFacts
+from ..compat import gpus
+from ..compat.unknown import UnknownGpu
+from ..errors import InputError
+from ..model.spec import HostClass, host_identifier
 from ..model.versions import ComputeCapability, DriverRelease
 
-_ASK = "for another host, say --driver 580 --gpu h100"
+_CAPABILITY = re.compile(r"\d{1,2}\.\d|sm_\d{2,3}", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A GPU. name: as the driver or a person calls it; None where only the capability is known."""
+
+    capability: ComputeCapability
+    name: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.capability})" if self.name else f"compute capability {self.capability}"
 
 
 @dataclass(frozen=True)
 class Host:
-    """driver: its release, or a branch alone where no more is known. gpus: at least one."""
+    """driver: a release, or a branch that somebody asks about. gpus: at least one."""
 
     driver: DriverRelease
-    gpus: tuple[GpuFacts, ...]
+    gpus: tuple[Gpu, ...]
 
     @property
     def capabilities(self) -> tuple[ComputeCapability, ...]:
-        """Of its GPUs, each kind once, the oldest first."""
+        """Each once, the least first."""
         return tuple(sorted({gpu.capability for gpu in self.gpus}))
 
+    @property
+    def classes(self) -> tuple[HostClass, ...]:
+        """The host class of every kind of GPU here, as predictions take it."""
+        return tuple(dict.fromkeys(_class(self.driver, gpu) for gpu in self.gpus))
+
     def __str__(self) -> str:
-        names = list(dict.fromkeys(f"{gpu.name} ({gpu.compute_capability})" for gpu in self.gpus))
-        count = f"{len(self.gpus)} GPUs: " if len(self.gpus) > 1 else ""
-        return f"driver {self.driver}, {count}{', '.join(names)}"
+        counted = Counter(map(str, self.gpus))
+        cards = ", ".join(f"{count} of {name}" if count > 1 else name for name, count in counted.items())
+        return f"driver {self.driver} with {cards}"
 
 
-def described_host(driver: str, gpus: Sequence[str]) -> Host:
-    """The host of a driver (`535`, `535.183.01`) and GPUs, by model (`a100`) or compute capability (`8.0`).
-
-    Raises InputError for what is not known.
-    """
+def asked_driver(text: str) -> DriverRelease:
+    """Of `--driver`. Raises InputError."""
     try:
-        release = DriverRelease.parse(driver)
+        return DriverRelease.parse(text)
     except ValueError as error:
         raise InputError(f"--driver: {error}") from None
-    return Host(release, tuple(_described(text) for text in gpus))
 
 
-def this_host() -> Host:
-    """What NVML says of this machine. Raises MissingError where it says nothing, or of no GPU."""
-    import pynvml
+def asked_gpus(texts: Sequence[str]) -> tuple[Gpu, ...]:
+    """Of `--gpu`: names, or compute capabilities. Raises InputError for what is not known."""
+    return tuple(_asked_gpu(text.strip()) for text in texts)
 
-    with _nvml(pynvml):
-        driver = _text(pynvml.nvmlSystemGetDriverVersion())
-        found = tuple(_gpu(pynvml, number) for number in range(pynvml.nvmlDeviceGetCount()))
-    if not found:
-        raise MissingError("the NVIDIA driver shows no GPU", hint=f"`nvidia-smi -L` lists them; {_ASK}")
+
+def _asked_gpu(text: str) -> Gpu:
+    if _CAPABILITY.fullmatch(text):
+        return Gpu(ComputeCapability.parse(text))
+    known = gpus.gpu(text)
+    return Gpu(known.compute_capability, known.name)
+
+
+def _class(driver: DriverRelease, gpu: Gpu) -> HostClass:
+    model = _slug(gpu.name)
+    return HostClass(host_identifier(driver, model, gpu.capability), driver, gpu.capability, model)
+
+
+def _slug(name: str | None) -> str | None:
+    if name is None:
+        return None
     try:
-        return Host(DriverRelease.parse(driver), found)
-    except ValueError as error:
-        raise MissingError(f"the driver's release can't be read: {error}", hint=_ASK) from None
-
-
-@contextmanager
-def _nvml(pynvml: Any) -> Iterator[None]:
-    """NVML started and ended; its errors as ours."""
-    try:
-        pynvml.nvmlInit()
-        try:
-            yield
-        finally:
-            pynvml.nvmlShutdown()
-    except pynvml.NVMLError_LibraryNotFound as error:
-        raise MissingError("there is no NVIDIA driver here (libnvidia-ml.so.1)", hint=_ASK) from error
-    except pynvml.NVMLError as error:
-        raise MissingError(
-            f"the NVIDIA driver does not answer: {error}",
-            hint=f"`python -m validator doctor` says why; {_ASK}",
-        ) from error
-
-
-def _gpu(pynvml: Any, number: int) -> GpuFacts:
-    handle = pynvml.nvmlDeviceGetHandleByIndex(number)
-    major, minor = pynvml.nvmlDeviceGetCudaComputeCapability(handle)
-    return GpuFacts(_text(pynvml.nvmlDeviceGetName(handle)), f"{major}.{minor}")
-
-
-def _text(value: str | bytes) -> str:
-    # Older releases of the library give bytes.
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
-
-
-def _described(text: str) -> GpuFacts:
-    try:
-        capability = ComputeCapability.parse(text)
-    except ValueError:
-        known = known_gpu(text)
-        return GpuFacts(known.name, str(known.compute_capability))
-    return GpuFacts(f"GPU of compute capability {capability}", str(capability))
+        return gpus.gpu(name).slug
+    except UnknownGpu:
+        return None

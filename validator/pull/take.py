@@ -1,108 +1,128 @@
-"""Takes an image from its registry by its digest, and finds the flags that bring this host's GPUs in."""
+"""The one image that may be taken for a host: verified, with a certificate that covers the host."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
-from docker.errors import DockerException, ImageNotFound
-
-from ..engines.base import Progress
-from ..engines.docker import transfer
-from ..engines.docker.endpoint import Endpoint
-from ..errors import ValidatorError
+from ..certify.promote import ALIAS
+from ..engines.docker.names import LABEL_SPEC
+from ..errors import InputError, ValidatorError
+from ..model.certificate import Certificate
+from ..model.prediction import Outcome
+from ..registry.reference import is_digest
 from ..registry.registry import Registry
-from .candidates import Candidate
+from ..registry.tags import LATEST, tag_of
+from .choose import Found, Offer, Standing, covering, uncovered
+from .expect import expected
+from .host import Host
+from .look import Terms, assessed_for, look, look_at, offers
 
-#: What a CDI specification for NVIDIA's GPUs calls all of them (nvidia-ctk cdi generate).
-_CDI_ALL = "nvidia.com/gpu=all"
-#: What NCCL and PyTorch-like loaders want beyond Docker's 64 MiB (NCCL documentation, "Troubleshooting").
-_SHARED_MEMORY = "1g"
-_WORK = "/work"
-
-
-def take(registry: Registry, candidate: Candidate, endpoint: Endpoint, progress: Progress) -> str:
-    """Pull an image whose certificate was verified; its reference by digest.
-
-    Manifest and configuration are held against their digests before anything is pulled, and the engine holds
-    the layers against theirs. The image also gets the tag as its local name.
-
-    Raises ValidatorError when something is not what its digest says, MissingError when the registry or the
-    engine can't do it.
-    """
-    registry.config(candidate.digest)
-    reference = registry.repository.at(candidate.digest)
-    transfer.pull(endpoint.docker, reference, progress, lambda: _answers(endpoint))
-    image = endpoint.client.images.get(reference)
-    if reference not in (image.attrs.get("RepoDigests") or []):
-        raise ValidatorError(
-            f"the engine has pulled {image.id} and does not know it as {reference}",
-            hint="look what `docker image inspect` says of it, and do not use it",
-        )
-    if candidate.tag != candidate.digest:
-        image.tag(registry.repository.tagged(candidate.tag))
-    return reference
+Tell = Callable[[str], None]
 
 
-def has_image(endpoint: Endpoint, reference: str) -> bool:
-    """Whether the engine has the image of a reference by digest."""
-    try:
-        endpoint.client.images.get(reference)
-    except ImageNotFound:
-        return False
-    return True
+class NotTaken(ValidatorError):
+    """No image may be taken. Nothing was pulled."""
 
 
 @dataclass(frozen=True)
-class Flag:
-    """A part of the `docker run` line, and why it is there."""
+class Taken:
+    """An image that may be pulled.
 
-    words: tuple[str, ...]
-    why: str
-
-
-def flags(
-    engine: Mapping[str, Any] | None, gpus: int, *, mount: Path | None = None, interactive: bool = False
-) -> list[Flag]:
-    """What `docker run` needs for this host.
-
-    engine: what the engine says of itself (`docker info`), None where none was asked. gpus: how many there
-    are. mount: a directory to work in. interactive: whether a person sits before it.
+    reference: `host/path@sha256:…`. name: `host/path:tag`, for people. certificates: what covers the host.
     """
-    found = [Flag(("--rm",), "the container is removed when it ends")]
-    if interactive:
-        found.append(Flag(("--interactive", "--tty"), "a person sits at this terminal"))
-    found.append(_gpu_flag(engine))
-    if gpus > 1:
-        size = f"--shm-size={_SHARED_MEMORY}"
-        found.append(
-            Flag((size,), "several GPUs exchange data through /dev/shm, of which Docker gives 64 MiB")
+
+    offer: Offer
+    digest: str
+    reference: str
+    name: str
+    certificates: tuple[Certificate, ...]
+
+
+def best(
+    registry: Registry, host: Host, terms: Terms, tensorflow: str | None, python: str | None, tell: Tell
+) -> Taken:
+    """The best image that is certified for the host. tell: hears why each better one is refused.
+
+    Raises NotTaken when there is none, InputError when none has that TensorFlow and Python, MissingError when
+    the registry can't be reached.
+    """
+    unfit = 0
+    for offer in offers(registry, tensorflow, python):
+        if _needs_no_look(offer, host):
+            unfit += 1
+            continue
+        assessed = assessed_for(look(registry, offer, terms), host)
+        if assessed.standing is Standing.CERTIFIED:
+            return _taken(registry, assessed.found, host)
+        tell(f"refused: {offer.tag}: {assessed.why}")
+    if unfit:
+        tell(f"{unfit} other images don't run on this host; `recommend` says why")
+    raise NotTaken(
+        f"{registry.repository} has no certified image for this host ({host}); nothing was pulled",
+        hint="`recommend` shows what there is; without a certificate for this host an image is not pulled",
+    )
+
+
+def named(registry: Registry, host: Host, terms: Terms, name: str, tell: Tell) -> Taken:
+    """The image of that tag, alias or digest, verified as any other. tell: hears what the facts say.
+
+    Raises NotTaken with the reason, InputError when there is no such image, MissingError when the registry
+    can't be reached.
+    """
+    digest = name if is_digest(name) else registry.digest_of(name)
+    if digest is None or registry.manifest(digest) is None:
+        where = registry.repository.at(name) if is_digest(name) else registry.repository.tagged(name)
+        raise InputError(
+            f"{where} is not in the registry",
+            hint=f"`oras repo tags {registry.repository}` lists what is there",
         )
-    if mount is not None:
-        user = f"{os.getuid()}:{os.getgid()}"
-        found.append(Flag(("--volume", f"{mount}:{_WORK}", "--workdir", _WORK), "the directory to work in"))
-        found.append(Flag(("--user", user), "what is written there belongs to you"))
-    return found
+    found = look_at(registry, _offer(registry, name, digest), digest, terms)
+    if not covering(found.certificates, host):
+        raise NotTaken(f"refused: {name}: {uncovered(found, host)}; nothing was pulled")
+    facts = expected(found.offer, found.certificates, host)
+    if facts.outcome is Outcome.FAILS:
+        tell(f"{name} is certified for this host, yet the facts say that it fails here: {facts.why}")
+    return _taken(registry, found, host)
 
 
-def command_line(reference: str, found: Sequence[Flag], command: Sequence[str]) -> list[str]:
-    """The whole `docker run` line, word by word."""
-    return ["docker", "run", *(word for flag in found for word in flag.words), reference, *command]
+def local_ids(registry: Registry, digest: str) -> frozenset[str]:
+    """By which ids an engine may hold the image of a manifest: its own digest where containerd keeps images,
+    else that of the configuration."""
+    manifest = registry.manifest(digest) or {}
+    entries = [manifest.get("config"), *(manifest.get("manifests") or [])]
+    return frozenset({digest, *(str(entry["digest"]) for entry in entries if entry)})
 
 
-def _gpu_flag(engine: Mapping[str, Any] | None) -> Flag:
-    """CDI where the engine has found NVIDIA's devices by it: it works without NVIDIA's runtime."""
-    devices = (engine or {}).get("DiscoveredDevices") or []
-    if any(device.get("ID") == _CDI_ALL for device in devices if isinstance(device, Mapping)):
-        return Flag(("--device", _CDI_ALL), "the engine knows the GPUs by CDI")
-    return Flag(("--gpus", "all"), "the NVIDIA Container Toolkit brings the GPUs in")
+def _needs_no_look(offer: Offer, host: Host) -> bool:
+    """Whether no certificate could make it fit. Where CUDA or cuDNN float, certificates tell which it has."""
+    return offer.cuda is None or (not offer.floats and expected(offer, (), host).outcome is Outcome.FAILS)
 
 
-def _answers(endpoint: Endpoint) -> bool:
+def _offer(registry: Registry, name: str, digest: str) -> Offer:
+    """What the name says the image is; for an alias or a digest, what the image itself says."""
+    if offer := Offer.of_tag(name):
+        return offer
+    labels = (registry.config(digest).get("config") or {}).get("Labels") or {}
     try:
-        return bool(endpoint.quick.ping())
-    except (DockerException, OSError):
-        return False
+        offer = Offer.of_tag(tag_of(str(labels.get(LABEL_SPEC))))
+    except ValueError:
+        offer = None
+    if offer is None:
+        raise NotTaken(f"refused: {name}: it is no image of this project; nothing was pulled")
+    release = name.partition("-")[0]
+    if ALIAS.fullmatch(name) and release != LATEST and not offer.is_of(release, None):
+        raise NotTaken(f"refused: {name}: the alias points at {offer.tag}; nothing was pulled")
+    return offer
+
+
+def _taken(registry: Registry, found: Found, host: Host) -> Taken:
+    assert found.digest is not None
+    repository = registry.repository
+    return Taken(
+        found.offer,
+        found.digest,
+        repository.at(found.digest),
+        repository.tagged(found.offer.tag),
+        covering(found.certificates, host),
+    )

@@ -1,0 +1,116 @@
+"""`run`: the `docker run` line for a certified image on a host."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ..errors import InputError
+from .hosting import engine_for, host_of, host_options, image_option, pulled, taken_for, wanted_options
+from .options import say, verbose_option
+from .trusting import (
+    max_age_option,
+    open_registry,
+    plain_http_option,
+    registry_option,
+    trust_of,
+    trust_options,
+)
+
+if TYPE_CHECKING:
+    from ..pull.engine import Engine
+    from ..pull.flags import Mount
+
+
+@click.command("run", context_settings={"allow_interspersed_args": False})
+@click.argument("words", nargs=-1, metavar="[-- COMMAND [ARGUMENT]...]")
+@click.option("--exec", "execute", is_flag=True, help="Pull the image and run the line.")
+@click.option("--mount", is_flag=True, help="Give the container the current directory, to work in.")
+@click.option(
+    "--devices",
+    type=click.Choice(["auto", "gpus", "cdi"]),
+    default="auto",
+    show_default=True,
+    help="How the container asks for GPUs: as the engine here offers them, by --gpus, or as CDI devices.",
+)
+@host_options
+@wanted_options
+@image_option
+@registry_option
+@plain_http_option
+@trust_options
+@max_age_option
+@verbose_option
+def command(
+    words: Sequence[str],
+    execute: bool,
+    mount: bool,
+    devices: str,
+    driver: str | None,
+    gpus: Sequence[str],
+    tensorflow: str | None,
+    python: str | None,
+    image: str | None,
+    repository: str,
+    plain_http: bool,
+    key: Path | None,
+    identity: str | None,
+    issuer: str | None,
+    trusted_root: Path | None,
+    fixtures: bool,
+    max_age: timedelta | None,
+) -> None:
+    """Print the docker run line that fits this host, for the image that `pull` would take; or run it.
+
+    The image is verified as by `pull` and named by its digest. Why each flag is there goes to stderr.
+    """
+    from ..pull.flags import Devices, command_line, devices_of, flags
+    from ..pull.look import Terms
+
+    trust = trust_of(key, identity, issuer, trusted_root, fixtures)
+    registry = open_registry(repository, plain_http)
+    host = host_of(driver, gpus)
+    offered = Devices(devices)
+    # The line for another machine can be had where no engine is.
+    engine = engine_for(driver, gpus) if execute or mount or offered is Devices.AUTO else None
+    try:
+        if offered is Devices.AUTO and engine is not None:
+            offered = devices_of(engine.info)
+        place = _mount(engine) if mount and engine is not None else None
+        taken = taken_for(registry, host, Terms(trust, max_age), image, tensorflow, python)
+        if execute and engine is not None:
+            pulled(engine, registry, taken)
+    finally:
+        if engine is not None:
+            engine.close()
+    found = flags(host, offered, terminal=_terminal(words, execute), mount=place)
+    line = command_line(found, taken.reference, words)
+    for flag in found:
+        say(f"{shlex.join(flag.words)}: {flag.why}")
+    if not execute:
+        click.echo(shlex.join(line))
+        return
+    sys.stdout.flush()
+    os.execvp(line[0], line)
+
+
+def _mount(engine: Engine) -> Mount:
+    from ..pull.flags import Mount
+
+    if not engine.is_local:
+        raise InputError("--mount: the Docker Engine runs on another machine, which has not this directory")
+    return Mount.of(Path.cwd(), engine.info, os.getuid(), os.getgid())
+
+
+def _terminal(words: Sequence[str], execute: bool) -> str:
+    """Without a command the image starts Python, which wants a terminal; docker gives one where one is."""
+    if execute:
+        return "-it" if sys.stdin.isatty() and sys.stdout.isatty() else "-i"
+    return "" if words else "-it"
