@@ -165,6 +165,7 @@ def test_regressions_are_told_with_all_that_an_issue_needs(
 def test_without_regressions_all_is_well(nights: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("regressions", "--since", "36h", "--json", store=nights) == 0
     assert answer(capsys) == []
+    Store("empty.db").close()
     assert run("regressions", store="empty.db") == 0
     captured = capsys.readouterr()
     assert captured.out == "" and captured.err.startswith("0 of 0 cells are worse")
@@ -189,7 +190,7 @@ def test_the_cause_is_the_newest_report_s(directory: Path, capsys: pytest.Captur
     assert run("regressions", "--json") == 1
     (found,) = answer(capsys)
     cause = found["causes"][0]
-    assert cause["code"] == "container_no_gpu_access" and "container" in cause["title"]
+    assert cause["code"] == "no_gpu_in_machine" and "no NVIDIA GPU" in cause["title"]
     assert run("bisect", LOST) == 0
     assert f"{cause['code']}: {cause['title']}" in capsys.readouterr().out
 
