@@ -12,6 +12,7 @@
 
 EXPORT int nvmlInit_v2(void) { CHECKED; return 0; }
 EXPORT int nvmlInit(void) { CHECKED; return 0; }
+EXPORT int nvmlInitWithFlags(unsigned flags) { CHECKED; return flags != 0; }
 EXPORT int nvmlShutdown(void) { CHECKED; return 0; }
 
 EXPORT const char *nvmlErrorString(int status)

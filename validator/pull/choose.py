@@ -154,7 +154,7 @@ def uncovered(found: Found, host: Host) -> str:
         return "; ".join(found.against) or "it is not signed: no certificate is attached to it"
     where = "; ".join(dict.fromkeys(_where(one) for one in found.certificates))
     here = ", ".join(f"{capability}" for capability in host.capabilities)
-    return f"it is certified on {where}, and this host has driver branch {host.driver.branch} with {here}"
+    return f"it is certified on {where}, and this host has driver branch {host.driver.branch} and {here}"
 
 
 def measured_on(certificate: Certificate) -> str:
@@ -193,7 +193,7 @@ def _on(certificates: Sequence[Certificate]) -> str:
 def _where(certificate: Certificate) -> str:
     capabilities = sorted({gpu.capability for gpu in certificate.gpus})
     mixed = " together" if len(capabilities) > 1 else ""
-    return f"driver {certificate.driver} with {', '.join(map(str, capabilities))}{mixed}"
+    return f"driver {certificate.driver} with compute capability {', '.join(map(str, capabilities))}{mixed}"
 
 
 def _begins(version: str, asked: str | None) -> bool:

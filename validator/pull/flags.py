@@ -101,5 +101,5 @@ def _bind(directory: Path) -> str:
     """docker reads the value as one record of CSV, so that a path may hold commas and quotes."""
     stream = io.StringIO()
     fields = ["type=bind", f"source={directory}", f"target={WORKSPACE}"]
-    csv.writer(stream, lineterminator="").writerow(fields)
-    return stream.getvalue()
+    csv.writer(stream, lineterminator="\n").writerow(fields)
+    return stream.getvalue().removesuffix("\n")
