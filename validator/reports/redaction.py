@@ -16,10 +16,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from .identifiers import FORMS, hosts_in, is_address, is_public
-from .places import ALWAYS, COLOURS, COMMON, MOSTLY, PLACEHOLDERS, PROMPT, ROWS, SHELL
+from .places import ALWAYS, COLOURS, COMMON, MOSTLY, PROMPT, ROWS, SHELL
 
-#: What stands in place of something that was taken out.
-PLACEHOLDER = re.compile(f"<({'|'.join(PLACEHOLDERS)})>")
 #: Shorter names stand by chance in other words; where their place tells what they are, they go all the same.
 _SHORTEST = 3
 
