@@ -169,6 +169,32 @@ def test_the_block_for_an_issue_tracker(log: Path, capsys: pytest.CaptureFixture
     assert "atlas" not in out
 
 
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
+def test_a_line_that_is_not_shown_gives_names_away_all_the_same(
+    log: Path, capsys: pytest.CaptureFixture[str], encoding: str
+) -> None:
+    fault = MISMATCH.strip() + " seen on atlas by annabel\n"
+    log.write_text(f"$ whoami\nannabel\n\nLinux atlas 5.15.0-91-generic #101 SMP\n{fault}", encoding=encoding)
+    assert cli.run(["doctor", "--log", str(log), "--markdown"]) == 1
+    out = capsys.readouterr().out
+    assert "seen on" in out
+    assert "annabel" not in out
+    assert "atlas" not in out
+
+
+def test_a_report_gives_names_away_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    document = json.loads(report(H100))
+    document["environment"]["variables"] = {"USER": "annabel", "HOSTNAME": "atlas-07"}
+    document["checks"][2] |= {"outcome": "fail", "summary": "annabel broke it on atlas-07"}
+    path = tmp_path / "report.json"
+    path.write_text(json.dumps(document))
+    assert cli.run(["doctor", "--report", str(path), "--markdown"]) == 1
+    out = capsys.readouterr().out
+    assert "broke it on" in out
+    assert "annabel" not in out
+    assert "atlas" not in out
+
+
 # -- wrong input -----------------------------------------------------------------------------------------
 
 

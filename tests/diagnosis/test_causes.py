@@ -5,13 +5,15 @@ from __future__ import annotations
 import inspect
 import re
 import string
+from pathlib import Path
 
 import pytest
+import yaml
 
 from validator.diagnosis import causes
 from validator.diagnosis.causes import STRENGTHS, CauseEntry
 from validator.diagnosis.derive import devices, running, versions
-from validator.diagnosis.messages import UNRECOGNIZED, catalogue
+from validator.diagnosis.messages import DATA, UNRECOGNIZED, catalogue
 from validator.diagnosis.read_report import fields
 
 WAYS = {"any", "host", "pip", "conda", "docker", "wsl"}
@@ -110,3 +112,18 @@ def test_nothing_that_only_says_what_was_seen_is_a_cause() -> None:
     assert UNRECOGNIZED not in {
         sign.kind for entry in causes() for part in entry.signatures for sign in part.all
     }
+
+
+@pytest.mark.parametrize("path", sorted(DATA.rglob("*.yaml")), ids=lambda path: path.stem)
+def test_yaml_cuts_no_text_at_a_hash(path: Path) -> None:
+    """In a value without quotes ` #` begins a comment, and the rest of a command is gone."""
+    content = path.read_text(encoding="utf-8")
+    ends: dict[int, int] = {}
+    for token in yaml.scan(content):
+        ends[token.end_mark.line] = max(ends.get(token.end_mark.line, 0), token.end_mark.column)
+    cut = [
+        line
+        for number, line in enumerate(content.splitlines())
+        if "#" in line[ends.get(number, 0) :] and not line.lstrip().startswith("#")
+    ]
+    assert cut == []

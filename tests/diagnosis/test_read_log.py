@@ -40,7 +40,14 @@ def test_fixed_values_are_given_with_those_of_the_line() -> None:
 
 def test_the_same_again_is_counted_and_not_kept() -> None:
     found = seen((PREFIX + "failed call to cuInit: CUDA_ERROR_NO_DEVICE\n") * 5)
-    assert [found.evidence(each).count for each in found] == [5]
+    assert [found.evidence(each).count for each in found.of("cuinit_failed")] == [5]
+
+
+def test_other_words_of_the_same_kind_are_a_line_of_their_own() -> None:
+    found = seen(
+        "Could not find cuda drivers on your machine\nhm, Could not find cuda drivers on your machine\n"
+    )
+    assert [(each.where, found.evidence(each).count) for each in found] == [("line 1", 1), ("line 2", 1)]
 
 
 def test_of_a_kind_with_a_million_values_a_bounded_number_is_kept() -> None:

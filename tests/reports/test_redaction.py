@@ -32,6 +32,23 @@ PLACES = (
     "LOGNAME={user} HOSTNAME={host}",
     "uid=1001({user}) gid=1001({user}) groups=1001({user}),27(sudo)",
     "SLURMD_NODENAME={host}",
+    "LD_LIBRARY_PATH: /mnt/{user}/x and /media/{user}/disk/lib",
+    "no CUDA-capable device is detected [192.168.1.57] host={host}.cluster.local user={user}",
+    "boom (run by {user} on host {host}.corp.example.com 10.20.30.40, mac 00:1a:2b:3c:4d:5e)",
+    "$ whoami\n{user}\n$ pwd",
+    '{{"user": "{user}", "host": "{host}"}}',
+    "uname_result(system='Linux', node='{host}', release='5.15.0', version='#1', machine='x86_64')",
+    "User: {user}",
+    "git config user.name={user}, DB_USER={user}",
+    '  File "~{user}/venv/lib/python3.11/site-packages/keras/__init__.py", line 3',
+    "{user}   12345 99.0  1.2 9876543 123456 pts/0 Rl+ 10:00 5:00 python train.py",
+    "drwxr-xr-x 2 {user} research 4096 Nov 21 08:33 models",
+    "Normal  Scheduled  12s  default-scheduler  Successfully assigned ml/train-0 to {host}",
+    "Node:         {host}/10.128.0.5",
+    "kubernetes.io/hostname={host}",
+    "\x1b[01;32m{user}@{host}\x1b[00m:\x1b[01;34m~/x\x1b[00m$ python train.py",
+    "{user}@{host}.corp.example.com:~$ nvidia-smi",
+    "ssh {user}@{host}",
 )
 
 
@@ -107,6 +124,30 @@ def test_uuids_of_gpus_and_instances_go(digits: str) -> None:
         ("fe80::1ff:fe23:4567:890a and 2001:db8::1", "<ip> and <ip>"),
         ("connect to 10.1.2.3 port 8080", "connect to <ip> port 8080"),
         ("Device Serial Number 48-b0-2d-ff-ff-fe", "Device Serial Number <serial>"),
+        ("fault S/N 1320921012345 again", "fault S/N <serial> again"),
+        ("S/N: PK-1320921012345", "S/N: <serial>"),
+        ("SN: 1320921012345", "SN: <serial>"),
+        (
+            "    Board ID                          : 0x6500",
+            "    Board ID                          : <serial>",
+        ),
+        ("Chassis Serial Number             : 1764123000456", "Chassis Serial Number             : <serial>"),
+        ("Service Tag: 7XK9Q12", "Service Tag: <serial>"),
+        ("ether 52-54-00-12-34-56, 001a.2b3c.4d5e", "ether <mac>, <mac>"),
+        ("is detected [192.168.1.57]", "is detected [<ip>]"),
+        ("lost worker 10.0.0.7.", "lost worker <ip>."),
+        ("reached 10.20.30.40, then 34.120.7.9", "reached <ip>, then <ip>"),
+        ("NCCL INFO NET/Socket : eth0:10.1.10.6<0>", "NCCL INFO NET/Socket : eth0:<ip><0>"),
+        ("on gpubox.corp.example.com:", "on <host>:"),
+        ("https://nexus/simple http://proxy:3128", "https://<host>/simple http://<host>:3128"),
+        ("login.hpc.uni-x.de, atlas-07.local, db.cluster.local", "<host>, <host>, <host>"),
+        ("docker pull registry.corp.example.com/team/tf:1", "docker pull <host>/team/tf:1"),
+        ("ip-10-1-2-3.ec2.internal", "<host>.ec2.internal"),
+        ("gke-ml-a100-pool-1a2b3c4d-x7z9", "<host>"),
+        ("glpat-abcdefghij0123456789", "<token>"),
+        ("https://x.example.com/a?access_key=abc123&b", "https://<host>/a?access_key=<secret>"),
+        ('{"password": "hunter2"}', '{"password": "<secret>"}'),
+        ("train.py --pw hunter2", "train.py --pw <secret>"),
     ],
 )
 def test_identifiers_go_by_their_form(text: str, shown: str | None) -> None:
@@ -135,6 +176,24 @@ def test_identifiers_go_by_their_form(text: str, shown: str | None) -> None:
         "spack load cuda@12.2 python@3.11: loaded",
         "[12345.678901] NVRM: Xid (PCI:0000:01:00): 79, pid=1234",
         "/usr/local/cuda/compat /home /Users",
+        "libcurand  10.3.6.82  0  nvidia",
+        "TensorRT version: 10.0.1.6, libnvinfer.so.10.0.1, libcufft.so.11.0.8.103",
+        "requires cudnn>=9.3.0.75 and cuFFT 10.9.0.58 or 11.2.1.3",
+        "listening on 127.0.0.1:8888 and 0.0.0.0",
+        "libcudnn.so.9: cannot open shared object file; nvidia-nvjitlink-cu12 12.5.82",
+        "/mnt/data/venv /mnt/c/tools /mnt/wsl /media/disk2 /mnt/nfs1/x",
+        "pip install --user keras-cv",
+        "user=None host=localhost, user: root, host=127.0.0.1, node=0, numa node = 1",
+        "https://developer.download.nvidia.com/compute/cuda/repos https://index.example/simple",
+        "see www.tensorflow.org/install, github.com/tensorflow/tensorflow/issues/1, nvcr.io/nvidia/x:24.01",
+        "tensorflow.python.framework.errors_impl.InternalError, keras.src.backend.tensorflow.nn, tf.data.x",
+        "tensorflow/core/common_runtime/gpu/gpu_device.cc:2348, threading.local, model.fit(x), np.random.de",
+        "org.tensorflow.framework, google.protobuf.internal, self.session.it, a.py b.so c.md x.tar.gz",
+        "buffer lives on host memory, on host platform, on device 0; RTX 3090 on machine",
+        "crw-rw-rw- 1 root root 195, 0 Nov 21 08:33 /dev/nvidia0",
+        "name: NVIDIA GeForce GTX TITAN X, pci bus id: 0000:65:00.0, compute capability: 5.2",
+        "Serial Number                     : N/A",
+        "retry: 3, owner: it, serial execution, board identification",
     ],
 )
 def test_what_a_diagnosis_needs_stays(text: str) -> None:
@@ -142,6 +201,38 @@ def test_what_a_diagnosis_needs_stays(text: str) -> None:
         assert redacted(text) == "<user>@<host>"
     else:
         assert redacted(text) == text
+
+
+def test_a_card_is_not_a_host_that_is_called_like_it() -> None:
+    assert "GTX TITAN X" in redacted("ann@titan:~$ nvidia-smi\nGeForce GTX TITAN X")
+
+
+@given(
+    st.tuples(*[st.integers(0, 255)] * 3), st.integers(20, 255), st.sampled_from(["", "[", "(", "at ", ", "])
+)
+def test_an_address_of_a_private_net_goes(numbers: tuple[int, ...], second: int, before: str) -> None:
+    third, fourth, _ = numbers
+    for address in (f"10.{second}.{third}.{fourth}", f"192.168.{third}.{fourth}", f"172.16.{third}.{fourth}"):
+        assert address not in redacted(f"x lost {before}{address}, then died")
+
+
+@given(
+    st.sampled_from(["nvidia-curand-cu12", "libcufft", "cuDNN", "TensorRT", "nvidia-cublas-cu12", "driver"]),
+    st.sampled_from(["==", " ", "   ", ": ", ">=", " version "]),
+    st.tuples(st.integers(1, 13), st.integers(0, 13), st.integers(0, 15), st.integers(0, 255)),
+)
+def test_a_version_of_four_numbers_stays(name: str, between: str, numbers: tuple[int, ...]) -> None:
+    text = f"{name}{between}{'.'.join(map(str, numbers))}"
+    assert redacted(text) == text
+
+
+@given(
+    st.from_regex(
+        r"[a-z]{2,8}(-[a-z0-9]{1,5})?\.[a-z]{3,8}\.(example\.com|example\.org|internal|de)", fullmatch=True
+    )
+)
+def test_a_whole_host_name_goes(host: str) -> None:
+    assert host not in redacted(f"can't reach {host} (port 80)")
 
 
 def test_names_that_are_given_go_too() -> None:

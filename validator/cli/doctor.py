@@ -6,7 +6,7 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 import click
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 _SOURCES = ("--log", "--report", "--image", "--python")
 #: Bytes. A report with all its logs has less than one MiB.
 _REPORT_LIMIT = 64 << 20
+#: Bytes of a text in which names are looked for, besides the lines that are shown. It takes a second or two.
+_NAMES_LIMIT = 1 << 20
 _FILE = click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path)
 
 
@@ -64,23 +66,44 @@ def command(
     if log_path or report_path:
         refuse(("depth", "save_report"), "goes with a run of the probe")
     if log_path:
-        diagnosis = _of_log(log_path)
-    elif report_path:
-        diagnosis = _of_report(_read_report(report_path))
+        diagnosis, read = _of_log(log_path)
     else:
-        diagnosis = _of_report(_probed(image, python, depth, save_report))
+        report = _read_report(report_path) if report_path else _probed(image, python, depth, save_report)
+        diagnosis, read = _of_report(report), json.dumps(report.raw, indent=0)
     if format_ == "text":
         _show(diagnosis)
     else:
-        click.echo(_rendered(diagnosis, format_), nl=False)
+        click.echo(_rendered(diagnosis, format_, read), nl=False)
     return EXIT_FAILED if diagnosis.causes or diagnosis.unknown else EXIT_OK
 
 
-def _of_log(path: Path) -> Diagnosis:
+class _Kept:
+    """A stream that remembers the first of what was read from it."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+        self._first = b""
+
+    def read(self, size: int = -1) -> bytes:
+        piece = self._stream.read(size)
+        self._first += piece[: max(0, _NAMES_LIMIT - len(self._first))]
+        return piece
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def text(self) -> str:
+        # Without the zeros, Latin text in UTF-16 is itself.
+        return self._first.replace(b"\0", b"").decode("utf-8", errors="replace")
+
+
+def _of_log(path: Path) -> tuple[Diagnosis, str]:
+    """The diagnosis, and the text itself as far as names are looked for in it."""
     from ..diagnosis import diagnose_file
 
     with click.open_file(str(path), "rb") as stream:
-        return diagnose_file(cast("BinaryIO", stream), _named(path))
+        kept = _Kept(cast("BinaryIO", stream))
+        return diagnose_file(cast("BinaryIO", kept), _named(path)), kept.text()
 
 
 def _of_report(report: Report) -> Diagnosis:
@@ -135,9 +158,11 @@ def _show(diagnosis: Diagnosis) -> None:
     click.echo(text(diagnosis, columns), nl=False, color=terminal and not plain)
 
 
-def _rendered(diagnosis: Diagnosis, format_: str) -> str:
+def _rendered(diagnosis: Diagnosis, format_: str, read: str) -> str:
+    """read: what the diagnosis was made from. It gives away names that its own lines would not."""
     if format_ == "json":
         return json.dumps(diagnosis.as_json(), indent=2) + "\n"
     from ..reports.issue import markdown
+    from ..reports.redaction import names_in
 
-    return markdown(diagnosis)
+    return markdown(diagnosis, names_in(read))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
@@ -65,11 +65,16 @@ class Signature:
 
 @dataclass(frozen=True)
 class RemedyEntry:
-    """As `model.diagnosis.Remedy`, with `{placeholders}` for values that were seen."""
+    """As `model.diagnosis.Remedy`, with `{placeholders}` for values that were seen.
+
+    when: what it fits, everything where empty. Of `tensorflow` and `capability` ranges (`>=2.14`); of `os`
+    names of systems; of `seen` and `unseen` kinds, of which any, and none, must be there.
+    """
 
     way: str
     says: str
     commands: tuple[str, ...]
+    when: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -106,12 +111,19 @@ def _cause(row: Mapping[str, Any]) -> CauseEntry:
         signatures=tuple(_signature(entry) for entry in row["signs"]),
         ruled_out_by=_signs(row.get("ruled_out_by", ())),
         explains=tuple(row.get("explains", ())),
-        remedies=tuple(
-            RemedyEntry(entry["way"], entry["says"], tuple(entry.get("commands", ())))
-            for entry in row["remedies"]
-        ),
+        remedies=tuple(_remedy(entry) for entry in row["remedies"]),
         sources=tuple(_source(key) for key in row["sources"]),
     )
+
+
+def _remedy(entry: Mapping[str, Any]) -> RemedyEntry:
+    when = {name: _texts(value) for name, value in entry.get("when", {}).items()}
+    return RemedyEntry(entry["way"], entry["says"], tuple(entry.get("commands", ())), MappingProxyType(when))
+
+
+def _texts(value: Any) -> tuple[str, ...]:
+    """A list of texts, or one alone."""
+    return tuple(value) if isinstance(value, list) else (value,)
 
 
 def _signature(entry: Mapping[str, Any]) -> Signature:
@@ -130,13 +142,7 @@ def _signs(entries: Iterable[Mapping[str, Any]]) -> tuple[Sign, ...]:
     return tuple(
         Sign(
             entry["kind"],
-            MappingProxyType(
-                {
-                    name: tuple(value) if isinstance(value, list) else (value,)
-                    for name, value in entry.items()
-                    if name != "kind"
-                }
-            ),
+            MappingProxyType({name: _texts(value) for name, value in entry.items() if name != "kind"}),
         )
         for entry in entries
     )

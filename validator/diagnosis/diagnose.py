@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import BinaryIO
 
-from ..model.diagnosis import Diagnosis, Evidence, Harmless
+from ..model.diagnosis import Diagnosis, Harmless
 from ..model.report import Report
 from . import read_log, read_report, text
-from .builds import build
+from .builds import build, number
 from .derive import derive, tensorflow
-from .messages import UNRECOGNIZED, catalogue
+from .derive.devices import capability
+from .derive.seen import on_windows
+from .messages import FAULT, UNRECOGNIZED, catalogue
 from .observations import Observations, evidence_of
 from .rank import rank
 
@@ -47,6 +49,16 @@ _WAYS = (
     ("docker_run", "docker"),
     ("wsl", "wsl"),
     ("conda", "conda"),
+)
+
+#: What only a container engine says.
+_ENGINE = (
+    "docker_no_gpu_driver",
+    "docker_unknown_runtime",
+    "docker_hook_failed",
+    "cdi_unresolvable",
+    "container_cli_error",
+    "cgroup_lost_gpu",
 )
 
 _AFTER_CAUSE = "mend the first cause, then run `python -m validator doctor` in that environment"
@@ -95,8 +107,8 @@ def _of_pasted(pasted: text.Pasted) -> Diagnosis:
 def _diagnosis(found: Observations, read: str) -> Diagnosis:
     derive(found)
     facts = _facts(found)
-    causes = rank(found, {**facts, **_needed(facts)}, _ways(found))
-    kinds = (UNRECOGNIZED,) if causes else (UNRECOGNIZED, *_TELLING)
+    causes = rank(found, {**facts, **_needed(found, facts)}, _ways(found))
+    kinds = (UNRECOGNIZED,) if causes else (UNRECOGNIZED, FAULT, *_TELLING)
     unknown = evidence_of(found, (seen for kind in kinds for seen in found.of(kind)))[:_UNKNOWN]
     otherwise = _NOT_UNDERSTOOD if unknown else _NO_FAULT
     step = _AFTER_CAUSE if causes else otherwise
@@ -113,25 +125,32 @@ def _facts(found: Observations) -> dict[str, str]:
     return facts
 
 
-def _needed(facts: Mapping[str, str]) -> dict[str, str]:
-    """What remedies name: the CUDA and cuDNN of the release in use, and the driver's branch."""
-    needed = build(facts.get("tensorflow", ""))
-    found = {"cuda_needed": needed.cuda, "cudnn_needed": needed.cudnn} if needed else {}
-    if "driver" in facts:
-        found["driver_branch"] = facts["driver"].partition(".")[0]
-    return found
+def _needed(found: Observations, facts: Mapping[str, str]) -> dict[str, str]:
+    """What remedies name and depend on: the release's minor version, CUDA and cuDNN, the driver's branch, the
+    GPU's compute capability, the system."""
+    release = facts.get("tensorflow", "")
+    needed = build(release)
+    wanted = {
+        "tensorflow_minor": ".".join(str(part) for part in number(release)[:2]),
+        "cuda_needed": needed.cuda if needed else "",
+        "cudnn_needed": needed.cudnn if needed else "",
+        "driver_branch": facts.get("driver", "").partition(".")[0],
+        "capability": capability(found) or "",
+        "system": "windows" if on_windows(found) else facts.get("os", ""),
+    }
+    return {name: value for name, value in wanted.items() if value}
 
 
 def _ways(found: Observations) -> Sequence[str]:
-    """Ways of installing, the one that was used first."""
-    return ["any", "host", *(way for kind, way in _WAYS if found.has(kind)), "pip"]
+    """Ways of installing, the one that was used first; an error of the container's engine is mended there."""
+    used = [way for kind, way in _WAYS if found.has(kind)]
+    first = ["docker"] if any(found.has(kind) for kind in _ENGINE) else []
+    return list(dict.fromkeys([*first, "any", "host", *used, "pip"]))
 
 
 def _harmless(found: Observations) -> tuple[Harmless, ...]:
     says: dict[str, str] = {}
-    evidence: dict[str, list[Evidence]] = {}
     for seen in found:
         if seen.harmless is not None:
             says.setdefault(seen.kind, seen.harmless)
-            evidence.setdefault(seen.kind, []).append(found.evidence(seen))
-    return tuple(Harmless(kind, says[kind], tuple(evidence[kind][:_HARMLESS])) for kind in says)
+    return tuple(Harmless(kind, says[kind], evidence_of(found, found.of(kind))[:_HARMLESS]) for kind in says)

@@ -6,9 +6,9 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from .causes import CERTAIN, CauseEntry, Sign, Signature, causes
+from .causes import CERTAIN, CauseEntry, RemedyEntry, Sign, Signature, causes
 from .messages import Catalogue, catalogue
-from .rank import named
+from .remedies import named
 
 #: The copy that is checked in.
 PATH = Path(__file__).parents[2] / "docs" / "causes.md"
@@ -22,6 +22,7 @@ _WAYS = {
     "docker": "With Docker",
     "wsl": "In WSL2",
 }
+_SYSTEMS = {"linux": "Linux", "windows": "native Windows", "macos": "macOS"}
 _HEAD = """\
 # Causes
 
@@ -69,12 +70,25 @@ def _cause(entry: CauseEntry, messages: Catalogue) -> Iterator[str]:
         yield f"May have as consequences: {links}."
     for remedy in entry.remedies:
         yield ""
-        yield f"*{_WAYS[remedy.way]}:* {_prose(named(remedy.says, {}))}"
+        yield f"*{_WAYS[remedy.way]}{_when(remedy)}:* {_prose(named(remedy.says, {}))}"
         if remedy.commands:
             yield ""
             yield from _block("sh", [named(command, {}) for command in remedy.commands])
     yield ""
     yield f"Sources: {'; '.join(_prose(source) for source in entry.sources)}."
+
+
+def _when(remedy: RemedyEntry) -> str:
+    """What a remedy is for, where it is not for all."""
+    when = remedy.when
+    said = [
+        *(f"TensorFlow {_prose(bound)}" for bound in when.get("tensorflow", ())),
+        *(f"compute capability {_prose(bound)}" for bound in when.get("capability", ())),
+        *([" or ".join(_SYSTEMS[name] for name in when["os"])] if when.get("os") else []),
+        *([f"with {' or '.join(f'`{kind}`' for kind in when['seen'])}"] if when.get("seen") else []),
+        *([f"without {' or '.join(f'`{kind}`' for kind in when['unseen'])}"] if when.get("unseen") else []),
+    ]
+    return f" ({', '.join(said)})" if said else ""
 
 
 def _signature(signature: Signature) -> str:

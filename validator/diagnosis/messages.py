@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -21,6 +21,11 @@ import yaml
 DATA = Path(__file__).parent / "data"
 #: Of lines that speak of a fault and match nothing else.
 UNRECOGNIZED = "unrecognized"
+#: Of lines that speak of a fault too, and matter only where no cause is found: what is known as a message, a
+#: traceback's first line, the lines before a crash.
+FAULT = "fault"
+#: The file whose messages tell of the environment; a line that holds one is not understood by that.
+_FACTS = "facts"
 
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -32,6 +37,7 @@ class Message:
     kind: what it shows. pattern: for one cleaned line; its named groups are values. values: fixed ones.
     harmless: one sentence, why it may be ignored; None for what may not.
     examples: real lines. seen, source: which software prints it, and where the wording was read.
+    fact: it tells of the environment and of nothing else.
     """
 
     kind: str
@@ -41,6 +47,7 @@ class Message:
     examples: tuple[str, ...] = ()
     seen: str = ""
     source: str = ""
+    fact: bool = False
 
     def read(self, line: str) -> Iterator[Mapping[str, str]]:
         """The values in a line that matches, for each time that it says something else."""
@@ -68,14 +75,20 @@ class Catalogue:
         return bool(self._filter.Match("\n".join(lines)))
 
     def matches(self, line: str) -> Iterator[Message]:
-        """The messages that a line shows, in the catalogue's order; what is not recognized only when it
-        is nothing else."""
+        """The messages that a line shows, in the catalogue's order, and then that it speaks of a fault: as
+        what is not recognized only when it is nothing else, and not at all when it is harmless."""
         numbers = self._filter.Match(line)
         if not numbers:
             return
         found = [self.messages[number] for number in sorted(numbers)]
-        known = [message for message in found if message.kind != UNRECOGNIZED]
-        yield from known or found[:1]
+        known = [message for message in found if message.kind not in (UNRECOGNIZED, FAULT)]
+        yield from known
+        faults = [message for message in found if message.kind in (UNRECOGNIZED, FAULT)]
+        telling = [message for message in known if not message.fact]
+        if faults and not telling:
+            yield faults[0]
+        elif faults and not any(message.harmless for message in telling):
+            yield replace(faults[0], kind=FAULT)
 
 
 @functools.cache
@@ -97,6 +110,7 @@ def read(path: Path) -> Iterator[Message]:
             examples=tuple(row.get("examples", ())),
             seen=row.get("seen", ""),
             source=row.get("source", ""),
+            fact=path.stem == _FACTS,
         )
 
 

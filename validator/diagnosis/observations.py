@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from types import MappingProxyType
 
 from ..model.diagnosis import Evidence
@@ -12,6 +14,10 @@ from ..model.diagnosis import Evidence
 KEPT = 200
 #: Characters of a line that are kept as evidence.
 WIDTH = 400
+
+
+Key = tuple[str, tuple[tuple[str, str], ...], str]
+_NUMBERS = re.compile(r"[\d.:]*\d")
 
 
 @dataclass(frozen=True)
@@ -28,27 +34,28 @@ class Observation:
     where: str = ""
     harmless: str | None = None
 
-    @property
-    def key(self) -> tuple[str, tuple[tuple[str, str], ...]]:
-        """What makes two observations the same."""
-        return self.kind, tuple(sorted(self.values.items()))
+    @cached_property
+    def key(self) -> Key:
+        """What makes two observations the same: kind, values, and the line but for its numbers, which differ
+        with every time stamp."""
+        return self.kind, tuple(sorted(self.values.items())), _NUMBERS.sub("0", self.text)
 
 
 @dataclass
 class Observations:
     """Everything that was seen, in the order in which it was; the same thing again only counts."""
 
-    _kinds: dict[str, dict[tuple[tuple[str, str], ...], Observation]] = field(default_factory=dict)
-    _counts: dict[tuple[str, tuple[tuple[str, str], ...]], int] = field(default_factory=dict)
+    _kinds: dict[str, dict[Key, Observation]] = field(default_factory=dict)
+    _counts: dict[Key, int] = field(default_factory=dict)
 
     def add(self, seen: Observation) -> None:
         """Take one in."""
         known = self._kinds.setdefault(seen.kind, {})
         key = seen.key
-        if key[1] in known:
+        if key in known:
             self._counts[key] += 1
         elif len(known) < KEPT:
-            known[key[1]] = seen
+            known[key] = seen
             self._counts[key] = 1
 
     def derive(self, kind: str, values: Mapping[str, str], *bases: Observation) -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ..model.diagnosis import Cause, Remedy
+from ..model.diagnosis import Cause
 from .causes import POSSIBLE, STRENGTHS, CauseEntry, Signature, causes
 from .observations import Observation, Observations, evidence_of
+from .remedies import fitting
 
 #: Lines of evidence given for a cause.
 _EVIDENCE = 12
@@ -83,31 +84,16 @@ def _cause(
     values: dict[str, str] = dict(facts)
     for seen in reversed(shown.signature.matches(observations)):
         values.update(seen.values)
-    order = {way: number for number, way in enumerate(ways)}
-    remedies = sorted(entry.remedies, key=lambda remedy: order.get(remedy.way, len(order)))
     return Cause(
         code=entry.code,
+        strength=shown.signature.strength,
         title=_filled(shown.signature.title, values) or entry.title,
         means=entry.means,
         evidence=evidence_of(observations, shown.seen)[:_EVIDENCE],
-        remedies=tuple(
-            Remedy(
-                remedy.way,
-                named(remedy.says, values),
-                tuple(named(command, values) for command in remedy.commands),
-            )
-            for remedy in remedies
-        ),
+        remedies=fitting(entry, values, observations, ways),
         sources=entry.sources,
         explains=explains,
     )
-
-
-class _Missing(dict[str, str]):
-    """Values by name; one that is not known stands for itself, as `<name>`."""
-
-    def __missing__(self, name: str) -> str:
-        return f"<{name}>"
 
 
 def _filled(template: str, values: Mapping[str, str]) -> str:
@@ -116,7 +102,3 @@ def _filled(template: str, values: Mapping[str, str]) -> str:
         return template.format_map(values)
     except KeyError:
         return ""
-
-
-def named(template: str, values: Mapping[str, str]) -> str:
-    return template.format_map(_Missing(values))

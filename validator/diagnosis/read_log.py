@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Sequence
+from collections import defaultdict, deque
+from collections.abc import Iterable, Sequence
 from itertools import islice
 
-from .messages import UNRECOGNIZED, Catalogue
+from .messages import FAULT, UNRECOGNIZED, Catalogue
 from .observations import WIDTH, Observation, Observations
 from .text import PASTE_LINES, Line, Pasted, answered, joined
 
@@ -14,6 +14,10 @@ from .text import PASTE_LINES, Line, Pasted, answered, joined
 _REMEMBERED = 50_000
 #: Lines that are looked at together first: of a long log most show nothing.
 _BATCH = 16
+#: Lines before the end of a process that may say why it ended; empty ones don't count.
+_BEFORE = 3
+#: The value that a message has which says that a process ended.
+_ENDS = "ends"
 
 
 def observe(pasted: Pasted, catalogue: Catalogue, source: str = "") -> Observations:
@@ -22,6 +26,8 @@ def observe(pasted: Pasted, catalogue: Catalogue, source: str = "") -> Observati
     paste: list[Line] | None = []
     unknown: list[tuple[int, Observation]] = []
     kinds: dict[int, set[str]] = defaultdict(set)
+    outside = {FAULT, *(message.kind for message in catalogue.messages if message.fact)}
+    recent: deque[Line] = deque(maxlen=_BATCH)
     known: dict[str, list[Observation]] = {}
     lines = iter(pasted)
     while batch := list(islice(lines, _BATCH)):
@@ -30,6 +36,7 @@ def observe(pasted: Pasted, catalogue: Catalogue, source: str = "") -> Observati
             if len(paste) > PASTE_LINES:
                 paste = None
         if not catalogue.shows_anything(line.text for line in batch):
+            recent.extend(batch)
             continue
         for line in batch:
             seen = known.get(line.text)
@@ -41,14 +48,33 @@ def observe(pasted: Pasted, catalogue: Catalogue, source: str = "") -> Observati
                 if observation.kind == UNRECOGNIZED:
                     unknown.append((line.number, observation))
                 else:
-                    kinds[line.number].add(observation.kind)
+                    if observation.kind not in outside:
+                        kinds[line.number].add(observation.kind)
                     found.add(observation)
+                if _ENDS in observation.values:
+                    unknown += [(before.number, _before_end(before, source)) for before in _last(recent)]
+            recent.append(line)
     if paste is not None:
         _add_joined(paste, kinds, found, catalogue, source)
     for number, observation in unknown:
         if number not in kinds:
             found.add(observation)
     return found
+
+
+def _last(lines: Iterable[Line]) -> list[Line]:
+    """The last lines that are not empty; a prompt says nothing of an end, nor what stands before it."""
+    told = [line for line in lines if line.text.strip()]
+    asked = max((position for position, line in enumerate(told) if line.asks), default=-1)
+    return told[asked + 1 :][-_BEFORE:]
+
+
+def _before_end(line: Line, source: str) -> Observation:
+    return Observation(FAULT, {}, line.text.strip()[:WIDTH], _where(line.number, source))
+
+
+def _where(number: int, source: str) -> str:
+    return source + (f"line {number}" if number else "the last part")
 
 
 def _add_joined(
@@ -59,16 +85,18 @@ def _add_joined(
     for text, parts in (*answered(lines), *joined(lines)):
         alone = {kind for part in parts for kind in kinds.get(part.number, ())}
         for observation in _observations(text, parts[0].number, catalogue, source):
-            if observation.kind != UNRECOGNIZED and observation.kind not in alone:
+            if observation.kind not in (UNRECOGNIZED, FAULT) and observation.kind not in alone:
                 found.add(observation)
                 for part in parts:
                     kinds[part.number].add(observation.kind)
 
 
 def _observations(text: str, number: int, catalogue: Catalogue, source: str) -> list[Observation]:
-    where = source + (f"line {number}" if number else "the last part")
-    return [
+    where = _where(number, source)
+    seen = [
         Observation(message.kind, values, text.strip()[:WIDTH], where, message.harmless)
         for message in catalogue.matches(text)
         for values in message.read(text)
     ]
+    # Several rows of one kind may say the same of a line; it counts once.
+    return list({observation.key: observation for observation in seen}.values())

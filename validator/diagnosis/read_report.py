@@ -12,7 +12,7 @@ import re2
 import yaml
 
 from ..model.report import CheckOutcome, Report
-from .messages import DATA, UNRECOGNIZED, Catalogue
+from .messages import DATA, FAULT, UNRECOGNIZED, Catalogue
 from .observations import WIDTH, Observation, Observations
 from .read_log import observe
 from .text import read_text
@@ -66,7 +66,7 @@ def observe_report(report: Report, catalogue: Catalogue) -> Observations:
     for where, text in _printed(report):
         for observation in observe(read_text(text), catalogue, where):
             # A check may have provoked a line on purpose; what it means is for the check to say.
-            if observation.kind != UNRECOGNIZED:
+            if observation.kind not in (UNRECOGNIZED, FAULT):
                 found.add(observation)
     for check in report.checks:
         if check.outcome in _BAD:

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+_HEDGES = {"likely": "Likely: ", "possible": "Possibly: "}
+
 
 @dataclass(frozen=True)
 class Evidence:
@@ -46,6 +48,7 @@ class Cause:
     remedies: for the ways of installing that the text speaks of first; never empty.
     sources: where the facts were read, one line each that a person can follow.
     explains: codes of other causes with signs of their own here that are only consequences of this one.
+    strength: `certain`; `likely`, which fits better than anything else; or `possible`, a guess.
     """
 
     code: str
@@ -55,6 +58,12 @@ class Cause:
     remedies: tuple[Remedy, ...]
     sources: tuple[str, ...]
     explains: tuple[str, ...] = ()
+    strength: str = "certain"
+
+    @property
+    def headline(self) -> str:
+        """The title, as sure as its signs are."""
+        return _HEDGES.get(self.strength, "") + self.title
 
 
 @dataclass(frozen=True)
@@ -94,6 +103,7 @@ class Diagnosis:
             "causes": [
                 {
                     "code": cause.code,
+                    "strength": cause.strength,
                     "title": cause.title,
                     "means": cause.means,
                     "evidence": [_evidence(entry) for entry in cause.evidence],

@@ -92,7 +92,7 @@ class _Page:
         yield from self._wrapped(f"Next: {diagnosis.next_step}.")
 
     def _cause(self, cause: Cause, number: str) -> Iterator[str]:
-        title = self._wrapped(number + cause.title, "", " " * len(number)) or [cause.code]
+        title = self._wrapped(number + cause.headline, "", " " * len(number)) or [cause.code]
         yield from (click.style(line, bold=True, fg="red") for line in title)
         yield click.style(" " * len(number) + cause.code, dim=True)
         yield ""

@@ -85,7 +85,7 @@ def _lines(diagnosis: Diagnosis) -> Iterator[str]:
 
 
 def _cause(cause: Cause, number: int | None) -> Iterator[str]:
-    yield f"### {f'{number}. ' if number else ''}{_escaped(cause.title)}"
+    yield f"### {f'{number}. ' if number else ''}{_escaped(cause.headline)}"
     yield ""
     yield f"`{cause.code}`: {_escaped(cause.means)}"
     yield ""

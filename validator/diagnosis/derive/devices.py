@@ -109,6 +109,15 @@ def capabilities(observations: Observations) -> None:
             )
 
 
+def capability(observations: Observations) -> str | None:
+    """The compute capability of the GPU, as it was said or as its model has it; None where GPUs differ."""
+    said = {value for _, value in _gpu_capabilities(observations)}
+    said |= {
+        seen.values["cc"] for seen in observations.of("compute_capability_ignored") if seen.values.get("cc")
+    }
+    return said.pop() if len(said) == 1 else None
+
+
 def _without_kernels(version: str, capability: str) -> bool:
     """Whether the wheel of a release is known to hold no code that the GPU runs, under any driver."""
     try:

@@ -1,0 +1,94 @@
+"""Which of a cause's remedies fit: by release, GPU, system and what was seen; with the values filled in."""
+
+from __future__ import annotations
+
+import re
+import string
+from collections.abc import Callable, Mapping, Sequence
+
+from ..model.diagnosis import Remedy
+from .builds import Number, number
+from .causes import CauseEntry, RemedyEntry
+from .observations import Observations
+
+#: How to find out what a command names and the text did not tell.
+_FIND_OUT = {
+    "tensorflow": "your release, which `python -m pip show tensorflow` tells",
+    "tensorflow_minor": "the first two numbers of your release, which `python -m pip show tensorflow` tells",
+    "cuda_needed": "what `python -m validator predict --tensorflow <your release>` names",
+    "cudnn_needed": "what `python -m validator predict --tensorflow <your release>` names",
+    "driver_branch": "the first number of the driver's version, which `nvidia-smi` tells",
+    "pid": "the number in the row of nvidia-smi",
+    "image": "the image's name",
+}
+_RANGE = re.compile(r"(>=|<=|==|<|>)([\d.]+)")
+_COMPARE: Mapping[str, Callable[[Number, Number], bool]] = {
+    ">=": lambda found, bound: found >= bound,
+    "<=": lambda found, bound: found <= bound,
+    "==": lambda found, bound: found == bound,
+    "<": lambda found, bound: found < bound,
+    ">": lambda found, bound: found > bound,
+}
+#: The system that remedies are for where nothing tells it.
+_SYSTEM = "linux"
+
+
+def fitting(
+    entry: CauseEntry, values: Mapping[str, str], observations: Observations, ways: Sequence[str]
+) -> tuple[Remedy, ...]:
+    """The remedies that fit, those for the way of installing first; all of them where none fits.
+
+    values: by which placeholders are filled; `tensorflow`, `capability` and `system` decide what fits.
+    """
+    order = {way: position for position, way in enumerate(ways)}
+    found = [remedy for remedy in entry.remedies if _fits(remedy, values, observations)] or entry.remedies
+    found = sorted(found, key=lambda remedy: order.get(remedy.way, len(order)))
+    return tuple(_remedy(remedy, values) for remedy in found)
+
+
+def _remedy(entry: RemedyEntry, values: Mapping[str, str]) -> Remedy:
+    commands = tuple(named(command, values) for command in entry.commands)
+    asked = [name for name in _FIND_OUT if name not in values and any(_names(entry.commands, name))]
+    told = [f"<{name}> is {_FIND_OUT[name]}" for name in asked]
+    says = named(entry.says, values)
+    return Remedy(entry.way, f"{says} ({'; '.join(told)}.)" if told else says, commands)
+
+
+def _names(templates: Sequence[str], name: str) -> list[str]:
+    return [text for text in templates if any(part[1] == name for part in string.Formatter().parse(text))]
+
+
+def _fits(entry: RemedyEntry, values: Mapping[str, str], observations: Observations) -> bool:
+    when = entry.when
+    return (
+        all(within(values.get(name, ""), when.get(name, ())) for name in ("tensorflow", "capability"))
+        and (not when.get("os") or values.get("system", _SYSTEM) in when["os"])
+        and (not when.get("seen") or any(observations.has(kind) for kind in when["seen"]))
+        and not any(observations.has(kind) for kind in when.get("unseen", ()))
+    )
+
+
+def within(version: str, ranges: Sequence[str]) -> bool:
+    """Whether a version is in every range (`>=2.16`, compared by as many numbers as the bound has); what is
+    not known may be."""
+    found = number(version)
+    for text in ranges:
+        match = _RANGE.fullmatch(text)
+        if match is None:
+            raise ValueError(f"{text!r} is no range: write >=2.16 or the like")
+        bound = number(match[2])
+        if found and not _COMPARE[match[1]]((*found, *[0] * len(bound))[: len(bound)], bound):
+            return False
+    return True
+
+
+class _Missing(dict[str, str]):
+    """Values by name; one that is not known stands for itself, as `<name>`."""
+
+    def __missing__(self, name: str) -> str:
+        return f"<{name}>"
+
+
+def named(template: str, values: Mapping[str, str]) -> str:
+    """A template with its values; one that is not known stands for itself, as `<name>`."""
+    return template.format_map(_Missing(values))

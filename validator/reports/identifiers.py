@@ -1,0 +1,187 @@
+"""What names people and machines by its form alone: addresses, names of hosts, serials, tokens, secrets.
+
+What looks alike and tells nothing of anybody stays: versions of four numbers, names of libraries and of
+Python modules, hosts that everybody downloads from.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+
+Replacement = str | Callable[[re.Match[str]], str]
+
+_OCTET = r"(?:25[0-5]|2[0-4]\d|1?\d?\d)"
+_UUID = r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
+_LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
+#: Registries, documentation, projects and vendors, with everything below them.
+_PUBLIC = (
+    "aka.ms", "anaconda.com", "anaconda.org", "apache.org", "archlinux.org", "arxiv.org", "askubuntu.com",
+    "astral.sh", "bazel.build", "conda.io", "conda-forge.org", "debian.org", "docker.com", "docker.io",
+    "fedoraproject.org", "gcr.io", "ghcr.io", "gitee.com", "github.com", "github.io", "githubassets.com",
+    "githubusercontent.com", "gitlab.com", "gnu.org", "goo.gl", "google.com", "googleapis.com",
+    "googlesource.com", "huggingface.co", "jax.dev", "jetson-ai-lab.dev", "kaggle.com", "keras.io",
+    "kernel.org", "kubernetes.io", "launchpad.net", "launchpadcontent.net", "llvm.org", "mamba.pm",
+    "mcr.microsoft.com", "microsoft.com", "nvcr.io", "nvidia.cn", "nvidia.com", "numpy.org", "opencv.org",
+    "openxla.org", "pydata.org", "pypa.io", "index.example", "python.org", "index.example", "pytorch.org",
+    "quay.io", "readthedocs.io", "readthedocs.org", "redhat.com", "rpmfusion.org", "scipy.org",
+    "stackexchange.com", "stackoverflow.com", "tensorflow.google.cn", "tensorflow.org", "ubuntu.com",
+    "wikipedia.org", "wandb.ai",
+)  # fmt: skip
+#: What names of Python modules and Java classes begin with.
+_MODULES = {
+    "absl", "asyncio", "com", "concurrent", "google", "importlib", "ipykernel", "ipython", "jax", "jaxlib",
+    "jupyter", "keras", "logging", "matplotlib", "multiprocessing", "np", "numpy", "nvidia", "org", "os",
+    "pandas", "pip", "pkg_resources", "scipy", "self", "setuptools", "sklearn", "sys", "tensorboard",
+    "tensorflow", "tf", "tf_keras", "threading", "torch", "tsl", "unittest", "urllib3", "xla",
+}  # fmt: skip
+#: Domains under which a name of two parts is taken for a host's.
+_DOMAINS = {"com", "edu", "gov", "mil", "org"}
+#: Under these it takes three parts: attributes of Python and names of files end so as well.
+_SHORT_DOMAINS = {
+    "ai", "ar", "at", "au", "be", "br", "ca", "ch", "cl", "cloud", "cn", "cz", "de", "dev", "dk", "es",
+    "eu", "fi", "fr", "gr", "hk", "hu", "ie", "il", "intra", "io", "ir", "it", "jp", "kr", "mx", "net",
+    "nl", "no", "nz", "pt", "ru", "se", "sg", "th", "tr", "tw", "ua", "uk", "us", "vn", "za", "example",
+    "test",
+}  # fmt: skip
+#: Inside of companies; two parts do where a digit or a dash shows that the first is no module.
+_OWN_DOMAINS = {"corp", "home", "internal", "intranet", "lan", "local", "localdomain", "private"}
+_FQDN = re.compile(rf"(?<![\w.@>/\\-])(?:{_LABEL}\.)+[A-Za-z]{{2,14}}(?![\w-]|\.\w|\()")
+_IN_ADDRESS = re.compile(r"(?<=://)[A-Za-z0-9][\w.-]*(?![\w@.-])")
+
+_IP = re.compile(rf"(?<![\w.]){_OCTET}(?:\.{_OCTET}){{3}}(?!\.?\w)")
+#: What follows an address and no version.
+_AFTER_IP = re.compile(r":\d{2,5}\b|/\d{1,2}\b| port\b")
+#: Words before an address, and before a version.
+_BEFORE_IP = re.compile(
+    r"(?i)(?:inet6?|addr(?:ess)?|peer|server|host(?:name)?|node|worker|ip|ping|ssh|scp|gateway|remote|client|endpoint"
+    r"|bind|nameserver|coordinator|chief|connect\w*|listen\w*)$"
+)
+_BEFORE_VERSION = re.compile(
+    r"(?i)(?:nvidia|cuda|cu(?:dnn|blas|fft|rand|solver|sparse|dart|pti|file|sparselt|tensor)|lib|nv|tensor|trt|nccl"
+    r"|driver|version|release|ver|package|wheel|toolkit|runtime|rev)"
+)
+#: Nobody's: this machine, any machine.
+_NOBODYS = ("127.0.0.1", "0.0.0.0", "255.255.255.255")
+
+
+def is_public(host: str) -> bool:
+    """Whether a host is one that everybody downloads from or reads at."""
+    return any(host.lower() == known or host.lower().endswith(f".{known}") for known in _PUBLIC)
+
+
+def hosts_in(text: str) -> Iterator[str]:
+    """Names of hosts that their form gives away: the part that the machine is called by."""
+    for match in _FQDN.finditer(text):
+        first = match[0].partition(".")[0]
+        # Without a digit or a dash it may be any word: `mail`, `proxy`, `build`.
+        if _is_host(match[0]) and re.search(r"\d|-", first):
+            yield first
+
+
+def is_address(text: str) -> bool:
+    """Whether the whole text is an address or a number of a version, which is no name."""
+    return re.fullmatch(r"[\d.:]+", text) is not None
+
+
+def _is_host(name: str) -> bool:
+    parts = name.lower().split(".")
+    if parts[0] in _MODULES or is_public(name):
+        return False
+    if parts[-1] in _OWN_DOMAINS:
+        return len(parts) > 2 or re.search(r"\d|-", parts[0]) is not None
+    return parts[-1] in _DOMAINS or (parts[-1] in _SHORT_DOMAINS and len(parts) > 2)
+
+
+def _host(match: re.Match[str]) -> str:
+    return "<host>" if _is_host(match[0]) else match[0]
+
+
+def _host_in_address(match: re.Match[str]) -> str:
+    name = match[0]
+    kept = is_public(name) or name == "localhost" or is_address(name)
+    return name if kept else "<host>"
+
+
+def _ip(match: re.Match[str]) -> str:
+    if match[0] in _NOBODYS:
+        return match[0]
+    line = match.string[match.string.rfind("\n", 0, match.start()) + 1 : match.start()][-200:]
+    first, second, third, _ = (int(part) for part in match[0].split("."))
+    if _AFTER_IP.match(match.string, match.end()) or line.endswith("//"):
+        return "<ip>"
+    if re.search(r"[=<>~!]=\s*$|[-_+]$", line):
+        return match[0]
+    # No library has such a version; the numbers of cuRAND, cuFFT and TensorRT begin with 10 as well.
+    if first >= 100 or (first == 10 and (second >= 20 or third >= 30)):
+        return "<ip>"
+    words = re.findall(r"[A-Za-z][\w.+/-]*", line)[-2:]
+    for word in reversed(words):
+        if _BEFORE_IP.match(word):
+            return "<ip>"
+        if _BEFORE_VERSION.match(word):
+            return match[0]
+    return "<ip>" if first >= 10 else match[0]
+
+
+#: Pattern and what is put in its place, in the order in which they are applied.
+FORMS: tuple[tuple[re.Pattern[str], Replacement], ...] = (
+    (re.compile(r"(?<=://)[^/\s:@<]+(?::[^/\s@]*)?@[^/\s:@<]+"), "<credentials>@<host>"),
+    (re.compile(r"\b[\w.+-]+@[\w-]+(?:\.[\w-]+)*\.[A-Za-z]{2,}\b"), "<email>"),
+    (re.compile(rf"\b(?:GPU|MIG)-(?:GPU-)?{_UUID}(?:/\d+/\d+)?(?![0-9A-Fa-f])"), "<gpu-uuid>"),
+    (re.compile(rf"(?<![0-9A-Fa-f]){_UUID}(?![0-9A-Fa-f])"), "<uuid>"),
+    (re.compile(r"(?<![\w:])(?:[0-9A-Fa-f]{2}:){5}[0-9A-Fa-f]{2}(?![\w:])"), "<mac>"),
+    (
+        re.compile(
+            r"(?i)(?P<before>\b(?:serial(?:[ _-]?(?:number|no\.?|nr\.?|id))?|board[ _-]?id|service[ _-]?tag"
+            r"|asset[ _-]?tag|s/n)\s*(?:[:=#]\s*|(?=[ \t]+[\w-]*\d)[ \t]+))(?!N/A\b)[^\s<,;)\]]+"
+        ),
+        r"\g<before><serial>",
+    ),
+    (re.compile(r"(?P<before>\bSN[:=# ]\s*)(?=[\w-]*\d)[\w-]{6,}"), r"\g<before><serial>"),
+    (re.compile(r"(?<![\w-])(?:[0-9A-Fa-f]{2}-){5}[0-9A-Fa-f]{2}(?![\w-])"), "<mac>"),
+    (
+        re.compile(r"(?i)(?<![\w.])(?=[\d.]*[a-f])[0-9a-f]{4}\.[0-9a-f]{4}\.[0-9a-f]{4}(?![\w.])"),
+        "<mac>",
+    ),
+    (_IP, _ip),
+    (re.compile(r"(?<![\w:.])(?:[0-9A-Fa-f]{1,4}:){4,7}[0-9A-Fa-f]{1,4}(?![\w:])"), "<ip>"),
+    (
+        # With `::` in it; names of C++ have the form too, but no digit that begins a part.
+        re.compile(
+            r"(?<![\w:.])(?=[0-9A-Fa-f:]*\d)(?:[0-9A-Fa-f]{1,4}:){1,6}(?::[0-9A-Fa-f]{1,4}){1,6}(?![\w:])"
+        ),
+        "<ip>",
+    ),
+    # Clouds put the address, or a pool and a number, into the names of machines.
+    (re.compile(r"(?i)(?<![\w-])ip-\d{1,3}(?:-\d{1,3}){3}(?![\w-])"), "<host>"),
+    (re.compile(r"(?<![\w-])(?:gke|aks|eks)-[a-z0-9-]*\d[\w-]*(?![\w-])"), "<host>"),
+    # Of a container; what follows `sha256:` is the digest of something that everybody has.
+    (re.compile(r"(?<![0-9A-Za-z:=])[0-9a-f]{64}(?![0-9A-Za-z])"), "<container>"),
+    (
+        re.compile(
+            r"(?P<before>(?i:\bcontainer(?:[ _]id)?[ =:\"']+)|^)(?=[0-9a-f]*\d)[0-9a-f]{12}(?=[\s\"',:]|$)",
+            re.MULTILINE,
+        ),
+        r"\g<before><container>",
+    ),
+    (
+        re.compile(
+            r"\b(?:gh[pousr]_\w{20,}|github_pat_\w{20,}|glpat-[\w-]{20,}|hf_\w{20,}|npm_\w{30,}|pypi-AgE[\w-]{20,}"
+            r"|sk-[\w-]{20,}|A[KS]IA[0-9A-Z]{16}|AIza[\w-]{30,}|ya29\.[\w-]{20,}|xox[abp]-[\w-]{10,}"
+            r"|eyJ[\w-]{6,}\.[\w-]+\.[\w-]*)"
+        ),
+        "<token>",
+    ),
+    (
+        re.compile(
+            r"(?i)(?P<before>\b[\w-]*(?:token|secret|passw(?:or)?d|passphrase|api[_-]?key|access[_-]?key|credential)"
+            r"[\w-]*[\"']?\s*[=:]\s*[\"']?"
+            r"|--[\w-]*(?:token|secret|passw(?:or)?d|\bpw\b|api-?key)[= ]+|\b(?:bearer|basic) (?=\S{8}))"
+            r"[^\s,;'\"<]+"
+        ),
+        r"\g<before><secret>",
+    ),
+    (_IN_ADDRESS, _host_in_address),
+    (_FQDN, _host),
+)

@@ -1,0 +1,125 @@
+"""Places in a text that give away what a person or a machine is called: home directories, prompts, the
+system log, variables, answers of `id`, `uname` and `ps`.
+"""
+
+from __future__ import annotations
+
+import re
+
+#: What is written in place of what was taken out.
+PLACEHOLDERS = (
+    "user", "host", "name", "email", "credentials", "gpu-uuid", "uuid", "mac", "ip", "token", "serial",
+    "secret", "container",
+)  # fmt: skip
+#: Words that stand in such places and tell nothing of anybody.
+COMMON = {
+    *PLACEHOLDERS,
+    "root", "users", "home", "ubuntu", "debian", "localhost", "admin", "jovyan", "runner", "app", "work",
+    "tf", "gpu", "node", "docker", "nobody", "default", "public", "test", "python", "conda", "tensorflow",
+    "nvidia", "linux", "windows", "kernel", "cuda", "cudnn", "xla", "keras", "numpy", "pip", "usr", "opt",
+    "lib", "bin", "tmp", "var", "venv", "env", "src", "workspace", "project", "data", "model", "train",
+    "error", "warning", "failed", "info", "cpu", "driver", "device", "library", "line", "file", "true",
+    "false", "none", "null", "self", "unknown", "local", "server", "client", "worker", "master", "main",
+    "all", "any", "str", "int", "titan", "tesla", "quadro", "geforce", "ampere", "hopper", "volta",
+    "pascal", "turing", "ada", "rtx", "gtx", "amd", "intel", "ryzen", "xeon", "ubuntu2204", "wsl", "colab",
+    "kaggle", "jupyter", "notebook", "anaconda", "miniconda", "conda-forge", "mambaforge", "desktop",
+    "laptop", "workstation", "repo",
+}  # fmt: skip
+#: Mount points that are called after what lies there, not after whom it belongs to.
+_MOUNTS = (
+    "[a-z]|azureml|backups?|batch|cache|cdrom|cloud|cluster|common|data\\w*|disks?|drive|efs|external|fast|fsx|gcs"
+    "|gdrive|gpfs|hdd|homes?|local|lustre|models?|nas|nfs|nvme|pool|opt|projects?|public|pvc?|raid|resource|s3|scratch|shared?"
+    "|slow|srv|ssd|storage|tank|te?mp|usb|users?|usr|var|volumes?|vol|windows|work|workspace|wslg?|zfs"
+)
+_NAME = r"[A-Za-z_][\w.-]*"
+#: In these places a name stands as it is, whatever it is.
+ALWAYS = tuple(
+    (re.compile(pattern, re.MULTILINE), instead)
+    for pattern, instead in (
+        # A name with blanks in it ends at the next backslash.
+        (r"(?P<before>\b[A-Za-z]:\\{1,2}Users\\{1,2})(?P<name>[^/\\:'\"<>|\n]+)(?=\\)", "<user>"),
+        (
+            r"(?P<before>/home\d*/|/[Uu]sers/|\b[A-Za-z]:\\{1,2}Users\\{1,2})(?P<name>[^/\\\s:'\"<>|]+)",
+            "<user>",
+        ),
+        (r"(?P<before>\b[ug]id=\d+\()(?P<name>[A-Za-z_][\w.-]*)", "<user>"),
+        (
+            # The system log.
+            r"(?P<before>^\s*(?:[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d|\d{4}-\d\d-\d\dT[\d:.,+Z-]+) )"
+            r"(?!(?:TRACE|DEBUG|INFO|NOTICE|WARN(?:ING)?|ERROR|FATAL|CRITICAL|[IWEF])\b)"
+            r"(?P<name>[\w.-]+)(?= [\w./()-]+(?:\[\d+\])?:)",
+            "<host>",
+        ),
+        (
+            # TensorFlow's diagnostics; variables.
+            r"(?P<before>\bon this host \(|\bdiagnostic information for host: "
+            r"|(?i:(?:host|node)name)[\"']?\s?[:=]\s?[\"']?)"
+            r"(?P<name>[\w.-]+)",
+            "<host>",
+        ),
+        (r"(?P<before>^Linux )(?P<name>[\w.-]+)(?= \d+\.\d+)", "<host>"),
+    )
+)
+#: In these a word that is no name may stand as well: `user=None`, `host=localhost`, `/mnt/data`.
+MOSTLY = tuple(
+    (re.compile(pattern, re.MULTILINE), instead)
+    for pattern, instead in (
+        (rf"(?P<before>/mnt/|/(?:run/)?media/)(?!(?i:{_MOUNTS})\d*(?![\w.-]))(?P<name>{_NAME})", "<user>"),
+        (r"(?P<before>(?<![\w/.~])~)(?P<name>[a-z][\w-]{2,})(?=/)", "<user>"),
+        (
+            r"(?i)(?P<before>\b(?:\w*_)?(?:user(?:[ _-]?name)?|logname|login|owner)[\"']?\s*=\s*[\"']?"
+            r"|[\"'](?:\w*_)?(?:user(?:[ _-]?name)?|logname|login|owner)[\"']\s*:\s*[\"'])"
+            rf"(?P<name>{_NAME})(?![\w.(\[])",
+            "<user>",
+        ),
+        (
+            rf"(?i)(?P<before>\buser(?:[ _-]?name)?[ \t]*:[ \t]+)(?P<name>{_NAME})(?=[ \t]*(?:$|[,;|)]))",
+            "<user>",
+        ),
+        (rf"(?P<before>\bwhoami[ \t]*\r?\n)(?P<name>{_NAME})(?=[ \t]*\r?$)", "<user>"),
+        (
+            rf"(?P<before>\b(?:run|started|submitted|launched|owned) by )(?P<name>{_NAME})"
+            r"(?= on (?:host|node|machine)\b)",
+            "<user>",
+        ),
+        (
+            r"(?i)(?P<before>\b(?:\w*_)?(?:host|node|nodelist)[\"']?\s*=\s*[\"']?"
+            r"|[\"'](?:host|node)[\"']\s*:\s*[\"'])"
+            r"(?=[\w.-]*[a-z])(?P<name>[a-z0-9][\w.-]*)(?![\w.(])",
+            "<host>",
+        ),
+        (
+            r"(?P<before>^\s*(?:Host|Node)[ \t]*:[ \t]+)(?=[\w.-]*[a-z])(?P<name>[a-z0-9][\w.-]*)"
+            r"(?=[ \t]*$|/)",
+            "<host>",
+        ),
+        (r"(?P<before>\bSuccessfully assigned \S+ to )(?P<name>[\w.-]+)", "<host>"),
+        # A plain word after it is mostly none: `on host memory`.
+        (
+            r"(?P<before>\bon (?:the )?(?:host|node|machine) )"
+            r"(?=[\w.-]*(?:[\d-]|\.\w))(?P<name>[A-Za-z][\w.-]*\w)",
+            "<host>",
+        ),
+    )
+)
+#: Rows of `ps aux` and `ls -l`: the names are learnt there, and `root` stays.
+ROWS = tuple(
+    re.compile(pattern, re.MULTILINE)
+    for pattern in (
+        rf"^(?P<name>{_NAME})\+?\s+\d+\s+\d+\.\d\s+\d+\.\d\s",
+        rf"^[dlcbps-][rwxsStT-]{{9}}[.+@]?\s+\d+\s+(?P<name>{_NAME})\s",
+        rf"^[dlcbps-][rwxsStT-]{{9}}[.+@]?\s+\d+\s+\S+\s+(?P<name>{_NAME})\s",
+    )
+)
+PROMPT = re.compile(
+    # A host has a letter in its name; `python@3.11` is a version.
+    r"(?<![\w./@:+-])(?P<user>[A-Za-z_][\w.-]{0,31})"
+    r"@(?P<host>(?=[\w.-]*[A-Za-z])[A-Za-z0-9][\w.-]{0,62})(?=[:~ \])]|$)",
+    re.MULTILINE,
+)
+#: The same where nothing else can be meant, a mail address neither.
+SHELL = re.compile(
+    r"(?<![\w./@:+-])(?P<user>[A-Za-z_][\w.-]{0,31})@(?P<host>[A-Za-z0-9][\w.-]{0,62})"
+    r"(?=:[~/]| [~/][^\n]*\][$#])"
+)
+COLOURS = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)")
