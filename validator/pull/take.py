@@ -55,7 +55,9 @@ def best(
         assessed = assessed_for(look(registry, offer, terms), host)
         if assessed.standing is Standing.CERTIFIED:
             return _taken(registry, assessed.found, host)
-        tell(f"refused: {offer.tag}: {assessed.why}")
+        covered = covering(assessed.found.certificates, host)
+        why = assessed.why if covered else uncovered(assessed.found, host)
+        tell(f"refused: {offer.tag}: {why}")
     if unfit:
         tell(f"{unfit} other images don't run on this host; `recommend` says why")
     raise NotTaken(
