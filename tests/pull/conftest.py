@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 from collections.abc import Iterator
+from uuid import uuid4
 
 import pytest
 
@@ -18,8 +18,6 @@ from validator.registry.reference import Repository
 from validator.registry.registry import Registry
 
 from .shelf import Shelf
-
-_numbers = itertools.count()
 
 
 @pytest.fixture(scope="session")
@@ -43,7 +41,7 @@ def foreign(tmp_path_factory: pytest.TempPathFactory) -> tuple[Signer, Trust]:
 def shelf(server: RunningRegistry, keys: tuple[Signer, Trust], monkeypatch: pytest.MonkeyPatch) -> Shelf:
     """A repository that nothing was pushed to yet. Nobody else writes to it, so nothing has to settle."""
     monkeypatch.setattr(registry_module, "_SETTLE_S", 0.0)
-    return Shelf(Registry(Repository(server.address, f"team/pulled-{next(_numbers)}")), *keys)
+    return Shelf(Registry(Repository(server.address, f"team/pulled-{uuid4().hex}")), *keys)
 
 
 @pytest.fixture

@@ -176,7 +176,7 @@ def test_what_the_facts_speak_against_is_taken_by_name_alone(shelf: Shelf) -> No
     on, said = host("470.256.02", "a100"), list[str]()
     with pytest.raises(NotTaken):
         best(shelf.registry, on, shelf.terms, None, None, said.append)
-    assert said == ["1 other images don't run on this host; `recommend` says why"]
+    assert said == ["other images, which don't run on this host: 1; `recommend` says why"]
     assert named(shelf.registry, on, shelf.terms, TAG, said.append).certificates
     assert "is certified for this host, yet the facts say that it fails here" in said[1]
 
