@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from validator.certify import emulation
 from validator.model.record import Verdict
 from validator.model.report import CheckOutcome, Report
 from validator.records.verdict import judge
@@ -51,3 +52,5 @@ def never_certified(report: Report) -> None:
     assert step.outcome is not CheckOutcome.PASS or step.evidence["device_type"] == "CPU", step
     nodes = report.check("gpu_device_nodes")
     assert nodes is not None and nodes.outcome is not CheckOutcome.PASS, nodes
+    # What certifies asks the host facts too.
+    assert emulation.signs(report)

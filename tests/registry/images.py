@@ -18,14 +18,22 @@ _LAYER = "application/vnd.oci.image.layer.v1.tar"
 
 
 def push_image(
-    repository: Repository, tag: str, labels: Mapping[str, str] | None = None, content: str = ""
+    repository: Repository,
+    tag: str,
+    labels: Mapping[str, str] | None = None,
+    content: str = "",
+    program: Path | None = None,
 ) -> str:
-    """Push an image of one layer and give back its digest. The same arguments give the same image."""
-    layer = _layer(content or tag)
+    """Push an image of one layer and give back its digest. The same arguments give the same image.
+
+    program: a static one, which containers of the image start.
+    """
+    files = {"content": (content or tag).encode(), **({"program": program.read_bytes()} if program else {})}
+    layer = _layer(files)
     config = {
         "architecture": "amd64",
         "os": "linux",
-        "config": {"Labels": dict(labels or {})},
+        "config": {"Labels": dict(labels or {}), **({"Entrypoint": ["/program"]} if program else {})},
         "rootfs": {"type": "layers", "diff_ids": [f"sha256:{hashlib.sha256(layer).hexdigest()}"]},
     }
     with tempfile.TemporaryDirectory(prefix="image-") as name:
@@ -48,10 +56,11 @@ def oras(verb: str, *arguments: str, cwd: Path | None = None) -> str:
     return done.stdout
 
 
-def _layer(content: str) -> bytes:
+def _layer(files: Mapping[str, bytes]) -> bytes:
     stream = io.BytesIO()
     with tarfile.open(fileobj=stream, mode="w") as archive:
-        entry = tarfile.TarInfo("content")
-        entry.size = len(content.encode())
-        archive.addfile(entry, io.BytesIO(content.encode()))
+        for name, content in files.items():
+            entry = tarfile.TarInfo(name)
+            entry.size, entry.mode = len(content), 0o755
+            archive.addfile(entry, io.BytesIO(content))
     return stream.getvalue()

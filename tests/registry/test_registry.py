@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -83,13 +84,19 @@ def test_what_is_attached_is_listed_by_type(repository: Repository) -> None:
     assert registry.blob(manifest["layers"][0]["digest"]) == b"content"
 
 
-def test_nothing_is_lost_when_two_attach_at_once(repository: Repository) -> None:
+def test_nothing_is_lost_when_two_attach_at_once(
+    repository: Repository, through: Repository, proxy: Proxy
+) -> None:
+    """The first has read the list and writes it when the second has long written its own."""
     digest = push_image(repository, "one")
-    registry = Registry(repository)
-    with ThreadPoolExecutor(2) as pool:
-        made = set(pool.map(lambda n: registry.attach(digest, KIND, str(n).encode(), {}), range(2)))
-    assert {entry.digest for entry in registry.attached(digest, KIND)} == made
-    assert len(made) == 2
+    proxy.faults = [Fault(method="PUT", path="manifests/sha256-", status=None, delay_s=0.5, times=1)]
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(Registry(through).attach, digest, KIND, b"1", {})
+        while not proxy.faults[0].happened:
+            time.sleep(0.01)
+        second = Registry(repository).attach(digest, KIND, b"2", {})
+        made = {first.result(), second}
+    assert {entry.digest for entry in Registry(repository).attached(digest, KIND)} == made
 
 
 @pytest.mark.parametrize("status", [429, 500, 502, 503, 0])

@@ -70,6 +70,12 @@ def payload_of(bundle: bytes) -> bytes:
         raise Unreadable("its payload is no base64") from None
 
 
+def is_by_key(bundle: bytes) -> bool:
+    """Whether a bundle says that a key signed it, and no identity. Raises Unreadable."""
+    material = _object(bundle).get("verificationMaterial")
+    return isinstance(material, dict) and "publicKey" in material
+
+
 def _reader(registry: Registry, digest: str) -> Callable[[], bytes]:
     def read() -> bytes:
         layers = _layers(registry.manifest(digest) or {})

@@ -29,8 +29,6 @@ _REFUSALS = (
     ("no matching certificateidentity", "it is not signed by the identity that is trusted"),
     ("does not match any digest in statement", "it is about another image"),
     ("not enough verified log entries", "the transparency log does not have it"),
-    ("expected key signature, not certificate", "it is signed by an identity, and a key is trusted"),
-    ("verifying public key", "it is signed by a key, and an identity is trusted"),
 )
 #: Without these nothing can be verified, which says nothing about the certificate.
 _NO_ANSWER = ("tuf refresh failed", "failed to create tuf client", "no such host", "connection refused")

@@ -16,6 +16,10 @@ from .times import TOLERANCE, moment, now_utc
 from .trust import Trust, is_throw_away
 
 _AT_ONCE = 8
+_OTHER_KIND = {
+    True: "it is signed by a key, and an identity is trusted",
+    False: "it is signed by an identity, and a key is trusted",
+}
 
 
 @dataclass(frozen=True)
@@ -69,6 +73,8 @@ def verified_certificate(
     bundle: bytes, digest: str, trust: Trust, *, max_age: timedelta | None, now: datetime
 ) -> Certificate:
     """The certificate in one bundle. Raises NotVerified, Unreadable or NoCertificate with the reason."""
+    if attached.is_by_key(bundle) is not (trust.key is not None):
+        raise NoCertificate(_OTHER_KIND[trust.key is None])
     if trust.key is not None:
         cosign.verify_by_key(bundle, digest, PREDICATE, trust.key)
     else:

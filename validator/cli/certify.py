@@ -75,7 +75,7 @@ def command(
     if not records:
         say("no record says certified on an image: nothing to certify")
         return EXIT_OK
-    password = _password(f"Password of {signing_key}: ") if signing_key else None
+    password = _password(f"Password of {signing_key}") if signing_key else None
     signer = Signer(signing_key, password, identity, issuer, trusted_root, tlog_upload)
     with signer.trust() as trust:
         results = [_certified(registry, record, signer, trust) for record in records]
@@ -103,7 +103,7 @@ def keygen_command(output_prefix: Path, no_password: bool, throw_away: bool) -> 
     """
     from ..certify.signer import make_key_pair
 
-    password = "" if no_password else _password(f"Password for {output_prefix}.key: ", confirm=True)
+    password = "" if no_password else _password(f"Password for {output_prefix}.key", confirm=True)
     if not password and not no_password:
         raise InputError(
             "the password is empty",
@@ -154,7 +154,6 @@ def _password(prompt: str, *, confirm: bool = False) -> str:
             "the key's password is not known", hint=f"set {_PASSWORD}, or run this at a terminal to be asked"
         )
     answer: str = click.prompt(
-        prompt, hide_input=True, confirmation_prompt=confirm, default="", show_default=False,
-        prompt_suffix="", err=True,
-    )  # fmt: skip
+        prompt, hide_input=True, confirmation_prompt=confirm, default="", show_default=False, err=True
+    )
     return answer

@@ -55,9 +55,11 @@ def best(
         assessed = assessed_for(look(registry, offer, terms), host)
         if assessed.standing is Standing.CERTIFIED:
             return _taken(registry, assessed.found, host)
-        tell(f"refused: {offer.tag}: {assessed.why}")
+        covered = covering(assessed.found.certificates, host)
+        why = assessed.why if covered else uncovered(assessed.found, host)
+        tell(f"refused: {offer.tag}: {why}")
     if unfit:
-        tell(f"{unfit} other images don't run on this host; `recommend` says why")
+        tell(f"other images, which don't run on this host: {unfit}; `recommend` says why")
     raise NotTaken(
         f"{registry.repository} has no certified image for this host ({host}); nothing was pulled",
         hint="`recommend` shows what there is; without a certificate for this host an image is not pulled",

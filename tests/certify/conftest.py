@@ -1,0 +1,91 @@
+"""A registry for this room's tests, keys that are thrown away, and a certified image for each test."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import pytest
+
+from tests.registry.images import push_image
+from tests.registry.proxy import Proxy, running_proxy
+from tests.registry.server import RunningRegistry, running_registry
+from validator.certify.signer import Signer, make_key_pair
+from validator.certify.trust import Trust
+from validator.registry import registry as registry_module
+from validator.registry.reference import Repository
+from validator.registry.registry import Registry
+
+from .fixtures import PASSWORD, throw_away_key
+
+TAG = "2.21.0-cuda12.5-cudnn9.3-py3.12"
+_numbers = itertools.count()
+
+
+@pytest.fixture(autouse=True)
+def alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody else attaches anything at the same time, so nothing has to settle."""
+    monkeypatch.setattr(registry_module, "_SETTLE_S", 0.0)
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningRegistry]:
+    with running_registry(tmp_path_factory.mktemp("registry")) as running:
+        yield running
+
+
+@pytest.fixture
+def repository(server: RunningRegistry) -> Repository:
+    """A repository that nothing was pushed to yet."""
+    return Repository(server.address, f"team/certified-{next(_numbers)}")
+
+
+@pytest.fixture
+def registry(repository: Repository) -> Registry:
+    return Registry(repository)
+
+
+@pytest.fixture
+def proxy(server: RunningRegistry) -> Iterator[Proxy]:
+    with running_proxy(server.address) as running:
+        yield running
+
+
+@pytest.fixture
+def through(proxy: Proxy, repository: Repository) -> Registry:
+    """The same repository, seen through the proxy."""
+    return Registry(Repository(proxy.address, repository.path))
+
+
+@pytest.fixture
+def image(repository: Repository) -> str:
+    """The digest of an image with the tag of its image spec."""
+    return push_image(repository, TAG)
+
+
+@pytest.fixture(scope="session")
+def keys(tmp_path_factory: pytest.TempPathFactory) -> tuple[Signer, Trust]:
+    return throw_away_key(tmp_path_factory.mktemp("keys"))
+
+
+@pytest.fixture(scope="session")
+def signer(keys: tuple[Signer, Trust]) -> Signer:
+    return keys[0]
+
+
+@pytest.fixture(scope="session")
+def trust(keys: tuple[Signer, Trust]) -> Trust:
+    return keys[1]
+
+
+@pytest.fixture(scope="session")
+def foreign(tmp_path_factory: pytest.TempPathFactory) -> tuple[Signer, Trust]:
+    """The key pair of somebody else, thrown away too."""
+    return throw_away_key(tmp_path_factory.mktemp("foreign"), "foreign")
+
+
+@pytest.fixture(scope="session")
+def release(tmp_path_factory: pytest.TempPathFactory) -> tuple[Signer, Trust]:
+    """A pair without the mark, as releases have. Only to see that it signs nothing that a test made up."""
+    private, public = make_key_pair(tmp_path_factory.mktemp("release") / "release", PASSWORD)
+    return Signer(key=str(private), password=PASSWORD), Trust(key=public)

@@ -1,0 +1,149 @@
+"""Which records may be certified. All of them are fixtures, and nothing here signs anything."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from datetime import datetime, timezone
+from typing import Any
+
+import pytest
+
+from validator.certify.eligible import NotCertifiable, checked_report, is_fixture
+from validator.model.record import Origin, Record, Verdict
+
+from .fixtures import record, report
+
+DIGEST = "sha256:" + "d" * 64
+NOW = datetime(2026, 11, 21, tzinfo=timezone.utc)
+
+Change = Callable[[dict[str, Any]], object]
+
+
+def changed(change: Change) -> Record:
+    """A record whose report was changed before it was made from it."""
+    made = copy.deepcopy(report())
+    change(made)
+    return record(DIGEST, found=made)
+
+
+def outcome(check: str, value: str) -> Change:
+    def change(found: dict[str, Any]) -> None:
+        next(entry for entry in found["checks"] if entry["id"] == check)["outcome"] = value
+
+    return change
+
+
+def test_a_certified_record_is_taken() -> None:
+    assert checked_report(record(DIGEST), NOW).host["driver"] == "580.65.06"
+    assert is_fixture(record(DIGEST))
+    assert not is_fixture(changed(lambda found: found.update(fixture=False)))
+    assert not is_fixture(record(DIGEST, report=None))
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"verdict": Verdict.FAILED, "reason": "it failed"}, "its verdict is failed: it failed"),
+        ({"verdict": Verdict.UNPROVEN}, "its verdict is unproven"),
+        ({"verdict": Verdict.BROKEN}, "its verdict is broken"),
+        ({"origin": Origin.ELSEWHERE}, "brought from elsewhere"),
+        ({"image_digest": None, "engine": "venv"}, "without an image (engine venv)"),
+        ({"image_digest": "latest"}, "without an image"),
+        ({"lock_digest": None}, "names no lock"),
+        ({"report": None}, "its report can't be read"),
+        ({"report": {"format": 99}}, "its report can't be read"),
+        ({"checks": []}, "differ (checks)"),
+        ({"host": {}}, "differ (host)"),
+        ({"probe_version": "other"}, "differ (probe)"),
+        ({"cell": "tf2.21.0-cpu-py312@no-gpu"}, "differ (cell)"),
+        ({"versions": {"tensorflow": "2.20.0", "python": "3.12.7"}}, "differ (tensorflow)"),
+        ({"versions": {"tensorflow": "2.21.0", "python": "3.12.7"}}, "no version of cuda, cudnn"),
+        (
+            {
+                "image": "tf2.20.0-cuda12.5-cudnn9.3-py312",
+                "cell": "tf2.20.0-cuda12.5-cudnn9.3-py312@r580-h100",
+            },
+            "TensorFlow 2.21.0 was in the image",
+        ),
+        ({"finished": "2027-01-01T00:00:00+00:00"}, "in the future"),
+        ({"finished": "yesterday"}, "its time is none"),
+        ({"finished": "2026-11-20T00:00:00"}, "its time is none"),
+    ],
+)
+def test_what_speaks_against_a_record_is_said(changes: dict[str, Any], why: str) -> None:
+    with pytest.raises(NotCertifiable) as caught:
+        checked_report(record(DIGEST, **changes), NOW)
+    assert why in str(caught.value)
+    assert caught.value.exit_code == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (outcome("gpu_compute", "fail"), "its own report says failed: gpu_compute"),
+        (outcome("silent_cpu", "skip"), "its own report says unproven: not passed: silent_cpu"),
+        (lambda found: found["checks"].pop(0), "its own report says unproven: not passed: driver"),
+        (lambda found: found["host"].update(gpus=[]), "its own report says unproven: no GPU"),
+        (
+            lambda found: [entry["evidence"].clear() for entry in found["checks"]],
+            "its own report says unproven: the training step did not run on the GPU",
+        ),
+        (lambda found: found.update(fixture=True, checks="none"), "can't be read"),
+    ],
+)
+def test_the_report_is_judged_again_whatever_the_record_says(change: Change, why: str) -> None:
+    made = changed(change) if why != "can't be read" else record(DIGEST, report={"format": 1})
+    assert made.verdict is Verdict.CERTIFIED
+    with pytest.raises(NotCertifiable) as caught:
+        checked_report(made, NOW)
+    assert why in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (
+            lambda found: found["host"]["driver_libraries"]["cuda"].update(path="/tmp/stubs/libcuda.so.1"),
+            "library cuda came from /tmp/stubs/libcuda.so.1",
+        ),
+        (
+            lambda found: found["host"]["driver_libraries"].update(nvml={"answered": True, "path": None}),
+            "library nvml came from an unknown place",
+        ),
+        (
+            lambda found: found["host"]["driver_libraries"]["nvml"].update(answered=False),
+            "library nvml did not answer",
+        ),
+        (lambda found: found["host"].pop("driver_libraries"), "library cuda did not answer"),
+        (lambda found: found["host"].update(device_nodes=[]), "no device file of a GPU opened"),
+        (lambda found: found["host"].update(device_nodes="x"), "no device file of a GPU opened"),
+        (
+            lambda found: found["host"]["device_nodes"][0].update(path="/dev/nvidiactl"),
+            "no device file of a GPU opened",
+        ),
+        (lambda found: found["host"]["device_nodes"][0].update(opens=False), "no device file"),
+        (lambda found: found["host"]["device_nodes"][0].update(device=False), "no device file"),
+        (lambda found: found["host"]["device_nodes"][0].update(registered=False), "no device file"),
+        (lambda found: found["host"].update(kernel_driver="535.183.01"), "the kernel's driver is 535.183.01"),
+        (
+            lambda found: found["environment"].update(variables={"LD_PRELOAD": "/x/fake.so"}),
+            "LD_PRELOAD put /x/fake.so before all libraries",
+        ),
+    ],
+)
+def test_what_speaks_of_emulation_is_said(change: Change, why: str) -> None:
+    with pytest.raises(NotCertifiable) as caught:
+        checked_report(changed(change), NOW)
+    assert "emulated" in str(caught.value)
+    assert why in str(caught.value)
+
+
+def test_a_sandbox_that_hides_the_kernel_module_is_no_emulation() -> None:
+    made = changed(
+        lambda found: (
+            found["host"].update(kernel_driver=None),
+            found["host"]["device_nodes"][0].update(registered=None),
+        )
+    )
+    checked_report(made, NOW)

@@ -1,0 +1,212 @@
+"""Certifying with a real cosign and a real registry: what comes to be there, and what never does."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timezone
+from pathlib import Path
+
+import pytest
+
+from tests.registry.images import push_image
+from tests.registry.proxy import Fault, Proxy
+from validator.certify.eligible import NotCertifiable
+from validator.certify.issue import Issued, certify
+from validator.certify.signer import Signer
+from validator.certify.trust import Trust
+from validator.certify.verify import certificates
+from validator.errors import InputError, MissingError, ValidatorError
+from validator.model.record import Origin, Record, Verdict
+from validator.registry import registry as registry_module
+from validator.registry.reference import Repository
+from validator.registry.registry import Registry
+
+from .attestations import cosign_verify, payload
+from .conftest import TAG
+from .fixtures import record, report
+
+
+def issue(registry: Registry, made: Record, signer: Signer) -> Issued:
+    with signer.trust() as trust:
+        return certify(registry, made, signer, trust)
+
+
+def test_cosign_accepts_what_is_issued(
+    repository: Repository, registry: Registry, image: str, signer: Signer, trust: Trust
+) -> None:
+    made = record(image)
+    done = issue(registry, made, signer)
+    assert done.attached is not None
+    assert trust.key is not None
+    verified = cosign_verify(repository, image, trust.key)
+    assert verified.returncode == 0, verified.stderr
+    statement = payload(json.dumps({"dsseEnvelope": json.loads(verified.stdout)}).encode())
+    assert statement["_type"] == "https://in-toto.io/Statement/v1"
+    assert statement["subject"] == [
+        {"name": str(repository), "digest": {"sha256": image.removeprefix("sha256:")}}
+    ]
+    found = certificates(registry, image, trust)
+    assert found.certificates == (done.certificate,)
+    assert found.refused == ()
+    assert (done.certificate.record_id, done.certificate.fixture) == (made.id, True)
+    assert done.certificate.signer == trust.signer
+
+
+def test_cosign_refuses_it_for_another_key(
+    repository: Repository, registry: Registry, image: str, signer: Signer, foreign: tuple[Signer, Trust]
+) -> None:
+    issue(registry, record(image), signer)
+    assert foreign[1].key is not None
+    assert cosign_verify(repository, image, foreign[1].key).returncode != 0
+
+
+def test_the_same_record_is_certified_once(registry: Registry, image: str, signer: Signer) -> None:
+    first = issue(registry, record(image), signer)
+    second = issue(registry, record(image), signer)
+    assert (second.attached, second.certificate) == (None, first.certificate)
+    with signer.trust() as trust:
+        assert len(certificates(registry, image, trust).certificates) == 1
+
+
+def test_an_image_has_a_certificate_for_each_host_class(
+    registry: Registry, image: str, signer: Signer
+) -> None:
+    issue(registry, record(image), signer)
+    issue(registry, record(image, driver="535.183.01", gpu="a100"), signer)
+    issue(registry, record(image, finished="2026-11-20T05:00:00+00:00"), signer)
+    with signer.trust() as trust:
+        found = certificates(registry, image, trust).certificates
+    # The newest measurement first.
+    assert [entry.measured[11:13] for entry in found] == ["05", "01", "01"]
+    assert {entry.host_class for entry in found} == {"r580-h100", "r535-a100"}
+
+
+def test_two_who_certify_at_once_lose_nothing(
+    registry: Registry, through: Registry, proxy: Proxy, image: str, signer: Signer, trust: Trust,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(registry_module, "_SETTLE_S", 0.6)
+    proxy.faults = [Fault(method="PUT", path="manifests/sha256-", status=None, delay_s=0.5, times=1)]
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(issue, through, record(image), signer)
+        while not proxy.faults[0].happened:
+            time.sleep(0.01)
+        issue(registry, record(image, driver="535.183.01"), signer)
+        first.result()
+    found = certificates(registry, image, trust)
+    assert {entry.host_class for entry in found.certificates} == {"r580-h100", "r535-h100"}
+    assert found.refused == ()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"verdict": Verdict.UNPROVEN},
+        {"origin": Origin.ELSEWHERE},
+        {"report": None},
+        {"finished": "2030-01-01T00:00:00+00:00"},
+    ],
+)
+def test_nothing_is_attached_for_what_may_not_be_certified(
+    registry: Registry, image: str, signer: Signer, trust: Trust, changes: dict[str, object]
+) -> None:
+    with pytest.raises(NotCertifiable):
+        issue(registry, record(image, **changes), signer)
+    assert certificates(registry, image, trust).certificates == ()
+
+
+def test_a_release_key_signs_no_fixture(
+    registry: Registry, image: str, release: tuple[Signer, Trust]
+) -> None:
+    with pytest.raises(NotCertifiable, match="made up by a test"):
+        issue(registry, record(image), release[0])
+    assert registry.tags() == [TAG]
+
+
+def test_a_thrown_away_key_signs_nothing_else(registry: Registry, image: str, signer: Signer) -> None:
+    unmarked = report() | {"fixture": False}
+    with pytest.raises(NotCertifiable, match="real measurement"):
+        issue(registry, record(image, found=unmarked), signer)
+    assert registry.tags() == [TAG]
+
+
+def test_the_image_that_was_measured_must_be_the_one_under_its_tag(
+    repository: Repository, registry: Registry, image: str, signer: Signer
+) -> None:
+    other = push_image(repository, "other")
+    with pytest.raises(NotCertifiable, match=f"is about {other}, but .* is {image}"):
+        issue(registry, record(other), signer)
+    with pytest.raises(NotCertifiable, match="not in the registry"):
+        issue(registry, record(image, tensorflow="2.20.0"), signer)
+    with pytest.raises(NotCertifiable, match="no identifier"):
+        issue(registry, record(image, image="tf2.21.0-odd", cell="tf2.21.0-odd@r580-h100"), signer)
+
+
+def test_an_altered_manifest_is_not_certified(
+    registry: Registry, through: Registry, proxy: Proxy, image: str, signer: Signer, trust: Trust
+) -> None:
+    proxy.faults = [Fault(method="GET", path=f"manifests/{image}", replace=(b"1970", b"1971"))]
+    with pytest.raises(ValidatorError, match="digest"):
+        issue(through, record(image), signer)
+    assert certificates(registry, image, trust).certificates == ()
+
+
+def test_an_older_key_or_password_is_said(
+    registry: Registry, image: str, signer: Signer, tmp_path: Path
+) -> None:
+    with pytest.raises(ValidatorError, match="the password is not the key's") as caught:
+        issue(registry, record(image), dataclasses.replace(signer, password="wrong"))
+    assert "wrong" not in str(caught.value)
+    with pytest.raises(InputError, match="can't be read"):
+        issue(registry, record(image), Signer(key=str(tmp_path / "none.key"), password="x"))
+    (tmp_path / "bad.key").write_text("no key\n")
+    with pytest.raises(MissingError, match="can't be used"):
+        issue(registry, record(image), Signer(key=str(tmp_path / "bad.key"), password="x"))
+
+
+def test_a_key_may_come_from_a_variable(
+    registry: Registry, image: str, signer: Signer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("A_KEY", Path(str(signer.key)).read_text())
+    assert issue(registry, record(image), dataclasses.replace(signer, key="env://A_KEY")).attached
+    monkeypatch.delenv("A_KEY")
+    with pytest.raises(InputError, match="A_KEY"):
+        issue(registry, record(image), dataclasses.replace(signer, key="env://A_KEY"))
+
+
+@pytest.mark.parametrize(
+    ("fault", "says"),
+    [
+        (Fault(method="P", path="/blobs/", status=401), "wants a login"),
+        (Fault(method="PUT", path="/manifests/sha256-", status=401), "wants a login"),
+        (Fault(method="PUT", path="/manifests/sha256:", status=403), "does not permit"),
+        (Fault(method="PUT", path="/manifests/sha256-", status=0), "can't be reached"),
+    ],
+)
+def test_an_attachment_that_breaks_off_leaves_nothing_that_counts_and_is_made_up_for(
+    registry: Registry, through: Registry, proxy: Proxy, image: str, signer: Signer, trust: Trust,
+    fault: Fault, says: str,
+) -> None:  # fmt: skip
+    proxy.faults = [dataclasses.replace(fault)]
+    with pytest.raises(MissingError, match=says):
+        issue(through, record(image), signer)
+    assert certificates(registry, image, trust).certificates == ()
+    proxy.faults = []
+    assert issue(through, record(image), signer).attached
+    assert len(certificates(registry, image, trust).certificates) == 1
+
+
+def test_a_certificate_that_its_own_signer_would_refuse_is_not_attached(
+    registry: Registry, image: str, signer: Signer, foreign: tuple[Signer, Trust]
+) -> None:
+    with pytest.raises(ValidatorError, match="not signed by the key"):
+        certify(registry, record(image), signer, foreign[1])
+    assert registry.tags() == [TAG]
+
+
+def test_a_clock_that_is_behind_certifies_nothing(registry: Registry, image: str, signer: Signer) -> None:
+    with signer.trust() as trust, pytest.raises(NotCertifiable, match="a clock is wrong"):
+        certify(registry, record(image), signer, trust, now=datetime(2025, 1, 1, tzinfo=timezone.utc))

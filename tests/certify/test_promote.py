@@ -1,0 +1,225 @@
+"""Aliases in a real registry: where they go, where they never go, and who wins when two move them at once."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+
+import pytest
+
+from tests.registry.images import push_image
+from tests.registry.proxy import Fault, Proxy
+from tests.registry.server import RunningRegistry
+from validator.certify.issue import certify
+from validator.certify.promote import Rules, promote
+from validator.certify.signer import Signer
+from validator.certify.trust import Trust
+from validator.errors import MissingError, ValidatorError
+from validator.registry.reference import Repository
+from validator.registry.registry import Registry
+
+from .fixtures import record
+
+#: Pushes and certifies an image of a TensorFlow release, and gives back its digest.
+Certified = Callable[..., str]
+
+
+@pytest.fixture
+def certified(registry: Registry, signer: Signer, trust: Trust) -> Certified:
+    def make(tensorflow: str, python: str = "3.12", **measured: str) -> str:
+        digest = pushed(registry, tensorflow, python)
+        certify(registry, record(digest, tensorflow=tensorflow, python=python, **measured), signer, trust)
+        return digest
+
+    return make
+
+
+def pushed(registry: Registry, tensorflow: str, python: str = "3.12") -> str:
+    tag = f"{tensorflow}-cuda12.5-cudnn9.3-py{python}"
+    return push_image(registry.repository, tag, {"org.opencontainers.image.version": tensorflow})
+
+
+def aliases(server: RunningRegistry, registry: Registry) -> dict[str, str]:
+    """Those that the registry's storage has."""
+    tags = server.tags(registry.repository.path)
+    return {tag: digest for tag, digest in tags.items() if "-py" not in tag and "sha256" not in tag}
+
+
+def test_aliases_are_made_and_moved(
+    server: RunningRegistry, registry: Registry, trust: Trust, certified: Certified
+) -> None:
+    old = certified("2.20.0", driver="535.183.01")
+    first = {move.alias: (move.was, move.now, move.moves) for move in promote(registry, Rules(trust))}
+    assert first == dict.fromkeys(("latest", "2.20", "2.20-driver535"), (None, old, True))
+    assert aliases(server, registry) == dict.fromkeys(("latest", "2.20", "2.20-driver535"), old)
+
+    new = certified("2.21.0")
+    told = []
+    moved = promote(registry, Rules(trust), tell=told.append)
+    assert {move.alias: move.was for move in moved if move.moves} == {
+        "latest": old, "2.21": None, "2.21-driver580": None,
+    }  # fmt: skip
+    assert {move.alias for move in told} == {"latest", "2.21", "2.21-driver580"}
+    assert aliases(server, registry) == {
+        "latest": new, "2.21": new, "2.21-driver580": new, "2.20": old, "2.20-driver535": old,
+    }  # fmt: skip
+    assert not any(move.moves or move.why for move in promote(registry, Rules(trust)))
+
+
+def test_dry_moves_nothing(
+    server: RunningRegistry, registry: Registry, trust: Trust, certified: Certified
+) -> None:
+    digest = certified("2.21.0")
+    planned = promote(registry, Rules(trust), dry_run=True)
+    assert [(move.alias, move.now, move.moves) for move in planned] == [
+        ("latest", digest, True), ("2.21", digest, True), ("2.21-driver580", digest, True),
+    ]  # fmt: skip
+    assert aliases(server, registry) == {}
+
+
+def test_an_image_without_a_certificate_gets_no_alias(
+    server: RunningRegistry, registry: Registry, trust: Trust, certified: Certified
+) -> None:
+    good = certified("2.20.0")
+    pushed(registry, "2.21.0")
+    promote(registry, Rules(trust))
+    assert set(aliases(server, registry).values()) == {good}
+    assert "2.21" not in aliases(server, registry)
+
+
+@pytest.mark.parametrize("kind", ["foreign", "fixture", "old"])
+def test_nor_one_whose_certificate_does_not_count(
+    server: RunningRegistry, registry: Registry, trust: Trust, certified: Certified,
+    foreign: tuple[Signer, Trust], kind: str,
+) -> None:  # fmt: skip
+    certified("2.21.0", finished="2026-01-01T00:00:00+00:00")
+    rules = {
+        "foreign": Rules(foreign[1]),
+        "fixture": Rules(Trust(key=trust.key)),
+        "old": Rules(trust, max_age=timedelta(days=30)),
+    }[kind]
+    assert promote(registry, rules) == []
+    assert aliases(server, registry) == {}
+
+
+def test_a_certificate_under_another_image_s_tag_moves_nothing(
+    server: RunningRegistry, registry: Registry, trust: Trust, certified: Certified
+) -> None:
+    digest = certified("2.20.0")
+    registry.tag(digest, "2.21.0-cuda12.5-cudnn9.3-py3.12")
+    promote(registry, Rules(trust))
+    assert set(aliases(server, registry)) == {"latest", "2.20", "2.20-driver580"}
+
+
+def test_an_alias_that_was_moved_by_hand_is_put_right(
+    server: RunningRegistry, registry: Registry, trust: Trust, certified: Certified
+) -> None:
+    good = certified("2.21.0")
+    wrong = push_image(registry.repository, "theirs-py")
+    for alias in ("latest", "2.21", "2.21-driver580"):
+        registry.tag(wrong, alias)
+    moved = promote(registry, Rules(trust))
+    assert {(move.was, move.now) for move in moved} == {(wrong, good)}
+    assert set(aliases(server, registry).values()) == {good}
+
+
+def test_an_alias_never_goes_back_to_an_older_tensorflow_untold(
+    server: RunningRegistry, registry: Registry, trust: Trust, certified: Certified
+) -> None:
+    older = certified("2.20.0")
+    newer = pushed(registry, "2.21.0")
+    registry.tag(newer, "latest")
+    (latest,) = [move for move in promote(registry, Rules(trust)) if move.alias == "latest"]
+    assert not latest.moves
+    assert "2.21.0" in latest.why
+    assert aliases(server, registry)["latest"] == newer
+    promote(registry, Rules(trust, allow_older=True))
+    assert aliases(server, registry)["latest"] == older
+
+
+def test_an_alias_for_which_nothing_is_certified_any_more_stays_and_is_named(
+    server: RunningRegistry, registry: Registry, trust: Trust, certified: Certified
+) -> None:
+    certified("2.20.0", finished="2026-01-01T00:00:00+00:00")
+    promote(registry, Rules(trust))
+    before = aliases(server, registry)
+    result = promote(registry, Rules(trust, max_age=timedelta(days=30)))
+    assert {move.alias for move in result if move.why} == {"latest", "2.20", "2.20-driver580"}
+    assert aliases(server, registry) == before
+
+
+def test_of_two_at_once_the_one_that_knows_less_does_not_win(
+    server: RunningRegistry, registry: Registry, through: Registry, proxy: Proxy, trust: Trust,
+    certified: Certified,
+) -> None:  # fmt: skip
+    """The slow one has decided before the newer image was certified, and writes after the other."""
+    older = certified("2.20.0")
+    proxy.faults = [Fault(method="PUT", path="manifests/latest", status=None, delay_s=2.0, times=1)]
+    with ThreadPoolExecutor(1) as pool:
+        slow = pool.submit(promote, through, Rules(trust))
+        while not proxy.faults[0].happened:
+            time.sleep(0.01)
+        newer = certified("2.21.0")
+        promote(registry, Rules(trust))
+        assert server.tags(registry.repository.path)["latest"] == newer
+        result = slow.result()
+    assert any(asked.path.endswith("manifests/latest") for asked in proxy.asked if asked.method == "PUT")
+    assert aliases(server, registry) == {
+        "latest": newer, "2.21": newer, "2.21-driver580": newer, "2.20": older, "2.20-driver580": older,
+    }  # fmt: skip
+    assert {move.alias: move.now for move in result}["latest"] == newer
+
+
+def test_many_at_once_come_to_rest(
+    server: RunningRegistry, registry: Registry, trust: Trust, certified: Certified
+) -> None:
+    certified("2.20.0")
+    newest = certified("2.21.0")
+    with ThreadPoolExecutor(4) as pool:
+        for _ in pool.map(lambda _: promote(registry, Rules(trust)), range(4)):
+            pass
+    assert aliases(server, registry)["latest"] == newest
+
+
+def test_aliases_that_don_t_come_to_rest_are_an_error(
+    through: Registry, proxy: Proxy, trust: Trust, certified: Certified
+) -> None:
+    """Somebody takes every write back: the registry says yes and does nothing."""
+    certified("2.21.0")
+    proxy.faults = [Fault(method="PUT", path="manifests/latest", status=201)]
+    with pytest.raises(ValidatorError, match="don't come to rest"):
+        promote(through, Rules(trust))
+
+
+@pytest.mark.parametrize("status", [401, 403, 0])
+def test_a_registry_that_takes_no_writes_leaves_the_aliases_as_they_were(
+    server: RunningRegistry, registry: Registry, through: Registry, proxy: Proxy, trust: Trust,
+    certified: Certified, status: int,
+) -> None:  # fmt: skip
+    old = certified("2.20.0")
+    promote(registry, Rules(trust))
+    certified("2.21.0")
+    proxy.faults = [Fault(method="PUT", status=status)]
+    with pytest.raises(MissingError):
+        promote(through, Rules(trust))
+    assert set(aliases(server, registry).values()) == {old}
+    proxy.faults = []
+    promote(through, Rules(trust))
+    assert "2.21" in aliases(server, registry)
+
+
+def test_an_altered_image_gets_no_alias(
+    server: RunningRegistry, registry: Registry, through: Registry, proxy: Proxy, trust: Trust,
+    certified: Certified,
+) -> None:  # fmt: skip
+    digest = certified("2.21.0")
+    proxy.faults = [Fault(method="GET", path=f"manifests/{digest}", replace=(b"1970", b"1971"))]
+    with pytest.raises(ValidatorError, match="digest"):
+        promote(through, Rules(trust))
+    assert aliases(server, registry) == {}
+
+
+def test_an_empty_repository(repository: Repository, trust: Trust) -> None:
+    assert promote(Registry(repository), Rules(trust)) == []

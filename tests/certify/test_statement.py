@@ -1,0 +1,149 @@
+"""Statements: what goes in comes out, nothing of the machine's owner goes in, and nonsense is refused."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable
+from datetime import datetime, timezone
+from typing import Any
+
+import pytest
+
+from validator.certify.eligible import checked_report
+from validator.certify.statement import PREDICATE, NoCertificate, certificate_of, statement
+from validator.model.certificate import Certificate, GpuFacts
+from validator.records.verdict import REQUIRED_CHECKS
+
+from .fixtures import LOCK, record, report
+
+DIGEST = "sha256:" + "d" * 64
+ISSUED = "2026-11-21T10:00:00+00:00"
+
+
+def payload(found: dict[str, Any] | None = None) -> bytes:
+    made = record(DIGEST, found=found)
+    own = checked_report(made, datetime(2026, 11, 21, tzinfo=timezone.utc))
+    return statement(made, own, "registry.example/tf", issued=ISSUED, fixture=True)
+
+
+def test_a_statement_is_a_test_result_of_in_toto() -> None:
+    document = json.loads(payload())
+    assert document["_type"] == "https://in-toto.io/Statement/v1"
+    assert document["predicateType"] == "https://in-toto.io/attestation/test-result/v0.1"
+    assert document["subject"] == [{"name": "registry.example/tf", "digest": {"sha256": "d" * 64}}]
+    predicate = document["predicate"]
+    assert set(predicate) == {"result", "configuration", "passedTests", "warnedTests", "failedTests"}
+    # A check that is not required failed, and another was skipped.
+    assert (predicate["result"], predicate["failedTests"]) == ("WARNED", ["keras_jit"])
+    assert predicate["passedTests"] == list(REQUIRED_CHECKS)
+    parts = {entry["name"]: entry for entry in predicate["configuration"]}
+    assert parts["lock"]["digest"] == {"sha256": LOCK.removeprefix("sha256:")}
+    assert parts["certificate"]["annotations"]["skippedTests"] == ["multi_gpu"]
+
+
+def test_passed_is_said_where_nothing_failed() -> None:
+    found = report()
+    found["checks"] = [check for check in found["checks"] if check["outcome"] != "fail"]
+    assert json.loads(payload(found))["predicate"]["result"] == "PASSED"
+
+
+def test_a_certificate_says_what_the_record_did() -> None:
+    made = record(DIGEST)
+    assert certificate_of(payload(), DIGEST, "key") == Certificate(
+        image_digest=DIGEST,
+        image=made.image,
+        host_class="r580-h100",
+        driver="580.65.06",
+        gpus=(GpuFacts("NVIDIA H100 80GB HBM3", "9.0"),),
+        lock_digest=LOCK,
+        probe_version="1.0.0+fixture",
+        tensorflow="2.21.0",
+        python="3.12.7",
+        cuda="12.5.82",
+        cudnn="9.3.0",
+        passed=REQUIRED_CHECKS,
+        skipped=("multi_gpu",),
+        failed=("keras_jit",),
+        record_id=made.id,
+        measured=made.finished,
+        issued=ISSUED,
+        signer="key",
+        fixture=True,
+    )
+
+
+def test_a_certificate_is_read_back_from_json() -> None:
+    certificate = certificate_of(payload(), DIGEST, "key")
+    assert Certificate.from_json(json.loads(json.dumps(certificate.as_json()))) == certificate
+    with pytest.raises(ValueError, match="not a certificate"):
+        Certificate.from_json({"image_digest": DIGEST})
+
+
+def test_nothing_of_the_machine_s_owner_is_published() -> None:
+    found = report()
+    found["host"] |= {"hostname": "secret-host", "user": "secret-user", "serial": "secret-serial"}
+    found["host"]["gpus"][0] |= {"serial": "secret-serial", "pci": "secret-pci"}
+    found["environment"]["variables"] = {"HOME": "/home/secret-user"}
+    found["logs"] = {"tensorflow_stderr": "secret-log"}
+    text = payload(found).decode()
+    assert "secret" not in text
+    assert "GPU-" not in text
+    assert "580.65.06" in text
+
+
+def _part(name: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    def find(document: dict[str, Any]) -> dict[str, Any]:
+        found: dict[str, Any] = next(
+            entry for entry in document["predicate"]["configuration"] if entry["name"] == name
+        )
+        return found
+
+    return find
+
+
+HOST, LOCK_PART, CERTIFICATE = _part("host"), _part("lock"), _part("certificate")
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (lambda d: d.update(_type="https://in-toto.io/Statement/v9"), "known version"),
+        (lambda d: d.update(predicateType="https://slsa.dev/provenance/v1"), "no test result"),
+        (lambda d: d.update(subject=[]), "another image"),
+        (lambda d: d["subject"][0]["digest"].update(sha256="e" * 64), "another image"),
+        (lambda d: d["predicate"].update(result="FAILED"), "its result is 'FAILED'"),
+        (lambda d: d["predicate"].update(configuration=[]), "image is missing"),
+        (lambda d: d["predicate"].update(configuration=None), "configuration"),
+        (lambda d: HOST(d).update(annotations=None), "host"),
+        (lambda d: HOST(d)["annotations"].update(gpus=[]), "names no GPU"),
+        (lambda d: HOST(d)["annotations"].update(gpus=[{"name": "x"}]), "compute_capability is missing"),
+        (
+            lambda d: HOST(d)["annotations"]["gpus"][0].update(compute_capability="new"),
+            "not a compute capability",
+        ),
+        (lambda d: HOST(d)["annotations"].update(driver="newest"), "not a driver release"),
+        (lambda d: LOCK_PART(d)["digest"].update(sha256="abc"), "no digest"),
+        (lambda d: CERTIFICATE(d)["annotations"].update(fixture="no"), "fixture"),
+        (lambda d: CERTIFICATE(d)["annotations"].pop("fixture"), "fixture is missing"),
+        (lambda d: d["predicate"].update(passedTests=[1]), "passedTests"),
+    ],
+)
+def test_what_is_no_certificate_is_refused(change: Callable[[dict[str, Any]], object], why: str) -> None:
+    document = copy.deepcopy(json.loads(payload()))
+    change(document)
+    with pytest.raises(NoCertificate) as caught:
+        certificate_of(json.dumps(document).encode(), DIGEST, "key")
+    assert why in str(caught.value)
+
+
+@pytest.mark.parametrize("text", [b"", b"[]", b"{}", b"null", b"\xff", b"[" * 100_000])
+def test_what_is_no_statement_is_refused(text: bytes) -> None:
+    with pytest.raises(NoCertificate):
+        certificate_of(text, DIGEST, "key")
+
+
+def test_the_older_statement_of_cosign_is_read() -> None:
+    document = json.loads(payload()) | {"_type": "https://in-toto.io/Statement/v0.1"}
+    assert certificate_of(json.dumps(document).encode(), DIGEST, "key").tensorflow == "2.21.0"
+    assert document["predicateType"] == PREDICATE

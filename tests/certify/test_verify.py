@@ -1,0 +1,315 @@
+"""What counts as a certificate and what does not, with a real cosign and a real registry."""
+
+from __future__ import annotations
+
+import copy
+import json
+import shutil
+from collections.abc import Callable
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.registry.images import push_image
+from tests.registry.proxy import Fault, Proxy
+from validator.certify.attached import candidates
+from validator.certify.issue import certify
+from validator.certify.signer import Signer
+from validator.certify.trust import Trust
+from validator.certify.verify import certificates
+from validator.errors import InputError, MissingError
+from validator.registry.reference import Repository
+from validator.registry.registry import Registry
+
+from .attestations import attach_by_hand, cosign_attest, payload, with_payload
+from .fixtures import record
+
+
+@pytest.fixture
+def bundle(registry: Registry, image: str, signer: Signer, trust: Trust) -> bytes:
+    """A good bundle, attached to the image already."""
+    certify(registry, record(image), signer, trust)
+    (candidate,) = candidates(registry, image)
+    return candidate.read()
+
+
+def why_refused(registry: Registry, image: str, trust: Trust, **rules: Any) -> list[str]:
+    """The reasons, where nothing counts."""
+    found = certificates(registry, image, trust, **rules)
+    assert found.certificates == ()
+    return [refused.why for refused in found.refused]
+
+
+def test_an_image_without_any(registry: Registry, image: str, trust: Trust) -> None:
+    found = certificates(registry, image, trust)
+    assert (found.certificates, found.refused) == ((), ())
+
+
+@pytest.mark.parametrize("older", [False, True])
+def test_what_cosign_attested_counts(
+    registry: Registry, repository: Repository, image: str, bundle: bytes, signer: Signer, trust: Trust,
+    tmp_path: Path, older: bool,
+) -> None:  # fmt: skip
+    other = push_image(repository, "another-image")
+    cosign_attest(repository, other, payload(bundle)["predicate"], signer, tmp_path, older=older)
+    found = certificates(registry, other, trust)
+    assert [entry.image_digest for entry in found.certificates] == [other]
+    assert found.refused == ()
+
+
+def test_attestations_of_other_kinds_are_passed_over(
+    registry: Registry, repository: Repository, image: str, signer: Signer, trust: Trust, tmp_path: Path
+) -> None:
+    for older in (False, True):
+        kind = "https://cyclonedx.org/bom"
+        cosign_attest(repository, image, {"a": 1}, signer, tmp_path, kind=kind, older=older)
+    found = certificates(registry, image, trust)
+    assert (found.certificates, found.refused) == ((), ())
+
+
+def test_a_test_result_of_somebody_else_s_is_refused(
+    registry: Registry, repository: Repository, image: str, signer: Signer, trust: Trust, tmp_path: Path
+) -> None:
+    predicate = {"result": "PASSED", "configuration": [], "passedTests": ["theirs"]}
+    cosign_attest(repository, image, predicate, signer, tmp_path)
+    assert why_refused(registry, image, trust) == ["it is no certificate of this project: image is missing"]
+
+
+@pytest.mark.usefixtures("bundle")
+def test_what_another_key_signed_is_listed_with_the_reason(
+    registry: Registry, image: str, trust: Trust, foreign: tuple[Signer, Trust]
+) -> None:
+    assert why_refused(registry, image, foreign[1]) == ["it is not signed by the key that is trusted"]
+    certify(registry, record(image), *foreign)
+    assert len(certificates(registry, image, foreign[1]).certificates) == 1
+    found = certificates(registry, image, trust)
+    assert len(found.certificates) == 1
+    assert [refused.why for refused in found.refused] == ["it is not signed by the key that is trusted"]
+
+
+@pytest.mark.usefixtures("bundle")
+def test_what_a_key_signed_counts_for_no_identity(registry: Registry, image: str, tmp_path: Path) -> None:
+    roots = tmp_path / "roots"
+    roots.write_text('{"mediaType":"application/vnd.dev.sigstore.trustedroot+json;version=0.1"}')
+    identity = Trust(identity="someone@example.org", issuer="https://issuer.example", trusted_root=roots)
+    assert why_refused(registry, image, identity) == ["it is signed by a key, and an identity is trusted"]
+
+
+@pytest.mark.usefixtures("bundle")
+def test_a_fixture_counts_for_nobody_who_did_not_ask(registry: Registry, image: str, trust: Trust) -> None:
+    assert why_refused(registry, image, Trust(key=trust.key)) == ["it was made by a test and proves nothing"]
+
+
+def test_a_release_key_takes_no_fixture_even_when_told(release: tuple[Signer, Trust]) -> None:
+    with pytest.raises(InputError, match="marked as thrown away"):
+        Trust(key=release[1].key, fixtures=True).check()
+    with pytest.raises(InputError, match="marked as thrown away"):
+        Trust(identity="a", issuer="b", fixtures=True).check()
+
+
+def test_a_fixture_under_a_release_key_is_refused(
+    registry: Registry, repository: Repository, image: str, bundle: bytes, release: tuple[Signer, Trust],
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    """cosign signs what it is given; the mark in the statement is what remains."""
+    other = push_image(repository, "another-image")
+    cosign_attest(repository, other, payload(bundle)["predicate"], release[0], tmp_path)
+    assert why_refused(registry, other, release[1]) == ["it was made by a test and proves nothing"]
+
+
+@pytest.mark.parametrize("fixtures", [False, True])
+def test_what_a_thrown_away_key_signed_without_the_mark_is_refused(
+    registry: Registry, repository: Repository, image: str, bundle: bytes, signer: Signer, trust: Trust,
+    tmp_path: Path, fixtures: bool,
+) -> None:  # fmt: skip
+    predicate = payload(bundle)["predicate"]
+    _certificate(predicate)["fixture"] = False
+    other = push_image(repository, "another-image")
+    cosign_attest(repository, other, predicate, signer, tmp_path)
+    assert why_refused(registry, other, Trust(key=trust.key, fixtures=fixtures)) == [
+        "a key that is marked as thrown away signed it"
+    ]
+
+
+def _certificate(predicate: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = next(e for e in predicate["configuration"] if e["name"] == "certificate")
+    return found["annotations"]  # type: ignore[no-any-return]
+
+
+def _host(predicate: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = next(e for e in predicate["configuration"] if e["name"] == "host")
+    return found["annotations"]  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda document: _host(document["predicate"]).update(driver="535.183.01"),
+        lambda document: document["subject"][0]["digest"].update(sha256="0" * 64),
+        lambda document: document["predicate"]["passedTests"].append("more"),
+    ],
+)
+def test_an_altered_statement_is_refused(
+    registry: Registry, repository: Repository, image: str, bundle: bytes, trust: Trust, tmp_path: Path,
+    change: Callable[[dict[str, Any]], object],
+) -> None:  # fmt: skip
+    other = push_image(repository, "another-image")
+    statement = copy.deepcopy(payload(bundle))
+    statement["subject"][0]["digest"]["sha256"] = other.removeprefix("sha256:")
+    change(statement)
+    attach_by_hand(repository, other, with_payload(bundle, statement), tmp_path)
+    assert why_refused(registry, other, trust) == ["it is not signed by the key that is trusted"]
+
+
+def test_a_certificate_is_good_for_its_own_image_alone(
+    registry: Registry, repository: Repository, image: str, bundle: bytes, trust: Trust, tmp_path: Path
+) -> None:
+    other = push_image(repository, "another-image")
+    attach_by_hand(repository, other, bundle, tmp_path)
+    assert why_refused(registry, other, trust) == ["it is about another image"]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"{}", b"no JSON", b"[]", b"[" * 100_000, b'{"dsseEnvelope": {"payload": "!"}}', b"\xff\xfe"],
+)
+def test_what_is_no_bundle_is_refused_and_the_rest_still_counts(
+    registry: Registry, repository: Repository, image: str, bundle: bytes, trust: Trust, tmp_path: Path,
+    content: bytes,
+) -> None:  # fmt: skip
+    what = attach_by_hand(repository, image, content, tmp_path)
+    found = certificates(registry, image, trust)
+    assert len(found.certificates) == 1
+    assert [refused.what for refused in found.refused] == [what]
+
+
+def test_a_bundle_with_two_payloads_is_refused(
+    registry: Registry, repository: Repository, image: str, bundle: bytes, trust: Trust, tmp_path: Path
+) -> None:
+    """cosign and this project must not read different ones."""
+    other = json.dumps(json.loads(bundle)["dsseEnvelope"] | {"payload": "e30="})
+    twice = bundle.decode().replace('"dsseEnvelope":', f'"dsseEnvelope":{other},"dsseEnvelope":', 1)
+    assert twice.count("dsseEnvelope") == 2
+    attach_by_hand(repository, image, twice.encode(), tmp_path)
+    found = certificates(registry, image, trust)
+    assert (len(found.certificates), len(found.refused)) == (1, 1)
+
+
+def test_a_huge_attachment_is_not_even_read(
+    registry: Registry, repository: Repository, image: str, trust: Trust, tmp_path: Path
+) -> None:
+    attach_by_hand(repository, image, b" " * (5 << 20), tmp_path)
+    assert why_refused(registry, image, trust) == ["it has 5242880 bytes"]
+
+
+@pytest.mark.usefixtures("bundle")
+def test_a_certificate_altered_on_the_way_is_refused(
+    through: Registry, proxy: Proxy, image: str, trust: Trust
+) -> None:
+    proxy.faults = [Fault(path="/blobs/", replace=(b"dsseEnvelope", b"dsseEnvelopf"))]
+    (why,) = why_refused(through, image, trust)
+    assert "digest" in why
+
+
+@pytest.mark.usefixtures("bundle")
+@pytest.mark.parametrize(
+    ("now", "max_age", "why"),
+    [
+        (datetime(2026, 11, 20, 2, tzinfo=timezone.utc), None, "it is of the future"),
+        (datetime(2020, 1, 1, tzinfo=timezone.utc), timedelta(days=1), "it is of the future"),
+        (datetime(2027, 3, 1, tzinfo=timezone.utc), timedelta(days=100), "it is too old"),
+    ],
+)
+def test_a_clock_far_off_and_an_old_measurement(
+    registry: Registry, image: str, trust: Trust, now: datetime, max_age: timedelta | None, why: str
+) -> None:
+    (found,) = why_refused(registry, image, trust, now=now, max_age=max_age)
+    assert why in found
+
+
+@pytest.mark.usefixtures("bundle")
+def test_without_a_limit_an_old_certificate_counts(registry: Registry, image: str, trust: Trust) -> None:
+    later = datetime(2036, 1, 1, tzinfo=timezone.utc)
+    assert len(certificates(registry, image, trust, now=later).certificates) == 1
+    limit = timedelta(days=3650)
+    assert len(certificates(registry, image, trust, now=later, max_age=limit).certificates) == 1
+
+
+@pytest.mark.parametrize(
+    "times",
+    [
+        {"issued": "2026-11-19T00:00:00+00:00"},
+        {"issued": "today"},
+        {"issued": "2026-11-21T00:00:00"},
+    ],
+)
+def test_times_that_make_no_sense_are_refused(
+    registry: Registry, repository: Repository, image: str, bundle: bytes, signer: Signer, trust: Trust,
+    tmp_path: Path, times: dict[str, str],
+) -> None:  # fmt: skip
+    predicate = payload(bundle)["predicate"]
+    _certificate(predicate).update(times)
+    other = push_image(repository, "another-image")
+    cosign_attest(repository, other, predicate, signer, tmp_path)
+    (why,) = why_refused(registry, other, trust)
+    assert "before its measurement" in why or "times can't be read" in why
+
+
+@pytest.mark.usefixtures("bundle")
+@pytest.mark.parametrize("status", [0, 401, 403])
+def test_a_registry_that_fails_is_no_missing_certificate(
+    through: Registry, proxy: Proxy, image: str, trust: Trust, status: int
+) -> None:
+    proxy.faults = [Fault(path="/blobs/", status=status)]
+    with pytest.raises(MissingError):
+        certificates(through, image, trust)
+
+
+@pytest.mark.usefixtures("bundle")
+def test_without_cosign_nothing_is_verified(
+    registry: Registry, image: str, trust: Trust, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    (programs / "oras").symlink_to(str(shutil.which("oras")))
+    monkeypatch.setenv("PATH", str(programs))
+    with pytest.raises(MissingError, match="cosign is not here"):
+        certificates(registry, image, trust)
+
+
+def test_sigstore_out_of_reach_is_no_refusal(
+    registry: Registry, repository: Repository, image: str, bundle: bytes,
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
+) -> None:  # fmt: skip
+    """An identity is verified with sigstore's roots. A proxy that nobody answers at stands for no network."""
+    monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:9")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    other = push_image(repository, "another-image")
+    document = json.loads(bundle) | {"verificationMaterial": {"certificate": {"rawBytes": "MAA="}}}
+    attach_by_hand(repository, other, json.dumps(document).encode(), tmp_path)
+    with pytest.raises(MissingError, match="can't be verified"):
+        certificates(registry, other, Trust(identity="someone@example.org", issuer="https://issuer.example"))
+
+
+def test_what_an_identity_signed_counts_for_no_key(
+    registry: Registry, repository: Repository, image: str, bundle: bytes, trust: Trust, tmp_path: Path
+) -> None:
+    other = push_image(repository, "another-image")
+    document = json.loads(bundle) | {"verificationMaterial": {"certificate": {"rawBytes": "MAA="}}}
+    attach_by_hand(repository, other, json.dumps(document).encode(), tmp_path)
+    assert why_refused(registry, other, trust) == ["it is signed by an identity, and a key is trusted"]
+
+
+def test_a_trust_names_somebody(trust: Trust, tmp_path: Path) -> None:
+    (tmp_path / "bad.pub").write_text("no key")
+    for wrong in (
+        Trust(),
+        Trust(identity="a"),
+        Trust(key=trust.key, identity="a", issuer="b"),
+        Trust(key=tmp_path / "none.pub"),
+        Trust(key=tmp_path / "bad.pub"),
+    ):
+        with pytest.raises(InputError):
+            wrong.check()

@@ -1,0 +1,59 @@
+"""One registry and one pair of keys for this room's tests; a repository and a proxy for each of them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from uuid import uuid4
+
+import pytest
+
+from tests.certify.fixtures import throw_away_key
+from tests.registry.proxy import Proxy, running_proxy
+from tests.registry.server import RunningRegistry, running_registry
+from validator.certify.signer import Signer
+from validator.certify.trust import Trust
+from validator.registry import registry as registry_module
+from validator.registry.reference import Repository
+from validator.registry.registry import Registry
+
+from .shelf import Shelf
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningRegistry]:
+    with running_registry(tmp_path_factory.mktemp("registry")) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def keys(tmp_path_factory: pytest.TempPathFactory) -> tuple[Signer, Trust]:
+    return throw_away_key(tmp_path_factory.mktemp("keys"))
+
+
+@pytest.fixture(scope="session")
+def foreign(tmp_path_factory: pytest.TempPathFactory) -> tuple[Signer, Trust]:
+    """The key pair of somebody else, thrown away too."""
+    return throw_away_key(tmp_path_factory.mktemp("foreign"), "foreign")
+
+
+@pytest.fixture
+def shelf(server: RunningRegistry, keys: tuple[Signer, Trust], monkeypatch: pytest.MonkeyPatch) -> Shelf:
+    """A repository that nothing was pushed to yet. Nobody else writes to it, so nothing has to settle."""
+    monkeypatch.setattr(registry_module, "_SETTLE_S", 0.0)
+    return Shelf(Registry(Repository(server.address, f"team/pulled-{uuid4().hex}")), *keys)
+
+
+@pytest.fixture
+def proxy(server: RunningRegistry) -> Iterator[Proxy]:
+    with running_proxy(server.address) as running:
+        yield running
+
+
+@pytest.fixture
+def behind(shelf: Shelf, proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> Shelf:
+    """The same repository, seen through the proxy; the pauses between tries are short."""
+    monkeypatch.setattr(registry_module, "_PAUSES", (0.1, 0.1))
+    return dataclasses.replace(
+        shelf, registry=Registry(Repository(proxy.address, shelf.registry.repository.path))
+    )
