@@ -14,6 +14,38 @@ _NO_WINDOWS_CUDA = (2, 11)
 _NUMPY_2, _KERAS_3 = (2, 18), (2, 16)
 
 
+def systems(observations: Observations) -> None:
+    """Systems and processors for which wheels have no CUDA, whatever the release."""
+    windows = on_windows(observations)
+    macos = next((seen for seen in observations.of("os") if seen.values.get("name") == "macos"), None)
+    if windows is not None:
+        observations.derive("on_windows", {}, windows)
+    elif macos is not None:
+        observations.derive("macos", {}, macos)
+    arm = next(
+        (
+            seen
+            for seen in observations.of("machine")
+            if seen.values.get("name", "").lower() in ("aarch64", "arm64")
+        ),
+        None,
+    )
+    if arm is not None and windows is None and macos is None:
+        observations.derive("linux_on_arm", {}, arm)
+    kubernetes = next(
+        (seen for seen in observations.of("container") if seen.values.get("kind") == "kubernetes"), None
+    )
+    if kubernetes is not None:
+        observations.derive("kubernetes", {}, kubernetes)
+
+
+def shadowing_file(observations: Observations) -> None:
+    """A file tensorflow.py of one's own; packages have some of that name too, in directories of their own."""
+    for seen in observations.of("tensorflow_py_file"):
+        if not re.search(r"(?:site|dist)-packages", seen.values["path"]):
+            observations.derive("shadowing_file", {"path": seen.values["path"].strip()}, seen)
+
+
 def platform(observations: Observations) -> None:
     """Native Windows from 2.11 on, and macOS: no wheel with CUDA exists."""
     found = release(observations)
@@ -187,6 +219,8 @@ def official_image(observations: Observations) -> None:
 
 
 RULES = (
+    systems,
+    shadowing_file,
     platform,
     cuda_of_another_version,
     driver_too_old_for_cuda,
