@@ -95,3 +95,29 @@ def test_the_answer_is_plain_json() -> None:
     assert set(answer) == {"causes", "harmless", "unknown", "facts", "read", "next_step"}
     assert answer["causes"][0]["code"] == "visible_devices_misset"
     assert answer["harmless"][0]["code"] == "numa_notice"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "E: Unable to locate package nvidia-container-toolkit",
+        "make: *** [Makefile:3: all] Error 1",
+        "nvcc fatal   : Unsupported gpu architecture 'compute_120'",
+        "[1]    4242 segmentation fault (core dumped)  python train.py",
+        "bash: line 1: some-tool: command not found",
+        "docker: something that nobody has seen.",
+        "Job for docker.service failed because the control process exited with error code.",
+        "could not connect to server: Connection refused",
+        "thread 'main' panicked at src/main.rs:1",
+        "Traceback (most recent call last):",
+        "AssertionError",
+        "somewhere.SomethingNew: that nobody has seen",
+        "2024-05-01 10:00:00.1: F tensorflow/core/some_file.cc:12] something that nobody has seen",
+        "Aborted",
+    ],
+)
+def test_a_line_that_speaks_of_a_fault_is_never_no_fault(line: str) -> None:
+    found = diagnose_log(f"$ python train.py\n{line}\n")
+    assert not found.causes
+    assert [each.text for each in found.unknown] == [line]
+    assert found.next_step.startswith("these lines fit no known cause")

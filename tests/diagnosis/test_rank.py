@@ -94,7 +94,9 @@ def test_all_signs_of_a_signature_are_needed_with_their_values(causes: list[Caus
 
 def test_titles_and_remedies_name_what_was_seen(causes: list[CauseEntry]) -> None:
     causes += [entry("library", shown("b", title="{library} of {tensorflow} is not there."))]
-    found = rank.rank(observed("b", library="libcudnn.so.9"), {"tensorflow": "2.18.0"}, ("docker", "pip"))[0]
+    found = rank.rank(
+        observed("b", library="libcudnn.so.9"), {"tensorflow": "2.18.0"}, ({"docker"}, {"pip"})
+    )[0]
     assert found.title == "libcudnn.so.9 of 2.18.0 is not there."
     assert [remedy.way for remedy in found.remedies] == ["docker", "pip"]
     assert found.remedies[1].commands == ("pip install tensorflow==2.18.0 <other>",)

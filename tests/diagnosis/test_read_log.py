@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from validator.diagnosis import text
-from validator.diagnosis.messages import UNRECOGNIZED, Catalogue, Message
+from validator.diagnosis.messages import FAULT, UNRECOGNIZED, Catalogue, Message
 from validator.diagnosis.observations import KEPT, Observations
 from validator.diagnosis.read_log import observe
 
@@ -97,3 +97,22 @@ def test_a_file_of_many_lines_is_not_searched_for_broken_ones() -> None:
 def test_harmless_messages_say_why() -> None:
     found = seen("To enable them, rebuild TensorFlow with the appropriate compiler flags.").first("notice")
     assert found is not None and found.harmless == "It is only a notice."
+
+
+def test_lines_before_the_end_of_a_process_are_told_with_it() -> None:
+    ends = Catalogue((*CATALOGUE.messages, Message(UNRECOGNIZED, r"^Aborted", {"ends": "process"})))
+    pasted = "$ python x.py\nfirst\nsomething odd\n\nrebuild TensorFlow\nAborted (core dumped)\n"
+    found = observe(text.read_text(pasted), ends)
+    assert [each.text for each in found.of(FAULT)] == ["first", "something odd"]
+    assert [each.text for each in found.of(UNRECOGNIZED)] == ["Aborted (core dumped)"]
+
+
+def test_what_only_tells_of_the_environment_makes_no_line_understood() -> None:
+    fact = Catalogue((*CATALOGUE.messages, Message("path", r"/usr/local/cuda", fact=True)))
+    found = observe(text.read_text("SomeError: in /usr/local/cuda/x\n"), fact)
+    assert found.has("path") and found.has(UNRECOGNIZED)
+
+
+def test_a_known_line_that_speaks_of_a_fault_is_told_as_such_but_no_harmless_one() -> None:
+    assert seen("ValueError: tensor with shape [1]").has(FAULT)
+    assert not seen("ValueError: rebuild TensorFlow").has(FAULT)

@@ -181,3 +181,12 @@ def test_a_prompt_or_a_heading_is_put_together_with_its_answer(asked: str, put_t
 )
 def test_what_has_no_answer_is_put_together_with_nothing(asked: str) -> None:
     assert list(text.answered(list(text.read_text(asked)))) == []
+
+
+def test_entries_of_dockers_log_files_are_the_lines_that_they_hold() -> None:
+    pasted = r'{"log":"env: CUDA_VISIBLE_DEVICES=\"-1\"\n","stream":"stderr","time":"2025-03-03T03:03:03Z"}'
+    other = '{"log":"cut off'
+    assert [line.text for line in text.read_text(f"{pasted}\n{other}\n")] == [
+        'env: CUDA_VISIBLE_DEVICES="-1"',
+        other,
+    ]

@@ -58,6 +58,16 @@ def build(version: str) -> Build | None:
     return Build(known.cuda, known.cudnn, known.pythons)
 
 
+def built_with(cuda: str) -> Build | None:
+    """What the newest of the older releases that opened this CUDA's libraries was built with; up to CUDA 10
+    their names hold major and minor version, later the major alone."""
+    asked = number(cuda)
+    for row in _older()["releases"]:
+        if asked and number(row["cuda"])[: 2 if asked[0] < 11 else 1] == asked[: 2 if asked[0] < 11 else 1]:
+            return Build(row["cuda"], row["cudnn"], tuple(row["pythons"]))
+    return None
+
+
 def driver_floor(cuda: str, windows: bool) -> str | None:
     """The oldest driver that runs a CUDA toolkit (minor-version compatibility from 11 on)."""
     asked = number(cuda)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import BinaryIO
 
 from ..model.diagnosis import Diagnosis, Harmless
 from ..model.report import Report
 from . import read_log, read_report, text
-from .builds import build, number
+from .builds import build, built_with, number
 from .derive import derive, tensorflow
 from .derive.devices import capability
 from .derive.seen import on_windows
+from .derive.versions import cudart_asked_for
 from .messages import FAULT, UNRECOGNIZED, catalogue
 from .observations import Observations, evidence_of
 from .rank import rank
@@ -129,7 +130,7 @@ def _needed(found: Observations, facts: Mapping[str, str]) -> dict[str, str]:
     """What remedies name and depend on: the release's minor version, CUDA and cuDNN, the driver's branch, the
     GPU's compute capability, the system."""
     release = facts.get("tensorflow", "")
-    needed = build(release)
+    needed = build(release) or built_with(cudart_asked_for(found))
     wanted = {
         "tensorflow_minor": ".".join(str(part) for part in number(release)[:2]),
         "cuda_needed": needed.cuda if needed else "",
@@ -141,11 +142,13 @@ def _needed(found: Observations, facts: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in wanted.items() if value}
 
 
-def _ways(found: Observations) -> Sequence[str]:
-    """Ways of installing, the one that was used first; an error of the container's engine is mended there."""
-    used = [way for kind, way in _WAYS if found.has(kind)]
-    first = ["docker"] if any(found.has(kind) for kind in _ENGINE) else []
-    return list(dict.fromkeys([*first, "any", "host", *used, "pip"]))
+def _ways(found: Observations) -> Sequence[Collection[str]]:
+    """Ways of installing, in groups: what mends an error of the container's engine, what fits here, and pip
+    where another way was used."""
+    used = {way for kind, way in _WAYS if found.has(kind)}
+    engine = {"docker"} if any(found.has(kind) for kind in _ENGINE) else set()
+    pip = {"pip"} if "conda" not in used else set()
+    return [engine, {"any", "host"} | (used - engine) | pip, {"pip"} - pip]
 
 
 def _harmless(found: Observations) -> tuple[Harmless, ...]:

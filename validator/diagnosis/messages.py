@@ -24,7 +24,7 @@ UNRECOGNIZED = "unrecognized"
 #: Of lines that speak of a fault too, and matter only where no cause is found: what is known as a message, a
 #: traceback's first line, the lines before a crash.
 FAULT = "fault"
-#: The file whose messages tell of the environment; a line that holds one is not understood by that.
+#: The file all of whose messages tell of the environment alone.
 _FACTS = "facts"
 
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -37,7 +37,7 @@ class Message:
     kind: what it shows. pattern: for one cleaned line; its named groups are values. values: fixed ones.
     harmless: one sentence, why it may be ignored; None for what may not.
     examples: real lines. seen, source: which software prints it, and where the wording was read.
-    fact: it tells of the environment and of nothing else.
+    fact: it tells of the environment alone; a line that holds one is not understood by that.
     """
 
     kind: str
@@ -110,7 +110,7 @@ def read(path: Path) -> Iterator[Message]:
             examples=tuple(row.get("examples", ())),
             seen=row.get("seen", ""),
             source=row.get("source", ""),
-            fact=path.stem == _FACTS,
+            fact=row.get("fact", path.stem == _FACTS),
         )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..model.diagnosis import Cause
@@ -28,12 +28,14 @@ class _Shown:
         return STRENGTHS.index(self.signature.strength)
 
 
-def rank(observations: Observations, facts: Mapping[str, str], ways: Sequence[str]) -> tuple[Cause, ...]:
+def rank(
+    observations: Observations, facts: Mapping[str, str], ways: Sequence[Collection[str]]
+) -> tuple[Cause, ...]:
     """The causes in the order to mend them: the surer first, then as they follow from one another.
 
     A cause that another one explains, and no surer than it, is a consequence: it is named with that one and
-    not by itself. What is only possible is named where nothing better is. ways: of installing, the fitting
-    first.
+    not by itself. What is only possible is named where nothing better is. ways: of installing, in
+    groups, the fitting first.
     """
     shown = [entry for entry in _shown(observations) if entry is not None]
     if any(entry.signature.strength != POSSIBLE for entry in shown):
@@ -78,7 +80,7 @@ def _cause(
     explains: tuple[str, ...],
     observations: Observations,
     facts: Mapping[str, str],
-    ways: Sequence[str],
+    ways: Sequence[Collection[str]],
 ) -> Cause:
     entry = shown.entry
     values: dict[str, str] = dict(facts)

@@ -26,7 +26,7 @@ def observe(pasted: Pasted, catalogue: Catalogue, source: str = "") -> Observati
     paste: list[Line] | None = []
     unknown: list[tuple[int, Observation]] = []
     kinds: dict[int, set[str]] = defaultdict(set)
-    outside = {FAULT, *(message.kind for message in catalogue.messages if message.fact)}
+    outside = _outside(catalogue)
     recent: deque[Line] = deque(maxlen=_BATCH)
     known: dict[str, list[Observation]] = {}
     lines = iter(pasted)
@@ -62,6 +62,11 @@ def observe(pasted: Pasted, catalogue: Catalogue, source: str = "") -> Observati
     return found
 
 
+def _outside(catalogue: Catalogue) -> set[str]:
+    """Kinds that make no line understood."""
+    return {FAULT, *(message.kind for message in catalogue.messages if message.fact)}
+
+
 def _last(lines: Iterable[Line]) -> list[Line]:
     """The last lines that are not empty; a prompt says nothing of an end, nor what stands before it."""
     told = [line for line in lines if line.text.strip()]
@@ -82,13 +87,15 @@ def _add_joined(
 ) -> None:
     """What shows only when lines are put together: those that a terminal or a mailer broke, and answers with
     what was asked."""
+    outside = _outside(catalogue)
     for text, parts in (*answered(lines), *joined(lines)):
         alone = {kind for part in parts for kind in kinds.get(part.number, ())}
         for observation in _observations(text, parts[0].number, catalogue, source):
             if observation.kind not in (UNRECOGNIZED, FAULT) and observation.kind not in alone:
                 found.add(observation)
-                for part in parts:
-                    kinds[part.number].add(observation.kind)
+                if observation.kind not in outside:
+                    for part in parts:
+                        kinds[part.number].add(observation.kind)
 
 
 def _observations(text: str, number: int, catalogue: Catalogue, source: str) -> list[Observation]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import string
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from ..model.diagnosis import Remedy
 from .builds import Number, number
@@ -21,6 +21,8 @@ _FIND_OUT = {
     "pid": "the number in the row of nvidia-smi",
     "image": "the image's name",
 }
+#: What a shell takes for nothing but text between double quotes; values come from pasted text.
+_PLAIN = re.compile(r"[\w./@:+,~ \\-]*")
 _RANGE = re.compile(r"(>=|<=|==|<|>)([\d.]+)")
 _COMPARE: Mapping[str, Callable[[Number, Number], bool]] = {
     ">=": lambda found, bound: found >= bound,
@@ -34,21 +36,23 @@ _SYSTEM = "linux"
 
 
 def fitting(
-    entry: CauseEntry, values: Mapping[str, str], observations: Observations, ways: Sequence[str]
+    entry: CauseEntry, values: Mapping[str, str], observations: Observations, ways: Sequence[Collection[str]]
 ) -> tuple[Remedy, ...]:
-    """The remedies that fit, those for the way of installing first; all of them where none fits.
+    """The remedies that fit, in the order of the list; all of them where none fits.
 
-    values: by which placeholders are filled; `tensorflow`, `capability` and `system` decide what fits.
+    ways: of installing; remedies for those of the first group come first, for those of none last. values: by
+    which placeholders are filled; `tensorflow`, `capability` and `system` decide what fits.
     """
-    order = {way: position for position, way in enumerate(ways)}
+    order = {way: position for position, group in enumerate(ways) for way in group}
     found = [remedy for remedy in entry.remedies if _fits(remedy, values, observations)] or entry.remedies
     found = sorted(found, key=lambda remedy: order.get(remedy.way, len(order)))
     return tuple(_remedy(remedy, values) for remedy in found)
 
 
 def _remedy(entry: RemedyEntry, values: Mapping[str, str]) -> Remedy:
-    commands = tuple(named(command, values) for command in entry.commands)
-    asked = [name for name in _FIND_OUT if name not in values and any(_names(entry.commands, name))]
+    harmless = {name: value for name, value in values.items() if _PLAIN.fullmatch(value)}
+    commands = tuple(named(command, harmless) for command in entry.commands)
+    asked = [name for name in _FIND_OUT if name not in values and _names((entry.says, *entry.commands), name)]
     told = [f"<{name}> is {_FIND_OUT[name]}" for name in asked]
     says = named(entry.says, values)
     return Remedy(entry.way, f"{says} ({'; '.join(told)}.)" if told else says, commands)

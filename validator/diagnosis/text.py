@@ -9,6 +9,7 @@ from __future__ import annotations
 import codecs
 import html
 import io
+import json
 import re
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -180,13 +181,24 @@ def _as_utf8(data: bytes, name: str) -> bytes:
 def _parts(raw: bytes, number: int) -> Iterator[Line]:
     """The cleaned parts of one line. Progress bars write over their line with carriage returns: each state of
     it counts as a line here."""
-    text = _STAMP.sub("", raw.rstrip(b"\r\n").decode("utf-8", errors="replace"))
+    text = _STAMP.sub("", _logged(raw.rstrip(b"\r\n").decode("utf-8", errors="replace")))
     for part in text.split("\r") if "\r" in text else (text,):
         if len(part) <= PIECE:
             yield Line(number, clean(part), _asks(number, part))
             continue
         for start in range(0, len(part), PIECE - _OVERLAP):
             yield Line(number, clean(part[start : start + PIECE]))
+
+
+def _logged(text: str) -> str:
+    """The line in an entry of Docker's log driver json-file; any other as it is."""
+    if not text.startswith('{"log":"') or len(text) > PIECE:
+        return text
+    try:
+        entry = json.loads(text)
+    except ValueError:
+        return text
+    return str(entry["log"]).rstrip("\r\n") if isinstance(entry, dict) else text
 
 
 def _asks(number: int, text: str) -> bool:

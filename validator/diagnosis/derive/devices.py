@@ -152,6 +152,16 @@ def driver_parts(observations: Observations) -> None:
             observations.derive("driver_versions_differ", versions, library, kernel)
 
 
+def compat_library(observations: Observations) -> None:
+    """A directory of cuda-compat where the loader looks first."""
+    for seen in observations.of("variable"):
+        if seen.values.get("name") == "LD_LIBRARY_PATH":
+            directories = seen.values.get("value", "").split(":")
+            compat = [path for path in directories if re.search(r"cuda[^/]*/compat/?$", path)]
+            if compat:
+                observations.derive("compat_library_on_path", {"path": compat[0]}, seen)
+
+
 #: What says why there is no GPU.
 _REASONS = (
     "cuinit_failed",
@@ -180,4 +190,4 @@ def no_reason_given(observations: Observations) -> None:
         observations.derive("no_gpu_without_a_reason", {}, empty, factory)
 
 
-RULES = (empty_list, visible_devices, capabilities, driver_parts, no_reason_given)
+RULES = (empty_list, visible_devices, capabilities, driver_parts, compat_library, no_reason_given)

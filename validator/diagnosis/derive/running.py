@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from ..observations import Observation, Observations
 
 #: Percent of the GPU's time up to which it is hardly used.
@@ -74,12 +76,24 @@ def library_files(observations: Observations) -> None:
 
 
 def processes(observations: Observations) -> None:
-    """Processes that hold much of a GPU's memory (the lower table of nvidia-smi)."""
+    """Processes that hold much of a GPU's memory (lower table of nvidia-smi), this run's own and others."""
+    pids = {seen.values["pid"] for seen in observations.of("log_process")}
+    scripts = {
+        re.split(r"[/\\]", name)[-1]
+        for seen in observations.of("script_run")
+        for name in (seen.values.get("name"), seen.values.get("file"))
+        if name
+    }
     for seen in observations.of("gpu_process"):
-        memory = seen.values.get("memory", "")
-        if memory.isdecimal() and len(memory) < 8 and int(memory) >= _MUCH:
-            values = {"pid": seen.values["pid"], "process": seen.values["name"], "memory": memory}
-            observations.derive("process_holds_memory", values, seen)
+        memory, process = seen.values.get("memory", ""), seen.values["name"]
+        if not (memory.isdecimal() and len(memory) < 8 and int(memory) >= _MUCH):
+            continue
+        named = {re.split(r"[/\\]", word)[-1] for word in process.split()}
+        own = seen.values["pid"] in pids or bool(named & scripts)
+        values = {"pid": seen.values["pid"], "process": process, "memory": memory}
+        observations.derive(
+            "own_process_holds_memory" if own else "foreign_process_holds_memory", values, seen
+        )
 
 
 def memory_at_start(observations: Observations) -> None:

@@ -14,6 +14,40 @@ _NO_WINDOWS_CUDA = (2, 11)
 _NUMPY_2, _KERAS_3 = (2, 18), (2, 16)
 
 
+def systems(observations: Observations) -> None:
+    """Systems and processors for which wheels have no CUDA, whatever the release."""
+    windows = on_windows(observations)
+    macos = next((seen for seen in observations.of("os") if seen.values.get("name") == "macos"), None)
+    if windows is not None:
+        observations.derive("on_windows", {}, windows)
+    elif macos is not None:
+        observations.derive("macos", {}, macos)
+    arm = next(
+        (
+            seen
+            for seen in observations.of("machine")
+            if seen.values.get("name", "").lower() in ("aarch64", "arm64")
+        ),
+        None,
+    )
+    if arm is not None and windows is None and macos is None:
+        observations.derive("linux_on_arm", {}, arm)
+    kubernetes = next(
+        (seen for seen in observations.of("container") if seen.values.get("kind") == "kubernetes"), None
+    )
+    if kubernetes is not None:
+        observations.derive("kubernetes", {}, kubernetes)
+
+
+def shadowing_file(observations: Observations) -> None:
+    """A file tensorflow.py of one's own; packages have some of that name too, in directories of their own."""
+    for seen in observations.of("tensorflow_py_file"):
+        if not re.search(r"(?:site|dist)-packages", seen.values["path"]):
+            path = seen.values["path"].strip()
+            renamed = path.removesuffix("tensorflow.py") + "my_script.py"
+            observations.derive("shadowing_file", {"path": path, "renamed": renamed}, seen)
+
+
 def platform(observations: Observations) -> None:
     """Native Windows from 2.11 on, and macOS: no wheel with CUDA exists."""
     found = release(observations)
@@ -57,6 +91,27 @@ def _fits_cuda(needed: str, found: str) -> bool:
     if wanted[0] >= 11 or len(there) < 2:
         return wanted[0] == there[0]
     return wanted[:2] == there[:2]
+
+
+def cudart_asked_for(observations: Observations) -> str:
+    """The CUDA (`10.1`, `11.0`) whose runtime library was asked for in vain; empty where none was."""
+    for seen in observations.of("cuda_library_not_loaded"):
+        match = re.fullmatch(
+            r"cudart64_(\d+)(\d)\.dll|libcudart\.so\.(\d+)(?:\.(\d+))?", seen.values.get("library", "")
+        )
+        if match:
+            return f"{match[1] or match[3]}.{match[2] or match[4] or 0}"
+    return ""
+
+
+def toolkit_of_another_version(observations: Observations) -> None:
+    """A toolkit is there, but not the one whose runtime library was asked for."""
+    asked = cudart_asked_for(observations)
+    for seen in observations.of("cuda"):
+        if asked and number(seen.values["version"]) and not _fits_cuda(asked, seen.values["version"]):
+            missing = observations.of("cuda_library_not_loaded")[0]
+            values = {"library": missing.values["library"], "found": seen.values["version"], "asked": asked}
+            observations.derive("toolkit_of_another_version", values, missing, seen)
 
 
 def driver_too_old_for_cuda(observations: Observations) -> None:
@@ -187,8 +242,11 @@ def official_image(observations: Observations) -> None:
 
 
 RULES = (
+    systems,
+    shadowing_file,
     platform,
     cuda_of_another_version,
+    toolkit_of_another_version,
     driver_too_old_for_cuda,
     cudnn_package,
     python,

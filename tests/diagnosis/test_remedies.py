@@ -1,0 +1,88 @@
+"""Which remedies fit, and what is filled into them."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+
+import pytest
+
+from validator.diagnosis import causes, remedies
+from validator.diagnosis.causes import CauseEntry, RemedyEntry
+from validator.diagnosis.observations import Observation, Observations
+from validator.model.diagnosis import Remedy
+
+WHEN = ("tensorflow", "capability", "os", "seen", "unseen")
+
+
+def entry(*conditions: dict[str, tuple[str, ...]], command: str = "run it") -> CauseEntry:
+    made = tuple(RemedyEntry("any", f"{number}.", (command,), when) for number, when in enumerate(conditions))
+    return CauseEntry("cause", "Title.", "Means.", (), (), (), made, ("a source",))
+
+
+def shown(
+    found: CauseEntry, values: dict[str, str] | None = None, kinds: tuple[str, ...] = ()
+) -> tuple[Remedy, ...]:
+    observations = Observations()
+    for kind in kinds:
+        observations.add(Observation(kind, MappingProxyType({})))
+    return remedies.fitting(found, values or {}, observations, ())
+
+
+@pytest.mark.parametrize(
+    ("version", "ranges", "fits"),
+    [
+        ("2.18.1", (">=2.16",), True),
+        ("2.15.1", (">=2.16",), False),
+        ("2.16.2", ("==2.16.1",), False),
+        ("2.16.1", ("==2.16.1",), True),
+        ("2.16", ("==2.16.1",), False),
+        ("12.0a", (">=10.0",), True),
+        ("3.5", (">=6.0", "<7.5"), False),
+        ("7.0", (">=6.0", "<7.5"), True),
+        ("", (">=6.0",), True),
+    ],
+)
+def test_a_version_within_ranges(version: str, ranges: tuple[str, ...], fits: bool) -> None:
+    assert remedies.within(version, ranges) is fits
+
+
+def test_a_range_that_is_none_is_refused() -> None:
+    with pytest.raises(ValueError, match="is no range"):
+        remedies.within("2.18.0", ("2.18",))
+
+
+def test_only_what_fits_is_shown_and_all_where_nothing_does() -> None:
+    both = entry({"tensorflow": (">=2.16",)}, {"tensorflow": ("<2.16",)})
+    assert [each.says for each in shown(both, {"tensorflow": "2.18.1"})] == ["0."]
+    assert [each.says for each in shown(both)] == ["0.", "1."]
+    assert [each.says for each in shown(entry({"os": ("windows",)}))] == ["0."]
+
+
+def test_systems_and_what_was_seen() -> None:
+    known = entry({"os": ("windows",)}, {"os": ("linux",)}, {"seen": ("conda",)}, {"unseen": ("conda",)})
+    assert [each.says for each in shown(known)] == ["1.", "3."]
+    assert [each.says for each in shown(known, {"system": "windows"}, ("conda",))] == ["0.", "2."]
+
+
+def test_what_a_shell_would_run_is_not_filled_in() -> None:
+    known = entry({}, command='mv "{path}" x')
+    assert shown(known, {"path": "/home/me/my code/tensorflow.py"})[0].commands == (
+        'mv "/home/me/my code/tensorflow.py" x',
+    )
+    for path in ("`reboot`.py", "$(reboot).py", '"; reboot; ".py', "a;b", "a&b", "a|b", "a\nb"):
+        assert shown(known, {"path": path})[0].commands == ('mv "<path>" x',)
+
+
+def test_a_value_that_is_not_known_is_explained() -> None:
+    known = entry({}, command="pip install tensorflow=={tensorflow}")
+    assert "<tensorflow> is your release" in shown(known)[0].says
+    assert shown(known, {"tensorflow": "2.18.0"})[0].says == "0."
+
+
+@pytest.mark.parametrize("known", causes(), ids=lambda known: known.code)
+def test_conditions_are_of_the_format(known: CauseEntry) -> None:
+    for remedy in known.remedies:
+        assert set(remedy.when) <= set(WHEN)
+        assert set(remedy.when.get("os", ())) <= {"linux", "windows", "macos"}
+        for name in ("tensorflow", "capability"):
+            remedies.within("1.0", remedy.when.get(name, ()))
