@@ -1,4 +1,4 @@
-"""Texts that a reader wrote after real ones name the cause that he would name, in `readers/`."""
+"""Texts written after real ones name the cause that their writers would name, in `readers/`."""
 
 from __future__ import annotations
 
