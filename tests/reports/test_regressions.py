@@ -141,4 +141,5 @@ def test_the_command_writes_it_from_a_store(tmp_path: Path, capsys: pytest.Captu
         cli.run([*arguments, str(tmp_path / "records.db"), "--measured-since", "2026-11-20"]) == EXIT_FAILED
     )
     assert cli.run([*arguments, str(tmp_path / "records.db"), "--measured-since", "2026-11-21"]) == 0
+    Store(str(tmp_path / "empty.db")).close()
     assert cli.run([*arguments, str(tmp_path / "empty.db")]) == 0
