@@ -104,6 +104,22 @@ def test_nor_one_whose_certificate_does_not_count(
     assert aliases(server, registry) == {}
 
 
+def test_an_alias_stays_while_the_newer_build_of_its_image_is_not_certified(
+    server: RunningRegistry, registry: Registry, signer: Signer, trust: Trust, certified: Certified
+) -> None:
+    certified("2.21.0", python="3.11")
+    good = certified("2.21.0")
+    promote(registry, Rules(trust))
+    tag = "2.21.0-cuda12.5-cudnn9.3-py3.12"
+    newer = push_image(registry.repository, tag, content="of a newer lock")
+    result = promote(registry, Rules(trust))
+    assert not any(move.moves or move.why for move in result)
+    assert set(aliases(server, registry).values()) == {good}
+    certify(registry, record(newer, finished="2026-11-20T09:00:00+00:00"), signer, trust)
+    promote(registry, Rules(trust))
+    assert set(aliases(server, registry).values()) == {newer}
+
+
 def test_a_certificate_under_another_image_s_tag_moves_nothing(
     server: RunningRegistry, registry: Registry, trust: Trust, certified: Certified
 ) -> None:
