@@ -188,7 +188,7 @@ def test_what_is_no_bundle_is_refused_and_the_rest_still_counts(
 def test_a_bundle_with_two_payloads_is_refused(
     registry: Registry, repository: Repository, image: str, bundle: bytes, trust: Trust, tmp_path: Path
 ) -> None:
-    """cosign and this project must not read different ones."""
+    """cosign refuses it; were it to take one of them, this project might read the other."""
     other = json.dumps(json.loads(bundle)["dsseEnvelope"] | {"payload": "e30="})
     twice = bundle.decode().replace('"dsseEnvelope":', f'"dsseEnvelope":{other},"dsseEnvelope":', 1)
     assert twice.count("dsseEnvelope") == 2

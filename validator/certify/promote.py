@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from ..errors import MissingError, ValidatorError
-from ..model.certificate import Certificate
 from ..registry.registry import MovedError, Registry
 from ..registry.tags import LATEST, identifier_of
 from .aliases import Move, Standing, moves
@@ -79,17 +78,14 @@ def _survey(registry: Registry, rules: Rules, now: datetime | None) -> list[Move
     # Aliases first: one that moves on while the images are looked at is seen as moved at the next look.
     current = {tag: registry.digest_of(tag) for tag in tags if ALIAS.fullmatch(tag)}
     # What an alias points at counts although its tag went on to a newer build that is not certified yet.
-    images: dict[str, set[str]] = {digest: set() for digest in current.values() if digest is not None}
-    for tag in tags:
-        identifier = identifier_of(tag)
-        target = registry.digest_of(tag) if identifier else None
-        if identifier and target:
-            images.setdefault(target, set()).add(identifier)
-    certified: list[Certificate] = []
-    for digest, identifiers in images.items():
-        found = certificates(registry, digest, rules.trust, max_age=rules.max_age, now=now).certificates
-        # Tags that say another image than the certificate were set by hand.
-        certified += [entry for entry in found if not identifiers or entry.image in identifiers]
+    images = {*current.values(), *(registry.digest_of(tag) for tag in tags if identifier_of(tag))} - {None}
+    certified = [
+        certificate
+        for digest in sorted(map(str, images))
+        for certificate in certificates(
+            registry, digest, rules.trust, max_age=rules.max_age, now=now
+        ).certificates
+    ]
     good = {entry.image_digest for entry in certified}
     standing = {
         alias: Standing(digest, None if digest in good else _release(registry, digest))
