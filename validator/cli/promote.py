@@ -5,31 +5,22 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from datetime import timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from ..errors import EXIT_FAILED, EXIT_OK
 from .options import format_option, say, verbose_option
-from .trusting import (
-    max_age_option,
-    open_registry,
-    plain_http_option,
-    registry_option,
-    trust_of,
-    trust_options,
-)
+from .trusting import evidence_options
 
 if TYPE_CHECKING:
     from ..certify.aliases import Move
+    from ..certify.trust import Trust
+    from ..registry.registry import Registry
 
 
 @click.command("promote")
-@registry_option
-@plain_http_option
-@trust_options
-@max_age_option
+@evidence_options
 @click.option("--dry-run", is_flag=True, help="Say what would move, and move nothing.")
 @click.option(
     "--allow-older",
@@ -39,13 +30,8 @@ if TYPE_CHECKING:
 @format_option("text", "json")
 @verbose_option
 def command(
-    repository: str,
-    plain_http: bool,
-    key: Path | None,
-    identity: str | None,
-    issuer: str | None,
-    trusted_root: Path | None,
-    fixtures: bool,
+    registry: Registry,
+    trust: Trust,
     max_age: timedelta | None,
     dry_run: bool,
     allow_older: bool,
@@ -58,8 +44,6 @@ def command(
     """
     from ..certify.promote import Rules, promote
 
-    trust = trust_of(key, identity, issuer, trusted_root, fixtures)
-    registry = open_registry(repository, plain_http)
     rules = Rules(trust, max_age, allow_older)
     result = promote(
         registry, rules, dry_run=dry_run, tell=lambda move: say(f"set {move.alias} to {move.now}")

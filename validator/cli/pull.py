@@ -4,30 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from .hosting import engine_for, host_of, host_options, image_option, pulled, taken_for, wanted_options
 from .options import verbose_option
-from .trusting import (
-    max_age_option,
-    open_registry,
-    plain_http_option,
-    registry_option,
-    trust_of,
-    trust_options,
-)
+from .trusting import evidence_options
+
+if TYPE_CHECKING:
+    from ..certify.trust import Trust
+    from ..registry.registry import Registry
 
 
 @click.command("pull")
 @host_options
 @wanted_options
 @image_option
-@registry_option
-@plain_http_option
-@trust_options
-@max_age_option
+@evidence_options
 @verbose_option
 def command(
     driver: str | None,
@@ -35,13 +29,8 @@ def command(
     tensorflow: str | None,
     python: str | None,
     image: str | None,
-    repository: str,
-    plain_http: bool,
-    key: Path | None,
-    identity: str | None,
-    issuer: str | None,
-    trusted_root: Path | None,
-    fixtures: bool,
+    registry: Registry,
+    trust: Trust,
     max_age: timedelta | None,
 ) -> None:
     """Pull the best image that is certified for this host, or the one that is named.
@@ -51,8 +40,6 @@ def command(
     """
     from ..pull.look import Terms
 
-    trust = trust_of(key, identity, issuer, trusted_root, fixtures)
-    registry = open_registry(repository, plain_http)
     host = host_of(driver, gpus)
     engine = engine_for(driver, gpus)
     try:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from datetime import timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,19 +12,14 @@ import click
 from ..errors import EXIT_FAILED, EXIT_OK
 from .hosting import host_of, host_options, wanted_options
 from .options import format_option, say, verbose_option
-from .trusting import (
-    max_age_option,
-    open_registry,
-    plain_http_option,
-    registry_option,
-    trust_of,
-    trust_options,
-)
+from .trusting import evidence_options
 
 if TYPE_CHECKING:
+    from ..certify.trust import Trust
     from ..pull.choose import Assessed
     from ..pull.host import Host
     from ..registry.reference import Repository
+    from ..registry.registry import Registry
 
 #: As docker shortens digests, with the algorithm.
 _SHORT = len("sha256:") + 12
@@ -34,10 +28,7 @@ _SHORT = len("sha256:") + 12
 @click.command("recommend")
 @host_options
 @wanted_options
-@registry_option
-@plain_http_option
-@trust_options
-@max_age_option
+@evidence_options
 @format_option("table", "json")
 @verbose_option
 def command(
@@ -45,13 +36,8 @@ def command(
     gpus: Sequence[str],
     tensorflow: str | None,
     python: str | None,
-    repository: str,
-    plain_http: bool,
-    key: Path | None,
-    identity: str | None,
-    issuer: str | None,
-    trusted_root: Path | None,
-    fixtures: bool,
+    registry: Registry,
+    trust: Trust,
     max_age: timedelta | None,
     format_: str,
 ) -> int:
@@ -63,8 +49,6 @@ def command(
     from ..pull.choose import Standing
     from ..pull.look import Terms, offers, recommend
 
-    trust = trust_of(key, identity, issuer, trusted_root, fixtures)
-    registry = open_registry(repository, plain_http)
     host = host_of(driver, gpus)
     say(f"for {host}")
     found = recommend(registry, offers(registry, tensorflow, python), host, Terms(trust, max_age))

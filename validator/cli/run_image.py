@@ -15,18 +15,13 @@ import click
 from ..errors import InputError
 from .hosting import engine_for, host_of, host_options, image_option, pulled, taken_for, wanted_options
 from .options import say, verbose_option
-from .trusting import (
-    max_age_option,
-    open_registry,
-    plain_http_option,
-    registry_option,
-    trust_of,
-    trust_options,
-)
+from .trusting import evidence_options
 
 if TYPE_CHECKING:
+    from ..certify.trust import Trust
     from ..pull.engine import Engine
     from ..pull.flags import Mount
+    from ..registry.registry import Registry
 
 
 @click.command("run", context_settings={"allow_interspersed_args": False})
@@ -43,10 +38,7 @@ if TYPE_CHECKING:
 @host_options
 @wanted_options
 @image_option
-@registry_option
-@plain_http_option
-@trust_options
-@max_age_option
+@evidence_options
 @verbose_option
 def command(
     words: Sequence[str],
@@ -58,13 +50,8 @@ def command(
     tensorflow: str | None,
     python: str | None,
     image: str | None,
-    repository: str,
-    plain_http: bool,
-    key: Path | None,
-    identity: str | None,
-    issuer: str | None,
-    trusted_root: Path | None,
-    fixtures: bool,
+    registry: Registry,
+    trust: Trust,
     max_age: timedelta | None,
 ) -> None:
     """Print the docker run line that fits this host, for the image that `pull` would take; or run it.
@@ -74,8 +61,6 @@ def command(
     from ..pull.flags import Devices, command_line, devices_of, flags
     from ..pull.look import Terms
 
-    trust = trust_of(key, identity, issuer, trusted_root, fixtures)
-    registry = open_registry(repository, plain_http)
     host = host_of(driver, gpus)
     offered = Devices(devices)
     # The line for another machine can be had where no engine is.

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
@@ -41,7 +42,6 @@ def _registry_option(required: bool) -> Callable[[F], F]:
     )
 
 
-registry_option = _registry_option(True)
 #: For a group whose other commands need none.
 group_registry_option = _registry_option(False)
 trusted_root_option = click.option(
@@ -55,16 +55,37 @@ plain_http_option = click.option(
     is_flag=True,
     help="Speak to the registry without TLS; with one on this machine that is the default.",
 )
-max_age_option = click.option(
+_max_age_option = click.option(
     "--max-age", callback=_age, metavar="AGE", help="Refuse what was measured longer ago, such as 30d or 12h."
 )
 
 
-def trust_options(function: F) -> F:
-    """`--key`, or `--identity` and `--issuer`; `trust_of` makes a trust of them."""
-    for option in reversed(_TRUST):
-        function = option(function)
-    return function
+def evidence_options(function: F) -> F:
+    """The options of every command that reads certificates.
+
+    The command takes what they come to: `registry`, `trust`, and `max_age`. Wrong ones are told before
+    anything else is done.
+    """
+
+    @functools.wraps(function)
+    def command(
+        *arguments: Any,
+        repository: str,
+        plain_http: bool,
+        key: Path | None,
+        identity: str | None,
+        issuer: str | None,
+        trusted_root: Path | None,
+        fixtures: bool,
+        **options: Any,
+    ) -> Any:
+        trust = _trust(key, identity, issuer, trusted_root, fixtures)
+        return function(*arguments, registry=open_registry(repository, plain_http), trust=trust, **options)
+
+    decorated: Any = command
+    for option in reversed((_registry_option(True), plain_http_option, *_TRUST, _max_age_option)):
+        decorated = option(decorated)
+    return cast(F, decorated)
 
 
 _TRUST = (
@@ -93,10 +114,9 @@ _TRUST = (
 )
 
 
-def trust_of(
+def _trust(
     key: Path | None, identity: str | None, issuer: str | None, trusted_root: Path | None, fixtures: bool
 ) -> Trust:
-    """Raises InputError when it names nobody, or can't be used."""
     from ..certify.trust import Trust
 
     # A key in the environment is a default, and an identity on the command line says otherwise.

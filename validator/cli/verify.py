@@ -5,44 +5,29 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from datetime import timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from ..errors import EXIT_FAILED, EXIT_OK, InputError
 from .options import format_option, say, verbose_option
-from .trusting import (
-    max_age_option,
-    open_registry,
-    plain_http_option,
-    registry_option,
-    trust_of,
-    trust_options,
-)
+from .trusting import evidence_options
 
 if TYPE_CHECKING:
+    from ..certify.trust import Trust
     from ..certify.verify import Verified
     from ..registry.registry import Registry
 
 
 @click.command("verify")
 @click.argument("images", nargs=-1, metavar="[TAG|DIGEST]...")
-@registry_option
-@plain_http_option
-@trust_options
-@max_age_option
+@evidence_options
 @format_option("table", "json")
 @verbose_option
 def command(
     images: Sequence[str],
-    repository: str,
-    plain_http: bool,
-    key: Path | None,
-    identity: str | None,
-    issuer: str | None,
-    trusted_root: Path | None,
-    fixtures: bool,
+    registry: Registry,
+    trust: Trust,
     max_age: timedelta | None,
     format_: str,
 ) -> int:
@@ -53,12 +38,10 @@ def command(
     """
     from ..certify.verify import certificates
 
-    trust = trust_of(key, identity, issuer, trusted_root, fixtures)
-    registry = open_registry(repository, plain_http)
     digests = {name: _digest(registry, name) for name in images} or _all(registry)
     found = {name: certificates(registry, digest, trust, max_age=max_age) for name, digest in digests.items()}
     if format_ == "json":
-        click.echo(json.dumps(_document(repository, digests, found), indent=2))
+        click.echo(json.dumps(_document(str(registry.repository), digests, found), indent=2))
     else:
         _show(digests, found)
     good = [bool(verified.certificates) for verified in found.values()]
