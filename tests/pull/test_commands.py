@@ -27,11 +27,14 @@ from tests.registry.proxy import Fault, Proxy
 from validator.certify.signer import Signer
 from validator.certify.times import now_utc
 from validator.certify.trust import Trust
+from validator.cli.hosting import engine_for
 from validator.engines.docker.endpoint import Reached, reach
-from validator.errors import EXIT_FAILED, EXIT_INPUT, EXIT_MISSING, EXIT_OK, MissingError
+from validator.errors import EXIT_FAILED, EXIT_INPUT, EXIT_MISSING, EXIT_OK, MissingError, ValidatorError
+from validator.pull.engine import Engine
+from validator.pull.take import local_ids, named
 
 from .shelf import A100, H100, Shelf
-from .values import TAG
+from .values import TAG, digest_of, host
 
 pytestmark = pytest.mark.docker
 
@@ -92,8 +95,8 @@ def held(engine: Reached, shelf: Shelf, proxy: Proxy) -> Iterator[Callable[[], l
         return sorted(
             {
                 name
-                for image in engine.quick.images.list()
-                for name in (*image.attrs["RepoTags"], *image.attrs["RepoDigests"])
+                for image in engine.quick.api.images()
+                for name in (*(image["RepoTags"] or ()), *(image["RepoDigests"] or ()))
                 if f"/{path}:" in name or f"/{path}@" in name
             }
         )
@@ -313,6 +316,34 @@ def test_an_altered_layer_is_noticed_by_the_engine(
     assert held() == []
 
 
+@pytest.fixture
+def into(engine: Reached) -> Iterator[Engine]:
+    own = Engine()
+    yield own
+    own.close()
+
+
+def test_a_tag_that_moves_after_the_verification_changes_nothing(
+    shelf: Shelf, into: Engine, engine: Reached, held: Callable[[], list[str]]
+) -> None:
+    digest = shelf.put(H100)
+    taken = named(shelf.registry, host(*HERE[1::2]), shelf.terms, TAG, pytest.fail)
+    assert shelf.push(content="moved in between") != digest
+    into.pull(taken, local_ids(shelf.registry, digest), lambda _: None)
+    repository = shelf.registry.repository
+    assert held() == sorted([repository.tagged(TAG), repository.at(digest)])
+
+
+def test_what_the_engine_holds_is_looked_at_before_it_gets_its_name(
+    shelf: Shelf, into: Engine, held: Callable[[], list[str]]
+) -> None:
+    digest = shelf.put(H100)
+    taken = named(shelf.registry, host(*HERE[1::2]), shelf.terms, TAG, pytest.fail)
+    with pytest.raises(ValidatorError, match="was pulled, but the engine holds sha256"):
+        into.pull(taken, frozenset({digest_of(1)}), lambda _: None)
+    assert held() == [shelf.registry.repository.at(digest)]
+
+
 def test_a_registry_that_is_down_is_told_of(shelf: Shelf, held: Callable[[], list[str]]) -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
@@ -357,11 +388,16 @@ def test_without_an_engine(shelf: Shelf) -> None:
 
 
 def test_an_engine_on_another_machine_has_other_gpus(
-    shelf: Shelf, engine: Reached, held: Callable[[], list[str]]
+    shelf: Shelf, engine: Reached, held: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shelf.put(H100)
     socket_file = Path(engine.quick.api.get_adapter("http+docker://localhost").socket_path)
     with _forwarded(socket_file) as address:
+        with monkeypatch.context() as patch:
+            patch.setenv("DOCKER_HOST", address)
+            for driver, gpus in ((None, ()), ("580", ()), (None, ("h100",))):
+                with pytest.raises(MissingError, match="whose driver and GPUs are not known here"):
+                    engine_for(driver, gpus)
         said = ask(shelf, "pull", "--fixtures", "--driver", "580", "--gpu", "h100", DOCKER_HOST=address)
         assert said.code == EXIT_OK, said.err
         said = ask(shelf, "run", "--fixtures", "--mount", "--devices", "gpus", *HERE, DOCKER_HOST=address)
@@ -383,11 +419,15 @@ def _forwarded(path: Path) -> Iterator[str]:
                 back.join()
 
     with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
+        # A connection that a failed test left open must not be waited for.
+        server.daemon_threads = True
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
-        yield f"tcp://127.0.0.1:{server.server_address[1]}"
-        server.shutdown()
-        thread.join()
+        try:
+            yield f"tcp://127.0.0.1:{server.server_address[1]}"
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 def _copy(one: socket.socket, other: socket.socket) -> None:

@@ -21,7 +21,7 @@ FLOATING = "2.21.0-cudalatest-cudnnlatest-py3.12"
         (TAG, host("470.256.02", "a100"), Outcome.FAILS),
         # TensorFlow 2.21 has no code for Kepler.
         (TAG, host("535.183.01", "3.5"), Outcome.FAILS),
-        (TAG, host("535.183.01", "h100", "3.5"), Outcome.FAILS),
+        (TAG, host("580.65.06", "h100", "3.5"), Outcome.FAILS),
         # A pin that is not what the release was built with.
         ("2.20.0-cuda12.8-cudnn9.10-py3.12", host("580.65.06", "h100"), Outcome.WORKS),
         (FLOATING, host("580.65.06", "h100"), Outcome.WORKS),
