@@ -184,7 +184,7 @@ def test_identifiers_go_by_their_form(text: str, shown: str | None) -> None:
         "/mnt/data/venv /mnt/c/tools /mnt/wsl /media/disk2 /mnt/nfs1/x",
         "pip install --user keras-cv",
         "user=None host=localhost, user: root, host=127.0.0.1, node=0, numa node = 1",
-        "https://developer.download.nvidia.com/compute/cuda/repos https://index.example/simple",
+        "https://developer.download.nvidia.com/compute/cuda/repos https://docs.python.org/3/library",
         "see www.tensorflow.org/install, github.com/tensorflow/tensorflow/issues/1, nvcr.io/nvidia/x:24.01",
         "tensorflow.python.framework.errors_impl.InternalError, keras.src.backend.tensorflow.nn, tf.data.x",
         "tensorflow/core/common_runtime/gpu/gpu_device.cc:2348, threading.local, model.fit(x), np.random.de",

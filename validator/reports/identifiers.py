@@ -23,8 +23,8 @@ _PUBLIC = (
     "googlesource.com", "huggingface.co", "jax.dev", "jetson-ai-lab.dev", "kaggle.com", "keras.io",
     "kernel.org", "kubernetes.io", "launchpad.net", "launchpadcontent.net", "llvm.org", "mamba.pm",
     "mcr.microsoft.com", "microsoft.com", "nvcr.io", "nvidia.cn", "nvidia.com", "numpy.org", "opencv.org",
-    "openxla.org", "pydata.org", "pypa.io", "index.example", "python.org", "index.example", "pytorch.org",
-    "quay.io", "readthedocs.io", "readthedocs.org", "redhat.com", "rpmfusion.org", "scipy.org",
+    "openxla.org", "pydata.org", "pypa.io", "python.org", "pytorch.org", "quay.io",
+    "readthedocs.io", "readthedocs.org", "redhat.com", "rpmfusion.org", "scipy.org",
     "stackexchange.com", "stackoverflow.com", "tensorflow.google.cn", "tensorflow.org", "ubuntu.com",
     "wikipedia.org", "wandb.ai",
 )  # fmt: skip
