@@ -51,9 +51,15 @@ class Message:
 
     def read(self, line: str) -> Iterator[Mapping[str, str]]:
         """The values in a line that matches, for each time that it says something else."""
+        names = _groups(self.pattern)
+        if not names:
+            # That it matches is known, and it says nothing else.
+            yield self.values
+            return
         seen = []
         for match in _compiled(self.pattern).finditer(line):
-            groups = {name: value.strip() for name, value in match.groupdict().items() if value is not None}
+            found = ((name, match[index]) for name, index in names)
+            groups = {name: value.strip() for name, value in found if value is not None}
             if groups not in seen:
                 seen.append(groups)
                 yield MappingProxyType({**self.values, **groups})
@@ -117,3 +123,9 @@ def read(path: Path) -> Iterator[Message]:
 @functools.cache
 def _compiled(pattern: str) -> Any:
     return re2.compile(pattern)
+
+
+@functools.cache
+def _groups(pattern: str) -> tuple[tuple[str, int], ...]:
+    """Name and number of each named group. The library looks them up anew at each call, which is slow."""
+    return tuple(_compiled(pattern).groupindex.items())
