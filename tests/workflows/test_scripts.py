@@ -263,6 +263,13 @@ def test_a_night_without_validations_is_merged_too(workspace: Workspace) -> None
     assert merged(workspace) == {"tf2@no-gpu"}
 
 
+def test_a_first_night_that_measured_nothing_is_merged_too(workspace: Workspace) -> None:
+    done = workspace.run("merge", CELLS=CELLS)
+    assert done.returncode == 0, done.stderr
+    assert merged(workspace) == set()
+    assert "- `tf1@r580-h100`\n" in workspace.summary.read_text()
+
+
 def test_a_runner_that_sends_nonsense_spoils_its_own_records_alone(workspace: Workspace) -> None:
     workspace.records("tonight/records-tf1@r580-h100/records.jsonl", turned("tf1@r580-h100").newest)
     workspace.records("tonight/records-tf2@r580-h100/records.jsonl", turned("tf2@r580-h100").newest)
