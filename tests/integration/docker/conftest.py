@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from docker.errors import ImageNotFound
 
 from tests.integration.docker.package_index import Index, TinyWheel, lock_of, running_index
+from tests.registry.proxy import Proxy, running_proxy
+from tests.registry.server import RunningRegistry, running_registry
 from validator.engines.base import Built
 from validator.engines.docker import DockerEngine
 from validator.engines.docker.endpoint import Endpoint, connect
@@ -125,3 +128,15 @@ def cpu_image(tiny_engine: DockerEngine, endpoint: Endpoint, index: Index) -> It
 def gpu_image(tiny_engine: DockerEngine, endpoint: Endpoint, index: Index) -> Iterator[Built]:
     """A tiny image with all of NVIDIA's layers."""
     yield from removed_afterwards(tiny_engine, endpoint, tiny_engine.build(GPU, gpu_lock(index), quiet))
+
+
+@pytest.fixture
+def registry(tmp_path: Path) -> Iterator[RunningRegistry]:
+    with running_registry(tmp_path / "registry") as registry:
+        yield registry
+
+
+@pytest.fixture
+def proxy(registry: RunningRegistry) -> Iterator[Proxy]:
+    with running_proxy(registry.address) as proxy:
+        yield proxy

@@ -10,7 +10,7 @@ import pytest
 
 from tests.integration.docker.conftest import PYTHON, tensorflow
 from tests.integration.docker.package_index import Index, TinyWheel
-from tests.registry.proxy import Proxy, running_proxy
+from tests.registry.proxy import Proxy
 from tests.registry.server import RunningRegistry, running_registry
 from validator.compat.policies import requirements
 from validator.engines.docker import DockerEngine
@@ -60,18 +60,6 @@ class Machine:
             )  # fmt: skip
             [result] = build_matrix([SPEC], work)
             return result
-
-
-@pytest.fixture
-def registry(tmp_path: Path) -> Iterator[RunningRegistry]:
-    with running_registry(tmp_path / "registry") as registry:
-        yield registry
-
-
-@pytest.fixture
-def proxy(registry: RunningRegistry) -> Iterator[Proxy]:
-    with running_proxy(registry.address) as proxy:
-        yield proxy
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from tests.integration.docker.conftest import CPU, cpu_lock, quiet, tensorflow
 from tests.integration.docker.package_index import Index, TinyWheel, lock_of
 from tests.integration.docker.private_engine import private_engine
 from tests.integration.docker.test_probe import request
-from tests.registry.proxy import Fault, Proxy, running_proxy
+from tests.registry.proxy import Fault, Proxy
 from tests.registry.server import RunningRegistry, running_registry
 from tests.support import small_disk
 from validator.engines.base import Built
@@ -37,18 +37,6 @@ NAME = "team/tensorflow"
 KEPT = "tensorflow-gpu-matrix-test:kept"
 TAG = "2.99.0-cpu-py3.11"
 ROOT = Path(__file__).parents[3]
-
-
-@pytest.fixture
-def registry(tmp_path: Path) -> Iterator[RunningRegistry]:
-    with running_registry(tmp_path / "registry") as registry:
-        yield registry
-
-
-@pytest.fixture
-def proxy(registry: RunningRegistry) -> Iterator[Proxy]:
-    with running_proxy(registry.address) as proxy:
-        yield proxy
 
 
 @pytest.fixture
