@@ -41,7 +41,8 @@ def test_the_catalogue_has_a_file_for_every_area() -> None:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_rows_have_the_fields_of_the_format_and_no_others(path: Path) -> None:
-    required, optional = {"kind", "pattern", "examples", "seen", "source"}, {"values", "harmless", "fact"}
+    required = {"kind", "pattern", "examples", "seen", "source"}
+    optional = {"values", "harmless", "fact", "wordless"}
     for row in yaml.safe_load(path.read_text()):
         assert required <= set(row) <= required | optional, row["kind"]
         assert all(isinstance(value, str) for value in row.get("values", {}).values()), row["kind"]
@@ -63,6 +64,15 @@ def test_a_row_shows_its_kind_and_values_in_each_of_its_examples(row: Message) -
             assert all(isinstance(value, str) for value in values.values())
             given |= set(values)
     assert given <= named | set(row.values)
+
+
+@each_row
+def test_a_row_is_marked_as_wordless_when_its_pattern_needs_no_word(row: Message) -> None:
+    """Without the mark it would be tried on every line; with it, a word that it has would not be used."""
+    alone = re2.Filter()
+    alone.Add(f"(?m){row.pattern}")
+    alone.Compile()
+    assert bool(alone.Match("", potential=True)) == row.wordless
 
 
 @each_row

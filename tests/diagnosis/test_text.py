@@ -7,6 +7,7 @@ import io
 import itertools
 import os
 import tracemalloc
+from unittest import mock
 
 import pytest
 from hypothesis import given
@@ -43,6 +44,24 @@ def test_lines_are_numbered_from_one_and_told() -> None:
 )
 def test_a_line_is_cleaned(raw: bytes, cleaned: str) -> None:
     assert lines(raw) == [cleaned]
+
+
+#: What decides whether a line has to be cleaned, and what surrounds it.
+PIECES = st.sampled_from(
+    [
+        *("a", "é", " ", "\t", "\u3000", "\u2028", "\n", "\r\n", "\r", ">", "> ", "&", "&amp;"),
+        *("\x1b[1m", "\x07", "\x85", "\ufeff", "\udcff", '{"log":"x\\n"}', '{"log"', "x" * 300),
+        *("2024-05-01T10:00:00Z x", "\ufeff2024-05-01T10:00:00Zx", "2024-05-01 10:00:00 x"),
+    ]
+)
+
+
+@given(st.lists(PIECES, max_size=40).map("".join))
+def test_lines_that_are_taken_as_they_are_would_not_be_changed_by_cleaning(pasted: str) -> None:
+    data = b"first\n" + pasted.encode("utf-8", errors="surrogateescape")
+    with mock.patch.object(text, "_clean_as_read", return_value=None):
+        cleaned = list(text.read(io.BytesIO(data), "log"))
+    assert list(text.read(io.BytesIO(data), "log")) == cleaned
 
 
 def test_each_state_of_a_progress_bar_is_a_line_of_its_own() -> None:

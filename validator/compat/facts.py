@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from ..model.prediction import Outcome, Reason
+from . import documents
 
 #: One row of a data file, as YAML gives it.
 Row = dict[str, Any]
@@ -30,8 +29,6 @@ ADVISORY = "advisory"
 
 #: A source that needs no entry in sources.yaml: an issue or pull request by repository and number.
 _THREAD = re.compile(r"^[\w.-]+/[\w.-]+#\d+$")
-
-_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 @dataclass(frozen=True)
@@ -87,8 +84,7 @@ def document(name: str) -> dict[str, Any]:
     path = DATA / f"{name}.yaml"
     if not path.exists():
         return {}
-    with path.open("rb") as stream:
-        content: dict[str, Any] = yaml.load(stream, Loader=_LOADER)
+    content: dict[str, Any] = documents.read(path)
     return content
 
 

@@ -131,6 +131,7 @@ def _patterns() -> tuple[tuple[re.Pattern[str] | None, Gpu], ...]:
     return (*plain, *series)
 
 
+@functools.lru_cache(maxsize=1024)
 def _plain(model: str) -> str:
     """Lower case, words only, without what does not tell models apart."""
     text = _GLUED.sub(" ", re.sub(r"[^a-z0-9]+", " ", model.lower()))

@@ -11,14 +11,10 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-import yaml
-
-from ..compat import releases
+from ..compat import documents, releases
 from ..compat.unknown import UnknownRelease
 from ..model.versions import DriverRelease
 from .messages import DATA
-
-_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 Number = tuple[int, ...]
 _NUMBER = re.compile(r"v?\d{1,6}(?:\.\d{1,6}){0,3}")
@@ -87,5 +83,5 @@ def driver_below(driver: str, floor: str) -> bool:
 
 @functools.cache
 def _older() -> dict[str, Any]:
-    document: dict[str, Any] = yaml.load((DATA / "older.yaml").read_bytes(), Loader=_LOADER)
+    document: dict[str, Any] = documents.read(DATA / "older.yaml")
     return document

@@ -8,13 +8,10 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-import yaml
-
+from ..compat import documents
 from ..compat.facts import source_line
 from .messages import DATA
 from .observations import Observation, Observations
-
-_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 #: How sure signs are, surest first: they leave no doubt; they fit better than anything else; they are worth
 #: naming when there is nothing better.
@@ -99,7 +96,7 @@ class CauseEntry:
 @functools.cache
 def causes() -> tuple[CauseEntry, ...]:
     """Every known cause, in the order of the causal chain: what comes first is to be mended first."""
-    document = yaml.load((DATA / "causes.yaml").read_bytes(), Loader=_LOADER)
+    document = documents.read(DATA / "causes.yaml")
     return tuple(_cause(row) for row in document)
 
 

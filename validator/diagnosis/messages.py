@@ -2,21 +2,22 @@
 
 Patterns are RE2's: however a line was made, matching takes time in proportion to its length. `re2.Filter`
 looks for the words that patterns can't do without, for all of them at once, and tries only those whose words
-are found. (`re2.Set` makes one automaton of all patterns; that is quicker on the text of logs, and takes 200
-times as long on random text, whose every character leads it into a new state.)
+are found. (`re2.Set` makes one automaton of its patterns; with all of them that takes 200 times as long on
+random text, whose every character leads it into a new state. It serves for the few that have no word.)
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import re2
-import yaml
+
+from ..compat import documents
 
 DATA = Path(__file__).parent / "data"
 #: Of lines that speak of a fault and match nothing else.
@@ -24,10 +25,9 @@ UNRECOGNIZED = "unrecognized"
 #: Of lines that speak of a fault too, and matter only where no cause is found: what is known as a message, a
 #: traceback's first line, the lines before a crash.
 FAULT = "fault"
+_FAULTS = (UNRECOGNIZED, FAULT)
 #: The file all of whose messages tell of the environment alone.
 _FACTS = "facts"
-
-_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,7 @@ class Message:
     harmless: one sentence, why it may be ignored; None for what may not.
     examples: real lines. seen, source: which software prints it, and where the wording was read.
     fact: it tells of the environment alone; a line that holds one is not understood by that.
+    wordless: there is no word of three letters that its pattern can't do without.
     """
 
     kind: str
@@ -48,6 +49,7 @@ class Message:
     seen: str = ""
     source: str = ""
     fact: bool = False
+    wordless: bool = False
 
     def read(self, line: str) -> Iterator[Mapping[str, str]]:
         """The values in a line that matches, for each time that it says something else."""
@@ -57,9 +59,10 @@ class Message:
             yield self.values
             return
         seen = []
-        for match in _compiled(self.pattern).finditer(line):
+        # Given bytes the library does not count characters, which takes longer than the match.
+        for match in _compiled(self.pattern).finditer(line.encode()):
             found = ((name, match[index]) for name, index in names)
-            groups = {name: value.strip() for name, value in found if value is not None}
+            groups = {name: value.decode().strip() for name, value in found if value is not None}
             if groups not in seen:
                 seen.append(groups)
                 yield MappingProxyType({**self.values, **groups})
@@ -70,31 +73,40 @@ class Catalogue:
 
     def __init__(self, messages: tuple[Message, ...]) -> None:
         self.messages = messages
-        self._filter = re2.Filter()
-        for message in messages:
+        # The filter would try what has no word on every line; of so few, one automaton is quicker.
+        self._by_word, self._wordless = re2.Filter(), re2.Set.SearchSet()
+        self._numbers: dict[bool, list[int]] = {False: [], True: []}
+        for number, message in enumerate(messages):
             # Line starts and ends are those of each line, so that several can be asked about at once.
-            self._filter.Add(f"(?m){message.pattern}")
-        self._filter.Compile()
+            (self._wordless if message.wordless else self._by_word).Add(f"(?m){message.pattern}")
+            self._numbers[message.wordless].append(number)
+        self._by_word.Compile()
+        self._wordless.Compile()
+        faults = (message for message in messages if message.kind in _FAULTS)
+        self._as_fault = {id(message): replace(message, kind=FAULT) for message in faults}
 
-    def shows_anything(self, lines: Iterable[str]) -> bool:
-        """Whether any of the lines may show something; one look at many is quicker than many looks."""
-        return bool(self._filter.Match("\n".join(lines)))
+    def may_show_anything(self, text: str) -> bool:
+        """Whether any of the lines of a text may show something; one look at many is quicker than many."""
+        return bool(self._by_word.Match(text, potential=True) or self._wordless.Match(text))
 
     def matches(self, line: str) -> Iterator[Message]:
         """The messages that a line shows, in the catalogue's order, and then that it speaks of a fault: as
         what is not recognized only when it is nothing else, and not at all when it is harmless."""
-        numbers = self._filter.Match(line)
+        numbers = [self._numbers[False][index] for index in self._by_word.Match(line) or ()]
+        numbers += [self._numbers[True][index] for index in self._wordless.Match(line) or ()]
         if not numbers:
             return
         found = [self.messages[number] for number in sorted(numbers)]
-        known = [message for message in found if message.kind not in (UNRECOGNIZED, FAULT)]
+        known = [message for message in found if message.kind not in _FAULTS]
         yield from known
-        faults = [message for message in found if message.kind in (UNRECOGNIZED, FAULT)]
+        if len(known) == len(found):
+            return
+        fault = next(message for message in found if message.kind in _FAULTS)
         telling = [message for message in known if not message.fact]
-        if faults and not telling:
-            yield faults[0]
-        elif faults and not any(message.harmless for message in telling):
-            yield replace(faults[0], kind=FAULT)
+        if not telling:
+            yield fault
+        elif not any(message.harmless for message in telling):
+            yield self._as_fault[id(fault)]
 
 
 @functools.cache
@@ -107,7 +119,7 @@ def catalogue() -> Catalogue:
 
 def read(path: Path) -> Iterator[Message]:
     """The messages of one file."""
-    for row in yaml.load(path.read_bytes(), Loader=_LOADER) or []:
+    for row in documents.read(path) or []:
         yield Message(
             kind=row["kind"],
             pattern=row["pattern"],
@@ -117,6 +129,7 @@ def read(path: Path) -> Iterator[Message]:
             seen=row.get("seen", ""),
             source=row.get("source", ""),
             fact=row.get("fact", path.stem == _FACTS),
+            wordless=row.get("wordless", False),
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -17,7 +18,7 @@ WIDTH = 400
 
 
 Key = tuple[str, tuple[tuple[str, str], ...], str]
-_NUMBERS = re.compile(r"[\d.:]*\d")
+_NUMBERS = re.compile(r"\d[\d.:]*")
 
 
 @dataclass(frozen=True)
@@ -38,25 +39,37 @@ class Observation:
     def key(self) -> Key:
         """What makes two observations the same: kind, values, and the line but for its numbers, which differ
         with every time stamp."""
-        return self.kind, tuple(sorted(self.values.items())), _NUMBERS.sub("0", self.text)
+        return self.kind, tuple(sorted(self.values.items())), _without_numbers(self.text)
+
+
+@functools.lru_cache(maxsize=64)
+def _without_numbers(text: str) -> str:
+    # A line often shows several things.
+    return _NUMBERS.sub("0", text)
+
+
+@dataclass
+class _Counted:
+    seen: Observation
+    count: int = 1
 
 
 @dataclass
 class Observations:
     """Everything that was seen, in the order in which it was; the same thing again only counts."""
 
-    _kinds: dict[str, dict[Key, Observation]] = field(default_factory=dict)
-    _counts: dict[Key, int] = field(default_factory=dict)
+    _kinds: dict[str, dict[Key, _Counted]] = field(default_factory=dict)
 
     def add(self, seen: Observation) -> None:
         """Take one in."""
-        known = self._kinds.setdefault(seen.kind, {})
-        key = seen.key
-        if key in known:
-            self._counts[key] += 1
+        known = self._kinds.get(seen.kind)
+        if known is None:
+            known = self._kinds[seen.kind] = {}
+        counted = known.get(seen.key)
+        if counted is not None:
+            counted.count += 1
         elif len(known) < KEPT:
-            known[key] = seen
-            self._counts[key] = 1
+            known[seen.key] = _Counted(seen)
 
     def derive(self, kind: str, values: Mapping[str, str], *bases: Observation) -> None:
         """Add what follows from others; it stands where the first of them does."""
@@ -66,11 +79,11 @@ class Observations:
 
     def of(self, kind: str) -> tuple[Observation, ...]:
         """All of one kind."""
-        return tuple(self._kinds.get(kind, {}).values())
+        return tuple(counted.seen for counted in self._kinds.get(kind, {}).values())
 
     def first(self, kind: str) -> Observation | None:
         """The first of a kind."""
-        return next(iter(self._kinds.get(kind, {}).values()), None)
+        return next(iter(self.of(kind)), None)
 
     def value(self, kind: str, name: str) -> str | None:
         """A value of the first of a kind that has it."""
@@ -82,11 +95,12 @@ class Observations:
 
     def __iter__(self) -> Iterator[Observation]:
         for known in self._kinds.values():
-            yield from known.values()
+            yield from (counted.seen for counted in known.values())
 
     def evidence(self, seen: Observation) -> Evidence:
         """An observation as evidence, with how often it was seen."""
-        return Evidence(seen.text[:WIDTH], seen.where, self._counts.get(seen.key, 1))
+        counted = self._kinds.get(seen.kind, {}).get(seen.key)
+        return Evidence(seen.text[:WIDTH], seen.where, counted.count if counted else 1)
 
 
 def evidence_of(observations: Observations, seen: Iterable[Observation]) -> tuple[Evidence, ...]:

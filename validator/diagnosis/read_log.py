@@ -2,48 +2,49 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict, deque
-from collections.abc import Iterable, Sequence
-from itertools import islice
+from collections.abc import Sequence
 
 from .messages import FAULT, UNRECOGNIZED, Catalogue
 from .observations import WIDTH, Observation, Observations
-from .text import PASTE_LINES, Line, Pasted, answered, joined
+from .text import PASTE_LINES, Block, Line, Pasted, answered, joined
 
 #: Distinct lines whose meaning is remembered, so that one that comes a million times is read once.
 _REMEMBERED = 50_000
-#: Lines that are looked at together first: of a long log most show nothing.
-_BATCH = 16
 #: Lines before the end of a process that may say why it ended; empty ones don't count.
 _BEFORE = 3
 #: The value that a message has which says that a process ended.
 _ENDS = "ends"
+#: What TensorFlow puts before its lines.
+_STAMP = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{6}: ")
+_STAMP_WIDTH = len("2026-01-01 00:00:00.000000: ")
 
 
 def observe(pasted: Pasted, catalogue: Catalogue, source: str = "") -> Observations:
     """Everything that the lines show. source: what stands before a line's number (`logs.host_stderr, `)."""
     found = Observations()
-    paste: list[Line] | None = []
+    paste: list[Line] | None = [] if pasted.is_paste else None
     unknown: list[tuple[int, Observation]] = []
     kinds: dict[int, set[str]] = defaultdict(set)
     outside = _outside(catalogue)
-    recent: deque[Line] = deque(maxlen=_BATCH)
+    recent: deque[Block] = deque(maxlen=_BEFORE)
     known: dict[str, list[Observation]] = {}
-    lines = iter(pasted)
-    while batch := list(islice(lines, _BATCH)):
+    for block in pasted.blocks():
         if paste is not None:
-            paste += batch
+            paste += block.lines
             if len(paste) > PASTE_LINES:
                 paste = None
-        if not catalogue.shows_anything(line.text for line in batch):
-            recent.extend(batch)
+        recent.append(block)
+        if not catalogue.may_show_anything(block.text):
             continue
-        for line in batch:
-            seen = known.get(line.text)
+        for position, line in enumerate(block.lines):
+            said = _unstamped(line.text)
+            seen = known.get(said)
             if seen is None:
                 seen = _observations(line.text, line.number, catalogue, source)
                 if seen and len(known) < _REMEMBERED:
-                    known[line.text] = seen
+                    known[said] = seen
             for observation in seen:
                 if observation.kind == UNRECOGNIZED:
                     unknown.append((line.number, observation))
@@ -52,8 +53,8 @@ def observe(pasted: Pasted, catalogue: Catalogue, source: str = "") -> Observati
                         kinds[line.number].add(observation.kind)
                     found.add(observation)
                 if _ENDS in observation.values:
-                    unknown += [(before.number, _before_end(before, source)) for before in _last(recent)]
-            recent.append(line)
+                    before = _before(recent, position)
+                    unknown += [(one.number, _before_end(one, source)) for one in before]
     if paste is not None:
         _add_joined(paste, kinds, found, catalogue, source)
     for number, observation in unknown:
@@ -67,8 +68,16 @@ def _outside(catalogue: Catalogue) -> set[str]:
     return {FAULT, *(message.kind for message in catalogue.messages if message.fact)}
 
 
-def _last(lines: Iterable[Line]) -> list[Line]:
-    """The last lines that are not empty; a prompt says nothing of an end, nor what stands before it."""
+def _unstamped(text: str) -> str:
+    """What a line says, whenever it says it: without TensorFlow's time stamp."""
+    return text[_STAMP_WIDTH:] if _STAMP.match(text) else text
+
+
+def _before(blocks: Sequence[Block], position: int) -> list[Line]:
+    """The last lines that are not empty before a position in the last block; a prompt says nothing of an end,
+    nor what stands before it."""
+    *earlier, last = blocks
+    lines = [*(line for block in earlier for line in block.lines), *last.lines[:position]]
     told = [line for line in lines if line.text.strip()]
     asked = max((position for position, line in enumerate(told) if line.asks), default=-1)
     return told[asked + 1 :][-_BEFORE:]
@@ -99,9 +108,12 @@ def _add_joined(
 
 
 def _observations(text: str, number: int, catalogue: Catalogue, source: str) -> list[Observation]:
+    if not catalogue.may_show_anything(text):
+        return []
     where = _where(number, source)
+    said = text.strip()[:WIDTH]
     seen = [
-        Observation(message.kind, values, text.strip()[:WIDTH], where, message.harmless)
+        Observation(message.kind, values, said, where, message.harmless)
         for message in catalogue.matches(text)
         for values in message.read(text)
     ]

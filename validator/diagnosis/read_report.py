@@ -9,15 +9,14 @@ from types import MappingProxyType
 from typing import Any
 
 import re2
-import yaml
 
+from ..compat import documents
 from ..model.report import CheckOutcome, Report
 from .messages import DATA, FAULT, UNRECOGNIZED, Catalogue
 from .observations import WIDTH, Observation, Observations
 from .read_log import observe
 from .text import read_text
 
-_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 #: The text of an absent value; only a pattern that is this very text matches it.
 _NULL = "null"
 _LOGS = ("host_stderr", "tensorflow_stderr")
@@ -93,7 +92,7 @@ def _printed(report: Report) -> Iterator[tuple[str, str]]:
 @functools.cache
 def fields() -> tuple[Field, ...]:
     """The list of fields, read once."""
-    rows = yaml.load((DATA / "report.yaml").read_bytes(), Loader=_LOADER)
+    rows = documents.read(DATA / "report.yaml")
     return tuple(
         Field(
             kind=row["kind"],

@@ -15,6 +15,8 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import BinaryIO, NamedTuple
 
+import re2
+
 from ..errors import InputError
 
 #: Bytes that are looked at.
@@ -23,6 +25,8 @@ LIMIT = 32 << 20
 PIECE = 16384
 _OVERLAP = 512
 _CHUNK = 1 << 20
+#: Bytes after which a block ends with the next line.
+_BLOCK = 1024
 #: Lines up to which text is taken to be a person's paste, in which a terminal or a mailer may have wrapped
 #: lines; a longer one is a file, and files are not wrapped.
 PASTE_LINES = 20_000
@@ -50,6 +54,13 @@ _PACKED = (
     (b"BZh", "bzip2"),
     (b"\xfd7zXZ", "xz"),
 )
+#: Where this shows in a block, its lines have to be cleaned one by one. RE2 looks for all of it at once,
+#: and its sets are asked with the least ado.
+_UNCLEAN = re2.Set.SearchSet()
+_UNCLEAN.Add(
+    r"(?m)[\x00-\x08\x0b-\x1f\x7f-\x9f\x{feff}&]|[ \t\p{Z}]$|^[\s\p{Z}]*>|^\d{4}-\d\d-\d\dT|^\{\"log\":\""
+)
+_UNCLEAN.Compile()
 
 
 class Line(NamedTuple):
@@ -64,27 +75,82 @@ class Line(NamedTuple):
     asks: bool = False
 
 
-class Pasted:
-    """What was read, to be gone through once.
+class Block:
+    """Some lines in a row that are whole, to be looked at together.
 
-    read: how much, in words; complete after the last line was taken.
+    text: the cleaned lines, with line ends between them.
+    """
+
+    def __init__(self, raw: bytes, number: int, of_paste: bool) -> None:
+        self._raw, self._number, self._of_paste = raw, number, of_paste
+        self._lines: list[Line] | None = None
+        as_read = _clean_as_read(raw)
+        self._cleaned = as_read is None
+        self.text = "\n".join(line.text for line in self.lines) if as_read is None else as_read
+
+    @property
+    def lines(self) -> list[Line]:
+        """The cleaned lines."""
+        if self._lines is None:
+            if self._cleaned:
+                raw = enumerate(io.BytesIO(self._raw))
+                made = [line for offset, one in raw for line in self._parts(one, self._numbered(offset))]
+            else:
+                found = enumerate(self.text.split("\n"))
+                made = [Line(self._numbered(offset), part, self._asks(part)) for offset, part in found]
+            self._lines = made
+        return self._lines
+
+    def _numbered(self, offset: int) -> int:
+        return self._number + offset if self._number else 0
+
+    def _parts(self, raw: bytes, number: int) -> Iterator[Line]:
+        """The cleaned parts of one line. Progress bars write over their line with carriage returns: each
+        state of it counts as a line here."""
+        text = _STAMP.sub("", _logged(raw.rstrip(b"\r\n").decode("utf-8", errors="replace")))
+        for part in text.split("\r") if "\r" in text else (text,):
+            if len(part) <= PIECE:
+                yield Line(number, clean(part), self._asks(part))
+                continue
+            for start in range(0, len(part), PIECE - _OVERLAP):
+                yield Line(number, clean(part[start : start + PIECE]))
+
+    def _asks(self, text: str) -> bool:
+        """Only a paste is searched for questions and their answers."""
+        return self._of_paste and _ASKS.match(text) is not None
+
+
+class Pasted:
+    """What was read, to be gone through.
+
+    read: how much, in words. is_paste: it is short enough to be a person's paste.
     """
 
     def __init__(self, first: bytes, last: bytes, total: int) -> None:
-        self._first, self._last, self._total = first, last, total
-        self.read = ""
+        self._first = first
+        # How many lines lie between is not known, and so are their numbers.
+        self._last = last.partition(b"\n")[2] or last
+        count = first.count(b"\n") + (not first.endswith(b"\n"))
+        self.is_paste = not last and count <= PASTE_LINES
+        self.read = "1 line" if count == 1 else f"{count:,} lines"
+        if last:
+            half = LIMIT // 2 >> 20
+            self.read = f"the first and the last {half} MiB of {total / (1 << 20):,.0f} MiB"
+
+    def blocks(self) -> Iterator[Block]:
+        """All of it, block by block."""
+        for data, number in ((self._first, 1), (self._last, 0)):
+            start = 0
+            while start < len(data):
+                end = data.find(b"\n", start + _BLOCK) + 1 or len(data)
+                raw = data[start:end]
+                yield Block(raw, number, self.is_paste)
+                start = end
+                number += raw.count(b"\n") if number else 0
 
     def __iter__(self) -> Iterator[Line]:
-        number = 0
-        for number, raw in enumerate(io.BytesIO(self._first), start=1):
-            yield from _parts(raw, number)
-        self.read = "1 line" if number == 1 else f"{number:,} lines"
-        if self._last:
-            # How many lines lie between is not known, and so are their numbers.
-            for raw in io.BytesIO(self._last.partition(b"\n")[2] or self._last):
-                yield from _parts(raw, 0)
-            half = LIMIT // 2 >> 20
-            self.read = f"the first and the last {half} MiB of {self._total / (1 << 20):,.0f} MiB"
+        for block in self.blocks():
+            yield from block.lines
 
 
 def read(stream: BinaryIO, name: str) -> Pasted:
@@ -178,16 +244,15 @@ def _as_utf8(data: bytes, name: str) -> bytes:
     return data
 
 
-def _parts(raw: bytes, number: int) -> Iterator[Line]:
-    """The cleaned parts of one line. Progress bars write over their line with carriage returns: each state of
-    it counts as a line here."""
-    text = _STAMP.sub("", _logged(raw.rstrip(b"\r\n").decode("utf-8", errors="replace")))
-    for part in text.split("\r") if "\r" in text else (text,):
-        if len(part) <= PIECE:
-            yield Line(number, clean(part), _asks(number, part))
-            continue
-        for start in range(0, len(part), PIECE - _OVERLAP):
-            yield Line(number, clean(part[start : start + PIECE]))
+def _clean_as_read(raw: bytes) -> str | None:
+    """The lines of a block if they are clean as they were read, as most of a long log is; else nothing."""
+    if len(raw) > PIECE:
+        return None
+    try:
+        text = raw.removesuffix(b"\n").replace(b"\r\n", b"\n").decode("utf-8")
+    except UnicodeDecodeError:
+        return None
+    return None if _UNCLEAN.Match(text) else text
 
 
 def _logged(text: str) -> str:
@@ -199,11 +264,6 @@ def _logged(text: str) -> str:
     except ValueError:
         return text
     return str(entry["log"]).rstrip("\r\n") if isinstance(entry, dict) else text
-
-
-def _asks(number: int, text: str) -> bool:
-    """Only a paste is searched for questions and their answers."""
-    return 0 < number <= PASTE_LINES and _ASKS.match(text) is not None
 
 
 def clean(line: str) -> str:
