@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from validator.diagnosis import text
 from validator.diagnosis.messages import FAULT, UNRECOGNIZED, Catalogue, Message
 from validator.diagnosis.observations import KEPT, Observations
@@ -105,6 +107,34 @@ def test_lines_before_the_end_of_a_process_are_told_with_it() -> None:
     found = observe(text.read_text(pasted), ends)
     assert [each.text for each in found.of(FAULT)] == ["first", "something odd"]
     assert [each.text for each in found.of(UNRECOGNIZED)] == ["Aborted (core dumped)"]
+
+
+def test_lines_before_the_end_of_a_process_are_told_though_they_show_nothing_themselves() -> None:
+    """Of a long file most lines are not looked at singly; these are, afterwards."""
+    ends = Catalogue((*CATALOGUE.messages, Message(UNRECOGNIZED, r"^Aborted", {"ends": "process"})))
+    long = "x" * 2 * text.PIECE
+    pasted = "step\n" * text.PASTE_LINES + f"{long}\n1/2\n\nlast words\n{' ' * 3000}\nAborted\n"
+    found = observe(text.read_text(pasted), ends)
+    assert [each.text for each in found.of(FAULT)][1:] == ["1/2", "last words"]
+    assert [each.where for each in found.of(FAULT)][1:] == ["line 20002", "line 20004"]
+    assert [each.where for each in found.of(UNRECOGNIZED)] == ["line 20006"]
+
+
+@pytest.mark.parametrize(
+    ("first", "later"),
+    [
+        ("2024-05-01 10:00:00.123456: ", "2024-05-02 11:11:11.654321: "),
+        ("E0000 00:00:1745000000.123456   12345 ", "E0000 00:00:1746111111.654321   12345 "),
+    ],
+)
+def test_the_same_words_at_another_time_are_the_same(first: str, later: str) -> None:
+    first += "E failed call to cuInit: CUDA_ERROR_NO_DEVICE\n"
+    later += "E failed call to cuInit: CUDA_ERROR_NO_DEVICE\n"
+    found = seen("x\n" + first + later + later.replace("NO_DEVICE", "UNKNOWN"))
+    assert [(each.values["name"], each.where, found.evidence(each).count) for each in found] == [
+        ("CUDA_ERROR_NO_DEVICE", "line 2", 2),
+        ("CUDA_ERROR_UNKNOWN", "line 4", 1),
+    ]
 
 
 def test_what_only_tells_of_the_environment_makes_no_line_understood() -> None:

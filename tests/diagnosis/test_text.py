@@ -202,6 +202,12 @@ def test_what_has_no_answer_is_put_together_with_nothing(asked: str) -> None:
     assert list(text.answered(list(text.read_text(asked)))) == []
 
 
+def test_half_a_surrogate_pair_in_an_entry_of_dockers_log_is_no_text() -> None:
+    entry = rb'{"log":"\ud800 failed call to cuInit\n"}'
+    (line,) = lines(entry)
+    assert line.encode() == b"? failed call to cuInit"
+
+
 def test_entries_of_dockers_log_files_are_the_lines_that_they_hold() -> None:
     pasted = r'{"log":"env: CUDA_VISIBLE_DEVICES=\"-1\"\n","stream":"stderr","time":"2025-03-03T03:03:03Z"}'
     other = '{"log":"cut off'

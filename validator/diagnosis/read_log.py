@@ -16,9 +16,8 @@ _REMEMBERED = 50_000
 _BEFORE = 3
 #: The value that a message has which says that a process ended.
 _ENDS = "ends"
-#: What TensorFlow puts before its lines.
-_STAMP = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{6}: ")
-_STAMP_WIDTH = len("2026-01-01 00:00:00.000000: ")
+#: The time before TensorFlow's lines and, behind the letter of their severity, before Abseil's.
+_STAMP = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{6}: |[IWEF]\d{4} \d\d:\d\d:\d+\.\d+ ")
 
 
 def observe(pasted: Pasted, catalogue: Catalogue, source: str = "") -> Observations:
@@ -28,7 +27,7 @@ def observe(pasted: Pasted, catalogue: Catalogue, source: str = "") -> Observati
     unknown: list[tuple[int, Observation]] = []
     kinds: dict[int, set[str]] = defaultdict(set)
     outside = _outside(catalogue)
-    recent: deque[Block] = deque(maxlen=_BEFORE)
+    recent: deque[Block] = deque(maxlen=_BEFORE + 1)
     known: dict[str, list[Observation]] = {}
     for block in pasted.blocks():
         if paste is not None:
@@ -69,8 +68,9 @@ def _outside(catalogue: Catalogue) -> set[str]:
 
 
 def _unstamped(text: str) -> str:
-    """What a line says, whenever it says it: without TensorFlow's time stamp."""
-    return text[_STAMP_WIDTH:] if _STAMP.match(text) else text
+    """What a line says, whenever it says it: but for its first character, without the time."""
+    stamp = _STAMP.match(text)
+    return text[0] + text[stamp.end() :] if stamp else text
 
 
 def _before(blocks: Sequence[Block], position: int) -> list[Line]:

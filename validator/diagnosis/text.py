@@ -263,7 +263,10 @@ def _logged(text: str) -> str:
         entry = json.loads(text)
     except ValueError:
         return text
-    return str(entry["log"]).rstrip("\r\n") if isinstance(entry, dict) else text
+    if not isinstance(entry, dict):
+        return text
+    # JSON may hold half of a surrogate pair, which is no text.
+    return str(entry["log"]).encode("utf-8", errors="replace").decode().rstrip("\r\n")
 
 
 def clean(line: str) -> str:
