@@ -143,6 +143,14 @@ def test_what_only_tells_of_the_environment_makes_no_line_understood() -> None:
     assert found.has("path") and found.has(UNRECOGNIZED)
 
 
+def test_what_a_line_tells_alone_is_not_told_again_with_its_answer() -> None:
+    variable = Message("variable", r"(?P<name>CUDA_\w+)=(?P<value>\S*)", fact=True)
+    found = observe(text.read_text("$ CUDA_VISIBLE_DEVICES=99 python x.py\n2.18.1\n"), Catalogue((variable,)))
+    assert [(each.values["value"], each.text) for each in found] == [
+        ("99", "$ CUDA_VISIBLE_DEVICES=99 python x.py")
+    ]
+
+
 def test_a_known_line_that_speaks_of_a_fault_is_told_as_such_but_no_harmless_one() -> None:
     assert seen("ValueError: tensor with shape [1]").has(FAULT)
     assert not seen("ValueError: rebuild TensorFlow").has(FAULT)

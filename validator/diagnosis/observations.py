@@ -17,7 +17,8 @@ KEPT = 200
 WIDTH = 400
 
 
-Key = tuple[str, tuple[tuple[str, str], ...], str]
+Fact = tuple[str, tuple[tuple[str, str], ...]]
+Key = tuple[Fact, str]
 _NUMBERS = re.compile(r"\d[\d.:]*")
 
 
@@ -37,9 +38,14 @@ class Observation:
 
     @cached_property
     def key(self) -> Key:
-        """What makes two observations the same: kind, values, and the line but for its numbers, which differ
+        """What makes two observations the same: what they say, and the line but for its numbers, which differ
         with every time stamp."""
-        return self.kind, tuple(sorted(self.values.items())), _without_numbers(self.text)
+        return self.says, _without_numbers(self.text)
+
+    @property
+    def says(self) -> Fact:
+        """Kind and values."""
+        return self.kind, tuple(sorted(self.values.items()))
 
 
 @functools.lru_cache(maxsize=64)

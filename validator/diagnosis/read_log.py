@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict, deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from .messages import FAULT, UNRECOGNIZED, Catalogue
-from .observations import WIDTH, Observation, Observations
+from .observations import WIDTH, Fact, Observation, Observations
 from .text import PASTE_LINES, Block, Line, Pasted, answered, joined
 
 #: Distinct lines whose meaning is remembered, so that one that comes a million times is read once.
@@ -26,6 +26,7 @@ def observe(pasted: Pasted, catalogue: Catalogue, source: str = "") -> Observati
     paste: list[Line] | None = [] if pasted.is_paste else None
     unknown: list[tuple[int, Observation]] = []
     kinds: dict[int, set[str]] = defaultdict(set)
+    facts: dict[int, set[Fact]] = defaultdict(set)
     outside = _outside(catalogue)
     recent: deque[Block] = deque(maxlen=_BEFORE + 1)
     known: dict[str, list[Observation]] = {}
@@ -50,12 +51,14 @@ def observe(pasted: Pasted, catalogue: Catalogue, source: str = "") -> Observati
                 else:
                     if observation.kind not in outside:
                         kinds[line.number].add(observation.kind)
+                    elif paste is not None:
+                        facts[line.number].add(observation.says)
                     found.add(observation)
                 if _ENDS in observation.values:
                     before = _before(recent, position)
                     unknown += [(one.number, _before_end(one, source)) for one in before]
     if paste is not None:
-        _add_joined(paste, kinds, found, catalogue, source)
+        _add_joined(paste, kinds, facts, found, catalogue, source)
     for number, observation in unknown:
         if number not in kinds:
             found.add(observation)
@@ -92,19 +95,27 @@ def _where(number: int, source: str) -> str:
 
 
 def _add_joined(
-    lines: Sequence[Line], kinds: dict[int, set[str]], found: Observations, catalogue: Catalogue, source: str
+    lines: Sequence[Line],
+    kinds: dict[int, set[str]],
+    facts: Mapping[int, set[Fact]],
+    found: Observations,
+    catalogue: Catalogue,
+    source: str,
 ) -> None:
     """What shows only when lines are put together: those that a terminal or a mailer broke, and answers with
-    what was asked."""
+    what was asked. kinds, facts: what lines show alone, by their numbers."""
     outside = _outside(catalogue)
     for text, parts in (*answered(lines), *joined(lines)):
         alone = {kind for part in parts for kind in kinds.get(part.number, ())}
         for observation in _observations(text, parts[0].number, catalogue, source):
-            if observation.kind not in (UNRECOGNIZED, FAULT) and observation.kind not in alone:
-                found.add(observation)
-                if observation.kind not in outside:
-                    for part in parts:
-                        kinds[part.number].add(observation.kind)
+            if observation.kind in (UNRECOGNIZED, FAULT) or observation.kind in alone:
+                continue
+            if any(observation.says in facts.get(part.number, ()) for part in parts):
+                continue
+            found.add(observation)
+            if observation.kind not in outside:
+                for part in parts:
+                    kinds[part.number].add(observation.kind)
 
 
 def _observations(text: str, number: int, catalogue: Catalogue, source: str) -> list[Observation]:
