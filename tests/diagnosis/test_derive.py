@@ -20,6 +20,34 @@ def seen(*entries: tuple[str, dict[str, str]]) -> Observations:
     return found
 
 
+@pytest.mark.parametrize(
+    ("image", "beside", "counts"),
+    [
+        ("2.18.0", (), True),
+        ("2.17.0", (), False),
+        ("latest", (), True),
+        ("latest", (("tensorflow", {"version": "2.19.0"}),), True),
+        ("latest", (("tensorflow", {"version": "2.3.1"}),), False),
+        (
+            "latest",
+            (("cuinit_failed", {"at": "E tensorflow/stream_executor/cuda/cuda_driver.cc:313]"}),),
+            False,
+        ),
+        (
+            "2.18.0",
+            (("cuinit_failed", {"at": "E tensorflow/stream_executor/cuda/cuda_driver.cc:313]"}),),
+            True,
+        ),
+    ],
+)
+def test_official_images_whose_cudnn_does_not_fit(
+    image: str, beside: tuple[tuple[str, dict[str, str]], ...], counts: bool
+) -> None:
+    """The tag latest was on other images once."""
+    found = seen(("image", {"name": f"tensorflow/tensorflow:{image}-gpu-jupyter"}), *beside)
+    assert found.has("official_image") is counts
+
+
 def tensorflow(version: str) -> tuple[str, dict[str, str]]:
     return "tensorflow", {"version": version}
 

@@ -36,7 +36,13 @@ def test_harmless_lines_alone_are_no_fault() -> None:
     found = diagnose_log((NUMA + "\n") * 3)
     assert found.causes == () and found.unknown == ()
     assert [(entry.code, entry.evidence[0].count) for entry in found.harmless] == [("numa_notice", 3)]
-    assert found.next_step.startswith("no fault in these lines")
+    assert found.next_step.startswith("no fault in these lines; whether the GPU is used they do not tell")
+
+
+def test_a_gpu_that_was_registered_is_told() -> None:
+    found = diagnose_log("[PhysicalDevice(name='/physical_device:GPU:0', device_type='GPU')]\n")
+    assert found.causes == () and found.unknown == ()
+    assert found.next_step.startswith("no fault in these lines, and TensorFlow has registered a GPU")
 
 
 def test_a_known_message_that_fits_no_cause_is_told_as_not_understood() -> None:

@@ -40,6 +40,7 @@ def shown(
         ("3.5", (">=6.0", "<7.5"), False),
         ("7.0", (">=6.0", "<7.5"), True),
         ("", (">=6.0",), True),
+        ("", ("==2.16.1",), False),
     ],
 )
 def test_a_version_within_ranges(version: str, ranges: tuple[str, ...], fits: bool) -> None:

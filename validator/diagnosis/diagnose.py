@@ -71,6 +71,10 @@ _NO_FAULT = (
     "no fault in these lines; whether the GPU is used they do not tell: run `python -m validator doctor`"
     " in that environment"
 )
+_REGISTERED = (
+    "no fault in these lines, and TensorFlow has registered a GPU; whether training runs on it,"
+    " `python -m validator doctor` measures in that environment"
+)
 _ALL_IS_WELL = "nothing to mend: every check that could run here passed"
 _CHECKS_FAILED = "no known cause fits the checks that did not pass; their evidence is in the report"
 
@@ -111,7 +115,8 @@ def _diagnosis(found: Observations, read: str) -> Diagnosis:
     causes = rank(found, {**facts, **_needed(found, facts)}, _ways(found))
     kinds = (UNRECOGNIZED,) if causes else (UNRECOGNIZED, FAULT, *_TELLING)
     unknown = evidence_of(found, (seen for kind in kinds for seen in found.of(kind)))[:_UNKNOWN]
-    otherwise = _NOT_UNDERSTOOD if unknown else _NO_FAULT
+    well = _REGISTERED if found.has("gpu_list") or found.has("gpu_created") else _NO_FAULT
+    otherwise = _NOT_UNDERSTOOD if unknown else well
     step = _AFTER_CAUSE if causes else otherwise
     return Diagnosis(causes, _harmless(found), unknown, facts, read, step)
 
@@ -131,10 +136,14 @@ def _needed(found: Observations, facts: Mapping[str, str]) -> dict[str, str]:
     GPU's compute capability, the system."""
     release = facts.get("tensorflow", "")
     needed = build(release) or built_with(cudart_asked_for(found))
+    # Older releases say 7003.
+    compiled = found.value("cudnn_version_mismatch", "compiled") or ""
+    cudnn = compiled if "." in compiled else needed.cudnn if needed else ""
     wanted = {
         "tensorflow_minor": ".".join(str(part) for part in number(release)[:2]),
         "cuda_needed": needed.cuda if needed else "",
-        "cudnn_needed": needed.cudnn if needed else "",
+        "cudnn_needed": cudnn,
+        "cudnn_major": cudnn.partition(".")[0],
         "driver_branch": facts.get("driver", "").partition(".")[0],
         "capability": capability(found) or "",
         "system": "windows" if on_windows(found) else facts.get("os", ""),

@@ -17,8 +17,8 @@ KEPT = 200
 WIDTH = 400
 
 
-Fact = tuple[str, tuple[tuple[str, str], ...]]
-Key = tuple[Fact, str]
+Said = tuple[str, tuple[tuple[str, str], ...]]
+Key = tuple[Said, str]
 _NUMBERS = re.compile(r"\d[\d.:]*")
 
 
@@ -43,7 +43,7 @@ class Observation:
         return self.says, _without_numbers(self.text)
 
     @property
-    def says(self) -> Fact:
+    def says(self) -> Said:
         """Kind and values."""
         return self.kind, tuple(sorted(self.values.items()))
 

@@ -7,7 +7,7 @@ from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
 
 from .messages import FAULT, UNRECOGNIZED, Catalogue
-from .observations import WIDTH, Fact, Observation, Observations
+from .observations import WIDTH, Observation, Observations, Said
 from .text import PASTE_LINES, Block, Line, Pasted, answered, joined
 
 #: Distinct lines whose meaning is remembered, so that one that comes a million times is read once.
@@ -26,7 +26,7 @@ def observe(pasted: Pasted, catalogue: Catalogue, source: str = "") -> Observati
     paste: list[Line] | None = [] if pasted.is_paste else None
     unknown: list[tuple[int, Observation]] = []
     kinds: dict[int, set[str]] = defaultdict(set)
-    facts: dict[int, set[Fact]] = defaultdict(set)
+    facts: dict[int, set[Said]] = defaultdict(set)
     outside = _outside(catalogue)
     recent: deque[Block] = deque(maxlen=_BEFORE + 1)
     known: dict[str, list[Observation]] = {}
@@ -97,7 +97,7 @@ def _where(number: int, source: str) -> str:
 def _add_joined(
     lines: Sequence[Line],
     kinds: dict[int, set[str]],
-    facts: Mapping[int, set[Fact]],
+    facts: Mapping[int, set[Said]],
     found: Observations,
     catalogue: Catalogue,
     source: str,

@@ -17,6 +17,7 @@ _FIND_OUT = {
     "tensorflow_minor": "the first two numbers of your release, which `python -m pip show tensorflow` tells",
     "cuda_needed": "what `python -m validator predict --tensorflow <your release>` names",
     "cudnn_needed": "what `python -m validator predict --tensorflow <your release>` names",
+    "cudnn_major": "its first number",
     "driver_branch": "the first number of the driver's version, which `nvidia-smi` tells",
     "pid": "the number in the row of nvidia-smi",
     "image": "the image's name",
@@ -73,14 +74,16 @@ def _fits(entry: RemedyEntry, values: Mapping[str, str], observations: Observati
 
 
 def within(version: str, ranges: Sequence[str]) -> bool:
-    """Whether a version is in every range (`>=2.16`, compared by as many numbers as the bound has); what is
-    not known may be."""
+    """Whether a version is in every range (`>=2.16`, compared by as many numbers as the bound has). What is
+    not known may be in a range, but is not taken for one release (`==2.16.1`)."""
     found = number(version)
     for text in ranges:
         match = _RANGE.fullmatch(text)
         if match is None:
             raise ValueError(f"{text!r} is no range: write >=2.16 or the like")
         bound = number(match[2])
+        if not found and match[1] == "==":
+            return False
         if found and not _COMPARE[match[1]]((*found, *[0] * len(bound))[: len(bound)], bound):
             return False
     return True

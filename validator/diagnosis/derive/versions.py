@@ -10,6 +10,8 @@ from .seen import normalized, on_windows, package, release
 
 #: The first release whose wheels for native Windows have no CUDA (install guide, "Windows native").
 _NO_WINDOWS_CUDA = (2, 11)
+#: Source files that were moved in 2.12, as its log lines name them.
+_BEFORE_2_12 = re.compile(r"\btensorflow/stream_executor/")
 #: The first release that was built for NumPy 2, and the first with Keras 3.
 _NUMPY_2, _KERAS_3 = (2, 18), (2, 16)
 
@@ -233,11 +235,16 @@ def _one_package(seen: Observation) -> bool:
 
 
 def official_image(observations: Observations) -> None:
-    """The official GPU images whose cuDNN their TensorFlow can't open (tensorflow/tensorflow issue 94593)."""
+    """The official GPU images whose cuDNN their TensorFlow can't open (tensorflow/tensorflow issue 94593).
+    `latest` was another image once: where another release is told, or the log comes from before 2.12."""
+    told = release(observations)
+    newest = told is None or number(told[0]) >= (2, 18)
+    newest = newest and not any(_BEFORE_2_12.search(seen.text) for seen in observations)
     for seen in observations.of("image"):
         name = seen.values.get("name", "")
         match = re.search(r"tensorflow/tensorflow:(\d[\w.]*|latest|nightly)[\w.-]*-gpu", name)
-        if match and (match[1] in ("latest", "nightly") or (2, 18) <= number(match[1]) < (2, 22)):
+        floats = match is not None and match[1] in ("latest", "nightly")
+        if match and ((floats and newest) or (2, 18) <= number(match[1]) < (2, 22)):
             observations.derive("official_image", {"image": name}, seen)
 
 
