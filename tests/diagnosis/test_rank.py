@@ -77,6 +77,12 @@ def test_what_is_only_possible_is_named_where_nothing_better_is(causes: list[Cau
     assert codes(rank.rank(observed("a"), {}, ())) == ["guess"]
 
 
+def test_what_is_only_possible_proves_nothing_beside_what_is_more(causes: list[CauseEntry]) -> None:
+    causes += [entry("library", shown("a", "possible"), shown("b", "likely"))]
+    assert [line.text for line in rank.rank(observed("a", "b"), {}, ())[0].evidence] == ["line about b"]
+    assert [line.text for line in rank.rank(observed("a"), {}, ())[0].evidence] == ["line about a"]
+
+
 def test_what_rules_a_cause_out_and_signs_that_may_not_be_there(causes: list[CauseEntry]) -> None:
     causes += [entry("driver", shown("a"), out=(sign("works"),))]
     causes += [entry("container", Signature((sign("a"),), (sign("gpus"),), "certain", ""))]

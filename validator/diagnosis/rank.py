@@ -70,6 +70,9 @@ def _shown(observations: Observations) -> list[_Shown]:
         matched = [(signature, seen) for signature, seen in matched if seen]
         if matched:
             matched.sort(key=lambda pair: STRENGTHS.index(pair[0].strength))
+            # What is only possible proves nothing beside what is more.
+            if matched[0][0].strength != POSSIBLE:
+                matched = [pair for pair in matched if pair[0].strength != POSSIBLE]
             seen = tuple(observation for _, part in matched for observation in part)
             found.append(_Shown(entry, matched[0][0], seen, position))
     return found
