@@ -197,6 +197,8 @@ import signal, sys
 from tests.probe.test_supervision import *
 from validator.probe import cli
 signal.signal(signal.SIGTERM, cli._terminated)
+# What runs in a shell's background has it ignored, and would hand that on.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 stage = Stage(HOST, [BY_ID["pid"]], progress=print, registry="fake_checks",
               environment={{**os.environ, "PYTHONPATH": str(FAKES)}})
 stage.log.add = lambda data: (sys.stdout.write(data.decode()), sys.stdout.flush())
@@ -214,7 +216,10 @@ supervisor.run([stage], lambda: {{"facts": {facts!r}, "lock": None}}, 600)
         worker = int(probe.stdout.readline().split()[1])
         handle = os.pidfd_open(worker)
         probe.send_signal(number)
-        probe.wait(timeout=30)
+        try:
+            probe.wait(timeout=30)
+        finally:
+            probe.kill()
     # Readable once the process has ended.
     assert select.select([handle], [], [], 30)[0]
     os.close(handle)
