@@ -1,9 +1,11 @@
 """Property tests are not timed: a slow machine is no fault of the code.
 
-And whatever a test records, it is not for the store that a person works with.
+Whatever a test records, it is not for the store that a person works with. And Ctrl-C is what it is in a terminal
+though the tests run in a shell's background, which has it ignored and hands that on to every child.
 """
 
 import os
+import signal
 
 from hypothesis import settings
 
@@ -11,3 +13,5 @@ settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
 
 os.environ.pop("VALIDATOR_STORE", None)
+
+signal.signal(signal.SIGINT, signal.default_int_handler)

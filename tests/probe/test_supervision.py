@@ -197,8 +197,6 @@ import signal, sys
 from tests.probe.test_supervision import *
 from validator.probe import cli
 signal.signal(signal.SIGTERM, cli._terminated)
-# What runs in a shell's background has it ignored, and would hand that on.
-signal.signal(signal.SIGINT, signal.default_int_handler)
 stage = Stage(HOST, [BY_ID["pid"]], progress=print, registry="fake_checks",
               environment={{**os.environ, "PYTHONPATH": str(FAKES)}})
 stage.log.add = lambda data: (sys.stdout.write(data.decode()), sys.stdout.flush())
