@@ -1,7 +1,7 @@
 """Property tests are not timed: a slow machine is no fault of the code.
 
-Whatever a test records, it is not for the store that a person works with. And Ctrl-C is what it is in a terminal
-though the tests run in a shell's background, which has it ignored and hands that on to every child.
+Whatever a test records, it is not for the store that a person works with. And Ctrl-C is what it is in a
+terminal though the tests run in the background of a shell, which ignores it and hands that on to every child.
 """
 
 import os
