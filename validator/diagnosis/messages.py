@@ -69,10 +69,14 @@ class Message:
 
 
 class Catalogue:
-    """All messages, to be asked about one line after another."""
+    """All messages, to be asked about one line after another.
+
+    outside: the kinds that make no line understood.
+    """
 
     def __init__(self, messages: tuple[Message, ...]) -> None:
         self.messages = messages
+        self.outside = {FAULT, *(message.kind for message in messages if message.fact)}
         # The filter would try what has no word on every line; of so few, one automaton is quicker.
         self._by_word, self._wordless = re2.Filter(), re2.Set.SearchSet()
         self._numbers: dict[bool, list[int]] = {False: [], True: []}
@@ -86,7 +90,8 @@ class Catalogue:
         self._as_fault = {id(message): replace(message, kind=FAULT) for message in faults}
 
     def may_show_anything(self, text: str) -> bool:
-        """Whether any of the lines of a text may show something; one look at many is quicker than many."""
+        """Whether any of the lines of a text may show something: one look at many is quicker than many, and of
+        one line it says no in half the time of `matches`."""
         return bool(self._by_word.Match(text, potential=True) or self._wordless.Match(text))
 
     def matches(self, line: str) -> Iterator[Message]:

@@ -27,7 +27,7 @@ def observe(pasted: Pasted, catalogue: Catalogue, source: str = "") -> Observati
     unknown: list[tuple[int, Observation]] = []
     kinds: dict[int, set[str]] = defaultdict(set)
     facts: dict[int, set[Said]] = defaultdict(set)
-    outside = _outside(catalogue)
+    outside = catalogue.outside
     recent: deque[Block] = deque(maxlen=_BEFORE + 1)
     known: dict[str, list[Observation]] = {}
     for block in pasted.blocks():
@@ -65,11 +65,6 @@ def observe(pasted: Pasted, catalogue: Catalogue, source: str = "") -> Observati
     return found
 
 
-def _outside(catalogue: Catalogue) -> set[str]:
-    """Kinds that make no line understood."""
-    return {FAULT, *(message.kind for message in catalogue.messages if message.fact)}
-
-
 def _unstamped(text: str) -> str:
     """What a line says, whenever it says it: but for its first character, without the time."""
     stamp = _STAMP.match(text)
@@ -104,7 +99,6 @@ def _add_joined(
 ) -> None:
     """What shows only when lines are put together: those that a terminal or a mailer broke, and answers with
     what was asked. kinds, facts: what lines show alone, by their numbers."""
-    outside = _outside(catalogue)
     for text, parts in (*answered(lines), *joined(lines)):
         alone = {kind for part in parts for kind in kinds.get(part.number, ())}
         for observation in _observations(text, parts[0].number, catalogue, source):
@@ -113,7 +107,7 @@ def _add_joined(
             if any(observation.says in facts.get(part.number, ()) for part in parts):
                 continue
             found.add(observation)
-            if observation.kind not in outside:
+            if observation.kind not in catalogue.outside:
                 for part in parts:
                     kinds[part.number].add(observation.kind)
 

@@ -37,9 +37,9 @@ _PARTS = 4
 _STAMP = re.compile(r"^\ufeff?\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)? ?")
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]*[0-~])")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-#: Quote marks of mails and issue trackers; Python's own prompt goes with them.
 #: Prompts of Python, IPython and shells, and headings in Markdown.
 _ASKS = re.compile(r"\s*(?:>\s+)*(?:>>> \S|In ?\[\d*\]: \S|[$%] \S|#{1,6} \S|\*\*[^*]+\*\*:?\s*$)")
+#: Quote marks of mails and issue trackers; Python's own prompt goes with them.
 _QUOTES = re.compile(r"^\s*(?:>\s?)+")
 #: What begins a line of its own, so that it does not continue the line before.
 _BEGINS = re.compile(
