@@ -90,8 +90,8 @@ class Catalogue:
         self._as_fault = {id(message): replace(message, kind=FAULT) for message in faults}
 
     def may_show_anything(self, text: str) -> bool:
-        """Whether any of the lines of a text may show something: one look at many is quicker than many, and of
-        one line it says no in half the time of `matches`."""
+        """Whether any of the lines of a text may show something: one look at many is quicker than many, and
+        of one line it says no in half the time of `matches`."""
         return bool(self._by_word.Match(text, potential=True) or self._wordless.Match(text))
 
     def matches(self, line: str) -> Iterator[Message]:
