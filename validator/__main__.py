@@ -18,7 +18,7 @@ from .reports.printable import printable
 #: The oldest Python that runs this; the probe runs on older ones.
 _PYTHON = (3, 10)
 #: New objects after which garbage is looked for.
-_GARBAGE = 50_000
+_GARBAGE = 200_000
 #: What the dependencies in pyproject.toml are imported as.
 NEEDED = (
     "click",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,10 @@ def seen(line: str) -> list[Message]:
     return list(messages.catalogue().matches(line))
 
 
+def values(row: Message, line: str) -> list[Mapping[str, str]]:
+    return list(messages.catalogue().values(row, line))
+
+
 def test_the_catalogue_has_a_file_for_every_area() -> None:
     areas = (
         "loader driver machine gpu xla memory python container distributed performance facts harmless unknown"
@@ -57,12 +62,12 @@ def test_a_row_shows_its_kind_and_values_in_each_of_its_examples(row: Message) -
     given: set[str] = set()
     for example in row.examples:
         assert row in seen(example), example
-        found = list(row.read(example))
+        found = values(row, example)
         assert found
-        for values in found:
-            assert row.values.items() <= values.items() or set(values) & named
-            assert all(isinstance(value, str) for value in values.values())
-            given |= set(values)
+        for shown in found:
+            assert row.values.items() <= shown.items() or set(shown) & named
+            assert all(isinstance(value, str) for value in shown.values())
+            given |= set(shown)
     assert given <= named | set(row.values)
 
 
@@ -78,7 +83,7 @@ def test_a_row_is_marked_as_wordless_when_its_pattern_needs_no_word(row: Message
 @each_row
 def test_every_named_value_is_shown_by_an_example(row: Message) -> None:
     """A group that no example fills may be one that nothing ever fills."""
-    found = {name for example in row.examples for values in row.read(example) for name in values}
+    found = {name for example in row.examples for shown in values(row, example) for name in shown}
     assert set(re2.compile(row.pattern).groupindex) <= found
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import logging
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -98,6 +97,8 @@ def verbose_option(function: F) -> F:
 
     def switch(_: click.Context, __: click.Parameter, value: bool) -> None:
         if value:
+            import logging
+
             logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
 
     return click.option(

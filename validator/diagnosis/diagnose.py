@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from ..model.diagnosis import Diagnosis, Harmless
-from ..model.report import Report
-from . import read_log, read_report, text
+from . import read_log, text
 from .builds import build, built_with, number
 from .derive import derive, tensorflow
 from .derive.devices import capability
@@ -16,6 +15,9 @@ from .derive.versions import cudart_asked_for
 from .messages import FAULT, UNRECOGNIZED, catalogue
 from .observations import Observations, evidence_of
 from .rank import rank
+
+if TYPE_CHECKING:
+    from ..model.report import Report
 
 #: Lines given as not understood, and lines given for one harmless message.
 _UNKNOWN, _HARMLESS = 20, 3
@@ -94,7 +96,10 @@ def diagnose_file(stream: BinaryIO, name: str) -> Diagnosis:
 
 def diagnose_report(report: Report) -> Diagnosis:
     """Name the causes that a probe's report shows."""
-    found = read_report.observe_report(report, catalogue())
+    # Text needs nothing of it.
+    from .read_report import observe_report
+
+    found = observe_report(report, catalogue())
     read = f"a report of {report.started} with {len(report.checks)} checks"
     diagnosis = _diagnosis(found, read)
     if diagnosis.causes:

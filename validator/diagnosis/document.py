@@ -117,7 +117,7 @@ def _real_lines(entry: CauseEntry, messages: Catalogue) -> list[str]:
             for message in messages.messages
             if message.kind == sign.kind
             for line in message.examples
-            if any(_shows(sign, values) for values in message.read(line))
+            if any(_shows(sign, values) for values in messages.values(message, line))
         ]
         for sign in alone
     ]

@@ -13,7 +13,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 
 import re2
 
@@ -51,22 +50,6 @@ class Message:
     fact: bool = False
     wordless: bool = False
 
-    def read(self, line: str) -> Iterator[Mapping[str, str]]:
-        """The values in a line that matches, for each time that it says something else."""
-        names = _groups(self.pattern)
-        if not names:
-            # That it matches is known, and it says nothing else.
-            yield self.values
-            return
-        seen = []
-        # Given bytes the library does not count characters, which takes longer than the match.
-        for match in _compiled(self.pattern).finditer(line.encode()):
-            found = ((name, match[index]) for name, index in names)
-            groups = {name: value.decode().strip() for name, value in found if value is not None}
-            if groups not in seen:
-                seen.append(groups)
-                yield MappingProxyType({**self.values, **groups})
-
 
 class Catalogue:
     """All messages, to be asked about one line after another.
@@ -80,25 +63,34 @@ class Catalogue:
         # The filter would try what has no word on every line; of so few, one automaton is quicker.
         self._by_word, self._wordless = re2.Filter(), re2.Set.SearchSet()
         self._numbers: dict[bool, list[int]] = {False: [], True: []}
+        indices: dict[str, int] = {}
         for number, message in enumerate(messages):
             # Line starts and ends are those of each line, so that several can be asked about at once.
-            (self._wordless if message.wordless else self._by_word).Add(f"(?m){message.pattern}")
+            index = (self._wordless if message.wordless else self._by_word).Add(f"(?m){message.pattern}")
             self._numbers[message.wordless].append(number)
+            if not message.wordless:
+                indices[message.pattern] = index
         self._by_word.Compile()
         self._wordless.Compile()
+        # What the filter has compiled is not compiled again.
+        self._compiled = {pattern: self._by_word.re(index) for pattern, index in indices.items()}
+        self._groups: dict[str, tuple[tuple[str, int], ...]] = {}
         faults = (message for message in messages if message.kind in _FAULTS)
         self._as_fault = {id(message): replace(message, kind=FAULT) for message in faults}
 
-    def may_show_anything(self, text: str) -> bool:
-        """Whether any of the lines of a text may show something: one look at many is quicker than many, and
-        of one line it says no in half the time of `matches`."""
-        return bool(self._by_word.Match(text, potential=True) or self._wordless.Match(text))
+    def may_show_anything(self, data: bytes) -> bool:
+        """Whether any of some lines, in UTF-8, may show something: one look at many is quicker than many, and
+        of one line it says no in half the time that an answer takes."""
+        return bool(self._by_word.Match(data, potential=True) or self._wordless.Match(data))
 
     def matches(self, line: str) -> Iterator[Message]:
         """The messages that a line shows, in the catalogue's order, and then that it speaks of a fault: as
         what is not recognized only when it is nothing else, and not at all when it is harmless."""
-        numbers = [self._numbers[False][index] for index in self._by_word.Match(line) or ()]
-        numbers += [self._numbers[True][index] for index in self._wordless.Match(line) or ()]
+        data = line.encode()
+        if not self.may_show_anything(data):
+            return
+        numbers = [self._numbers[False][index] for index in self._by_word.Match(data) or ()]
+        numbers += [self._numbers[True][index] for index in self._wordless.Match(data) or ()]
         if not numbers:
             return
         found = [self.messages[number] for number in sorted(numbers)]
@@ -112,6 +104,32 @@ class Catalogue:
             yield fault
         elif not any(message.harmless for message in telling):
             yield self._as_fault[id(fault)]
+
+    def values(self, message: Message, line: str) -> Iterator[Mapping[str, str]]:
+        """What a message says besides in a line that shows it, for each time that it says something else."""
+        names = self._named(message.pattern)
+        if not names:
+            # That it matches is known, and it says nothing else.
+            yield message.values
+            return
+        seen = []
+        # Given bytes the library does not count characters, which takes longer than the match.
+        for match in self._compiled[message.pattern].finditer(line.encode()):
+            found = ((name, match[index]) for name, index in names)
+            groups = {name: value.decode().strip() for name, value in found if value is not None}
+            if groups not in seen:
+                seen.append(groups)
+                yield MappingProxyType({**message.values, **groups})
+
+    def _named(self, pattern: str) -> tuple[tuple[str, int], ...]:
+        """Name and number of each named group. The library looks them up anew at each call, which is slow."""
+        if pattern not in self._groups:
+            compiled = self._compiled.get(pattern)
+            if compiled is None:
+                # A set gives nothing of what it has compiled.
+                compiled = self._compiled[pattern] = re2.compile(pattern)
+            self._groups[pattern] = tuple(compiled.groupindex.items())
+        return self._groups[pattern]
 
 
 @functools.cache
@@ -136,14 +154,3 @@ def read(path: Path) -> Iterator[Message]:
             fact=row.get("fact", path.stem == _FACTS),
             wordless=row.get("wordless", False),
         )
-
-
-@functools.cache
-def _compiled(pattern: str) -> Any:
-    return re2.compile(pattern)
-
-
-@functools.cache
-def _groups(pattern: str) -> tuple[tuple[str, int], ...]:
-    """Name and number of each named group. The library looks them up anew at each call, which is slow."""
-    return tuple(_compiled(pattern).groupindex.items())

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -18,8 +16,8 @@ WIDTH = 400
 
 
 Said = tuple[str, tuple[tuple[str, str], ...]]
-Key = tuple[Said, str]
-_NUMBERS = re.compile(r"\d[\d.:]*")
+Key = tuple[Said, bytes]
+_NUMBERS = b"0123456789.:"
 
 
 @dataclass(frozen=True)
@@ -40,7 +38,8 @@ class Observation:
     def key(self) -> Key:
         """What makes two observations the same: what they say, and the line but for its numbers, which differ
         with every time stamp."""
-        return self.says, _without_numbers(self.text)
+        # Bytes are translated in a sixth of the time of text.
+        return self.says, self.text.encode(errors="replace").translate(None, _NUMBERS)
 
     @property
     def says(self) -> Said:
@@ -48,16 +47,10 @@ class Observation:
         return self.kind, tuple(sorted(self.values.items()))
 
 
-@functools.lru_cache(maxsize=64)
-def _without_numbers(text: str) -> str:
-    # A line often shows several things.
-    return _NUMBERS.sub("0", text)
-
-
 @dataclass
 class _Counted:
     seen: Observation
-    count: int = 1
+    count: int
 
 
 @dataclass
@@ -66,16 +59,16 @@ class Observations:
 
     _kinds: dict[str, dict[Key, _Counted]] = field(default_factory=dict)
 
-    def add(self, seen: Observation) -> None:
-        """Take one in."""
+    def add(self, seen: Observation, times: int = 1) -> None:
+        """Take one in, as seen that many times."""
         known = self._kinds.get(seen.kind)
         if known is None:
             known = self._kinds[seen.kind] = {}
         counted = known.get(seen.key)
         if counted is not None:
-            counted.count += 1
+            counted.count += times
         elif len(known) < KEPT:
-            known[seen.key] = _Counted(seen)
+            known[seen.key] = _Counted(seen, times)
 
     def derive(self, kind: str, values: Mapping[str, str], *bases: Observation) -> None:
         """Add what follows from others; it stands where the first of them does."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from .messages import FAULT, UNRECOGNIZED, Catalogue
 from .observations import WIDTH, Observation, Observations, Said
@@ -20,6 +20,22 @@ _ENDS = "ends"
 _STAMP = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{6}: |[IWEF]\d{4} \d\d:\d\d:\d+\.\d+ ")
 
 
+class _Shown:
+    """What a line shows wherever it stands; worked out once, however often it comes.
+
+    unrecognized: what counts only where the line shows nothing else, not even joined to others. seen: the
+    rest. kinds: of that, what makes the line understood. ends: whether it tells that a process ended. again:
+    how often the line came after the first time.
+    """
+
+    def __init__(self, observations: Sequence[Observation], outside: Collection[str]) -> None:
+        self.unrecognized = [one for one in observations if one.kind == UNRECOGNIZED]
+        self.seen = [one for one in observations if one.kind != UNRECOGNIZED]
+        self.kinds = {one.kind for one in self.seen if one.kind not in outside}
+        self.ends = any(_ENDS in one.values for one in observations)
+        self.again = 0
+
+
 def observe(pasted: Pasted, catalogue: Catalogue, source: str = "") -> Observations:
     """Everything that the lines show. source: what stands before a line's number (`logs.host_stderr, `)."""
     found = Observations()
@@ -27,36 +43,40 @@ def observe(pasted: Pasted, catalogue: Catalogue, source: str = "") -> Observati
     unknown: list[tuple[int, Observation]] = []
     kinds: dict[int, set[str]] = defaultdict(set)
     facts: dict[int, set[Said]] = defaultdict(set)
-    outside = catalogue.outside
     recent: deque[Block] = deque(maxlen=_BEFORE + 1)
-    known: dict[str, list[Observation]] = {}
+    known: dict[str, _Shown] = {}
     for block in pasted.blocks():
         if paste is not None:
             paste += block.lines
             if len(paste) > PASTE_LINES:
                 paste = None
         recent.append(block)
-        if not catalogue.may_show_anything(block.text):
+        if not catalogue.may_show_anything(block.data):
             continue
         for position, line in enumerate(block.lines):
             said = _unstamped(line.text)
-            seen = known.get(said)
-            if seen is None:
-                seen = _observations(line.text, line.number, catalogue, source)
-                if seen and len(known) < _REMEMBERED:
-                    known[said] = seen
-            for observation in seen:
-                if observation.kind == UNRECOGNIZED:
-                    unknown.append((line.number, observation))
-                else:
-                    if observation.kind not in outside:
-                        kinds[line.number].add(observation.kind)
-                    elif paste is not None:
-                        facts[line.number].add(observation.says)
+            shown = known.get(said)
+            if shown is not None:
+                shown.again += 1
+            else:
+                observations = _observations(line.text, line.number, catalogue, source)
+                if not observations:
+                    continue
+                shown = _Shown(observations, catalogue.outside)
+                if len(known) < _REMEMBERED:
+                    known[said] = shown
+                for observation in shown.seen:
                     found.add(observation)
-                if _ENDS in observation.values:
-                    before = _before(recent, position)
-                    unknown += [(one.number, _before_end(one, source)) for one in before]
+            if shown.kinds:
+                kinds[line.number] |= shown.kinds
+            if paste is not None:
+                facts[line.number] |= {one.says for one in shown.seen if one.kind in catalogue.outside}
+            unknown += [(line.number, observation) for observation in shown.unrecognized]
+            if shown.ends:
+                unknown += [(one.number, _before_end(one, source)) for one in _before(recent, position)]
+    for shown in known.values():
+        for observation in shown.seen if shown.again else ():
+            found.add(observation, shown.again)
     if paste is not None:
         _add_joined(paste, kinds, facts, found, catalogue, source)
     for number, observation in unknown:
@@ -113,14 +133,12 @@ def _add_joined(
 
 
 def _observations(text: str, number: int, catalogue: Catalogue, source: str) -> list[Observation]:
-    if not catalogue.may_show_anything(text):
-        return []
     where = _where(number, source)
     said = text.strip()[:WIDTH]
     seen = [
         Observation(message.kind, values, said, where, message.harmless)
         for message in catalogue.matches(text)
-        for values in message.read(text)
+        for values in catalogue.values(message, text)
     ]
     # Several rows of one kind may say the same of a line; it counts once.
     return list({observation.key: observation for observation in seen}.values())

@@ -7,7 +7,6 @@ at most `PIECE` characters, and no step takes more than time in proportion to wh
 from __future__ import annotations
 
 import codecs
-import html
 import io
 import json
 import re
@@ -78,15 +77,15 @@ class Line(NamedTuple):
 class Block:
     """Some lines in a row that are whole, to be looked at together.
 
-    text: the cleaned lines, with line ends between them.
+    data: the cleaned lines, with line ends between them, in UTF-8.
     """
 
     def __init__(self, raw: bytes, number: int, of_paste: bool) -> None:
         self._raw, self._number, self._of_paste = raw, number, of_paste
         self._lines: list[Line] | None = None
-        as_read = _clean_as_read(raw)
-        self._cleaned = as_read is None
-        self.text = "\n".join(line.text for line in self.lines) if as_read is None else as_read
+        clean_as_read = _clean_as_read(raw)
+        self._cleaned = clean_as_read is None
+        self.data = self._joined() if clean_as_read is None else clean_as_read
 
     @property
     def lines(self) -> list[Line]:
@@ -96,10 +95,13 @@ class Block:
                 raw = enumerate(io.BytesIO(self._raw))
                 made = [line for offset, one in raw for line in self._parts(one, self._numbered(offset))]
             else:
-                found = enumerate(self.text.split("\n"))
+                found = enumerate(self.data.decode().split("\n"))
                 made = [Line(self._numbered(offset), part, self._asks(part)) for offset, part in found]
             self._lines = made
         return self._lines
+
+    def _joined(self) -> bytes:
+        return "\n".join(line.text for line in self.lines).encode()
 
     def _numbered(self, offset: int) -> int:
         return self._number + offset if self._number else 0
@@ -107,6 +109,11 @@ class Block:
     def _parts(self, raw: bytes, number: int) -> Iterator[Line]:
         """The cleaned parts of one line. Progress bars write over their line with carriage returns: each
         state of it counts as a line here."""
+        clean_as_read = _clean_as_read(raw)
+        if clean_as_read is not None:
+            text = clean_as_read.decode()
+            yield Line(number, text, self._asks(text))
+            return
         text = _STAMP.sub("", _logged(raw.rstrip(b"\r\n").decode("utf-8", errors="replace")))
         for part in text.split("\r") if "\r" in text else (text,):
             if len(part) <= PIECE:
@@ -244,15 +251,22 @@ def _as_utf8(data: bytes, name: str) -> bytes:
     return data
 
 
-def _clean_as_read(raw: bytes) -> str | None:
+def _clean_as_read(raw: bytes) -> bytes | None:
     """The lines of a block if they are clean as they were read, as most of a long log is; else nothing."""
     if len(raw) > PIECE:
         return None
+    lines = raw.removesuffix(b"\n")
+    if b"\r" in lines:
+        lines = lines.replace(b"\r\n", b"\n")
+    return lines if not _UNCLEAN.Match(lines) and (lines.isascii() or _is_utf8(lines)) else None
+
+
+def _is_utf8(data: bytes) -> bool:
     try:
-        text = raw.removesuffix(b"\n").replace(b"\r\n", b"\n").decode("utf-8")
+        data.decode()
     except UnicodeDecodeError:
-        return None
-    return None if _UNCLEAN.Match(text) else text
+        return False
+    return True
 
 
 def _logged(text: str) -> str:
@@ -279,5 +293,8 @@ def clean(line: str) -> str:
     if stripped.startswith(">"):
         line = _QUOTES.sub("", line)
     if "&" in line:
+        # Its table of names takes time to import, and few texts have one.
+        import html
+
         line = html.unescape(line)
     return line.rstrip()

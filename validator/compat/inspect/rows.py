@@ -55,7 +55,7 @@ def row(build: TensorFlowBuild, date: datetime.date) -> dict[str, Any]:
     ]
     cells["relocatable_fatbins"] = build.relocatable
     cells["status"] = STATUS
-    cells["date"] = date
+    cells["date"] = date.isoformat()
     return cells
 
 
