@@ -2,8 +2,8 @@
 
 Whole processes, each beside what can't be done without, in the same run:
  - a small log, beside the start of a bare interpreter;
- - a log of 10 MB, made of real TensorFlow logs and of training output that never repeats itself, beside the
-   reading of that file line by line;
+ - logs of 10 MB, of real TensorFlow logs with training output between them that never repeats itself, and of
+   progress bars as Keras writes them, beside the reading of the file line by line;
  - hostile inputs, which have to end: one endless line, lines that take backtracking engines forever, random
    bytes, a file of a gigabyte that is text at both ends, and one that is binary.
 
@@ -57,12 +57,16 @@ def main() -> int:
         fits = [
             row("a small log", median(doctor(SMALL)), bare, "a bare interpreter", START_LIMIT_S, LOG_LIMIT_MB)
         ]
-        large = directory / "large.log"
-        write(large, training(10 * MB))
-        read = median([sys.executable, "-c", READ, str(large)])
-        taken = median(doctor(large))
-        fits.append(row("a log of 10 MB", taken, read, "reading it", LOG_LIMIT_S, LOG_LIMIT_MB))
-        large.unlink()
+        for title, pieces in (
+            ("a log of 10 MB", training(10 * MB)),
+            ("10 MB of progress bars", progress(10 * MB)),
+        ):
+            large = directory / "large.log"
+            write(large, pieces)
+            read = median([sys.executable, "-c", READ, str(large)])
+            taken = median(doctor(large))
+            fits.append(row(title, taken, read, "reading it", LOG_LIMIT_S, LOG_LIMIT_MB))
+            large.unlink()
         for title, pieces, size in hostile():
             path = directory / "hostile.log"
             write(path, pieces)
@@ -130,6 +134,29 @@ def training(size: int) -> Iterator[bytes]:
                 f" - accuracy: {accuracy:.4f} - loss: {loss:.4f}\n".encode()
             )
         piece = b"".join(pieces)
+        written += len(piece)
+        yield piece
+        if written >= size:
+            return
+
+
+def progress(size: int) -> Iterator[bytes]:
+    """One real log, and epochs whose progress bars write over their line, in colour."""
+    numbers = random.Random(3)
+    yield SMALL.read_bytes()
+    written = 0
+    for epoch in range(10**9):
+        pieces, width = [f"Epoch {epoch}/1000000\n"], 0
+        for step in range(200):
+            done = "━" * (step // 10)
+            bar = (
+                f"\x1b[1m{step + 1:3}/200\x1b[0m \x1b[32m{done}\x1b[0m\x1b[37m{'━' * (20 - len(done))}\x1b[0m"
+                f" \x1b[1m{numbers.randrange(60)}s\x1b[0m {numbers.randrange(999)}ms/step"
+                f" - accuracy: {numbers.random():.4f} - loss: {numbers.random() * 3:.4f}"
+            )
+            pieces.append("\b" * width + "\r" + bar)
+            width = len(bar)
+        piece = "".join([*pieces, "\n"]).encode()
         written += len(piece)
         yield piece
         if written >= size:

@@ -30,7 +30,7 @@ each_row = pytest.mark.parametrize(
 
 
 def seen(line: str) -> list[Message]:
-    return list(messages.catalogue().matches(line))
+    return messages.catalogue().matches(line)
 
 
 def values(row: Message, line: str) -> list[Mapping[str, str]]:

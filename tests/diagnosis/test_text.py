@@ -46,26 +46,53 @@ def test_a_line_is_cleaned(raw: bytes, cleaned: str) -> None:
     assert lines(raw) == [cleaned]
 
 
-#: What decides whether a line has to be cleaned, and what surrounds it.
+#: What decides how lines are cleaned, and what surrounds it.
 PIECES = st.sampled_from(
     [
         *("a", "é", " ", "\t", "\u3000", "\u2028", "\n", "\r\n", "\r", ">", "> ", "&", "&amp;"),
-        *("\x1b[1m", "\x07", "\x85", "\ufeff", "\udcff", '{"log":"x\\n"}', '{"log"', "x" * 300),
+        *(
+            "\x1b[1m",
+            "\x1b",
+            "\x1b]0;x",
+            "[",
+            "\x07",
+            "\x08",
+            "\x0b",
+            "\x85",
+            "\xa0",
+            "\ufeff",
+            "\udcff",
+            '{"log":"x\\n"}',
+            '{"log"',
+            "x" * 300,
+        ),
         *("2024-05-01T10:00:00Z x", "\ufeff2024-05-01T10:00:00Zx", "2024-05-01 10:00:00 x"),
     ]
 )
 
 
 @given(st.lists(PIECES, max_size=40).map("".join))
-def test_lines_that_are_taken_as_they_are_would_not_be_changed_by_cleaning(pasted: str) -> None:
+def test_lines_that_are_cleaned_together_are_as_if_cleaned_one_by_one(pasted: str) -> None:
     data = b"first\n" + pasted.encode("utf-8", errors="surrogateescape")
-    with mock.patch.object(text, "_clean_as_read", return_value=None):
+    with mock.patch.object(text, "_cleaned_together", return_value=None):
         cleaned = list(text.read(io.BytesIO(data), "log"))
     assert list(text.read(io.BytesIO(data), "log")) == cleaned
 
 
 def test_each_state_of_a_progress_bar_is_a_line_of_its_own() -> None:
     assert lines(b"1/2\r2/2\r\nnext") == ["1/2", "2/2", "next"]
+
+
+def test_the_states_of_a_long_progress_bar_have_the_number_of_its_line() -> None:
+    states = [f"\x1b[1m{step}/500\x1b[0m {'━' * 20}" for step in range(500)]
+    data = "first\r\n" + "".join(f"{state}\x08\x08 \r" for state in states) + "\r\nlast\n"
+    found = [(line.number, line.text) for line in text.read_text(data)]
+    assert found == [(1, "first"), *((2, f"{step}/500 {'━' * 20}") for step in range(500)), (3, "last")]
+
+
+def test_what_a_coloured_prompt_asks_is_seen() -> None:
+    coloured, plain = (text.read_text(f"{prompt} nvidia-smi\nx") for prompt in ("\x1b[32m$\x1b[0m", "$"))
+    assert [line.asks for line in coloured] == [line.asks for line in plain] == [True, False]
 
 
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])

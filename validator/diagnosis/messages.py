@@ -25,6 +25,8 @@ UNRECOGNIZED = "unrecognized"
 #: traceback's first line, the lines before a crash.
 FAULT = "fault"
 _FAULTS = (UNRECOGNIZED, FAULT)
+#: So many patterns whose words are in a text are likely to be there by chance, and worth being tried.
+_CHANCE = 2
 #: The file all of whose messages tell of the environment alone.
 _FACTS = "facts"
 
@@ -79,31 +81,33 @@ class Catalogue:
         self._as_fault = {id(message): replace(message, kind=FAULT) for message in faults}
 
     def may_show_anything(self, data: bytes) -> bool:
-        """Whether any of some lines, in UTF-8, may show something: one look at many is quicker than many, and
-        of one line it says no in half the time that an answer takes."""
-        return bool(self._by_word.Match(data, potential=True) or self._wordless.Match(data))
+        """Whether any of some lines, in UTF-8, may show something: one look at many is quicker than many."""
+        words = self._by_word.Match(data, potential=True)
+        if words and len(words) <= _CHANCE:
+            words = self._by_word.Match(data)
+        return bool(words or self._wordless.Match(data))
 
-    def matches(self, line: str) -> Iterator[Message]:
+    def matches(self, line: str) -> list[Message]:
         """The messages that a line shows, in the catalogue's order, and then that it speaks of a fault: as
         what is not recognized only when it is nothing else, and not at all when it is harmless."""
         data = line.encode()
-        if not self.may_show_anything(data):
-            return
+        wordless = self._wordless.Match(data)
+        # Of a line that shows nothing this says so in half the time that an answer takes.
+        if not wordless and not self._by_word.Match(data, potential=True):
+            return []
         numbers = [self._numbers[False][index] for index in self._by_word.Match(data) or ()]
-        numbers += [self._numbers[True][index] for index in self._wordless.Match(data) or ()]
-        if not numbers:
-            return
+        numbers += [self._numbers[True][index] for index in wordless or ()]
         found = [self.messages[number] for number in sorted(numbers)]
         known = [message for message in found if message.kind not in _FAULTS]
-        yield from known
         if len(known) == len(found):
-            return
+            return known
         fault = next(message for message in found if message.kind in _FAULTS)
         telling = [message for message in known if not message.fact]
         if not telling:
-            yield fault
-        elif not any(message.harmless for message in telling):
-            yield self._as_fault[id(fault)]
+            return [*known, fault]
+        if any(message.harmless for message in telling):
+            return known
+        return [*known, self._as_fault[id(fault)]]
 
     def values(self, message: Message, line: str) -> Iterator[Mapping[str, str]]:
         """What a message says besides in a line that shows it, for each time that it says something else."""

@@ -133,11 +133,14 @@ def _add_joined(
 
 
 def _observations(text: str, number: int, catalogue: Catalogue, source: str) -> list[Observation]:
+    messages = catalogue.matches(text)
+    if not messages:
+        return []
     where = _where(number, source)
     said = text.strip()[:WIDTH]
     seen = [
         Observation(message.kind, values, said, where, message.harmless)
-        for message in catalogue.matches(text)
+        for message in messages
         for values in catalogue.values(message, text)
     ]
     # Several rows of one kind may say the same of a line; it counts once.
