@@ -81,6 +81,16 @@ def test_a_row_is_marked_as_wordless_when_its_pattern_needs_no_word(row: Message
 
 
 @each_row
+def test_a_block_shows_what_one_of_its_lines_shows(row: Message) -> None:
+    """Alone in its catalogue, a row is tried on the block as a whole: not its words only."""
+    alone = messages.Catalogue((row,))
+    for example in row.examples:
+        block = f"1/200 - loss: 2.3\n{example}\n2/200 - loss: 2.2"
+        assert alone.may_show_anything(block.encode()), example
+    assert not alone.may_show_anything(b"1/200 - loss: 2.3\n2/200 - loss: 2.2")
+
+
+@each_row
 def test_every_named_value_is_shown_by_an_example(row: Message) -> None:
     """A group that no example fills may be one that nothing ever fills."""
     found = {name for example in row.examples for shown in values(row, example) for name in shown}
@@ -134,7 +144,8 @@ def test_what_is_not_recognized_counts_only_alone() -> None:
 
 @pytest.mark.parametrize("log", LOGS, ids=lambda log: f"{log.parent.name}-{log.stem}")
 def test_every_line_of_a_real_log_that_speaks_of_a_fault_is_known(log: Path) -> None:
-    lines = {text.clean(part) for part in log.read_text(errors="replace").splitlines()}
+    with log.open("rb") as stream:
+        lines = {line.text for line in text.read(stream, log.name)}
     unknown = {line for line in lines if any(row.kind == UNRECOGNIZED for row in seen(line))}
     assert unknown <= LAST_WORDS
 

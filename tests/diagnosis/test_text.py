@@ -90,6 +90,12 @@ def test_the_states_of_a_long_progress_bar_have_the_number_of_its_line() -> None
     assert found == [(1, "first"), *((2, f"{step}/500 {'━' * 20}") for step in range(500)), (3, "last")]
 
 
+def test_a_long_line_is_one_whatever_ends_it() -> None:
+    for end in ("\n", "\r\n"):
+        found = [(line.number, line.text) for line in text.read_text(f"first{end}{'x' * 9000}{end}last{end}")]
+        assert found == [(1, "first"), (2, "x" * 9000), (3, "last")]
+
+
 def test_what_a_coloured_prompt_asks_is_seen() -> None:
     coloured, plain = (text.read_text(f"{prompt} nvidia-smi\nx") for prompt in ("\x1b[32m$\x1b[0m", "$"))
     assert [line.asks for line in coloured] == [line.asks for line in plain] == [True, False]
@@ -144,10 +150,12 @@ def test_of_a_huge_pipe_the_first_and_the_last_part_are_read() -> None:
     filling = b"x" * 99 + b"\n"
     stream = io.BufferedReader(Pipe(b"first\n", filling * 10_000, 100, b"last\n"), 1 << 20)
     pasted = text.read(stream, "log")
-    found = [line.text for line in pasted]
-    assert (found[0], found[-1]) == ("first", "last")
+    found = list(pasted)
+    assert (found[0].text, found[-1].text) == ("first", "last")
+    assert [line.number for line in found[:3]] == [1, 2, 3]
+    assert {line.number for line in found[-30:]} == {0}
     assert pasted.read == "the first and the last 16 MiB of 95 MiB"
-    assert sum(map(len, found)) < text.LIMIT
+    assert sum(len(line.text) for line in found) < text.LIMIT
 
 
 def test_a_huge_pipe_is_never_whole_in_memory() -> None:

@@ -305,18 +305,15 @@ def _logged(text: str) -> str:
     return str(entry["log"]).encode("utf-8", errors="replace").decode().rstrip("\r\n")
 
 
-def clean(line: str) -> str:
-    """Without colours, control characters, quote marks and trailing blanks."""
-    return _unquoted(_seen(line))
-
-
 def _seen(line: str) -> str:
+    """What a terminal shows of a line: neither colours nor control characters."""
     if "\x1b" in line:
         line = _ESCAPES.sub("", line)
     return line if line.isprintable() else _CONTROL.sub("", line)
 
 
 def _unquoted(line: str) -> str:
+    """A line without quote marks, entities and trailing blanks."""
     stripped = line.lstrip()
     if stripped.startswith(">"):
         line = _QUOTES.sub("", line)
