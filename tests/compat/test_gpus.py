@@ -37,6 +37,8 @@ from validator.compat.unknown import UnknownGpu
         ("GeForce GTX 1080 Ti", "GTX 1080 Ti", "6.1", CONSUMER),
         ("gtx1080ti", "GTX 1080 Ti", "6.1", CONSUMER),
         ("RTX 50 series", "RTX 50 series", "12.0", CONSUMER),
+        ("RTX 5000 series", "RTX 5000 series", "12.0", CONSUMER),
+        ("GeForce GTX 1000-series", "GTX 1000 series", "6.1", CONSUMER),
         ("NVIDIA TITAN V", "TITAN V", "7.0", CONSUMER),
         ("NVIDIA RTX A6000", "RTX A6000", "8.6", PROFESSIONAL),
         ("Quadro RTX 6000", "Quadro RTX 6000", "7.5", PROFESSIONAL),
