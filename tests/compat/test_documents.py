@@ -84,6 +84,7 @@ def test_what_was_kept_and_is_spoilt_is_not_taken(garbage: bytes, bytecode: Path
     assert file.read_bytes() != garbage
     file.write_bytes(garbage)
     assert documents.read(path) == {"a": 1}
+    assert file.read_bytes() != garbage
 
 
 def test_a_full_disk_keeps_nothing_and_is_no_fault(

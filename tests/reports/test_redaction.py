@@ -49,6 +49,12 @@ PLACES = (
     "\x1b[01;32m{user}@{host}\x1b[00m:\x1b[01;34m~/x\x1b[00m$ python train.py",
     "{user}@{host}.corp.example.com:~$ nvidia-smi",
     "ssh {user}@{host}",
+    "/home/users/{user}/venv /home/a/{user}/x",
+    "/homes/{user}/x and /mnt/homes/staff/{user}/x",
+    "/afs/example.edu/user/a/{user}/x",
+    """TF_CONFIG={{"cluster": {{"worker": ["{host}:2222", "localhost:2223"]}}}}""",
+    "POD_NAME={host}",
+    "docker run --hostname {host} tensorflow/tensorflow",
 )
 
 
@@ -148,6 +154,19 @@ def test_uuids_of_gpus_and_instances_go(digits: str) -> None:
         ("https://x.example.com/a?access_key=abc123&b", "https://<host>/a?access_key=<secret>"),
         ('{"password": "hunter2"}', '{"password": "<secret>"}'),
         ("train.py --pw hunter2", "train.py --pw <secret>"),
+        ("train.py --api_key abc123 --wandb_key 0123", "train.py --api_key <secret> --wandb_key <secret>"),
+        (f"wandb login --relogin {'0a' * 20}", "wandb login --relogin <secret>"),
+        ("DB_PASS=hunter22 AccountKey=Zm9v/x==", "DB_PASS=<secret> AccountKey=<secret>"),
+        ("nvapi-abcdefghij0123456789_x", "<token>"),
+        ("dckr_pat_abcdefghij0123", "<token>"),
+        ("https://x.blob.example.com/a?sv=1&sig=Zm9v%3D&x=2", "https://<host>/a?sv=1&sig=<secret>&x=2"),
+        ("https://b.example.com/o?X-Amz-Signature=0a1b2c", "https://<host>/o?X-Amz-Signature=<secret>"),
+        ("Cookie: session=abc; id=1", "Cookie: <secret>"),
+        ("CUDA_VISIBLE_DEVICES=GPU-8c7b6a55", "CUDA_VISIBLE_DEVICES=<gpu-uuid>"),
+        (
+            "-----BEGIN RSA PRIVATE KEY-----\nMIIEow\n-----END RSA PRIVATE KEY-----",
+            "-----BEGIN RSA PRIVATE KEY-----<secret>-----END RSA PRIVATE KEY-----",
+        ),
     ],
 )
 def test_identifiers_go_by_their_form(text: str, shown: str | None) -> None:
@@ -194,6 +213,7 @@ def test_identifiers_go_by_their_form(text: str, shown: str | None) -> None:
         "name: NVIDIA GeForce GTX TITAN X, pci bus id: 0000:65:00.0, compute capability: 5.2",
         "Serial Number                     : N/A",
         "retry: 3, owner: it, serial execution, board identification",
+        '"a:0": 1, "job:worker/replica:0", "device:GPU:0", key=value, --key loss, monkey: 3',
     ],
 )
 def test_what_a_diagnosis_needs_stays(text: str) -> None:

@@ -59,7 +59,7 @@ def command(
 
     Nothing is recorded. The exit code is 1 when a check failed.
     """
-    if image and python:
+    if image is not None and python:
         raise click.UsageError("--image and --python exclude each other")
     if list_:
         refuse((*_OF_A_RUN, "save_probe"), "says nothing beside --list, which runs nothing")

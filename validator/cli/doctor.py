@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 _SOURCES = ("--log", "--report", "--image", "--python")
 #: Bytes. A report with all its logs has less than one MiB.
 _REPORT_LIMIT = 64 << 20
-#: Bytes of a text in which names are looked for, besides the lines that are shown. It takes a second or two.
+#: Bytes at each end of a text in which names are looked for, besides the lines that are shown. It takes a
+#: second or two.
 _NAMES_LIMIT = 1 << 20
 _FILE = click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path)
 
@@ -59,7 +60,9 @@ def command(
     a cause was named, or a fault was seen that fits none.
     """
     given = [
-        name for name, value in zip(_SOURCES, (log_path, report_path, image, python), strict=True) if value
+        name
+        for name, value in zip(_SOURCES, (log_path, report_path, image, python), strict=True)
+        if value is not None
     ]
     if len(given) > 1:
         raise click.UsageError(f"{' and '.join(given)} exclude each other")
@@ -78,15 +81,17 @@ def command(
 
 
 class _Kept:
-    """A stream that remembers the first of what was read from it."""
+    """A stream that remembers the first and the last of what was read from it."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream
-        self._first = b""
+        self._first = self._last = b""
 
     def read(self, size: int = -1) -> bytes:
         piece = self._stream.read(size)
-        self._first += piece[: max(0, _NAMES_LIMIT - len(self._first))]
+        room = _NAMES_LIMIT - len(self._first)
+        self._first += piece[:room]
+        self._last = (self._last + piece[room:])[-_NAMES_LIMIT:]
         return piece
 
     def __getattr__(self, name: str) -> Any:
@@ -94,7 +99,7 @@ class _Kept:
 
     def text(self) -> str:
         # Without the zeros, Latin text in UTF-16 is itself.
-        return self._first.replace(b"\0", b"").decode("utf-8", errors="replace")
+        return (self._first + b"\n" + self._last).replace(b"\0", b"").decode("utf-8", errors="replace")
 
 
 def _of_log(path: Path) -> tuple[Diagnosis, str]:
@@ -103,7 +108,10 @@ def _of_log(path: Path) -> tuple[Diagnosis, str]:
 
     with click.open_file(str(path), "rb") as stream:
         kept = _Kept(cast("BinaryIO", stream))
-        return diagnose_file(cast("BinaryIO", kept), _named(path)), kept.text()
+        try:
+            return diagnose_file(cast("BinaryIO", kept), _named(path)), kept.text()
+        except OSError as error:
+            raise InputError(f"{_named(path)} can't be read: {error.strerror}") from error
 
 
 def _of_report(report: Report) -> Diagnosis:

@@ -25,7 +25,7 @@ def probe(
     Raises ValidatorError when no report came.
     """
     request = probe_request(depth, lock.read_bytes() if lock else None, choice)
-    answer = _in_image(image, request) if image else _with_python(python, request)
+    answer = _in_image(image, request) if image is not None else _with_python(python, request)
     try:
         return Report.from_json(json.loads(answer))
     except (ReportError, ValueError, RecursionError) as error:
@@ -48,6 +48,10 @@ def _in_image(image: str, request: ProbeRequest) -> bytes:
     from ..engines.docker import find
     from ..system.sources import host_sources
 
+    if not image or image.startswith("-"):
+        raise InputError(
+            f'"{image}" is no name of an image', hint="give one as for `docker run`, or its identifier"
+        )
     engine = find(host_sources())
     try:
         return engine.probe_image(image, request, say)

@@ -11,8 +11,12 @@ import importlib.util
 import marshal
 import os
 import sys
+import zlib
 from pathlib import Path
 from typing import Any
+
+#: Bytes of the checksum before what is kept.
+_SUM = 4
 
 
 def read(path: Path) -> Any:
@@ -21,9 +25,12 @@ def read(path: Path) -> Any:
     kept = Path(importlib.util.cache_from_source(f"{path}.py"))
     # Whatever is wrong with what was kept, the file itself is at hand.
     with contextlib.suppress(OSError, ValueError, EOFError, TypeError):
-        of, content = marshal.loads(kept.read_bytes())
-        if of == source:
-            return content
+        written = kept.read_bytes()
+        # What is damaged is not looked into: it may ask for any amount of memory.
+        if written[:_SUM] == _sum(written[_SUM:]):
+            of, content = marshal.loads(written[_SUM:])
+            if of == source:
+                return content
     content = _parsed(source)
     if not sys.dont_write_bytecode:
         _keep(kept, source, content)
@@ -46,7 +53,11 @@ def _keep(kept: Path, source: bytes, content: Any) -> None:
         kept.parent.mkdir(parents=True, exist_ok=True)
         temporary = kept.with_name(f"{kept.name}.{os.getpid()}")
         try:
-            temporary.write_bytes(written)
+            temporary.write_bytes(_sum(written) + written)
             temporary.replace(kept)
         finally:
             temporary.unlink(missing_ok=True)
+
+
+def _sum(written: bytes) -> bytes:
+    return zlib.crc32(written).to_bytes(_SUM, "little")

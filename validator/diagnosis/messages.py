@@ -26,7 +26,7 @@ UNRECOGNIZED = "unrecognized"
 FAULT = "fault"
 _FAULTS = (UNRECOGNIZED, FAULT)
 #: So many patterns whose words are in a text are likely to be there by chance, and worth being tried.
-_CHANCE = 2
+_CHANCE = 4
 #: The file all of whose messages tell of the environment alone.
 _FACTS = "facts"
 

@@ -124,11 +124,18 @@ def _ip(match: re.Match[str]) -> str:
     return "<ip>" if first >= 10 else match[0]
 
 
+#: What names of variables and options for secrets have in them.
+_SECRETS = (
+    "token|secret|passw(?:or)?d|passphrase|credential"
+    "|(?:api|access|account|auth|license|private|storage|wandb)[_-]?key"
+)
 #: Pattern and what is put in its place, in the order in which they are applied.
 FORMS: tuple[tuple[re.Pattern[str], Replacement], ...] = (
     (re.compile(r"(?<=://)[^/\s:@<]+(?::[^/\s@]*)?@[^/\s:@<]+"), "<credentials>@<host>"),
     (re.compile(r"\b[\w.+-]+@[\w-]+(?:\.[\w-]+)*\.[A-Za-z]{2,}\b"), "<email>"),
     (re.compile(rf"\b(?:GPU|MIG)-(?:GPU-)?{_UUID}(?:/\d+/\d+)?(?![0-9A-Fa-f])"), "<gpu-uuid>"),
+    # CUDA_VISIBLE_DEVICES takes the beginning of one.
+    (re.compile(r"\b(?:GPU|MIG)-[0-9a-f]{8}(?:-[0-9a-f]{4}){0,3}(?![\w-])"), "<gpu-uuid>"),
     (re.compile(rf"(?<![0-9A-Fa-f]){_UUID}(?![0-9A-Fa-f])"), "<uuid>"),
     (re.compile(r"(?<![\w:])(?:[0-9A-Fa-f]{2}:){5}[0-9A-Fa-f]{2}(?![\w:])"), "<mac>"),
     (
@@ -168,18 +175,31 @@ FORMS: tuple[tuple[re.Pattern[str], Replacement], ...] = (
     (
         re.compile(
             r"\b(?:gh[pousr]_\w{20,}|github_pat_\w{20,}|glpat-[\w-]{20,}|hf_\w{20,}|npm_\w{30,}|pypi-AgE[\w-]{20,}"
-            r"|sk-[\w-]{20,}|A[KS]IA[0-9A-Z]{16}|AIza[\w-]{30,}|ya29\.[\w-]{20,}|xox[abp]-[\w-]{10,}"
+            r"|sk-[\w-]{20,}|nvapi-[\w-]{20,}|dckr_pat_[\w-]{10,}|A[KS]IA[0-9A-Z]{16}|AIza[\w-]{30,}|ya29\.[\w-]{20,}|xox[abp]-[\w-]{10,}"
             r"|eyJ[\w-]{6,}\.[\w-]+\.[\w-]*)"
         ),
         "<token>",
     ),
     (
         re.compile(
-            r"(?i)(?P<before>\b[\w-]*(?:token|secret|passw(?:or)?d|passphrase|api[_-]?key|access[_-]?key|credential)"
-            r"[\w-]*[\"']?\s*[=:]\s*[\"']?"
-            r"|--[\w-]*(?:token|secret|passw(?:or)?d|\bpw\b|api-?key)[= ]+|\b(?:bearer|basic) (?=\S{8}))"
+            rf"(?i)(?P<before>\b[\w-]*(?:{_SECRETS})[\w-]*[\"']?\s*[=:]\s*[\"']?|\b\w+_(?:pass|pwd)\s*=\s*[\"']?"
+            rf"|--[\w-]*(?:{_SECRETS}|\bpw\b)[= ]+|\b(?:bearer|basic) (?=\S{{8}}))"
             r"[^\s,;'\"<]+"
         ),
+        r"\g<before><secret>",
+    ),
+    # Signed addresses; what a browser sends.
+    (
+        re.compile(
+            r"(?i)(?P<before>[?&](?:sig|key|code|x-(?:amz|goog)-(?:signature|credential|security-token))=)"
+            r"[^&\s'\"<>]+"
+        ),
+        r"\g<before><secret>",
+    ),
+    (re.compile(r"(?i)(?P<before>\b(?:set-)?cookie: )[^\n]+"), r"\g<before><secret>"),
+    (re.compile(r"(?P<before>\bwandb login (?:--\S+ )*)[0-9a-f]{40}\b"), r"\g<before><secret>"),
+    (
+        re.compile(r"(?s)(?P<before>-----BEGIN [A-Z ]*PRIVATE KEY-----).*?(?=-----END |\Z)"),
         r"\g<before><secret>",
     ),
     (_IN_ADDRESS, _host_in_address),

@@ -39,7 +39,11 @@ ALWAYS = tuple(
         # A name with blanks in it ends at the next backslash.
         (r"(?P<before>\b[A-Za-z]:\\{1,2}Users\\{1,2})(?P<name>[^/\\:'\"<>|\n]+)(?=\\)", "<user>"),
         (
-            r"(?P<before>/home\d*/|/[Uu]sers/|\b[A-Za-z]:\\{1,2}Users\\{1,2})(?P<name>[^/\\\s:'\"<>|]+)",
+            # Clusters sort homes by group or first letter.
+            r"(?P<before>/homes?\d*/(?:(?:users?|staff|students?|people|faculty|corp|grad|[a-z0-9])/)?|/[Uu]sers/"
+            r"|/afs/(?:[\w.-]+/)+users?/(?:[a-z]/)*|\b[A-Za-z]:\\{1,2}Users\\{1,2})"
+            # Not the group of a home that is taken out already.
+            r"(?P<name>[^/\\\s:'\"<>|]+)(?![^/\\\s:'\"<>|])(?!/<user>)",
             "<user>",
         ),
         (r"(?P<before>\b[ug]id=\d+\()(?P<name>[A-Za-z_][\w.-]*)", "<user>"),
@@ -91,6 +95,12 @@ MOSTLY = tuple(
         (
             r"(?P<before>^\s*(?:Host|Node)[ \t]*:[ \t]+)(?=[\w.-]*[a-z])(?P<name>[a-z0-9][\w.-]*)"
             r"(?=[ \t]*$|/)",
+            "<host>",
+        ),
+        # TF_CONFIG; what schedulers and engines call a machine.
+        (r"(?P<before>[\"'])(?P<name>[A-Za-z][\w.-]*)(?=:\d{2,5}[\"'])", "<host>"),
+        (
+            r"(?P<before>\b(?:POD|NODE|HOST)_?NAME=|--hostname[= ])(?=[\w.-]*[a-z])(?P<name>[a-z0-9][\w.-]*)",
             "<host>",
         ),
         (r"(?P<before>\bSuccessfully assigned \S+ to )(?P<name>[\w.-]+)", "<host>"),

@@ -236,14 +236,15 @@ def _one_package(seen: Observation) -> bool:
 
 def official_image(observations: Observations) -> None:
     """The official GPU images whose cuDNN their TensorFlow can't open (tensorflow/tensorflow issue 94593).
-    `latest` was another image once: where another release is told, or the log comes from before 2.12."""
+    `latest` was another image once: where another release is told, or the log comes from before 2.12; tags
+    that name Python 2 or 3 ended with 2.1."""
     told = release(observations)
     newest = told is None or number(told[0]) >= (2, 18)
     newest = newest and not any(_BEFORE_2_12.search(seen.text) for seen in observations)
     for seen in observations.of("image"):
         name = seen.values.get("name", "")
         match = re.search(r"tensorflow/tensorflow:(\d[\w.]*|latest|nightly)[\w.-]*-gpu", name)
-        floats = match is not None and match[1] in ("latest", "nightly")
+        floats = match is not None and match[1] in ("latest", "nightly") and "-py" not in name
         if match and ((floats and newest) or (2, 18) <= number(match[1]) < (2, 22)):
             observations.derive("official_image", {"image": name}, seen)
 

@@ -32,7 +32,9 @@ _ANSWER_WITHIN_S = 10
 #: Later questions may wait for an engine that is busy building.
 _BUSY_TIMEOUT_S = 300
 _DEFAULT_HOST = "unix:///var/run/docker.sock"
-_INSTALL = "install Docker Engine 23 or newer with its buildx plugin, or use --engine venv"
+_INSTALL = (
+    "install Docker Engine 23 or newer with its buildx plugin; `build-matrix --engine venv` does without"
+)
 
 
 @dataclass(frozen=True)
