@@ -2,8 +2,9 @@
 
 Whole processes, each beside what can't be done without, in the same run:
  - a small log, beside the start of a bare interpreter;
- - logs of 10 MB, of real TensorFlow logs with training output between them that never repeats itself, and of
-   progress bars as Keras writes them, beside the reading of the file line by line;
+ - logs of 10 MB, of real TensorFlow logs with training output between them that never repeats itself, of
+   progress bars as Keras writes them, and of what the allocator prints of its memory when that runs out,
+   beside the reading of the file line by line;
  - hostile inputs, which have to end: one endless line, lines that take backtracking engines forever, random
    bytes, a file of a gigabyte that is text at both ends, and one that is binary.
 
@@ -60,6 +61,7 @@ def main() -> int:
         for title, pieces in (
             ("a log of 10 MB", training(10 * MB)),
             ("10 MB of progress bars", progress(10 * MB)),
+            ("10 MB of an allocator's memory", allocator(10 * MB)),
         ):
             large = directory / "large.log"
             write(large, pieces)
@@ -161,6 +163,27 @@ def progress(size: int) -> Iterator[bytes]:
         yield piece
         if written >= size:
             return
+
+
+def allocator(size: int) -> Iterator[bytes]:
+    """What is printed before ResourceExhaustedError: each piece of the memory, none as another."""
+    numbers = random.Random(4)
+    begin = b"2024-05-01 10:00:00.%06d: I tensorflow/core/common_runtime/bfc_allocator.cc:"
+    yield begin % 1 + b"1010] BFCAllocator dump for GPU_0_bfc\n"
+    written = 0
+    while written < size:
+        rows = [
+            begin % numbers.randrange(10**6)
+            + b"1058] InUse at %x of size %d next %d\n"
+            % (numbers.randrange(16**12), numbers.randrange(10**8), numbers.randrange(10**4))
+            for _ in range(50)
+        ]
+        rows.append(begin % 2 + b"1066] %d Chunks of size %d totalling 1.5KiB\n" % (written, written))
+        piece = b"".join(rows)
+        written += len(piece)
+        yield piece
+    yield begin % 3 + b"1065] Sum Total of in-use chunks: 5.61GiB\n"
+    yield b"ResourceExhaustedError: OOM when allocating tensor with shape[64,112,112,64] by GPU_0_bfc\n"
 
 
 def hostile() -> Iterator[tuple[str, Iterator[bytes], int]]:

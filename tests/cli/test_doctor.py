@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import os
@@ -183,6 +184,19 @@ def test_a_line_that_is_not_shown_gives_names_away_all_the_same(
     assert "atlas" not in out
 
 
+def test_the_end_of_a_long_text_gives_names_away_too(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    training = "".join(f"{step}/40000 - loss: 0.{step}\n" for step in range(100_000))
+    log.write_text(
+        f"{training}annabel@atlas:~/x$ python train.py\n{MISMATCH.strip()} seen on atlas by annabel\n"
+    )
+    assert log.stat().st_size > 1 << 21
+    assert cli.run(["doctor", "--log", str(log), "--markdown"]) == 1
+    out = capsys.readouterr().out
+    assert "seen on" in out
+    assert "annabel" not in out
+    assert "atlas" not in out
+
+
 def test_a_report_gives_names_away_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     document = json.loads(report(H100))
     document["environment"]["variables"] = {"USER": "annabel", "HOSTNAME": "atlas-07"}
@@ -261,6 +275,23 @@ def test_wrong_usage_is_exit_code_2(
     captured = capsys.readouterr()
     assert captured.out == ""
     assert "Error:" in captured.err
+
+
+def test_a_file_that_breaks_off_is_said(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> object:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    log.write_text(MISMATCH)
+    monkeypatch.setattr("validator.diagnosis.text.read", broken)
+    with pytest.raises(InputError, match=r"train\.log can't be read: Input/output error"):
+        cli.run(["doctor", "--log", str(log)])
+
+
+@pytest.mark.parametrize("command", ["doctor", "check"])
+@pytest.mark.parametrize("image", ["", "--privileged"])
+def test_what_is_no_name_of_an_image_is_refused(command: str, image: str) -> None:
+    with pytest.raises(InputError, match="is no name of an image"):
+        cli.run([command, "--image", image])
 
 
 def test_without_an_engine_an_image_can_not_be_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,6 +48,11 @@ def test_official_images_whose_cudnn_does_not_fit(
     assert found.has("official_image") is counts
 
 
+def test_tags_that_name_a_python_are_older_than_the_fault() -> None:
+    found = seen(("image", {"name": "tensorflow/tensorflow:latest-gpu-py3-jupyter"}))
+    assert not found.has("official_image")
+
+
 def tensorflow(version: str) -> tuple[str, dict[str, str]]:
     return "tensorflow", {"version": version}
 

@@ -127,3 +127,35 @@ def test_a_line_that_speaks_of_a_fault_is_never_no_fault(line: str) -> None:
     assert not found.causes
     assert [each.text for each in found.unknown] == [line]
     assert found.next_step.startswith("these lines fit no known cause")
+
+
+NOT_LOADED = (
+    "{path}/default/dso_loader.cc:64] Could not load dynamic library 'libcudart.so.11.0'; dlerror:"
+    " libcudart.so.11.0: cannot open shared object file: No such file or directory"
+)
+
+
+@pytest.mark.parametrize(
+    ("before", "path", "extra"),
+    [
+        # Up to 2.11 the source lay elsewhere; the extra and-cuda is there from 2.14 on.
+        ("", "tensorflow/stream_executor/platform", False),
+        ("", "tensorflow/compiler/xla/stream_executor/platform", True),
+        ("TensorFlow 2.10.1\n", "tensorflow/compiler/xla/stream_executor/platform", False),
+        ("TensorFlow 2.14.0\n", "tensorflow/stream_executor/platform", True),
+    ],
+)
+def test_lines_of_an_old_release_get_the_remedies_of_old_releases(
+    before: str, path: str, extra: bool
+) -> None:
+    (cause,) = diagnose_log(f"{before}{STAMP}W {NOT_LOADED.format(path=path)}\n").causes
+    commands = [command for remedy in cause.remedies for command in remedy.commands]
+    assert any("[and-cuda]" in command for command in commands) is extra
+    assert any("cudatoolkit=11" in command for command in commands) or extra
+
+
+def test_what_docker_compose_puts_before_lines_changes_nothing() -> None:
+    line = CUINIT + "UNKNOWN ERROR (303)\n"
+    alone, composed = (diagnose_log(f"{name}{line}{name}[]\n") for name in ("", "trainer-1  | "))
+    assert [cause.code for cause in alone.causes] == ["libcuda_wrong_or_not_found"]
+    assert [cause.code for cause in composed.causes] == ["libcuda_wrong_or_not_found"]

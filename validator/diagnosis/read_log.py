@@ -24,14 +24,15 @@ class _Shown:
     """What a line shows wherever it stands; worked out once, however often it comes.
 
     unrecognized: what counts only where the line shows nothing else, not even joined to others. seen: the
-    rest. kinds: of that, what makes the line understood. ends: whether it tells that a process ended. again:
+    rest. kinds: of it, what makes the line understood. ends: whether it tells that a process ended. again:
     how often the line came after the first time.
     """
 
     def __init__(self, observations: Sequence[Observation], outside: Collection[str]) -> None:
-        self.unrecognized = [one for one in observations if one.kind == UNRECOGNIZED]
-        self.seen = [one for one in observations if one.kind != UNRECOGNIZED]
-        self.kinds = {one.kind for one in self.seen if one.kind not in outside}
+        self.kinds = {one.kind for one in observations} - {UNRECOGNIZED, *outside}
+        alone = (UNRECOGNIZED,) if self.kinds else (UNRECOGNIZED, FAULT)
+        self.unrecognized = [one for one in observations if one.kind in alone]
+        self.seen = [one for one in observations if one.kind not in alone]
         self.ends = any(_ENDS in one.values for one in observations)
         self.again = 0
 

@@ -32,6 +32,8 @@ _COMPARE: Mapping[str, Callable[[Number, Number], bool]] = {
     "<": lambda found, bound: found < bound,
     ">": lambda found, bound: found > bound,
 }
+#: What stands for a release of which only its log lines tell that it is older than 2.12.
+_OLD = "2.10"
 #: The system that remedies are for where nothing tells it.
 _SYSTEM = "linux"
 
@@ -65,8 +67,10 @@ def _names(templates: Sequence[str], name: str) -> list[str]:
 
 def _fits(entry: RemedyEntry, values: Mapping[str, str], observations: Observations) -> bool:
     when = entry.when
+    release = values.get("tensorflow", _OLD if observations.has("before_2_12") else "")
     return (
-        all(within(values.get(name, ""), when.get(name, ())) for name in ("tensorflow", "capability"))
+        within(release, when.get("tensorflow", ()))
+        and within(values.get("capability", ""), when.get("capability", ()))
         and (not when.get("os") or values.get("system", _SYSTEM) in when["os"])
         and (not when.get("seen") or any(observations.has(kind) for kind in when["seen"]))
         and not any(observations.has(kind) for kind in when.get("unseen", ()))

@@ -31,6 +31,8 @@ _BLOCK, _LONG = 1024, 4096
 #: Lines up to which text is taken to be a person's paste, in which a terminal or a mailer may have wrapped
 #: lines; a longer one is a file, and files are not wrapped.
 PASTE_LINES = 20_000
+#: A line that is shorter was not wrapped: the time and the letter of a severity have 29 characters.
+_SHORTEST = 29
 #: Lines that one line may have been broken into.
 _PARTS = 4
 
@@ -204,8 +206,7 @@ def joined(lines: Sequence[Line]) -> Iterator[tuple[str, Sequence[Line]]]:
     Each with the lines that it was made of. A line that begins as log lines do continues none.
     """
     for position, line in enumerate(lines):
-        # A line shorter than any terminal or mailer is wide was not wrapped.
-        if not 30 <= len(line.text) <= 400:
+        if not _SHORTEST <= len(line.text) <= 400:
             continue
         glued = spaced = line.text
         for end in range(position + 1, min(position + _PARTS, len(lines))):

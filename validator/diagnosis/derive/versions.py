@@ -234,13 +234,20 @@ def _one_package(seen: Observation) -> bool:
     return number(seen.values["version"])[:2] == (1, 15) or bool(seen.values.get("build"))
 
 
+def age(observations: Observations) -> None:
+    """That the log lines are of a release before 2.12, where nothing tells which."""
+    old = next((seen for seen in observations if _BEFORE_2_12.search(seen.text)), None)
+    if old is not None and release(observations) is None:
+        observations.derive("before_2_12", {}, old)
+
+
 def official_image(observations: Observations) -> None:
     """The official GPU images whose cuDNN their TensorFlow can't open (tensorflow/tensorflow issue 94593).
     `latest` was another image once: where another release is told, or the log comes from before 2.12; tags
     that name Python 2 or 3 ended with 2.1."""
     told = release(observations)
     newest = told is None or number(told[0]) >= (2, 18)
-    newest = newest and not any(_BEFORE_2_12.search(seen.text) for seen in observations)
+    newest = newest and not observations.has("before_2_12")
     for seen in observations.of("image"):
         name = seen.values.get("name", "")
         match = re.search(r"tensorflow/tensorflow:(\d[\w.]*|latest|nightly)[\w.-]*-gpu", name)
@@ -260,5 +267,6 @@ RULES = (
     python,
     python_packages,
     tensorflow_packages,
+    age,
     official_image,
 )
