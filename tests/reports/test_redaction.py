@@ -213,7 +213,8 @@ def test_identifiers_go_by_their_form(text: str, shown: str | None) -> None:
         "name: NVIDIA GeForce GTX TITAN X, pci bus id: 0000:65:00.0, compute capability: 5.2",
         "Serial Number                     : N/A",
         "retry: 3, owner: it, serial execution, board identification",
-        '"a:0": 1, "job:worker/replica:0", "device:GPU:0", key=value, --key loss, monkey: 3',
+        '"a:0": 1, "dense:10", "job:worker/replica:0", "device:GPU:0", key=value, --key loss, monkey: 3',
+        "forward_pass = model(x), one_pass=True",
     ],
 )
 def test_what_a_diagnosis_needs_stays(text: str) -> None:

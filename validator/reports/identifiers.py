@@ -182,7 +182,7 @@ FORMS: tuple[tuple[re.Pattern[str], Replacement], ...] = (
     ),
     (
         re.compile(
-            rf"(?i)(?P<before>\b[\w-]*(?:{_SECRETS})[\w-]*[\"']?\s*[=:]\s*[\"']?|\b\w+_(?:pass|pwd)\s*=\s*[\"']?"
+            rf"(?i)(?P<before>\b[\w-]*(?:{_SECRETS})[\w-]*[\"']?\s*[=:]\s*[\"']?|\b(?-i:[A-Z]\w*_(?:PASS|PWD))=[\"']?"
             rf"|--[\w-]*(?:{_SECRETS}|\bpw\b)[= ]+|\b(?:bearer|basic) (?=\S{{8}}))"
             r"[^\s,;'\"<]+"
         ),

@@ -98,7 +98,7 @@ MOSTLY = tuple(
             "<host>",
         ),
         # TF_CONFIG; what schedulers and engines call a machine.
-        (r"(?P<before>[\"'])(?P<name>[A-Za-z][\w.-]*)(?=:\d{2,5}[\"'])", "<host>"),
+        (r"(?P<before>[\"'])(?P<name>[A-Za-z][\w.-]*)(?=:\d{4,5}[\"'])", "<host>"),
         (
             r"(?P<before>\b(?:POD|NODE|HOST)_?NAME=|--hostname[= ])(?=[\w.-]*[a-z])(?P<name>[a-z0-9][\w.-]*)",
             "<host>",
