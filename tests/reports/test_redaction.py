@@ -154,6 +154,8 @@ def test_uuids_of_gpus_and_instances_go(digits: str) -> None:
         ("https://x.example.com/a?access_key=abc123&b", "https://<host>/a?access_key=<secret>"),
         ('{"password": "hunter2"}', '{"password": "<secret>"}'),
         ("train.py --pw hunter2", "train.py --pw <secret>"),
+        ("--from=-ann@example.org", "--from=-<email>"),
+        ("run.sh x--hub-token hunter2", "run.sh x--hub-token <secret>"),
         ("train.py --api_key abc123 --wandb_key 0123", "train.py --api_key <secret> --wandb_key <secret>"),
         (f"wandb login --relogin {'0a' * 20}", "wandb login --relogin <secret>"),
         ("DB_PASS=hunter22 AccountKey=Zm9v/x==", "DB_PASS=<secret> AccountKey=<secret>"),
@@ -174,6 +176,16 @@ def test_identifiers_go_by_their_form(text: str, shown: str | None) -> None:
         assert "hunter2" not in redacted(text) and "ann:" not in redacted(text)
     else:
         assert redacted(text) == shown
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    ["a-", "--a", "a.", "a.-1", "-", "A_", "token", "/afs/a", "/home/a/", "-----BEGIN PRIVATE KEY-----"],
+)
+def test_a_long_text_takes_no_longer_for_each_part_of_it(hostile: str) -> None:
+    """With a pattern that tries each part to the end of the text, this would not end."""
+    text = hostile * (100_000 // len(hostile))
+    assert "hunter2" not in redacted(f"{text} password=hunter2")
 
 
 @pytest.mark.parametrize(

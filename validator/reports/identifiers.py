@@ -132,7 +132,11 @@ _SECRETS = (
 #: Pattern and what is put in its place, in the order in which they are applied.
 FORMS: tuple[tuple[re.Pattern[str], Replacement], ...] = (
     (re.compile(r"(?<=://)[^/\s:@<]+(?::[^/\s@]*)?@[^/\s:@<]+"), "<credentials>@<host>"),
-    (re.compile(r"\b[\w.+-]+@[\w-]+(?:\.[\w-]+)*\.[A-Za-z]{2,}\b"), "<email>"),
+    # Of a run of letters only the beginning is tried, so that a long one takes no longer.
+    (
+        re.compile(r"(?<![\w.+-])(?P<before>[.+-]*)(?=\w)[\w.+-]+@[\w-]+(?:\.[\w-]+)*\.[A-Za-z]{2,}\b"),
+        r"\g<before><email>",
+    ),
     (re.compile(rf"\b(?:GPU|MIG)-(?:GPU-)?{_UUID}(?:/\d+/\d+)?(?![0-9A-Fa-f])"), "<gpu-uuid>"),
     # CUDA_VISIBLE_DEVICES takes the beginning of one.
     (re.compile(r"\b(?:GPU|MIG)-[0-9a-f]{8}(?:-[0-9a-f]{4}){0,3}(?![\w-])"), "<gpu-uuid>"),
@@ -182,8 +186,9 @@ FORMS: tuple[tuple[re.Pattern[str], Replacement], ...] = (
     ),
     (
         re.compile(
-            rf"(?i)(?P<before>\b[\w-]*(?:{_SECRETS})[\w-]*[\"']?\s*[=:]\s*[\"']?|\b(?-i:[A-Z]\w*_(?:PASS|PWD))=[\"']?"
-            rf"|--[\w-]*(?:{_SECRETS}|\bpw\b)[= ]+|\b(?:bearer|basic) (?=\S{{8}}))"
+            rf"(?i)(?P<before>(?<![\w-])(?=[\w-]*(?:{_SECRETS}))[\w-]+[\"']?\s*[=:]\s*[\"']?"
+            r"|\b(?-i:[A-Z]\w*_(?:PASS|PWD))=[\"']?"
+            rf"|(?<![\w-])(?=[\w-]*--)[\w-]*(?:{_SECRETS}|\bpw)(?=[= ])[= ]+|\b(?:bearer|basic) (?=\S{{8}}))"
             r"[^\s,;'\"<]+"
         ),
         r"\g<before><secret>",

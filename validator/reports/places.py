@@ -41,7 +41,7 @@ ALWAYS = tuple(
         (
             # Clusters sort homes by group or first letter.
             r"(?P<before>/homes?\d*/(?:(?:users?|staff|students?|people|faculty|corp|grad|[a-z0-9])/)?|/[Uu]sers/"
-            r"|/afs/(?:[\w.-]+/)+users?/(?:[a-z]/)*|\b[A-Za-z]:\\{1,2}Users\\{1,2})"
+            r"|/afs/(?:[\w.-]+/){1,6}users?/(?:[a-z]/){0,3}|\b[A-Za-z]:\\{1,2}Users\\{1,2})"
             # Not the group of a home that is taken out already.
             r"(?P<name>[^/\\\s:'\"<>|]+)(?![^/\\\s:'\"<>|])(?!/<user>)",
             "<user>",
@@ -100,7 +100,7 @@ MOSTLY = tuple(
         # TF_CONFIG; what schedulers and engines call a machine.
         (r"(?P<before>[\"'])(?P<name>[A-Za-z][\w.-]*)(?=:\d{4,5}[\"'])", "<host>"),
         (
-            r"(?P<before>\b(?:POD|NODE|HOST)_?NAME=|--hostname[= ])(?=[\w.-]*[a-z])(?P<name>[a-z0-9][\w.-]*)",
+            r"(?P<before>\b(?:POD|NODE|HOST)_NAME=|--hostname[= ])(?=[\w.-]*[a-z])(?P<name>[a-z0-9][\w.-]*)",
             "<host>",
         ),
         (r"(?P<before>\bSuccessfully assigned \S+ to )(?P<name>[\w.-]+)", "<host>"),
