@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 import re2
 
@@ -65,18 +66,16 @@ class Catalogue:
         # The filter would try what has no word on every line; of so few, one automaton is quicker.
         self._by_word, self._wordless = re2.Filter(), re2.Set.SearchSet()
         self._numbers: dict[bool, list[int]] = {False: [], True: []}
-        indices: dict[str, int] = {}
+        self._indices: dict[str, int] = {}
         for number, message in enumerate(messages):
             # Line starts and ends are those of each line, so that several can be asked about at once.
             index = (self._wordless if message.wordless else self._by_word).Add(f"(?m){message.pattern}")
             self._numbers[message.wordless].append(number)
             if not message.wordless:
-                indices[message.pattern] = index
+                self._indices[message.pattern] = index
         self._by_word.Compile()
         self._wordless.Compile()
-        # What the filter has compiled is not compiled again.
-        self._compiled = {pattern: self._by_word.re(index) for pattern, index in indices.items()}
-        self._groups: dict[str, tuple[tuple[str, int], ...]] = {}
+        self._readers: dict[str, tuple[Any, tuple[tuple[str, int], ...]]] = {}
         faults = (message for message in messages if message.kind in _FAULTS)
         self._as_fault = {id(message): replace(message, kind=FAULT) for message in faults}
 
@@ -111,29 +110,30 @@ class Catalogue:
 
     def values(self, message: Message, line: str) -> Iterator[Mapping[str, str]]:
         """What a message says besides in a line that shows it, for each time that it says something else."""
-        names = self._named(message.pattern)
+        compiled, names = self._reader(message.pattern)
         if not names:
             # That it matches is known, and it says nothing else.
             yield message.values
             return
         seen = []
         # Given bytes the library does not count characters, which takes longer than the match.
-        for match in self._compiled[message.pattern].finditer(line.encode()):
+        for match in compiled.finditer(line.encode()):
             found = ((name, match[index]) for name, index in names)
             groups = {name: value.decode().strip() for name, value in found if value is not None}
             if groups not in seen:
                 seen.append(groups)
                 yield MappingProxyType({**message.values, **groups})
 
-    def _named(self, pattern: str) -> tuple[tuple[str, int], ...]:
-        """Name and number of each named group. The library looks them up anew at each call, which is slow."""
-        if pattern not in self._groups:
-            compiled = self._compiled.get(pattern)
-            if compiled is None:
-                # A set gives nothing of what it has compiled.
-                compiled = self._compiled[pattern] = re2.compile(pattern)
-            self._groups[pattern] = tuple(compiled.groupindex.items())
-        return self._groups[pattern]
+    def _reader(self, pattern: str) -> tuple[Any, tuple[tuple[str, int], ...]]:
+        """A pattern compiled, and name and number of each named group. The library looks them up anew at each
+        call, which is slow."""
+        reader = self._readers.get(pattern)
+        if reader is None:
+            index = self._indices.get(pattern)
+            # What the filter has compiled is not compiled again; a set gives nothing of what it has.
+            compiled = re2.compile(pattern) if index is None else self._by_word.re(index)
+            reader = self._readers[pattern] = (compiled, tuple(compiled.groupindex.items()))
+        return reader
 
 
 @functools.cache
