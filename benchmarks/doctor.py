@@ -14,6 +14,7 @@ what is left of a figure on a machine that does other things too.
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import statistics
@@ -59,12 +60,12 @@ def main() -> int:
             row("a small log", median(doctor(SMALL)), bare, "a bare interpreter", START_LIMIT_S, LOG_LIMIT_MB)
         ]
         for title, pieces in (
-            ("a log of 10 MB", training(10 * MB)),
-            ("10 MB of progress bars", progress(10 * MB)),
-            ("10 MB of an allocator's memory", allocator(10 * MB)),
+            ("a log of 10 MB", training()),
+            ("10 MB of progress bars", progress()),
+            ("10 MB of an allocator's memory", allocator()),
         ):
             large = directory / "large.log"
-            write(large, pieces)
+            write(large, first(10 * MB, pieces))
             read = median([sys.executable, "-c", READ, str(large)])
             taken = median(doctor(large))
             fits.append(row(title, taken, read, "reading it", LOG_LIMIT_S, LOG_LIMIT_MB))
@@ -122,12 +123,21 @@ def run(command: list[str]) -> Taken:
     return Taken(seconds, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024 / MB)
 
 
-def training(size: int) -> Iterator[bytes]:
+def first(size: int, pieces: Iterator[bytes]) -> Iterator[bytes]:
+    """As many of the pieces as have so many bytes."""
+    written = 0
+    for piece in pieces:
+        yield piece
+        written += len(piece)
+        if written >= size:
+            return
+
+
+def training() -> Iterator[bytes]:
     """Real logs, and between them the output of epochs with numbers of their own."""
     numbers = random.Random(1)
     real = [path.read_bytes() for path in sorted(LOGS.glob("*/*.log"))]
-    written = 0
-    for epoch in range(10**9):
+    for epoch in itertools.count():
         pieces = [real[epoch % len(real)], b"Epoch %d/1000000\n" % epoch]
         for step in range(200):
             loss, accuracy = numbers.random() * 3, numbers.random()
@@ -135,19 +145,14 @@ def training(size: int) -> Iterator[bytes]:
                 f"{step + 1}/200 - {numbers.random():.1f}s {numbers.randrange(999)}ms/step"
                 f" - accuracy: {accuracy:.4f} - loss: {loss:.4f}\n".encode()
             )
-        piece = b"".join(pieces)
-        written += len(piece)
-        yield piece
-        if written >= size:
-            return
+        yield b"".join(pieces)
 
 
-def progress(size: int) -> Iterator[bytes]:
+def progress() -> Iterator[bytes]:
     """One real log, and epochs whose progress bars write over their line, in colour."""
     numbers = random.Random(3)
     yield SMALL.read_bytes()
-    written = 0
-    for epoch in range(10**9):
+    for epoch in itertools.count():
         pieces, width = [f"Epoch {epoch}/1000000\n"], 0
         for step in range(200):
             done = "━" * (step // 10)
@@ -158,32 +163,23 @@ def progress(size: int) -> Iterator[bytes]:
             )
             pieces.append("\b" * width + "\r" + bar)
             width = len(bar)
-        piece = "".join([*pieces, "\n"]).encode()
-        written += len(piece)
-        yield piece
-        if written >= size:
-            return
+        yield "".join([*pieces, "\n"]).encode()
 
 
-def allocator(size: int) -> Iterator[bytes]:
-    """What is printed before ResourceExhaustedError: each piece of the memory, none as another."""
+def allocator() -> Iterator[bytes]:
+    """ResourceExhaustedError, and what is printed with it: each piece of the memory, none as another."""
     numbers = random.Random(4)
     begin = b"2024-05-01 10:00:00.%06d: I tensorflow/core/common_runtime/bfc_allocator.cc:"
+    yield b"ResourceExhaustedError: OOM when allocating tensor with shape[64,112,112,64] by GPU_0_bfc\n"
     yield begin % 1 + b"1010] BFCAllocator dump for GPU_0_bfc\n"
-    written = 0
-    while written < size:
+    for chunk in itertools.count():
         rows = [
             begin % numbers.randrange(10**6)
             + b"1058] InUse at %x of size %d next %d\n"
             % (numbers.randrange(16**12), numbers.randrange(10**8), numbers.randrange(10**4))
             for _ in range(50)
         ]
-        rows.append(begin % 2 + b"1066] %d Chunks of size %d totalling 1.5KiB\n" % (written, written))
-        piece = b"".join(rows)
-        written += len(piece)
-        yield piece
-    yield begin % 3 + b"1065] Sum Total of in-use chunks: 5.61GiB\n"
-    yield b"ResourceExhaustedError: OOM when allocating tensor with shape[64,112,112,64] by GPU_0_bfc\n"
+        yield b"".join([*rows, begin % 2 + b"1066] %d Chunks of size %d totalling 1.5KiB\n" % (chunk, chunk)])
 
 
 def hostile() -> Iterator[tuple[str, Iterator[bytes], int]]:
