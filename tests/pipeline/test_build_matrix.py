@@ -12,7 +12,7 @@ import pytest
 
 from validator.cli.results import totals
 from validator.compat.policies import requirements
-from validator.engines.base import Built, Engine, Progress
+from validator.engines.base import Built, Engine, ProbeRequest, Progress
 from validator.errors import BuildError, MissingError, ValidatorError
 from validator.locks import files
 from validator.model.lock import Lock, Wheel
@@ -22,6 +22,7 @@ from validator.model.versions import ComputeCapability, DriverRelease
 from validator.pipeline.build_matrix import build_matrix
 from validator.pipeline.work import Event, Options, Phase, Result, Status, Work
 from validator.records.store import Store
+from validator.system import processes
 from validator.system.sources import PackageSources
 
 from .fakes import H100, FakeEngine, report
@@ -200,6 +201,32 @@ def test_fail_fast_begins_nothing_new_and_keep_going_does(bench: Bench) -> None:
     assert failing.builds == [SPEC.identifier]
     going = bench.run(FakeEngine(report(driver="fail")), SPEC, OTHER, force=True)
     assert [result.status for result in going] == [Status.MEASURED, Status.MEASURED]
+
+
+def test_what_was_recorded_when_ctrl_c_came_is_no_unfinished_image(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    probing, stopped = threading.Event(), threading.Event()
+    monkeypatch.setattr(processes, "stop_all", stopped.set)
+
+    class Engine(FakeEngine):
+        def probe(self, built: Built, request: ProbeRequest, progress: Progress) -> bytes:
+            if built.spec == OTHER:
+                # Too far to be stopped: it ends, and is recorded, while all children are ended.
+                probing.set()
+                assert stopped.wait(20)
+            return super().probe(built, request, progress)
+
+    def listen(event: Event) -> None:
+        if event.phase is Phase.DONE:
+            assert probing.wait(20)
+            raise KeyboardInterrupt
+
+    work = Work(Engine(report()), bench.store, PackageSources(), bench.locks, (), Options(jobs=1), listen)
+    third = ImageSpec("2.19.0", "3.11", Variant.CPU)
+    results = build_matrix((SPEC, OTHER, third), work)
+    assert [result.status for result in results] == [Status.MEASURED, Status.MEASURED, Status.STOPPED]
+    assert len(list(bench.store.all())) == 2
 
 
 def test_several_are_built_at_once_but_probed_one_by_one(bench: Bench) -> None:

@@ -7,6 +7,7 @@ import multiprocessing
 import sqlite3
 import subprocess
 import sys
+import threading
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from alembic.script import ScriptDirectory
 import validator.records
 from validator.errors import InputError, MissingError
 from validator.model.record import Verdict
-from validator.records import schema
+from validator.records import connect, schema
 from validator.records.store import Store
 
 from .values import record
@@ -115,6 +116,27 @@ def test_many_may_make_a_store_at_once(url: str) -> None:
         assert maker.exitcode == 0
     with Store(url) as store:
         assert store.add(record(1))
+
+
+def test_a_file_that_another_process_writes_to_is_waited_for(tmp_path: Path) -> None:
+    # Not in WAL yet, as it is while its maker makes it.
+    path = tmp_path / "records.db"
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None, check_same_thread=False)) as writer:
+        writer.execute("BEGIN IMMEDIATE")
+        end = threading.Timer(0.3, writer.execute, ["ROLLBACK"])
+        end.start()
+        with Store(str(path)) as store:
+            assert not end.is_alive()
+            assert store.add(record(1))
+
+
+def test_a_file_that_stays_locked_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connect, "_BUSY_S", 0.2)
+    path = tmp_path / "records.db"
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as writer:
+        writer.execute("BEGIN IMMEDIATE")
+        with pytest.raises(MissingError, match=f"{path}: database is locked"):
+            Store(str(path))
 
 
 def test_a_store_of_a_newer_version_is_left_alone(tmp_path: Path) -> None:

@@ -23,13 +23,11 @@ def build_matrix(specs: Sequence[ImageSpec], work: Work) -> list[Result]:
 
     On Ctrl-C the children are ended, and what had not finished has the status `stopped`.
     """
-    results: dict[ImageSpec, Result] = {}
     pool = ThreadPoolExecutor(max_workers=max(1, work.options.jobs), thread_name_prefix="image")
     futures: list[Future[Result]] = [pool.submit(_in_turn, spec, work) for spec in specs]
     try:
         for future in as_completed(futures):
             result = future.result()
-            results[result.spec] = result
             work.listen(Event(result.spec, Phase.DONE, result.detail, result))
     except KeyboardInterrupt:
         for other in futures:
@@ -37,7 +35,17 @@ def build_matrix(specs: Sequence[ImageSpec], work: Work) -> list[Result]:
         processes.stop_all()
     finally:
         pool.shutdown(wait=True)
-    return [results.get(spec) or Result(spec, Status.STOPPED) for spec in specs]
+    return [_outcome(spec, future) for spec, future in zip(specs, futures, strict=True)]
+
+
+def _outcome(spec: ImageSpec, future: Future[Result]) -> Result:
+    """What came of an image, now that its thread has ended.
+
+    Asked of the thread: a record may have been written just before Ctrl-C, or while the others were ended.
+    """
+    if future.cancelled() or future.exception() is not None:
+        return Result(spec, Status.STOPPED)
+    return future.result()
 
 
 def _in_turn(spec: ImageSpec, work: Work) -> Result:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,8 @@ from ..system.files import full_disk, says_full_disk
 
 #: How long a writer of an SQLite file waits for another one, in seconds.
 _BUSY_S = 60.0
+#: The pause before the mode of an SQLite file is asked for again, in seconds.
+_AGAIN_S = 0.02
 _POSTGRESQL = "postgresql+psycopg"
 #: How people and hosting providers write the same.
 _DRIVERS = {
@@ -99,11 +103,25 @@ def _file(url: URL, must_exist: bool) -> Database:
     return Database(engine, path or "the store in memory")
 
 
-def _prepare_sqlite(connection: Any, _: object) -> None:
+def _prepare_sqlite(connection: sqlite3.Connection, _: object) -> None:
     # WAL lets readers go on while another process writes; FULL keeps a committed record through a
     # power cut, which a whole measurement is worth.
-    connection.execute("PRAGMA journal_mode=WAL")
+    _use_wal(connection)
     connection.execute("PRAGMA synchronous=FULL")
+
+
+def _use_wal(connection: sqlite3.Connection) -> None:
+    # While another process writes to a file that is not in this mode yet, or changes its mode too, SQLite
+    # refuses at once, whatever time limit the connection has: waiting while it reads could be for ever.
+    deadline = time.monotonic() + _BUSY_S
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode=WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if "database is locked" not in str(error) or time.monotonic() > deadline:
+                raise
+        time.sleep(_AGAIN_S)
 
 
 def _server(url: URL) -> Database:
