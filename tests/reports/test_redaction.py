@@ -55,6 +55,11 @@ PLACES = (
     """TF_CONFIG={{"cluster": {{"worker": ["{host}:2222", "localhost:2223"]}}}}""",
     "POD_NAME={host}",
     "docker run --hostname {host} tensorflow/tensorflow",
+    "/scratch/{user}/venv/lib, /lustre/scratch2/users/{user}/x and cd /scratch/a/{user}",
+    "SLURM_JOB_NODELIST={host},login1 SLURM_NNODES=2",
+    "   NodeList=login[1-2],{host}",
+    "JOBID PARTITION NAME USER ST TIME NODES NODELIST(REASON)\n  4711 gpu train {user} R 1:02:03 1 {host}",
+    "   4712_3   gpu   train   {user}  PD   0:00   2   (Priority)",
 )
 
 
@@ -180,7 +185,26 @@ def test_identifiers_go_by_their_form(text: str, shown: str | None) -> None:
 
 @pytest.mark.parametrize(
     "hostile",
-    ["a-", "--a", "a.", "a.-1", "-", "A_", "token", "/afs/a", "/home/a/", "-----BEGIN PRIVATE KEY-----"],
+    [
+        "a-",
+        "--a",
+        "a.",
+        "a.-1",
+        "-",
+        "A_",
+        "token",
+        "/afs/a",
+        "/home/a/",
+        "/scratch/a/",
+        "nodelist=a[",
+        "a,[",
+        "\n",
+        " ",
+        " \n",
+        "1 a b ",
+        "1 ",
+        "-----BEGIN PRIVATE KEY-----",
+    ],
 )
 def test_a_long_text_takes_no_longer_for_each_part_of_it(hostile: str) -> None:
     """With a pattern that tries each part to the end of the text, this would not end."""
@@ -227,6 +251,8 @@ def test_a_long_text_takes_no_longer_for_each_part_of_it(hostile: str) -> None:
         "retry: 3, owner: it, serial execution, board identification",
         '"a:0": 1, "dense:10", "job:worker/replica:0", "device:GPU:0", key=value, --key loss, monkey: 3',
         "forward_pass = model(x), one_pass=True",
+        "/scratch/train.py /scratch/data/imagenet /scratch/miniconda3/envs/tf /lustre/scratch /scratch/t/",
+        "ReqNodeList=(null) ExcNodeList=(null), node_list = [1, 2], nodelist[0], NODELIST(REASON)",
     ],
 )
 def test_what_a_diagnosis_needs_stays(text: str) -> None:

@@ -31,6 +31,10 @@ _MOUNTS = (
     "|gdrive|gpfs|hdd|homes?|local|lustre|models?|nas|nfs|nvme|pool|opt|projects?|public|pvc?|raid|resource|s3|scratch|shared?"
     "|slow|srv|ssd|storage|tank|te?mp|usb|users?|usr|var|volumes?|vol|windows|work|workspace|wslg?|zfs"
 )
+#: What lies in a directory of this name besides those of people.
+_SHARED = (
+    "(?:ana|mini)?conda|(?:mini|mamba)forge|v?envs?|containers?|images?|jobs?|logs?|slurm[\\w-]*|software"
+)
 _NAME = r"[A-Za-z_][\w.-]*"
 #: In these places a name stands as it is, whatever it is.
 ALWAYS = tuple(
@@ -49,7 +53,7 @@ ALWAYS = tuple(
         (r"(?P<before>\b[ug]id=\d+\()(?P<name>[A-Za-z_][\w.-]*)", "<user>"),
         (
             # The system log.
-            r"(?P<before>^\s*(?:[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d|\d{4}-\d\d-\d\dT[\d:.,+Z-]+) )"
+            r"(?P<before>^[^\S\n]*(?:[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d|\d{4}-\d\d-\d\dT[\d:.,+Z-]+) )"
             r"(?!(?:TRACE|DEBUG|INFO|NOTICE|WARN(?:ING)?|ERROR|FATAL|CRITICAL|[IWEF])\b)"
             r"(?P<name>[\w.-]+)(?= [\w./()-]+(?:\[\d+\])?:)",
             "<host>",
@@ -61,6 +65,11 @@ ALWAYS = tuple(
             r"(?P<name>[\w.-]+)",
             "<host>",
         ),
+        (
+            # A scheduler's list of nodes: `gpu[01-04],login1`.
+            r"(?P<before>\b(?i:\w*node_?list)[\"']?\s?[=:]\s?[\"']?)(?=[\w.-]*[\[,])(?P<name>[A-Za-z][\w.,\[\]-]*)",
+            "<host>",
+        ),
         (r"(?P<before>^Linux )(?P<name>[\w.-]+)(?= \d+\.\d+)", "<host>"),
     )
 )
@@ -69,6 +78,12 @@ MOSTLY = tuple(
     (re.compile(pattern, re.MULTILINE), instead)
     for pattern, instead in (
         (rf"(?P<before>/mnt/|/(?:run/)?media/)(?!(?i:{_MOUNTS})\d*(?![\w.-]))(?P<name>{_NAME})", "<user>"),
+        (
+            rf"(?P<before>/scratch\d*/(?:users?/|[a-z]/)?)(?!(?i:{_MOUNTS}|{_SHARED})\d*(?![\w.-]))"
+            # Not a file that lies there.
+            rf"(?P<name>{_NAME}(?=/)|[A-Za-z_][\w-]*(?![\w.-]))",
+            "<user>",
+        ),
         (r"(?P<before>(?<![\w/.~])~)(?P<name>[a-z][\w-]{2,})(?=/)", "<user>"),
         (
             r"(?i)(?P<before>\b(?:\w*_)?(?:user(?:[ _-]?name)?|logname|login|owner)[\"']?\s*=\s*[\"']?"
@@ -93,7 +108,7 @@ MOSTLY = tuple(
             "<host>",
         ),
         (
-            r"(?P<before>^\s*(?:Host|Node)[ \t]*:[ \t]+)(?=[\w.-]*[a-z])(?P<name>[a-z0-9][\w.-]*)"
+            r"(?P<before>^[^\S\n]*(?:Host|Node)[ \t]*:[ \t]+)(?=[\w.-]*[a-z])(?P<name>[a-z0-9][\w.-]*)"
             r"(?=[ \t]*$|/)",
             "<host>",
         ),
@@ -112,13 +127,17 @@ MOSTLY = tuple(
         ),
     )
 )
-#: Rows of `ps aux` and `ls -l`: the names are learnt there, and `root` stays.
+_JOB = r"^[ \t]*\d+(?:_\d+)?[ \t]+\S+[ \t]+\S+[ \t]+"
+#: Rows of `ps aux`, `ls -l` and `squeue`: the names are learnt there, and `root` stays.
 ROWS = tuple(
     re.compile(pattern, re.MULTILINE)
     for pattern in (
         rf"^(?P<name>{_NAME})\+?\s+\d+\s+\d+\.\d\s+\d+\.\d\s",
         rf"^[dlcbps-][rwxsStT-]{{9}}[.+@]?\s+\d+\s+(?P<name>{_NAME})\s",
         rf"^[dlcbps-][rwxsStT-]{{9}}[.+@]?\s+\d+\s+\S+\s+(?P<name>{_NAME})\s",
+        # Job, partition, name, user, state, time, number of nodes, nodes.
+        rf"{_JOB}(?P<name>{_NAME})[ \t]+(?:R|CG|PD|S)[ \t]+(?:\d+-)?\d+:[\d:]+[ \t]+\d+[ \t]",
+        rf"{_JOB}\S+[ \t]+(?:R|CG|S)[ \t]+(?:\d+-)?\d+:[\d:]+[ \t]+\d+[ \t]+(?P<name>{_NAME})[ \t]*$",
     )
 )
 PROMPT = re.compile(

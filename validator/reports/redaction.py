@@ -20,6 +20,8 @@ from .places import ALWAYS, COLOURS, COMMON, MOSTLY, PROMPT, ROWS, SHELL
 
 #: Shorter names stand by chance in other words; where their place tells what they are, they go all the same.
 _SHORTEST = 3
+#: Between the names of a scheduler's list of nodes.
+_LIST = re.compile(r"(?:\[[^\]]*\]?)?,|\[[^\]]*\]?")
 
 
 class Redaction:
@@ -59,7 +61,8 @@ def names_in(text: str) -> Iterator[str]:
     # Some places are only seen before forms are taken out, such as a host's whole name, and some only after.
     for version in dict.fromkeys((text, _without_forms(text))):
         for pattern in (*(pattern for pattern, _ in (*ALWAYS, *MOSTLY)), *ROWS):
-            yield from (match["name"] for match in pattern.finditer(version) if _is_name(match["name"]))
+            for match in pattern.finditer(version):
+                yield from (name for name in _LIST.split(match["name"]) if _is_name(name))
     for match in (*SHELL.finditer(text), *PROMPT.finditer(_without_forms(text))):
         yield from (name for name in (match["user"], match["host"]) if _is_name(name))
     yield from hosts_in(text)
