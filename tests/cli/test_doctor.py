@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gzip
 import io
 import json
 import os
@@ -229,6 +230,14 @@ def test_what_is_no_log_is_said(tmp_path: Path, content: bytes, message: str) ->
         cli.run(["doctor", "--log", str(path)])
     assert str(path) in str(caught.value)
     assert caught.value.hint
+
+
+def test_a_packed_report_is_to_be_unpacked(tmp_path: Path) -> None:
+    path = tmp_path / "report.json.gz"
+    path.write_bytes(gzip.compress(b"{}"))
+    with pytest.raises(InputError, match=r"report\.json\.gz is packed \(gzip\), not text") as caught:
+        cli.run(["doctor", "--report", str(path)])
+    assert caught.value.hint == "unpack it first"
 
 
 @pytest.mark.parametrize(

@@ -121,6 +121,7 @@ def _of_report(report: Report) -> Diagnosis:
 
 
 def _read_report(path: Path) -> Report:
+    from ..diagnosis.text import refuse_packed
     from ..model.report import Report, ReportError
 
     name = _named(path)
@@ -131,6 +132,7 @@ def _read_report(path: Path) -> Report:
             f"{name} is no report: it is larger than {_REPORT_LIMIT >> 20} MiB",
             hint="text that TensorFlow printed goes to --log",
         )
+    refuse_packed(content, name)
     try:
         return Report.from_json(json.loads(content))
     except (ReportError, ValueError, RecursionError) as error:

@@ -248,14 +248,19 @@ def _as_utf8(data: bytes, name: str) -> bytes:
     for mark, encoding in _BOMS:
         if data.startswith(mark):
             return data[len(mark) :].decode(encoding, errors="replace").encode()
-    for magic, kind in _PACKED:
-        if data.startswith(magic):
-            raise InputError(f"{name} is packed ({kind}), not text", hint="unpack it first")
+    refuse_packed(data, name)
     if b"\0" in data[: 1 << 20]:
         raise InputError(
             f"{name} is binary, not text", hint="give the text that was printed, or a report with --report"
         )
     return data
+
+
+def refuse_packed(data: bytes, name: str) -> None:
+    """Raise InputError for what begins as a packed file does."""
+    for magic, kind in _PACKED:
+        if data.startswith(magic):
+            raise InputError(f"{name} is packed ({kind}), not text", hint="unpack it first")
 
 
 def _cleaned_together(raw: bytes) -> bytes | None:
