@@ -95,6 +95,19 @@ def test_every_value_that_a_sign_or_a_title_names_is_one_that_the_kind_has(entry
             assert names(signature.title) <= available, signature.title
 
 
+@pytest.mark.parametrize("entry", causes(), ids=by_code)
+def test_a_sign_that_stands_twice_has_another_title(entry: CauseEntry) -> None:
+    # Where the values of the first title are not known; without a title it would say nothing new.
+    conditions = [
+        ({str(sign) for sign in one.all}, {str(sign) for sign in one.none}, one.strength)
+        for one in entry.signatures
+    ]
+    for position, signature in enumerate(entry.signatures):
+        again = conditions[position] in conditions[:position]
+        titles = [one.title for one in entry.signatures[:position]]
+        assert not again or (signature.title and signature.title not in titles), signature
+
+
 def test_what_explains_what_has_no_circle() -> None:
     explains = {entry.code: entry.explains for entry in causes()}
     assert all(code in explains for codes in explains.values() for code in codes)

@@ -114,6 +114,14 @@ def test_a_title_whose_values_were_not_seen_is_not_used(causes: list[CauseEntry]
     assert rank.rank(observed("b"), {}, ())[0].title == "library."
 
 
+def test_the_next_signature_that_is_as_sure_gives_the_title_then(causes: list[CauseEntry]) -> None:
+    named, number = shown("b", title="{library} is not there."), shown("b", title="Library {number} is not.")
+    causes += [entry("library", shown("b", "likely", title="Perhaps."), named, number)]
+    assert rank.rank(observed("b", number="3"), {}, ())[0].title == "Library 3 is not."
+    assert rank.rank(observed("b", number="3", library="x"), {}, ())[0].title == "x is not there."
+    assert rank.rank(observed("b"), {}, ())[0].title == "library."
+
+
 def test_the_surest_signature_gives_the_title_and_all_give_evidence(causes: list[CauseEntry]) -> None:
     causes += [entry("library", shown("a", "likely", title="Perhaps."), shown("b", title="Surely."))]
     found = rank.rank(observed("a", "b"), {}, ())[0]

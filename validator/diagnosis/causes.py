@@ -43,8 +43,8 @@ class Sign:
 class Signature:
     """Signs that together show a cause.
 
-    all: every one must be there. none: none of these may. title: one that names the values that were seen;
-    empty where the cause's own title says it all.
+    all: every one must be there. none: none of these may. title: one that names the values that were seen,
+    for where all of them were; empty where the cause's own title says it all.
     """
 
     all: tuple[Sign, ...]

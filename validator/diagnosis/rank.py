@@ -16,16 +16,20 @@ _EVIDENCE = 12
 
 @dataclass(frozen=True)
 class _Shown:
-    """A cause with the signature that shows it best, and everything that does."""
+    """A cause with the signatures that show it best, in their order, and everything that does."""
 
     entry: CauseEntry
-    signature: Signature
+    signatures: tuple[Signature, ...]
     seen: tuple[Observation, ...]
     position: int
 
     @property
+    def strength(self) -> str:
+        return self.signatures[0].strength
+
+    @property
     def doubt(self) -> int:
-        return STRENGTHS.index(self.signature.strength)
+        return STRENGTHS.index(self.strength)
 
 
 def rank(
@@ -38,8 +42,8 @@ def rank(
     groups, the fitting first.
     """
     shown = [entry for entry in _shown(observations) if entry is not None]
-    if any(entry.signature.strength != POSSIBLE for entry in shown):
-        shown = [entry for entry in shown if entry.signature.strength != POSSIBLE]
+    if any(entry.strength != POSSIBLE for entry in shown):
+        shown = [entry for entry in shown if entry.strength != POSSIBLE]
     consequences = {
         other.entry.code: entry.entry.code
         for entry in shown
@@ -74,7 +78,8 @@ def _shown(observations: Observations) -> list[_Shown]:
             if matched[0][0].strength != POSSIBLE:
                 matched = [pair for pair in matched if pair[0].strength != POSSIBLE]
             seen = tuple(observation for _, part in matched for observation in part)
-            found.append(_Shown(entry, matched[0][0], seen, position))
+            best = tuple(pair[0] for pair in matched if pair[0].strength == matched[0][0].strength)
+            found.append(_Shown(entry, best, seen, position))
     return found
 
 
@@ -86,19 +91,36 @@ def _cause(
     ways: Sequence[Collection[str]],
 ) -> Cause:
     entry = shown.entry
-    values: dict[str, str] = dict(facts)
-    for seen in reversed(shown.signature.matches(observations)):
-        values.update(seen.values)
+    title, values = _titled(shown, observations, facts)
     return Cause(
         code=entry.code,
-        strength=shown.signature.strength,
-        title=_filled(shown.signature.title, values) or entry.title,
+        strength=shown.strength,
+        title=title,
         means=entry.means,
         evidence=evidence_of(observations, shown.seen)[:_EVIDENCE],
         remedies=fitting(entry, values, observations, ways),
         sources=entry.sources,
         explains=explains,
     )
+
+
+def _titled(
+    shown: _Shown, observations: Observations, facts: Mapping[str, str]
+) -> tuple[str, Mapping[str, str]]:
+    """The title of the first signature all of whose values are known, and what is known there."""
+    for signature in shown.signatures:
+        values = _values(signature, observations, facts)
+        title = _filled(signature.title, values)
+        if title or not signature.title:
+            return title or shown.entry.title, values
+    return shown.entry.title, _values(shown.signatures[0], observations, facts)
+
+
+def _values(signature: Signature, observations: Observations, facts: Mapping[str, str]) -> Mapping[str, str]:
+    values = dict(facts)
+    for seen in reversed(signature.matches(observations)):
+        values.update(seen.values)
+    return values
 
 
 def _filled(template: str, values: Mapping[str, str]) -> str:
