@@ -6,10 +6,13 @@ from types import MappingProxyType
 
 import pytest
 
-from validator.compat import releases
+from validator.compat import kernels, releases
 from validator.diagnosis.builds import build, driver_below, driver_floor, number
 from validator.diagnosis.derive import derive
+from validator.diagnosis.derive.devices import newest_release
 from validator.diagnosis.observations import Observation, Observations
+from validator.model.prediction import Outcome
+from validator.model.versions import ComputeCapability
 
 
 def seen(*entries: tuple[str, dict[str, str]]) -> Observations:
@@ -228,6 +231,24 @@ def test_a_value_of_cuda_visible_devices_hides_or_not(value: str, count: str | N
 def test_what_a_container_is_shown_may_be_nothing() -> None:
     assert seen(("variable", {"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"})).has("devices_hidden")
     assert not seen(("variable", {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"})).has("devices_hidden")
+
+
+@pytest.mark.parametrize("capability", ["3.5", "3.7", "5.0", "5.2", "5.3"])
+def test_an_old_gpu_gets_the_newest_release_that_has_kernels_for_it(capability: str) -> None:
+    found = newest_release(capability)
+    assert found is not None
+    stable = [known.version for known in releases.releases() if not known.prerelease]
+    outcomes = [
+        kernels.run_on(version, ComputeCapability.parse(capability), 580).outcome for version in stable
+    ]
+    position = stable.index(found)
+    assert outcomes[position] is Outcome.WORKS
+    assert Outcome.WORKS not in outcomes[position + 1 :]
+
+
+@pytest.mark.parametrize("capability", ["", "x", "5", "5.x", "5.2.1", "0.0", "3.0", "6.0", "9.0", "12.0"])
+def test_other_gpus_get_no_old_release(capability: str) -> None:
+    assert newest_release(capability) is None
 
 
 @pytest.mark.parametrize("release", releases.releases(), ids=lambda release: str(release.version))

@@ -59,7 +59,7 @@ def remedies(file: str) -> str:
         ("docker-no-driver.txt", ["apt-get install -y nvidia-container-toolkit"], ["Kubernetes"]),
         ("wsl-libcuda.txt", ["export LD_LIBRARY_PATH="], ["cudatoolkit="]),
         ("blackwell-5090.txt", ["25.02-tf2-py3"], ["newer release", "cudnn-cu12"]),
-        ("sm-35-old.txt", ["older release"], ["Blackwell", "25.02"]),
+        ("sm-35-old.txt", ["take TensorFlow 2.14.1"], ["Blackwell", "25.02"]),
         ("colab-no-runtime.txt", ["Change runtime type"], ["apt-get", "mokutil"]),
         ("cuda-too-new.txt", ["is no cure"], ["-e NVIDIA_DISABLE_REQUIRE"]),
         ("nvml-unknown-cgroup.txt", ["docker restart"], ["modprobe"]),

@@ -9,7 +9,7 @@ from ..model.diagnosis import Diagnosis, Harmless
 from . import read_log, text
 from .builds import build, built_with, number
 from .derive import derive, tensorflow
-from .derive.devices import capability
+from .derive.devices import capability, newest_release
 from .derive.seen import on_windows
 from .derive.versions import cudart_asked_for
 from .messages import FAULT, UNRECOGNIZED, catalogue
@@ -138,19 +138,21 @@ def _facts(found: Observations) -> dict[str, str]:
 
 def _needed(found: Observations, facts: Mapping[str, str]) -> dict[str, str]:
     """What remedies name and depend on: the release's minor version, CUDA and cuDNN, the driver's branch, the
-    GPU's compute capability, the system."""
+    GPU's compute capability and the release for it, the system."""
     release = facts.get("tensorflow", "")
     needed = build(release) or built_with(cudart_asked_for(found))
     # Older releases say 7003.
     compiled = found.value("cudnn_version_mismatch", "compiled") or ""
     cudnn = compiled if "." in compiled else needed.cudnn if needed else ""
+    of_gpu = capability(found) or ""
     wanted = {
         "tensorflow_minor": ".".join(str(part) for part in number(release)[:2]),
         "cuda_needed": needed.cuda if needed else "",
         "cudnn_needed": cudnn,
         "cudnn_major": cudnn.partition(".")[0],
         "driver_branch": facts.get("driver", "").partition(".")[0],
-        "capability": capability(found) or "",
+        "capability": of_gpu,
+        "release_for_gpu": newest_release(of_gpu) or "",
         "system": "windows" if on_windows(found) else facts.get("os", ""),
     }
     return {name: value for name, value in wanted.items() if value}

@@ -18,6 +18,7 @@ _FIND_OUT = {
     "cuda_needed": "what `python -m validator predict --tensorflow <your release>` names",
     "cudnn_needed": "what `python -m validator predict --tensorflow <your release>` names",
     "cudnn_major": "its first number",
+    "release_for_gpu": "the newest of which that command says that it runs on your GPU (2.16.2 for Maxwell)",
     "driver_branch": "the first number of the driver's version, which `nvidia-smi` tells",
     "pid": "the number in the row of nvidia-smi",
     "image": "the image's name",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ...compat import gpus, kernels
+from ...compat import gpus, kernels, releases
 from ...compat.unknown import UnknownGpu, UnknownRelease
 from ...model.prediction import Outcome
 from ...model.versions import ComputeCapability
@@ -17,6 +17,8 @@ from .seen import normalized, release
 _MANY_GPUS = 64
 #: The first compute capability that no stable wheel up to 2.21 works on (tensorflow/tensorflow issue 111958).
 _BLACKWELL = (10, 0)
+#: The first compute capability that the newest wheels have kernels for (2.17 dropped 5.x).
+_OLDEST = ComputeCapability(6, 0)
 #: A driver branch that compiles every PTX.
 _ANY_DRIVER = 9999
 
@@ -116,6 +118,22 @@ def capability(observations: Observations) -> str | None:
         seen.values["cc"] for seen in observations.of("compute_capability_ignored") if seen.values.get("cc")
     }
     return said.pop() if len(said) == 1 else None
+
+
+def newest_release(capability: str) -> str | None:
+    """The newest stable release whose wheel has machine code for a GPU that today's have none for; None for
+    other GPUs, and where no release is known to have."""
+    try:
+        asked = ComputeCapability.parse(capability)
+    except ValueError:
+        return None
+    if asked >= _OLDEST:
+        return None
+    for known in reversed(releases.releases()):
+        works = kernels.run_on(known.version, asked, _ANY_DRIVER).outcome is Outcome.WORKS
+        if works and not known.prerelease:
+            return known.version
+    return None
 
 
 def _without_kernels(version: str, capability: str) -> bool:
