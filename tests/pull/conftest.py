@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from uuid import uuid4
 
 import pytest
+from docker.errors import ImageNotFound
 
 from tests.certify.fixtures import throw_away_key
 from tests.registry.proxy import Proxy, running_proxy
 from tests.registry.server import RunningRegistry, running_registry
 from validator.certify.signer import Signer
 from validator.certify.trust import Trust
+from validator.engines.docker.endpoint import Reached, reach
+from validator.errors import MissingError
 from validator.registry import registry as registry_module
 from validator.registry.reference import Repository
 from validator.registry.registry import Registry
@@ -57,3 +61,38 @@ def behind(shelf: Shelf, proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> Shelf
     return dataclasses.replace(
         shelf, registry=Registry(Repository(proxy.address, shelf.registry.repository.path))
     )
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[Reached]:
+    try:
+        reached = reach()
+    except MissingError as error:
+        pytest.skip(str(error))
+    if not reached.is_local:
+        pytest.skip("the engine is remote: it can't reach a registry on this machine")
+    yield reached
+    reached.quick.close()
+
+
+@pytest.fixture
+def held(engine: Reached, shelf: Shelf, proxy: Proxy) -> Iterator[Callable[[], list[str]]]:
+    """The names that the engine has for images of the test's repository, straight or through the proxy."""
+
+    def names() -> list[str]:
+        path = shelf.registry.repository.path
+        return sorted(
+            {
+                name
+                for image in engine.quick.api.images()
+                for name in (*(image["RepoTags"] or ()), *(image["RepoDigests"] or ()))
+                if f"/{path}:" in name or f"/{path}@" in name
+            }
+        )
+
+    assert names() == []
+    yield names
+    for name in names():
+        # The last name takes the image with it, and what else it was called.
+        with contextlib.suppress(ImageNotFound):
+            engine.quick.images.remove(name, force=True)

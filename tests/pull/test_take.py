@@ -22,9 +22,8 @@ from validator.pull.take import NotTaken, Taken, best, local_ids, named
 from validator.registry import registry as registry_module
 
 from .shelf import A100, H100, Shelf
-from .values import TAG, digest_of, host
+from .values import OLDER, TAG, digest_of, host
 
-OLDER = "2.20.0-cuda12.5-cudnn9.3-py3.12"
 PATHS = ("/tags/list", "/manifests/", "/blobs/")
 ON_H100, ON_A100 = host("580.95.05", "h100"), host("535.183", "a100")
 

@@ -15,6 +15,7 @@ GPUS = {
     "t4": ("Tesla T4", "7.5"),
 }
 TAG = "2.21.0-cuda12.5-cudnn9.3-py3.12"
+OLDER = "2.20.0-cuda12.5-cudnn9.3-py3.12"
 WORKS = Expected(Outcome.WORKS, "the driver is new enough")
 FAILS = Expected(Outcome.FAILS, "the driver is too old")
 UNKNOWN = Expected(Outcome.UNKNOWN, "nobody knows that GPU")
