@@ -232,6 +232,15 @@ def test_what_is_no_log_is_said(tmp_path: Path, content: bytes, message: str) ->
     assert caught.value.hint
 
 
+@pytest.mark.parametrize("indent", [None, 1])
+def test_a_report_is_no_log(tmp_path: Path, indent: int | None) -> None:
+    path = tmp_path / "report.json"
+    path.write_text(json.dumps(json.loads(report(H100)), indent=indent))
+    with pytest.raises(InputError, match="is a report of `check`, no log") as caught:
+        cli.run(["doctor", "--log", str(path)])
+    assert caught.value.hint == "give it to --report"
+
+
 def test_a_packed_report_is_to_be_unpacked(tmp_path: Path) -> None:
     path = tmp_path / "report.json.gz"
     path.write_bytes(gzip.compress(b"{}"))

@@ -82,6 +82,17 @@ def test_every_sign_is_something_that_can_be_seen(entry: CauseEntry) -> None:
 
 
 @pytest.mark.parametrize("entry", causes(), ids=by_code)
+def test_every_kind_that_a_remedy_depends_on_can_be_seen(entry: CauseEntry) -> None:
+    seen = (
+        {message.kind for message in catalogue().messages} | {row.kind for row in fields()} | set(derived())
+    )
+    asked = {
+        kind for remedy in entry.remedies for name in ("seen", "unseen") for kind in remedy.when.get(name, ())
+    }
+    assert asked <= seen
+
+
+@pytest.mark.parametrize("entry", causes(), ids=by_code)
 def test_every_value_that_a_sign_or_a_title_names_is_one_that_the_kind_has(entry: CauseEntry) -> None:
     for signature in entry.signatures:
         available = set(FACTS)

@@ -67,6 +67,10 @@ def remedies(file: str) -> str:
         ("glibc.txt", ["docker run"], ["uv venv"]),
         ("shadow-file.txt", ['mv "/home/u/proj/tensorflow.py"'], ["uninstall"]),
         ("held-memory.txt", ["kill 3141"], []),
+        ("tensorflow-not-installed-420.txt", ['pip install "tensorflow"'], ["and-cuda"]),
+        ("visible-devices-misset-416.txt", ["--gres=gpu:1"], ["unset CUDA_VISIBLE_DEVICES"]),
+        ("libcuda-wrong-or-not-found-418.txt", ["none for Linux inside"], ["ubuntu-drivers"]),
+        ("container-no-gpu-access-421.txt", ["nvidia.com/gpu: 1"], ["apt-get", "docker run"]),
         ("compat-geforce.txt", ["LD_LIBRARY_PATH"], ["rmmod"]),
     ],
 )

@@ -145,17 +145,21 @@ def _needed(found: Observations, facts: Mapping[str, str]) -> dict[str, str]:
     compiled = found.value("cudnn_version_mismatch", "compiled") or ""
     cudnn = compiled if "." in compiled else needed.cudnn if needed else ""
     of_gpu = capability(found) or ""
+    system = "windows" if on_windows(found) else facts.get("os", "")
     wanted = {
         "tensorflow_minor": ".".join(str(part) for part in number(release)[:2]),
         "cuda_needed": needed.cuda if needed else "",
+        "cuda_major": needed.cuda.partition(".")[0] if needed else "",
         "cudnn_needed": cudnn,
         "cudnn_major": cudnn.partition(".")[0],
         "driver_branch": facts.get("driver", "").partition(".")[0],
         "capability": of_gpu,
         "release_for_gpu": newest_release(of_gpu) or "",
-        "system": "windows" if on_windows(found) else facts.get("os", ""),
+        "system": system,
     }
-    return {name: value for name, value in wanted.items() if value}
+    # NVIDIA's wheels of CUDA, which the extra asks for, exist for Linux alone.
+    extra = {"extra": "[and-cuda]" if system in ("", "linux") else ""}
+    return extra | {name: value for name, value in wanted.items() if value}
 
 
 def _ways(found: Observations) -> Sequence[Collection[str]]:

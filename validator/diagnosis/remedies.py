@@ -15,8 +15,9 @@ from .observations import Observations
 _FIND_OUT = {
     "tensorflow": "your release, which `python -m pip show tensorflow` tells",
     "tensorflow_minor": "the first two numbers of your release, which `python -m pip show tensorflow` tells",
-    "cuda_needed": "what `python -m validator predict --tensorflow <your release>` names",
-    "cudnn_needed": "what `python -m validator predict --tensorflow <your release>` names",
+    "cuda_needed": "what `python -m validator predict --tensorflow <your release>` names (2.8 and later)",
+    "cuda_major": "the first number of the CUDA that TensorFlow was built with: 12 from 2.15 on, 11 before",
+    "cudnn_needed": "what `python -m validator predict --tensorflow <your release>` names (2.8 and later)",
     "cudnn_major": "its first number",
     "release_for_gpu": "the newest of which that command says that it runs on your GPU (2.16.2 for Maxwell)",
     "driver_branch": "the first number of the driver's version, which `nvidia-smi` tells",
@@ -24,7 +25,7 @@ _FIND_OUT = {
     "image": "the image's name",
 }
 #: What a shell takes for nothing but text between double quotes; values come from pasted text.
-_PLAIN = re.compile(r"[\w./@:+,~ \\-]*")
+_PLAIN = re.compile(r"[\w./@:+,~ \\\[\]-]*")
 _RANGE = re.compile(r"(>=|<=|==|<|>)([\d.]+)")
 _COMPARE: Mapping[str, Callable[[Number, Number], bool]] = {
     ">=": lambda found, bound: found >= bound,

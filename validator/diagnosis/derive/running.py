@@ -114,4 +114,32 @@ def memory_at_start(observations: Observations) -> None:
                 observations.derive("whole_memory_refused", {"memory": memory}, failed, seen)
 
 
-RULES = (memory_in_use, memory_at_start, keras_backend, utilisation, library_files, processes)
+#: What a process says that is shown no GPU.
+_WITHOUT_GPU = ("cuinit_failed", "gpu_list_empty", "cudart_not_opened", "nvidia_smi_failed")
+
+
+def slurm_job(observations: Observations) -> None:
+    """A job of Slurm whose script, command or resources are told, and that asks for no GPU."""
+    asked = observations.first("slurm_request")
+    missing = next((seen for kind in _WITHOUT_GPU for seen in observations.of(kind)), None)
+    if asked is not None and missing is not None and not observations.has("slurm_gpu_asked"):
+        observations.derive("slurm_job_without_gpu", {}, asked, missing)
+
+
+def kubernetes(observations: Observations) -> None:
+    """Kubernetes, where containers are told to run in it."""
+    told = [seen for seen in observations.of("container") if seen.values.get("kind") == "kubernetes"]
+    for seen in (*told, *observations.of("kubernetes_no_gpu")):
+        observations.derive("kubernetes", {}, seen)
+
+
+RULES = (
+    slurm_job,
+    kubernetes,
+    memory_in_use,
+    memory_at_start,
+    keras_backend,
+    utilisation,
+    library_files,
+    processes,
+)
