@@ -51,6 +51,14 @@ def test_the_exit_code_tells_a_refusal_from_what_is_missing(capsys: pytest.Captu
     assert "error: the tag names another image\n  hint: --retag moves the tag" in said
 
 
+def test_a_run_that_skips_everything_is_no_success(capsys: pytest.CaptureFixture[str]) -> None:
+    skipped = Result(SPEC, Status.SKIPPED, detail="no python3.11 here")
+    assert _exit_code([skipped, skipped]) == EXIT_MISSING
+    assert "every image was skipped" in capsys.readouterr().err
+    assert _exit_code([skipped, Result(OTHER, Status.BUILT)]) == EXIT_OK
+    assert _exit_code([]) == EXIT_OK
+
+
 def test_the_json_names_the_image_in_the_registry() -> None:
     digest = f"sha256:{'a' * 64}"
     published = Published("2.21.0-cpu-py3.11", f"localhost:5000/tf@{digest}", digest, True)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from validator.errors import InputError
 from validator.model.record import Origin, Record, Verdict
 from validator.model.report import Report
 from validator.pipeline.brought import image_of, record_of_report
@@ -19,6 +20,17 @@ def test_a_brought_report_is_never_certified_whatever_it_says() -> None:
     assert (record.verdict, record.origin) == (Verdict.UNPROVEN, Origin.ELSEWHERE)
     assert "brought from elsewhere" in record.reason
     assert record.image_digest is None
+
+
+@pytest.mark.parametrize("tensorflow", [None, "", "missing"])
+def test_a_report_of_a_python_without_tensorflow_is_no_measurement(tensorflow: str | None) -> None:
+    document = json.loads(report(H100))
+    document["environment"]["tensorflow"] = tensorflow
+    if tensorflow == "missing":
+        del document["environment"]["tensorflow"]
+    with pytest.raises(InputError, match="has no TensorFlow") as caught:
+        record_of_report(Report.from_json(document))
+    assert "probe.pyz" in (caught.value.hint or "")
 
 
 @pytest.mark.parametrize("path", REPORTS, ids=lambda path: path.stem)

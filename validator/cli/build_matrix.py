@@ -206,6 +206,9 @@ def _exit_code(results: list[Result]) -> int:
     for result in (*missing, *refused):
         hint = result.error.hint if result.error else None
         say(f"error: {result.detail}" + (f"\n  hint: {hint}" if hint else ""))
+    if results and all(result.status is Status.SKIPPED for result in results):
+        say("error: nothing was done: every image was skipped, each for the reason above")
+        return EXIT_MISSING
     if any(result.status is Status.STOPPED for result in results):
         stopped = sum(result.status is Status.STOPPED for result in results)
         say(f"{stopped} of {len(results)} images were not finished; what was finished is kept. To go on:")

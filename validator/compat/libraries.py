@@ -15,8 +15,8 @@ def search_path(version: str) -> Reason | None:
     """Whether the wheel's own search path reaches the libraries of NVIDIA's wheels.
 
     None when that was not read. Without any one of them TensorFlow registers no GPU. What the wheel does not
-    search is a remark and no more, for those who install it by itself: images and environments made from a
-    spec name NVIDIA's folders to the loader (images/build/configure-loader, engines/venv.py).
+    search is a remark and no more, for those who install it by itself: images name NVIDIA's folders to the
+    loader, and so does the venv engine for what it runs (images/build/configure-loader, engines/venv.py).
     """
     known = build(version)
     if known is None:
@@ -27,8 +27,8 @@ def search_path(version: str) -> Reason | None:
     missed = f"the folder of {names}" if known.folders else f"any of NVIDIA's wheels ({names})"
     return known.fact.advises(
         f"the wheel by itself does not search {missed}, without which it registers no GPU;"
-        " images and environments made here name NVIDIA's folders to the loader, elsewhere"
-        " LD_LIBRARY_PATH must"
+        " images made here name NVIDIA's folders to the loader, and so does the venv engine for what it"
+        " runs; elsewhere LD_LIBRARY_PATH must"
     )
 
 

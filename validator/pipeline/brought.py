@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from ..errors import InputError
 from ..model.record import Origin, Record
 from ..model.report import Report
 from ..model.spec import Choice, ImageSpec, Variant, cell_identifier
@@ -13,7 +14,15 @@ from .versions import versions_of
 
 
 def record_of_report(report: Report) -> Record:
-    """The record, named after what was really installed there. Never `certified`, see `judge`."""
+    """The record, named after what was really installed there. Never `certified`, see `judge`.
+
+    Raises InputError for a report of a Python without TensorFlow, which is no measurement of any image.
+    """
+    if not report.environment.get("tensorflow"):
+        raise InputError(
+            f"the Python that wrote the report of {report.started} has no TensorFlow",
+            hint="run probe.pyz with the Python that has it, such as ~/venv/bin/python",
+        )
     judgement = judge(report, Origin.ELSEWHERE)
     image = image_of(report)
     host_class = host_class_of(report.host, ())
@@ -42,7 +51,7 @@ def image_of(report: Report) -> str:
     """The identifier of the image spec that the installed packages amount to."""
     packages: Mapping[str, str] = report.environment.get("packages") or {}
     python = ".".join(str(report.environment.get("python") or "0.0").split(".")[:2])
-    tensorflow = str(report.environment.get("tensorflow") or "0")
+    tensorflow = str(report.environment["tensorflow"])
     cuda = _installed(packages, "nvidia-cuda-runtime-cu")
     cudnn = _installed(packages, "nvidia-cudnn-cu")
     if "tensorflow-cpu" in packages or cuda is None or cudnn is None:

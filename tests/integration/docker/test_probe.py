@@ -180,8 +180,16 @@ def test_an_image_without_a_shell_is_named(tiny_engine: DockerEngine, endpoint: 
 
 
 def test_an_image_that_is_not_there_is_missing(tiny_engine: DockerEngine) -> None:
-    with pytest.raises(MissingError, match="the engine has no image nowhere/at-all:1"):
+    with pytest.raises(MissingError, match="the engine has no image nowhere/at-all:1") as caught:
         tiny_engine.probe_image("nowhere/at-all:1", request(LOOK), quiet)
+    assert caught.value.hint == "docker pull nowhere/at-all:1, or look at `docker images`"
+
+
+def test_the_name_of_an_image_spec_is_no_image(tiny_engine: DockerEngine) -> None:
+    identifier = "tf2.99.0-cuda99.9-cudnn99.9-py312"
+    with pytest.raises(MissingError, match=f"the engine has no image {identifier}") as caught:
+        tiny_engine.probe_image(identifier, request(LOOK), quiet)
+    assert caught.value.hint == f"images that are made here are called tensorflow-gpu-matrix:{identifier}"
 
 
 def test_leftovers_of_a_killed_run_go_and_those_of_a_living_one_stay(

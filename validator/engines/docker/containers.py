@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import re
 import socket
 import tarfile
 import threading
@@ -83,9 +84,7 @@ def run_probe(
         container.put_archive("/", _archive(request))
         return _follow(container, request, what, progress)
     except ImageNotFound as error:
-        raise MissingError(
-            f"the engine has no image {image}", hint=f"docker pull {image}, or look at `docker images`"
-        ) from error
+        raise MissingError(f"the engine has no image {image}", hint=_where_it_may_be(image)) from error
     except APIError as error:
         raise _explain(what, str(error.explanation or error)) from error
     except (DockerException, requests.RequestException) as error:
@@ -121,6 +120,12 @@ def _start_time(pid: str) -> str | None:
     except OSError:
         return None
     return text.rpartition(")")[2].split()[19]
+
+
+def _where_it_may_be(image: str) -> str:
+    if re.fullmatch(r"tf\d+\.\d+[\w.-]*", image):
+        return f"images that are made here are called {names.image_reference(image)}"
+    return f"docker pull {image}, or look at `docker images`"
 
 
 def _create(
