@@ -27,7 +27,7 @@ _NOISE = re.compile(
 _GLUED = re.compile(r"(?<=\b[rg]tx)(?=\w)|(?<=\d)(?=(ti|super)\b)")
 #: What comes before the number in the name of a series.
 _FAMILIES = ("rtx", "gtx")
-_SPELLING = {"ti": "Ti", "super": "SUPER", "series": "series"}
+_SPELLING = {"ti": "Ti", "super": "SUPER", "series": "series", "quadro": "Quadro", "pascal": "Pascal"}
 
 
 @dataclass(frozen=True)
