@@ -5,9 +5,10 @@ from __future__ import annotations
 import string
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from validator.reports.identifiers import _MODULES
 from validator.reports.redaction import redacted
 
 UUID = "0a1b2c3d-4e5f-6071-8293-a4b5c6d7e8f9"
@@ -150,6 +151,7 @@ def test_uuids_of_gpus_and_instances_go(digits: str) -> None:
         ("reached 10.20.30.40, then 34.120.7.9", "reached <ip>, then <ip>"),
         ("NCCL INFO NET/Socket : eth0:10.1.10.6<0>", "NCCL INFO NET/Socket : eth0:<ip><0>"),
         ("on gpubox.corp.example.com:", "on <host>:"),
+        ("on os.corp.example.com and google.golang.org/grpc", "on <host> and google.golang.org/grpc"),
         ("https://nexus/simple http://proxy:3128", "https://<host>/simple http://<host>:3128"),
         ("login.hpc.uni-x.de, atlas-07.local, db.cluster.local", "<host>, <host>, <host>"),
         ("docker pull registry.corp.example.com/team/tf:1", "docker pull <host>/team/tf:1"),
@@ -291,6 +293,8 @@ def test_a_version_of_four_numbers_stays(name: str, between: str, numbers: tuple
     )
 )
 def test_a_whole_host_name_goes(host: str) -> None:
+    # `np.random.de` and `tf.data.internal` are attributes of modules.
+    assume(not (host.endswith((".de", ".internal")) and host.partition(".")[0] in _MODULES))
     assert host not in redacted(f"can't reach {host} (port 80)")
 
 

@@ -117,8 +117,10 @@ def test_a_killed_process_leaves_the_old_page_and_the_next_one_cleans_up(tmp_pat
     assert (tmp_path / "data" / "a.js").exists()
     # As `write_atomically` leaves it when it is killed before it renames.
     (tmp_path / "data" / ".b.js.0123456789abcdef").write_bytes(MARK[:3])
+    (tmp_path / "data" / ".no-more.js.0123456789abcdef").write_bytes(b"")
+    (tmp_path / "data" / ".mine.js.0123456789abcdef").write_bytes(b"mine")
     write(tmp_path, "2", "data/b.js")
-    assert found(tmp_path) == {"index.html", "data/b.js"}
+    assert found(tmp_path) == {"index.html", "data/b.js", "data/.mine.js.0123456789abcdef"}
 
 
 def test_two_at_once_wait_for_each_other(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ _PUBLIC = (
     "aka.ms", "anaconda.com", "anaconda.org", "apache.org", "archlinux.org", "arxiv.org", "askubuntu.com",
     "astral.sh", "bazel.build", "conda.io", "conda-forge.org", "debian.org", "docker.com", "docker.io",
     "fedoraproject.org", "gcr.io", "ghcr.io", "gitee.com", "github.com", "github.io", "githubassets.com",
-    "githubusercontent.com", "gitlab.com", "gnu.org", "goo.gl", "google.com", "googleapis.com",
+    "githubusercontent.com", "gitlab.com", "gnu.org", "golang.org", "goo.gl", "google.com", "googleapis.com",
     "googlesource.com", "huggingface.co", "jax.dev", "jetson-ai-lab.dev", "kaggle.com", "keras.io",
     "kernel.org", "kubernetes.io", "launchpad.net", "launchpadcontent.net", "llvm.org", "mamba.pm",
     "mcr.microsoft.com", "microsoft.com", "nvcr.io", "nvidia.cn", "nvidia.com", "numpy.org", "opencv.org",
@@ -86,7 +86,7 @@ def is_address(text: str) -> bool:
 
 def _is_host(name: str) -> bool:
     parts = name.lower().split(".")
-    if parts[0] in _MODULES or is_public(name):
+    if is_public(name) or (parts[0] in _MODULES and (len(parts) < 3 or parts[-1] not in _DOMAINS)):
         return False
     if parts[-1] in _OWN_DOMAINS:
         return len(parts) > 2 or re.search(r"\d|-", parts[0]) is not None

@@ -118,8 +118,9 @@ def _remove_stale(directory: Path, folder: str, names: set[str], mark: bytes) ->
     removed = 0
     for path in sorted((directory / folder).glob("*")):
         partial = _PARTIAL.fullmatch(path.name)
-        # A partial file may have been cut before its mark, so its name has to be one of ours.
-        ours = f"{folder}/{partial['name']}" in names if partial else False
+        # A partial file may have been cut before its mark. Then its name has to be one of ours, but with an
+        # empty one nobody loses anything.
+        ours = partial is not None and (f"{folder}/{partial['name']}" in names or path.stat().st_size == 0)
         if f"{folder}/{path.name}" not in names and (ours or _is_marked(path, mark)):
             path.unlink(missing_ok=True)
             removed += 1
