@@ -232,10 +232,12 @@ def test_what_is_no_log_is_said(tmp_path: Path, content: bytes, message: str) ->
     assert caught.value.hint
 
 
+# PowerShell redirects into UTF-16.
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
 @pytest.mark.parametrize("indent", [None, 1])
-def test_a_report_is_no_log(tmp_path: Path, indent: int | None) -> None:
+def test_a_report_is_no_log(tmp_path: Path, indent: int | None, encoding: str) -> None:
     path = tmp_path / "report.json"
-    path.write_text(json.dumps(json.loads(report(H100)), indent=indent))
+    path.write_text(json.dumps(json.loads(report(H100)), indent=indent), encoding=encoding)
     with pytest.raises(InputError, match="is a report of `check`, no log") as caught:
         cli.run(["doctor", "--log", str(path)])
     assert caught.value.hint == "give it to --report"

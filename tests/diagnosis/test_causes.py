@@ -66,6 +66,12 @@ def test_an_entry_is_whole(entry: CauseEntry) -> None:
     )
 
 
+def visible() -> set[str]:
+    """Every kind of observation that there is."""
+    messages = {message.kind for message in catalogue().messages}
+    return messages | {row.kind for row in fields()} | set(derived())
+
+
 def test_codes_are_unique() -> None:
     codes = [entry.code for entry in causes()]
     assert len(set(codes)) == len(codes)
@@ -73,23 +79,17 @@ def test_codes_are_unique() -> None:
 
 @pytest.mark.parametrize("entry", causes(), ids=by_code)
 def test_every_sign_is_something_that_can_be_seen(entry: CauseEntry) -> None:
-    seen = (
-        {message.kind for message in catalogue().messages} | {row.kind for row in fields()} | set(derived())
-    )
     signs = [sign for signature in entry.signatures for sign in (*signature.all, *signature.none)]
-    unknown = {sign.kind for sign in (*signs, *entry.ruled_out_by)} - seen
+    unknown = {sign.kind for sign in (*signs, *entry.ruled_out_by)} - visible()
     assert not unknown
 
 
 @pytest.mark.parametrize("entry", causes(), ids=by_code)
 def test_every_kind_that_a_remedy_depends_on_can_be_seen(entry: CauseEntry) -> None:
-    seen = (
-        {message.kind for message in catalogue().messages} | {row.kind for row in fields()} | set(derived())
-    )
     asked = {
         kind for remedy in entry.remedies for name in ("seen", "unseen") for kind in remedy.when.get(name, ())
     }
-    assert asked <= seen
+    assert asked <= visible()
 
 
 @pytest.mark.parametrize("entry", causes(), ids=by_code)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
 _SOURCES = ("--log", "--report", "--image", "--python")
 #: Bytes. A report with all its logs has less than one MiB.
 _REPORT_LIMIT = 64 << 20
-_REPORT_BEGINS = re.compile(r'\s*\{\s*"format":\s*\d+,\s*"probe":')
 #: Bytes at each end of a text in which names are looked for, besides the lines that are shown. It takes a
 #: second or two.
 _NAMES_LIMIT = 1 << 20
@@ -111,13 +109,9 @@ def _of_log(path: Path) -> tuple[Diagnosis, str]:
     with click.open_file(str(path), "rb") as stream:
         kept = _Kept(cast("BinaryIO", stream))
         try:
-            diagnosis = diagnose_file(cast("BinaryIO", kept), _named(path))
+            return diagnose_file(cast("BinaryIO", kept), _named(path)), kept.text()
         except OSError as error:
             raise InputError(f"{_named(path)} can't be read: {error.strerror}") from error
-    text = kept.text()
-    if _REPORT_BEGINS.match(text):
-        raise InputError(f"{_named(path)} is a report of `check`, no log", hint="give it to --report")
-    return diagnosis, text
 
 
 def _of_report(report: Report) -> Diagnosis:

@@ -60,6 +60,8 @@ _PACKED = (
     (b"BZh", "bzip2"),
     (b"\xfd7zXZ", "xz"),
 )
+#: How the probe's reports begin.
+_REPORT = re.compile(rb'\s*\{\s*"format":\s*\d+,\s*"probe":')
 #: Where this shows in a block, its lines are not clean as they are. RE2 looks for all of it at once, and its
 #: sets are asked with the least ado.
 _UNCLEAN = re2.Set.SearchSet()
@@ -169,13 +171,15 @@ class Pasted:
 
 
 def read(stream: BinaryIO, name: str) -> Pasted:
-    """Read a stream of any size. Raises InputError for what is empty, or no text."""
+    """Read a stream of any size. Raises InputError for what is empty, no text, or a report."""
     first, last, total = _ends(stream)
     first = _as_utf8(first, name)
     if not first.strip():
         raise InputError(
             f"{name} is empty", hint="paste the lines that TensorFlow printed from its import on"
         )
+    if _REPORT.match(first):
+        raise InputError(f"{name} is a report of `check`, no log", hint="give it to --report")
     return Pasted(first, last, total)
 
 
