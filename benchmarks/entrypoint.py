@@ -16,8 +16,8 @@ from pathlib import Path
 REPOSITORY = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(REPOSITORY))
 
+from validator.engines.docker.host_requirements import tables  # noqa: E402
 from validator.engines.docker.names import IMAGES  # noqa: E402
-from validator.engines.docker.needs import tables  # noqa: E402
 
 LIMIT_MS = 20.0
 RUNS = 200

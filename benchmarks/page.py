@@ -28,11 +28,11 @@ from playwright.sync_api import Browser, Page, sync_playwright
 from validator.model.prediction import Outcome, PlannedCell, Prediction, Reason
 from validator.model.record import Record, Verdict
 from validator.model.spec import Cell, Choice, HostClass, ImageSpec, Variant
-from validator.model.versions import ComputeCapability, DriverRelease
 from validator.reports.overview import overview
 from validator.reports.page.measurements import gather
 from validator.reports.page.site import ENTRY, FOLDERS, MARK, Sources, site
-from validator.system.publish import publish
+from validator.system.output_directory import publish
+from validator.versions import ComputeCapability, DriverRelease
 
 SMALL, LARGE = 500, 5_000
 RUNS = 7

@@ -11,25 +11,29 @@ import validator
 
 ROOT = Path(validator.__file__).parent
 
-#: Room -> the rooms it may import besides itself. `errors` is open to all but the probe and the model.
+#: Room -> the rooms and top-level modules it may import besides itself.
 ALLOWED = {
-    "model": set(),
-    "compat": {"model", "errors"},
-    "matrix": {"model", "compat", "errors"},
+    "model": {"versions"},
+    "compat": {"model", "versions", "errors"},
+    "matrix": {"model", "versions", "compat", "errors"},
     "system": {"errors"},
     "locks": {"model", "compat", "matrix", "system", "errors"},
     "registry": {"model", "system", "errors"},
-    "engines": {"model", "compat", "locks", "registry", "system", "errors"},
+    "engines": {"model", "versions", "compat", "locks", "registry", "system", "errors"},
     "probe": set(),
     "records": {"model", "system", "errors"},
-    "certify": {"model", "records", "registry", "system", "errors"},
-    "diagnosis": {"model", "compat", "errors"},
-    "pipeline": {"model", "compat", "matrix", "locks", "engines", "records", "registry", "system", "errors"},
-    "pull": {"model", "compat", "engines", "registry", "certify", "errors"},
-    "reports": {"model", "compat", "records"},
+    "certify": {"model", "versions", "records", "registry", "system", "errors"},
+    "diagnosis": {"model", "versions", "compat", "errors"},
+    "pipeline": {
+        "model", "versions", "compat", "matrix", "locks", "engines", "records", "registry", "system",
+        "errors",
+    },
+    "delivery": {"model", "versions", "compat", "engines", "registry", "certify", "errors"},
+    "redaction": set(),
+    "reports": {"model", "compat", "records", "redaction"},
     "cli": {
-        "model", "compat", "matrix", "locks", "registry", "engines", "records", "certify", "pull", "pipeline",
-        "diagnosis", "reports", "system", "errors", "__init__",
+        "model", "versions", "compat", "matrix", "locks", "registry", "engines", "records", "certify",
+        "delivery", "pipeline", "diagnosis", "reports", "redaction", "system", "errors", "__init__",
     },
 }  # fmt: skip
 #: tensorflow lives in images and environments; the host side never imports it.

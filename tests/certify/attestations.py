@@ -9,12 +9,12 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from tests.registry.images import oras
 from validator.certify.attached import BUNDLE
-from validator.certify.signer import Signer
+from validator.certify.signing import Signer
 from validator.certify.statement import PREDICATE
-from validator.registry.reference import Repository
+from validator.registry.names import Repository
 
+from ..registry.images import oras
 from .fixtures import PASSWORD
 
 

@@ -7,15 +7,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.registry.images import push_image
-from tests.registry.proxy import Proxy, running_proxy
-from tests.registry.server import RunningRegistry, running_registry
-from validator.certify.signer import Signer, make_key_pair
+from validator.certify.signing import Signer, make_key_pair
 from validator.certify.trust import Trust
-from validator.registry import registry as registry_module
-from validator.registry.reference import Repository
-from validator.registry.registry import Registry
+from validator.registry import client as registry_module
+from validator.registry.client import Registry
+from validator.registry.names import Repository
 
+from ..registry.images import push_image
+from ..registry.proxy import Proxy, running_proxy
+from ..registry.server import RunningRegistry, running_registry
 from .fixtures import PASSWORD, throw_away_key
 
 TAG = "2.21.0-cuda12.5-cudnn9.3-py3.12"

@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from validator.certify.eligible import FIXTURE
-from validator.certify.signer import Signer, make_key_pair
+from validator.certify.eligibility import FIXTURE
+from validator.certify.signing import Signer, make_key_pair
 from validator.certify.trust import Trust
 from validator.model.record import Record, Verdict
-from validator.records.verdict import REQUIRED_CHECKS
+from validator.model.verdict import REQUIRED_CHECKS
 
 PASSWORD = "of a test"
 LOCK = "sha256:" + "5" * 64

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from validator.certify.aliases import Move, Standing, moves, wanted
+from validator.certify.promote import Move, Standing, moves, wanted
 from validator.model.certificate import Certificate, GpuFacts
 
 BASE = Certificate(

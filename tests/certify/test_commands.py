@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from validator.certify.signer import Signer
+from validator.certify.signing import Signer
 from validator.certify.trust import THROW_AWAY, Trust, is_throw_away
 from validator.model.record import Record
 from validator.records.store import Store
-from validator.registry.reference import Repository
-from validator.registry.registry import Registry
+from validator.registry.client import Registry
+from validator.registry.names import Repository
 
 from .attestations import cosign, cosign_verify
 from .conftest import TAG

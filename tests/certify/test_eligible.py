@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from validator.certify.eligible import NotCertifiable, checked_report, is_fixture
+from validator.certify.eligibility import NotCertifiable, checked_report, is_fixture
 from validator.model.record import Origin, Record, Verdict
 
 from .fixtures import record, report

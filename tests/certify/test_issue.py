@@ -11,19 +11,19 @@ from pathlib import Path
 
 import pytest
 
-from tests.registry.images import push_image
-from tests.registry.proxy import Fault, Proxy
-from validator.certify.eligible import NotCertifiable
+from validator.certify.eligibility import NotCertifiable
 from validator.certify.issue import Issued, certify
-from validator.certify.signer import Signer
+from validator.certify.signing import Signer
 from validator.certify.trust import Trust
 from validator.certify.verify import certificates
 from validator.errors import InputError, MissingError, ValidatorError
 from validator.model.record import Origin, Record, Verdict
-from validator.registry import registry as registry_module
-from validator.registry.reference import Repository
-from validator.registry.registry import Registry
+from validator.registry import client as registry_module
+from validator.registry.client import Registry
+from validator.registry.names import Repository
 
+from ..registry.images import push_image
+from ..registry.proxy import Fault, Proxy
 from .attestations import cosign_verify, payload
 from .conftest import TAG
 from .fixtures import record, report

@@ -9,17 +9,17 @@ from datetime import timedelta
 
 import pytest
 
-from tests.registry.images import push_image
-from tests.registry.proxy import Fault, Proxy
-from tests.registry.server import RunningRegistry
 from validator.certify.issue import certify
 from validator.certify.promote import Rules, promote
-from validator.certify.signer import Signer
+from validator.certify.signing import Signer
 from validator.certify.trust import Trust
 from validator.errors import MissingError, ValidatorError
-from validator.registry.reference import Repository
-from validator.registry.registry import Registry
+from validator.registry.client import Registry
+from validator.registry.names import Repository
 
+from ..registry.images import push_image
+from ..registry.proxy import Fault, Proxy
+from ..registry.server import RunningRegistry
 from .fixtures import record
 
 #: Pushes and certifies an image of a TensorFlow release, and gives back its digest.

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from validator.certify.eligible import checked_report
+from validator.certify.eligibility import checked_report
 from validator.certify.statement import PREDICATE, NoCertificate, certificate_of, statement
 from validator.model.certificate import Certificate, GpuFacts
-from validator.records.verdict import REQUIRED_CHECKS
+from validator.model.verdict import REQUIRED_CHECKS
 
 from .fixtures import LOCK, record, report
 

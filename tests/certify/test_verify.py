@@ -12,17 +12,17 @@ from typing import Any
 
 import pytest
 
-from tests.registry.images import push_image
-from tests.registry.proxy import Fault, Proxy
 from validator.certify.attached import candidates
 from validator.certify.issue import certify
-from validator.certify.signer import Signer
+from validator.certify.signing import Signer
 from validator.certify.trust import Trust
 from validator.certify.verify import certificates
 from validator.errors import InputError, MissingError
-from validator.registry.reference import Repository
-from validator.registry.registry import Registry
+from validator.registry.client import Registry
+from validator.registry.names import Repository
 
+from ..registry.images import push_image
+from ..registry.proxy import Fault, Proxy
 from .attestations import attach_by_hand, cosign_attest, payload, with_payload
 from .fixtures import record
 

@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from tests.pipeline.test_build_matrix import OTHER, SPEC
 from validator.cli.build_matrix import _as_json, _exit_code, command
 from validator.errors import EXIT_FAILED, EXIT_INPUT, EXIT_MISSING, EXIT_OK, InputError, MissingError
 from validator.pipeline.publish import Published, TagTaken
 from validator.pipeline.work import Result, Status
+
+from ..pipeline.test_build_matrix import OTHER, SPEC
 
 
 @pytest.mark.parametrize(

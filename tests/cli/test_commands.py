@@ -12,10 +12,11 @@ from xml.etree import ElementTree
 
 import pytest
 
-from tests.records.values import record
 from validator import cli
 from validator.errors import InputError, MissingError, ValidatorError
 from validator.records.store import Store
+
+from ..records.values import record
 
 ROOT = Path(__file__).parents[2]
 REPORTS = ROOT / "tests" / "data" / "reports"

@@ -16,9 +16,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.pipeline.fakes import H100, report
 from validator import cli
 from validator.errors import InputError, MissingError
+
+from ..pipeline.fakes import H100, report
 
 ROOT = Path(__file__).parents[2]
 #: What TensorFlow 2.18.1 prints, in part.

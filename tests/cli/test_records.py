@@ -13,13 +13,14 @@ from typing import Any
 
 import pytest
 
-from tests.postgresql import Server, running_server
-from tests.records.values import record
 from validator import cli
 from validator.errors import InputError, ValidatorError
 from validator.model.record import Record, Verdict
 from validator.records import jsonl
 from validator.records.store import Store
+
+from ..postgresql import Server, running_server
+from ..records.values import record
 
 #: A report of a container that was given no GPU.
 NO_GPU = Path(__file__).parents[1] / "data" / "reports" / "no-gpu-tf2.21.0-cuda12.5-cudnn9.3-py311.json"

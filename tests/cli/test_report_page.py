@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.reports.page.test_site import detail_of
-from tests.reports.page.values import H100, certificate, image, measured
 from validator import cli
 from validator.errors import InputError
 from validator.model.record import Record, Verdict
 from validator.records.store import Store
+
+from ..reports.page.test_site import detail_of
+from ..reports.page.values import H100, certificate, image, measured
 
 ROOT = Path(__file__).parents[2]
 REPORTS = ROOT / "tests" / "data" / "reports"

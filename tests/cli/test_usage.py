@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.records.values import record
 from validator import cli
 from validator.errors import InputError, MissingError
 from validator.records.store import Store
+
+from ..records.values import record
 
 ROOT = Path(__file__).parents[2]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from validator.compat import gpus, policies, releases
 from validator.model.spec import AS_BUILT, LATEST, Cell, HostClass, ImageSpec, Variant
-from validator.model.versions import ComputeCapability, DriverRelease
+from validator.versions import ComputeCapability, DriverRelease
 
 
 def cell(

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 import validator
-from validator.compat import documents
+from validator.compat import facts
 
 FILES = sorted(Path(validator.__file__).parent.rglob("data/**/*.yaml"))
 
@@ -20,14 +20,14 @@ FILES = sorted(Path(validator.__file__).parent.rglob("data/**/*.yaml"))
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_a_file_says_the_same_without_libyaml(path: Path) -> None:
     # As text, so that 1, 1.0 and true are three things.
-    assert repr(documents.read(path)) == repr(yaml.safe_load(path.read_bytes()))
+    assert repr(facts.read(path)) == repr(yaml.safe_load(path.read_bytes()))
 
 
 def test_what_is_no_yaml_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "data.yaml"
     path.write_text("a: [1\n")
     with pytest.raises(yaml.YAMLError):
-        documents.read(path)
+        facts.read(path)
 
 
 @pytest.fixture
@@ -42,13 +42,13 @@ def bytecode(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 def parsed(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     """All that is parsed, in turn."""
     seen: list[bytes] = []
-    parse: Callable[[bytes], Any] = documents._parsed
+    parse: Callable[[bytes], Any] = facts._parsed
 
     def spy(source: bytes) -> Any:
         seen.append(source)
         return parse(source)
 
-    monkeypatch.setattr(documents, "_parsed", spy)
+    monkeypatch.setattr(facts, "_parsed", spy)
     return seen
 
 
@@ -59,8 +59,8 @@ def kept(bytecode: Path) -> list[Path]:
 @pytest.mark.usefixtures("bytecode")
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_a_file_is_parsed_once_and_says_the_same_again(path: Path, parsed: list[bytes]) -> None:
-    first = documents.read(path)
-    again = documents.read(path)
+    first = facts.read(path)
+    again = facts.read(path)
     assert parsed == [path.read_bytes()]
     assert repr(again) == repr(first)
     assert again is not first
@@ -70,7 +70,7 @@ def test_a_file_that_has_changed_is_parsed_anew(bytecode: Path, parsed: list[byt
     path = tmp_path / "data.yaml"
     for content in ("a: 1\n", "a: 2\n", "a: 1\n"):
         path.write_text(content)
-        assert documents.read(path) == yaml.safe_load(content)
+        assert facts.read(path) == yaml.safe_load(content)
     assert len(parsed) == 3
     assert len(kept(bytecode)) == 1
 
@@ -79,11 +79,11 @@ def test_a_file_that_has_changed_is_parsed_anew(bytecode: Path, parsed: list[byt
 def test_what_was_kept_and_is_spoilt_is_not_taken(garbage: bytes, bytecode: Path, tmp_path: Path) -> None:
     path = tmp_path / "data.yaml"
     path.write_text("a: 1\n")
-    documents.read(path)
+    facts.read(path)
     (file,) = kept(bytecode)
     assert file.read_bytes() != garbage
     file.write_bytes(garbage)
-    assert documents.read(path) == {"a": 1}
+    assert facts.read(path) == {"a": 1}
     assert file.read_bytes() != garbage
 
 
@@ -99,7 +99,7 @@ def test_a_full_disk_keeps_nothing_and_is_no_fault(
         raise OSError(errno.ENOSPC, "No space left on device", str(file))
 
     monkeypatch.setattr(Path, "write_bytes", half)
-    assert documents.read(path) == {"a": 1}
+    assert facts.read(path) == {"a": 1}
     assert kept(bytecode) == []
 
 
@@ -109,7 +109,7 @@ def test_a_directory_that_can_not_be_made_is_no_fault(
     path = tmp_path / "data.yaml"
     path.write_text("a: 1\n")
     bytecode.write_text("a file is in its place")
-    assert documents.read(path) == documents.read(path) == {"a": 1}
+    assert facts.read(path) == facts.read(path) == {"a": 1}
     assert len(parsed) == 2
 
 
@@ -119,5 +119,5 @@ def test_nothing_is_kept_where_python_keeps_no_bytecode(
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     path = tmp_path / "data.yaml"
     path.write_text("a: 1\n")
-    assert documents.read(path) == {"a": 1}
+    assert facts.read(path) == {"a": 1}
     assert kept(bytecode) == []

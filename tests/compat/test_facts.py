@@ -10,8 +10,8 @@ import yaml
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
-from validator.compat import builds, cudnn, drivers, facts, gpus, known, releases, wheels
-from validator.model.versions import ComputeCapability, CudaVersion, DriverRelease
+from validator.compat import builds, cudnn, drivers, facts, gpus, known, policies, releases
+from validator.versions import ComputeCapability, CudaVersion, DriverRelease
 
 #: Files whose sections are lists of facts (builds.yaml is written by a tool, in a shape of its own).
 TABLES = ("cudnn", "drivers", "forward", "gpus", "known", "tensorflow", "toolkits", "wheels")
@@ -115,7 +115,7 @@ def test_cudnn_ranges_touch_without_overlap() -> None:
 
 @pytest.mark.parametrize("suffix", ["cu11", "cu12"])
 def test_every_cudnn_wheel_has_a_range_that_has_its_cuda_major(suffix: str) -> None:
-    for version in wheels.cudnn_releases(suffix):
+    for version in policies.cudnn_releases(suffix):
         support = cudnn.support(version)
         assert support is not None, version
         assert int(suffix.removeprefix("cu")) in support.drivers, version
@@ -141,11 +141,11 @@ def test_every_forward_compatibility_package_has_a_branch() -> None:
     "release", [one for one in releases.releases() if one.wheels], ids=lambda one: one.version
 )
 def test_the_pins_of_an_extra_are_wheels_that_exist(release: releases.Release) -> None:
-    cuda = [known.components for known in wheels.cuda_releases(release.suffix)]
+    cuda = [known.components for known in policies.cuda_releases(release.suffix)]
     names = set().union(*cuda)
     for name, specifier in release.wheels.items():
         if name.startswith("nvidia-cudnn"):
-            candidates = set(wheels.cudnn_releases(release.suffix))
+            candidates = set(policies.cudnn_releases(release.suffix))
         elif name in names:
             candidates = {components[name] for components in cuda if name in components}
         else:

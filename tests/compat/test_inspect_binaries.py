@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from validator.compat.inspect import runtime
-from validator.compat.inspect.elf import ElfFile
-from validator.compat.inspect.errors import InspectionError
+from validator.compat.inspect.elf import ElfFile, InspectionError
 from validator.compat.inspect.fatbin import fatbins, lz4_prefix
 
 from . import wheel_files as made

@@ -14,8 +14,7 @@ from packaging.version import Version
 from validator.compat.inspect import __main__ as command
 from validator.compat.inspect import rows
 from validator.compat.inspect.build import Kernels, count_kernels, inspect_tensorflow, pip_folders
-from validator.compat.inspect.elf import ElfFile
-from validator.compat.inspect.errors import InspectionError
+from validator.compat.inspect.elf import ElfFile, InspectionError
 from validator.compat.inspect.fatbin import fatbins
 from validator.compat.inspect.wheel import WheelFile
 from validator.errors import EXIT_INPUT, MissingError

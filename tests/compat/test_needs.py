@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from validator.compat import drivers
-from validator.compat.needs import needs
 from validator.compat.policies import choose
 from validator.compat.predict import predict
+from validator.compat.release_requirements import needs
 from validator.compat.releases import release, releases
 from validator.model.prediction import Outcome
 from validator.model.spec import AS_BUILT, Cell, HostClass, ImageSpec, Variant
-from validator.model.versions import DriverRelease
-from validator.reports.needs import span
+from validator.reports.terminal import span
+from validator.versions import DriverRelease
 
 VERSIONS = [known.version for known in releases()]
 

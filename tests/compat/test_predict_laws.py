@@ -13,7 +13,7 @@ from validator.compat.predict import predict
 from validator.compat.releases import Release, releases
 from validator.model.prediction import Outcome, Prediction
 from validator.model.spec import AS_BUILT, LATEST, Cell, HostClass, ImageSpec, Variant
-from validator.model.versions import ComputeCapability, DriverRelease
+from validator.versions import ComputeCapability, DriverRelease
 
 BRANCHES = (440, *(branch.number for branch in drivers.branches()), 700)
 CAPABILITIES = sorted({gpu.compute_capability for gpu in gpus.gpus()} | {ComputeCapability(8, 7)})

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from validator.compat import builds, cudnn, drivers, facts, known, libraries
+from validator.compat import builds, cudnn, drivers, facts, installation, known
 from validator.compat.builds import Build, KernelGroup
-from validator.compat.forward import user_driver
+from validator.compat.drivers import user_driver
 from validator.compat.gpus import CONSUMER, DATA_CENTER
 from validator.compat.kernels import Kernels, fit
 from validator.model.prediction import Outcome, Reason
-from validator.model.versions import ComputeCapability, CudaVersion, DriverRelease
+from validator.versions import ComputeCapability, CudaVersion, DriverRelease
 
 WORKS, FAILS, UNKNOWN = Outcome.WORKS, Outcome.FAILS, Outcome.UNKNOWN
 FACT = facts.Fact("made-up", "verified-local", "a test")
@@ -256,9 +256,9 @@ def test_search_paths(
     remark: bool,
 ) -> None:
     monkeypatch.setattr(
-        libraries, "build", lambda version: Build(version, None, (), folders, not_found, FACT)
+        installation, "build", lambda version: Build(version, None, (), folders, not_found, FACT)
     )
-    reason = libraries.search_path.__wrapped__("2.99.0")
+    reason = installation.search_path.__wrapped__("2.99.0")
     assert reason.outcome is WORKS
     assert reason.text.startswith(facts.ADVISORY) == remark
     assert all(name in reason.text for name in not_found)

@@ -11,9 +11,9 @@ import zlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tests.diagnosis.console import Console, Facts
-from tests.diagnosis.surroundings import commands, form, noise, sentences
-from tests.diagnosis.wording import WORDING
+from .console import Console, Facts
+from .surroundings import commands, form, noise, sentences
+from .wording import WORDING
 
 
 def facts_of(case: Mapping[str, Any]) -> Facts:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping
 
-from tests.diagnosis.console import Console, Facts
-from tests.diagnosis.wording_tools import plain
+from .console import Console, Facts
+from .wording_tools import plain
 
 # The fields of TensorFlow's issue form: as a list up to mid 2022, as headings since.
 LABELS = {

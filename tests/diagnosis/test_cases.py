@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from tests.diagnosis.collection import HELD_OUT, PUBLIC
-from tests.diagnosis.rendering import FORMS, render
 from validator.diagnosis import diagnose_log
+
+from .collection import HELD_OUT, PUBLIC
+from .rendering import FORMS, render
 
 ALL: Mapping[str, Mapping[str, Any]] = {**PUBLIC, **HELD_OUT}
 

@@ -12,7 +12,7 @@ import yaml
 
 from validator.diagnosis import causes
 from validator.diagnosis.causes import STRENGTHS, CauseEntry
-from validator.diagnosis.derive import devices, running, versions
+from validator.diagnosis.derive import devices, mismatches, running
 from validator.diagnosis.messages import DATA, UNRECOGNIZED, catalogue
 from validator.diagnosis.read_report import fields
 
@@ -32,7 +32,7 @@ def names(template: str) -> set[str]:
 
 def derived() -> dict[str, set[str]]:
     """Kinds that the rules of derive/ add."""
-    source = "".join(inspect.getsource(module) for module in (devices, running, versions))
+    source = "".join(inspect.getsource(module) for module in (devices, running, mismatches))
     return {kind: set() for kind in re.findall(r'"([a-z0-9_]+)"', source)}
 
 

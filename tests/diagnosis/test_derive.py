@@ -12,7 +12,7 @@ from validator.diagnosis.derive import derive
 from validator.diagnosis.derive.devices import newest_release
 from validator.diagnosis.observations import Observation, Observations
 from validator.model.prediction import Outcome
-from validator.model.versions import ComputeCapability
+from validator.versions import ComputeCapability
 
 
 def seen(*entries: tuple[str, dict[str, str]]) -> Observations:

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 import pytest
 import yaml
 
-from tests.diagnosis.collection import HERE
 from validator.diagnosis import causes, diagnose_file
 from validator.model.diagnosis import Diagnosis
+
+from .collection import HERE
 
 READERS = HERE / "readers"
 ROWS = yaml.safe_load((READERS / "index.yaml").read_text(encoding="utf-8"))

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from tests.diagnosis.collection import HELD_OUT, PUBLIC
-from tests.diagnosis.rendering import FORMS, facts_of, form_of, render
-from tests.diagnosis.wording import WORDING
+from .collection import HELD_OUT, PUBLIC
+from .rendering import FORMS, facts_of, form_of, render
+from .wording import WORDING
 
 
 def words(text: str) -> list[str]:

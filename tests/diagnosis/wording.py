@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tests.diagnosis.console import Console
-from tests.diagnosis.wording_tools import TOOLS
+from .console import Console
+from .wording_tools import TOOLS
 
 Observation = Mapping[str, Any]
 Wording = Callable[[Console, Observation], None]

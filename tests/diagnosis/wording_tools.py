@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tests.diagnosis.console import Console
+from .console import Console
 
 Observation = Mapping[str, Any]
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.probe.environments import tensorflow_environment
-from validator.engines.archive import probe_archive
+from validator.engines.probe_archive import probe_archive
 
+from ..probe.environments import tensorflow_environment
 from .environments import requirements_of
 from .faults import faults
 from .stubs import Stubs, build

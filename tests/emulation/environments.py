@@ -12,8 +12,7 @@ from pathlib import Path
 
 from uv import find_uv_bin
 
-from tests.probe.environments import AS_BUILT_2_21, PYTHON, tensorflow_environment
-
+from ..probe.environments import AS_BUILT_2_21, PYTHON, tensorflow_environment
 from .faults import Fault
 
 #: Releases that have no wheel for the Python of the others.

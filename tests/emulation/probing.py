@@ -8,10 +8,10 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from validator.certify import emulation
+from validator.certify import eligibility
 from validator.model.record import Verdict
 from validator.model.report import CheckOutcome, Report
-from validator.records.verdict import judge
+from validator.model.verdict import judge
 
 from .environments import nvidia_libraries
 from .stubs import Stubs
@@ -53,4 +53,4 @@ def never_certified(report: Report) -> None:
     nodes = report.check("gpu_device_nodes")
     assert nodes is not None and nodes.outcome is not CheckOutcome.PASS, nodes
     # What certifies asks the host facts too.
-    assert emulation.signs(report)
+    assert eligibility.signs(report)

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from validator.engines import venv
-from validator.engines.archive import probe_archive
 from validator.engines.base import ProbeRequest
+from validator.engines.probe_archive import probe_archive
 from validator.engines.venv import VenvEngine, library_path, remove_leftovers, run_probe
 from validator.errors import InputError, MissingError, ValidatorError
 from validator.locks.resolve import resolve

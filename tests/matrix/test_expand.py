@@ -11,13 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.matrix.support import FILE, matrix
 from validator.compat import policies, releases
 from validator.errors import InputError
 from validator.matrix.expand import expand
 from validator.matrix.load import load_matrix
 from validator.matrix.selection import parse_selectors
 from validator.model.spec import AS_BUILT, LATEST, Choice, ImageSpec, Variant
+
+from .support import FILE, matrix
 
 RELEASES = ["2.21.0", "2.20.0", "2.19.1", "2.18.0", "2.16.1", "2.15.1", "2.15.0.post1", "2.14.1", "2.13.1"]
 WITH_EXTRA = [release for release in RELEASES if not release.startswith("2.13")]

@@ -15,11 +15,12 @@ import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tests.matrix.support import FILE, GOOD, problems
 from validator.matrix import nodes
 from validator.matrix.load import parse_matrix
 from validator.matrix.nodes import MAX_DEPTH, MAX_VALUES
 from validator.matrix.problems import MatrixError
+
+from .support import FILE, GOOD, problems
 
 
 @pytest.fixture(params=["C", "Python"], autouse=True)

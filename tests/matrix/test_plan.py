@@ -7,15 +7,15 @@ from collections.abc import Mapping
 
 import pytest
 
-from tests.matrix.support import FILE, matrix
 from validator.compat.predict import predict
 from validator.errors import EXIT_INPUT, InputError
+from validator.matrix.expand import plan
 from validator.matrix.github import MAX_JOBS, github_image_matrix, github_matrix
-from validator.matrix.load import load_matrix
-from validator.matrix.plan import plan
+from validator.matrix.load import Matrix, load_matrix
 from validator.matrix.selection import parse_selectors
-from validator.matrix.values import Matrix
 from validator.model.spec import ImageSpec
+
+from .support import FILE, matrix
 
 HOSTS = '  - {driver: ["470", "580"], gpu: [v100, h100], runner: ["gpu", "{host}"]}'
 

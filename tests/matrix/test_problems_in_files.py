@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.matrix.support import GOOD, image, problems
-from tests.matrix.wrong_files import HOSTS, IMAGES, SELECTORS, SHAPE, YAML
 from validator.errors import EXIT_INPUT, InputError
 from validator.matrix.load import load_matrix
 from validator.matrix.nodes import MAX_BYTES
 from validator.matrix.problems import MAX_SHOWN, MatrixError
+
+from .support import GOOD, image, problems
+from .wrong_files import HOSTS, IMAGES, SELECTORS, SHAPE, YAML
 
 
 @pytest.mark.parametrize(

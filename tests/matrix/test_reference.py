@@ -6,12 +6,13 @@ import re
 
 import pytest
 
-from tests.matrix.support import FILE
-from validator.matrix import findings, hosts, images, load, nodes, problems, schema
+from validator.matrix import hosts, images, load, nodes, problems, schema
 from validator.matrix.expand import expand
 from validator.matrix.github import MAX_JOBS
 from validator.matrix.load import parse_matrix
 from validator.matrix.selection import AXES
+
+from .support import FILE
 
 TEXT = (FILE.parent / "docs/reference/matrix.md").read_text(encoding="utf-8")
 
@@ -52,5 +53,5 @@ def test_the_limits_are_the_stated_ones() -> None:
     assert f"| values | {nodes.MAX_VALUES:,}," in body
     assert f"{schema.MAX_TEXT} characters, {schema.MAX_AXIS} values" in body
     assert f"{images.MAX_IMAGES:,}, {hosts.MAX_HOSTS:,}, {load.MAX_CELLS:,}" in body
-    assert f"{problems.MAX_SHOWN} are shown; reading ends at {findings.MAX_PROBLEMS:,}" in body
+    assert f"{problems.MAX_SHOWN} are shown; reading ends at {nodes.MAX_PROBLEMS:,}" in body
     assert f"at most {MAX_JOBS} jobs" in TEXT

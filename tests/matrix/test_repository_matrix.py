@@ -6,13 +6,13 @@ import functools
 
 import pytest
 
-from tests.matrix.support import FILE
 from validator.compat import releases
 from validator.matrix.expand import Expansion, expand
 from validator.matrix.github import MAX_JOBS
-from validator.matrix.load import load_matrix
-from validator.matrix.values import DEFAULT_PROFILE, Matrix
+from validator.matrix.load import DEFAULT_PROFILE, Matrix, load_matrix
 from validator.model.spec import Variant
+
+from .support import FILE
 
 
 @functools.cache

@@ -9,9 +9,10 @@ import jsonschema
 import pytest
 import yaml
 
-from tests.matrix.support import FILE, GOOD
-from tests.matrix.wrong_files import SHAPE
-from validator.matrix.schema_json import PATH, schema_text
+from validator.matrix.schema import PATH, schema_text
+
+from .support import FILE, GOOD
+from .wrong_files import SHAPE
 
 
 def schema() -> Any:
@@ -23,7 +24,7 @@ def validate(text: str) -> None:
 
 
 def test_the_checked_in_schema_is_current() -> None:
-    hint = "run python -m validator.matrix.schema_json"
+    hint = "run python -m validator.matrix.schema"
     assert PATH.read_text(encoding="utf-8") == schema_text(), hint
 
 

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.matrix.support import FILE, matrix
 from validator.errors import EXIT_INPUT
 from validator.matrix.expand import expand
-from validator.matrix.load import load_matrix
+from validator.matrix.load import Matrix, load_matrix
 from validator.matrix.selection import SelectorError, parse_selector, parse_selectors
-from validator.matrix.values import Matrix
 from validator.model.prediction import Outcome
+
+from .support import FILE, matrix
 
 MATRIX = """\
   - tensorflow: ["2.21.0", "2.15.0", "2.15.0.post1", "2.15.1"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.matrix.support import GOOD, changed, host, image
+from .support import GOOD, changed, host, image
 
 YAML = {
     "syntax": (

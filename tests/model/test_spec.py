@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from validator.model.spec import Cell, Choice, HostClass, ImageSpec, Variant, slug
-from validator.model.versions import ComputeCapability, DriverRelease
+from validator.versions import ComputeCapability, DriverRelease
 
 AS_BUILT = ImageSpec("2.21.0", "3.12", Variant.GPU, Choice("as-built", "12.5"), Choice("as-built", "9.3"))
 HOST = HostClass("r535-h100", DriverRelease.parse("535"), ComputeCapability(9, 0), "h100")

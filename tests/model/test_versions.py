@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from validator.model.versions import ComputeCapability, CudaVersion, DriverRelease, decode_cudnn
+from validator.versions import ComputeCapability, CudaVersion, DriverRelease, decode_cudnn
 
 
 @pytest.mark.parametrize(

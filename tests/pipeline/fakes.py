@@ -12,7 +12,7 @@ from validator.engines.base import Built, ProbeRequest, Progress
 from validator.errors import ValidatorError
 from validator.model.lock import Lock
 from validator.model.spec import ImageSpec
-from validator.records.verdict import REQUIRED_CHECKS
+from validator.model.verdict import REQUIRED_CHECKS
 
 H100 = {"driver": "580.95.05", "gpus": [{"name": "NVIDIA H100 80GB HBM3", "compute_capability": "9.0"}]}
 NO_GPU: dict[str, Any] = {"driver": None, "gpus": []}

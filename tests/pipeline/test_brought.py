@@ -8,7 +8,7 @@ import pytest
 from validator.errors import InputError
 from validator.model.record import Origin, Record, Verdict
 from validator.model.report import Report
-from validator.pipeline.brought import image_of, record_of_report
+from validator.pipeline.recording import image_of, record_of_report
 
 from .fakes import H100, report
 

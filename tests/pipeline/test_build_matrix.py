@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from validator.cli.results import totals
+from validator.cli.build_matrix import totals
 from validator.compat.policies import requirements
 from validator.engines.base import Built, Engine, ProbeRequest, Progress
 from validator.errors import BuildError, MissingError, ValidatorError
@@ -18,12 +18,12 @@ from validator.locks import files
 from validator.model.lock import Lock, Wheel
 from validator.model.record import Verdict
 from validator.model.spec import HostClass, ImageSpec, Variant
-from validator.model.versions import ComputeCapability, DriverRelease
 from validator.pipeline.build_matrix import build_matrix
 from validator.pipeline.work import Event, Options, Phase, Result, Status, Work
 from validator.records.store import Store
 from validator.system import processes
 from validator.system.sources import PackageSources
+from validator.versions import ComputeCapability, DriverRelease
 
 from .fakes import H100, FakeEngine, report
 

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from validator.model.spec import HostClass
-from validator.model.versions import ComputeCapability, DriverRelease
-from validator.pipeline.hosts import host_class_of, model_of
+from validator.pipeline.recording import host_class_of, model_of
+from validator.versions import ComputeCapability, DriverRelease
 
 
 def facts(driver: str | None, *gpus: tuple[str, str]) -> dict[str, Any]:

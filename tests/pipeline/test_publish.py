@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from validator.cli.results import totals
+from validator.cli.build_matrix import totals
 from validator.engines.base import Built, ImageEngine, Progress
 from validator.engines.venv import VenvEngine
 from validator.errors import MissingError, ValidatorError
@@ -20,8 +20,8 @@ from validator.pipeline.build_matrix import build_matrix
 from validator.pipeline.publish import Publisher
 from validator.pipeline.work import Event, Exchange, Options, Phase, Result, Status, Work
 from validator.records.store import Store
-from validator.registry.reference import Repository
-from validator.registry.registry import Registry
+from validator.registry.client import Registry
+from validator.registry.names import Repository
 from validator.system.sources import PackageSources
 
 from .fakes import FakeEngine, report

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from uv import find_uv_bin
 
-from validator.system.paths import cache_directory
+from validator.system.files import cache_directory
 
 PYTHON = "3.11"
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from validator.engines.archive import probe_archive, probe_version
+from validator.engines.probe_archive import probe_archive, probe_version
 from validator.model.report import Report
 
 ROOT = Path(__file__).parents[2]
@@ -27,7 +27,8 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_same_bytes_in_another_process_time_zone_and_locale() -> None:
     program = (
-        "import sys; from validator.engines import archive; sys.stdout.buffer.write(archive.probe_archive())"
+        "import sys; from validator.engines.probe_archive import probe_archive;"
+        "sys.stdout.buffer.write(probe_archive())"
     )
     environment = {
         **os.environ,
@@ -54,7 +55,7 @@ def test_it_holds_the_sources_and_nothing_else() -> None:
 
 
 def test_a_changed_source_is_a_changed_version(monkeypatch: pytest.MonkeyPatch) -> None:
-    from validator.engines import archive as module
+    from validator.engines import probe_archive as module
 
     before = probe_version()
     sources = module._sources()

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from validator.model.versions import decode_cudnn
 from validator.probe import hlo
 from validator.probe.check import Context, Result
 from validator.probe.checks import (
@@ -20,8 +19,9 @@ from validator.probe.checks import (
     tensorflow_build,
     xla_train_step,
 )
-from validator.probe.cuda import loading, versions
+from validator.probe.collectors import loader
 from validator.probe.isolate import Answer
+from validator.versions import decode_cudnn
 
 
 def changed(facts: dict[str, Any], **host: Any) -> Context:
@@ -181,12 +181,12 @@ def test_the_imported_tensorflow_is_the_installed_one(
 
 @pytest.mark.parametrize("number", [8100, 8600, 8700, 8907, 90000, 90300, 91002, 92800])
 def test_cudnn_versions_are_decoded_as_the_host_side_does(number: int) -> None:
-    assert versions.cudnn_version(number) == decode_cudnn(number)
+    assert loader.cudnn_version(number) == decode_cudnn(number)
 
 
 @pytest.mark.parametrize(("number", "version"), [(2708, "2.7.8"), (21605, "2.16.5"), (22707, "2.27.7")])
 def test_nccl_versions(number: int, version: str) -> None:
-    assert versions.nccl_version(number) == version
+    assert loader.nccl_version(number) == version
 
 
 LOG = """\
@@ -198,7 +198,7 @@ something else about libcuda.so.1
 
 
 def test_the_loaders_log_is_read_in_both_its_forms() -> None:
-    assert loading.parse_attempts(LOG) == {
+    assert loader.parse_attempts(LOG) == {
         "libcudart.so.12": None,
         "libcusolver.so.11": "libnvJitLink.so.12: cannot open shared object file",
         "libcudnn.so.9": "libcudnn.so.9: cannot open",
@@ -217,7 +217,7 @@ def judge(
     values += [
         {"soname": name, "path": f"/lib/{name}", "version": version} for name, version in found.items()
     ]
-    monkeypatch.setattr(loading, "open_libraries", lambda directory: Answer(values, failure, "last line"))
+    monkeypatch.setattr(loader, "open_libraries", lambda directory: Answer(values, failure, "last line"))
     facts["tensorflow"] = {
         "directory": directory,
         "build": {"is_cuda_build": True, "cudnn_version": "9"},
@@ -307,7 +307,7 @@ def load_cudnn(
     lock: dict[str, str] | None = None,
     failure: str | None = None,
 ) -> Result:
-    monkeypatch.setattr(loading, "open_cudnn", lambda directory: Answer(values, failure, ""))
+    monkeypatch.setattr(loader, "open_cudnn", lambda directory: Answer(values, failure, ""))
     facts["tensorflow"] = {
         "directory": "/site/tensorflow",
         "build": {"is_cuda_build": True, "cudnn_version": "9"},

@@ -11,7 +11,7 @@ import pytest
 
 from validator.model.report import Report
 from validator.probe import cli
-from validator.probe.registry import CHECKS
+from validator.probe.checks import CHECKS
 
 ROOT = Path(__file__).parents[2]
 

@@ -17,9 +17,7 @@ from typing import Any
 import pytest
 
 from validator.probe import lock
-from validator.probe.cuda import shared_object
-from validator.probe.facts import host, installed
-from validator.probe.facts.collect import collect
+from validator.probe.collectors import collect, host, installed, loader
 from validator.probe.isolate import call
 from validator.probe.report import shareable
 from validator.probe.text import Capture
@@ -175,10 +173,10 @@ def test_a_major_number_is_nvidias_as_far_as_the_kernel_tells(
 def test_the_path_of_a_library_is_the_real_file() -> None:
     name = ctypes.util.find_library("z")
     assert name is not None
-    found = shared_object.path_of(ctypes.CDLL(name))
+    found = loader.path_of(ctypes.CDLL(name))
     assert found is not None and os.path.isfile(found) and not os.path.islink(found)
-    assert shared_object.loaded(name) is not None
-    assert shared_object.loaded("libno-such-thing.so.1") is None
+    assert loader.loaded(name) is not None
+    assert loader.loaded("libno-such-thing.so.1") is None
 
 
 def _yields_and_dies(number: int) -> Iterator[str]:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from validator.engines.archive import probe_archive
+from validator.engines.probe_archive import probe_archive
 from validator.probe import fresh
 
 from .fakes import fake_trials

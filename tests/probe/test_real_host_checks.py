@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from validator.engines.archive import probe_archive
+from validator.engines.probe_archive import probe_archive
 from validator.model.report import CheckOutcome, CheckResult, Report
 
 from .environments import AS_BUILT_2_21, tensorflow_environment

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.emulation.stubs import build
-from validator.engines.archive import probe_archive
+from validator.engines.probe_archive import probe_archive
 from validator.model.report import CheckOutcome, CheckResult, Report
 
+from ..emulation.stubs import build
 from .environments import AS_BUILT_2_21, WITH_CUDNN_8, tensorflow_environment
 
 pytestmark = [pytest.mark.slow, pytest.mark.network]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from validator.model.report import CheckOutcome, Report
-from validator.probe.registry import CHECKS
+from validator.probe.checks import CHECKS
 
 ROOT = Path(__file__).parents[2]
 CAPTURED = sorted((ROOT / "tests" / "data" / "reports").glob("*.json"))

@@ -14,7 +14,7 @@ import pytest
 
 from validator.probe import supervisor
 from validator.probe.check import HOST, TENSORFLOW, Result
-from validator.probe.stage import LOG_BYTES, Stage
+from validator.probe.supervisor import LOG_BYTES, Stage
 
 from .fakes.fake_checks import CHECKS
 

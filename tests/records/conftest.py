@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.postgresql import Server, running_server
 from validator.records.store import Store
+
+from ..postgresql import Server, running_server
 
 _numbers = itertools.count()
 

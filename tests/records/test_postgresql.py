@@ -13,12 +13,12 @@ from urllib.parse import quote
 import psycopg
 import pytest
 
-from tests.postgresql import Server
 from validator.errors import InputError, MissingError
 from validator.records import schema
 from validator.records import store as store_module
 from validator.records.store import Store
 
+from ..postgresql import Server
 from .values import record
 
 

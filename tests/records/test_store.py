@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import small_disk
 from validator.errors import InputError, MissingError, ValidatorError
 from validator.model.record import Verdict
 from validator.records.entry import Entry
 from validator.records.store import Store
 
+from ..support import small_disk
 from .values import record
 
 SPAWN = multiprocessing.get_context("spawn")

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from validator.model.record import Origin, Verdict
 from validator.model.report import CheckOutcome, CheckResult, Report
-from validator.probe.registry import CHECKS
-from validator.records.verdict import REQUIRED_CHECKS, failed_checks, judge
+from validator.model.verdict import REQUIRED_CHECKS, failed_checks, judge
+from validator.probe.checks import CHECKS
 
 from .values import report
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from validator.model.record import Record, Verdict
 from validator.model.report import CheckOutcome, CheckResult, Report
-from validator.records.verdict import REQUIRED_CHECKS
+from validator.model.verdict import REQUIRED_CHECKS
 
 H100 = {"name": "NVIDIA H100 80GB HBM3", "compute_capability": "9.0"}
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from validator.registry.reference import Repository
+from validator.registry.names import Repository
 
 from .proxy import Proxy, running_proxy
 from .server import RunningRegistry, running_registry

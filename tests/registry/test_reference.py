@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from validator.errors import InputError
-from validator.registry.reference import Repository
+from validator.registry.names import Repository
 
 DIGEST = "sha256:" + "a" * 64
 

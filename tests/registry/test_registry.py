@@ -10,10 +10,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from validator.errors import MissingError, ValidatorError
-from validator.registry import registry as registry_module
-from validator.registry.faults import AlteredError
-from validator.registry.reference import Repository
-from validator.registry.registry import MovedError, Registry
+from validator.registry import client as registry_module
+from validator.registry.client import MovedError, Registry
+from validator.registry.errors import AlteredError
+from validator.registry.names import Repository
 
 from .images import oras, push_image
 from .proxy import Fault, Proxy

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from validator.model.spec import Choice, ImageSpec, Variant
-from validator.registry.tags import driver_alias, identifier_of, image_tag, release_alias, tag_of
+from validator.registry.names import driver_alias, identifier_of, image_tag, release_alias, tag_of
 
 GPU = ImageSpec("2.21.0", "3.12", Variant.GPU, Choice("as-built", "12.5"), Choice("as-built", "9.3"))
 

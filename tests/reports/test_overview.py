@@ -2,14 +2,14 @@ from __future__ import annotations
 
 import pytest
 
-from tests.records.values import record
 from validator.model.prediction import Outcome, PlannedCell, Prediction, Reason
 from validator.model.record import Record, Verdict
 from validator.model.spec import Cell, Choice, HostClass, ImageSpec, Variant
-from validator.model.versions import ComputeCapability, DriverRelease
-from validator.reports.grid import grid
 from validator.reports.markdown import markdown, table
-from validator.reports.overview import Row, overview
+from validator.reports.overview import Row, grid, overview
+from validator.versions import ComputeCapability, DriverRelease
+
+from ..records.values import record
 
 IMAGES = [
     ImageSpec("2.21.0", python, Variant.GPU, Choice("as-built", "12.5"), Choice("as-built", "9.3"))

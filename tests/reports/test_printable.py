@@ -11,13 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from tests.records.values import record
-from tests.reports.test_overview import IMAGES, planned
 from validator.cli.options import say
 from validator.model.prediction import Outcome
 from validator.reports.overview import overview
 from validator.reports.printable import one_line, printable
 from validator.reports.terminal import overview_text, plan_table, record_text, records_table, show
+
+from ..records.values import record
+from .test_overview import IMAGES, planned
 
 #: Red, the window's title, the clipboard, eight-bit CSI, backspaces, text that reads from the right.
 HOSTILE = "\x1b[31mred\x1b]0;title\x07\x1b]52;c;eA==\x1b\\ \x9b2J \b\b\b \u202eevil \udc80"

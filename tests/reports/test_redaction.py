@@ -8,8 +8,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from validator.reports.identifiers import _MODULES
-from validator.reports.redaction import redacted
+from validator.redaction.identifiers import _MODULES
+from validator.redaction.redact import redacted
 
 UUID = "0a1b2c3d-4e5f-6071-8293-a4b5c6d7e8f9"
 NAMES = st.text(string.ascii_lowercase, min_size=6, max_size=12).map(lambda name: name + "zq")

@@ -12,14 +12,15 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tests.reports.test_diagnosis import cause, diagnosis, outside_of_code
 from validator import cli
 from validator.errors import EXIT_FAILED
 from validator.model.diagnosis import Diagnosis
 from validator.model.record import Record, Verdict
-from validator.records.compared import Turned
+from validator.records.comparison import Turned
 from validator.records.store import Store
-from validator.reports.regressions import LIMIT, issue
+from validator.reports.changes import LIMIT, issue
+
+from .test_diagnosis import cause, diagnosis, outside_of_code
 
 #: A report of a container that was given no GPU.
 NO_GPU = Path(__file__).parents[1] / "data" / "reports" / "no-gpu-tf2.21.0-cuda12.5-cudnn9.3-py311.json"

@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 from rich.console import Console
 
-from tests.records.values import record
-from tests.reports.test_overview import IMAGES, measured, planned
 from validator.model.prediction import Outcome
 from validator.model.record import Verdict
 from validator.reports.overview import overview
 from validator.reports.terminal import overview_text, plan_table, record_text, records_table, show
+
+from ..records.values import record
+from .test_overview import IMAGES, measured, planned
 
 LONG = "a sentence that no terminal would hold in one line, " * 20
 

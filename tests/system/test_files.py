@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import small_disk
 from validator.errors import MissingError
 from validator.system.files import full_disk_named, says_full_disk, write_atomically
+
+from ..support import small_disk
 
 
 def test_a_file_is_written_whole_with_usual_permissions(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from validator.errors import InputError
-from validator.system.publish import Published, publish
+from validator.system.output_directory import Published, publish
 
 MARK = b"made here"
 

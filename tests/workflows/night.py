@@ -16,12 +16,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.workflows import expressions
-from tests.workflows.expressions import Scope
-from tests.workflows.gh import State
-from tests.workflows.support import ROOT, Workflow
 from validator.model.record import Record
 from validator.records import jsonl
+
+from . import expressions
+from .expressions import Scope
+from .gh import State
+from .support import ROOT, Workflow
 
 #: Actions that install what the tests find on this machine.
 _INSTALL = ("sigstore/cosign-installer", "oras-project/setup-oras")

@@ -6,15 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.workflows.expressions import (
-    ExpressionError,
-    Scope,
-    condition,
-    evaluate,
-    standard_functions,
-    text,
-    value,
-)
+from .expressions import ExpressionError, Scope, condition, evaluate, standard_functions, text, value
 
 SCOPE = Scope(
     {

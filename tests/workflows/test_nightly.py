@@ -14,24 +14,25 @@ from pathlib import Path
 
 import pytest
 
-from tests.certify.fixtures import PASSWORD, record
-from tests.integration.docker.conftest import PYTHON
-from tests.registry.images import push_image
-from tests.registry.server import RunningRegistry, running_registry
-from tests.workflows.gh import State
-from tests.workflows.night import Machine, Night
-from tests.workflows.support import workflow
 from validator import cli
-from validator.certify.eligible import FIXTURE
-from validator.certify.signer import make_key_pair
+from validator.certify.eligibility import FIXTURE
+from validator.certify.signing import make_key_pair
 from validator.engines.docker import DockerEngine
 from validator.engines.docker.endpoint import Endpoint, connect
 from validator.engines.docker.names import LABEL_LOCK, LABEL_SPEC, image_reference
 from validator.errors import MissingError
 from validator.model.record import Record, Verdict
 from validator.records import jsonl
-from validator.registry.reference import Repository
+from validator.registry.names import Repository
 from validator.system.sources import host_sources
+
+from ..certify.fixtures import PASSWORD, record
+from ..integration.docker.conftest import PYTHON
+from ..registry.images import push_image
+from ..registry.server import RunningRegistry, running_registry
+from .gh import State
+from .night import Machine, Night
+from .support import workflow
 
 pytestmark = [pytest.mark.docker, pytest.mark.network, pytest.mark.slow]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.workflows.support import ROOT, WORKFLOWS, Workflow, workflow
+from .support import ROOT, WORKFLOWS, Workflow, workflow
 
 NAMES = sorted(path.name for path in WORKFLOWS.iterdir())
 every_workflow = pytest.mark.parametrize("name", NAMES)

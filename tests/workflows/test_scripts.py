@@ -12,11 +12,12 @@ from typing import Any
 
 import pytest
 
-from tests.reports.test_regressions import turned
-from tests.workflows.gh import State
-from tests.workflows.night import check_out, outside
 from validator.model.record import Record, Verdict
 from validator.records import jsonl
+
+from ..reports.test_regressions import turned
+from .gh import State
+from .night import check_out, outside
 
 CELLS = json.dumps({"include": [{"id": "tf1@r580-h100"}, {"id": "tf2@r580-h100"}, {"id": "tf2@r535-a100"}]})
 LABEL = "nightly-regression"

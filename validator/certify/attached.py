@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..registry.registry import Registry
+from ..registry.client import Registry
 from .statement import PREDICATE
 
 BUNDLE = "application/vnd.dev.sigstore.bundle.v0.3+json"

@@ -8,13 +8,13 @@ from datetime import datetime
 from ..errors import ValidatorError
 from ..model.certificate import Certificate
 from ..model.record import Record
-from ..registry.registry import Registry
-from ..registry.tags import tag_of
+from ..model.timestamps import now_utc, stamp
+from ..registry.client import Registry
+from ..registry.names import tag_of
 from . import attached
-from .eligible import NotCertifiable, checked_report, is_fixture
-from .signer import Signer
+from .eligibility import NotCertifiable, checked_report, is_fixture
+from .signing import Signer
 from .statement import statement
-from .times import now_utc, stamp
 from .trust import Trust
 from .verify import certificates, verified_certificate
 

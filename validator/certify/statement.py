@@ -14,8 +14,8 @@ from typing import Any
 from ..model.certificate import Certificate, GpuFacts
 from ..model.record import Record
 from ..model.report import CheckOutcome, Report
-from ..model.versions import DriverRelease
-from ..registry.reference import is_digest
+from ..registry.names import is_digest
+from ..versions import DriverRelease
 
 STATEMENT_V1 = "https://in-toto.io/Statement/v1"
 #: `cosign attest` writes this older version around a predicate that it is given.

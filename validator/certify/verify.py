@@ -8,11 +8,11 @@ from datetime import datetime, timedelta
 
 from ..errors import MissingError, ValidatorError
 from ..model.certificate import Certificate
-from ..registry.registry import Registry
-from . import attached, cosign
+from ..model.timestamps import TOLERANCE, moment, now_utc
+from ..registry.client import Registry
+from . import attached, signing
 from .attached import Candidate, Unreadable
 from .statement import PREDICATE, NoCertificate, certificate_of
-from .times import TOLERANCE, moment, now_utc
 from .trust import Trust, is_throw_away
 
 _AT_ONCE = 8
@@ -76,10 +76,10 @@ def verified_certificate(
     if attached.is_by_key(bundle) is not (trust.key is not None):
         raise NoCertificate(_OTHER_KIND[trust.key is None])
     if trust.key is not None:
-        cosign.verify_by_key(bundle, digest, PREDICATE, trust.key)
+        signing.verify_by_key(bundle, digest, PREDICATE, trust.key)
     else:
         identity, issuer = trust.identity or "", trust.issuer or ""
-        cosign.verify_by_identity(bundle, digest, PREDICATE, identity, issuer, trust.trusted_root)
+        signing.verify_by_identity(bundle, digest, PREDICATE, identity, issuer, trust.trusted_root)
     certificate = certificate_of(attached.payload_of(bundle), digest, trust.signer)
     if reason := _against(certificate, trust, max_age, now):
         raise NoCertificate(reason)

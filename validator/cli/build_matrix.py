@@ -6,12 +6,18 @@ import json
 import os
 import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from rich.table import Table
+from rich.text import Text
 
 from ..errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_MISSING, EXIT_OK
+from ..model.record import Verdict
+from ..pipeline.work import Result, Status
+from ..reports.terminal import word
 from .options import (
     depth_option,
     format_option,
@@ -28,7 +34,7 @@ from .options import (
 if TYPE_CHECKING:
     from ..engines.base import Engine
     from ..pipeline.work import Exchange, Result
-    from ..registry.reference import Repository
+    from ..registry.names import Repository
 
 
 @click.command("build-matrix")
@@ -104,8 +110,7 @@ def command(
     if engine_name == "venv":
         refuse(("base",), "is for the engine docker")
     from ..engines.docker import BasePolicy
-    from ..pipeline.build_matrix import build_matrix
-    from ..pipeline.engines import EngineChoice, choose_engine
+    from ..pipeline.build_matrix import EngineChoice, build_matrix, choose_engine
     from ..pipeline.locking import refuse_wrong_locks
     from ..pipeline.work import Options, Work
     from ..records.store import Store
@@ -149,7 +154,7 @@ def _repository(
     cache: str | None,
 ) -> Repository | None:
     """The repository that the run has to do with. Raises UsageError for options that don't go together."""
-    from ..registry.reference import Repository
+    from ..registry.names import Repository
 
     if retag and not push:
         raise click.UsageError("--retag goes with --push")
@@ -173,7 +178,7 @@ def _exchange(engine: Engine, repository: Repository, retag: bool, pull: bool) -
     from ..engines.base import ImageEngine
     from ..pipeline.publish import Publisher
     from ..pipeline.work import Exchange
-    from ..registry.registry import Registry
+    from ..registry.client import Registry
 
     assert isinstance(engine, ImageEngine)
     return Exchange(Publisher(engine, Registry(repository), retag), pull)
@@ -181,7 +186,6 @@ def _exchange(engine: Engine, repository: Repository, retag: bool, pull: bool) -
 
 def _show(results: list[Result]) -> None:
     from ..reports.terminal import show
-    from .results import results_table, totals
 
     show(results_table(results))
     click.echo(totals(results))
@@ -218,3 +222,48 @@ def _exit_code(results: list[Result]) -> int:
     if refused or any(result.failed for result in results):
         return EXIT_FAILED
     return EXIT_MISSING if missing else EXIT_OK
+
+
+# The results of a run as a table and as one line.
+
+
+def results_table(results: Sequence[Result]) -> Table:
+    """One row an image."""
+    table = Table("image", "result", "why", box=None, pad_edge=False)
+    table.columns[0].no_wrap = True
+    for result in results:
+        record = result.record
+        if record is None:
+            table.add_row(result.spec.identifier, result.status.value, Text(result.detail))
+        else:
+            note = "" if result.status is Status.MEASURED else f" ({result.detail})"
+            table.add_row(result.spec.identifier, word(record.verdict.value), Text(record.reason + note))
+    return table
+
+
+def totals(results: Sequence[Result]) -> str:
+    """`1 built, 1 validated, 0 unchanged`, and what else there was: pushed, failed, refused, skipped…"""
+
+    def count(status: Status) -> int:
+        return sum(result.status is status for result in results)
+
+    validated = sum(
+        result.status is Status.MEASURED
+        and result.record is not None
+        and result.record.verdict is not Verdict.BROKEN
+        for result in results
+    )
+    parts = [
+        f"{sum(result.built for result in results)} built",
+        f"{validated} validated",
+        f"{count(Status.UNCHANGED)} unchanged",
+    ]
+    others = {
+        "pushed": sum(result.published is not None and result.published.sent for result in results),
+        "failed": sum(result.failed for result in results),
+        "refused": count(Status.REFUSED),
+        "skipped": count(Status.SKIPPED),
+        "missing": count(Status.MISSING),
+        "stopped": count(Status.STOPPED),
+    }
+    return ", ".join([*parts, *(f"{number} {name}" for name, number in others.items() if number)])

@@ -12,13 +12,13 @@ import click
 
 from ..errors import EXIT_FAILED, EXIT_OK, InputError, MissingError, ValidatorError
 from .options import matrix_option, say, store_option, store_to_read, verbose_option
-from .trusting import group_registry_option, open_registry, plain_http_option, trusted_root_option
+from .trust_options import group_registry_option, open_registry, plain_http_option, trusted_root_option
 
 if TYPE_CHECKING:
-    from ..certify.signer import Signer
+    from ..certify.signing import Signer
     from ..certify.trust import Trust
     from ..model.record import Record
-    from ..registry.registry import Registry
+    from ..registry.client import Registry
 
 _PASSWORD = "COSIGN_PASSWORD"
 
@@ -63,7 +63,7 @@ def command(
     """
     if context.invoked_subcommand is not None:
         return None
-    from ..certify.signer import Signer
+    from ..certify.signing import Signer
 
     if repository is None:
         raise click.UsageError("say where the images are: --registry REGISTRY/NAME (or VALIDATOR_REGISTRY)")
@@ -101,7 +101,7 @@ def keygen_command(output_prefix: Path, no_password: bool, throw_away: bool) -> 
 
     The private key is encrypted with the password in COSIGN_PASSWORD, or one that is asked for.
     """
-    from ..certify.signer import make_key_pair
+    from ..certify.signing import make_key_pair
 
     password = "" if no_password else _password(f"Password for {output_prefix}.key", confirm=True)
     if not password and not no_password:

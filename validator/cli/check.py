@@ -67,7 +67,7 @@ def command(
     if save_probe:
         refuse((*_OF_A_RUN, "format_", "as_json"), "says nothing beside --save-probe, which runs nothing")
         return _save(save_probe)
-    from ..records.verdict import failed_checks
+    from ..model.verdict import failed_checks
     from .probing import chosen, probe
 
     report = probe(image, python, depth, lock_path, chosen(only, skip))
@@ -76,7 +76,7 @@ def command(
 
 
 def _list(format_: str) -> int:
-    from ..engines.archive import probe_checks
+    from ..engines.probe_archive import probe_checks
 
     if format_ == "junit":
         raise click.UsageError("--list has no JUnit form")
@@ -91,7 +91,7 @@ def _list(format_: str) -> int:
 
 
 def _save(path: Path) -> int:
-    from ..engines.archive import probe_archive
+    from ..engines.probe_archive import probe_archive
     from ..system.files import write_atomically
 
     write_atomically(path, probe_archive())
@@ -107,7 +107,7 @@ def _show(report: Report, format_: str) -> None:
 
         click.echo(junit(report), nl=False)
     else:
-        from ..records.verdict import judge
+        from ..model.verdict import judge
         from ..reports.printable import printable
         from ..reports.terminal import checks_table, show
 

@@ -172,7 +172,7 @@ def _rendered(diagnosis: Diagnosis, format_: str, read: str) -> str:
     """read: what the diagnosis was made from. It gives away names that its own lines would not."""
     if format_ == "json":
         return json.dumps(diagnosis.as_json(), indent=2) + "\n"
+    from ..redaction.redact import names_in
     from ..reports.issue import markdown
-    from ..reports.redaction import names_in
 
     return markdown(diagnosis, names_in(read))

@@ -7,11 +7,9 @@ from pathlib import Path
 
 from ..errors import InputError
 from ..locks import files
-from ..matrix.expand import Available
-from ..matrix.load import load_matrix
-from ..matrix.plan import Plan, plan
+from ..matrix.expand import Available, Plan, plan
+from ..matrix.load import DEFAULT_PROFILE, load_matrix
 from ..matrix.selection import parse_selectors
-from ..matrix.values import DEFAULT_PROFILE
 from ..model.spec import ImageSpec
 
 

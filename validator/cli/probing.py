@@ -6,8 +6,8 @@ import json
 import sys
 from pathlib import Path
 
-from ..engines.archive import probe_checks, probe_request
 from ..engines.base import ProbeRequest
+from ..engines.probe_archive import probe_checks, probe_request
 from ..errors import InputError, ValidatorError
 from ..model.report import Report, ReportError
 from .options import say

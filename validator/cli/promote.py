@@ -11,12 +11,12 @@ import click
 
 from ..errors import EXIT_FAILED, EXIT_OK
 from .options import format_option, say, verbose_option
-from .trusting import evidence_options
+from .trust_options import evidence_options
 
 if TYPE_CHECKING:
-    from ..certify.aliases import Move
+    from ..certify.promote import Move
     from ..certify.trust import Trust
-    from ..registry.registry import Registry
+    from ..registry.client import Registry
 
 
 @click.command("promote")

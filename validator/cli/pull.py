@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .hosting import engine_for, host_of, host_options, image_option, pulled, taken_for, wanted_options
+from .host_options import engine_for, host_of, host_options, image_option, pulled, taken_for, wanted_options
 from .options import verbose_option
-from .trusting import evidence_options
+from .trust_options import evidence_options
 
 if TYPE_CHECKING:
     from ..certify.trust import Trust
-    from ..registry.registry import Registry
+    from ..registry.client import Registry
 
 
 @click.command("pull")
@@ -38,7 +38,7 @@ def command(
     Signature, digest, time and host are verified first; what is refused is not pulled. Writes the reference
     by digest to stdout.
     """
-    from ..pull.look import Terms
+    from ..delivery.candidates import Terms
 
     host = host_of(driver, gpus)
     engine = engine_for(driver, gpus)

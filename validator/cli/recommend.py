@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..errors import EXIT_FAILED, EXIT_OK
-from .hosting import host_of, host_options, wanted_options
+from .host_options import host_of, host_options, wanted_options
 from .options import format_option, say, verbose_option
-from .trusting import evidence_options
+from .trust_options import evidence_options
 
 if TYPE_CHECKING:
     from ..certify.trust import Trust
-    from ..pull.choose import Assessed
-    from ..pull.host import Host
-    from ..registry.reference import Repository
-    from ..registry.registry import Registry
+    from ..delivery.choose import Assessed
+    from ..delivery.host import Host
+    from ..registry.client import Registry
+    from ..registry.names import Repository
 
 #: As docker shortens digests, with the algorithm.
 _SHORT = len("sha256:") + 12
@@ -46,8 +46,8 @@ def command(
     Only `certified` is evidence: a certificate of this driver branch and compute capability. Ends with 1 when
     nothing fits.
     """
-    from ..pull.choose import Standing
-    from ..pull.look import Terms, offers, recommend
+    from ..delivery.candidates import Terms, offers, recommend
+    from ..delivery.choose import Standing
 
     host = host_of(driver, gpus)
     say(f"for {host}")

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING
 import click
 
 from ..errors import InputError
-from .hosting import engine_for, host_of, host_options, image_option, pulled, taken_for, wanted_options
+from .host_options import engine_for, host_of, host_options, image_option, pulled, taken_for, wanted_options
 from .options import say, verbose_option
-from .trusting import evidence_options
+from .trust_options import evidence_options
 
 if TYPE_CHECKING:
     from ..certify.trust import Trust
-    from ..pull.engine import Engine
-    from ..pull.flags import Mount
-    from ..registry.registry import Registry
+    from ..delivery.pull import Engine
+    from ..delivery.run import Mount
+    from ..registry.client import Registry
 
 
 @click.command("run", context_settings={"allow_interspersed_args": False})
@@ -58,8 +58,8 @@ def command(
 
     The image is verified as by `pull` and named by its digest. Why each flag is there goes to stderr.
     """
-    from ..pull.flags import Devices, command_line, devices_of, flags
-    from ..pull.look import Terms
+    from ..delivery.candidates import Terms
+    from ..delivery.run import Devices, command_line, devices_of, flags
 
     host = host_of(driver, gpus)
     offered = Devices(devices)
@@ -87,7 +87,7 @@ def command(
 
 
 def _mount(engine: Engine) -> Mount:
-    from ..pull.flags import Mount
+    from ..delivery.run import Mount
 
     if not engine.is_local:
         raise InputError("--mount: the Docker Engine runs on another machine, which has not this directory")

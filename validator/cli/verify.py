@@ -11,12 +11,12 @@ import click
 
 from ..errors import EXIT_FAILED, EXIT_OK, InputError
 from .options import format_option, say, verbose_option
-from .trusting import evidence_options
+from .trust_options import evidence_options
 
 if TYPE_CHECKING:
     from ..certify.trust import Trust
     from ..certify.verify import Verified
-    from ..registry.registry import Registry
+    from ..registry.client import Registry
 
 
 @click.command("verify")
@@ -49,7 +49,7 @@ def command(
 
 
 def _digest(registry: Registry, name: str) -> str:
-    from ..registry.reference import is_digest
+    from ..registry.names import is_digest
 
     if is_digest(name):
         if registry.manifest(name) is None:
@@ -66,7 +66,7 @@ def _digest(registry: Registry, name: str) -> str:
 
 def _all(registry: Registry) -> dict[str, str]:
     """Every image of ours, by its tag."""
-    from ..registry.tags import identifier_of
+    from ..registry.names import identifier_of
 
     found = {tag: registry.digest_of(tag) for tag in registry.tags() if identifier_of(tag)}
     if not found:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from packaging.version import Version
 
-from ..model.versions import ComputeCapability
+from ..versions import ComputeCapability
 from . import facts
 from .facts import Fact
 from .releases import minor_of

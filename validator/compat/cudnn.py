@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from packaging.version import Version
 
 from ..model.prediction import Reason
-from ..model.versions import ComputeCapability, CudaVersion, DriverRelease
+from ..versions import ComputeCapability, CudaVersion, DriverRelease
 from . import facts
 from .facts import Fact
 

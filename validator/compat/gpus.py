@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass, replace
 
 from ..model.spec import slug
-from ..model.versions import ComputeCapability
+from ..versions import ComputeCapability
 from . import facts
 from .facts import Fact
 from .unknown import UnknownGpu as UnknownGpu

@@ -10,7 +10,7 @@ import functools
 from dataclasses import dataclass
 
 from ..model.prediction import Reason
-from ..model.versions import ComputeCapability, CudaVersion
+from ..versions import ComputeCapability, CudaVersion
 from . import drivers, facts
 from .builds import Isa, KernelGroup, build, isa
 from .facts import Fact

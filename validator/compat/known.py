@@ -10,7 +10,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 from ..model.prediction import Reason
-from ..model.versions import ComputeCapability
+from ..versions import ComputeCapability
 from . import facts
 from .facts import Fact
 

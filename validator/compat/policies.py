@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 from ..model.spec import AS_BUILT, LATEST, Choice, ImageSpec, Variant
-from . import facts, wheels
+from . import facts
+from .facts import Fact
 from .releases import Release
 from .releases import release as find_release
 from .unknown import PolicyError as PolicyError
 from .unknown import nearest_clause, nearest_versions
-from .wheels import starts_with, two_parts
 
 CUDA = "cuda"
 CUDNN = "cudnn"
@@ -76,7 +77,7 @@ def cuda_wheels(release: Release, choice: Choice) -> dict[str, str]:
     if _is_pinned(release, choice):
         return {name: _lower(release.wheels[name]) for name in names}
     pin = choice.version if choice.policy == LATEST else choice.policy
-    found = [known for known in wheels.cuda_releases(release.suffix) if starts_with(known.version, pin)]
+    found = [known for known in cuda_releases(release.suffix) if starts_with(known.version, pin)]
     return {name: found[-1].components[name] for name in names} if found else {}
 
 
@@ -144,9 +145,9 @@ def _pin(release: Release, axis: str, policy: str, within_metadata: bool) -> Cho
 def _known(axis: str) -> list[str]:
     """Every version that exists, whether or not there are wheels of it that TensorFlow could use."""
     if axis == CUDNN:
-        return [*wheels.cudnn_releases("cu11"), *wheels.cudnn_releases("cu12")]
+        return [*cudnn_releases("cu11"), *cudnn_releases("cu12")]
     toolkits = [row["release"] for row in facts.rows("toolkits", "toolkits")]
-    return [*toolkits, *(known.version for known in wheels.cuda_releases())]
+    return [*toolkits, *(known.version for known in cuda_releases())]
 
 
 @functools.cache
@@ -154,11 +155,11 @@ def _admitted(release: Release, axis: str) -> tuple[str, ...]:
     """The known versions that the metadata of a release admits, oldest first."""
     if axis == CUDNN:
         specifier = SpecifierSet(release.wheels.get(_cudnn_wheel(release), ""))
-        known = wheels.cudnn_releases(release.suffix) if release.wheels else ()
+        known = cudnn_releases(release.suffix) if release.wheels else ()
         return tuple(version for version in known if specifier.contains(version))
     return tuple(
         known.version
-        for known in wheels.cuda_releases(release.suffix)
+        for known in cuda_releases(release.suffix)
         if release.wheels
         and all(
             SpecifierSet(release.wheels[name]).contains(version)
@@ -189,12 +190,12 @@ def _minors(versions: Iterable[str]) -> list[str]:
 def _all_cudnn(suffix: str) -> list[str]:
     """Every cuDNN release, those of the suffix last, so that they are found first."""
     others = [s for s in ("cu11", "cu12") if s != suffix]
-    return [version for s in (*others, suffix) for version in wheels.cudnn_releases(s)]
+    return [version for s in (*others, suffix) for version in cudnn_releases(s)]
 
 
 @functools.cache
 def _component_names(suffix: str) -> frozenset[str]:
-    return frozenset(name for known in wheels.cuda_releases(suffix) for name in known.components)
+    return frozenset(name for known in cuda_releases(suffix) for name in known.components)
 
 
 def _cudnn_wheel(release: Release) -> str:
@@ -211,3 +212,58 @@ def _lower(specifier: str) -> str:
 
 def _pinned(pins: dict[str, str]) -> list[str]:
     return [f"{name}=={version}" for name, version in sorted(pins.items())]
+
+
+# NVIDIA's wheels: the component versions of each CUDA release, and the cuDNN releases there are.
+
+
+@dataclass(frozen=True)
+class CudaRelease:
+    """One CUDA release as wheels.
+
+    version: `12.8.1`. suffix: `cu11` or `cu12`. components: wheel -> version.
+    """
+
+    version: str
+    suffix: str
+    fact: Fact
+    components: Mapping[str, str] = field(hash=False)
+
+    @property
+    def minor(self) -> str:
+        """`12.8`"""
+        return two_parts(self.version)
+
+
+@functools.cache
+def cuda_releases(suffix: str | None = None) -> tuple[CudaRelease, ...]:
+    """Every CUDA release that has wheels (of one suffix, or of all), oldest first."""
+    return tuple(
+        CudaRelease(
+            version=row["release"],
+            suffix=row["suffix"],
+            fact=facts.fact(row),
+            components={f"nvidia-{name}-{row['suffix']}": pin for name, pin in row["components"].items()},
+        )
+        for row in facts.rows("wheels", "cuda")
+        if suffix in (None, row["suffix"])
+    )
+
+
+@functools.cache
+def cudnn_releases(suffix: str) -> tuple[str, ...]:
+    """Every cuDNN wheel version of one suffix, oldest first; empty for an unknown suffix."""
+    for row in facts.rows("wheels", "cudnn"):
+        if row["suffix"] == suffix:
+            return tuple(row["releases"])
+    return ()
+
+
+def starts_with(version: str, pin: str) -> bool:
+    """Whether a version is the pin or one of its releases: 12.8.1 of 12.8, but not 12.10 of 12.1."""
+    return version == pin or version.startswith(f"{pin}.")
+
+
+def two_parts(version: str) -> str:
+    """`9.10.2.21` -> `9.10`"""
+    return ".".join(version.split(".")[:2])

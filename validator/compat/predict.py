@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 from ..model.prediction import Outcome, Prediction, Reason
 from ..model.spec import Cell, Choice, HostClass, ImageSpec
-from ..model.versions import ComputeCapability, CudaVersion, DriverRelease
-from . import cudnn, drivers, facts, gpus, installation, kernels, known, libraries, policies
+from ..versions import ComputeCapability, CudaVersion, DriverRelease
+from . import cudnn, drivers, facts, gpus, installation, kernels, known, policies
 from .builds import build
-from .forward import UserDriver, user_driver
+from .drivers import UserDriver, user_driver
 from .releases import release as find_release
 from .unknown import UnknownGpu
 
@@ -95,7 +95,7 @@ def _on_gpu(environment: _Environment, host: _Host) -> Iterator[Reason]:
     yield cudnn.fits_gpu(environment.cudnn, host.capability)
     yield cudnn.fits_cuda(environment.cudnn, environment.cuda, None if lifted_to else host.driver)
     if environment.nvcc is not None and host.user_cuda is not None:
-        compiled = libraries.xla_compiler(environment.nvcc, host.user_cuda)
+        compiled = installation.xla_compiler(environment.nvcc, host.user_cuda)
         if compiled is not None:
             yield compiled
 
@@ -132,7 +132,7 @@ def _environment(
         *(one.reason() for one in combinations if one.capabilities is None),
         installation.cuda_major(tensorflow, toolkit),
         cudnn.fits_build(cudnn_version, (measured.cudnn if measured else None) or release.cudnn),
-        libraries.search_path(tensorflow),
+        installation.search_path(tensorflow),
     )
     reasons = [reason for reason in asked if reason is not None]
     return _Environment(

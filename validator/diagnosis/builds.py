@@ -11,9 +11,9 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from ..compat import documents, releases
+from ..compat import facts, releases
 from ..compat.unknown import UnknownRelease
-from ..model.versions import DriverRelease
+from ..versions import DriverRelease
 from .messages import DATA
 
 Number = tuple[int, ...]
@@ -83,5 +83,5 @@ def driver_below(driver: str, floor: str) -> bool:
 
 @functools.cache
 def _older() -> dict[str, Any]:
-    document: dict[str, Any] = documents.read(DATA / "older.yaml")
+    document: dict[str, Any] = facts.read(DATA / "older.yaml")
     return document

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from ..compat import documents
+from ..compat import facts
 from ..compat.facts import source_line
 from .messages import DATA
 from .observations import Observation, Observations
@@ -96,7 +96,7 @@ class CauseEntry:
 @functools.cache
 def causes() -> tuple[CauseEntry, ...]:
     """Every known cause, in the order of the causal chain: what comes first is to be mended first."""
-    document = documents.read(DATA / "causes.yaml")
+    document = facts.read(DATA / "causes.yaml")
     return tuple(_cause(row) for row in document)
 
 

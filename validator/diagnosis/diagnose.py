@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, BinaryIO
 from ..model.diagnosis import Diagnosis, Harmless
 from . import read_log, text
 from .builds import build, built_with, number
+from .causal_order import rank
 from .derive import derive, tensorflow
 from .derive.devices import capability, newest_release
-from .derive.seen import on_windows
-from .derive.versions import cudart_asked_for
+from .derive.mismatches import cudart_asked_for
 from .messages import FAULT, UNRECOGNIZED, catalogue
-from .observations import Observations, evidence_of
-from .rank import rank
+from .observations import Observations, evidence_of, on_windows
 
 if TYPE_CHECKING:
     from ..model.report import Report

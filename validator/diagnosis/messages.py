@@ -17,7 +17,7 @@ from typing import Any
 
 import re2
 
-from ..compat import documents
+from ..compat import facts
 
 DATA = Path(__file__).parent / "data"
 #: Of lines that speak of a fault and match nothing else.
@@ -146,7 +146,7 @@ def catalogue() -> Catalogue:
 
 def read(path: Path) -> Iterator[Message]:
     """The messages of one file."""
-    for row in documents.read(path) or []:
+    for row in facts.read(path) or []:
         yield Message(
             kind=row["kind"],
             pattern=row["pattern"],

@@ -10,7 +10,7 @@ from typing import Any
 
 import re2
 
-from ..compat import documents
+from ..compat import facts
 from ..model.report import CheckOutcome, Report
 from .messages import DATA, FAULT, UNRECOGNIZED, Catalogue
 from .observations import WIDTH, Observation, Observations
@@ -92,7 +92,7 @@ def _printed(report: Report) -> Iterator[tuple[str, str]]:
 @functools.cache
 def fields() -> tuple[Field, ...]:
     """The list of fields, read once."""
-    rows = documents.read(DATA / "report.yaml")
+    rows = facts.read(DATA / "report.yaml")
     return tuple(
         Field(
             kind=row["kind"],

@@ -20,16 +20,15 @@ from typing import Any
 from uv import find_uv_bin
 
 from ..errors import InputError, MissingError, ValidatorError
-from ..locks.faults import explain
 from ..locks.files import render
+from ..locks.uv_errors import explain
 from ..model.lock import Lock
 from ..model.spec import ImageSpec
 from ..system import processes
-from ..system.files import full_disk_named, write_atomically
-from ..system.paths import cache_directory
+from ..system.files import cache_directory, full_disk_named, write_atomically
 from ..system.sources import PackageSources
-from .archive import local_host_facts
 from .base import Built, ProbeRequest, Progress
+from .probe_archive import local_host_facts
 
 _INSTALL_TIMEOUT_S = 3600.0
 #: A Python on a slow network drive takes a while to start.

@@ -22,7 +22,7 @@ from ..model.lock import Lock, Wheel
 from ..model.spec import ImageSpec
 from ..system import processes, toml
 from ..system.sources import PackageSources
-from .faults import explain
+from .uv_errors import explain
 
 #: glibc 2.28: the oldest that all wheels of TensorFlow 2.21 and its dependencies run on; Debian 10,
 #: Ubuntu 20.04 and RHEL 8 or newer have it.

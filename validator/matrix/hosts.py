@@ -8,9 +8,8 @@ from typing import TypeVar
 
 from ..compat import gpus
 from ..model.spec import NO_GPU, HostClass, host_identifier
-from ..model.versions import ComputeCapability, CudaVersion, DriverRelease
-from .findings import Findings
-from .nodes import Path
+from ..versions import ComputeCapability, CudaVersion, DriverRelease
+from .nodes import Findings, Path
 from .problems import not_known, quote
 from .schema import HostEntry
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from .. import versions
 from ..compat import policies, releases
+from ..compat.releases import Release
+from ..compat.unknown import PolicyError
 from ..model.spec import AS_BUILT, LATEST, Choice, ImageSpec, Variant
-from .axes import Axes, resolve
-from .findings import Findings
+from .nodes import Findings, Path
+from .problems import not_known, one_of, quote
 from .schema import ImageEntry
 
 #: All image entries together may ask for this many images.
@@ -105,3 +109,213 @@ def _unique(requests: Mapping[_Request, int], findings: Findings) -> list[ImageS
 
 def _same_image(one: ImageSpec, other: ImageSpec) -> bool:
     return one.base == other.base and policies.requirements(one) == policies.requirements(other)
+
+
+# The axes of one image entry, resolved against the facts.
+
+ALL = "all"
+DEFAULT = "default"
+NEWEST = "newest"
+
+#: A CUDA and a cuDNN policy.
+Pair = tuple[str, str]
+
+#: A Python version as images have it.
+PYTHON = re.compile(r"3\.[0-9]{1,2}")
+_MINOR = re.compile(r"[0-9]+\.[0-9]+")
+#: A reference to an image, loosely (registry, path, tag, digest); the engine has the last word.
+_BASE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]*")
+
+
+@dataclass(frozen=True)
+class Axes:
+    """What an entry asks for, as far as it is good. A base of None is the default of the Python."""
+
+    releases: tuple[Release, ...]
+    pythons: dict[str, list[str]]
+    variants: tuple[Variant, ...]
+    pairs: dict[str, list[Pair]]
+    bases: tuple[str | None, ...]
+
+    @property
+    def count(self) -> int:
+        """How many images the entry asks for, found without listing them."""
+        width = {
+            release.version: sum(
+                len(self.pairs.get(release.version, ())) if variant is Variant.GPU else 1
+                for variant in self.variants
+            )
+            for release in self.releases
+        }
+        return len(self.bases) * sum(len(self.pythons[name]) * width[name] for name in width)
+
+
+def resolve(entry: ImageEntry, path: Path, findings: Findings) -> Axes:
+    """Resolve every axis of an entry. What is wrong goes into `findings`."""
+    found = _releases(entry.tensorflow, (*path, "tensorflow"), findings)
+    variants = _variants(entry.variant, (*path, "variant"), findings)
+    return Axes(
+        releases=found,
+        pythons=_pythons(entry.python, found, (*path, "python"), findings),
+        variants=variants,
+        pairs=_pairs(entry, found, variants, path, findings),
+        bases=_bases(entry.base, (*path, "base"), findings),
+    )
+
+
+def _releases(values: list[str], path: Path, findings: Findings) -> tuple[Release, ...]:
+    found: dict[str, Release] = {}
+    for index, value in enumerate(values):
+        try:
+            named = _releases_named(value)
+        except ValueError as error:
+            findings.add((*path, index), str(error))
+            continue
+        again = [release.version for release in named if release.version in found]
+        if again and value not in values[:index]:
+            findings.add((*path, index), f"{quote(value)} gives {again[0]}, which this list has already")
+        found |= {release.version: release for release in named}
+    return tuple(found.values())
+
+
+def _releases_named(value: str) -> list[Release]:
+    """The releases that one value of the tensorflow axis stands for. Raises ValueError with a sentence."""
+    stable = [release for release in releases.releases() if not release.prerelease]
+    if value == NEWEST:
+        return [releases.newest()]
+    if versions.OPERATOR.match(value):
+        try:
+            span = versions.Range.parse(value, versions.tensorflow)
+        except ValueError as error:
+            raise ValueError(f"{quote(value)} is not a range: {error}") from None
+        inside = [release for release in stable if span.holds(release.version)]
+        if not inside:
+            raise ValueError(f"no known release is in {quote(value)}; the newest is {stable[-1].version}")
+        return inside
+    if _MINOR.fullmatch(value):
+        releases.newest_patch(value)  # raises for a minor version that is not known
+        return [release for release in stable if release.minor == value]
+    return [releases.release(value)]
+
+
+def _pythons(
+    values: list[str], found: Iterable[Release], path: Path, findings: Findings
+) -> dict[str, list[str]]:
+    good: dict[str, dict[str, None]] = {release.version: {} for release in found}
+    for index, value in enumerate(values):
+        if value == ALL:
+            if len(values) > 1:
+                findings.add((*path, index), "all stands alone; it takes every Python that has wheels")
+            for release in found:
+                good[release.version] |= dict.fromkeys(release.pythons)
+        elif not PYTHON.fullmatch(value):
+            findings.add((*path, index), f'{quote(value)} is not a Python version (expected "3.12", or all)')
+        else:
+            without = [release for release in found if value not in release.pythons]
+            if without:
+                findings.add((*path, index), _no_wheel(value, without))
+            for pythons in good.values():
+                pythons[value] = None
+    return {version: list(pythons) for version, pythons in good.items()}
+
+
+def _no_wheel(python: str, without: list[Release]) -> str:
+    names = one_of([release.version for release in without])
+    if len(without) > 1:
+        return f"TensorFlow {names} have no wheel for Python {python}"
+    return f"TensorFlow {names} has no wheel for Python {python}; it has {one_of(without[0].pythons)}"
+
+
+def _variants(values: list[str], path: Path, findings: Findings) -> tuple[Variant, ...]:
+    known = {member.value: member for member in Variant}
+    for index, value in enumerate(values):
+        if value not in known:
+            findings.add((*path, index), not_known(value, known))
+    asked = dict.fromkeys(values or [Variant.GPU.value])
+    return tuple(known[value] for value in asked if value in known)
+
+
+def _bases(values: list[str], path: Path, findings: Findings) -> tuple[str | None, ...]:
+    for index, value in enumerate(values):
+        if not _BASE.fullmatch(value):
+            findings.add((*path, index), f"{quote(value)} is not an image name")
+    asked = dict.fromkeys(value for value in values or [DEFAULT] if _BASE.fullmatch(value))
+    return tuple(None if value == DEFAULT else value for value in asked)
+
+
+def _pairs(
+    entry: ImageEntry,
+    found: Iterable[Release],
+    variants: tuple[Variant, ...],
+    path: Path,
+    findings: Findings,
+) -> dict[str, list[Pair]]:
+    """The pairs of policies that can be had of each release."""
+    given = [name for name in ("policy", "cuda", "cudnn") if getattr(entry, name)]
+    if variants == (Variant.CPU,):
+        for name in given:
+            findings.add((*path, name), "a cpu image has no CUDA; leave this key out", at_key=True)
+    if Variant.GPU not in variants:
+        return {}
+    if entry.policy and len(given) > 1:
+        others = one_of(given[1:])
+        findings.add((*path, "policy"), f"stands beside {others}; give one or the other", at_key=True)
+        return {}
+    if entry.policy:
+        return {release.version: _by_policy(entry.policy, release, path, findings) for release in found}
+    return {release.version: _by_axis(entry, release, path, findings) for release in found}
+
+
+def _by_policy(values: list[str], release: Release, path: Path, findings: Findings) -> list[Pair]:
+    good = []
+    for index, value in enumerate(values):
+        if value not in (AS_BUILT, LATEST):
+            hint = "; versions are given by cuda and cudnn" if versions.is_version(value) else ""
+            findings.add((*path, "policy", index), not_known(value, (AS_BUILT, LATEST)) + hint)
+            continue
+        refusal = _refusal(release, value, value)
+        if refusal:
+            findings.add((*path, "policy", index), str(refusal))
+        else:
+            good.append((value, value))
+    return good
+
+
+def _by_axis(entry: ImageEntry, release: Release, path: Path, findings: Findings) -> list[Pair]:
+    # Each axis is held against the other as built, which always can be had if anything can: so a value
+    # that is wrong is reported once, and not with every value of the other axis.
+    refusal = _refusal(release, AS_BUILT, AS_BUILT)
+    if refusal:
+        findings.add((*path, "tensorflow"), str(refusal))
+        return []
+    good: dict[str, list[str]] = {policies.CUDA: [], policies.CUDNN: []}
+    for axis, values in ((policies.CUDA, entry.cuda), (policies.CUDNN, entry.cudnn)):
+        for index, value in enumerate(values or [AS_BUILT]):
+            cuda, cudnn = (value, AS_BUILT) if axis == policies.CUDA else (AS_BUILT, value)
+            refusal = _refusal(release, cuda, cudnn)
+            if refusal:
+                findings.add((*path, axis, index), str(refusal))
+            else:
+                good[axis].append(value)
+    return [(cuda, cudnn) for cuda in good[policies.CUDA] for cudnn in good[policies.CUDNN]]
+
+
+def _refusal(release: Release, cuda: str, cudnn: str) -> PolicyError | None:
+    """Why a pair of policies can't be had of a release; None where it can."""
+    try:
+        policies.choose(release, cuda, cudnn)
+    except PolicyError as error:
+        return error
+    return _without_wheels(release.version)
+
+
+@functools.cache
+def _without_wheels(version: str) -> PolicyError | None:
+    """Why no image can be made of a release, whatever the policies; None where one can."""
+    release = releases.release(version)
+    chosen = policies.choose(release, AS_BUILT, AS_BUILT)
+    try:
+        policies.requirements(ImageSpec(version, release.pythons[-1], Variant.GPU, *chosen))
+    except PolicyError as error:
+        return error
+    return None

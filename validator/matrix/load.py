@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path as FilePath
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from packaging.version import Version
 from pydantic import BaseModel
 
-from ..model.spec import NO_GPU, HostClass, ImageSpec, Variant
-from .axes import PYTHON
-from .findings import Findings
+from ..model.spec import NO_GPU, Choice, HostClass, ImageSpec, Variant
 from .hosts import resolve_hosts
-from .images import resolve_images
-from .nodes import MAX_BYTES, Entries, Items, Path, parse
-from .order import hosts_in_order, in_order
+from .images import PYTHON, resolve_images
+from .nodes import MAX_BYTES, Entries, Findings, Items, Path, parse
 from .problems import MatrixError, Problem, quote
 from .schema import ExcludeEntry, HostEntry, ImageEntry, ProfileEntry
 from .selection import Scope, Selector, SelectorError, parse_selector
 from .shape import check_shape, entry
-from .values import Exclusion, Matrix, Profile
 
 _M = TypeVar("_M", bound=BaseModel)
 
@@ -157,3 +156,91 @@ class _Reader:
             except SelectorError as error:
                 self.findings.add((*path, index), str(error))
         return tuple(good)
+
+
+# A matrix that was read and found good.
+
+#: The profile taken when none is named.
+DEFAULT_PROFILE = "quick"
+
+
+@dataclass(frozen=True)
+class Profile:
+    """A part of the matrix under a name.
+
+    select: selectors that all must hold.
+    first_available: Pythons in order of preference, of which each image takes the first that can be
+        provided; empty when every Python is taken.
+    """
+
+    name: str
+    description: str = ""
+    select: tuple[Selector, ...] = ()
+    first_available: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Exclusion:
+    """Cells that are left out: those for which all selectors hold. `link` is an address, or None."""
+
+    select: tuple[Selector, ...]
+    reason: str
+    link: str | None = None
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """Everything a matrix file asks for, expanded.
+
+    file: the name it was read by, for messages.
+    images, hosts: each identifier once, in the order that `order` gives.
+    """
+
+    file: str
+    images: tuple[ImageSpec, ...]
+    hosts: tuple[HostClass, ...]
+    profiles: Mapping[str, Profile]
+    exclusions: tuple[Exclusion, ...] = ()
+
+
+# The order of images and host classes: the same for the same content, however the file lists it.
+
+
+def in_order(images: Iterable[ImageSpec]) -> tuple[ImageSpec, ...]:
+    """Newest TensorFlow first; gpu before cpu, CUDA and cuDNN upwards with what floats last, then Python."""
+    by_axes = sorted(images, key=_axes)
+    return tuple(sorted(by_axes, key=lambda image: Version(image.tensorflow), reverse=True))
+
+
+def hosts_in_order(hosts: Iterable[HostClass]) -> tuple[HostClass, ...]:
+    """Machines with a GPU first; by driver, compute capability, model and cuda-compat upwards."""
+    return tuple(sorted(hosts, key=_host))
+
+
+def _axes(image: ImageSpec) -> tuple[Any, ...]:
+    return (
+        image.variant is not Variant.GPU,
+        _choice(image.cuda),
+        _choice(image.cudnn),
+        image.base or "",
+        _numbers(image.python),
+    )
+
+
+def _host(host: HostClass) -> tuple[Any, ...]:
+    return (
+        not host.has_gpu,
+        host.driver,
+        host.compute_capability,
+        host.gpu or "",
+        _numbers(host.compat or "0"),
+        host.identifier,
+    )
+
+
+def _choice(choice: Choice | None) -> tuple[Any, ...]:
+    return (choice.floats, _numbers(choice.version)) if choice else ()
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split("."))

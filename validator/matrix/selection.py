@@ -16,12 +16,12 @@ from enum import Enum
 
 from packaging.version import Version
 
+from .. import versions
 from ..compat import gpus, policies, releases
 from ..compat.unknown import UnknownGpu
 from ..errors import InputError
 from ..model.prediction import Outcome
 from ..model.spec import AS_BUILT, LATEST, Choice, HostClass, ImageSpec, Variant
-from . import comparison
 from .problems import not_known, one_of, quote
 
 
@@ -58,7 +58,7 @@ class Axis:
         | Callable[[Outcome], tuple[str, ...]]
     )
     equals: Callable[[str], Test]
-    compare: Callable[[str], comparison.Compare] | None = None
+    compare: Callable[[str], versions.Compare] | None = None
 
 
 @dataclass(frozen=True)
@@ -91,17 +91,15 @@ def parse_selectors(texts: Iterable[str]) -> tuple[Selector, ...]:
 
 def parse_selector(text: str) -> Selector:
     """Read one selector: a key, an operator, and a value (or several, split by commas, after = and !=)."""
-    match = comparison.OPERATOR.search(text)
+    match = versions.OPERATOR.search(text)
     if not match:
         raise _error(text, "it has no operator (expected something like python=3.12)")
     key, operator, rest = text[: match.start()].strip(), match[0], text[match.end() :]
     axis = AXES.get(key)
     if axis is None:
         raise _error(text, not_known(key, AXES, "the key"))
-    if operator not in comparison.OPERATORS:
-        raise _error(
-            text, f"{quote(operator)} is no operator; there are {one_of(list(comparison.OPERATORS))}"
-        )
+    if operator not in versions.OPERATORS:
+        raise _error(text, f"{quote(operator)} is no operator; there are {one_of(list(versions.OPERATORS))}")
     values = [value.strip() for value in rest.split(",")]
     if "" in values:
         raise _error(text, "a value is missing")
@@ -121,12 +119,12 @@ def _error(text: str, what: str) -> SelectorError:
     return SelectorError(f"the selector {quote(text)}: {what}")
 
 
-def _ordered(operator: str, compare: comparison.Compare) -> Test:
-    holds = comparison.OPERATORS[operator]
+def _ordered(operator: str, compare: versions.Compare) -> Test:
+    holds = versions.OPERATORS[operator]
     return lambda found: holds(compare(found))
 
 
-def _same(compare: Callable[[str], comparison.Compare]) -> Callable[[str], Test]:
+def _same(compare: Callable[[str], versions.Compare]) -> Callable[[str], Test]:
     return lambda wanted: _ordered("=", compare(wanted))
 
 
@@ -149,7 +147,7 @@ def _tensorflow(wanted: str) -> Test:
         return lambda found: found == releases.newest().version
     if wanted == "newest-patch":
         return is_newest_patch
-    return _ordered("=", comparison.tensorflow(wanted))
+    return _ordered("=", versions.tensorflow(wanted))
 
 
 @functools.cache
@@ -193,7 +191,7 @@ def _version(choice: Choice | None) -> tuple[str, ...]:
 def _image(
     read: Callable[[ImageSpec], tuple[str, ...]],
     equals: Callable[[str], Test],
-    compare: Callable[[str], comparison.Compare] | None = None,
+    compare: Callable[[str], versions.Compare] | None = None,
 ) -> Axis:
     return Axis(Scope.IMAGE, read, equals, compare)
 
@@ -201,17 +199,17 @@ def _image(
 def _host(
     read: Callable[[HostClass], tuple[str, ...]],
     equals: Callable[[str], Test],
-    compare: Callable[[str], comparison.Compare] | None = None,
+    compare: Callable[[str], versions.Compare] | None = None,
 ) -> Axis:
     return Axis(Scope.HOST, read, equals, compare)
 
 
-_two_parts = functools.partial(comparison.dotted, parts=2)
+_two_parts = functools.partial(versions.dotted, parts=2)
 
 #: Every key that a selector may have.
 AXES: dict[str, Axis] = {
     "image": _image(lambda image: (image.identifier,), _glob),
-    "tensorflow": _image(lambda image: (image.tensorflow,), _tensorflow, comparison.tensorflow),
+    "tensorflow": _image(lambda image: (image.tensorflow,), _tensorflow, versions.tensorflow),
     "python": _image(lambda image: (image.python,), _same(_two_parts), _two_parts),
     "variant": _image(lambda image: (image.variant.value,), _word(*(member.value for member in Variant))),
     "policy": _image(_policies, _word(AS_BUILT, LATEST)),
@@ -220,7 +218,7 @@ AXES: dict[str, Axis] = {
     "base": _image(lambda image: (image.base or "default",), _glob),
     "host": _host(lambda host: (host.identifier,), _glob),
     "driver": _host(
-        lambda host: (str(host.driver),) if host.has_gpu else (), _same(comparison.driver), comparison.driver
+        lambda host: (str(host.driver),) if host.has_gpu else (), _same(versions.driver), versions.driver
     ),
     "gpu": _host(lambda host: (host.gpu,) if host.gpu else (), _gpu),
     "compute_capability": _host(

@@ -7,8 +7,7 @@ from typing import Any, TypeVar, get_origin
 
 from pydantic import BaseModel, ValidationError
 
-from .findings import Findings
-from .nodes import Entries, Items, Node, Path, Scalar, locate
+from .nodes import Entries, Findings, Items, Node, Path, Scalar, locate
 from .problems import one_of, quote
 from .schema import MAX_AXIS, ExcludeEntry, HostEntry, ImageEntry, MatrixFile, ProfileEntry
 

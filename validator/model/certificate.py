@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from .versions import ComputeCapability, DriverRelease
+from ..versions import ComputeCapability, DriverRelease
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from enum import Enum
 
-from .versions import ComputeCapability, DriverRelease
+from ..versions import ComputeCapability, DriverRelease
 
 
 class Variant(str, Enum):

@@ -8,9 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from enum import Enum
 
+from ..engines.base import Engine
+from ..engines.docker import BasePolicy, find
+from ..engines.venv import VenvEngine
+from ..errors import MissingError
 from ..model.spec import ImageSpec
 from ..system import processes
+from ..system.sources import PackageSources
 from .image import measure
 from .work import Event, Phase, Result, Status, Work
 
@@ -56,3 +62,38 @@ def _in_turn(spec: ImageSpec, work: Work) -> Result:
     if not work.options.keep_going and (result.failed or result.status in _ENDING):
         work.halted.set()
     return result
+
+
+# Which engine a run uses: the one that was named, or docker where one answers.
+
+
+class EngineChoice(str, Enum):
+    """What may be asked for."""
+
+    AUTO = "auto"
+    DOCKER = "docker"
+    VENV = "venv"
+
+
+def choose_engine(
+    choice: EngineChoice,
+    sources: PackageSources,
+    base: BasePolicy = BasePolicy.AUTO,
+    cache: str | None = None,
+) -> tuple[Engine, str]:
+    """The engine, and one line that says which it is and why. cache: see `DockerEngine`.
+
+    Raises MissingError when docker was named and none answers.
+    """
+    if choice is EngineChoice.VENV:
+        engine: Engine = VenvEngine(sources)
+        return engine, f"venv, as asked: {engine.describe()}"
+    try:
+        engine = find(sources, base, cache)
+    except MissingError as error:
+        if choice is EngineChoice.DOCKER:
+            raise
+        engine = VenvEngine(sources)
+        return engine, f"venv, since docker can't be used ({error}): {engine.describe()}"
+    why = "as asked" if choice is EngineChoice.DOCKER else "since it answers"
+    return engine, f"docker, {why}: {engine.describe()}"

@@ -8,21 +8,19 @@ from collections.abc import Callable, Iterator
 from datetime import datetime, timezone
 from typing import Any
 
-from ..engines.archive import probe_request, probe_version
 from ..engines.base import Built
+from ..engines.probe_archive import probe_request, probe_version
 from ..errors import InputError, MissingError, ValidatorError
 from ..locks.files import render
 from ..model.lock import Lock
 from ..model.record import Record, Verdict
 from ..model.report import Report, ReportError
 from ..model.spec import ImageSpec, cell_identifier
-from ..records.verdict import Judgement, judge
+from ..model.verdict import Judgement, judge
 from ..system import processes
-from .hosts import host_class_of
-from .keys import measurement_key
 from .locking import ensure_lock
 from .publish import Published
-from .versions import versions_of
+from .recording import host_class_of, measurement_key, versions_of
 from .work import Event, Phase, Result, Status, Work
 
 

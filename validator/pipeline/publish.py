@@ -13,8 +13,8 @@ from ..engines.base import Built, ImageEngine, Progress
 from ..errors import MissingError, ValidatorError
 from ..model.lock import Lock
 from ..model.spec import ImageSpec
-from ..registry.registry import Registry
-from ..registry.tags import image_tag
+from ..registry.client import Registry
+from ..registry.names import image_tag
 
 
 class TagTaken(ValidatorError):

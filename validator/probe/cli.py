@@ -15,9 +15,9 @@ from typing import Any, Dict, List, Optional, Sequence
 
 from . import lock, report, supervisor
 from .check import FULL, HOST, QUICK, TENSORFLOW, Check
-from .registry import CHECKS
-from .stage import Stage
-from .version import version
+from .checks import CHECKS
+from .supervisor import Stage
+from .tables import version
 
 #: Seconds after which the probe gives up, all in all.
 TIME_LIMIT_S = 1800.0
@@ -31,7 +31,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     if options.list:
         return _print([report.describe(check) for check in CHECKS])
     if options.host_facts:
-        from .facts.host import host_facts
+        from .collectors.host import host_facts
 
         return _print(report.shareable(host_facts(), str(Path.home())))
     try:
@@ -89,7 +89,7 @@ def _probe(checks: List[Check], pins: Optional[Dict[str, str]], limit_s: float) 
     def collected() -> Dict[str, Any]:
         # Imported here, when TensorFlow is being imported already in its process: an archive holds no
         # compiled modules, so that each import takes time.
-        from .facts.collect import collect
+        from .collectors import collect
 
         message.update(facts=collect(), lock=pins)
         return message

@@ -6,8 +6,8 @@ import re
 from typing import Any, Dict, Iterable, List
 
 from .check import Check
-from .stage import Stage
-from .version import version
+from .supervisor import Stage
+from .tables import version
 
 #: Rises when a reader of the older format would misread the newer.
 FORMAT = 1

@@ -1,10 +1,272 @@
-"""Runs the stages side by side: one loop over the pipes of all workers, within one limit of its own."""
+"""One stage: its workers one after another, and what their ends mean for the checks they were at.
 
+A worker that dies or is ended is replaced by a fresh one for the checks that are left. Every worker leaves at
+least one more result behind, so that this comes to an end.
+"""
+
+import json
+import os
 import selectors
+import signal
+import subprocess
 import time
-from typing import Any, Callable, Dict, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Callable, Dict, List, Optional, Sequence
 
-from .stage import Stage
+from . import protocol
+from .check import CRASH, FAIL, SKIP, TENSORFLOW, TIMEOUT, Check, Result
+from .text import Capture, tail
+from .worker import command
+
+#: Not `__package__`, which the zip importer of Python 3.9 leaves unset.
+REGISTRY = __name__.rpartition(".")[0] + ".checks"
+#: Bytes of a stage's standard error kept for the report: the first and the last half.
+LOG_BYTES = 128 * 1024
+#: Seconds for TensorFlow to be imported; a first import from a cold disk, with nothing compiled, takes a
+#: minute on two cores.
+IMPORT_LIMIT_S = 300.0
+#: Seconds for a worker to get from one check to the next, and to leave after the last.
+BETWEEN_LIMIT_S = 30.0
+#: Seconds for a process that hangs to say where (faulthandler, on SIGABRT) before it is killed.
+_LAST_WORDS_S = 2.0
+_LAST_LINES = 30
+
+Progress = Callable[[str], None]
+
+
+@dataclass
+class Entry:
+    """A check's result with the seconds it took."""
+
+    result: Result
+    duration_s: float
+
+
+@dataclass
+class Stage:
+    """One stage's checks on their way through one worker after another.
+
+    message: what a worker is told beside the names of its checks; None until the facts are known.
+    """
+
+    name: str
+    checks: Sequence[Check]
+    progress: Progress
+    registry: str = REGISTRY
+    environment: Optional[Dict[str, str]] = None
+    import_limit_s: float = IMPORT_LIMIT_S
+    message: Optional[Dict[str, Any]] = None
+    results: Dict[str, Entry] = field(default_factory=dict)
+    log: Capture = field(default_factory=lambda: Capture(LOG_BYTES))
+    process: Optional["subprocess.Popen[bytes]"] = None
+    _current: Optional[Check] = None
+    _began: float = 0.0
+    _deadline: float = 0.0
+    _ready: bool = False
+    _told: bool = False
+    _finished: bool = False
+    _logged_before: int = 0
+    _lines: protocol.Lines = field(default_factory=protocol.Lines)
+    _events: int = -1
+    _errors: int = -1
+    _errors_open: bool = False
+
+    @property
+    def remaining(self) -> List[Check]:
+        """The checks without a result."""
+        return [check for check in self.checks if check.id not in self.results]
+
+    @property
+    def running(self) -> bool:
+        """Whether a worker is at work."""
+        return self.process is not None
+
+    @property
+    def deadline(self) -> float:
+        """When what is under way must be over (monotonic clock)."""
+        return self._deadline
+
+    def start(self) -> None:
+        """Start a worker for what remains. Its standard output joins its standard error."""
+        self._events, events = os.pipe()
+        self._errors, errors = os.pipe()
+        self.process = subprocess.Popen(
+            command(self.name, events, self.registry),
+            stdin=subprocess.PIPE,
+            stdout=errors,
+            stderr=errors,
+            pass_fds=(events,),
+            start_new_session=True,
+            env=self.environment,
+        )
+        os.close(events)
+        os.close(errors)
+        needs_import = self.name == TENSORFLOW
+        self._ready, self._told, self._finished, self._current = not needs_import, False, False, None
+        self._deadline = time.monotonic() + (self.import_limit_s if needs_import else BETWEEN_LIMIT_S)
+        self._lines = protocol.Lines()
+        self._errors_open = True
+        self._logged_before = self.log.total
+        self.tell()
+
+    def tell(self) -> None:
+        """Tell the worker what to do, as soon as that is known."""
+        if self.process is None or self.message is None or self._told:
+            return
+        assert self.process.stdin is not None
+        text = json.dumps({**self.message, "checks": [check.id for check in self.remaining]})
+        self._told = True
+        if self._ready:
+            # The facts may have taken longer than a worker is given between two checks.
+            self._deadline = time.monotonic() + BETWEEN_LIMIT_S
+        try:
+            self.process.stdin.write(text.encode() + b"\n")
+            self.process.stdin.close()
+        except BrokenPipeError:
+            # It has died; the end of its other pipes says so too, and is dealt with there.
+            return
+
+    def register(self, selector: selectors.BaseSelector) -> None:
+        """Listen to the worker."""
+        selector.register(self._events, selectors.EVENT_READ, self)
+        if self._errors_open:
+            selector.register(self._errors, selectors.EVENT_READ, self)
+
+    def read(self, descriptor: int) -> None:
+        """Take in what came through a pipe. When the pipe of the messages ends, so has the worker."""
+        data = os.read(descriptor, 65536)
+        if descriptor == self._errors:
+            self.log.add(data)
+            self._errors_open = bool(data)
+            return
+        for message in self._lines.feed(data):
+            self._take(message)
+        if not data:
+            self._ended()
+
+    def _take(self, message: Dict[str, Any]) -> None:
+        now, event = time.monotonic(), message["event"]
+        self._deadline = now + BETWEEN_LIMIT_S
+        if event == protocol.IMPORTED:
+            self._ready = True
+            self.progress(f"TensorFlow imported in {message['duration_s']:.1f} s")
+        elif event == protocol.IMPORT_FAILED:
+            self._import_failed(message)
+        elif event == protocol.BEGIN:
+            self._current = next(check for check in self.checks if check.id == message["check"])
+            self._began, self._deadline = now, now + self._current.limit_s
+            self._logged_before = self.log.total
+        elif event == protocol.END and self._current is not None:
+            result = Result(message["outcome"], message["summary"], message["evidence"])
+            self._record(self._current, result, message["duration_s"])
+            self._current = None
+        elif event == protocol.DONE:
+            self._finished = True
+
+    def _record(self, check: Check, result: Result, duration_s: float) -> None:
+        self.results[check.id] = Entry(result, duration_s)
+        self.progress(f"{check.id}: {result.outcome}: {result.summary}")
+
+    def _import_failed(self, message: Dict[str, Any]) -> None:
+        """The first check carries the fault; asking the others would only repeat it."""
+        reason = "TensorFlow is not installed" if message["missing"] else "TensorFlow can't be imported"
+        first = Result(FAIL, f"{reason}: {message['error']}", {"traceback": message["traceback"]})
+        self._give_up(first, f"{reason} (see {self.remaining[0].id})")
+
+    def _give_up(self, first: Result, reason: str) -> None:
+        for number, check in enumerate(self.remaining):
+            self._record(check, first if number == 0 else Result(SKIP, reason), 0.0)
+
+    def drop_waiting(self, reason: str) -> None:
+        """No time is left: what has no result is recorded as `timeout`."""
+        for check in self.remaining:
+            self._record(check, Result(TIMEOUT, reason), 0.0)
+
+    def _ended(self) -> None:
+        """The worker has left, or died. Record what that means for what it was at."""
+        status = self._wait()
+        self._close()
+        if self.remaining:
+            self._blame(CRASH, _end_of(status), {"status": status, "signal": _signal_name(status)})
+
+    def overdue(self, reason: Optional[str] = None) -> None:
+        """The limit has run out: ask for last words, end the process group, and record a timeout."""
+        assert self.process is not None
+        limit = self._current.limit_s if self._current else self.import_limit_s
+        _signal_group(self.process, signal.SIGABRT)
+        self._drain(_LAST_WORDS_S)
+        self._wait()
+        self._close()
+        if self.remaining:
+            self._blame(TIMEOUT, reason or f"not done within {limit:g} s", {"limit_s": limit})
+
+    def _blame(self, outcome: str, what: str, evidence: Dict[str, Any]) -> None:
+        recent = self.log.recent(min(self.log.total - self._logged_before, LOG_BYTES // 2))
+        evidence["last_lines"] = tail(recent, lines=_LAST_LINES).splitlines()
+        if self._current is not None:
+            self._record(self._current, Result(outcome, what, evidence), time.monotonic() - self._began)
+        elif self._ready:
+            self._record(self.remaining[0], Result(outcome, f"{what}, before the check began", evidence), 0.0)
+        else:
+            # A process that died in the import dies in it again.
+            during = Result(outcome, f"{what}, while TensorFlow was imported", evidence)
+            self._give_up(during, f"TensorFlow can't be imported (see {self.remaining[0].id})")
+
+    def _wait(self) -> int:
+        """End the whole group (a check may have left children) and collect the worker's status."""
+        assert self.process is not None
+        try:
+            status = self.process.wait(timeout=BETWEEN_LIMIT_S if self._finished else _LAST_WORDS_S)
+        except subprocess.TimeoutExpired:
+            status = None
+        _signal_group(self.process, signal.SIGKILL)
+        return self.process.wait() if status is None else status
+
+    def _drain(self, limit_s: float) -> None:
+        """Read standard error until it ends or the time is up."""
+        deadline = time.monotonic() + limit_s
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._errors, selectors.EVENT_READ)
+            while selector.select(max(0.0, deadline - time.monotonic())):
+                data = os.read(self._errors, 65536)
+                self.log.add(data)
+                if not data:
+                    return
+
+    def _close(self) -> None:
+        assert self.process is not None
+        self._drain(0.0)
+        for descriptor in (self._events, self._errors):
+            os.close(descriptor)
+        if self.process.stdin is not None and not self.process.stdin.closed:
+            self.process.stdin.close()
+        self.process = None
+
+    def kill(self) -> None:
+        """End the worker at once; its checks stay without a result."""
+        if self.process is not None:
+            _signal_group(self.process, signal.SIGKILL)
+            self.process.wait()
+            self._close()
+
+
+def _signal_group(process: "subprocess.Popen[bytes]", number: int) -> None:
+    try:
+        os.killpg(process.pid, number)
+    except ProcessLookupError:
+        return
+
+
+def _signal_name(status: int) -> Optional[str]:
+    return signal.Signals(-status).name if status < 0 else None
+
+
+def _end_of(status: int) -> str:
+    name = _signal_name(status)
+    return f"the process was ended by {name}" if name else f"the process left with status {status}"
+
+
+# Runs the stages side by side: one loop over the pipes of all workers, within one limit of its own.
 
 
 def run(stages: Sequence[Stage], collect: Callable[[], Dict[str, Any]], limit_s: float) -> None:

@@ -11,8 +11,8 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 from . import flags
 from .check import gpu_count
-from .cuda import copies
-from .cuda.kernels import JIT, coverage
+from .collectors import copies
+from .collectors.kernels import JIT, coverage
 
 FAULT, NOTICE = "fault", "notice"
 Facts = Dict[str, Any]

@@ -22,8 +22,8 @@ from ..errors import InputError
 from ..model.record import Record, Verdict
 from . import schema
 from .connect import database
+from .database_errors import explain, passes
 from .entry import Entry
-from .faults import explain, passes
 
 #: Relative to the directory that holds the matrix.
 DEFAULT_PATH = Path(".validator") / "records.db"

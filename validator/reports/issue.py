@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterable, Iterator
 
 from ..model.diagnosis import Cause, Diagnosis, Evidence
+from ..redaction.redact import Redaction
 from .diagnosis import WAYS, told_facts
 from .printable import one_line
-from .redaction import Redaction
 
 #: What Markdown would read as its own in a sentence.
 _MARKUP = re.compile(r"([\\`*_\[\]<>|])")

@@ -6,8 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from ..model.prediction import Outcome
-from .grid import grid
-from .overview import Row
+from .overview import Row, grid
 from .printable import printable
 
 _TAG = re.compile("<(?!br>)")

@@ -78,3 +78,18 @@ def full_disk(path: Path | str) -> MissingError:
 def says_full_disk(text: str) -> bool:
     """Whether a tool's output says that the disk is full."""
     return any(phrase in text for phrase in NO_SPACE_TEXT)
+
+
+# Where things are kept: caches under the user's cache directory, records beside the matrix.
+
+#: Kept inside the project's checkout: records and reports. Ignored by git.
+STATE_DIRECTORY = Path(".validator")
+
+
+def cache_directory() -> Path:
+    """`$VALIDATOR_CACHE`, else `validator` under the XDG cache directory. May be removed at any time."""
+    own = os.environ.get("VALIDATOR_CACHE")
+    if own:
+        return Path(own)
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "tensorflow-gpu-matrix"

@@ -12,15 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.engines.docker.orders import CPU, GPU, REGISTRY, lock_of, order_of
 from validator.compat import drivers
 from validator.compat.kernels import fit, kernels
 from validator.engines.docker import names
 from validator.engines.docker.bake import TARGET, Base, Compression, bake_document, labels, recipe_digest
-from validator.engines.docker.needs import needs, tables
+from validator.engines.docker.host_requirements import needs, tables
 from validator.model.prediction import Outcome
 from validator.model.spec import Choice, ImageSpec, Variant
-from validator.model.versions import ComputeCapability, CudaVersion, DriverRelease
+from validator.versions import ComputeCapability, CudaVersion, DriverRelease
+
+from .orders import CPU, GPU, REGISTRY, lock_of, order_of
 
 
 @pytest.mark.parametrize(

@@ -13,10 +13,11 @@ import pytest
 import requests
 from docker.errors import APIError, ImageNotFound
 
-from tests.engines.docker.orders import CPU
 from validator.engines.docker import bootstrap, names
 from validator.engines.docker.bases import BasePolicy, Bases
 from validator.errors import MissingError
+
+from .orders import CPU
 
 PY311 = dataclasses.replace(CPU, python="3.11")
 NO_HOST = APIError(

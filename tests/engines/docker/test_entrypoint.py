@@ -13,9 +13,9 @@ import pytest
 
 from validator.compat import drivers
 from validator.engines.docker import names
-from validator.engines.docker.needs import tables
+from validator.engines.docker.host_requirements import tables
 from validator.model.prediction import Outcome
-from validator.model.versions import CudaVersion, DriverRelease
+from validator.versions import CudaVersion, DriverRelease
 
 START = names.IMAGES / "entrypoint" / "start"
 LIBRARIES = "usr/lib/x86_64-linux-gnu"

@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.engines.docker.orders import CPU, GPU, lock_of
 from validator.engines.docker.groups import BIG_LIBRARIES, OF_VARIANT, group_of, group_wheels, requirements
 from validator.engines.docker.names import IMAGES
 from validator.errors import BuildError
 from validator.model.spec import Variant
+
+from .orders import CPU, GPU, lock_of
 
 
 @pytest.mark.parametrize(

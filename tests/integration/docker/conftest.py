@@ -9,9 +9,6 @@ from pathlib import Path
 import pytest
 from docker.errors import ImageNotFound
 
-from tests.integration.docker.package_index import Index, TinyWheel, lock_of, running_index
-from tests.registry.proxy import Proxy, running_proxy
-from tests.registry.server import RunningRegistry, running_registry
 from validator.engines.base import Built
 from validator.engines.docker import DockerEngine
 from validator.engines.docker.endpoint import Endpoint, connect
@@ -19,6 +16,10 @@ from validator.errors import MissingError
 from validator.model.lock import Lock
 from validator.model.spec import Choice, ImageSpec, Variant
 from validator.system.sources import PackageSources, host_sources
+
+from ...registry.proxy import Proxy, running_proxy
+from ...registry.server import RunningRegistry, running_registry
+from .package_index import Index, TinyWheel, lock_of, running_index
 
 #: A Python that both a registry and a bootstrap provide.
 PYTHON = "3.11"

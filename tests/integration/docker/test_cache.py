@@ -11,15 +11,16 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from tests.integration.docker.conftest import CPU, cpu_lock, quiet
-from tests.integration.docker.package_index import Index
-from tests.integration.docker.private_engine import private_engine
-from tests.registry.server import RunningRegistry, running_registry
 from validator.engines.base import Built
 from validator.engines.docker import BasePolicy, DockerEngine
 from validator.engines.docker.endpoint import Endpoint, connect
 from validator.errors import ValidatorError
 from validator.system.sources import PackageSources
+
+from ...registry.server import RunningRegistry, running_registry
+from .conftest import CPU, cpu_lock, quiet
+from .package_index import Index
+from .private_engine import private_engine
 
 pytestmark = [pytest.mark.docker, pytest.mark.slow]
 NOWHERE = PackageSources(index_url="http://127.0.0.1:9/simple")

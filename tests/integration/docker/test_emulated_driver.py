@@ -9,18 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from tests.emulation import cdi
-from tests.emulation.environments import site_packages
-from tests.emulation.stubs import RELEASE, Stubs, build, build_cublas
-from tests.integration.docker.conftest import CPU, quiet
-from tests.probe.environments import AS_BUILT_2_21, tensorflow_environment
-from validator.engines.archive import probe_archive
 from validator.engines.base import ProbeRequest
 from validator.engines.docker import DockerEngine
 from validator.engines.docker.endpoint import Endpoint, connect
+from validator.engines.probe_archive import probe_archive
 from validator.model.record import Verdict
 from validator.model.report import CheckOutcome, Report
-from validator.records.verdict import judge
+from validator.model.verdict import judge
+
+from ...emulation import cdi
+from ...emulation.environments import site_packages
+from ...emulation.stubs import RELEASE, Stubs, build, build_cublas
+from ...probe.environments import AS_BUILT_2_21, tensorflow_environment
+from .conftest import CPU, quiet
 
 pytestmark = [pytest.mark.docker, pytest.mark.network, pytest.mark.slow]
 

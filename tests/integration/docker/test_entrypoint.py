@@ -9,13 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.emulation import cdi
-from tests.integration.docker.conftest import quiet
-from tests.integration.docker.saved_image import files_of, save
-from tests.integration.docker.test_probe import request
 from validator.engines.base import Built
 from validator.engines.docker import DockerEngine
 from validator.engines.docker.endpoint import Endpoint, connect
+
+from ...emulation import cdi
+from .conftest import quiet
+from .saved_image import files_of, save
+from .test_probe import request
 
 pytestmark = pytest.mark.docker
 

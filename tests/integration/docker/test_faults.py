@@ -16,15 +16,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.docker.conftest import CPU, PYTHON, cpu_lock, quiet, tensorflow
-from tests.integration.docker.package_index import Index, TinyWheel, lock_of, running_index
-from tests.integration.docker.private_engine import PrivateEngine, private_engine
-from tests.integration.docker.test_probe import request
 from validator.engines.base import Built
 from validator.engines.docker import DockerEngine
 from validator.engines.docker.endpoint import Endpoint, connect
 from validator.errors import MissingError
 from validator.system.sources import PackageSources
+
+from .conftest import CPU, PYTHON, cpu_lock, quiet, tensorflow
+from .package_index import Index, TinyWheel, lock_of, running_index
+from .private_engine import PrivateEngine, private_engine
+from .test_probe import request
 
 pytestmark = pytest.mark.docker
 

@@ -8,14 +8,15 @@ from pathlib import Path
 import certifi
 import pytest
 
-from tests.integration.docker.conftest import CPU, GPU, PYTHON, cpu_lock, gpu_lock, quiet, tensorflow
-from tests.integration.docker.package_index import Index, lock_of
-from tests.integration.docker.saved_image import files_of, save
 from validator.engines.base import Built
 from validator.engines.docker import DockerEngine, names
 from validator.engines.docker.endpoint import Endpoint
 from validator.errors import InputError, MissingError
 from validator.system.sources import PackageSources
+
+from .conftest import CPU, GPU, PYTHON, cpu_lock, gpu_lock, quiet, tensorflow
+from .package_index import Index, lock_of
+from .saved_image import files_of, save
 
 pytestmark = pytest.mark.docker
 

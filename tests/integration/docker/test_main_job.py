@@ -13,12 +13,13 @@ from typing import Any
 
 import pytest
 
-from tests.integration.docker.conftest import PYTHON
 from validator.engines.docker import DockerEngine
 from validator.engines.docker.endpoint import Endpoint
 from validator.engines.docker.names import image_reference
 from validator.locks import files
 from validator.model.record import Record, Verdict
+
+from .conftest import PYTHON
 
 ROOT = Path(__file__).parents[3]
 LOCKS = ROOT / files.DIRECTORY

@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
-from tests.integration.docker.conftest import quiet
 from validator.engines.base import Built, ProbeRequest
 from validator.engines.docker import DockerEngine, names
 from validator.engines.docker.containers import owner
 from validator.engines.docker.endpoint import Endpoint
 from validator.errors import InputError, MissingError, ValidatorError
+
+from .conftest import quiet
 
 pytestmark = pytest.mark.docker
 

@@ -8,10 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.docker.conftest import PYTHON, tensorflow
-from tests.integration.docker.package_index import Index, TinyWheel
-from tests.registry.proxy import Proxy
-from tests.registry.server import RunningRegistry, running_registry
 from validator.compat.policies import requirements
 from validator.engines.docker import DockerEngine
 from validator.engines.docker.endpoint import Endpoint
@@ -23,9 +19,14 @@ from validator.pipeline.build_matrix import build_matrix
 from validator.pipeline.publish import Publisher
 from validator.pipeline.work import Exchange, Options, Result, Status, Work
 from validator.records.store import Store
-from validator.registry.reference import Repository
-from validator.registry.registry import Registry
+from validator.registry.client import Registry
+from validator.registry.names import Repository
 from validator.system.sources import PackageSources
+
+from ...registry.proxy import Proxy
+from ...registry.server import RunningRegistry, running_registry
+from .conftest import PYTHON, tensorflow
+from .package_index import Index, TinyWheel
 
 pytestmark = pytest.mark.docker
 

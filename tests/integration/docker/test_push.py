@@ -14,22 +14,23 @@ from typing import Any
 
 import pytest
 
-from tests.integration.docker.conftest import CPU, cpu_lock, quiet, tensorflow
-from tests.integration.docker.package_index import Index, TinyWheel, lock_of
-from tests.integration.docker.private_engine import private_engine
-from tests.integration.docker.test_probe import request
-from tests.registry.proxy import Fault, Proxy
-from tests.registry.server import RunningRegistry, running_registry
-from tests.support import small_disk
 from validator.engines.base import Built
 from validator.engines.docker import DockerEngine, transfer
 from validator.engines.docker.endpoint import Endpoint, connect
 from validator.errors import MissingError, ValidatorError
 from validator.model.lock import Lock
 from validator.pipeline.publish import Publisher, TagTaken
-from validator.registry.reference import Repository
-from validator.registry.registry import Registry
+from validator.registry.client import Registry
+from validator.registry.names import Repository
 from validator.system.sources import PackageSources
+
+from ...registry.proxy import Fault, Proxy
+from ...registry.server import RunningRegistry, running_registry
+from ...support import small_disk
+from .conftest import CPU, cpu_lock, quiet, tensorflow
+from .package_index import Index, TinyWheel, lock_of
+from .private_engine import private_engine
+from .test_probe import request
 
 pytestmark = pytest.mark.docker
 

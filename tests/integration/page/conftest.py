@@ -13,11 +13,12 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
-from tests.reports.page.test_site import hostile
-from tests.reports.page.values import H100, IMAGES, T4, certificate, check, measured, sources, speedup
 from validator.model.record import Verdict
 from validator.reports.page.site import ENTRY, FOLDERS, MARK, Sources, site
-from validator.system.publish import publish
+from validator.system.output_directory import publish
+
+from ...reports.page.test_site import hostile
+from ...reports.page.values import H100, IMAGES, T4, certificate, check, measured, sources, speedup
 
 REGISTRY = "registry.example.org/team/tensorflow"
 #: No machine has measured these; `certified` is written into a value here and nowhere else.

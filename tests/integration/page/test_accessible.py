@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.integration.page.conftest import RECORDS, Open
+from .conftest import RECORDS, Open
 
 pytestmark = pytest.mark.browser
 

@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from tests.integration.page.conftest import RECORDS, REGISTRY, Open, serve
-from tests.reports.page.test_site import HOSTILE
-from tests.reports.page.values import IMAGES
-from validator.reports.page.encode import clean
+from validator.reports.page.details import clean
 from validator.reports.page.site import ENTRY
+
+from ...reports.page.test_site import HOSTILE
+from ...reports.page.values import IMAGES
+from .conftest import RECORDS, REGISTRY, Open, serve
 
 pytestmark = pytest.mark.browser
 

@@ -9,11 +9,11 @@ import pytest
 from validator.compat import drivers, facts, probe_table
 from validator.compat import kernels as known
 from validator.model.prediction import Outcome
-from validator.model.versions import ComputeCapability
 from validator.probe.check import Context, Result
 from validator.probe.checks import compute_capability
-from validator.probe.cuda import kernels, loading
+from validator.probe.collectors import kernels, loader
 from validator.probe.isolate import Answer
+from validator.versions import ComputeCapability
 
 RELEASES = [row["tensorflow"] for row in facts.rows("builds", "builds")]
 CAPABILITIES = ["3.5", "5.0", "5.2", "6.1", "7.0", "7.5", "8.0", "8.6", "8.9", "9.0", "10.0", "12.0"]
@@ -32,7 +32,7 @@ def run(gpu_facts: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> Any:
         capability: str | None, driver_cuda: str | None, version: str = "2.21.0", cudnn: str = "9.3.0"
     ) -> Result:
         values = [{"soname": "libcudnn.so.9", "path": "/lib/libcudnn.so.9", "version": cudnn}]
-        monkeypatch.setattr(loading, "open_libraries", lambda directory: Answer(values, None, ""))
+        monkeypatch.setattr(loader, "open_libraries", lambda directory: Answer(values, None, ""))
         gpu_facts["host"]["driver_cuda"] = driver_cuda
         gpu_facts["host"]["gpus"][0]["compute_capability"] = capability
         gpu_facts["tensorflow"] = {"version": version, "directory": "/site/tensorflow", "build": BUILD}

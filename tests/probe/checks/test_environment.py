@@ -11,7 +11,7 @@ import pytest
 from validator.probe import variables
 from validator.probe.check import Context, Result
 from validator.probe.checks import environment
-from validator.probe.facts import installed
+from validator.probe.collectors import installed
 from validator.probe.tables import table
 
 REFERENCE = Path(__file__).parents[3] / "docs" / "reference" / "report.md"

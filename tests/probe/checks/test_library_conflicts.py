@@ -9,7 +9,7 @@ import pytest
 
 from validator.probe.check import Context, Result
 from validator.probe.checks import library_conflicts
-from validator.probe.cuda import copies, loading
+from validator.probe.collectors import copies, loader
 from validator.probe.isolate import Answer
 
 
@@ -28,7 +28,7 @@ class Machine:
         monkeypatch.setattr(
             copies,
             "runpath",
-            lambda path: wheel if path.endswith(loading.FRAMEWORK) else [str(Path(path).parent)],
+            lambda path: wheel if path.endswith(loader.FRAMEWORK) else [str(Path(path).parent)],
         )
         monkeypatch.setattr(copies, "cached", dict)
 
@@ -52,7 +52,7 @@ class Machine:
             {"soname": name, "path": path, "version": version}
             for name, (path, version) in self.opened.items()
         ]
-        self._monkeypatch.setattr(loading, "open_libraries", lambda directory: Answer(values, None, ""))
+        self._monkeypatch.setattr(loader, "open_libraries", lambda directory: Answer(values, None, ""))
         directories = ":".join(str(self.root / entry) for entry in library_path)
         self.facts["environment"]["variables"] = {"LD_LIBRARY_PATH": directories}
         return library_conflicts.CHECK.run(Context(self.facts))

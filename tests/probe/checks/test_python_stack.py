@@ -11,7 +11,7 @@ import pytest
 from validator.probe import stack
 from validator.probe.check import Context, Result
 from validator.probe.checks import python_stack
-from validator.probe.facts import installed
+from validator.probe.collectors import installed
 
 REQUIRES = {
     "2.8.0": [

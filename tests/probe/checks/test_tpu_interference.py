@@ -9,7 +9,7 @@ import pytest
 
 from validator.probe.check import Context, Result
 from validator.probe.checks import tpu_interference
-from validator.probe.facts import installed
+from validator.probe.collectors import installed
 from validator.probe.tables import table
 
 

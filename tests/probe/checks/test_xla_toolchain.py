@@ -9,7 +9,7 @@ import pytest
 
 from validator.probe.check import Context, Result
 from validator.probe.checks import xla_toolchain
-from validator.probe.cuda import toolchain
+from validator.probe.collectors import toolchain
 from validator.probe.tables import table
 
 

@@ -4,12 +4,12 @@ from xml.etree import ElementTree
 
 import pytest
 
-from tests.reports.page.values import H100, IMAGES, NO_GPU, T4, measured, planned, sources
 from validator.model.record import Record, Verdict
 from validator.model.spec import ImageSpec, Variant
 from validator.reports.overview import overview
-from validator.reports.page.badges import Badge, badges
-from validator.reports.page.site import MARK, site
+from validator.reports.page.site import MARK, Badge, badges, site
+
+from .values import H100, IMAGES, NO_GPU, T4, measured, planned, sources
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -1,11 +1,12 @@
 from __future__ import annotations
 
-from tests.reports.page.values import H100, IMAGES, NO_GPU, T4, image, measured, planned, sources
 from validator.model.prediction import Outcome
 from validator.model.record import Record, Verdict
 from validator.model.spec import ImageSpec, Variant
 from validator.reports.overview import overview
 from validator.reports.page.layout import Layout, Place, layout
+
+from .values import H100, IMAGES, NO_GPU, T4, image, measured, planned, sources
 
 
 def laid_out(*records: Record) -> Layout:

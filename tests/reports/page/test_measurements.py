@@ -5,13 +5,12 @@ from typing import Any
 
 import pytest
 
-from tests.reports.page.values import H100, IMAGES, T4, check, measured, sources, speedup
 from validator.model.record import Layer, Record, Verdict
 from validator.reports.page.chart import Chart, charts
 from validator.reports.page.layout import layout
-from validator.reports.page.measurements import gather
-from validator.reports.page.speed import speed_of
-from validator.reports.page.storage import readable, storage
+from validator.reports.page.measurements import gather, readable, speed_of, storage
+
+from .values import H100, IMAGES, T4, check, measured, sources, speedup
 
 CELL = f"{IMAGES[0]}@r580-h100"
 

@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 
-from tests.reports.page.values import H100, IMAGES, T4, certificate, measured, planned, sources, speedup
 from validator.model.prediction import Outcome
 from validator.model.record import Record, Verdict
 from validator.reports.markdown import markdown
-from validator.reports.page.encode import clean, script_json
+from validator.reports.page.details import clean, script_json
 from validator.reports.page.site import ENTRY, MARK, site
+
+from .values import H100, IMAGES, T4, certificate, measured, planned, sources, speedup
 
 HOSTILE = (
     "</script><script>alert(1)</script><img src=x onerror=alert(1)>\"'`--><!--"

@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from tests.records.values import record
 from validator.model.certificate import Certificate, GpuFacts
 from validator.model.diagnosis import Cause, Diagnosis, Evidence, Remedy
 from validator.model.prediction import Outcome, PlannedCell, Prediction, Reason
 from validator.model.record import Record, Verdict
 from validator.model.spec import Cell, Choice, HostClass, ImageSpec, Variant, cell_identifier
-from validator.model.versions import ComputeCapability, DriverRelease
 from validator.reports.overview import overview
 from validator.reports.page.measurements import gather
 from validator.reports.page.site import Sources
+from validator.versions import ComputeCapability, DriverRelease
+
+from ...records.values import record
 
 H100 = HostClass("r580-h100", DriverRelease.parse("580"), ComputeCapability(9, 0), "h100")
 T4 = HostClass("r535-t4", DriverRelease.parse("535"), ComputeCapability(7, 5), "t4")

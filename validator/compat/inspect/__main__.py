@@ -14,8 +14,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from validator.errors import EXIT_OK, MissingError, ValidatorError
-
+from ...errors import EXIT_OK, MissingError, ValidatorError
 from . import rows
 from .build import inspect_tensorflow
 

@@ -14,8 +14,7 @@ from typing import Any
 from packaging.requirements import Requirement
 
 from . import runtime
-from .elf import ElfFile
-from .errors import InspectionError
+from .elf import ElfFile, InspectionError
 from .fatbin import Fatbin, fatbins
 from .wheel import WheelFile
 

@@ -11,7 +11,7 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from .errors import InspectionError
+from ...errors import InputError
 
 #: What can be parsed: a file mapped into memory, or its bytes.
 Buffer = bytes | mmap.mmap
@@ -200,3 +200,15 @@ class ElfFile:
                     return Symbol(name, address, size)
             position = self.buffer.find(key, position + 1, end)
         return None
+
+
+# The error of this package.
+
+
+class InspectionError(InputError):
+    """The file is not what its name says, or is cut short or damaged."""
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(
+            message, hint=hint or "download the wheel again and compare its SHA-256 with the index"
+        )

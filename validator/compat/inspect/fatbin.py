@@ -15,8 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 
-from .elf import ElfFile
-from .errors import InspectionError
+from .elf import ElfFile, InspectionError
 
 _MAGIC = struct.pack("<I", 0xBA55ED50)
 _VERSION = 1

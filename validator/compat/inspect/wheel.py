@@ -15,10 +15,8 @@ from email.message import Message
 from email.parser import HeaderParser
 from pathlib import Path
 
-from validator.errors import MissingError
-
-from .elf import ElfFile, is_elf
-from .errors import InspectionError
+from ...errors import MissingError
+from .elf import ElfFile, InspectionError, is_elf
 
 _SHARED_LIBRARY = re.compile(r"\.so(\.[0-9]+)*$")
 

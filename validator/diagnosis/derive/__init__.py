@@ -4,14 +4,13 @@ Each rule adds an observation of its own kind, which the list of causes may name
 a cause: that numbers don't fit is a fact, what it means here is for the causes to say.
 """
 
-from ..observations import Observations
-from . import devices, running, versions
-from .seen import tensorflow
+from ..observations import Observations, tensorflow
+from . import devices, mismatches, running
 
 __all__ = ["derive", "tensorflow"]
 
 
 def derive(observations: Observations) -> None:
     """Add what follows; an empty list of GPUs first, which other rules build on."""
-    for rule in (*devices.RULES, *versions.RULES, *running.RULES):
+    for rule in (*devices.RULES, *mismatches.RULES, *running.RULES):
         rule(observations)

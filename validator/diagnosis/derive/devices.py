@@ -8,10 +8,9 @@ from collections.abc import Iterator
 from ...compat import gpus, kernels, releases
 from ...compat.unknown import UnknownGpu, UnknownRelease
 from ...model.prediction import Outcome
-from ...model.versions import ComputeCapability
+from ...versions import ComputeCapability
 from ..builds import number
-from ..observations import Observation, Observations
-from .seen import normalized, release
+from ..observations import Observation, Observations, normalized, release
 
 #: More GPUs than any one machine shows; an index from here on is wrong wherever it is set.
 _MANY_GPUS = 64

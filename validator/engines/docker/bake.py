@@ -12,7 +12,7 @@ from typing import Any
 from ...model.lock import Lock
 from ...model.spec import ImageSpec
 from . import names
-from .needs import needs, tables
+from .host_requirements import needs, tables
 
 #: The name of the only target. (Bake allows no dots in one, so it can't be the identifier.)
 TARGET = "image"

@@ -23,7 +23,7 @@ from .buildlog import BuildLog
 from .endpoint import Buildx
 from .failures import explain_build
 from .groups import group_wheels, requirements
-from .needs import tables
+from .host_requirements import tables
 from .secrets import write_secrets
 
 #: A build that takes longer has hung: the slowest seen took five minutes.

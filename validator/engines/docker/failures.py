@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from ...errors import BuildError, MissingError, ValidatorError
-from ...locks.faults import explain
+from ...locks.uv_errors import explain
 from ...system.files import says_full_disk
 from ...system.sources import PackageSources
 from .buildlog import BuildLog

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from ...errors import MissingError, ValidatorError
-from ...registry.faults import explain, fault_of
+from ...registry.errors import explain, fault_of
 from ...system import processes
 from ...system.files import says_full_disk
 from ..base import Progress

@@ -8,7 +8,7 @@ counted in the graph that is executed, and in what XLA says it compiled.
 import os
 from typing import Any, Dict, Iterator, List, Optional, Union
 
-from .. import executed, fresh, hlo, training
+from .. import devices, fresh, hlo, training
 from ..check import FAIL, FULL, PASS, TENSORFLOW, Check, Context, Result
 from ..devices import exact_float32, gpus
 
@@ -83,7 +83,7 @@ def _trial(tf: Any, directory: str, settings: List[Setting]) -> Iterator[Dict[st
 
 
 def _trained(step: Any, images: Any, labels: Any) -> Dict[str, Any]:
-    found, first = executed.operations(lambda: step(images, labels))
+    found, first = devices.operations(lambda: step(images, labels))
     rest = training.run(step, images, labels, STEPS - 1)
     return {
         "clusters": sum(entry["count"] for entry in found if entry["op"] == "_XlaRun"),

@@ -4,13 +4,13 @@ from dataclasses import asdict
 from typing import Any, Dict, List, Optional
 
 from ..check import FAIL, HOST, PASS, SKIP, Check, Context, Result
-from ..cuda import loading
-from ..cuda.kernels import JIT, NATIVE, NONE, Coverage, coverage, cudnn_minimum, older
+from ..collectors import loader
+from ..collectors.kernels import JIT, NATIVE, NONE, Coverage, coverage, cudnn_minimum, older
 
 
 def _run(context: Context) -> Result:
     host, tensorflow = context.facts["host"], context.facts["tensorflow"]
-    cudnn = _cudnn(loading.open_libraries(tensorflow["directory"]).values)
+    cudnn = _cudnn(loader.open_libraries(tensorflow["directory"]).values)
     minimum = cudnn_minimum(cudnn) if cudnn else None
     gpus = [
         _gpu(gpu, coverage(tensorflow["version"], tensorflow["build"], gpu["compute_capability"]), minimum)
@@ -98,6 +98,6 @@ CHECK = Check(
     title="the kernels of TensorFlow and cuDNN run on the GPUs here under this driver",
     stage=HOST,
     run=_run,
-    limit_s=loading.LIMIT_S + 10,
+    limit_s=loader.LIMIT_S + 10,
     requires=("cuda-build", "gpu"),
 )

@@ -4,7 +4,7 @@ import re
 from typing import Any, Dict, List, Optional, Tuple
 
 from ..check import ERROR, FAIL, HOST, PASS, Check, Context, Result
-from ..cuda import loading
+from ..collectors import loader
 from ..text import tail
 
 #: The wheel of each library, without the suffix that names its CUDA major.
@@ -23,7 +23,7 @@ _WHEELS = {
 
 def _run(context: Context) -> Result:
     tensorflow = context.facts["tensorflow"]
-    answer = loading.open_libraries(tensorflow["directory"])
+    answer = loader.open_libraries(tensorflow["directory"])
     phases = {value["phase"]: value["attempts"] for value in answer.values if "phase" in value}
     found = {value["soname"]: value for value in answer.values if "soname" in value}
     libraries = [
@@ -32,15 +32,15 @@ def _run(context: Context) -> Result:
         for soname, error in attempts.items()
     ]
     evidence = {
-        "method": f"opened by the loader in {loading.FRAMEWORK}",
+        "method": f"opened by the loader in {loader.FRAMEWORK}",
         "libraries": libraries,
         "built_with_source": tensorflow["built_with_source"],
     }
     if answer.failure is not None:
         return _unanswered(answer.failure, answer.stderr, evidence)
-    if not phases[loading.GATE_PHASE]:
+    if not phases[loader.GATE_PHASE]:
         return Result(ERROR, "TensorFlow's loader ran, but did not log what it opened", evidence)
-    return _judge([entry for entry in libraries if entry["phase"] == loading.GATE_PHASE], evidence)
+    return _judge([entry for entry in libraries if entry["phase"] == loader.GATE_PHASE], evidence)
 
 
 def _library(
@@ -53,7 +53,7 @@ def _library(
         "version": found["version"] if found else None,
         "built_with": built_with(soname, tensorflow["built_with"]),
         "error": error,
-        "others": loading.neighbours(tensorflow["directory"], soname) if error else [],
+        "others": loader.neighbours(tensorflow["directory"], soname) if error else [],
     }
 
 
@@ -92,7 +92,7 @@ def _unanswered(failure: str, stderr: str, evidence: Dict[str, Any]) -> Result:
 
 def built_with(soname: str, wheels: Dict[str, str]) -> Optional[str]:
     """The version of a library that TensorFlow was built with, as its metadata tells."""
-    stem = _WHEELS.get(loading.short_name(soname))
+    stem = _WHEELS.get(loader.short_name(soname))
     return next((version for name, version in wheels.items() if re.fullmatch(f"{stem}-cu\\d+", name)), None)
 
 
@@ -111,6 +111,6 @@ CHECK = Check(
     title="every CUDA library that this TensorFlow opens is found, in a fitting version",
     stage=HOST,
     run=_run,
-    limit_s=loading.LIMIT_S + 10,
+    limit_s=loader.LIMIT_S + 10,
     requires=("cuda-build",),
 )

@@ -4,14 +4,14 @@ import re
 from typing import Any, Dict, List, Optional
 
 from ..check import FAIL, HOST, PASS, Check, Context, Result
-from ..cuda import loading
+from ..collectors import loader
 from ..text import tail
 from .cuda_libraries import built_with, too_old
 
 
 def _run(context: Context) -> Result:
     tensorflow = context.facts["tensorflow"]
-    answer = loading.open_cudnn(tensorflow["directory"])
+    answer = loader.open_cudnn(tensorflow["directory"])
     main = next((value for value in answer.values if "soname" in value), None)
     evidence: Dict[str, Any] = {
         "library": main,
@@ -67,6 +67,6 @@ CHECK = Check(
     title="cuDNN loads with all its parts, at the locked version",
     stage=HOST,
     run=_run,
-    limit_s=loading.LIMIT_S + 10,
+    limit_s=loader.LIMIT_S + 10,
     requires=("cuda-build",),
 )

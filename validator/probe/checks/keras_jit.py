@@ -11,7 +11,7 @@ from typing import Any, Dict, Iterator, List, Optional
 from .. import fresh, hlo, training
 from ..check import FAIL, FULL, PASS, TENSORFLOW, Check, Context, Result
 from ..devices import exact_float32, gpus
-from ..keras_model import classifier, compile_model, describe, major
+from ..training import classifier, compile_model, describe, major
 
 STEPS = 5
 #: Largest relative difference between the losses of a step, compiled and not, in float32 without

@@ -4,7 +4,7 @@ import os
 from typing import Any, Dict, List, Optional
 
 from ..check import ERROR, FAIL, HOST, PASS, Check, Context, Result
-from ..cuda import copies, loading
+from ..collectors import copies, loader
 from .cuda_libraries import built_with, too_old
 
 #: Libraries of one wheel that only work with one another's version.
@@ -13,7 +13,7 @@ _TOGETHER = ("libcublas.so", "libcublasLt.so")
 
 def _run(context: Context) -> Result:
     tensorflow = context.facts["tensorflow"]
-    answer = loading.open_libraries(tensorflow["directory"])
+    answer = loader.open_libraries(tensorflow["directory"])
     opened = {value["soname"]: value for value in answer.values if "soname" in value}
     sonames = [
         soname for value in answer.values if "phase" in value for soname in value["attempts"] if soname
@@ -41,7 +41,7 @@ class _Search:
     """Where the loader looks for what TensorFlow opens."""
 
     def __init__(self, facts: Dict[str, Any]) -> None:
-        framework = os.path.join(facts["tensorflow"]["directory"], loading.FRAMEWORK)
+        framework = os.path.join(facts["tensorflow"]["directory"], loader.FRAMEWORK)
         self.directories = copies.library_path(facts["environment"]["variables"])
         self.runpath = [path for path in copies.runpath(framework) if os.path.isdir(path)]
         self.cache = copies.cached()
@@ -182,6 +182,6 @@ CHECK = Check(
     title="no other copy of a CUDA library comes before the fitting one",
     stage=HOST,
     run=_run,
-    limit_s=loading.LIMIT_S + 10,
+    limit_s=loader.LIMIT_S + 10,
     requires=("cuda-build",),
 )

@@ -10,7 +10,7 @@ from typing import Any, Dict, Iterator, List, Optional
 
 from .. import fresh
 from ..check import FAIL, FULL, PASS, TENSORFLOW, Check, Context, Result
-from ..cuda.free import free_memory
+from ..collectors.driver import free_memory
 from ..devices import gpus
 from ..resnet import GRAPH, SIZES, XLA, Model, batch
 

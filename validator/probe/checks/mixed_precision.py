@@ -14,7 +14,7 @@ from .. import fresh, training, xplane
 from ..check import FAIL, FULL, PASS, SKIP, TENSORFLOW, Check, Context, Result
 from ..devices import gpus
 from ..figures import ratios, said, spread
-from ..keras_model import classifier, compile_model, describe
+from ..training import classifier, compile_model, describe
 
 FULL_PRECISION = "float32"
 #: Each policy with its type; the capability from which NVIDIA's GPUs have tensor cores for it (CUDA C++

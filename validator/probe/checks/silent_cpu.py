@@ -9,7 +9,7 @@ to compute would not come by.
 
 from typing import Any, Dict, List, Optional
 
-from .. import executed, training, xplane
+from .. import devices, training, xplane
 from ..check import FAIL, PASS, TENSORFLOW, Check, Context, Result
 from ..devices import exact_float32, gpus
 
@@ -32,7 +32,7 @@ def _run(context: Context) -> Result:
         before = _allocator(tf, reset=True)
         images, labels = training.batch(tf)
         step = training.step(tf, compiled=False)
-        placed, first = executed.operations(lambda: step(images, labels))
+        placed, first = devices.operations(lambda: step(images, labels))
         losses = [float(first)]
 
         def others() -> None:

@@ -5,7 +5,7 @@ from typing import Any, Dict, List, Optional, Tuple
 
 from .. import flags
 from ..check import ERROR, FAIL, PASS, TENSORFLOW, Check, Context, Result
-from ..cuda import toolchain
+from ..collectors import toolchain
 from ..tables import table
 
 FAULT, NOTICE = "fault", "notice"

@@ -12,8 +12,7 @@ from typing import Any
 
 from ...model.record import Record
 from ...model.spec import HostClass, ImageSpec
-from ..grid import WORST_FIRST, Column, column_of
-from ..overview import Row
+from ..overview import WORST_FIRST, Column, Row, column_of
 
 #: What a filter shows where an image has no CUDA, or a machine no GPU.
 NONE = "none"

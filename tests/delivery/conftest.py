@@ -1,0 +1,98 @@
+"""One registry and one pair of keys for this room's tests; a repository and a proxy for each of them."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterator
+from uuid import uuid4
+
+import pytest
+from docker.errors import ImageNotFound
+
+from validator.certify.signing import Signer
+from validator.certify.trust import Trust
+from validator.engines.docker.endpoint import Reached, reach
+from validator.errors import MissingError
+from validator.registry import client as registry_module
+from validator.registry.client import Registry
+from validator.registry.names import Repository
+
+from ..certify.fixtures import throw_away_key
+from ..registry.proxy import Proxy, running_proxy
+from ..registry.server import RunningRegistry, running_registry
+from .shelf import Shelf
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningRegistry]:
+    with running_registry(tmp_path_factory.mktemp("registry")) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def keys(tmp_path_factory: pytest.TempPathFactory) -> tuple[Signer, Trust]:
+    return throw_away_key(tmp_path_factory.mktemp("keys"))
+
+
+@pytest.fixture(scope="session")
+def foreign(tmp_path_factory: pytest.TempPathFactory) -> tuple[Signer, Trust]:
+    """The key pair of somebody else, thrown away too."""
+    return throw_away_key(tmp_path_factory.mktemp("foreign"), "foreign")
+
+
+@pytest.fixture
+def shelf(server: RunningRegistry, keys: tuple[Signer, Trust], monkeypatch: pytest.MonkeyPatch) -> Shelf:
+    """A repository that nothing was pushed to yet. Nobody else writes to it, so nothing has to settle."""
+    monkeypatch.setattr(registry_module, "_SETTLE_S", 0.0)
+    return Shelf(Registry(Repository(server.address, f"team/pulled-{uuid4().hex}")), *keys)
+
+
+@pytest.fixture
+def proxy(server: RunningRegistry) -> Iterator[Proxy]:
+    with running_proxy(server.address) as running:
+        yield running
+
+
+@pytest.fixture
+def behind(shelf: Shelf, proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> Shelf:
+    """The same repository, seen through the proxy; the pauses between tries are short."""
+    monkeypatch.setattr(registry_module, "_PAUSES", (0.1, 0.1))
+    return dataclasses.replace(
+        shelf, registry=Registry(Repository(proxy.address, shelf.registry.repository.path))
+    )
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[Reached]:
+    try:
+        reached = reach()
+    except MissingError as error:
+        pytest.skip(str(error))
+    if not reached.is_local:
+        pytest.skip("the engine is remote: it can't reach a registry on this machine")
+    yield reached
+    reached.quick.close()
+
+
+@pytest.fixture
+def held(engine: Reached, shelf: Shelf, proxy: Proxy) -> Iterator[Callable[[], list[str]]]:
+    """The names that the engine has for images of the test's repository, straight or through the proxy."""
+
+    def names() -> list[str]:
+        path = shelf.registry.repository.path
+        return sorted(
+            {
+                name
+                for image in engine.quick.api.images()
+                for name in (*(image["RepoTags"] or ()), *(image["RepoDigests"] or ()))
+                if f"/{path}:" in name or f"/{path}@" in name
+            }
+        )
+
+    assert names() == []
+    yield names
+    for name in names():
+        # The last name takes the image with it, and what else it was called.
+        with contextlib.suppress(ImageNotFound):
+            engine.quick.images.remove(name, force=True)

@@ -1,0 +1,191 @@
+"""recommend and pull as a person runs them, with a real registry, real signatures and a real engine."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import socketserver
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from validator.cli.host_options import engine_for
+from validator.engines.docker.endpoint import Reached
+from validator.errors import EXIT_FAILED, EXIT_INPUT, EXIT_MISSING, EXIT_OK, MissingError
+
+from .commands import HERE, ask
+from .shelf import A100, H100, Shelf
+from .values import OLDER, TAG
+
+pytestmark = pytest.mark.docker
+
+
+def test_recommend_lists_the_best_first(shelf: Shelf) -> None:
+    newer, older = shelf.put(A100), shelf.put(H100, tag=OLDER)
+    shelf.push("2.21.0-cpu-py3.12")
+    said = ask(shelf, "recommend", "--fixtures", *HERE)
+    assert said.code == EXIT_OK
+    heading, first, second, third = said.out.splitlines()
+    assert heading.split() == ["image", "digest", "for", "this", "host", "why"]
+    assert first.startswith(f"{OLDER}  {older[:19]}  certified")
+    assert "certified for this host: measured on NVIDIA H100 80GB HBM3 (9.0) with driver 580.65.06" in first
+    assert second.startswith(f"{TAG}  {newer[:19]}  predicted") and "not certified for this host" in second
+    assert third.startswith("2.21.0-cpu-py3.12") and "unfit" in third
+    assert "for driver 580.95.05 with H100 (9.0)" in said.err
+    assert "1 certified, 1 predicted, 1 unfit" in said.err
+
+
+def test_recommend_as_json(shelf: Shelf) -> None:
+    digest = shelf.put(H100)
+    said = ask(shelf, "recommend", "--fixtures", "--json", *HERE, "--gpu", "9.0")
+    document: dict[str, Any] = json.loads(said.out)
+    assert document["host"] == {
+        "driver": "580.95.05",
+        "gpus": [
+            {"name": "H100", "compute_capability": "9.0"},
+            {"name": None, "compute_capability": "9.0"},
+        ],
+    }
+    (image,) = document["images"]
+    assert image["reference"] == f"{document['registry']}@{digest}"
+    assert (image["tag"], image["standing"], image["prediction"]["outcome"]) == (TAG, "certified", "works")
+    assert image["certificates"][0]["fixture"] is True
+
+
+def test_recommend_ends_with_1_when_nothing_fits(shelf: Shelf) -> None:
+    shelf.put(H100)
+    said = ask(shelf, "recommend", *HERE)
+    assert (said.code, "made by a test and proves nothing" in said.out) == (EXIT_FAILED, True)
+
+
+def test_pull_takes_the_best_by_its_digest(
+    shelf: Shelf, engine: Reached, held: Callable[[], list[str]]
+) -> None:
+    digest = shelf.put(H100)
+    shelf.put(H100, tag=OLDER)
+    said = ask(shelf, "pull", "--fixtures", *HERE)
+    repository = shelf.registry.repository
+    assert (said.code, said.out) == (EXIT_OK, f"{repository}@{digest}\n"), said.err
+    assert held() == sorted([repository.tagged(TAG), repository.at(digest)])
+    assert engine.quick.images.get(repository.tagged(TAG)).id in said.out + _config(shelf, digest)
+    assert "measured on NVIDIA H100 80GB HBM3 (9.0) with driver 580.65.06" in said.err
+    assert f"signed by {shelf.trust.signer}" in said.err
+    # Pulled again, nothing changes.
+    assert ask(shelf, "pull", "--fixtures", *HERE).out == said.out
+
+
+def _config(shelf: Shelf, digest: str) -> str:
+    manifest = shelf.registry.manifest(digest)
+    assert manifest is not None
+    return str(manifest["config"]["digest"])
+
+
+def test_a_name_that_stood_for_another_image_moves(
+    shelf: Shelf, engine: Reached, held: Callable[[], list[str]]
+) -> None:
+    shelf.put(H100)
+    name = shelf.registry.repository.tagged(TAG)
+    ask(shelf, "pull", "--fixtures", *HERE)
+    first = engine.quick.images.get(name).id
+    digest = shelf.push(content="the next build")
+    shelf.certify(digest, H100)
+    said = ask(shelf, "pull", "--fixtures", "--image", TAG, *HERE)
+    assert said.out.strip().endswith(digest), said.err
+    assert engine.quick.images.get(name).id != first
+
+
+def test_a_registry_that_is_down_is_told_of(shelf: Shelf, held: Callable[[], list[str]]) -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{unused.getsockname()[1]}"
+    for command in ("recommend", "pull", "run"):
+        more = ("--devices", "gpus") if command == "run" else ()
+        said = ask(shelf, command, "--fixtures", "--registry", f"{address}/team/tf", *HERE, *more)
+        assert (said.code, said.out) == (EXIT_MISSING, "")
+        assert f"the registry {address} can't be reached" in said.err
+    assert held() == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("--registry", "team/tf", *HERE), "names no registry"),
+        (("--key", "/nowhere", *HERE), "/nowhere: can't be read"),
+        (("--driver", "twelve", "--gpu", "h100"), "is not a driver release"),
+        (("--driver", "580", "--gpu", "voodoo2"), "is not known"),
+        (("--max-age", "soon", *HERE), "is no length of time"),
+        (("--image", TAG, "--python", "3.12", *HERE), "--image names one image"),
+        (("--image", "9.9", *HERE), "is not in the registry"),
+        (("--tensorflow", "2.19", *HERE), "has no image with TensorFlow 2.19"),
+    ],
+)
+def test_wrong_input_is_told_of(shelf: Shelf, arguments: tuple[str, ...], says: str, engine: Reached) -> None:
+    shelf.push()
+    said = ask(shelf, "pull", "--fixtures", *arguments)
+    assert (said.code, said.out) == (EXIT_INPUT, "")
+    assert says in said.err
+
+
+def test_without_an_engine(shelf: Shelf) -> None:
+    shelf.put(H100)
+    nowhere = {"DOCKER_HOST": "unix:///nowhere/docker.sock"}
+    assert ask(shelf, "recommend", "--fixtures", *HERE, **nowhere).code == EXIT_OK
+    said = ask(shelf, "pull", "--fixtures", *HERE, **nowhere)
+    assert said.code == EXIT_MISSING and "there is no socket at /nowhere/docker.sock" in said.err
+    # The line for another machine needs none.
+    said = ask(shelf, "run", "--fixtures", *HERE, "--devices", "cdi", **nowhere)
+    assert said.code == EXIT_OK and "--device nvidia.com/gpu=all" in said.out
+
+
+def test_an_engine_on_another_machine_has_other_gpus(
+    shelf: Shelf, engine: Reached, held: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shelf.put(H100)
+    socket_file = Path(engine.quick.api.get_adapter("http+docker://localhost").socket_path)
+    with _forwarded(socket_file) as address:
+        with monkeypatch.context() as patch:
+            patch.setenv("DOCKER_HOST", address)
+            for driver, gpus in ((None, ()), ("580", ()), (None, ("h100",))):
+                with pytest.raises(MissingError, match="whose driver and GPUs are not known here"):
+                    engine_for(driver, gpus)
+        said = ask(shelf, "pull", "--fixtures", "--driver", "580", "--gpu", "h100", DOCKER_HOST=address)
+        assert said.code == EXIT_OK, said.err
+        said = ask(shelf, "run", "--fixtures", "--mount", "--devices", "gpus", *HERE, DOCKER_HOST=address)
+        assert said.code == EXIT_INPUT
+        assert "--mount: the Docker Engine runs on another machine" in said.err
+
+
+@contextlib.contextmanager
+def _forwarded(path: Path) -> Iterator[str]:
+    """A Unix socket as a TCP port of the loopback address, while this lasts."""
+
+    class Handler(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            with socket.socket(socket.AF_UNIX) as there:
+                there.connect(str(path))
+                back = threading.Thread(target=_copy, args=(there, self.request))
+                back.start()
+                _copy(self.request, there)
+                back.join()
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
+        # A connection that a failed test left open must not be waited for.
+        server.daemon_threads = True
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"tcp://127.0.0.1:{server.server_address[1]}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def _copy(one: socket.socket, other: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        while data := one.recv(65536):
+            other.sendall(data)
+        other.shutdown(socket.SHUT_WR)

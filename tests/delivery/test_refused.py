@@ -1,0 +1,169 @@
+"""What pull refuses: no certificate that holds here, or not what was verified."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from uuid import uuid4
+
+import pytest
+
+from validator.certify.signing import Signer
+from validator.certify.trust import Trust
+from validator.delivery.pull import Engine, local_ids, named
+from validator.engines.docker.endpoint import Reached
+from validator.errors import EXIT_FAILED, ValidatorError
+from validator.model.timestamps import now_utc
+
+from ..registry.proxy import Fault, Proxy
+from .commands import HERE, ask
+from .shelf import H100, Shelf
+from .values import OLDER, TAG, digest_of, host
+
+pytestmark = pytest.mark.docker
+
+
+def _unsigned(shelf: Shelf, foreign: tuple[Signer, Trust], proxy: Proxy) -> tuple[str, ...]:
+    shelf.push()
+    return ()
+
+
+def _foreign(shelf: Shelf, foreign: tuple[Signer, Trust], proxy: Proxy) -> tuple[str, ...]:
+    shelf.certify(shelf.push(), H100, by=foreign)
+    return ()
+
+
+def _wrong_key(shelf: Shelf, foreign: tuple[Signer, Trust], proxy: Proxy) -> tuple[str, ...]:
+    shelf.put(H100)
+    return ("--key", str(foreign[1].key))
+
+
+def _expired(shelf: Shelf, foreign: tuple[Signer, Trust], proxy: Proxy) -> tuple[str, ...]:
+    shelf.certify(shelf.push(), H100, age=timedelta(days=31))
+    return ("--max-age", "30d")
+
+
+def _future(shelf: Shelf, foreign: tuple[Signer, Trust], proxy: Proxy) -> tuple[str, ...]:
+    shelf.certify(shelf.push(), H100, now=now_utc() + timedelta(days=3))
+    return ()
+
+
+def _other_driver(shelf: Shelf, foreign: tuple[Signer, Trust], proxy: Proxy) -> tuple[str, ...]:
+    shelf.put(("575.57.08", "h100"))
+    return ()
+
+
+def _other_gpu(shelf: Shelf, foreign: tuple[Signer, Trust], proxy: Proxy) -> tuple[str, ...]:
+    shelf.put(("580.65.06", "a100"))
+    return ()
+
+
+def _other_digest(shelf: Shelf, foreign: tuple[Signer, Trust], proxy: Proxy) -> tuple[str, ...]:
+    shelf.put(H100)
+    shelf.push(content="altered")
+    return ()
+
+
+def _other_tag(shelf: Shelf, foreign: tuple[Signer, Trust], proxy: Proxy) -> tuple[str, ...]:
+    digest = shelf.put(H100, tag=OLDER)
+    shelf.registry.tag(digest, TAG)
+    return ("--image", TAG)
+
+
+def _altered_certificate(shelf: Shelf, foreign: tuple[Signer, Trust], proxy: Proxy) -> tuple[str, ...]:
+    shelf.put(H100)
+    proxy.faults.append(Fault(method="GET", path="/blobs/", status=None, replace=(b"payload", b"payl0ad")))
+    return ("--registry", f"{proxy.address}/{shelf.registry.repository.path}")
+
+
+def _altered_manifest(shelf: Shelf, foreign: tuple[Signer, Trust], proxy: Proxy) -> tuple[str, ...]:
+    digest = shelf.put(H100)
+    proxy.faults.append(
+        Fault(method="GET", path=f"/manifests/{digest}", status=None, replace=(b"tar", b"tbr"))
+    )
+    return ("--registry", f"{proxy.address}/{shelf.registry.repository.path}")
+
+
+@pytest.mark.parametrize(
+    ("tamper", "says"),
+    [
+        (_unsigned, "it is not signed: no certificate is attached to it"),
+        (_foreign, "it is not signed by the key that is trusted"),
+        (_wrong_key, "it is not signed by the key that is trusted"),
+        (_expired, "it is too old: measured"),
+        (_future, "a clock is wrong, there or here"),
+        (_other_driver, "certified on driver 575.57.08"),
+        (_other_gpu, "with compute capability 8.0, and this host has driver branch 580 and 9.0"),
+        (_other_digest, "it is not signed: no certificate is attached to it"),
+        (_other_tag, "so the tag is wrong"),
+        (_altered_certificate, "not what its digest says"),
+        (_altered_manifest, "not what its digest says"),
+    ],
+)
+def test_pull_refuses(
+    shelf: Shelf,
+    foreign: tuple[Signer, Trust],
+    proxy: Proxy,
+    held: Callable[[], list[str]],
+    tamper: Callable[[Shelf, tuple[Signer, Trust], Proxy], tuple[str, ...]],
+    says: str,
+) -> None:
+    arguments = tamper(shelf, foreign, proxy)
+    said = ask(shelf, "pull", "--fixtures", *HERE, *arguments)
+    assert (said.code, said.out) == (EXIT_FAILED, ""), said.err
+    assert f"refused: {TAG}: " in said.err and says in said.err, said.err
+    assert held() == []
+
+
+def test_a_fixture_is_never_pulled_as_if_it_were_real(shelf: Shelf, held: Callable[[], list[str]]) -> None:
+    shelf.put(H100)
+    said = ask(shelf, "pull", *HERE)
+    assert (said.code, said.out, held()) == (EXIT_FAILED, "", [])
+    assert "it was made by a test and proves nothing" in said.err
+
+
+def test_an_altered_layer_is_noticed_by_the_engine(
+    shelf: Shelf, proxy: Proxy, held: Callable[[], list[str]]
+) -> None:
+    # The engine asks for no layer that it had before.
+    digest = shelf.push(content=f"as it was {uuid4()}")
+    shelf.certify(digest, H100)
+    manifest = shelf.registry.manifest(digest)
+    assert manifest is not None
+    layer = manifest["layers"][0]["digest"]
+    altered = Fault(method="GET", path=f"/blobs/{layer}", status=None, replace=(b"as it was", b"as it is!"))
+    proxy.faults.append(altered)
+    through = f"{proxy.address}/{shelf.registry.repository.path}"
+    said = ask(shelf, "pull", "--fixtures", "--registry", through, *HERE)
+    assert altered.happened
+    assert (said.code, said.out) == (EXIT_FAILED, ""), said.err
+    assert "is not what its digest says" in said.err
+    assert held() == []
+
+
+@pytest.fixture
+def into(engine: Reached) -> Iterator[Engine]:
+    own = Engine()
+    yield own
+    own.close()
+
+
+def test_a_tag_that_moves_after_the_verification_changes_nothing(
+    shelf: Shelf, into: Engine, engine: Reached, held: Callable[[], list[str]]
+) -> None:
+    digest = shelf.put(H100)
+    taken = named(shelf.registry, host(*HERE[1::2]), shelf.terms, TAG, pytest.fail)
+    assert shelf.push(content="moved in between") != digest
+    into.pull(taken, local_ids(shelf.registry, digest), lambda _: None)
+    repository = shelf.registry.repository
+    assert held() == sorted([repository.tagged(TAG), repository.at(digest)])
+
+
+def test_what_the_engine_holds_is_looked_at_before_it_gets_its_name(
+    shelf: Shelf, into: Engine, held: Callable[[], list[str]]
+) -> None:
+    digest = shelf.put(H100)
+    taken = named(shelf.registry, host(*HERE[1::2]), shelf.terms, TAG, pytest.fail)
+    with pytest.raises(ValidatorError, match="was pulled, but the engine holds sha256"):
+        into.pull(taken, frozenset({digest_of(1)}), lambda _: None)
+    assert held() == [shelf.registry.repository.at(digest)]

@@ -1,0 +1,244 @@
+"""The `cosign` program: key pairs, signatures over statements, and their verification.
+
+Everything is done on files, one bundle at a time, so that what was verified is what is read afterwards. With
+a key, nothing but this machine is needed: cosign is given empty lists of sigstore's services and roots.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ..errors import InputError, MissingError, ValidatorError
+from ..system import processes
+from .trust import THROW_AWAY, Trust, read_key
+
+_TIMEOUT_S = 180.0
+_NO_SERVICES = (
+    '{"mediaType":"application/vnd.dev.sigstore.signingconfig.v0.2+json","rekorTlogConfig":{},"tsaConfig":{}}'
+)
+_NO_ROOTS = '{"mediaType":"application/vnd.dev.sigstore.trustedroot+json;version=0.1"}'
+
+#: What cosign says -> what it means for a certificate.
+_REFUSALS = (
+    ("signatures do not match threshold", "it is not signed by the key that is trusted"),
+    ("unsupported signature", "it is not signed by the key that is trusted"),
+    ("no matching certificateidentity", "it is not signed by the identity that is trusted"),
+    ("does not match any digest in statement", "it is about another image"),
+    ("not enough verified log entries", "the transparency log does not have it"),
+)
+#: Without these nothing can be verified, which says nothing about the certificate.
+_NO_ANSWER = ("tuf refresh failed", "failed to create tuf client", "no such host", "connection refused")
+
+
+class NotVerified(ValidatorError):
+    """cosign does not accept a bundle. The message says why."""
+
+
+def generate_key_pair(directory: Path, password: str) -> tuple[str, str]:
+    """A new private key, encrypted, and its public key, both in PEM; nothing is left in the directory."""
+    prefix = directory / "new"
+    _run(["generate-key-pair", "--output-key-prefix", prefix], password=password, what="no key pair was made")
+    files = [prefix.with_suffix(".key"), prefix.with_suffix(".pub")]
+    private, public = (path.read_text(encoding="ascii") for path in files)
+    for path in files:
+        path.unlink()
+    return private, public
+
+
+def public_key(key: str, password: str) -> str:
+    """The public half of a private key. key: a file, or `env://NAME`."""
+    return _run(["public-key", "--key", key], password=password, what=f"the key {key} can't be used").decode()
+
+
+def sign(statement: bytes, *, key: str | None, password: str | None, log: bool) -> bytes:
+    """A bundle: the statement as it is, in a DSSE envelope.
+
+    key: None signs as the identity whose OIDC token is there, which always goes into the transparency log.
+    log: enter what a key signs there too.
+    """
+    with _scratch() as directory:
+        file, bundle = directory / "statement", directory / "bundle"
+        file.write_bytes(statement)
+        arguments: list[str | Path] = ["attest-blob", "--yes", "--statement", file, "--bundle", bundle]
+        if key is not None:
+            arguments += ["--key", key]
+            if not log:
+                arguments += ["--signing-config", directory / "services"]
+                arguments += ["--trusted-root", directory / "roots"]
+        _run(arguments, password=password, what="the statement was not signed")
+        return bundle.read_bytes()
+
+
+def verify_by_key(bundle: bytes, digest: str, predicate_type: str, key: Path) -> None:
+    """Raises NotVerified unless the key signed a statement of that type about that digest."""
+    with _scratch() as directory:
+        _verify(
+            directory, bundle, digest, predicate_type,
+            ["--key", key, "--insecure-ignore-tlog", "--trusted-root", directory / "roots"],
+        )  # fmt: skip
+
+
+def verify_by_identity(
+    bundle: bytes, digest: str, predicate_type: str, identity: str, issuer: str, trusted_root: Path | None
+) -> None:
+    """Raises NotVerified unless that identity signed while its certificate was valid, as the transparency
+    log has it."""
+    with _scratch() as directory:
+        trusted: list[str | Path] = ["--certificate-identity", identity, "--certificate-oidc-issuer", issuer]
+        if trusted_root is not None:
+            trusted += ["--trusted-root", trusted_root]
+        _verify(directory, bundle, digest, predicate_type, trusted)
+
+
+def _verify(
+    directory: Path, bundle: bytes, digest: str, predicate_type: str, trusted: Sequence[str | Path]
+) -> None:
+    file = directory / "bundle"
+    file.write_bytes(bundle)
+    subject = ["--digest", digest.removeprefix("sha256:"), "--digestAlg", "sha256"]
+    arguments = ["verify-blob-attestation", "--bundle", file, "--type", predicate_type, *subject, *trusted]
+    done = _cosign(arguments, password=None)
+    if done.ok:
+        return
+    message = done.stderr_tail.lower()
+    if done.timed_out or any(mark in message for mark in _NO_ANSWER):
+        raise MissingError(
+            f"certificates can't be verified: {_last(done)}",
+            hint="an identity is verified with sigstore's roots: check the network, or name them as a file",
+        )
+    known = next((says for mark, says in _REFUSALS if mark in message), None)
+    raise NotVerified(known or f"cosign does not accept it: {_last(done)}")
+
+
+def _run(arguments: Sequence[str | Path], *, password: str | None, what: str) -> bytes:
+    done = _cosign(arguments, password=password)
+    if done.ok:
+        return done.stdout
+    message = done.stderr_tail
+    if "decrypt" in message.lower():
+        raise ValidatorError(f"{what}: the password is not the key's", hint="give it in COSIGN_PASSWORD")
+    raise MissingError(f"{what}: {_last(done)}")
+
+
+def _cosign(arguments: Sequence[str | Path], *, password: str | None) -> processes.Completed:
+    if shutil.which("cosign") is None:
+        raise MissingError(
+            "the program cosign is not here", hint="install cosign 3 or newer (Debian and Homebrew have it)"
+        )
+    # The password goes by the environment: a command line can be read by every user of the machine.
+    environment = {name: value for name, value in os.environ.items() if name != "COSIGN_PASSWORD"}
+    if password is not None:
+        environment["COSIGN_PASSWORD"] = password
+    done = processes.run(["cosign", *arguments], env=environment, timeout_s=_TIMEOUT_S)
+    if not done.ok and "unknown flag" in done.stderr_tail:
+        raise MissingError(f"this cosign is too old: {_last(done)}", hint="install cosign 3 or newer")
+    return done
+
+
+def _last(done: processes.Completed) -> str:
+    if done.timed_out:
+        return f"cosign did not end within {_TIMEOUT_S:.0f} s"
+    lines = [line.strip() for line in done.stderr_tail.splitlines() if line.strip()]
+    # The line before the last says the same without a second prefix.
+    found = next((line.removeprefix("Error: ") for line in lines if line.startswith("Error: ")), None)
+    return (found or (lines or ["cosign says nothing"])[-1])[:300]
+
+
+@contextmanager
+def _scratch() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="validator-cosign-") as name:
+        directory = Path(name)
+        (directory / "services").write_text(_NO_SERVICES, encoding="ascii")
+        (directory / "roots").write_text(_NO_ROOTS, encoding="ascii")
+        yield directory
+
+
+# Who signs: a key pair, or the identity whose OIDC token is there.
+
+_VARIABLE = "env://"
+
+
+@dataclass(frozen=True)
+class Signer:
+    """key: the private key's file, or `env://NAME`; None signs as an identity.
+
+    identity, issuer: who that is, as those who verify will ask for it.
+    log: enter what a key signs into sigstore's public transparency log.
+    """
+
+    key: str | None = None
+    password: str | None = field(default=None, repr=False)
+    identity: str | None = None
+    issuer: str | None = None
+    trusted_root: Path | None = None
+    log: bool = False
+
+    @property
+    def throw_away(self) -> bool:
+        """Whether the key is marked as made for a test."""
+        return self.key is not None and THROW_AWAY in self._text().splitlines()
+
+    def sign(self, statement: bytes) -> bytes:
+        """The bundle around a statement."""
+        return sign(statement, key=self.key, password=self.password, log=self.log)
+
+    @contextmanager
+    def trust(self) -> Iterator[Trust]:
+        """The trust that takes what this signer signs. Raises ValidatorError when the key can't be used."""
+        if self.key is None:
+            trust = Trust(identity=self.identity, issuer=self.issuer, trusted_root=self.trusted_root)
+            trust.check()
+            yield trust
+            return
+        throw_away = self.throw_away
+        public = public_key(self.key, self.password or "")
+        with tempfile.TemporaryDirectory(prefix="validator-key-") as name:
+            file = Path(name) / "key.pub"
+            file.write_text(_marked(public) if throw_away else public, encoding="ascii")
+            yield Trust(key=file, fixtures=throw_away)
+
+    def _text(self) -> str:
+        key = self.key or ""
+        if not key.startswith(_VARIABLE):
+            return read_key(Path(key))
+        name = key.removeprefix(_VARIABLE)
+        if not os.environ.get(name):
+            raise InputError(f"the variable {name}, which is to hold the private key, is not set")
+        return os.environ[name]
+
+
+def make_key_pair(prefix: Path, password: str, *, throw_away: bool = False) -> tuple[Path, Path]:
+    """Writes `PREFIX.key`, readable by its owner alone, and `PREFIX.pub`, in cosign's format.
+
+    throw_away: mark both as made for a test, see `Trust.fixtures`.
+
+    Raises InputError when either is there already.
+    """
+    files = prefix.with_name(f"{prefix.name}.key"), prefix.with_name(f"{prefix.name}.pub")
+    for file in files:
+        if file.exists():
+            raise InputError(f"{file}: is there already; keys are never overwritten", hint="choose a name")
+    with tempfile.TemporaryDirectory(prefix="validator-key-") as name:
+        pair = generate_key_pair(Path(name), password)
+    for file, text, mode in zip(files, pair, (0o600, 0o644), strict=True):
+        _write_new(file, _marked(text) if throw_away else text, mode)
+    return files
+
+
+def _write_new(file: Path, text: str, mode: int) -> None:
+    try:
+        handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    except OSError as error:
+        raise MissingError(f"{file}: can't be written: {error.strerror}") from error
+    with os.fdopen(handle, "w", encoding="ascii") as stream:
+        stream.write(text)
+
+
+def _marked(key: str) -> str:
+    return f"{THROW_AWAY}\n{key}"

@@ -1,0 +1,253 @@
+"""Lets TensorFlow's own loader open the CUDA libraries, without importing TensorFlow.
+
+Every CUDA library is opened by one object of the wheel, `libtensorflow_framework.so.2`, through
+`tsl::internal::DsoLoader` (tsl/platform/default/dso_loader.cc), which forms the names from the versions it
+was compiled with. So that object is loaded and those functions are called: names, search path (the RUNPATH
+of that object, `LD_LIBRARY_PATH`, ld.so.cache) and dlopen's errors are exactly those of a training run, and
+nothing has to be guessed from the file. Its log lines tell what it tried.
+"""
+
+import ctypes
+import functools
+import os
+import re
+from pathlib import Path
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
+
+from ..isolate import Answer, call
+
+FRAMEWORK = "libtensorflow_framework.so.2"
+#: Makes the loader log every attempt. Read at its first log line, so it must be set before it is loaded.
+ENVIRONMENT = {"TF_CPP_VMODULE": "dso_loader=1", "TF_CPP_MIN_LOG_LEVEL": "0", "TF_CPP_MAX_VLOG_LEVEL": "0"}
+LIMIT_S = 60
+
+_OPENED = re.compile(r"Successfully opened dynamic library (\S+)")
+_FAILED = re.compile(r"Could not load dynamic library '([^']+)'; dlerror: (.*?)(?:; LD_LIBRARY_PATH: .*)?$")
+#: Opened together before the first GPU is registered; one that is missing hides every GPU.
+_GATE = "TryDlopenCUDALibraries"
+#: Opened when they are first used: by collectives, by the profiler, by the GPU's management.
+_LATER = ("GetNcclDsoHandle", "GetCuptiDsoHandle", "GetNvmlDsoHandle")
+GATE_PHASE, LATER_PHASE = "gate", "later"
+#: Room for what the functions return by hidden pointer: absl::Status (8 bytes), absl::StatusOr<void*> (16).
+_RETURNED_BYTES = 256
+
+
+@functools.lru_cache(maxsize=None)
+def open_libraries(tensorflow_directory: str) -> Answer:
+    """Open what this TensorFlow opens, in a child process; once, for all checks that ask.
+
+    The answer's values are one `{phase, attempts: {soname: error or None}}` for each phase that came to its
+    end (`gate`, `later`), then one `{soname, path, version}` for each library that opened.
+    """
+    return call(_open_libraries, tensorflow_directory, limit_s=LIMIT_S, environment=ENVIRONMENT)
+
+
+def _open_libraries(directory: str) -> Iterator[Dict[str, Any]]:
+    framework = ctypes.CDLL(os.path.join(directory, FRAMEWORK))
+    opened: List[str] = []
+    for phase, functions in ((GATE_PHASE, (_GATE,)), (LATER_PHASE, _LATER)):
+        before = os.fstat(2).st_size
+        for function in functions:
+            _call_loader(framework, function, must_exist=phase == GATE_PHASE)
+        attempts = parse_attempts(os.pread(2, os.fstat(2).st_size - before, before).decode(errors="replace"))
+        yield {"phase": phase, "attempts": attempts}
+        opened += [soname for soname, error in attempts.items() if error is None and soname not in opened]
+    for soname in opened:
+        yield describe(soname)
+
+
+def parse_attempts(log: str) -> Dict[str, Any]:
+    """What the loader's log lines say: dlopen's error by soname, None for one that opened."""
+    attempts: Dict[str, Any] = {}
+    for line in log.splitlines():
+        for soname in _OPENED.findall(line):
+            attempts[soname] = None
+        for soname, error in _FAILED.findall(line):
+            attempts.setdefault(soname, error)
+    return attempts
+
+
+def describe(soname: str) -> Dict[str, Any]:
+    """Where an open library came from, and the version that it answers."""
+    library = loaded(soname)
+    if library is None:
+        return {"soname": soname, "path": None, "version": None}
+    return {"soname": soname, "path": path_of(library), "version": ask(short_name(soname), library)}
+
+
+def short_name(soname: str) -> str:
+    """`cublasLt` of `libcublasLt.so.12`."""
+    return soname[len("lib") :].partition(".so")[0]
+
+
+def neighbours(tensorflow_directory: str, soname: str) -> List[str]:
+    """Other versions of a library among the NVIDIA wheels beside TensorFlow."""
+    wheels = Path(tensorflow_directory).parent / "nvidia"
+    return sorted(str(path) for path in wheels.glob(f"*/lib/lib{short_name(soname)}.so*"))
+
+
+def _call_loader(framework: ctypes.CDLL, function: str, must_exist: bool) -> None:
+    """Call `tsl::internal::DsoLoader::function()`, mangled as the Itanium C++ ABI says.
+
+    Its return value is not trivially copyable, so it goes to memory that the caller names in a hidden first
+    argument (System V x86-64 ABI). Nothing is read from it: its layout differs between releases.
+    """
+    symbol = f"_ZN3tsl8internal9DsoLoader{len(function)}{function}Ev"
+    if not must_exist and not hasattr(framework, symbol):
+        return
+    loader = getattr(framework, symbol)
+    loader.argtypes, loader.restype = [ctypes.c_void_p], ctypes.c_void_p
+    loader(ctypes.create_string_buffer(_RETURNED_BYTES))
+
+
+def open_cudnn(tensorflow_directory: str) -> Answer:
+    """Open cuDNN as TensorFlow does, then each of its sub-libraries, in a child process.
+
+    The answer's values: one `{soname, path, version}` for cuDNN itself, then `{soname, error}` for each
+    sub-library beside it, then `{check, status}` for each of cuDNN's own version checks (0: agrees).
+    """
+    return call(_open_cudnn, tensorflow_directory, limit_s=LIMIT_S, environment=ENVIRONMENT)
+
+
+#: Exported by cuDNN 8 and 9; each compares a sub-library's version with the main library's.
+_PARTS = [
+    "Graph",
+    "Ops",
+    "Cnn",
+    "Adv",
+    "OpsInfer",
+    "OpsTrain",
+    "CnnInfer",
+    "CnnTrain",
+    "AdvInfer",
+    "AdvTrain",
+]
+_VERSION_CHECKS = tuple(f"cudnn{part}VersionCheck" for part in _PARTS)
+
+
+def _open_cudnn(directory: str) -> Iterator[Dict[str, Any]]:
+    framework = ctypes.CDLL(os.path.join(directory, FRAMEWORK))
+    # With all the others, as TensorFlow opens it: parts of cuDNN count on what is open already, and alone
+    # cuDNN 8.7 ends the process instead.
+    _call_loader(framework, _GATE, must_exist=True)
+    attempts = parse_attempts(os.pread(2, os.fstat(2).st_size, 0).decode(errors="replace"))
+    for soname in (soname for soname in attempts if soname.startswith("libcudnn.")):
+        if attempts[soname] is not None:
+            yield {"soname": soname, "path": None, "version": None, "error": attempts[soname]}
+            return
+        found = describe(soname)
+        yield found
+        for name, path in _sub_libraries(found["path"], soname):
+            try:
+                ctypes.CDLL(path)
+                yield {"sub_library": name, "error": None}
+            except OSError as error:
+                yield {"sub_library": name, "error": str(error)}
+        library = loaded(soname)
+        for check in (check for check in _VERSION_CHECKS if hasattr(library, check)):
+            yield {"check": check, "status": getattr(library, check)()}
+        return
+
+
+def _sub_libraries(path: str, soname: str) -> List[Tuple[str, str]]:
+    """The libraries `libcudnn_*.so.N` in cuDNN's own directory, where it looks for them itself."""
+    pattern = f"libcudnn_*.so.{soname.rpartition('.')[2]}"
+    return [(found.name, str(found)) for found in sorted(Path(path).parent.glob(pattern))]
+
+
+# Asks an open CUDA library for its version. Functions and encodings: each library's public header.
+
+#: `libraryPropertyType` (library_types.h): major, minor, patch level.
+_PROPERTIES = (0, 1, 2)
+
+
+def decode(number: int, base: int) -> str:
+    """A version packed as `base * major + 100 * minor + patch`."""
+    return f"{number // base}.{number % base // 100}.{number % 100}"
+
+
+def cudnn_version(number: int) -> str:
+    """`cudnnGetVersion`: 8907 is 8.9.7, 90300 is 9.3.0; the factor changed with 9.0 (cudnn_version.h)."""
+    return decode(number, 10000 if number >= 90000 else 1000)
+
+
+def nccl_version(number: int) -> str:
+    """`ncclGetVersion`: 2807 is 2.8.7, 22707 is 2.27.7; the factor changed with 2.9 (nccl.h)."""
+    return decode(number, 10000 if number >= 10000 else 1000)
+
+
+def _properties(function: str) -> Callable[[ctypes.CDLL], Optional[str]]:
+    def ask(library: ctypes.CDLL) -> Optional[str]:
+        values = [ctypes.c_int() for _ in _PROPERTIES]
+        statuses = [getattr(library, function)(which, ctypes.byref(values[which])) for which in _PROPERTIES]
+        return None if any(statuses) else ".".join(str(value.value) for value in values)
+
+    return ask
+
+
+def _cudart(library: ctypes.CDLL) -> Optional[str]:
+    number = ctypes.c_int()
+    if library.cudaRuntimeGetVersion(ctypes.byref(number)) != 0:
+        return None
+    return f"{number.value // 1000}.{number.value % 1000 // 10}"
+
+
+def _cudnn(library: ctypes.CDLL) -> Optional[str]:
+    library.cudnnGetVersion.restype = ctypes.c_size_t
+    return cudnn_version(library.cudnnGetVersion())
+
+
+def _nccl(library: ctypes.CDLL) -> Optional[str]:
+    number = ctypes.c_int()
+    return nccl_version(number.value) if library.ncclGetVersion(ctypes.byref(number)) == 0 else None
+
+
+#: By the name between `lib` and `.so`.
+_ASK: Dict[str, Callable[[ctypes.CDLL], Optional[str]]] = {
+    "cudart": _cudart,
+    "cublas": _properties("cublasGetProperty"),
+    "cublasLt": _properties("cublasLtGetProperty"),
+    "cufft": _properties("cufftGetProperty"),
+    "curand": _properties("curandGetProperty"),
+    "cusolver": _properties("cusolverGetProperty"),
+    "cusparse": _properties("cusparseGetProperty"),
+    "cudnn": _cudnn,
+    "nccl": _nccl,
+}
+
+
+def ask(name: str, library: Any) -> Optional[str]:
+    """The version that the library itself answers, or None for one that can't be asked."""
+    function = _ASK.get(name)
+    return function(library) if function else None
+
+
+# Opens shared objects as the dynamic loader finds them, and says where they came from.
+
+_RTLD_NOLOAD = 0x4
+_RTLD_DI_LINKMAP = 2
+
+
+class _LinkMap(ctypes.Structure):
+    """The public head of glibc's `struct link_map` (link.h)."""
+
+    _fields_ = [("address", ctypes.c_void_p), ("name", ctypes.c_char_p)]
+
+
+def loaded(name: str) -> Optional[ctypes.CDLL]:
+    """The library if this process has it open already, found by its soname; else None."""
+    try:
+        return ctypes.CDLL(name, mode=_RTLD_NOLOAD | os.RTLD_NOW)
+    except OSError:
+        return None
+
+
+def path_of(library: ctypes.CDLL) -> Optional[str]:
+    """The real path of the file that a library was loaded from (dlinfo(3), RTLD_DI_LINKMAP)."""
+    link_map = ctypes.POINTER(_LinkMap)()
+    status = ctypes.CDLL(None).dlinfo(
+        ctypes.c_void_p(library._handle), _RTLD_DI_LINKMAP, ctypes.byref(link_map)
+    )
+    if status != 0 or not link_map.contents.name:
+        return None
+    return os.path.realpath(os.fsdecode(link_map.contents.name))

@@ -1,0 +1,1 @@
+"""Take out of text what names people and machines, so that it can be shared."""

@@ -1,0 +1,205 @@
+"""What changed over time, for a terminal: differences of two states, regressions, where a cell turned bad."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from ..model.diagnosis import Cause, Diagnosis
+from ..model.record import Record
+from ..records.changes import Change, changed_checks, changes
+from ..records.comparison import Difference, Turned
+from ..redaction.redact import Redaction
+from .issue import fenced, markdown
+from .markdown import table
+from .printable import one_line
+from .terminal import word
+
+#: More of them are counted; the JSON has them all.
+_SHOWN = 8
+#: Hex digits of a digest that tell it apart from others.
+_DIGITS = 12
+
+Regression = tuple[Turned, Sequence[Cause]]
+
+
+def differences_table(found: Iterable[Difference]) -> Table:
+    """One row a cell."""
+    table = Table("cell", "A", "B", "what else changed", box=None, pad_edge=False)
+    for difference in found:
+        before, after = difference.before, difference.after
+        shown = after or before
+        assert shown is not None
+        changed = changes(before, after) if before and after else ()
+        table.add_row(shown.cell, _verdict(before), _verdict(after), "; ".join(_some(changed)))
+    return table
+
+
+def regressions_text(found: Sequence[Regression]) -> RenderableType:
+    """One block a cell."""
+    blocks = (turned_text(turned, causes) for turned, causes in found)
+    return Group(*(part for block in blocks for part in (block, "")))
+
+
+def turned_text(turned: Turned, causes: Iterable[Cause]) -> RenderableType:
+    """A cell's last good and first bad record, and what lies between."""
+    good, bad, newest = turned.last_good, turned.first_bad, turned.newest
+    facts = Table.grid(padding=(0, 2))
+    facts.add_row("last good", _told(good) if good else Text("none: this cell never was good"))
+    facts.add_row(
+        "first bad", _told(bad) if bad else Text("none: the newest record is as good as the cell ever was")
+    )
+    if good and bad:
+        facts.add_row("between", Text(f"{turned.between} records, neither good nor bad"))
+    if newest is not bad and newest is not good:
+        facts.add_row("newest", _told(newest))
+    facts.add_row("why", Text(one_line(newest.reason)))
+    for cause in causes:
+        facts.add_row("cause", Text(f"{cause.code}: {one_line(cause.title)}"))
+    if good and good.image_digest:
+        facts.add_row("good image", Text(str(good.image_digest)))
+    if good and bad:
+        for line in _some(changes(good, bad)) or ["nothing that the records tell"]:
+            facts.add_row("changed", Text(line))
+        for check in changed_checks(good, bad):
+            outcomes = f"{check.before or 'not made'} -> {check.after or 'not made'}"
+            facts.add_row("check", Text(f"{check.id}: {outcomes}"))
+    verdicts = [_verdict(record) for record in (good, newest) if record]
+    return Group(Text.assemble(f"{newest.cell}  ", Text(" -> ").join(verdicts)), facts)
+
+
+def _verdict(record: Record | None) -> Text:
+    return word(record.verdict.value) if record else Text("none", style="dim")
+
+
+def _told(record: Record) -> Text:
+    return Text.assemble(record.id[:_DIGITS], "  ", record.finished[:19], "  ", word(record.verdict.value))
+
+
+def _some(changed: Sequence[Change]) -> list[str]:
+    """The first few, and how many more there are."""
+    more = [f"and {len(changed) - _SHOWN} more"] if len(changed) > _SHOWN else []
+    return [*(_sentence(change) for change in changed[:_SHOWN]), *more]
+
+
+def _sentence(change: Change) -> str:
+    what = change.kind if change.name is None else f"{change.kind} {change.name}"
+    return one_line(f"{what} {_value(change.before)} -> {_value(change.after)}")
+
+
+def _value(text: str | None) -> str:
+    if text is None:
+        return "none"
+    algorithm, colon, digits = text.partition(":")
+    return f"{algorithm}:{digits[:_DIGITS]}" if colon and algorithm == "sha256" else text
+
+
+# Cells that are worse than they were, as the text of an issue: since when, why, and the last good image.
+
+#: Characters that an issue may have (GitHub), less what its frame takes.
+LIMIT = 60_000
+#: Rows of the table, and lines of what changed, that are worth a reader's time.
+_CELLS, _CHANGES = 100, 12
+#: A longer reason is a log. More is read than shown, so that no secret is cut before it is known as one.
+_REASON_READ, _REASON = 4000, 500
+
+Diagnose = Callable[[Record], Diagnosis | None]
+
+
+def issue(found: Sequence[Turned], diagnose: Diagnose) -> str:
+    """GitHub-flavoured Markdown, no longer than an issue may be.
+
+    diagnose: the causes that a record's report shows; None where it has no report that can be read.
+    """
+    groups = _by_cause(found, diagnose)
+    redact = Redaction(text for members, _ in groups for text in _texts(members[0]))
+    parts = ["\n".join(_head(found)) + "\n"]
+    left = LIMIT - len(parts[0])
+    for number, (members, diagnosis) in enumerate(groups):
+        part = "\n".join(_group(members, diagnosis, redact)) + "\n"
+        if len(part) > left:
+            parts.append(f"There was no room for {len(groups) - number} more of {len(groups)} causes.\n")
+            break
+        parts.append(part)
+        left -= len(part)
+    return "\n".join(parts)
+
+
+def _texts(turned: Turned) -> Iterator[str]:
+    yield turned.newest.reason[:_REASON_READ]
+    yield from _changed(turned)
+
+
+def _head(found: Sequence[Turned]) -> Iterator[str]:
+    cells = "1 cell is" if len(found) == 1 else f"{len(found)} cells are"
+    yield f"{cells} worse than before. Every night updates this text; it closes the issue when none is left."
+    yield ""
+    yield from table(
+        ("cell", "was", "is", "since", "last good image"),
+        (
+            (
+                _code(turned.newest.cell),
+                turned.last_good.verdict.value if turned.last_good else "",
+                turned.newest.verdict.value,
+                _code((turned.first_bad or turned.newest).finished[:16]),
+                _code(turned.last_good.image_digest or "none") if turned.last_good else "",
+            )
+            for turned in found[:_CELLS]
+        ),
+    )
+    if len(found) > _CELLS:
+        yield ""
+        yield f"And {len(found) - _CELLS} more."
+
+
+def _by_cause(found: Iterable[Turned], diagnose: Diagnose) -> list[tuple[list[Turned], Diagnosis | None]]:
+    """Cells with the same causes together, the largest group first; the diagnosis is the first cell's."""
+    groups: dict[tuple[str, ...], tuple[list[Turned], Diagnosis | None]] = {}
+    for turned in found:
+        diagnosis = diagnose(turned.newest)
+        codes = tuple(cause.code for cause in diagnosis.causes) if diagnosis else ()
+        groups.setdefault(codes, ([], diagnosis if codes else None))[0].append(turned)
+    return sorted(groups.values(), key=lambda group: (group[1] is None, -len(group[0])))
+
+
+def _group(members: Sequence[Turned], diagnosis: Diagnosis | None, redact: Redaction) -> Iterator[str]:
+    names = ", ".join(_code(turned.newest.cell) for turned in members[:_CELLS])
+    codes = ", ".join(f"`{cause.code}`" for cause in diagnosis.causes) if diagnosis else "no known cause"
+    yield f"## {codes}"
+    yield ""
+    yield names + (f" and {len(members) - _CELLS} more" if len(members) > _CELLS else "")
+    yield ""
+    first = members[0]
+    yield from fenced([redact(one_line(first.newest.reason[:_REASON_READ]))[:_REASON]])
+    yield ""
+    if changed := [redact(one_line(line)) for line in _changed(first)]:
+        yield "Since it was last good, there changed:"
+        yield ""
+        more = [f"and {len(changed) - _CHANGES} more"] if len(changed) > _CHANGES else []
+        yield from fenced([*changed[:_CHANGES], *more])
+        yield ""
+    if diagnosis:
+        yield markdown(diagnosis)
+
+
+def _changed(turned: Turned) -> list[str]:
+    bad = turned.first_bad or turned.newest
+    return (
+        [_regressions_sentence(change) for change in changes(turned.last_good, bad)]
+        if turned.last_good
+        else []
+    )
+
+
+def _regressions_sentence(change: Change) -> str:
+    what = f"{change.kind} {change.name}" if change.name else change.kind
+    return f"{what}: {change.before or 'none'} -> {change.after or 'none'}"
+
+
+def _code(text: str) -> str:
+    """Text as code, in which nothing is markup, a mention or a link."""
+    return f"`{re.sub('`', chr(39), one_line(text)) or ' '}`"
