@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parent.parent
-LOGS = REPOSITORY / "tests" / "data" / "logs"
+LOGS = REPOSITORY / "tests" / "corpus" / "captured"
 SMALL = LOGS / "2.21.0" / "no_driver.log"
 RUNS = 7
 MB = 1_000_000

@@ -16,10 +16,10 @@ from validator import cli
 from validator.errors import InputError, MissingError, ValidatorError
 from validator.records.store import Store
 
+from ..corpus.reader import REPORTS
 from ..records.values import record
 
 ROOT = Path(__file__).parents[2]
-REPORTS = ROOT / "tests" / "data" / "reports"
 
 
 @pytest.fixture

@@ -382,7 +382,9 @@ def on_a_terminal(*arguments: str, **environment: str) -> str:
 def test_the_readme_shows_what_is_printed(example: int, log: str) -> None:
     section = (ROOT / "README.md").read_text().partition("## Why is my GPU not used?")[2]
     shown = re.findall(r"```text\n(.*?)```", section, re.DOTALL)[example]
-    printed = on_a_terminal("--log", f"tests/data/logs/2.18.1/{log}.log", NO_COLOR="1").replace("\r\n", "\n")
+    printed = on_a_terminal("--log", f"tests/corpus/captured/2.18.1/{log}.log", NO_COLOR="1").replace(
+        "\r\n", "\n"
+    )
     begin, _, end = shown.partition("[...]\n")
     assert len(shown) > 1000
     assert printed.startswith(begin) and printed.endswith(end)

@@ -19,11 +19,12 @@ from validator.model.record import Record, Verdict
 from validator.records import jsonl
 from validator.records.store import Store
 
+from ..corpus.reader import REPORTS
 from ..postgresql import Server, running_server
 from ..records.values import record
 
 #: A report of a container that was given no GPU.
-NO_GPU = Path(__file__).parents[1] / "data" / "reports" / "no-gpu-tf2.21.0-cuda12.5-cudnn9.3-py311.json"
+NO_GPU = REPORTS / "no-gpu-tf2.21.0-cuda12.5-cudnn9.3-py311.json"
 NOW = datetime.now(timezone.utc)
 
 

@@ -13,11 +13,11 @@ from validator.errors import InputError
 from validator.model.record import Record, Verdict
 from validator.records.store import Store
 
+from ..corpus.reader import REPORTS
 from ..reports.page.test_site import detail_of
 from ..reports.page.values import H100, certificate, image, measured
 
 ROOT = Path(__file__).parents[2]
-REPORTS = ROOT / "tests" / "data" / "reports"
 NEWEST = image()
 
 

@@ -16,10 +16,11 @@ from validator import cli
 from validator.errors import EXIT_INTERRUPTED, InputError, MissingError
 from validator.records.store import Store
 
+from ..corpus.reader import REPORTS
 from ..records.values import record
 
 ROOT = Path(__file__).parents[2]
-REPORT = ROOT / "tests/data/reports/no-gpu-tf2.21.0-cuda12.5-cudnn9.3-py311.json"
+REPORT = REPORTS / "no-gpu-tf2.21.0-cuda12.5-cudnn9.3-py311.json"
 VALIDATOR = [sys.executable, "-m", "validator"]
 
 

@@ -9,6 +9,8 @@ import pytest
 from validator.diagnosis import diagnose_file, diagnose_log
 from validator.errors import InputError
 
+from .answers import diagnosed
+
 STAMP = "2024-05-01 10:00:00.123456: "
 CUINIT = STAMP + "E tensorflow/compiler/xla/stream_executor/cuda/cuda_driver.cc:266] failed call to cuInit: "
 NUMA = (
@@ -159,3 +161,21 @@ def test_what_docker_compose_puts_before_lines_changes_nothing() -> None:
     alone, composed = (diagnose_log(f"{name}{line}{name}[]\n") for name in ("", "trainer-1  | "))
     assert [cause.code for cause in alone.causes] == ["libcuda_wrong_or_not_found"]
     assert [cause.code for cause in composed.causes] == ["libcuda_wrong_or_not_found"]
+
+
+def test_what_is_likely_is_called_so() -> None:
+    assert diagnosed("written/negation.txt").causes[0].headline.startswith("Likely: ")
+    assert diagnosed("written/tf-works-slow.txt").causes[0].headline.startswith("Possibly: ")
+    assert diagnosed("written/oom.txt").causes[0].headline == diagnosed("written/oom.txt").causes[0].title
+
+
+def test_a_line_counts_once() -> None:
+    factories = next(
+        each for each in diagnosed("written/harmless-only.txt").harmless if each.code == "factory_notice"
+    )
+    assert [(each.where, each.count) for each in factories.evidence] == [
+        ("line 2", 1),
+        ("line 3", 1),
+        ("line 4", 1),
+    ]
+    assert all(each.count == 1 for each in diagnosed("written/numpy2.txt").causes[0].evidence)

@@ -11,6 +11,8 @@ from validator.diagnosis.causes import CauseEntry, RemedyEntry
 from validator.diagnosis.observations import Observation, Observations
 from validator.model.diagnosis import Remedy
 
+from .answers import diagnosed
+
 WHEN = ("tensorflow", "capability", "os", "seen", "unseen")
 
 
@@ -87,3 +89,33 @@ def test_conditions_are_of_the_format(known: CauseEntry) -> None:
         assert set(remedy.when.get("os", ())) <= {"linux", "windows", "macos"}
         for name in ("tensorflow", "capability"):
             remedies.within("1.0", remedy.when.get(name, ()))
+
+
+@pytest.mark.parametrize(
+    ("file", "there", "not_there"),
+    [
+        ("tf24-cudart-win.txt", ["CUDA 11.2 and cuDNN 8.1", "wsl --install"], ["ldconfig", "Or install"]),
+        ("cudnn-initialize-oom-24.txt", ["# in the program"], ["python -c"]),
+        ("docker-no-driver.txt", ["apt-get install -y nvidia-container-toolkit"], ["Kubernetes"]),
+        ("wsl-libcuda.txt", ["export LD_LIBRARY_PATH="], ["cudatoolkit="]),
+        ("blackwell-5090.txt", ["25.02-tf2-py3"], ["newer release", "cudnn-cu12"]),
+        ("sm-35-old.txt", ["take TensorFlow 2.14.1"], ["Blackwell", "25.02"]),
+        ("colab-no-runtime.txt", ["Change runtime type"], ["apt-get", "mokutil"]),
+        ("cuda-too-new.txt", ["is no cure"], ["-e NVIDIA_DISABLE_REQUIRE"]),
+        ("nvml-unknown-cgroup.txt", ["docker restart"], ["modprobe"]),
+        ("tf-keras-patch.txt", ["tf_keras~=2.18.0"], ["keras~=2.18.1", "Before TensorFlow 2.16"]),
+        ("glibc.txt", ["docker run"], ["uv venv"]),
+        ("shadow-file.txt", ['mv "/home/u/proj/tensorflow.py"'], ["uninstall"]),
+        ("held-memory.txt", ["kill 3141"], []),
+        ("tensorflow-not-installed-420.txt", ['pip install "tensorflow"'], ["and-cuda"]),
+        ("visible-devices-misset-416.txt", ["--gres=gpu:1"], ["unset CUDA_VISIBLE_DEVICES"]),
+        ("libcuda-wrong-or-not-found-418.txt", ["none for Linux inside"], ["ubuntu-drivers"]),
+        ("container-no-gpu-access-421.txt", ["nvidia.com/gpu: 1"], ["apt-get", "docker run"]),
+        ("compat-geforce.txt", ["LD_LIBRARY_PATH"], ["rmmod"]),
+    ],
+)
+def test_the_remedies_fit_what_was_read(file: str, there: list[str], not_there: list[str]) -> None:
+    first = diagnosed(f"written/{file}").causes[0]
+    said = "\n".join(line for remedy in first.remedies for line in (remedy.says, *remedy.commands))
+    assert [words for words in there if words not in said] == []
+    assert [words for words in not_there if words in said] == []

@@ -16,7 +16,7 @@ def main() -> None:
     parser.add_argument(
         "--tensorflow", action="append", help="a release; repeatable; all of the fault's when left out"
     )
-    parser.add_argument("--write", action="store_true", help="write tests/data/logs and its index")
+    parser.add_argument("--write", action="store_true", help="write the logs and their rows in tests/corpus")
     parser.add_argument("--missing", action="store_true", help="with --write: only logs that are not there")
     parser.add_argument("--list", action="store_true", help="name the faults")
     options = parser.parse_args()

@@ -1,34 +1,22 @@
-"""The logs that were made: `tests/data/logs/<tensorflow>/<fault>.log`, and `index.yaml` over them."""
+"""The logs that the faults made: files and entries of kind `captured` in `tests/corpus/`."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
-import yaml
-
+from ..corpus import reader
+from ..corpus.reader import Entry
 from .faults import Fault, faults
 
-LOGS = Path(__file__).parents[1] / "data" / "logs"
-INDEX = LOGS / "index.yaml"
-#: Rows of logs that no fault here makes: `file`, `tensorflow`, `fault`, `cause`, `made`.
-BY_HAND = LOGS / "by-hand.yaml"
 
-
-@dataclass(frozen=True)
-class Row:
-    """One log: its file below `tests/data/logs`, the cause to be named first, and how it was made."""
-
-    file: str
-    tensorflow: str | None
-    fault: str
-    cause: str
-    made: str
+def name(fault: Fault, tensorflow: str) -> str:
+    """Return the name of the entry for a fault in a release."""
+    return f"captured/{tensorflow}/{fault.id}.log"
 
 
 def path(fault: Fault, tensorflow: str) -> Path:
-    """Where the log of a fault in a release lies."""
-    return LOGS / tensorflow / f"{fault.id}.log"
+    """Return the file for the log of a fault in a release."""
+    return reader.HERE / name(fault, tensorflow)
 
 
 def write(fault: Fault, tensorflow: str, log: str) -> None:
@@ -38,32 +26,22 @@ def write(fault: Fault, tensorflow: str, log: str) -> None:
     target.write_text(log, encoding="utf-8")
 
 
-def rows() -> list[Row]:
-    """The index, as it is committed."""
-    return [Row(**row) for row in yaml.safe_load(INDEX.read_text(encoding="utf-8"))]
-
-
 def write_index() -> None:
-    """Write the index over what is there."""
+    """Write the rows of the logs that are there into the index of the corpus, and keep all other rows."""
     found = [
-        Row(
-            str(path(fault, release).relative_to(LOGS)),
-            release,
-            fault.id,
+        Entry(
+            name(fault, release),
             fault.cause_in(release),
-            _made(fault),
+            tensorflow=release,
+            fault=fault.id,
+            made=_made(fault),
         )
         for fault in faults().values()
         for release in fault.releases
         if path(fault, release).exists()
     ]
-    if BY_HAND.exists():
-        found += [Row(**row) for row in yaml.safe_load(BY_HAND.read_text(encoding="utf-8"))]
-    head = "# Written by `python -m tests.emulation --write`; rows of other logs come from by-hand.yaml.\n"
-    body = yaml.safe_dump(
-        [vars(row) for row in sorted(found, key=lambda row: row.file)], sort_keys=False, width=110
-    )
-    INDEX.write_text(head + body, encoding="utf-8")
+    others = [entry for entry in reader.entries() if entry.fault not in faults()]
+    reader.write([*found, *others])
 
 
 def _made(fault: Fault) -> str:

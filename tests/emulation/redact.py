@@ -16,6 +16,8 @@ _INDEX = re.compile(
 _ADDRESS = re.compile(r"https?://[^\s'\")]+")
 #: A log is kept whole up to this size; then its middle goes, as it does where people paste usage texts.
 LARGEST = 56_000
+#: No log has so many characters: it is room for the line that stands for the middle, and to spare.
+LIMIT = 60_000
 
 
 def redact(text: str, places: Mapping[Path, str]) -> str:

@@ -10,9 +10,8 @@ from validator.model.record import Origin, Record, Verdict
 from validator.model.report import Report
 from validator.pipeline.recording import image_of, record_of_report
 
+from ..corpus.reader import REPORTS
 from .fakes import H100, report
-
-REPORTS = sorted((Path(__file__).parent.parent / "data" / "reports").glob("*.json"))
 
 
 def test_a_brought_report_is_never_certified_whatever_it_says() -> None:
@@ -33,7 +32,7 @@ def test_a_report_of_a_python_without_tensorflow_is_no_measurement(tensorflow: s
     assert "probe.pyz" in (caught.value.hint or "")
 
 
-@pytest.mark.parametrize("path", REPORTS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", sorted(REPORTS.glob("*.json")), ids=lambda path: path.stem)
 def test_captured_reports_become_records(path: Path) -> None:
     record = record_of_report(Report.from_json(json.loads(path.read_bytes())))
     assert record.cell.endswith("@no-gpu")
@@ -42,8 +41,7 @@ def test_captured_reports_become_records(path: Path) -> None:
 
 
 def test_versions_are_those_that_the_probe_found() -> None:
-    name = "no-gpu-tf2.21.0-cuda12.5-cudnn9.3-py311.json"
-    [path] = [path for path in REPORTS if path.name == name]
+    path = REPORTS / "no-gpu-tf2.21.0-cuda12.5-cudnn9.3-py311.json"
     found = record_of_report(Report.from_json(json.loads(path.read_bytes()))).versions
     assert {key: found[key] for key in ("tensorflow", "cuda", "cudnn")} == {
         "tensorflow": "2.21.0",

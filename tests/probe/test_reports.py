@@ -11,8 +11,10 @@ import pytest
 from validator.model.report import CheckOutcome, Report
 from validator.probe.checks import CHECKS
 
+from ..corpus.reader import REPORTS
+
 ROOT = Path(__file__).parents[2]
-CAPTURED = sorted((ROOT / "tests" / "data" / "reports").glob("*.json"))
+CAPTURED = sorted(REPORTS.glob("*.json"))
 REFERENCE = (ROOT / "docs" / "reference" / "report.md").read_text(encoding="utf-8")
 
 

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from validator.model.report import Report
 from validator.reports.junit import junit
 
-REPORTS = sorted((Path(__file__).parents[1] / "data" / "reports").glob("*.json"))
+from ..corpus.reader import REPORTS
+
 OUTCOMES = ("pass", "fail", "skip", "error", "timeout", "crash")
 
 
@@ -131,7 +132,7 @@ def test_whatever_a_report_says_the_document_is_valid(text: str, outcome: str) -
         assert text in [failure.attrib["message"] for failure in root.iter("failure")]
 
 
-@pytest.mark.parametrize("path", REPORTS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", sorted(REPORTS.glob("*.json")), ids=lambda path: path.stem)
 def test_a_captured_report_has_a_case_for_every_check(path: Path) -> None:
     document = json.loads(path.read_text(encoding="utf-8"))
     root = parsed(junit(Report.from_json(document)))

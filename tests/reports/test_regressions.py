@@ -20,10 +20,11 @@ from validator.records.comparison import Turned
 from validator.records.store import Store
 from validator.reports.changes import LIMIT, issue
 
+from ..corpus.reader import REPORTS
 from .test_diagnosis import cause, diagnosis, outside_of_code
 
 #: A report of a container that was given no GPU.
-NO_GPU = Path(__file__).parents[1] / "data" / "reports" / "no-gpu-tf2.21.0-cuda12.5-cudnn9.3-py311.json"
+NO_GPU = REPORTS / "no-gpu-tf2.21.0-cuda12.5-cudnn9.3-py311.json"
 DIGEST = "sha256:" + "a" * 64
 
 
