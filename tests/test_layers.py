@@ -15,10 +15,10 @@ ROOT = Path(validator.__file__).parent
 ALLOWED = {
     "_vendor": set(),
     "model": {"versions"},
-    "compat": {"model", "versions", "errors"},
+    "compat": {"_vendor", "model", "versions", "errors"},
     "matrix": {"model", "versions", "compat", "errors"},
     "system": {"errors"},
-    "locks": {"model", "compat", "matrix", "system", "errors"},
+    "locks": {"_vendor", "model", "compat", "matrix", "system", "errors"},
     "registry": {"model", "system", "errors"},
     "engines": {"model", "versions", "compat", "locks", "registry", "system", "errors"},
     "probe": {"problems"},

@@ -1,8 +1,9 @@
-"""Versions that must not be mistaken for one another.
+"""The types of versions, and their comparison. No other module compares versions by its own rules.
 
 A *driver release* (`535.183.01`, what NVML calls the driver version) and a *CUDA version* (`12.2`: of a
-toolkit, or the newest that a driver supports) are different types here, since most published confusion
-about "the CUDA version" comes from mixing them.
+toolkit, or the newest that a driver supports) are different types here, because most published confusion
+about "the CUDA version" comes from mixing them. Versions of Python packages follow PEP 440, which
+`packaging` reads; its `Version` is imported from here.
 """
 
 from __future__ import annotations
@@ -13,10 +14,13 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from packaging.version import InvalidVersion, Version
+from ._vendor.packaging.version import InvalidVersion as InvalidVersion
+from ._vendor.packaging.version import Version as Version
 
 _DRIVER = re.compile(r"^[Rr]?(\d{3,4})(?:\.(\d{1,4}))?(?:\.(\d{1,4}))?$")
 _CUDA = re.compile(r"^(\d{1,2})\.(\d{1,2})(?:\.(\d{1,4}))?$")
+_NUMBERS = re.compile(r"[0-9]+(\.[0-9]+)*")
+_LEADING_NUMBERS = re.compile(r"v?(\d{1,6}(?:\.\d{1,6}){0,3})")
 _CAPABILITY = re.compile(r"^(?:sm_|compute_)?(?:(\d{1,2})\.(\d)|(\d{1,2})(\d))[af]?$")
 
 
@@ -25,8 +29,8 @@ _CAPABILITY = re.compile(r"^(?:sm_|compute_)?(?:(\d{1,2})\.(\d)|(\d{1,2})(\d))[a
 class DriverRelease:
     """An NVIDIA driver release, such as `535.183.01`, or a whole branch, such as `535`.
 
-    `point` is empty when only the branch is known; a bare branch stands for its newest release, so it
-    compares above every point release of the branch.
+    `point` is empty when only the branch is known. A bare branch stands for its newest release, so it is
+    greater than every point release of the branch.
     """
 
     branch: int
@@ -35,7 +39,7 @@ class DriverRelease:
 
     @classmethod
     def parse(cls, text: str) -> DriverRelease:
-        """Read `535`, `R535`, `535.183` or `535.183.01`. Raises ValueError otherwise."""
+        """Read `535`, `R535`, `535.183` or `535.183.01`. Raises ValueError for other text."""
         match = _DRIVER.match(text.strip())
         if not match:
             raise ValueError(f'"{text}" is not a driver release (expected something like 535.183.01 or 535)')
@@ -48,7 +52,7 @@ class DriverRelease:
         return not self.point
 
     def _key(self) -> tuple[float, ...]:
-        return (self.branch, *(self.point or (float("inf"),)))
+        return (self.branch, *(self.point or (math.inf,)))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, DriverRelease) and self._key() == other._key()
@@ -72,16 +76,11 @@ class CudaVersion:
 
     @classmethod
     def parse(cls, text: str) -> CudaVersion:
-        """Read `12.5` or `12.5.1`. Raises ValueError otherwise."""
+        """Read `12.5` or `12.5.1`. Raises ValueError for other text."""
         match = _CUDA.match(text.strip())
         if not match:
             raise ValueError(f'"{text}" is not a CUDA version (expected something like 12.5)')
         return cls(int(match[1]), int(match[2]))
-
-    @classmethod
-    def from_driver_api(cls, number: int) -> CudaVersion:
-        """From `cuDriverGetVersion`, which answers 1000 * major + 10 * minor (CUDA Driver API)."""
-        return cls(number // 1000, number % 1000 // 10)
 
     def __str__(self) -> str:
         return f"{self.major}.{self.minor}"
@@ -96,7 +95,7 @@ class ComputeCapability:
 
     @classmethod
     def parse(cls, text: str) -> ComputeCapability:
-        """Read `9.0`, `90`, `sm_90` or `compute_90`. Raises ValueError otherwise."""
+        """Read `9.0`, `90`, `sm_90` or `compute_90`. Raises ValueError for other text."""
         match = _CAPABILITY.match(text.strip().lower())
         if not match:
             raise ValueError(f'"{text}" is not a compute capability (expected something like 9.0)')
@@ -105,111 +104,154 @@ class ComputeCapability:
 
     @property
     def sm(self) -> str:
-        """As compilers write it: `sm_90`."""
+        """The name that compilers use: `sm_90`."""
         return f"sm_{self.major}{self.minor}"
 
     def __str__(self) -> str:
         return f"{self.major}.{self.minor}"
 
 
-def decode_cudnn(number: int) -> str:
-    """The version that `cudnnGetVersion` answers, as text.
+# PEP 440.
 
-    Up to 8.x it is 1000 * major + 100 * minor + patch (8907 is 8.9.7); from 9.0 on it is
-    10000 * major + 100 * minor + patch (90300 is 9.3.0). Source: cudnn_version.h of either series.
+
+def major_minor(version: str) -> str:
+    """Return the first two numbers of a version: `2.21` of `2.21.0`, `9.10` of `9.10.2.21`.
+
+    Raises InvalidVersion, a ValueError, for text that is not a version.
     """
-    base = 10000 if number >= 90000 else 1000
-    return f"{number // base}.{number % base // 100}.{number % 100}"
+    major, minor = (*Version(version).release, 0)[:2]
+    return f"{major}.{minor}"
+
+
+def version_or_oldest(text: str | None) -> Version:
+    """Return the version, or one that is older than every release where the text is not a version."""
+    try:
+        return Version(text or "")
+    except InvalidVersion:
+        return _OLDEST
+
+
+_OLDEST = Version("0.dev0")
+
+# Plain numbers, such as those of CUDA, cuDNN and Python, and of versions that are found in text.
+
+
+def leading_numbers(text: str) -> tuple[int, ...]:
+    """Return the numbers that a version begins with, at most four: (2, 18, 0) for `v2.18.0-3-g85c`.
+
+    Return an empty tuple for text that does not begin with a number.
+    """
+    match = _LEADING_NUMBERS.match(text.strip())
+    return tuple(int(part) for part in match[1].split(".")) if match else ()
+
+
+def is_release_of(version: str, series: str) -> bool:
+    """Return True when a version is the series or in it: 12.8.1 is in 12.8, but 12.10 is not in 12.1."""
+    return version == series or version.startswith(f"{series}.")
+
+
+def is_numbers(text: str) -> bool:
+    """Return True for text that consists of numbers and dots only."""
+    return _NUMBERS.fullmatch(text) is not None
 
 
 # Comparing versions the way people write them: `2.21` means every 2.21.x, and `3.1` is not `3.10`.
 
-#: What each operator asks of the sign of `found - wanted`.
+#: Return the order of a found version and the wanted one: negative, zero or positive. Raises ValueError for a
+#: found text that is not a version of this kind.
+Comparer = Callable[[str], int]
+
+#: Each operator, as a question about the order that a comparer returns.
 OPERATORS: dict[str, Callable[[int], bool]] = {
-    "=": lambda sign: sign == 0,
-    "==": lambda sign: sign == 0,
-    "!=": lambda sign: sign != 0,
-    ">=": lambda sign: sign >= 0,
-    "<=": lambda sign: sign <= 0,
-    ">": lambda sign: sign > 0,
-    "<": lambda sign: sign < 0,
+    "=": lambda order: order == 0,
+    "==": lambda order: order == 0,
+    "!=": lambda order: order != 0,
+    ">=": lambda order: order >= 0,
+    "<=": lambda order: order <= 0,
+    ">": lambda order: order > 0,
+    "<": lambda order: order < 0,
 }
 
 #: Any run of operator characters, so that `=>` is seen as a wrong operator and not as part of a value.
-OPERATOR = re.compile(r"[=<>!~]+")
-
-_RELEASE = re.compile(r"[0-9]+(\.[0-9]+)*")
-
-#: Compares a found version with the wanted one: negative, zero or positive.
-Compare = Callable[[str], int]
+OPERATOR_CHARACTERS = re.compile(r"[=<>!~]+")
 
 
-def dotted(wanted: str, parts: int) -> Compare:
-    """For versions of numbers and dots. Raises ValueError when `wanted` is none, or has too many parts."""
-    if not _RELEASE.fullmatch(wanted):
-        raise ValueError(
-            f"it is not a version (expected something like {'.'.join(['12', '5', '1'][:parts])})"
-        )
-    target = _numbers(wanted)
-    if len(target) > parts:
-        raise ValueError(f"it has more than {parts} parts (write {'.'.join(wanted.split('.')[:parts])})")
-    return lambda found: _sign(_numbers(found), target)
+def numbers_comparer(wanted: str, max_parts: int | None = None) -> Comparer:
+    """Compare by as many numbers as `wanted` has. Missing numbers of the found version count as zero.
+
+    Raises ValueError when `wanted` is not made of numbers and dots, or has more than `max_parts` numbers.
+    """
+    if not is_numbers(wanted):
+        example = ".".join(["12", "5", "1"][:max_parts])
+        raise ValueError(f"it is not a version (expected something like {example})")
+    parts = wanted.split(".")
+    if max_parts is not None and len(parts) > max_parts:
+        raise ValueError(f"it has more than {max_parts} parts (write {'.'.join(parts[:max_parts])})")
+    target = tuple(int(part) for part in parts)
+    return lambda found: _order(leading_numbers(found), target)
 
 
-def is_version(text: str) -> bool:
-    """Whether a text is nothing but numbers and dots."""
-    return _RELEASE.fullmatch(text) is not None
+def driver_comparer(wanted: str) -> Comparer:
+    """Compare driver releases: `535` is every 535.x. A found branch stands for its newest release.
 
-
-def driver(wanted: str) -> Compare:
-    """For driver releases; a host class that names a branch has the newest release of that branch."""
-    target = DriverRelease.parse(wanted)
-    numbers = (target.branch, *target.point)
+    Raises ValueError when `wanted` is not a driver release.
+    """
+    release = DriverRelease.parse(wanted)
+    target = (release.branch, *release.point)
 
     def compare(found: str) -> int:
         release = DriverRelease.parse(found)
-        return _sign((release.branch, *release.point, math.inf, math.inf), numbers)
+        return _order((release.branch, *release.point), target, missing=math.inf)
 
     return compare
 
 
-def tensorflow(wanted: str) -> Compare:
-    """For TensorFlow releases: `2.15` is every 2.15.x, `2.15.0` is not `2.15.0.post1`."""
+def release_comparer(wanted: str) -> Comparer:
+    """Compare TensorFlow releases: `2.15` is every 2.15.x, but `2.15.0` is not `2.15.0.post1`.
+
+    Raises ValueError when `wanted` is not a version.
+    """
     try:
         target = Version(wanted)
     except InvalidVersion:
         raise ValueError("it is not a version (expected something like 2.21 or 2.21.0)") from None
-    if _RELEASE.fullmatch(wanted) and len(target.release) < 3:
-        return lambda found: _sign(Version(found).release, target.release)
+    if is_numbers(wanted) and len(target.release) < 3:
+        return lambda found: _order(Version(found).release, target.release)
     return lambda found: (Version(found) > target) - (Version(found) < target)
 
 
 @dataclass(frozen=True)
 class Range:
-    """`>=2.14,<2.20`: comparisons that must all hold."""
+    """Comparisons that must all hold, such as `>=2.14,<2.20`."""
 
-    comparisons: tuple[tuple[str, Compare], ...]
+    comparisons: tuple[tuple[str, Comparer], ...]
 
     @classmethod
-    def parse(cls, text: str, compare: Callable[[str], Compare]) -> Range:
-        """Raises ValueError saying what is wrong with it."""
+    def parse(cls, text: str, comparer: Callable[[str], Comparer]) -> Range:
+        """Read comparisons that are separated by commas.
+
+        comparer: makes the comparer of one bound, such as `release_comparer`. Raises ValueError.
+        """
         comparisons = []
         for part in text.split(","):
-            match = OPERATOR.match(part.strip())
+            match = OPERATOR_CHARACTERS.match(part.strip())
             operator = match[0] if match else ""
             if operator not in OPERATORS:
-                raise ValueError(f'"{part.strip()}" begins with none of {" ".join(OPERATORS)}')
-            comparisons.append((operator, compare(part.strip()[len(operator) :].strip())))
+                raise ValueError(f'"{part.strip()}" does not begin with one of {" ".join(OPERATORS)}')
+            comparisons.append((operator, comparer(part.strip()[len(operator) :].strip())))
         return cls(tuple(comparisons))
 
-    def holds(self, found: str) -> bool:
+    @property
+    def is_exact(self) -> bool:
+        """True when one of the comparisons is `=` or `==`."""
+        return any(operator in ("=", "==") for operator, _ in self.comparisons)
+
+    def contains(self, found: str) -> bool:
+        """Return True when a version satisfies every comparison."""
         return all(OPERATORS[operator](compare(found)) for operator, compare in self.comparisons)
 
 
-def _numbers(text: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in text.split("."))
-
-
-def _sign(found: tuple[float, ...], wanted: tuple[float, ...]) -> int:
-    head = found[: len(wanted)]
+def _order(found: tuple[float, ...], wanted: tuple[float, ...], missing: float = 0) -> int:
+    """Return the order of two versions by as many numbers as `wanted` has."""
+    head = (*found, *(missing for _ in wanted))[: len(wanted)]
     return (head > wanted) - (head < wanted)

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 import tomli
-from packaging.requirements import Requirement
 
 from validator.__main__ import NEEDED
+from validator._vendor.packaging.requirements import Requirement
 from validator.errors import EXIT_PIPE
 
 ROOT = Path(__file__).parents[2]

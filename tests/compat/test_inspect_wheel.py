@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 import yaml
-from packaging.version import Version
 
 from validator.compat.inspect import __main__ as command
 from validator.compat.inspect import rows
@@ -18,6 +17,7 @@ from validator.compat.inspect.elf import ElfFile, InspectionError
 from validator.compat.inspect.fatbin import fatbins
 from validator.compat.inspect.wheel import WheelFile
 from validator.errors import EXIT_INPUT, MissingError
+from validator.versions import Version
 
 from . import wheel_files as made
 

@@ -6,13 +6,14 @@ import itertools
 import re
 
 import pytest
-from packaging.requirements import Requirement
 
+from validator._vendor.packaging.requirements import Requirement
 from validator.compat import policies
 from validator.compat.releases import Release, release, releases
 from validator.compat.unknown import PolicyError
 from validator.errors import EXIT_INPUT
 from validator.model.spec import AS_BUILT, LATEST, Choice, ImageSpec, Variant
+from validator.versions import is_release_of, major_minor
 
 BUILDABLE = [known for known in releases() if known.wheels]
 
@@ -153,8 +154,8 @@ def test_as_built_pins_every_nvidia_wheel_and_leaves_tensorrt_out(known: Release
     assert all(re.fullmatch(r"==[\d.]+", pin) for pin in nvidia.values())
     assert not any(name.startswith("tensorrt") for name in asked)
     runtime = nvidia[f"nvidia-cuda-runtime-{known.suffix}"]
-    assert policies.two_parts(runtime.removeprefix("==")) == known.cuda
-    assert policies.two_parts(nvidia[f"nvidia-cudnn-{known.suffix}"].removeprefix("==")) == known.cudnn
+    assert major_minor(runtime.removeprefix("==")) == known.cuda
+    assert major_minor(nvidia[f"nvidia-cudnn-{known.suffix}"].removeprefix("==")) == known.cudnn
 
 
 def test_as_built_of_the_newest() -> None:
@@ -206,8 +207,8 @@ def test_pins_leave_nothing_floating() -> None:
 
 
 def test_a_pin_that_is_the_start_of_another_number_is_not_taken_for_it() -> None:
-    assert not policies.starts_with("12.10.0", "12.1")
-    assert policies.starts_with("12.1.0", "12.1")
+    assert not is_release_of("12.10.0", "12.1")
+    assert is_release_of("12.1.0", "12.1")
 
 
 def test_what_the_metadata_forgot_is_bounded_where_nothing_floats() -> None:

@@ -3,8 +3,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from packaging.tags import Tag
 
+from validator._vendor.packaging.tags import Tag
 from validator.errors import InputError, MissingError
 from validator.locks.resolve import PLATFORM, pick, resolve, target_tags
 from validator.model.spec import ImageSpec, Variant

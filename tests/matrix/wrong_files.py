@@ -164,7 +164,7 @@ IMAGES = {
     "wrong range": (
         changed('"2.21.0"', '"=>2.20"'),
         'm.yaml:2:17: images[0].tensorflow: "=>2.20" is not a range:'
-        ' "=>2.20" begins with none of = == != >= <= > <',
+        ' "=>2.20" does not begin with one of = == != >= <= > <',
     ),
     "release given twice": (
         changed('"2.21.0"', '["2.21.0", newest]'),

@@ -12,13 +12,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 
-from packaging.version import InvalidVersion, Version
-
 from ..errors import MissingError, ValidatorError
 from ..model.certificate import Certificate
 from ..model.timestamps import moment
 from ..registry.client import MovedError, Registry
 from ..registry.names import LATEST, driver_alias, identifier_of, release_alias
+from ..versions import Version, version_or_oldest
 from .trust import Trust
 from .verify import certificates
 
@@ -146,7 +145,7 @@ def wanted(certificates: Iterable[Certificate]) -> dict[str, Certificate]:
     """Alias -> the certificate of the image that it is to point at. Pre-releases get no alias."""
     best: dict[str, Certificate] = {}
     for certificate in certificates:
-        if _version(certificate.tensorflow).is_prerelease:
+        if version_or_oldest(certificate.tensorflow).is_prerelease:
             continue
         branch = certificate.driver_release.branch
         names = (
@@ -167,12 +166,12 @@ def rank(certificate: Certificate) -> tuple[object, ...]:
     newest Python, CUDA and cuDNN; and of one image spec, what was measured last.
     """
     return (
-        _version(certificate.tensorflow),
+        version_or_oldest(certificate.tensorflow),
         _DEFAULT_BASE.fullmatch(certificate.image) is not None,
         _FLOATS.search(certificate.image) is None,
-        _version(".".join(certificate.python.split(".")[:2])),
-        _version(certificate.cuda),
-        _version(certificate.cudnn),
+        version_or_oldest(".".join(certificate.python.split(".")[:2])),
+        version_or_oldest(certificate.cuda),
+        version_or_oldest(certificate.cudnn),
         moment(certificate.measured) or datetime.min.replace(tzinfo=timezone.utc),
         certificate.image_digest,
     )
@@ -209,16 +208,8 @@ def _move(alias: str, standing: Standing | None, best: Certificate | None, allow
 
 
 def _older(release: str, than: str) -> bool:
-    return _version(release) < _version(than)
-
-
-def _version(text: str) -> Version:
-    """Never fails: what is no version is older than all."""
-    try:
-        return Version(text)
-    except InvalidVersion:
-        return Version("0.dev0")
+    return version_or_oldest(release) < version_or_oldest(than)
 
 
 def _order(alias: str) -> tuple[bool, Version, str]:
-    return alias != LATEST, _version(alias.partition("-")[0]), alias
+    return alias != LATEST, version_or_oldest(alias.partition("-")[0]), alias

@@ -10,12 +10,9 @@ import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from packaging.version import Version
-
-from ..versions import ComputeCapability
+from ..versions import ComputeCapability, Version, major_minor
 from . import facts
 from .facts import Fact
-from .releases import minor_of
 
 #: PTX ISA version: (8, 5).
 Isa = tuple[int, int]
@@ -61,7 +58,7 @@ def build(version: str) -> Build | None:
     siblings = [
         other
         for other in opened
-        if minor_of(other) == minor_of(version) and Version(other).is_prerelease == asked.is_prerelease
+        if major_minor(other) == major_minor(version) and Version(other).is_prerelease == asked.is_prerelease
     ]
     if not siblings:
         return None

@@ -6,10 +6,8 @@ import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from packaging.version import Version
-
 from ..model.prediction import Reason
-from ..versions import ComputeCapability, CudaVersion, DriverRelease
+from ..versions import ComputeCapability, CudaVersion, DriverRelease, Version
 from . import facts
 from .facts import Fact
 

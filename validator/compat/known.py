@@ -6,11 +6,9 @@ import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from packaging.specifiers import SpecifierSet
-from packaging.version import Version
-
+from .._vendor.packaging.specifiers import SpecifierSet
 from ..model.prediction import Reason
-from ..versions import ComputeCapability
+from ..versions import ComputeCapability, Version
 from . import facts
 from .facts import Fact
 

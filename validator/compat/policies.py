@@ -7,10 +7,9 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from packaging.specifiers import SpecifierSet
-from packaging.version import Version
-
+from .._vendor.packaging.specifiers import SpecifierSet
 from ..model.spec import AS_BUILT, LATEST, Choice, ImageSpec, Variant
+from ..versions import Version, is_release_of, major_minor
 from . import facts
 from .facts import Fact
 from .releases import Release
@@ -77,7 +76,7 @@ def cuda_wheels(release: Release, choice: Choice) -> dict[str, str]:
     if _is_pinned(release, choice):
         return {name: _lower(release.wheels[name]) for name in names}
     pin = choice.version if choice.policy == LATEST else choice.policy
-    found = [known for known in cuda_releases(release.suffix) if starts_with(known.version, pin)]
+    found = [known for known in cuda_releases(release.suffix) if is_release_of(known.version, pin)]
     return {name: found[-1].components[name] for name in names} if found else {}
 
 
@@ -90,7 +89,7 @@ def cudnn_version(release: Release, choice: Choice) -> str:
         pin = release.wheels.get(_cudnn_wheel(release))
         return _lower(pin) if pin else release.cudnn
     pin = choice.version if choice.policy == LATEST else choice.policy
-    found = [known for known in _all_cudnn(release.suffix) if starts_with(known, pin)]
+    found = [known for known in _all_cudnn(release.suffix) if is_release_of(known, pin)]
     return found[-1] if found else pin
 
 
@@ -120,7 +119,7 @@ def _latest(release: Release, axis: str, built: str) -> Choice:
             (AS_BUILT,),
         )
     if release.extra_style == "range":
-        return Choice(LATEST, two_parts(_admitted(release, axis)[-1]), floats=True)
+        return Choice(LATEST, major_minor(_admitted(release, axis)[-1]), floats=True)
     # An exact extra gives the versions it was built with; only TensorRT makes it differ from as-built.
     return Choice(LATEST, built, floats=True) if release.needs_tensorrt else Choice(AS_BUILT, built)
 
@@ -128,10 +127,10 @@ def _latest(release: Release, axis: str, built: str) -> Choice:
 def _pin(release: Release, axis: str, policy: str, within_metadata: bool) -> Choice:
     admitted = _admitted(release, axis)
     known = _known(axis)
-    if not _PIN.match(policy) or not any(starts_with(version, policy) for version in known):
+    if not _PIN.match(policy) or not any(is_release_of(version, policy) for version in known):
         nearest = nearest_versions(policy, _minors(admitted or known))
         raise PolicyError(axis, f'"{policy}" is not known{nearest_clause(nearest)}', nearest)
-    if within_metadata and not any(starts_with(version, policy) for version in admitted):
+    if within_metadata and not any(is_release_of(version, policy) for version in admitted):
         nearest = nearest_versions(policy, _minors(admitted), count=1)
         raise PolicyError(
             axis,
@@ -139,7 +138,7 @@ def _pin(release: Release, axis: str, policy: str, within_metadata: bool) -> Cho
             f" ({_range(release, axis)}){nearest_clause(nearest)}",
             nearest,
         )
-    return Choice(policy, two_parts(policy))
+    return Choice(policy, major_minor(policy))
 
 
 def _known(axis: str) -> list[str]:
@@ -184,7 +183,7 @@ def _is_pinned(release: Release, choice: Choice) -> bool:
 
 
 def _minors(versions: Iterable[str]) -> list[str]:
-    return list(dict.fromkeys(two_parts(version) for version in versions))
+    return list(dict.fromkeys(major_minor(version) for version in versions))
 
 
 def _all_cudnn(suffix: str) -> list[str]:
@@ -232,7 +231,7 @@ class CudaRelease:
     @property
     def minor(self) -> str:
         """`12.8`"""
-        return two_parts(self.version)
+        return major_minor(self.version)
 
 
 @functools.cache
@@ -257,13 +256,3 @@ def cudnn_releases(suffix: str) -> tuple[str, ...]:
         if row["suffix"] == suffix:
             return tuple(row["releases"])
     return ()
-
-
-def starts_with(version: str, pin: str) -> bool:
-    """Whether a version is the pin or one of its releases: 12.8.1 of 12.8, but not 12.10 of 12.1."""
-    return version == pin or version.startswith(f"{pin}.")
-
-
-def two_parts(version: str) -> str:
-    """`9.10.2.21` -> `9.10`"""
-    return ".".join(version.split(".")[:2])

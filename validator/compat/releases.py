@@ -6,8 +6,7 @@ import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from packaging.version import InvalidVersion, Version
-
+from ..versions import InvalidVersion, Version, major_minor
 from . import facts
 from .facts import Fact
 from .unknown import UnknownRelease as UnknownRelease
@@ -45,7 +44,7 @@ class Release:
     @property
     def minor(self) -> str:
         """`2.21`"""
-        return minor_of(self.version)
+        return major_minor(self.version)
 
     @property
     def prerelease(self) -> bool:
@@ -91,7 +90,7 @@ def release(version: str) -> Release:
     for known in releases():
         if Version(known.version) == asked:
             return known
-    siblings = [known for known in releases() if known.minor == minor_of(version)]
+    siblings = [known for known in releases() if known.minor == major_minor(version)]
     if not siblings:
         nearest = nearest_versions(version, (known.version for known in releases()))
         raise UnknownRelease(f'tensorflow "{version}" is not known{nearest_clause(nearest)}', nearest)
@@ -113,12 +112,6 @@ def newest_patch(minor: str) -> Release:
         nearest = nearest_versions(minor, minors)
         raise UnknownRelease(f'tensorflow "{minor}" is not known{nearest_clause(nearest)}', nearest)
     return found[-1]
-
-
-def minor_of(version: str) -> str:
-    """`2.21.0` -> `2.21`"""
-    major, minor = (*Version(version).release, 0)[:2]
-    return f"{major}.{minor}"
 
 
 def _release(row: facts.Row, extra: facts.Row | None) -> Release:

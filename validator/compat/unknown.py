@@ -5,9 +5,8 @@ from __future__ import annotations
 import bisect
 from collections.abc import Iterable
 
-from packaging.version import InvalidVersion, Version
-
 from ..errors import InputError
+from ..versions import InvalidVersion, Version
 
 
 class NotKnown(InputError, ValueError):

@@ -13,8 +13,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from packaging.version import InvalidVersion, Version
-
 from ..compat import policies
 from ..compat.predict import predict
 from ..compat.releases import Release
@@ -23,7 +21,7 @@ from ..model.certificate import Certificate
 from ..model.prediction import Outcome
 from ..model.spec import AS_BUILT, LATEST, Cell, ImageSpec, Variant
 from ..registry.names import identifier_of
-from ..versions import ComputeCapability
+from ..versions import ComputeCapability, is_release_of, version_or_oldest
 from .host import Host
 
 
@@ -77,21 +75,22 @@ class Offer:
     @property
     def preference(self) -> tuple[object, ...]:
         """What the better of two images has more of: as `promote` moves `latest`, pre-releases last."""
-        tensorflow = _version(self.tensorflow)
+        tensorflow = version_or_oldest(self.tensorflow)
         return (
             not tensorflow.is_prerelease,
             tensorflow,
             self.base is None,
             not self.floats,
-            _version(self.python),
-            _version(self.cuda),
-            _version(self.cudnn),
+            version_or_oldest(self.python),
+            version_or_oldest(self.cuda),
+            version_or_oldest(self.cudnn),
             self.tag,
         )
 
     def is_of(self, tensorflow: str | None, python: str | None) -> bool:
         """Whether it has that TensorFlow (`2.20`, `2.20.0`) and that Python (`3.12`); None: any."""
-        return _begins(self.tensorflow, tensorflow) and python in (None, self.python)
+        fits = tensorflow is None or is_release_of(self.tensorflow, tensorflow)
+        return fits and python in (None, self.python)
 
 
 @dataclass(frozen=True)
@@ -198,18 +197,6 @@ def _where(certificate: Certificate) -> str:
     capabilities = sorted({gpu.capability for gpu in certificate.gpus})
     mixed = " together" if len(capabilities) > 1 else ""
     return f"driver {certificate.driver} with compute capability {', '.join(map(str, capabilities))}{mixed}"
-
-
-def _begins(version: str, asked: str | None) -> bool:
-    return asked is None or version == asked or version.startswith(f"{asked}.")
-
-
-def _version(text: str | None) -> Version:
-    """Never fails: what is no version, or is not there, is older than all."""
-    try:
-        return Version(text or "")
-    except InvalidVersion:
-        return Version("0.dev0")
 
 
 # What the compatibility facts say of an image on a host with one or several kinds of GPU.

@@ -14,9 +14,8 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from packaging.requirements import InvalidRequirement, Requirement
-from packaging.utils import canonicalize_name
-
+from .._vendor.packaging.requirements import InvalidRequirement, Requirement
+from .._vendor.packaging.utils import canonicalize_name
 from ..errors import InputError
 from ..model.lock import Lock, Wheel
 from ..model.spec import ImageSpec

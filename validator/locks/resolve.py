@@ -13,10 +13,10 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import requests
-from packaging.tags import Tag, compatible_tags, cpython_tags
-from packaging.utils import canonicalize_name, parse_wheel_filename
 from uv import find_uv_bin
 
+from .._vendor.packaging.tags import Tag, compatible_tags, cpython_tags
+from .._vendor.packaging.utils import canonicalize_name, parse_wheel_filename
 from ..errors import InputError, MissingError
 from ..model.lock import Lock, Wheel
 from ..model.spec import ImageSpec

@@ -183,12 +183,12 @@ def _releases_named(value: str) -> list[Release]:
     stable = [release for release in releases.releases() if not release.prerelease]
     if value == NEWEST:
         return [releases.newest()]
-    if versions.OPERATOR.match(value):
+    if versions.OPERATOR_CHARACTERS.match(value):
         try:
-            span = versions.Range.parse(value, versions.tensorflow)
+            span = versions.Range.parse(value, versions.release_comparer)
         except ValueError as error:
             raise ValueError(f"{quote(value)} is not a range: {error}") from None
-        inside = [release for release in stable if span.holds(release.version)]
+        inside = [release for release in stable if span.contains(release.version)]
         if not inside:
             raise ValueError(f"no known release is in {quote(value)}; the newest is {stable[-1].version}")
         return inside
@@ -270,7 +270,7 @@ def _by_policy(values: list[str], release: Release, path: Path, findings: Findin
     good = []
     for index, value in enumerate(values):
         if value not in (AS_BUILT, LATEST):
-            hint = "; versions are given by cuda and cudnn" if versions.is_version(value) else ""
+            hint = "; versions are given by cuda and cudnn" if versions.is_numbers(value) else ""
             findings.add((*path, "policy", index), not_known(value, (AS_BUILT, LATEST)) + hint)
             continue
         refusal = _refusal(release, value, value)

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path as FilePath
 from typing import Any, TypeVar
 
-from packaging.version import Version
 from pydantic import BaseModel
 
 from ..model.spec import NO_GPU, Choice, HostClass, ImageSpec, Variant
+from ..versions import Version, leading_numbers
 from .hosts import resolve_hosts
 from .images import PYTHON, resolve_images
 from .nodes import MAX_BYTES, Entries, Findings, Items, Path, parse
@@ -223,7 +223,7 @@ def _axes(image: ImageSpec) -> tuple[Any, ...]:
         _choice(image.cuda),
         _choice(image.cudnn),
         image.base or "",
-        _numbers(image.python),
+        leading_numbers(image.python),
     )
 
 
@@ -233,14 +233,10 @@ def _host(host: HostClass) -> tuple[Any, ...]:
         host.driver,
         host.compute_capability,
         host.gpu or "",
-        _numbers(host.compat or "0"),
+        leading_numbers(host.compat or "0"),
         host.identifier,
     )
 
 
 def _choice(choice: Choice | None) -> tuple[Any, ...]:
-    return (choice.floats, _numbers(choice.version)) if choice else ()
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in version.split("."))
+    return (choice.floats, leading_numbers(choice.version)) if choice else ()

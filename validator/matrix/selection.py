@@ -14,8 +14,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
 
-from packaging.version import Version
-
 from .. import versions
 from ..compat import gpus, policies, releases
 from ..compat.unknown import UnknownGpu
@@ -58,7 +56,7 @@ class Axis:
         | Callable[[Outcome], tuple[str, ...]]
     )
     equals: Callable[[str], Test]
-    compare: Callable[[str], versions.Compare] | None = None
+    compare: Callable[[str], versions.Comparer] | None = None
 
 
 @dataclass(frozen=True)
@@ -91,7 +89,7 @@ def parse_selectors(texts: Iterable[str]) -> tuple[Selector, ...]:
 
 def parse_selector(text: str) -> Selector:
     """Read one selector: a key, an operator, and a value (or several, split by commas, after = and !=)."""
-    match = versions.OPERATOR.search(text)
+    match = versions.OPERATOR_CHARACTERS.search(text)
     if not match:
         raise _error(text, "it has no operator (expected something like python=3.12)")
     key, operator, rest = text[: match.start()].strip(), match[0], text[match.end() :]
@@ -119,12 +117,12 @@ def _error(text: str, what: str) -> SelectorError:
     return SelectorError(f"the selector {quote(text)}: {what}")
 
 
-def _ordered(operator: str, compare: versions.Compare) -> Test:
+def _ordered(operator: str, compare: versions.Comparer) -> Test:
     holds = versions.OPERATORS[operator]
     return lambda found: holds(compare(found))
 
 
-def _same(compare: Callable[[str], versions.Compare]) -> Callable[[str], Test]:
+def _same(compare: Callable[[str], versions.Comparer]) -> Callable[[str], Test]:
     return lambda wanted: _ordered("=", compare(wanted))
 
 
@@ -147,14 +145,13 @@ def _tensorflow(wanted: str) -> Test:
         return lambda found: found == releases.newest().version
     if wanted == "newest-patch":
         return is_newest_patch
-    return _ordered("=", versions.tensorflow(wanted))
+    return _ordered("=", versions.release_comparer(wanted))
 
 
 @functools.cache
 def is_newest_patch(version: str) -> bool:
     """Whether a TensorFlow release is the newest patch of its minor."""
-    major, minor = Version(version).release[:2]
-    return releases.newest_patch(f"{major}.{minor}").version == version
+    return releases.newest_patch(versions.major_minor(version)).version == version
 
 
 def _gpu(wanted: str) -> Test:
@@ -191,7 +188,7 @@ def _version(choice: Choice | None) -> tuple[str, ...]:
 def _image(
     read: Callable[[ImageSpec], tuple[str, ...]],
     equals: Callable[[str], Test],
-    compare: Callable[[str], versions.Compare] | None = None,
+    compare: Callable[[str], versions.Comparer] | None = None,
 ) -> Axis:
     return Axis(Scope.IMAGE, read, equals, compare)
 
@@ -199,17 +196,17 @@ def _image(
 def _host(
     read: Callable[[HostClass], tuple[str, ...]],
     equals: Callable[[str], Test],
-    compare: Callable[[str], versions.Compare] | None = None,
+    compare: Callable[[str], versions.Comparer] | None = None,
 ) -> Axis:
     return Axis(Scope.HOST, read, equals, compare)
 
 
-_two_parts = functools.partial(versions.dotted, parts=2)
+_two_parts = functools.partial(versions.numbers_comparer, max_parts=2)
 
 #: Every key that a selector may have.
 AXES: dict[str, Axis] = {
     "image": _image(lambda image: (image.identifier,), _glob),
-    "tensorflow": _image(lambda image: (image.tensorflow,), _tensorflow, versions.tensorflow),
+    "tensorflow": _image(lambda image: (image.tensorflow,), _tensorflow, versions.release_comparer),
     "python": _image(lambda image: (image.python,), _same(_two_parts), _two_parts),
     "variant": _image(lambda image: (image.variant.value,), _word(*(member.value for member in Variant))),
     "policy": _image(_policies, _word(AS_BUILT, LATEST)),
@@ -218,7 +215,9 @@ AXES: dict[str, Axis] = {
     "base": _image(lambda image: (image.base or "default",), _glob),
     "host": _host(lambda host: (host.identifier,), _glob),
     "driver": _host(
-        lambda host: (str(host.driver),) if host.has_gpu else (), _same(versions.driver), versions.driver
+        lambda host: (str(host.driver),) if host.has_gpu else (),
+        _same(versions.driver_comparer),
+        versions.driver_comparer,
     ),
     "gpu": _host(lambda host: (host.gpu,) if host.gpu else (), _gpu),
     "compute_capability": _host(

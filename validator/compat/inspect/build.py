@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from packaging.requirements import Requirement
-
+from ..._vendor.packaging.requirements import Requirement
 from . import runtime
 from .elf import ElfFile, InspectionError
 from .fatbin import Fatbin, fatbins

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from packaging.version import Version
 
+from ...versions import Version
 from .build import TensorFlowBuild
 
 #: The file of measured builds that ships with the package.
