@@ -91,7 +91,7 @@ def _table() -> tuple[Support, ...]:
         Support(
             first=Version(row["from"]),
             below=Version(row["below"]),
-            drivers={major: DriverRelease.parse(text) for major, text in row["drivers"].items()},
+            drivers={int(major): DriverRelease.parse(text) for major, text in row["drivers"].items()},
             capabilities=frozenset(ComputeCapability.parse(text) for text in row["compute_capabilities"]),
             minimum=ComputeCapability.parse(row["minimum"]),
             fact=facts.fact(row),

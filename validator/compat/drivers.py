@@ -198,7 +198,7 @@ def _lifted(
             " (forward compatibility not supported on this device) and no GPU is found"
         )
         return UserDriver(branch, asked, (facts.rule("forward", "compat-error-804").fails(text),))
-    if row["bases"].get(driver.branch) != "compatible":
+    if row["bases"].get(str(driver.branch)) != "compatible":
         bases = ", ".join(f"R{base}" for base, answer in row["bases"].items() if answer == "compatible")
         text = (
             f"cuda-compat {asked} is not offered for base driver R{driver.branch}, which is no supported base"

@@ -1,6 +1,7 @@
-"""Reads the data files: every row is a fact with an identifier, a status and its sources.
+"""Read the facts. Every row is a fact with an identifier, a status and its sources.
 
-Rows are read once, on first use of their file. The rule modules turn them into typed tables of their own.
+People edit `data/*.yaml`, which `scripts/compile-data` turns into the one JSON file that is read here. The modules
+with the rules make typed tables of their rows.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib.util
+import json
 import marshal
 import os
 import re
@@ -19,10 +21,11 @@ from typing import Any
 
 from ..model.prediction import Outcome, Reason
 
-#: One row of a data file, as YAML gives it.
+#: One row of a data file. JSON has text for keys, so numbers that are keys in YAML are text here.
 Row = dict[str, Any]
 
 DATA = Path(__file__).parent / "data"
+COMPILED = DATA / "compiled.json"
 
 DERIVED = "derived"
 UNVERIFIED = "unverified"
@@ -84,18 +87,14 @@ class Fact:
 
 
 @functools.cache
-def document(name: str) -> dict[str, Any]:
-    """The content of `data/<name>.yaml`; empty where there is no such file."""
-    path = DATA / f"{name}.yaml"
-    if not path.exists():
-        return {}
-    content: dict[str, Any] = read(path)
+def _documents() -> dict[str, dict[str, Any]]:
+    content: dict[str, dict[str, Any]] = json.loads(COMPILED.read_bytes())
     return content
 
 
 def rows(name: str, section: str) -> list[Row]:
-    """The rows of one section of a data file."""
-    found: list[Row] = document(name).get(section, [])
+    """Return the rows of one section of `data/<name>.yaml`. Raises KeyError for an unknown one."""
+    found: list[Row] = _documents()[name][section]
     return found
 
 
@@ -117,8 +116,8 @@ def source_line(key: str) -> str:
     if _THREAD.match(key):
         repository, number = key.split("#")
         return f"https://github.com/{repository}/issues/{number}"
-    titles: dict[str, str] = document("sources")
-    return titles[key]
+    line: str = _documents()["sources"][key]
+    return line
 
 
 # Reading the project's own data files.

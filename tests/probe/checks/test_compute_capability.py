@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from validator.compat import drivers, facts, probe_table
+from validator.compat import drivers, facts
 from validator.compat import kernels as known
+from validator.compat.compile import PROBE_TABLE, probe_table
 from validator.model.prediction import Outcome
 from validator.probe.check import Context, Result
 from validator.probe.checks import compute_capability
@@ -42,8 +43,7 @@ def run(gpu_facts: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_the_table_is_that_of_the_facts() -> None:
-    """Otherwise run scripts/update-probe-data."""
-    assert probe_table.FILE.read_text(encoding="utf-8") == probe_table.probe_table()
+    assert PROBE_TABLE.read_text(encoding="utf-8") == probe_table(), "run scripts/compile-data"
 
 
 @pytest.mark.parametrize("release", RELEASES)

@@ -1,0 +1,99 @@
+"""The compiled facts are current, equal the YAML files, and are read with the standard library only."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from validator.compat import compile, facts
+
+FILES = sorted(facts.DATA.glob("*.yaml"))
+
+
+def test_the_compiled_files_are_current() -> None:
+    assert compile.stale() == [], "run scripts/compile-data"
+
+
+def test_a_stale_file_is_noticed_and_written_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "compiled.json"
+    path.write_text("{}")
+    monkeypatch.setattr(compile, "FILES", {path: compile.compiled_facts})
+    assert compile.main(["--check"]) == 1
+    assert f"{path} is not current: run scripts/compile-data" in capsys.readouterr().err
+    assert compile.main([]) == 0
+    assert compile.main(["--check"]) == 0
+    assert path.read_text(encoding="utf-8") == facts.COMPILED.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_a_file_says_the_same_compiled_and_without_libyaml(path: Path) -> None:
+    source = yaml.load(path.read_bytes(), Loader=yaml.SafeLoader)
+    # As text, so that 1, 1.0 and true are three things.
+    assert repr(compile.read_yaml(path)) == repr(source)
+    assert repr(json.loads(facts.COMPILED.read_bytes())[path.stem]) == repr(text_keys(source))
+
+
+def text_keys(value: Any) -> Any:
+    """The value with every key as text: JSON has no others."""
+    if isinstance(value, dict):
+        keys = [str(key) for key in value]
+        assert len(set(keys)) == len(keys), f"two keys are written alike: {keys}"
+        return {str(key): text_keys(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [text_keys(inner) for inner in value]
+    assert value is None or isinstance(value, (str, int, float)), f"{value!r} is not a value of JSON"
+    return value
+
+
+def test_a_broken_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "data.yaml"
+    path.write_text("a: [1\n")
+    with pytest.raises(yaml.YAMLError):
+        compile.read_yaml(path)
+
+
+#: Predicts a cell while every module outside the standard library and this package is refused.
+PREDICT = """
+import sys
+
+class Refuse:
+    def find_spec(self, name, path=None, target=None):
+        top = name.partition(".")[0]
+        if top != "validator" and top not in sys.stdlib_module_names:
+            raise ImportError(f"{name} is not part of the standard library")
+
+sys.meta_path.insert(0, Refuse())
+for name in ("yaml", "msgspec", "pydantic", "packaging", "re2", "click"):
+    try:
+        __import__(name)
+    except ImportError:
+        continue
+    raise SystemExit(f"{name} was imported")
+
+from validator.compat import gpus, policies, releases
+from validator.compat.predict import predict
+from validator.model.spec import Cell, HostClass, ImageSpec, Variant
+from validator.versions import DriverRelease
+
+release = releases.newest()
+cuda, cudnn = policies.choose(release, "as-built", "as-built")
+image = ImageSpec(release.version, release.pythons[0], Variant.GPU, cuda, cudnn)
+gpu = gpus.gpu("H100")
+host = HostClass("r550-h100", DriverRelease.parse("550"), gpu.compute_capability, gpu.slug)
+prediction = predict(Cell(image, host))
+print(prediction.outcome.value, prediction.reasons[0].fact)
+"""
+
+
+def test_a_cell_is_predicted_with_nothing_but_the_standard_library() -> None:
+    done = subprocess.run([sys.executable, "-c", PREDICT], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.split() == ["fails", "ptx-8.5"]
