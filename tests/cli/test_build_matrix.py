@@ -11,8 +11,8 @@ from click.testing import CliRunner
 
 from validator.cli.build_matrix import _as_json, _exit_code, command
 from validator.errors import EXIT_FAILED, EXIT_INPUT, EXIT_MISSING, EXIT_OK, InputError, MissingError
-from validator.pipeline.publish import Published, TagTaken
-from validator.pipeline.work import Result, Status
+from validator.pipeline.publisher import PublishedImage, TagTaken
+from validator.pipeline.run import Result, Status
 
 from ..pipeline.test_build_matrix import OTHER, SPEC
 
@@ -62,7 +62,7 @@ def test_a_run_that_skips_everything_is_no_success(capsys: pytest.CaptureFixture
 
 def test_the_json_names_the_image_in_the_registry() -> None:
     digest = f"sha256:{'a' * 64}"
-    published = Published("2.21.0-cpu-py3.11", f"localhost:5000/tf@{digest}", digest, True)
+    published = PublishedImage("2.21.0-cpu-py3.11", f"localhost:5000/tf@{digest}", digest, True)
     as_json: Callable[[Result], dict[str, Any]] = _as_json
     document = json.loads(json.dumps(as_json(Result(SPEC, Status.BUILT, published=published))))
     assert document["published"] == {

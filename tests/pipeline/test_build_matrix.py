@@ -19,7 +19,7 @@ from validator.model.lock import Lock, Wheel
 from validator.model.record import Verdict
 from validator.model.spec import HostClass, ImageSpec, Variant
 from validator.pipeline.build_matrix import build_matrix
-from validator.pipeline.work import Event, Options, Phase, Result, Status, Work
+from validator.pipeline.run import Event, Options, Phase, Result, Run, Status
 from validator.records.store import Store
 from validator.system import processes
 from validator.system.sources import PackageSources
@@ -53,10 +53,10 @@ class Bench:
     def run(
         self, engine: Engine, *specs: ImageSpec, hosts: tuple[HostClass, ...] = (), **options: Any
     ) -> list[Result]:
-        work = Work(
+        settings = Run(
             engine, self.store, PackageSources(), self.locks, hosts, Options(**options), self.events.append
         )
-        return build_matrix(specs or (SPEC,), work)
+        return build_matrix(specs or (SPEC,), settings)
 
 
 @pytest.fixture
@@ -217,14 +217,14 @@ def test_what_was_recorded_when_ctrl_c_came_is_no_unfinished_image(
                 assert stopped.wait(20)
             return super().probe(built, request, progress)
 
-    def listen(event: Event) -> None:
+    def on_event(event: Event) -> None:
         if event.phase is Phase.DONE:
             assert probing.wait(20)
             raise KeyboardInterrupt
 
-    work = Work(Engine(report()), bench.store, PackageSources(), bench.locks, (), Options(jobs=1), listen)
+    run = Run(Engine(report()), bench.store, PackageSources(), bench.locks, (), Options(jobs=1), on_event)
     third = ImageSpec("2.19.0", "3.11", Variant.CPU)
-    results = build_matrix((SPEC, OTHER, third), work)
+    results = build_matrix((SPEC, OTHER, third), run)
     assert [result.status for result in results] == [Status.MEASURED, Status.MEASURED, Status.STOPPED]
     assert len(list(bench.store.all())) == 2
 

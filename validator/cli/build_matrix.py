@@ -16,7 +16,7 @@ from rich.text import Text
 
 from ..errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_MISSING, EXIT_OK
 from ..model.record import Verdict
-from ..pipeline.work import Result, Status
+from ..pipeline.run import Result, Status
 from ..reports.terminal import word
 from .options import (
     depth_option,
@@ -33,7 +33,7 @@ from .options import (
 
 if TYPE_CHECKING:
     from ..engines.base import Engine
-    from ..pipeline.work import Exchange, Result
+    from ..pipeline.publisher import Publisher
     from ..registry.names import Repository
 
 
@@ -112,7 +112,7 @@ def command(
     from ..engines.docker import BasePolicy
     from ..pipeline.build_matrix import EngineChoice, build_matrix, choose_engine
     from ..pipeline.locking import refuse_wrong_locks
-    from ..pipeline.work import Options, Work
+    from ..pipeline.run import Options, RegistryUse, Run
     from ..records.store import Store
     from ..system.sources import host_sources
     from .planning import locks_directory, planned
@@ -123,19 +123,21 @@ def command(
     repository = _repository(push, pull_from, retag, no_validate, engine_name, cache)
     sources = host_sources()
     choice = EngineChoice.DOCKER if repository or cache else EngineChoice(engine_name)
-    engine, why = choose_engine(choice, sources, BasePolicy(base), cache)
-    say(f"engine: {why}")
+    engine, description = choose_engine(choice, sources, BasePolicy(base), cache)
+    say(f"Engine: {description}")
     plan = planned(
         matrix_path, profile, selectors, lambda python: None if engine.provides(python) else engine.name
     )
     refuse_wrong_locks(locks_directory(matrix_path), plan.images)
-    options = Options(jobs or max(1, (os.cpu_count() or 1) // 4), keep_going, not no_validate, force, depth)
-    exchange = _exchange(engine, repository, retag, pull_from is not None) if repository else None
+    use = RegistryUse.PULL if pull_from else RegistryUse.PUSH if push else RegistryUse.NONE
+    jobs = jobs or max(1, (os.cpu_count() or 1) // 4)
+    options = Options(jobs, keep_going, not no_validate, force, depth, use)
+    publisher = _publisher(engine, repository, retag) if repository else None
     hosts = tuple(dict.fromkeys(cell.cell.host for cell in plan.cells))
     with Store(store_url_for(matrix_path, store_url)) as store, Progress(len(plan.images)) as progress:
-        work = Work(engine, store, sources, locks_directory(matrix_path), hosts, options, progress, exchange)
+        run = Run(engine, store, sources, locks_directory(matrix_path), hosts, options, progress, publisher)
         try:
-            results = build_matrix(plan.images, work)
+            results = build_matrix(plan.images, run)
         finally:
             engine.close()
     if format_ == "json":
@@ -174,14 +176,13 @@ def _repository(
     return Repository.parse(given) if given else None
 
 
-def _exchange(engine: Engine, repository: Repository, retag: bool, pull: bool) -> Exchange:
+def _publisher(engine: Engine, repository: Repository, retag: bool) -> Publisher:
     from ..engines.base import ImageEngine
-    from ..pipeline.publish import Publisher
-    from ..pipeline.work import Exchange
+    from ..pipeline.publisher import Publisher
     from ..registry.client import Registry
 
     assert isinstance(engine, ImageEngine)
-    return Exchange(Publisher(engine, Registry(repository), retag), pull)
+    return Publisher(engine, Registry(repository), retag)
 
 
 def _show(results: list[Result]) -> None:
@@ -203,8 +204,6 @@ def _as_json(result: Result) -> dict[str, object]:
 
 
 def _exit_code(results: list[Result]) -> int:
-    from ..pipeline.work import Status
-
     missing = [result for result in results if result.status is Status.MISSING]
     refused = [result for result in results if result.status is Status.REFUSED]
     for result in (*missing, *refused):

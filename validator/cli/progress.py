@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..model.spec import ImageSpec
-from ..pipeline.work import Event, Phase, Result
+from ..pipeline.run import Event, Phase, Result
 from ..reports.printable import one_line, printable
 
 #: Between two plain lines about the same phase of the same image, in seconds; -v shows every line.

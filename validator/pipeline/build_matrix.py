@@ -1,7 +1,7 @@
-"""Lock, build, probe and record every image spec, several at a time.
+"""The main job: lock, build, probe and record every image spec, several at a time, with the chosen engine.
 
-Each image ends as a recorded verdict, or as a result that says why there is none. What is recorded stays,
-whatever happens to the rest: a run that is stopped or killed goes on where it was by being started again.
+Each image ends as a recorded verdict, or as a result that says why there is none. Records are kept whatever
+happens to the other images: a run that was stopped or killed continues when the same command is run again.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from ..model.spec import ImageSpec
 from ..system import processes
 from ..system.sources import PackageSources
 from .image import measure
-from .work import Event, Phase, Result, Status, Work
+from .run import Event, Phase, Result, Run, Status
 
-#: What ends a run that is not to keep going, besides a cell that failed.
+#: With --fail-fast, these end the run as a failed cell does.
 _ENDING = (Status.MISSING, Status.REFUSED)
 
 
-def build_matrix(specs: Sequence[ImageSpec], work: Work) -> list[Result]:
-    """Work through the image specs; the results are in the order of `specs`.
+def build_matrix(specs: Sequence[ImageSpec], run: Run) -> list[Result]:
+    """Process the image specs and return their results in the same order.
 
-    On Ctrl-C the children are ended, and what had not finished has the status `stopped`.
+    Ctrl-C ends the child processes; images that had not finished get the status `stopped`.
     """
-    pool = ThreadPoolExecutor(max_workers=max(1, work.options.jobs), thread_name_prefix="image")
-    futures: list[Future[Result]] = [pool.submit(_in_turn, spec, work) for spec in specs]
+    pool = ThreadPoolExecutor(max_workers=max(1, run.options.jobs), thread_name_prefix="image")
+    futures: list[Future[Result]] = [pool.submit(_measure_unless_halted, spec, run) for spec in specs]
     try:
         for future in as_completed(futures):
             result = future.result()
-            work.listen(Event(result.spec, Phase.DONE, result.detail, result))
+            run.on_event(Event(result.spec, Phase.DONE, result.detail, result))
     except KeyboardInterrupt:
         for other in futures:
             other.cancel()
@@ -45,30 +45,29 @@ def build_matrix(specs: Sequence[ImageSpec], work: Work) -> list[Result]:
 
 
 def _outcome(spec: ImageSpec, future: Future[Result]) -> Result:
-    """What came of an image, now that its thread has ended.
+    """Return the result of an image whose thread has ended.
 
-    Asked of the thread: a record may have been written just before Ctrl-C, or while the others were ended.
+    The thread itself is asked, because it may have written a record just before Ctrl-C, or while the other
+    children were being ended.
     """
     if future.cancelled() or future.exception() is not None:
         return Result(spec, Status.STOPPED)
     return future.result()
 
 
-def _in_turn(spec: ImageSpec, work: Work) -> Result:
-    # Decided here and not where results are collected: there, the next image would have begun by then.
-    if work.halted.is_set():
-        return Result(spec, Status.STOPPED, detail="after another had failed")
-    result = measure(spec, work)
-    if not work.options.keep_going and (result.failed or result.status in _ENDING):
-        work.halted.set()
+def _measure_unless_halted(spec: ImageSpec, run: Run) -> Result:
+    # This has to be decided in the image's own thread. By the time the main thread collects a result, the
+    # pool has already started the next image.
+    if run.halted.is_set():
+        return Result(spec, Status.STOPPED, detail="not started, because another image failed (--fail-fast)")
+    result = measure(spec, run)
+    if not run.options.keep_going and (result.failed or result.status in _ENDING):
+        run.halted.set()
     return result
 
 
-# Which engine a run uses: the one that was named, or docker where one answers.
-
-
 class EngineChoice(str, Enum):
-    """What may be asked for."""
+    """The engine to use. AUTO: Docker if it can be used, otherwise virtual environments."""
 
     AUTO = "auto"
     DOCKER = "docker"
@@ -81,19 +80,20 @@ def choose_engine(
     base: BasePolicy = BasePolicy.AUTO,
     cache: str | None = None,
 ) -> tuple[Engine, str]:
-    """The engine, and one line that says which it is and why. cache: see `DockerEngine`.
+    """Return the engine, and one line that describes it and says why it was chosen.
 
-    Raises MissingError when docker was named and none answers.
+    cache: see `DockerEngine`. Raises MissingError if Docker was requested and can't be used.
     """
     if choice is EngineChoice.VENV:
         engine: Engine = VenvEngine(sources)
-        return engine, f"venv, as asked: {engine.describe()}"
+        return engine, engine.describe()
     try:
         engine = find(sources, base, cache)
     except MissingError as error:
         if choice is EngineChoice.DOCKER:
             raise
         engine = VenvEngine(sources)
-        return engine, f"venv, since docker can't be used ({error}): {engine.describe()}"
-    why = "as asked" if choice is EngineChoice.DOCKER else "since it answers"
-    return engine, f"docker, {why}: {engine.describe()}"
+        return engine, f"{engine.describe()}, because Docker can't be used: {error}"
+    product, *details = engine.describe().split(", ")
+    detected = " (detected)" if choice is EngineChoice.AUTO else ""
+    return engine, ", ".join([f"{product}{detected}", *details])

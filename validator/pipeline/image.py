@@ -1,10 +1,10 @@
-"""One image on its way from its lock to its record, through a registry or not."""
+"""The work on one image: carries out the steps that `decide` asks for, and writes the record."""
 
 from __future__ import annotations
 
-import contextlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any
 
@@ -19,145 +19,132 @@ from ..model.spec import ImageSpec, cell_identifier
 from ..model.verdict import Judgement, judge
 from ..system import processes
 from .locking import ensure_lock
-from .publish import Published
+from .publisher import Publisher
 from .recording import host_class_of, measurement_key, versions_of
-from .work import Event, Phase, Result, Status, Work
+from .run import Event, Phase, RegistryUse, Result, Run, Status
+from .steps import Failure, Known, Step, decide
 
 
-def measure(spec: ImageSpec, work: Work) -> Result:
-    """Lock, build, publish if asked to, probe and record one image; or say why there is no record."""
-    return _Image(spec, work).measure()
+def measure(spec: ImageSpec, run: Run) -> Result:
+    """Lock, build, publish if asked to, probe and record one image, or return the reason why not."""
+    work = _ImageWork(spec, run)
+    while isinstance(step := decide(run.options, work.known), Step):
+        work.carry_out(step)
+    known = work.known
+    record = known.earlier if step.status is Status.UNCHANGED else known.record
+    error = known.failure.error if known.failure else None
+    return Result(spec, step.status, record, known.fresh, step.detail, error, known.published)
 
 
-class _Ended(Exception):
-    """The way ends here, with this status."""
+class _ImageWork:
+    """Carries out the steps for one image and collects what they find."""
 
-    def __init__(self, status: Status, error: ValidatorError) -> None:
-        super().__init__(str(error))
-        self.status = status
-        self.error = error
-
-
-class _Image:
-    """An image spec, and what is known of its image so far."""
-
-    def __init__(self, spec: ImageSpec, work: Work) -> None:
+    def __init__(self, spec: ImageSpec, run: Run) -> None:
         self.spec = spec
-        self.work = work
+        self.run = run
         self.started = _now()
-        self.lock: Lock | None = None
-        self.fresh = False
-        self.published: Published | None = None
+        self.key = ""
+        self.known = Known()
+        self._actions: dict[Step, Callable[[], Known]] = {
+            Step.CHECK_PYTHON: self._check_python,
+            Step.LOCK: self._lock,
+            Step.FIND_RECORD: self._find_record,
+            Step.FIND_PUBLISHED: self._find_published,
+            Step.PULL: self._pull,
+            Step.BUILD: self._build,
+            Step.PUSH: self._push,
+            Step.PROBE: self._probe,
+            Step.RECORD_BROKEN: self._record_broken,
+        }
 
-    def measure(self) -> Result:
-        if (reason := self.work.engine.provides(self.spec.python)) is not None:
-            return Result(self.spec, Status.SKIPPED, detail=reason)
+    def carry_out(self, step: Step) -> None:
+        """Add to `known` what the step finds, or the error that it ends with."""
         try:
-            return self._measure()
-        except MissingError as error:
-            return self._result(Status.MISSING, detail=str(error), error=error)
-        except _Ended as ended:
-            record = None
-            if ended.status is Status.MEASURED:
-                record = _broken(self.spec, self.lock, self.work, self.started, ended.error)
-                self.work.store.add(record)
-            return self._result(ended.status, record, detail=str(ended.error), error=ended.error)
+            self.known = self._actions[step]()
+        except ValidatorError as error:
+            self.known = replace(self.known, failure=Failure(step, error))
+        self.known = replace(self.known, done=self.known.done | {step})
 
-    def _measure(self) -> Result:
-        work, spec = self.work, self.spec
-        work.listen(Event(spec, Phase.LOCK))
-        with _ending(Status.MEASURED):
-            lock = ensure_lock(work.locks, spec, work.sources, _progress(work, spec, Phase.LOCK)).lock
-            self.lock = lock
-            key = measurement_key(spec, lock, probe_version(), work.options.depth, work.engine)
-        earlier = None if work.options.force else work.store.measured(key)
-        if earlier is not None and work.exchange is None:
-            return self._unchanged(earlier)
-        with _ending(Status.REFUSED):
-            self.published = self._there(lock)
-        if earlier is not None and self._is_published(earlier):
-            return self._unchanged(earlier)
-        if self.published is not None and not work.options.validate:
-            return self._result(Status.BUILT, detail=self.published.reference)
-        built = self._pulled(lock, self.published) if self.published else self._built(lock)
-        if earlier is not None and self._is_published(earlier):
-            return self._unchanged(earlier)
-        if not work.options.validate:
-            detail = self.published.reference if self.published else built.reference
-            return self._result(Status.BUILT, detail=detail)
-        with work.probing:
+    def _check_python(self) -> Known:
+        return replace(self.known, no_python=self.run.engine.provides(self.spec.python))
+
+    def _lock(self) -> Known:
+        run, progress = self.run, self._begin(Phase.LOCK)
+        # A lock that was found is part of the record, even if its key can't be made.
+        lock = ensure_lock(run.locks, self.spec, run.sources, progress).lock
+        self.known = replace(self.known, lock=lock)
+        self.key = measurement_key(self.spec, lock, probe_version(), run.options.depth, run.engine)
+        return self.known
+
+    def _find_record(self) -> Known:
+        return replace(self.known, earlier=self.run.store.measured(self.key))
+
+    def _find_published(self) -> Known:
+        find = (
+            self._publisher.find if self.run.options.registry is RegistryUse.PULL else self._publisher.current
+        )
+        return replace(self.known, published=find(self.spec, self._locked))
+
+    def _pull(self) -> Known:
+        assert self.known.published is not None
+        progress = self._begin(Phase.PULL)
+        built = self._publisher.pull(self.spec, self._locked, self.known.published, progress)
+        return replace(self.known, built=built)
+
+    def _build(self) -> Known:
+        progress = self._begin(Phase.BUILD)
+        before = self.run.engine.existing(self.spec, self._locked)
+        built = self.run.engine.build(self.spec, self._locked, progress)
+        return replace(self.known, built=built, fresh=before is None or before.digest != built.digest)
+
+    def _push(self) -> Known:
+        progress = self._begin(Phase.PUSH)
+        published, built = self._publisher.push(self._image, self._locked, progress)
+        return replace(self.known, published=published, built=built)
+
+    def _probe(self) -> Known:
+        with self.run.probe_lock:
             processes.check_stopping()
-            work.listen(Event(spec, Phase.PROBE))
-            record = _validate(built, lock, key, work, self.started)
-        work.store.add(record)
-        return self._result(Status.MEASURED, record)
+            progress = self._begin(Phase.PROBE)
+            record = _measured_record(self._image, self._locked, self.key, self.run, self.started, progress)
+        self.run.store.add(record)
+        return replace(self.known, record=record)
 
-    def _there(self, lock: Lock) -> Published | None:
-        """The image in the registry that makes building one needless."""
-        exchange = self.work.exchange
-        if exchange is None:
-            return None
-        if exchange.pull:
-            return exchange.publisher.find(self.spec, lock)
-        return None if self.work.options.force else exchange.publisher.current(self.spec, lock)
+    def _record_broken(self) -> Known:
+        assert self.known.failure is not None
+        record = _broken_record(self.spec, self.known.lock, self.run, self.started, self.known.failure.error)
+        self.run.store.add(record)
+        return replace(self.known, record=record)
 
-    def _pulled(self, lock: Lock, published: Published) -> Built:
-        assert self.work.exchange is not None
-        self.work.listen(Event(self.spec, Phase.PULL))
-        progress = _progress(self.work, self.spec, Phase.PULL)
-        with _ending(Status.REFUSED):
-            return self.work.exchange.publisher.pull(self.spec, lock, published, progress)
+    def _begin(self, phase: Phase) -> Callable[[str], None]:
+        """Report that a phase begins; return what reports its progress."""
+        self.run.on_event(Event(self.spec, phase))
+        return lambda line: self.run.on_event(Event(self.spec, phase, line))
 
-    def _built(self, lock: Lock) -> Built:
-        """The image, built; and published, where it is to be."""
-        work = self.work
-        work.listen(Event(self.spec, Phase.BUILD))
-        with _ending(Status.MEASURED):
-            had = work.engine.existing(self.spec, lock)
-            built = work.engine.build(self.spec, lock, _progress(work, self.spec, Phase.BUILD))
-            self.fresh = had is None or had.digest != built.digest
-        if work.exchange is not None:
-            work.listen(Event(self.spec, Phase.PUSH))
-            progress = _progress(work, self.spec, Phase.PUSH)
-            with _ending(Status.REFUSED):
-                self.published, built = work.exchange.publisher.push(built, lock, progress)
-        return built
+    @property
+    def _locked(self) -> Lock:
+        assert self.known.lock is not None
+        return self.known.lock
 
-    def _is_published(self, earlier: Record) -> bool:
-        """Whether the image in the registry is the one that was measured earlier."""
-        return self.published is not None and self.published.digest == earlier.image_digest
+    @property
+    def _image(self) -> Built:
+        assert self.known.built is not None
+        return self.known.built
 
-    def _unchanged(self, earlier: Record) -> Result:
-        return self._result(Status.UNCHANGED, earlier, detail=f"unchanged since {earlier.finished}")
-
-    def _result(
-        self,
-        status: Status,
-        record: Record | None = None,
-        *,
-        detail: str = "",
-        error: ValidatorError | None = None,
-    ) -> Result:
-        return Result(self.spec, status, record, self.fresh, detail, error, self.published)
+    @property
+    def _publisher(self) -> Publisher:
+        assert self.run.publisher is not None
+        return self.run.publisher
 
 
-@contextlib.contextmanager
-def _ending(status: Status) -> Iterator[None]:
-    """Let an error end the way with this status. What is missing ends it by itself."""
-    try:
-        yield
-    except MissingError:
-        raise
-    except ValidatorError as error:
-        raise _Ended(status, error) from error
-
-
-def _validate(built: Built, lock: Lock, key: str, work: Work, started: str) -> Record:
-    request = probe_request(work.options.depth, render(lock).encode())
+def _measured_record(
+    built: Built, lock: Lock, key: str, run: Run, started: str, progress: Callable[[str], None]
+) -> Record:
+    request = probe_request(run.options.depth, render(lock).encode())
     host: dict[str, Any] = {}
     report: Report | None = None
     try:
-        answer = work.engine.probe(built, request, _progress(work, built.spec, Phase.PROBE))
+        answer = run.engine.probe(built, request, progress)
         report = Report.from_json(json.loads(answer))
         judgement, host = judge(report), report.host
     except (ReportError, ValueError) as error:
@@ -166,14 +153,14 @@ def _validate(built: Built, lock: Lock, key: str, work: Work, started: str) -> R
         raise
     except ValidatorError as error:
         judgement = Judgement(Verdict.FAILED, str(error))
-    host_class = host_class_of(host, work.hosts)
+    host_class = host_class_of(host, run.hosts)
     return Record(
         cell=cell_identifier(built.spec.identifier, host_class),
         image=built.spec.identifier,
         host_class=host_class,
         verdict=judgement.verdict,
         reason=judgement.reason,
-        engine=work.engine.name,
+        engine=run.engine.name,
         lock_digest=lock.digest,
         image_digest=built.digest,
         probe_version=probe_version(),
@@ -181,7 +168,7 @@ def _validate(built: Built, lock: Lock, key: str, work: Work, started: str) -> R
         finished=_now(),
         key=key,
         base=built.base,
-        host=host or work.engine.host_facts(),
+        host=host or run.engine.host_facts(),
         versions=versions_of(report) if report else {},
         checks=[check.as_json() for check in report.checks] if report else [],
         report=report.raw if report else None,
@@ -189,16 +176,18 @@ def _validate(built: Built, lock: Lock, key: str, work: Work, started: str) -> R
     )
 
 
-def _broken(spec: ImageSpec, lock: Lock | None, work: Work, started: str, error: ValidatorError) -> Record:
-    host = work.engine.host_facts()
-    host_class = host_class_of(host, work.hosts)
+def _broken_record(
+    spec: ImageSpec, lock: Lock | None, run: Run, started: str, error: ValidatorError
+) -> Record:
+    host = run.engine.host_facts()
+    host_class = host_class_of(host, run.hosts)
     return Record(
         cell=cell_identifier(spec.identifier, host_class),
         image=spec.identifier,
         host_class=host_class,
         verdict=Verdict.BROKEN,
         reason=str(error),
-        engine=work.engine.name,
+        engine=run.engine.name,
         lock_digest=lock.digest if lock else None,
         image_digest=None,
         probe_version=None,
@@ -207,10 +196,6 @@ def _broken(spec: ImageSpec, lock: Lock | None, work: Work, started: str, error:
         key="",
         host=host,
     )
-
-
-def _progress(work: Work, spec: ImageSpec, phase: Phase) -> Callable[[str], None]:
-    return lambda line: work.listen(Event(spec, phase, line))
 
 
 def _now() -> str:

@@ -134,7 +134,7 @@ def test_a_second_run_changes_nothing(gpu: Record, cpu: Record, store: Path) -> 
         result, said = build_matrix(store, profile)
         assert (result["status"], result["built"]) == ("unchanged", False)
         assert result["record"]["id"] == record.id
-        assert "engine: docker" in said
+        assert "Engine: Docker" in said
 
 
 def test_the_locks_stay_as_committed(gpu: Record, cpu: Record) -> None:

@@ -16,8 +16,8 @@ from validator.locks import files
 from validator.model.lock import Lock
 from validator.model.spec import ImageSpec, Variant
 from validator.pipeline.build_matrix import build_matrix
-from validator.pipeline.publish import Publisher
-from validator.pipeline.work import Exchange, Options, Result, Status, Work
+from validator.pipeline.publisher import Publisher
+from validator.pipeline.run import Options, RegistryUse, Result, Run, Status
 from validator.records.store import Store
 from validator.registry.client import Registry
 from validator.registry.names import Repository
@@ -53,13 +53,13 @@ class Machine:
 
     def run(self, address: str, *, pull: bool = False, validate: bool = True) -> Result:
         registry = Registry(Repository.parse(f"{address}/{NAME}"))
-        exchange = Exchange(Publisher(self.engine, registry), pull)
+        options = Options(validate=validate, registry=RegistryUse.PULL if pull else RegistryUse.PUSH)
         with Store(str(self.directory / "records.db")) as store:
-            work = Work(
-                self.engine, store, PackageSources(), self.directory, (), Options(validate=validate),
-                lambda event: None, exchange,
+            run = Run(
+                self.engine, store, PackageSources(), self.directory, (), options, lambda event: None,
+                Publisher(self.engine, registry),
             )  # fmt: skip
-            [result] = build_matrix([SPEC], work)
+            [result] = build_matrix([SPEC], run)
             return result
 
 

@@ -19,7 +19,7 @@ from validator.engines.docker import DockerEngine, transfer
 from validator.engines.docker.endpoint import Endpoint, connect
 from validator.errors import MissingError, ValidatorError
 from validator.model.lock import Lock
-from validator.pipeline.publish import Publisher, TagTaken
+from validator.pipeline.publisher import Publisher, TagTaken
 from validator.registry.client import Registry
 from validator.registry.names import Repository
 from validator.system.sources import PackageSources

@@ -17,8 +17,8 @@ from validator.model.lock import Lock
 from validator.model.record import Verdict
 from validator.model.spec import ImageSpec
 from validator.pipeline.build_matrix import build_matrix
-from validator.pipeline.publish import Publisher
-from validator.pipeline.work import Event, Exchange, Options, Phase, Result, Status, Work
+from validator.pipeline.publisher import Publisher
+from validator.pipeline.run import Event, Options, Phase, RegistryUse, Result, Run, Status
 from validator.records.store import Store
 from validator.registry.client import Registry
 from validator.registry.names import Repository
@@ -113,14 +113,15 @@ class Bench:
     events: list[Event] = dataclasses.field(default_factory=list)
 
     def run(self, *, pull: bool = False, retag: bool = False, **options: Any) -> Result:
-        exchange = Exchange(Publisher(self.engine, self.engine.registry, retag), pull)
-        [result] = build_matrix([SPEC], self.work(exchange, **options))
+        use = RegistryUse.PULL if pull else RegistryUse.PUSH
+        [result] = build_matrix([SPEC], self.settings(use, retag, **options))
         return result
 
-    def work(self, exchange: Exchange | None, **options: Any) -> Work:
-        return Work(
-            self.engine, self.store, PackageSources(), self.locks, (), Options(**options), self.events.append,
-            exchange,
+    def settings(self, use: RegistryUse, retag: bool = False, **options: Any) -> Run:
+        publisher = Publisher(self.engine, self.engine.registry, retag)
+        return Run(
+            self.engine, self.store, PackageSources(), self.locks, (), Options(registry=use, **options),
+            self.events.append, None if use is RegistryUse.NONE else publisher,
         )  # fmt: skip
 
     def phases(self) -> list[Phase]:
@@ -190,7 +191,7 @@ def test_an_image_that_is_here_already_is_not_pulled(bench: Bench) -> None:
 
 
 def test_an_unchanged_cell_is_pushed_when_the_registry_lacks_it(bench: Bench) -> None:
-    [first] = build_matrix([SPEC], bench.work(None))
+    [first] = build_matrix([SPEC], bench.settings(RegistryUse.NONE))
     assert first.status is Status.MEASURED
     result = bench.run()
     assert result.status is Status.UNCHANGED
@@ -199,7 +200,7 @@ def test_an_unchanged_cell_is_pushed_when_the_registry_lacks_it(bench: Bench) ->
 
 
 def test_another_image_than_the_measured_one_is_measured_anew(bench: Bench) -> None:
-    [first] = build_matrix([SPEC], bench.work(None))
+    [first] = build_matrix([SPEC], bench.settings(RegistryUse.NONE))
     bench.engine.hold(SPEC, bench.lock, digest("c"))
     result = bench.run()
     assert result.status is Status.MEASURED
@@ -212,7 +213,7 @@ def test_a_tag_of_another_image_is_refused_and_nothing_is_recorded(bench: Bench)
     bench.engine.recipe = "2"
     result = bench.run()
     assert result.status is Status.REFUSED
-    assert f"{REPOSITORY}:{TAG} is {digest('c')} in the registry" in result.detail
+    assert f"this tag names another image ({digest('c')})" in result.detail
     assert bench.engine.pushes == [] and bench.engine.probes == []
     assert list(bench.store.all()) == []
     moved = bench.run(retag=True)
@@ -232,7 +233,7 @@ def test_a_push_that_another_overtook_is_not_recorded(bench: Bench) -> None:
     bench.engine.push = overtaken  # type: ignore[method-assign]
     result = bench.run()
     assert result.status is Status.REFUSED
-    assert f"was pushed as {digest('b')}, but is {digest('d')} in the registry" in result.detail
+    assert f"was pushed as {digest('b')}, but the registry now has {digest('d')}" in result.detail
     assert list(bench.store.all()) == []
 
 
@@ -261,10 +262,9 @@ def test_after_a_refusal_the_others_go_on_unless_told_otherwise(bench: Bench) ->
     bench.engine.hold(SPEC, bench.lock, digest("c"))
     bench.engine.hold(OTHER, other, digest("e"))
     bench.engine.recipe = "2"
-    exchange = Exchange(Publisher(bench.engine, bench.engine.registry))
-    results = build_matrix([SPEC, OTHER], bench.work(exchange, keep_going=False))
+    results = build_matrix([SPEC, OTHER], bench.settings(RegistryUse.PUSH, keep_going=False))
     assert [result.status for result in results] == [Status.REFUSED, Status.STOPPED]
-    results = build_matrix([SPEC, OTHER], bench.work(exchange))
+    results = build_matrix([SPEC, OTHER], bench.settings(RegistryUse.PUSH))
     assert [result.status for result in results] == [Status.REFUSED, Status.REFUSED]
 
 
@@ -291,7 +291,7 @@ def test_nothing_to_pull_is_missing_and_another_lock_is_refused(bench: Bench) ->
     bench.engine.hold(SPEC, other, digest("c"))
     result = bench.run(pull=True)
     assert result.status is Status.REFUSED
-    assert "was not built from the lock that is here" in result.detail
+    assert "was built from another lock than the local one" in result.detail
     assert bench.engine.pulls == []
     assert list(bench.store.all()) == []
 

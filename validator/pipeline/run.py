@@ -1,0 +1,122 @@
+"""A run of the main job: its options, the events it emits, and the result of each image."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+
+from ..engines.base import Engine
+from ..errors import ValidatorError
+from ..model.record import Record, Verdict
+from ..model.spec import HostClass, ImageSpec
+from ..records.store import Store
+from ..system.sources import PackageSources
+from .publisher import PublishedImage, Publisher
+
+
+class Phase(str, Enum):
+    """The stage that the work on an image has reached, as users see it."""
+
+    LOCK = "lock"
+    BUILD = "build"
+    PUSH = "push"
+    PULL = "pull"
+    PROBE = "probe"
+    DONE = "done"
+
+
+class Status(str, Enum):
+    """The way the work on an image ended.
+
+    Nothing is recorded for `refused` (the registry holds another image under the tag, or refuses this one)
+    and for `missing` (something that was needed was not there).
+    """
+
+    MEASURED = "measured"
+    UNCHANGED = "unchanged"
+    BUILT = "built"
+    SKIPPED = "skipped"
+    REFUSED = "refused"
+    MISSING = "missing"
+    STOPPED = "stopped"
+
+
+@dataclass(frozen=True)
+class Result:
+    """The outcome of one image spec.
+
+    record: the record of this run, or the earlier one if `status` is `unchanged`.
+    built: True if this run built the image.
+    published: the image in the registry, if the run uses one.
+    """
+
+    spec: ImageSpec
+    status: Status
+    record: Record | None = None
+    built: bool = False
+    detail: str = ""
+    error: ValidatorError | None = None
+    published: PublishedImage | None = None
+
+    @property
+    def failed(self) -> bool:
+        """True if the cell failed, in this run or in the earlier one that it is unchanged from."""
+        return self.record is not None and self.record.verdict in (Verdict.FAILED, Verdict.BROKEN)
+
+
+@dataclass(frozen=True)
+class Event:
+    """A change to show to the user. `result` is set with the phase `done` only."""
+
+    spec: ImageSpec
+    phase: Phase
+    detail: str = ""
+    result: Result | None = None
+
+
+class RegistryUse(Enum):
+    """NONE: only build. PUSH: push every image that is built. PULL: pull images instead of building them."""
+
+    NONE = "none"
+    PUSH = "push"
+    PULL = "pull"
+
+
+@dataclass(frozen=True)
+class Options:
+    """jobs: the number of images in progress at once; probes still run one at a time.
+
+    depth: the depth of the probe, `quick` or `full`.
+    """
+
+    jobs: int = 1
+    keep_going: bool = True
+    validate: bool = True
+    force: bool = False
+    depth: str = "quick"
+    registry: RegistryUse = RegistryUse.NONE
+
+
+@dataclass(frozen=True)
+class Run:
+    """Everything that a run works with. `publisher` is set unless `options.registry` is NONE."""
+
+    engine: Engine
+    store: Store
+    sources: PackageSources
+    locks: Path
+    hosts: tuple[HostClass, ...]
+    options: Options
+    on_event: Callable[[Event], None]
+    publisher: Publisher | None = None
+    # Two probes at once would share the GPU's memory and disturb each other's timing.
+    probe_lock: threading.Lock = field(default_factory=threading.Lock)
+    # Set by an image that fails when the run should not keep going.
+    halted: threading.Event = field(default_factory=threading.Event)
+
+    def __post_init__(self) -> None:
+        if (self.publisher is None) != (self.options.registry is RegistryUse.NONE):
+            raise ValueError("a run needs a publisher if, and only if, it uses a registry")

@@ -1,0 +1,132 @@
+"""The decision what to do next with an image, as a pure function of what is known about it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from ..engines.base import Built
+from ..errors import MissingError, ValidatorError
+from ..model.lock import Lock
+from ..model.record import Record
+from .publisher import PublishedImage
+from .run import Options, RegistryUse, Status
+
+
+class Step(Enum):
+    """A piece of work that adds to what is known about an image."""
+
+    CHECK_PYTHON = "check that the engine has the image's Python"
+    LOCK = "read the lock, or resolve it"
+    FIND_RECORD = "look for the record of an earlier run"
+    FIND_PUBLISHED = "look for the image in the registry"
+    PULL = "pull the image"
+    BUILD = "build the image"
+    PUSH = "push the image"
+    PROBE = "run the probe and record the verdict"
+    RECORD_BROKEN = "record that the image does not build"
+
+
+@dataclass(frozen=True)
+class Finish:
+    """The end of the work on an image."""
+
+    status: Status
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """The error that a step raised."""
+
+    step: Step
+    error: ValidatorError
+
+
+@dataclass(frozen=True)
+class Known:
+    """What is known about an image.
+
+    done: the steps that were carried out. A value that is None was looked for and not found if its step is in
+        `done`; otherwise nobody has looked yet.
+    no_python: why the engine can't provide the Python.
+    earlier: the record of an earlier run that everything but the image's digest agrees with.
+    published: the image in the registry that makes a build or a push unnecessary.
+    fresh: True if the build made a new image.
+    record: the record that this run has written.
+    """
+
+    done: frozenset[Step] = frozenset()
+    no_python: str | None = None
+    lock: Lock | None = None
+    earlier: Record | None = None
+    published: PublishedImage | None = None
+    built: Built | None = None
+    fresh: bool = False
+    record: Record | None = None
+    failure: Failure | None = None
+
+
+#: If one of these steps fails, the image is broken, and a record says so.
+_BREAKING = (Step.LOCK, Step.BUILD)
+#: If one of these fails, the registry and this run disagree about the image, which is not recorded.
+_REFUSING = (Step.FIND_PUBLISHED, Step.PULL, Step.PUSH)
+
+
+def decide(options: Options, known: Known) -> Step | Finish:
+    """Return the next step for an image, or the end of the work on it.
+
+    Raises the error of a failed step that concerns more than this image, such as a store that can't be read.
+    """
+    if known.failure is not None:
+        return _after_failure(known.failure, known)
+    if Step.CHECK_PYTHON not in known.done:
+        return Step.CHECK_PYTHON
+    if known.no_python is not None:
+        return Finish(Status.SKIPPED, known.no_python)
+    if Step.LOCK not in known.done:
+        return Step.LOCK
+    if known.record is not None:
+        return Finish(Status.MEASURED)
+    return _find_earlier_work(options, known) or _make_and_measure(options, known)
+
+
+def _after_failure(failure: Failure, known: Known) -> Step | Finish:
+    detail = str(failure.error)
+    if isinstance(failure.error, MissingError):
+        return Finish(Status.MISSING, detail)
+    if failure.step in _BREAKING:
+        return Step.RECORD_BROKEN if known.record is None else Finish(Status.MEASURED, detail)
+    if failure.step in _REFUSING:
+        return Finish(Status.REFUSED, detail)
+    raise failure.error
+
+
+def _find_earlier_work(options: Options, known: Known) -> Step | Finish | None:
+    """Return the step that looks for earlier work, or the end if that work need not be repeated."""
+    if not options.force and Step.FIND_RECORD not in known.done:
+        return Step.FIND_RECORD
+    # With a registry, the image in it has to be the one that was measured.
+    if known.earlier is not None and (
+        options.registry is RegistryUse.NONE
+        or (known.published is not None and known.published.digest == known.earlier.image_digest)
+    ):
+        return Finish(Status.UNCHANGED, f"unchanged since {known.earlier.finished}")
+    looks = options.registry is RegistryUse.PULL or (
+        options.registry is RegistryUse.PUSH and not options.force
+    )
+    if looks and Step.FIND_PUBLISHED not in known.done:
+        return Step.FIND_PUBLISHED
+    return None
+
+
+def _make_and_measure(options: Options, known: Known) -> Step | Finish:
+    if known.published is not None and not options.validate:
+        return Finish(Status.BUILT, known.published.reference)
+    if known.built is None:
+        return Step.BUILD if known.published is None else Step.PULL
+    if options.registry is RegistryUse.PUSH and known.published is None:
+        return Step.PUSH
+    if not options.validate:
+        return Finish(Status.BUILT, known.built.reference)
+    return Step.PROBE
