@@ -31,7 +31,7 @@ from validator.model.spec import Cell, Choice, HostClass, ImageSpec, Variant
 from validator.reports.overview import overview
 from validator.reports.page.measurements import gather
 from validator.reports.page.site import ENTRY, FOLDERS, MARK, Sources, site
-from validator.system.output_directory import publish
+from validator.system.output_directory import update_directory
 from validator.versions import ComputeCapability, DriverRelease
 
 SMALL, LARGE = 500, 5_000
@@ -193,7 +193,7 @@ def record(planned: PlannedCell) -> Record:
 
 
 def write(place: Path, made: Sources) -> None:
-    publish(place, site(made), entry=ENTRY, mark=MARK.encode(), folders=FOLDERS)
+    update_directory(place, site(made), entry=ENTRY, mark=MARK.encode(), folders=FOLDERS)
 
 
 def milliseconds(action: Callable[[], None]) -> float:

@@ -1,4 +1,4 @@
-"""`python -m validator`: turns errors into messages and exit codes."""
+"""`python -m validator`: run a command, and turn its errors into messages and exit codes."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from types import FrameType
 from .errors import EXIT_INTERRUPTED, EXIT_MISSING, EXIT_PIPE, MissingError, ValidatorError
 from .reports.printable import printable
 
-#: The oldest Python that runs this; the probe runs on older ones.
+#: The oldest Python that this tool runs on. The probe supports older ones.
 _PYTHON = (3, 10)
-#: New objects after which garbage is looked for.
+#: The number of new objects that triggers a garbage collection.
 _GARBAGE = 200_000
-#: What the dependencies in pyproject.toml are imported as.
+#: The import names of the dependencies in pyproject.toml.
 NEEDED = (
     "click",
     "docker",
@@ -40,12 +40,12 @@ NEEDED = (
 
 def main() -> None:
     """Run the command line and exit."""
-    # By default it looks for garbage after every 700 objects, a twentieth of the time of a short command.
+    # The default, 700 objects, costs a short command a twentieth of its time.
     gc.set_threshold(_GARBAGE)
     _hold_streams()
-    # A runner that ends a job sends SIGTERM; it deserves the same tidy end as Ctrl-C.
+    # CI runners end a job with SIGTERM; clean up as after Ctrl-C.
     signal.signal(signal.SIGTERM, _interrupt)
-    # A terminal of another encoding than the text's is no reason to end without an answer.
+    # Don't fail if the terminal's encoding lacks a character.
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
 
@@ -56,7 +56,7 @@ def main() -> None:
         code = run()
         sys.stdout.flush()
     except ValidatorError as error:
-        # What went wrong may be told with words of a log, a container or a file.
+        # The message may quote a log, a container or a file.
         print(f"error: {printable(str(error))}", file=sys.stderr)
         if error.hint:
             print(f"  hint: {printable(error.hint)}", file=sys.stderr)
@@ -65,7 +65,7 @@ def main() -> None:
         print("stopped", file=sys.stderr)
         code = EXIT_INTERRUPTED
     except BrokenPipeError:
-        # The reader of our output has gone (`| head`).
+        # The reader of the output is gone (`| head`).
         _drop_output()
         code = EXIT_PIPE
     except OSError as error:
@@ -80,10 +80,10 @@ def main() -> None:
 
 
 def _hold_streams() -> None:
-    """Put /dev/null where a standard stream is closed (`>&-`).
+    """Replace a standard stream that is closed (`>&-`) by /dev/null.
 
-    Python then has None for the stream, and the next file that is opened would get its number: what a child
-    process prints would land in that file.
+    Otherwise the next file to be opened would get the stream's number, and the output of child processes
+    would end up in that file.
     """
     while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
         os.set_inheritable(number, True)
@@ -97,24 +97,27 @@ def _hold_streams() -> None:
 
 
 def _refuse_bare_python() -> None:
-    """The Python that trains seldom has what this needs, and should not get it: that would change it."""
+    """Raise MissingError if this Python is too old or lacks the dependencies.
+
+    The Python that trains models usually does, and must not be changed by installing them into it.
+    """
     if sys.version_info < _PYTHON:
         found = ".".join(map(str, sys.version_info[:2]))
-        lack = f"is Python {found}; this needs {'.'.join(map(str, _PYTHON))} or newer"
+        reason = f"is Python {found}, but Python {'.'.join(map(str, _PYTHON))} or newer is needed"
     else:
         missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
         if not missing:
             return
-        lack = f"lacks what this needs: {', '.join(missing)}"
+        reason = f"lacks these packages: {', '.join(missing)}"
     raise MissingError(
-        f"{sys.executable} {lack}",
-        hint="run ./scripts/environment once, then use .venv/bin/python; to look at this Python's TensorFlow:"
+        f"{sys.executable} {reason}",
+        hint="run ./scripts/environment once, then use .venv/bin/python. To examine this Python's TensorFlow:"
         f" .venv/bin/python -m validator doctor --python {shlex.quote(sys.executable)}",
     )
 
 
 def _drop_output() -> None:
-    # Python writes at exit what stdout still holds, and would complain again.
+    # At exit, Python flushes stdout and would fail again.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

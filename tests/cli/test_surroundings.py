@@ -86,7 +86,7 @@ def test_a_python_without_the_libraries_is_told_what_to_do() -> None:
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (3, "")
     first, second = done.stderr.splitlines()
-    assert first.startswith(f"error: {sys.executable} lacks what this needs: click, ")
+    assert first.startswith(f"error: {sys.executable} lacks these packages: click, ")
     assert "re2" in first
     assert "./scripts/environment" in second
     assert f"--python {sys.executable}" in second
@@ -98,7 +98,7 @@ def test_a_python_that_is_too_old_is_told_the_same(monkeypatch: pytest.MonkeyPat
         [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=60
     )
     assert done.returncode == 3
-    assert "is Python 3.9; this needs 3.10 or newer" in done.stderr
+    assert "is Python 3.9, but Python 3.10 or newer is needed" in done.stderr
 
 
 def test_every_library_that_is_needed_is_looked_for() -> None:

@@ -1,4 +1,4 @@
-"""An engine made of values, so that the pipeline is tested without building anything."""
+"""A fake engine, for tests of the pipeline that build nothing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NO_GPU: dict[str, Any] = {"driver": None, "gpus": []}
 
 
 def report(host: dict[str, Any] = NO_GPU, **outcomes: str) -> bytes:
-    """A probe's report in which every required check passes but those named."""
+    """Return a probe's report in which every required check passes, except those named."""
     checks = [
         {
             "id": name,
@@ -44,7 +44,7 @@ def report(host: dict[str, Any] = NO_GPU, **outcomes: str) -> bytes:
 
 @dataclass
 class FakeEngine:
-    """Answers what it is given. `builds`, `probes` and `requests` list what it was asked for."""
+    """Returns or raises what it was given. `builds`, `probes` and `requests` list the calls."""
 
     answer: bytes | ValidatorError | Callable[[], bytes] = b""
     build_error: ValidatorError | None = None

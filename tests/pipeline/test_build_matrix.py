@@ -1,4 +1,4 @@
-"""The main job over a fake engine: what is recorded, what is kept, what is told."""
+"""The main job with a fake engine: what is recorded, kept and reported."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def write_lock(directory: Path, spec: ImageSpec, sha256: str = "0" * 64) -> Lock
 
 @dataclasses.dataclass
 class Bench:
-    """A store and locks in a temporary directory, and what a run over them gave."""
+    """A store and locks in a temporary directory, and the events of the runs that use them."""
 
     store: Store
     locks: Path
@@ -83,7 +83,7 @@ def test_on_a_gpu_the_record_belongs_to_the_declared_host_class(bench: Bench) ->
     assert result.record.image_digest == "sha256:image"
 
 
-def test_a_host_that_no_class_declares_is_named_alike(bench: Bench) -> None:
+def test_a_host_that_fits_no_declared_class_is_named_in_the_same_way(bench: Bench) -> None:
     [result] = bench.run(FakeEngine(report(H100)))
     assert result.record is not None
     assert result.record.host_class == "r580-h100"
@@ -96,7 +96,7 @@ def test_a_failed_check_fails_the_cell_and_names_it(bench: Bench) -> None:
     assert result.record.reason == "cuda_libraries: about cuda_libraries"
 
 
-def test_a_record_answers_for_its_own_depth_alone(bench: Bench) -> None:
+def test_a_record_is_reused_only_for_its_own_depth(bench: Bench) -> None:
     engine = FakeEngine(report())
     statuses = [bench.run(engine, depth=depth)[0].status for depth in ("quick", "full", "full", "quick")]
     assert statuses == [Status.MEASURED, Status.MEASURED, Status.UNCHANGED, Status.UNCHANGED]
@@ -106,14 +106,14 @@ def test_a_record_answers_for_its_own_depth_alone(bench: Bench) -> None:
     ]
     quick, full = engine.requests
     assert quick.files.keys() == full.files.keys() == {"lock.txt"}
-    # The probe ends itself before it is ended.
+    # The probe stops by itself before the engine would end it.
     for request in engine.requests:
         limit_s = float(request.arguments[request.arguments.index("--time-limit") + 1])
         assert limit_s < request.timeout_s
     assert quick.timeout_s < full.timeout_s
 
 
-def test_what_is_unchanged_is_neither_built_nor_validated(bench: Bench) -> None:
+def test_an_unchanged_image_is_neither_built_nor_validated(bench: Bench) -> None:
     engine = FakeEngine(report())
     first = bench.run(engine, SPEC, OTHER)
     second = bench.run(engine, SPEC, OTHER)
@@ -124,7 +124,9 @@ def test_what_is_unchanged_is_neither_built_nor_validated(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("change", ["lock", "probe", "host", "engine", "force"])
-def test_what_changed_is_measured_again(bench: Bench, change: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_image_is_measured_again_after_a_change(
+    bench: Bench, change: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     bench.run(FakeEngine(report()))
     engine = FakeEngine(report())
     if change == "lock":
@@ -148,7 +150,7 @@ def test_an_unchanged_failure_still_fails_the_run(bench: Bench) -> None:
     assert totals([result]) == "0 built, 0 validated, 1 unchanged, 1 failed"
 
 
-def test_what_did_not_build_is_broken_and_tried_again(bench: Bench) -> None:
+def test_an_image_that_can_not_be_built_is_broken_and_tried_again(bench: Bench) -> None:
     [result] = bench.run(FakeEngine(build_error=BuildError("stage cudnn failed")))
     assert result.record is not None
     assert (result.record.verdict, result.record.reason) == (Verdict.BROKEN, "stage cudnn failed")
@@ -157,13 +159,13 @@ def test_what_did_not_build_is_broken_and_tried_again(bench: Bench) -> None:
     assert not again.failed
 
 
-def test_what_was_needed_and_is_not_there_is_not_recorded(bench: Bench) -> None:
+def test_a_missing_service_is_not_recorded(bench: Bench) -> None:
     [result] = bench.run(FakeEngine(build_error=MissingError("the index can't be reached")))
     assert result.status is Status.MISSING
     assert list(bench.store.all()) == []
 
 
-def test_a_python_that_is_not_there_is_skipped(bench: Bench) -> None:
+def test_an_image_whose_python_is_missing_is_skipped(bench: Bench) -> None:
     engine = FakeEngine(report(), lacks="3.11")
     [result] = bench.run(engine)
     assert (result.status, result.detail) == (Status.SKIPPED, "no python3.11 here")
@@ -172,7 +174,7 @@ def test_a_python_that_is_not_there_is_skipped(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("answer", [b"not json", b"[]", b'{"format": 9}', b'{"format": 1, "probe": {}}'])
-def test_a_report_that_can_not_be_read_fails_the_cell(bench: Bench, answer: bytes) -> None:
+def test_an_unreadable_report_fails_the_cell(bench: Bench, answer: bytes) -> None:
     [result] = bench.run(FakeEngine(answer))
     assert result.failed
     assert result.record is not None
@@ -180,13 +182,13 @@ def test_a_report_that_can_not_be_read_fails_the_cell(bench: Bench, answer: byte
     assert result.record.report is None
 
 
-def test_a_probe_that_gives_no_report_fails_the_cell(bench: Bench) -> None:
+def test_a_probe_without_a_report_fails_the_cell(bench: Bench) -> None:
     [result] = bench.run(FakeEngine(ValidatorError("the probe ran past its limit")))
     assert result.record is not None
     assert (result.record.verdict, result.record.reason) == (Verdict.FAILED, "the probe ran past its limit")
 
 
-def test_no_validate_builds_and_records_nothing(bench: Bench) -> None:
+def test_no_validate_builds_but_records_nothing(bench: Bench) -> None:
     engine = FakeEngine(report())
     [result] = bench.run(engine, validate=False)
     assert (result.status, engine.probes) == (Status.BUILT, [])
@@ -194,7 +196,7 @@ def test_no_validate_builds_and_records_nothing(bench: Bench) -> None:
     assert list(bench.store.all()) == []
 
 
-def test_fail_fast_begins_nothing_new_and_keep_going_does(bench: Bench) -> None:
+def test_fail_fast_starts_no_further_image_and_keep_going_does(bench: Bench) -> None:
     failing = FakeEngine(report(driver="fail"))
     stopped = bench.run(failing, SPEC, OTHER, keep_going=False)
     assert [result.status for result in stopped] == [Status.MEASURED, Status.STOPPED]
@@ -203,7 +205,7 @@ def test_fail_fast_begins_nothing_new_and_keep_going_does(bench: Bench) -> None:
     assert [result.status for result in going] == [Status.MEASURED, Status.MEASURED]
 
 
-def test_what_was_recorded_when_ctrl_c_came_is_no_unfinished_image(
+def test_an_image_recorded_during_ctrl_c_counts_as_finished(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     probing, stopped = threading.Event(), threading.Event()
@@ -212,7 +214,7 @@ def test_what_was_recorded_when_ctrl_c_came_is_no_unfinished_image(
     class Engine(FakeEngine):
         def probe(self, built: Built, request: ProbeRequest, progress: Progress) -> bytes:
             if built.spec == OTHER:
-                # Too far to be stopped: it ends, and is recorded, while all children are ended.
+                # It can no longer be stopped: it finishes and is recorded while the children are ended.
                 probing.set()
                 assert stopped.wait(20)
             return super().probe(built, request, progress)
@@ -229,7 +231,7 @@ def test_what_was_recorded_when_ctrl_c_came_is_no_unfinished_image(
     assert len(list(bench.store.all())) == 2
 
 
-def test_several_are_built_at_once_but_probed_one_by_one(bench: Bench) -> None:
+def test_images_are_built_in_parallel_but_probed_one_at_a_time(bench: Bench) -> None:
     both_built = threading.Barrier(2, timeout=20)
     nobody = threading.Event()
 
@@ -239,7 +241,7 @@ def test_several_are_built_at_once_but_probed_one_by_one(bench: Bench) -> None:
             return super().build(spec, lock, progress)
 
     def answer() -> bytes:
-        # Long enough for the other to come in, were it let.
+        # Long enough for the other probe to start if nothing prevented it.
         nobody.wait(0.5)
         return report()
 
@@ -249,13 +251,13 @@ def test_several_are_built_at_once_but_probed_one_by_one(bench: Bench) -> None:
     assert engine.most_at_once == 1
 
 
-def test_the_phases_are_told_in_order(bench: Bench) -> None:
+def test_the_phases_are_reported_in_order(bench: Bench) -> None:
     bench.run(FakeEngine(report()))
-    told = list(dict.fromkeys(event.phase for event in bench.events))
-    assert told == [Phase.LOCK, Phase.BUILD, Phase.PROBE, Phase.DONE]
+    phases = list(dict.fromkeys(event.phase for event in bench.events))
+    assert phases == [Phase.LOCK, Phase.BUILD, Phase.PROBE, Phase.DONE]
 
 
-def test_a_lock_that_was_edited_is_broken_and_named(bench: Bench) -> None:
+def test_an_edited_lock_makes_the_image_broken(bench: Bench) -> None:
     path = files.path_of(bench.locks, SPEC.identifier)
     path.write_text(path.read_text().replace("0" * 64, "2" * 64))
     [result] = bench.run(FakeEngine(report()))

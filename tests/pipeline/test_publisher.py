@@ -1,4 +1,4 @@
-"""The main job with a registry, over a fake engine and a fake registry: built, pushed, pulled, recorded."""
+"""The main job with a fake engine and a fake registry: what is built, pushed, pulled and recorded."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def digest(letter: str) -> str:
 
 
 class FakeRegistry(Registry):
-    """Tags and labels in dictionaries. `fails` is raised by whatever asks for a tag."""
+    """Keeps tags and labels in dictionaries. `fails` is raised when a tag is looked up."""
 
     def __init__(self) -> None:
         super().__init__(REPOSITORY)
@@ -59,7 +59,7 @@ class FakeRegistry(Registry):
 
 @dataclasses.dataclass
 class FakeImageEngine(FakeEngine):
-    """Pushes into a FakeRegistry. `pushed_as` is the digest that it then has; None: the image's own."""
+    """Pushes to a FakeRegistry. `pushed_as` is the digest in the registry, by default the image's own."""
 
     registry: FakeRegistry = dataclasses.field(default_factory=FakeRegistry)
     pushes: list[str] = dataclasses.field(default_factory=list)
@@ -88,7 +88,7 @@ class FakeImageEngine(FakeEngine):
         return dataclasses.replace(built, digest=held, engine_id=built.digest)
 
     def hold(self, spec: ImageSpec, lock: Lock, held: str) -> None:
-        """Let the registry have an image of this spec, as another machine would have pushed it."""
+        """Put an image of this spec into the registry, as if another machine had pushed it."""
         tag = {SPEC.identifier: TAG, OTHER.identifier: "2.20.0-cpu-py3.11"}[spec.identifier]
         self.registry.held[tag] = held
         self.registry.labels[held] = {"spec": spec.identifier, "lock": lock.digest, "recipe": self.recipe}
@@ -135,7 +135,7 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
         yield Bench(store, tmp_path, lock, FakeImageEngine(report(), digest=digest("a")))
 
 
-def test_an_image_is_built_pushed_and_then_probed(bench: Bench) -> None:
+def test_an_image_is_built_then_pushed_then_probed(bench: Bench) -> None:
     result = bench.run()
     assert bench.phases() == [Phase.LOCK, Phase.BUILD, Phase.PUSH, Phase.PROBE, Phase.DONE]
     assert bench.engine.pushes == [f"{REPOSITORY}:{TAG}"]
@@ -147,11 +147,11 @@ def test_an_image_is_built_pushed_and_then_probed(bench: Bench) -> None:
 
 
 def test_the_record_names_the_digest_that_the_registry_holds(bench: Bench) -> None:
-    """An engine of the older image store knows an image by its configuration, and no manifest."""
+    """An engine with the older image store identifies an image by its configuration, not by its manifest."""
     bench.engine.pushed_as = digest("b")
     result = bench.run()
     assert result.record is not None and result.record.image_digest == digest("b")
-    # Built again, it has the same configuration: nothing is to be pushed, and nothing to be measured.
+    # Built again, it has the same configuration, so nothing has to be pushed or measured.
     bench.engine.registry.configurations[digest("b")] = digest("a")
     bench.engine.registry.labels[digest("b")]["recipe"] = "0"
     again = bench.run()
@@ -161,7 +161,7 @@ def test_the_record_names_the_digest_that_the_registry_holds(bench: Bench) -> No
     assert forced.record is not None and forced.record.image_digest == digest("b")
 
 
-def test_without_validation_it_is_built_and_pushed(bench: Bench) -> None:
+def test_without_validation_an_image_is_built_and_pushed(bench: Bench) -> None:
     result = bench.run(validate=False)
     assert result.status is Status.BUILT
     assert result.detail == f"{REPOSITORY}@{digest('a')}"
@@ -169,8 +169,8 @@ def test_without_validation_it_is_built_and_pushed(bench: Bench) -> None:
     assert list(bench.store.all()) == []
 
 
-def test_what_the_registry_holds_is_not_built_again(bench: Bench) -> None:
-    """As on a machine that has never built it."""
+def test_an_image_in_the_registry_is_not_built_again(bench: Bench) -> None:
+    """This is the case of a machine that has never built the image."""
     bench.engine.hold(SPEC, bench.lock, digest("c"))
     assert bench.run(validate=False).status is Status.BUILT
     assert (bench.engine.builds, bench.engine.pushes, bench.engine.pulls) == ([], [], [])
@@ -182,7 +182,7 @@ def test_what_the_registry_holds_is_not_built_again(bench: Bench) -> None:
     assert bench.run().status is Status.UNCHANGED
 
 
-def test_an_image_that_is_here_already_is_not_pulled(bench: Bench) -> None:
+def test_an_image_that_the_engine_has_is_not_pulled(bench: Bench) -> None:
     bench.engine.hold(SPEC, bench.lock, digest("c"))
     bench.engine.here = Built(SPEC, "here", bench.lock.digest, digest("c"))
     bench.run()
@@ -199,7 +199,7 @@ def test_an_unchanged_cell_is_pushed_when_the_registry_lacks_it(bench: Bench) ->
     assert len(bench.engine.probes) == 1
 
 
-def test_another_image_than_the_measured_one_is_measured_anew(bench: Bench) -> None:
+def test_an_image_with_another_digest_is_measured_again(bench: Bench) -> None:
     [first] = build_matrix([SPEC], bench.settings(RegistryUse.NONE))
     bench.engine.hold(SPEC, bench.lock, digest("c"))
     result = bench.run()
@@ -208,7 +208,7 @@ def test_another_image_than_the_measured_one_is_measured_anew(bench: Bench) -> N
     assert [first.record.image_digest, result.record.image_digest] == [digest("a"), digest("c")]
 
 
-def test_a_tag_of_another_image_is_refused_and_nothing_is_recorded(bench: Bench) -> None:
+def test_a_tag_that_names_another_image_is_refused_and_nothing_is_recorded(bench: Bench) -> None:
     bench.engine.hold(SPEC, bench.lock, digest("c"))
     bench.engine.recipe = "2"
     result = bench.run()
@@ -221,7 +221,7 @@ def test_a_tag_of_another_image_is_refused_and_nothing_is_recorded(bench: Bench)
     assert bench.engine.registry.held[TAG] == digest("a")
 
 
-def test_a_push_that_another_overtook_is_not_recorded(bench: Bench) -> None:
+def test_a_push_that_another_run_overtook_is_not_recorded(bench: Bench) -> None:
     bench.engine.pushed_as = digest("b")
     push = bench.engine.push
 
@@ -238,7 +238,7 @@ def test_a_push_that_another_overtook_is_not_recorded(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("where", ["look", "push"])
-def test_a_registry_that_fails_leaves_nothing_recorded(bench: Bench, where: str) -> None:
+def test_nothing_is_recorded_if_the_registry_fails(bench: Bench, where: str) -> None:
     error = MissingError("the registry is down", hint="wait")
     if where == "look":
         bench.engine.registry.fails = error
@@ -250,14 +250,14 @@ def test_a_registry_that_fails_leaves_nothing_recorded(bench: Bench, where: str)
     assert list(bench.store.all()) == []
 
 
-def test_a_build_that_fails_is_broken_and_not_pushed(bench: Bench) -> None:
+def test_an_image_that_can_not_be_built_is_broken_and_not_pushed(bench: Bench) -> None:
     bench.engine.build_error = ValidatorError("a wheel is not what it was")
     result = bench.run()
     assert result.record is not None and result.record.verdict is Verdict.BROKEN
     assert bench.engine.pushes == []
 
 
-def test_after_a_refusal_the_others_go_on_unless_told_otherwise(bench: Bench) -> None:
+def test_a_refusal_stops_the_others_only_with_fail_fast(bench: Bench) -> None:
     other = write_lock(bench.locks, OTHER)
     bench.engine.hold(SPEC, bench.lock, digest("c"))
     bench.engine.hold(OTHER, other, digest("e"))
@@ -266,9 +266,6 @@ def test_after_a_refusal_the_others_go_on_unless_told_otherwise(bench: Bench) ->
     assert [result.status for result in results] == [Status.REFUSED, Status.STOPPED]
     results = build_matrix([SPEC, OTHER], bench.settings(RegistryUse.PUSH))
     assert [result.status for result in results] == [Status.REFUSED, Status.REFUSED]
-
-
-# --- pulling ------------------------------------------------------------------------------------------
 
 
 def test_pulled_images_are_probed_and_never_built(bench: Bench) -> None:
@@ -280,12 +277,12 @@ def test_pulled_images_are_probed_and_never_built(bench: Bench) -> None:
     assert result.record is not None and result.record.image_digest == digest("c")
     assert result.published is not None and not result.published.sent
     assert bench.run(pull=True).status is Status.UNCHANGED
-    # Another image under the tag is another thing to measure.
+    # Another image under the same tag has to be measured.
     bench.engine.hold(SPEC, bench.lock, digest("d"))
     assert bench.run(pull=True).status is Status.MEASURED
 
 
-def test_nothing_to_pull_is_missing_and_another_lock_is_refused(bench: Bench) -> None:
+def test_an_image_that_can_not_be_pulled_is_missing_and_another_lock_is_refused(bench: Bench) -> None:
     assert bench.run(pull=True).status is Status.MISSING
     other = dataclasses.replace(bench.lock, wheels=())
     bench.engine.hold(SPEC, other, digest("c"))
@@ -296,6 +293,6 @@ def test_nothing_to_pull_is_missing_and_another_lock_is_refused(bench: Bench) ->
     assert list(bench.store.all()) == []
 
 
-def test_only_an_engine_with_images_publishes() -> None:
+def test_only_an_engine_with_images_can_publish() -> None:
     assert isinstance(FakeImageEngine(), ImageEngine)
     assert not isinstance(VenvEngine(PackageSources()), ImageEngine)

@@ -1,3 +1,5 @@
+"""Files are written whole or not at all, and a full disk is reported as such."""
+
 from __future__ import annotations
 
 import errno
@@ -12,7 +14,7 @@ from validator.system.files import full_disk_named, says_full_disk, write_atomic
 from ..support import small_disk
 
 
-def test_a_file_is_written_whole_with_usual_permissions(tmp_path: Path) -> None:
+def test_a_file_is_written_with_the_usual_permissions(tmp_path: Path) -> None:
     path = tmp_path / "deeper" / "file"
     write_atomically(path, b"one")
     write_atomically(path, b"two")
@@ -23,7 +25,7 @@ def test_a_file_is_written_whole_with_usual_permissions(tmp_path: Path) -> None:
     assert list(path.parent.iterdir()) == [path]
 
 
-def test_a_failure_leaves_the_old_file_and_nothing_else(
+def test_a_failed_write_leaves_the_old_file_and_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "file"
@@ -39,7 +41,7 @@ def test_a_failure_leaves_the_old_file_and_nothing_else(
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_the_target_is_whole_at_every_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_target_is_complete_at_every_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "file"
     write_atomically(path, b"old")
     seen: list[tuple[bytes, bytes]] = []
@@ -54,11 +56,11 @@ def test_the_target_is_whole_at_every_moment(tmp_path: Path, monkeypatch: pytest
     assert (seen, path.read_bytes()) == ([(b"new", b"old")], b"new")
 
 
-def test_the_umask_holds_and_is_not_touched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_umask_is_respected_and_not_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = os.umask(0o077)
     try:
         with monkeypatch.context() as patch:
-            # It is the whole process's: a thread that sets it loosens the files of the others.
+            # The umask belongs to the process: a thread that sets it changes the files of all others.
             patch.setattr(os, "umask", lambda mask: pytest.fail("the umask was set"))
             write_atomically(tmp_path / "file", b"")
     finally:
@@ -66,7 +68,7 @@ def test_the_umask_holds_and_is_not_touched(tmp_path: Path, monkeypatch: pytest.
     assert (tmp_path / "file").stat().st_mode & 0o777 == 0o600
 
 
-def test_a_pipe_or_device_is_written_to_and_stays_one(tmp_path: Path) -> None:
+def test_a_pipe_is_written_to_and_not_replaced(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
@@ -77,7 +79,7 @@ def test_a_pipe_or_device_is_written_to_and_stays_one(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [pipe]
 
 
-def test_a_link_stays_a_link(tmp_path: Path) -> None:
+def test_a_symbolic_link_is_followed_and_not_replaced(tmp_path: Path) -> None:
     target, link = tmp_path / "target", tmp_path / "link"
     target.write_bytes(b"old")
     link.symlink_to(target)
@@ -87,7 +89,7 @@ def test_a_link_stays_a_link(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("place", [".", "/proc/nowhere/file", "file/below"])
-def test_a_place_that_can_not_be_written_is_named(
+def test_a_path_that_can_not_be_written_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -98,7 +100,7 @@ def test_a_place_that_can_not_be_written_is_named(
     assert caught.value.hint
 
 
-def test_a_full_disk_is_named_and_keeps_the_old_file(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_and_the_old_file_stays(tmp_path: Path) -> None:
     with small_disk(tmp_path / "small", "64k") as place:
         path = place / "file"
         write_atomically(path, b"old")
@@ -108,12 +110,12 @@ def test_a_full_disk_is_named_and_keeps_the_old_file(tmp_path: Path) -> None:
         assert list(place.iterdir()) == [path]
 
 
-def test_other_faults_are_not_taken_for_a_full_disk(tmp_path: Path) -> None:
+def test_other_errors_are_not_taken_for_a_full_disk(tmp_path: Path) -> None:
     with pytest.raises(PermissionError), full_disk_named(tmp_path):
         raise PermissionError(errno.EACCES, "no")
 
 
-def test_tools_say_it_in_several_ways() -> None:
+def test_the_messages_of_tools_about_a_full_disk_are_recognized() -> None:
     assert says_full_disk("write /x: no space left on device")
     assert says_full_disk("sqlite3.OperationalError: database or disk is full")
     assert not says_full_disk("disk quota is fine")

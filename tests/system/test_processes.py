@@ -1,4 +1,4 @@
-"""Children never outlive us, whatever they do."""
+"""Child processes never outlive this one, whatever they do."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def python(program: str) -> list[str]:
 
 
 def gone(pid: int) -> bool:
-    """Whether the process has ended; one that nobody has waited for yet counts as ended."""
+    """Return True if the process has ended, even if nobody has waited for it yet."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"
     except FileNotFoundError:
@@ -33,7 +33,7 @@ def wait_until_gone(pid: int) -> None:
         time.sleep(0.02)
 
 
-def test_output_and_status() -> None:
+def test_output_and_status_are_returned() -> None:
     lines: list[str] = []
     program = "import sys; print('out'); print('one\\ntwo', file=sys.stderr); sys.exit(3)"
     done = processes.run(python(program), on_line=lines.append)
@@ -42,13 +42,13 @@ def test_output_and_status() -> None:
     assert not done.ok
 
 
-def test_input_and_environment() -> None:
+def test_the_child_gets_the_input_and_only_the_given_environment() -> None:
     program = "import os, sys; print(sys.stdin.read(), dict(os.environ).get('ONLY'), 'HOME' in os.environ)"
     done = processes.run(python(program), input=b"given", env={"ONLY": "this"})
     assert done.stdout == b"given this False\n"
 
 
-def test_both_pipes_flooded_is_no_deadlock_and_the_tail_is_bounded() -> None:
+def test_flooding_both_pipes_causes_no_deadlock_and_the_tail_is_bounded() -> None:
     program = (
         "import sys\n"
         "for n in range(20000): print('x' * 50); print(n, file=sys.stderr)\n"
@@ -68,26 +68,26 @@ GRANDCHILD = (
 )
 
 
-def test_the_limit_ends_the_whole_group() -> None:
+def test_the_time_limit_ends_the_whole_group() -> None:
     done = processes.run(python(GRANDCHILD + "time.sleep(600)"), timeout_s=2)
     assert done.timed_out
     assert not done.ok
     wait_until_gone(int(done.stdout))
 
 
-def test_one_that_ignores_sigterm_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_child_that_ignores_sigterm_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processes, "GRACE_S", 0.5)
     program = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
     done = processes.run(python(program), timeout_s=1)
     assert (done.timed_out, done.returncode) == (True, -9)
 
 
-def test_what_can_not_be_started_raises(tmp_path: Path) -> None:
+def test_a_command_that_can_not_be_started_raises(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         processes.run([tmp_path / "absent"])
 
 
-def test_a_long_line_is_handed_on_in_pieces() -> None:
+def test_a_long_line_is_split() -> None:
     lines: list[str] = []
     size = 2 * processes.LINE_LIMIT + 10
     program = f"import sys; sys.stderr.write('x' * {size} + '\\nnext\\n')"
@@ -95,7 +95,7 @@ def test_a_long_line_is_handed_on_in_pieces() -> None:
     assert [len(line) for line in lines] == [processes.LINE_LIMIT, processes.LINE_LIMIT, 10, 4]
 
 
-def test_one_that_closes_its_output_early_is_still_waited_for() -> None:
+def test_a_child_that_closes_its_output_early_is_still_waited_for() -> None:
     program = "import os, sys; os.write(1, b'said'); os.close(1); os.close(2); {}"
     done = processes.run(python(program.format("os._exit(7)")), timeout_s=60)
     assert (done.returncode, done.stdout, done.timed_out) == (7, b"said", False)
@@ -103,7 +103,7 @@ def test_one_that_closes_its_output_early_is_still_waited_for() -> None:
     assert (done.timed_out, done.stdout) == (True, b"said")
 
 
-def test_one_that_left_the_group_and_holds_the_pipes_is_not_waited_for(
+def test_a_grandchild_that_left_the_group_and_holds_the_pipes_is_not_waited_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(processes, "GRACE_S", 0.5)
@@ -120,7 +120,8 @@ def test_one_that_left_the_group_and_holds_the_pipes_is_not_waited_for(
     assert done.timed_out
 
 
-#: In a process of its own: what `stop_all` sets stays set. Prints how each thread ended and whom it ran.
+#: Runs in its own process, because `stop_all` is final. Prints how many threads ended, and the ids of their
+#: children.
 STOPPED = f"""
 import sys, threading
 from validator.system import processes
@@ -146,7 +147,7 @@ except KeyboardInterrupt:
 """  # noqa: E501
 
 
-def test_stop_all_ends_the_children_of_all_threads_and_lets_none_begin() -> None:
+def test_stop_all_ends_the_children_of_all_threads_and_no_more_can_start() -> None:
     done = subprocess.run(python(STOPPED), capture_output=True, text=True, timeout=60, check=True)
     count, *pids = done.stdout.split()
     assert (count, len(pids)) == ("2", 4)
@@ -154,7 +155,7 @@ def test_stop_all_ends_the_children_of_all_threads_and_lets_none_begin() -> None
         wait_until_gone(int(pid))
 
 
-def test_a_child_that_starts_while_all_are_stopped_is_ended_too() -> None:
+def test_a_child_that_starts_during_stop_all_is_ended_too() -> None:
     program = """
 import subprocess
 from validator.system import processes
@@ -176,7 +177,7 @@ except KeyboardInterrupt:
     assert gone(int(pid))
 
 
-def test_ctrl_c_ends_what_runs() -> None:
+def test_ctrl_c_ends_the_running_child() -> None:
     program = f"""
 import os, signal, sys
 from validator.system import processes

@@ -1,4 +1,4 @@
-"""Where packages come from: read from the clients' own configuration, shown to nobody."""
+"""Package sources are read from the clients' own configuration and never shown."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def read(tmp_path: Path, environment: dict[str, str], pip: str = "", uv: str = "
     return host_sources(environment, (pip_file,), (uv_file,))
 
 
-def test_nothing_configured_is_the_clients_default(tmp_path: Path) -> None:
+def test_without_configuration_the_clients_defaults_apply(tmp_path: Path) -> None:
     sources = read(tmp_path, {})
     assert (sources.index_url, sources.extra_index_urls, dict(sources.proxies)) == (None, (), {})
 
@@ -38,13 +38,13 @@ def test_nothing_configured_is_the_clients_default(tmp_path: Path) -> None:
         ({"UV_INDEX_URL": "https://old.example", "UV_DEFAULT_INDEX": "https://new.example"}, "", "", "https://new.example"),
     ],
 )  # fmt: skip
-def test_the_index_is_the_one_the_clients_would_ask(
+def test_the_index_is_the_one_that_the_clients_would_use(
     tmp_path: Path, environment: dict[str, str], pip: str, uv: str, index: str
 ) -> None:
     assert read(tmp_path, environment, pip, uv).index_url == index
 
 
-def test_extra_indexes_are_gathered_and_local_directories_left_out(tmp_path: Path) -> None:
+def test_extra_indexes_are_collected_without_local_directories(tmp_path: Path) -> None:
     sources = read(
         tmp_path,
         {"UV_INDEX": "named=https://a.example/simple file:///opt/simple", "PIP_EXTRA_INDEX_URL": SECRET},
@@ -54,7 +54,7 @@ def test_extra_indexes_are_gathered_and_local_directories_left_out(tmp_path: Pat
     assert sources.left_out == ("file:///opt/simple",)
 
 
-def test_later_files_win_and_unreadable_ones_are_passed_over(tmp_path: Path) -> None:
+def test_later_files_take_precedence_and_unreadable_ones_are_skipped(tmp_path: Path) -> None:
     weak, strong, broken = tmp_path / "weak", tmp_path / "strong", tmp_path / "broken"
     weak.write_text("[global]\nindex-url = https://weak.example\ncert = /weak.pem")
     strong.write_text("[global]\nindex-url = https://strong.example")
@@ -63,7 +63,7 @@ def test_later_files_win_and_unreadable_ones_are_passed_over(tmp_path: Path) -> 
     assert sources.index_url == "https://strong.example"
 
 
-def test_the_files_are_the_clients_own(tmp_path: Path) -> None:
+def test_the_clients_own_files_are_read(tmp_path: Path) -> None:
     for name, text in {
         ".config/pip/pip.conf": "[global]\nindex-url = https://home.example",
         ".config/uv/uv.toml": 'extra-index-url = ["https://uv.example"]',
@@ -84,7 +84,7 @@ def test_the_files_are_the_clients_own(tmp_path: Path) -> None:
     )
 
 
-def test_the_ca_bundle_and_the_proxies(tmp_path: Path) -> None:
+def test_the_ca_bundle_and_the_proxies_are_read(tmp_path: Path) -> None:
     bundle, other = tmp_path / "ca.pem", tmp_path / "other.pem"
     bundle.write_text("one")
     other.write_text("two")
@@ -96,7 +96,7 @@ def test_the_ca_bundle_and_the_proxies(tmp_path: Path) -> None:
     assert dict(sources.proxies) == {"https_proxy": "http://proxy.example:3128", "no_proxy": "localhost"}
 
 
-def test_a_uv_child_gets_these_sources_and_reads_no_configuration(tmp_path: Path) -> None:
+def test_uv_gets_these_sources_and_reads_no_configuration(tmp_path: Path) -> None:
     bundle = tmp_path / "ca.pem"
     bundle.write_text("one")
     sources = PackageSources(SECRET, ("https://a.example",), bundle, {"https_proxy": "http://p.example"})
@@ -110,7 +110,7 @@ def test_a_uv_child_gets_these_sources_and_reads_no_configuration(tmp_path: Path
     }
 
 
-def test_a_file_named_by_the_environment_stands_for_uv_own_files(tmp_path: Path) -> None:
+def test_a_file_named_by_the_environment_replaces_uv_s_own_files(tmp_path: Path) -> None:
     user, named = tmp_path / ".config" / "uv" / "uv.toml", tmp_path / "named.toml"
     user.parent.mkdir(parents=True)
     user.write_text('index-url = "https://user.example"')
@@ -121,7 +121,7 @@ def test_a_file_named_by_the_environment_stands_for_uv_own_files(tmp_path: Path)
     assert host_sources(environment).index_url == "https://named.example"
 
 
-def test_an_index_that_is_a_local_directory_is_no_use_to_a_build(tmp_path: Path) -> None:
+def test_an_index_in_a_local_directory_is_not_used(tmp_path: Path) -> None:
     assert read(tmp_path, {"UV_DEFAULT_INDEX": "file:///opt/simple"}).index_url is None
 
 
@@ -133,19 +133,17 @@ def test_an_index_that_is_a_local_directory_is_no_use_to_a_build(tmp_path: Path)
         ("http://[fd00::1]:3128", "fd00::1 refused [os error 111]", "fd00::1"),
     ],
 )
-def test_the_host_of_an_address_is_hidden_however_it_is_written(
-    address: str, shown: str, hidden: str
-) -> None:
+def test_the_host_of_an_address_is_hidden_in_any_notation(address: str, shown: str, hidden: str) -> None:
     text = PackageSources(proxies={"https_proxy": address}).redact(shown)
     assert text == shown.replace(hidden, "<hidden>")
 
 
-def test_an_address_that_goes_on_from_another_is_hidden_to_its_end() -> None:
+def test_an_address_that_extends_another_is_hidden_completely() -> None:
     sources = PackageSources("https://index.example/simple", ("https://index.example/simple/token",))
     assert sources.redact("GET https://index.example/simple/token/six/") == "GET <hidden>/six/"
 
 
-def test_nothing_of_it_is_ever_shown() -> None:
+def test_no_part_of_the_sources_is_ever_shown() -> None:
     sources = PackageSources(SECRET, (SECRET + "2",), None, {"https_proxy": "http://name:word@proxy.example"})
     assert "example" not in repr(sources)
     text = (

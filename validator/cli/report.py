@@ -17,7 +17,7 @@ from ..model.report import Report, ReportError
 from ..reports.overview import Row
 from ..reports.page.measurements import Measurements
 from ..reports.page.site import ENTRY, FOLDERS, MARK, Sources, site
-from ..system.output_directory import publish
+from ..system.output_directory import update_directory
 from .options import (
     format_option,
     matrix_option,
@@ -145,7 +145,7 @@ def write_page(
         diagnose=_diagnose,
         registry=registry,
     )
-    done = publish(directory, site(sources), entry=ENTRY, mark=MARK.encode(), folders=FOLDERS)
+    done = update_directory(directory, site(sources), entry=ENTRY, mark=MARK.encode(), folders=FOLDERS)
     say(
         f"written: {directory / ENTRY}"
         f" ({done.written} files written, {done.unchanged} unchanged, {done.removed} removed)"

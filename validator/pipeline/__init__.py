@@ -1,1 +1,1 @@
-"""The main job: plan, lock, build, probe, record, for every image spec."""
+"""The main job: lock, build, publish, probe and record every image spec."""

@@ -1,4 +1,4 @@
-"""The lock of an image spec: kept while it satisfies its spec, resolved otherwise."""
+"""The lock of an image spec: kept while it satisfies the spec, otherwise resolved."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ..system.sources import PackageSources
 
 @dataclass(frozen=True)
 class Locked:
-    """A lock, and whether it was written just now and why."""
+    """A lock, and why it was written or kept."""
 
     lock: Lock
     written: bool
@@ -26,16 +26,16 @@ class Locked:
 
 
 def stale(directory: Path, spec: ImageSpec) -> list[str]:
-    """Why the spec's lock can't be used as it is, one sentence each; empty when it can.
+    """Return the reasons why the spec's lock can't be used as it is; empty if it can.
 
-    Raises InputError when the file is no lock.
+    Raises InputError if the file is not a valid lock.
     """
     lock = files.read(directory, spec.identifier)
     return ["there is no lock yet"] if lock is None else files.mismatches(lock, spec, requirements(spec))
 
 
 def refuse_wrong_locks(directory: Path, specs: Iterable[ImageSpec]) -> None:
-    """Raise InputError, naming them all, for lock files of these specs that are no locks."""
+    """Raise an InputError that lists every invalid lock file of these specs."""
     wrong: list[InputError] = []
     for spec in specs:
         try:
@@ -49,9 +49,9 @@ def refuse_wrong_locks(directory: Path, specs: Iterable[ImageSpec]) -> None:
 def ensure_lock(
     directory: Path, spec: ImageSpec, sources: PackageSources, progress: Progress, *, upgrade: bool = False
 ) -> Locked:
-    """The lock of a spec, resolved and written if there is none that satisfies it, or if `upgrade`.
+    """Return the lock of a spec. Resolve and write it if it is missing or stale, or if `upgrade` is set.
 
-    Raises InputError when the spec can't be resolved, MissingError when the index can't be reached.
+    Raises InputError if the spec can't be resolved, and MissingError if the index can't be reached.
     """
     lock = files.read(directory, spec.identifier)
     reasons = stale(directory, spec)

@@ -1,1 +1,1 @@
-"""What the host side needs of the machine: child processes, files, directories, sources of packages."""
+"""Access to the local machine: child processes, files, output directories, package sources."""

@@ -1,4 +1,4 @@
-"""Files written whole or not at all, and a full disk told apart from other faults."""
+"""Atomic writes, detection of a full disk, and the places where this tool keeps files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from ..errors import MissingError
 
 _NO_SPACE = {errno.ENOSPC, errno.EDQUOT}
-#: What tools print when the disk is full, whatever the tool.
+#: The messages that tools print if the disk is full.
 NO_SPACE_TEXT = (
     "No space left on device",
     "no space left on device",
@@ -22,10 +22,10 @@ NO_SPACE_TEXT = (
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Write beside the target and rename over it, so that a reader or a crash never sees half a file.
+    """Write to a temporary file and rename it to `path`, so that nobody ever sees half a file.
 
-    A target that is a device or a pipe (`/dev/stdout`) is written to as it is; renaming would replace it.
-    Raises MissingError when the disk is full or the place can't be written.
+    A device or a pipe (`/dev/stdout`) is written to directly, because renaming would replace it.
+    Raises MissingError if the disk is full or the file can't be written.
     """
     try:
         if path.exists() and not path.is_file():
@@ -36,14 +36,14 @@ def write_atomically(path: Path, content: bytes) -> None:
         if error.errno in _NO_SPACE:
             raise full_disk(path) from error
         raise MissingError(
-            f"{path}: can't be written: {error.strerror}", hint="name a place where files can be written"
+            f"{path}: can't be written: {error.strerror}", hint="choose a path that you may write to"
         ) from error
 
 
 def _replace(path: Path, content: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    # open() rather than mkstemp(): the file gets the usual permissions from the kernel. To ask for the
-    # umask is to set it, for all threads.
+    # With open(), the kernel gives the file the usual permissions; mkstemp() would need the umask, which
+    # can't be read without setting it for all threads.
     partial = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
         with open(partial, "xb") as stream:
@@ -58,7 +58,7 @@ def _replace(path: Path, content: bytes) -> None:
 
 @contextlib.contextmanager
 def full_disk_named(path: Path | str) -> Iterator[None]:
-    """Turn "no space left" into a MissingError that names the place."""
+    """Turn "no space left" into a MissingError that names the path."""
     try:
         yield
     except OSError as error:
@@ -68,26 +68,24 @@ def full_disk_named(path: Path | str) -> Iterator[None]:
 
 
 def full_disk(path: Path | str) -> MissingError:
-    """The error for a disk that is full at `path`."""
+    """Return the error for a full disk at `path`."""
     return MissingError(
         f"no space left on the disk that holds {path}",
-        hint="free some space and run the same command again; what was finished is kept",
+        hint="free some space and run the same command again; finished work is kept",
     )
 
 
 def says_full_disk(text: str) -> bool:
-    """Whether a tool's output says that the disk is full."""
+    """Return True if a tool's output says that the disk is full."""
     return any(phrase in text for phrase in NO_SPACE_TEXT)
 
 
-# Where things are kept: caches under the user's cache directory, records beside the matrix.
-
-#: Kept inside the project's checkout: records and reports. Ignored by git.
+#: Records and reports, next to the matrix. Ignored by git.
 STATE_DIRECTORY = Path(".validator")
 
 
 def cache_directory() -> Path:
-    """`$VALIDATOR_CACHE`, else `validator` under the XDG cache directory. May be removed at any time."""
+    """Return `$VALIDATOR_CACHE`, or a directory in the XDG cache directory. It may be deleted at any time."""
     own = os.environ.get("VALIDATOR_CACHE")
     if own:
         return Path(own)

@@ -1,8 +1,8 @@
-"""A directory of generated files, replaced while it is being read, and shared with other people's files.
+"""A directory of generated files that may be read while it is updated, and may contain the user's own files.
 
-Every file that is written here has a mark near its beginning, and only files with that mark are ever
-replaced or removed. The entry file, which leads to all others, is replaced last: whoever reads, and whatever
-is killed, finds the old state or the new one.
+Every generated file has a mark near its beginning, and only files with the mark are replaced or removed. The
+entry file, which leads to all others, is replaced last, so readers see either the old state or the new one,
+even if the update is killed.
 """
 
 from __future__ import annotations
@@ -18,36 +18,36 @@ from pathlib import Path
 from ..errors import InputError, MissingError
 from .files import write_atomically
 
-#: How far from its beginning a file may have its mark.
+#: The mark is within this many bytes from the beginning of a file.
 _HEAD = 256
-#: What `write_atomically` leaves behind when it is killed.
+#: The temporary files of `write_atomically`, which it leaves behind if it is killed.
 _PARTIAL = re.compile(r"\.(?P<name>.+)\.[0-9a-f]{16}")
 
 
 @dataclass(frozen=True)
-class Published:
-    """How many files were written, left as they were, and removed."""
+class Changes:
+    """The numbers of files that were written, left unchanged, and removed."""
 
     written: int
     unchanged: int
     removed: int
 
 
-def publish(
+def update_directory(
     directory: Path, files: Iterable[tuple[str, bytes]], *, entry: str, mark: bytes, folders: Iterable[str]
-) -> Published:
-    """Write the files and remove those of an earlier time.
+) -> Changes:
+    """Write the files, and remove generated files that are no longer among them.
 
-    files: relative paths with their contents, each with `mark` in it; taken one by one, so that they need
+    files: relative paths with their contents, each containing `mark`; consumed one by one, so that they need
         not all be in memory.
-    entry: the path among them that is written last.
-    folders: where files of an earlier time are looked for, with `entry`'s own directory left alone.
+    entry: the path of the file to write last.
+    folders: the subdirectories to remove outdated files from.
 
-    Raises InputError when another file has the name of one of ours, MissingError when the directory can't be
-    written.
+    Raises InputError if a file of the user's has the name of a generated one, and MissingError if the
+    directory can't be written.
     """
-    with _alone_in(directory):
-        _check_ours(directory / entry, mark)
+    with _exclusive(directory):
+        _is_generated(directory / entry, mark)
         names: set[str] = set()
         count = {True: 0, False: 0}
         held: bytes | None = None
@@ -61,23 +61,23 @@ def publish(
             raise ValueError(f"{entry} is not among the files")
         count[_write(directory / entry, held, mark)] += 1
         removed = sum(_remove_stale(directory, folder, names, mark) for folder in folders)
-    return Published(count[True], count[False], removed)
+    return Changes(count[True], count[False], removed)
 
 
 @contextlib.contextmanager
-def _alone_in(directory: Path) -> Iterator[None]:
-    """Wait until no other process publishes here."""
+def _exclusive(directory: Path) -> Iterator[None]:
+    """Wait until no other process updates the directory, and keep others out."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
         handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     except (FileExistsError, NotADirectoryError) as error:
-        raise InputError(f"{directory}: is no directory", hint="name a directory") from error
+        raise InputError(f"{directory}: not a directory", hint="choose a directory") from error
     except OSError as error:
         raise MissingError(
-            f"{directory}: can't be written: {error.strerror}", hint="name a place where files can be written"
+            f"{directory}: can't be written: {error.strerror}", hint="choose a path that you may write to"
         ) from error
     try:
-        # The kernel lets go when the process ends, however it ends.
+        # The kernel releases the lock when the process ends, even if it is killed.
         fcntl.flock(handle, fcntl.LOCK_EX)
         yield
     finally:
@@ -85,23 +85,23 @@ def _alone_in(directory: Path) -> Iterator[None]:
 
 
 def _write(path: Path, content: bytes, mark: bytes) -> bool:
-    """Whether there was anything to write."""
+    """Write a file if its content changed. Return True if it did."""
     if mark not in content[:_HEAD]:
         raise ValueError(f"{path.name} has no mark")
-    if _check_ours(path, mark) and path.read_bytes() == content:
+    if _is_generated(path, mark) and path.read_bytes() == content:
         return False
     write_atomically(path, content)
     return True
 
 
-def _check_ours(path: Path, mark: bytes) -> bool:
-    """Whether there is an earlier file of ours. Raises InputError when there is one that is not."""
+def _is_generated(path: Path, mark: bytes) -> bool:
+    """Return True if there is a generated file. Raises InputError if there is a file without the mark."""
     if not path.exists():
         return False
     if not _is_marked(path, mark):
         raise InputError(
-            f"{path}: is there already, and was not written by this program",
-            hint="name another directory, or move the file away",
+            f"{path}: this file exists and was not written by this program, so it is not replaced",
+            hint="choose another directory, or move the file away",
         )
     return True
 
@@ -118,10 +118,12 @@ def _remove_stale(directory: Path, folder: str, names: set[str], mark: bytes) ->
     removed = 0
     for path in sorted((directory / folder).glob("*")):
         partial = _PARTIAL.fullmatch(path.name)
-        # A partial file may have been cut before its mark. Then its name has to be one of ours, but with an
-        # empty one nobody loses anything.
-        ours = partial is not None and (f"{folder}/{partial['name']}" in names or path.stat().st_size == 0)
-        if f"{folder}/{path.name}" not in names and (ours or _is_marked(path, mark)):
+        # A partial file may have been cut off before its mark. Then it is removed only if its name belongs to
+        # a generated file, or if it is empty.
+        is_leftover = partial is not None and (
+            f"{folder}/{partial['name']}" in names or path.stat().st_size == 0
+        )
+        if f"{folder}/{path.name}" not in names and (is_leftover or _is_marked(path, mark)):
             path.unlink(missing_ok=True)
             removed += 1
     return removed

@@ -1,8 +1,8 @@
-"""Child processes that never outlive us.
+"""Child processes that never outlive this one.
 
-Each child leads a process group of its own, so that ending it ends what it started too. The group is
-ended on a timeout and on any exception. Ctrl-C reaches only the main thread, so `stop_all` is there for
-it: it ends the children of all threads, and none can start after it.
+Each child leads its own process group, which is ended as a whole: on a timeout, and on any exception. Ctrl-C
+reaches only the main thread, which then calls `stop_all` to end the children of all threads; no child can
+start after that.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from typing import IO
 
 logger = logging.getLogger(__name__)
 
-#: How long a group may take to end by itself after SIGTERM, in seconds.
+#: Seconds from SIGTERM to SIGKILL.
 GRACE_S = 5.0
-#: How many of the last lines of stderr are kept.
+#: The number of last lines of stderr to keep.
 TAIL_LINES = 200
-#: The longest line handed on or kept, in bytes; the rest of a longer one follows as further lines.
+#: The maximum length of a line in bytes; a longer one is split.
 LINE_LIMIT = 8192
 
 
@@ -37,10 +37,11 @@ _stopping = threading.Event()
 
 @dataclass(frozen=True)
 class Completed:
-    """How a child ended.
+    """The result of a child process.
 
-    returncode: as the shell's, negative for the signal that ended it.
-    stdout: all of it. stderr_tail: its last lines. timed_out: it was ended at its limit.
+    returncode: the exit status; negative for the signal that ended the child.
+    stdout: everything that it wrote there. stderr_tail: its last lines on stderr.
+    timed_out: True if it was ended at its time limit.
     """
 
     returncode: int
@@ -62,14 +63,14 @@ def run(
     timeout_s: float | None = None,
     input: bytes | None = None,
 ) -> Completed:
-    """Run a command to its end.
+    """Run a command and wait for it.
 
-    env: the whole environment of the child (None: ours).
-    on_line: called with each line of stderr, from another thread, as it comes.
-    timeout_s: wall-clock limit; at the limit the whole process group is ended.
+    env: the whole environment of the child, or None for this process's own.
+    on_line: called with each line of stderr as it arrives, from another thread.
+    timeout_s: wall-clock limit, after which the whole process group is ended.
 
-    Raises OSError when the command can't be started; a non-zero exit is not an exception. Raises
-    KeyboardInterrupt, in whatever thread, once `stop_all` was called.
+    Raises OSError if the command can't be started, and KeyboardInterrupt, in any thread, once `stop_all` was
+    called. A non-zero exit status raises nothing.
     """
     check_stopping()
     command = [str(part) for part in argv]
@@ -91,13 +92,13 @@ def run(
     reader.start()
     timed_out = False
     try:
-        # `stop_all` may have come between the start and the listing of this child, and missed it.
+        # `stop_all` may have been called after the child started and before it was added to `_live`.
         check_stopping()
         stdout = _communicate(child, input, timeout_s)
     except subprocess.TimeoutExpired:
         timed_out = True
         end_group(child)
-        stdout = _what_is_left(child)
+        stdout = _rest_of_stdout(child)
     except BaseException:
         end_group(child)
         raise
@@ -105,13 +106,13 @@ def run(
         with _guard:
             _live.discard(child)
     check_stopping()
-    # A grandchild that left the group may still hold stderr open; what it says later is not ours.
+    # A grandchild that left the group may still hold stderr open; don't wait for its output.
     reader.join(timeout=GRACE_S)
     return Completed(child.wait(), stdout, "\n".join(tail), timed_out)
 
 
 def stop_all() -> None:
-    """End every child that runs in any thread. From here on `run` and `check_stopping` raise."""
+    """End the children of all threads. From now on, `run` and `check_stopping` raise KeyboardInterrupt."""
     _stopping.set()
     with _guard:
         children = list(_live)
@@ -120,13 +121,13 @@ def stop_all() -> None:
 
 
 def check_stopping() -> None:
-    """Raise KeyboardInterrupt when `stop_all` was called. For loops that wait for something else."""
+    """Raise KeyboardInterrupt if `stop_all` was called. For loops that wait for something else."""
     if _stopping.is_set():
         raise KeyboardInterrupt
 
 
 def end_group(child: subprocess.Popen[bytes]) -> None:
-    """End a child that leads its own process group, and all that it started: SIGTERM, then SIGKILL."""
+    """End a child and everything in its process group: with SIGTERM, then SIGKILL."""
     for number, patience in ((signal.SIGTERM, GRACE_S), (signal.SIGKILL, GRACE_S)):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(child.pid, number)
@@ -137,7 +138,7 @@ def end_group(child: subprocess.Popen[bytes]) -> None:
 
 
 def _communicate(child: subprocess.Popen[bytes], data: bytes | None, timeout_s: float | None) -> bytes:
-    # stderr has a reader of its own; communicate() must not touch it.
+    # stderr has its own reader; communicate() must not touch it.
     child.stderr, kept = None, child.stderr
     try:
         stdout, _ = child.communicate(data, timeout=timeout_s)
@@ -146,8 +147,8 @@ def _communicate(child: subprocess.Popen[bytes], data: bytes | None, timeout_s: 
     return stdout
 
 
-def _what_is_left(child: subprocess.Popen[bytes]) -> bytes:
-    """What an ended child wrote to stdout and nobody has read yet."""
+def _rest_of_stdout(child: subprocess.Popen[bytes]) -> bytes:
+    """Return what an ended child wrote to stdout and was not read yet."""
     try:
         return _communicate(child, None, GRACE_S)
     except subprocess.TimeoutExpired:

@@ -1,8 +1,7 @@
-"""Where this machine's pip and uv take packages from: indexes, proxies, CA bundle.
+"""The package sources of this machine: indexes, proxies and CA bundle, as configured for pip and uv.
 
-Nothing here is a constant of ours. The clients' own configuration decides; uv's settings win over pip's,
-since uv does the work. The values may hold credentials, so they are never logged and never written into
-an image, a lock or a record.
+uv's settings take precedence over pip's, because uv does the work. The values may contain credentials, so
+they are never logged and never written to an image, a lock or a record.
 """
 
 from __future__ import annotations
@@ -26,11 +25,11 @@ _CA_VARIABLES = ("SSL_CERT_FILE", "PIP_CERT", "REQUESTS_CA_BUNDLE", "CURL_CA_BUN
 
 @dataclass(frozen=True)
 class PackageSources:
-    """Where packages come from on this machine.
+    """The sources of packages.
 
     index_url: None for the client's default. ca_bundle: None for the system's.
     proxies: lower-case variable names and their values.
-    left_out: configured indexes that are no use to a build (local directories), for `-v`.
+    left_out: configured indexes that a build can't use (local directories), shown with `-v`.
     """
 
     index_url: str | None = field(default=None, repr=False)
@@ -40,7 +39,7 @@ class PackageSources:
     left_out: tuple[str, ...] = ()
 
     def uv_environment(self) -> dict[str, str]:
-        """The variables that make a uv child use these sources and nothing else of the configuration."""
+        """Return the environment variables that make uv use exactly these sources."""
         environment = dict(self.proxies) | {name.upper(): value for name, value in self.proxies.items()}
         if self.index_url:
             environment["UV_DEFAULT_INDEX"] = self.index_url
@@ -48,24 +47,24 @@ class PackageSources:
             environment["UV_INDEX"] = " ".join(self.extra_index_urls)
         if self.ca_bundle:
             environment["SSL_CERT_FILE"] = str(self.ca_bundle)
-        # Read once, here; uv reading it again would add what was left out.
+        # The configuration was read here. If uv read it again, it would add the sources that were left out.
         environment["UV_NO_CONFIG"] = "1"
         return environment
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """The strings that must not be shown: index and proxy addresses, which name hosts and may hold
-        passwords, and where the CA bundle lies."""
+        """The strings that must not be shown: index and proxy addresses with their hosts, and the path of the
+        CA bundle."""
         addresses = [self.index_url, *self.extra_index_urls]
         addresses += [value for name, value in self.proxies.items() if name != "no_proxy"]
         known = [address for address in addresses if address]
         hosts = [host for address in known if (host := _host(address))]
         bundle = [str(self.ca_bundle)] if self.ca_bundle else []
-        # The longest first: one may be the beginning of another, whose rest would be left to see.
+        # Longest first: if one is a prefix of another, the rest of the longer one would stay visible.
         return tuple(sorted({*known, *hosts, *bundle}, key=lambda secret: (-len(secret), secret)))
 
     def redact(self, text: str) -> str:
-        """The text without any address: neither the configured ones nor a host of any other."""
+        """Return the text with all addresses hidden, configured or not."""
         for secret in self.secrets:
             text = text.replace(secret, "<hidden>")
         return _ADDRESS.sub(r"\1<hidden>", text)
@@ -76,9 +75,9 @@ def host_sources(
     pip_files: tuple[Path, ...] | None = None,
     uv_files: tuple[Path, ...] | None = None,
 ) -> PackageSources:
-    """Read the configuration of uv and pip: environment first, then their files.
+    """Read the configuration of uv and pip: environment variables first, then files.
 
-    pip_files, uv_files: the configuration files, weakest first (None: the clients' own lists).
+    pip_files, uv_files: the configuration files, in ascending precedence (None: the clients' own lists).
     """
     uv = _uv_configuration(_uv_files(environment) if uv_files is None else uv_files)
     pip = _pip_configuration(environment, _pip_files(environment) if pip_files is None else pip_files)
@@ -89,11 +88,11 @@ def host_sources(
         *uv.extra,
         *_words(pip.get("extra-index-url")),
     ]
-    # "name=https://…" is uv's form for a named index; the name says nothing about where it is.
+    # uv writes a named index as "name=https://…". The name is not needed.
     extra = list(dict.fromkeys(re.sub(r"^[A-Za-z0-9_.-]+=(?=\w+:)", "", url) for url in extra))
     usable = tuple(url for url in extra if url.startswith(("http://", "https://")))
-    # A network that inspects TLS puts its own authority into the system's store, so that is handed on
-    # where nothing else is configured.
+    # In a network that inspects TLS, the system's store contains the network's own authority, so builds get
+    # the system's store if nothing else is configured.
     bundle = _first(environment, *_CA_VARIABLES) or pip.get("cert") or ssl.get_default_verify_paths().cafile
     return PackageSources(
         index_url=index if index and index.startswith(("http://", "https://")) else None,
@@ -111,8 +110,8 @@ class _Indexes:
 
 
 def _uv_files(environment: Mapping[str, str]) -> tuple[Path, ...]:
-    # https://docs.astral.sh/uv/concepts/configuration-files/: the system's, then the user's; a file named
-    # by UV_CONFIG_FILE stands for all of them.
+    # https://docs.astral.sh/uv/concepts/configuration-files/: the system's file, then the user's.
+    # UV_CONFIG_FILE replaces both.
     if environment.get("UV_NO_CONFIG"):
         return ()
     if own := environment.get("UV_CONFIG_FILE"):
@@ -129,7 +128,7 @@ def _uv_configuration(files: tuple[Path, ...]) -> _Indexes:
         try:
             document = toml.loads(path.read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError, toml.TOMLDecodeError):
-            # uv itself refuses to run with such a file and says so better than we could.
+            # uv itself rejects such a file, with a better message than ours would be.
             continue
         for table in (document, document.get("pip", {})):
             default = table.get("index-url", default)
@@ -143,7 +142,8 @@ def _uv_configuration(files: tuple[Path, ...]) -> _Indexes:
 
 
 def _pip_files(environment: Mapping[str, str]) -> tuple[Path, ...]:
-    # The order of https://pip.pypa.io/en/stable/topics/configuration/: global, user, site, PIP_CONFIG_FILE.
+    # In the order of https://pip.pypa.io/en/stable/topics/configuration/: global, user, site,
+    # PIP_CONFIG_FILE.
     home = Path(environment.get("HOME") or Path.home())
     config = Path(environment.get("XDG_CONFIG_HOME") or home / ".config")
     found = [
@@ -155,7 +155,7 @@ def _pip_files(environment: Mapping[str, str]) -> tuple[Path, ...]:
     if sys.prefix != sys.base_prefix:
         found.append(Path(sys.prefix) / "pip.conf")
     if own := environment.get("PIP_CONFIG_FILE"):
-        # os.devnull is pip's way to say "no configuration file at all".
+        # For pip, os.devnull means "no configuration file at all".
         return () if own == os.devnull else (*found, Path(own))
     return tuple(found)
 
@@ -167,11 +167,11 @@ def _pip_configuration(environment: Mapping[str, str], files: tuple[Path, ...]) 
         try:
             parser.read(path, encoding="utf-8")
         except (configparser.Error, UnicodeDecodeError, OSError):
-            # pip itself refuses to run with such a file and says so better than we could.
+            # pip itself rejects such a file, with a better message than ours would be.
             continue
         for section in ("global", "install"):
             if parser.has_section(section):
-                # pip takes index_url for index-url.
+                # pip treats index_url as index-url.
                 values.update((name.replace("_", "-"), value) for name, value in parser.items(section))
     for name, value in environment.items():
         if name.startswith("PIP_") and value:
@@ -185,7 +185,7 @@ def _first(environment: Mapping[str, str], *names: str) -> str | None:
 
 def _host(address: str) -> str | None:
     try:
-        # A proxy may be given without a scheme.
+        # A proxy's address may lack the scheme.
         return urlsplit(address if "://" in address else f"//{address}").hostname
     except ValueError:
         return None

@@ -1,4 +1,4 @@
-"""The standard library's TOML reader, and its backport where Python 3.10 has none."""
+"""The TOML reader of the standard library, or its backport on Python 3.10."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
 from validator.model.record import Verdict
 from validator.reports.page.site import ENTRY, FOLDERS, MARK, Sources, site
-from validator.system.output_directory import publish
+from validator.system.output_directory import update_directory
 
 from ...reports.page.test_site import hostile
 from ...reports.page.values import H100, IMAGES, T4, certificate, check, measured, sources, speedup
@@ -49,7 +49,7 @@ RECORDS = [
 
 
 def write(directory: Path, made: Sources) -> Path:
-    publish(directory, site(made), entry=ENTRY, mark=MARK.encode(), folders=FOLDERS)
+    update_directory(directory, site(made), entry=ENTRY, mark=MARK.encode(), folders=FOLDERS)
     return directory
 
 

@@ -1,4 +1,4 @@
-"""A directory of files that is replaced as a whole, beside files of other people."""
+"""A directory of generated files is replaced as a whole; the user's own files in it stay."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from validator.errors import InputError
-from validator.system.output_directory import Published, publish
+from validator.system.output_directory import Changes, update_directory
 
 MARK = b"made here"
 
@@ -21,31 +21,31 @@ def files(text: str, *names: str) -> list[tuple[str, bytes]]:
     return [(name, MARK + b": " + text.encode()) for name in (*names, "index.html")]
 
 
-def write(directory: Path, text: str, *names: str) -> Published:
-    return publish(directory, files(text, *names), entry="index.html", mark=MARK, folders=("data",))
+def write(directory: Path, text: str, *names: str) -> Changes:
+    return update_directory(directory, files(text, *names), entry="index.html", mark=MARK, folders=("data",))
 
 
 def found(directory: Path) -> set[str]:
     return {str(path.relative_to(directory)) for path in directory.rglob("*") if path.is_file()}
 
 
-def test_files_are_written_kept_and_removed(tmp_path: Path) -> None:
+def test_files_are_written_left_unchanged_and_removed(tmp_path: Path) -> None:
     site = tmp_path / "a" / "site"
-    assert write(site, "1", "data/a.js", "data/b.js") == Published(3, 0, 0)
-    assert write(site, "1", "data/a.js") == Published(0, 2, 1)
+    assert write(site, "1", "data/a.js", "data/b.js") == Changes(3, 0, 0)
+    assert write(site, "1", "data/a.js") == Changes(0, 2, 1)
     assert found(site) == {"index.html", "data/a.js"}
-    assert write(site, "2", "data/a.js") == Published(2, 0, 0)
+    assert write(site, "2", "data/a.js") == Changes(2, 0, 0)
     assert (site / "index.html").read_bytes() == MARK + b": 2"
 
 
-def test_what_is_unchanged_is_not_touched(tmp_path: Path) -> None:
+def test_an_unchanged_file_is_not_rewritten(tmp_path: Path) -> None:
     write(tmp_path, "1", "data/a.js")
     before = (tmp_path / "data" / "a.js").stat()
     write(tmp_path, "1", "data/a.js")
     assert (tmp_path / "data" / "a.js").stat().st_ino == before.st_ino
 
 
-def test_files_of_others_stay(tmp_path: Path) -> None:
+def test_the_user_s_own_files_stay(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     for name in ("notes.txt", "data/other.js", "data/.hidden.0123456789abcdef"):
         (tmp_path / name).write_text("mine")
@@ -55,7 +55,7 @@ def test_files_of_others_stay(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["index.html", "data/a.js"])
-def test_a_file_of_another_under_our_name_is_refused(tmp_path: Path, name: str) -> None:
+def test_a_file_of_the_user_s_with_a_generated_name_is_rejected(tmp_path: Path, name: str) -> None:
     write(tmp_path, "1", "data/a.js")
     (tmp_path / name).write_text("mine")
     with pytest.raises(InputError, match="was not written by this program"):
@@ -65,29 +65,29 @@ def test_a_file_of_another_under_our_name_is_refused(tmp_path: Path, name: str) 
         assert (tmp_path / "index.html").read_bytes() == MARK + b": 1"
 
 
-def test_a_foreign_entry_is_seen_before_anything_is_written(tmp_path: Path) -> None:
+def test_an_entry_file_of_the_user_s_is_rejected_before_anything_is_written(tmp_path: Path) -> None:
     (tmp_path / "index.html").write_text("mine")
     with pytest.raises(InputError):
         write(tmp_path, "1", "data/a.js")
     assert found(tmp_path) == {"index.html"}
 
 
-def test_a_file_is_no_directory(tmp_path: Path) -> None:
+def test_a_file_in_place_of_the_directory_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "site").write_text("")
-    with pytest.raises(InputError, match="is no directory"):
+    with pytest.raises(InputError, match="not a directory"):
         write(tmp_path / "site", "1")
 
 
-def test_a_failure_half_way_leaves_the_old_entry(tmp_path: Path) -> None:
+def test_a_failure_halfway_leaves_the_old_entry(tmp_path: Path) -> None:
     write(tmp_path, "1", "data/a.js")
 
-    def breaking() -> Iterator[tuple[str, bytes]]:
+    def fails_at_the_end() -> Iterator[tuple[str, bytes]]:
         yield "data/b.js", MARK
         yield "index.html", MARK + b": 2"
-        raise RuntimeError("half-way")
+        raise RuntimeError("halfway")
 
     with pytest.raises(RuntimeError):
-        publish(tmp_path, breaking(), entry="index.html", mark=MARK, folders=("data",))
+        update_directory(tmp_path, fails_at_the_end(), entry="index.html", mark=MARK, folders=("data",))
     assert (tmp_path / "index.html").read_bytes() == MARK + b": 1"
     assert (tmp_path / "data" / "a.js").exists()
     write(tmp_path, "3", "data/a.js")
@@ -97,12 +97,14 @@ def test_a_failure_half_way_leaves_the_old_entry(tmp_path: Path) -> None:
 _KILLED = """
 import sys
 from pathlib import Path
-from validator.system import files, publish
+from validator.system import output_directory
 def slow():
     for number in range(10**6):
         yield f"data/{number}.js", b"made here"
         print(number, flush=True)
-publish.publish(Path(sys.argv[1]), slow(), entry="index.html", mark=b"made here", folders=("data",))
+output_directory.update_directory(
+    Path(sys.argv[1]), slow(), entry="index.html", mark=b"made here", folders=("data",)
+)
 """
 
 
@@ -110,12 +112,12 @@ def test_a_killed_process_leaves_the_old_page_and_the_next_one_cleans_up(tmp_pat
     write(tmp_path, "1", "data/a.js")
     process = subprocess.Popen([sys.executable, "-c", _KILLED, str(tmp_path)], stdout=subprocess.PIPE)
     assert process.stdout is not None
-    process.stdout.readline()
+    assert process.stdout.readline() == b"0\n", "the process wrote nothing"
     process.send_signal(signal.SIGKILL)
     process.communicate()
     assert (tmp_path / "index.html").read_bytes() == MARK + b": 1"
     assert (tmp_path / "data" / "a.js").exists()
-    # As `write_atomically` leaves it when it is killed before it renames.
+    # The temporary file of a `write_atomically` that was killed before it could rename it.
     (tmp_path / "data" / ".b.js.0123456789abcdef").write_bytes(MARK[:3])
     (tmp_path / "data" / ".no-more.js.0123456789abcdef").write_bytes(b"")
     (tmp_path / "data" / ".mine.js.0123456789abcdef").write_bytes(b"mine")
@@ -123,7 +125,7 @@ def test_a_killed_process_leaves_the_old_page_and_the_next_one_cleans_up(tmp_pat
     assert found(tmp_path) == {"index.html", "data/b.js", "data/.mine.js.0123456789abcdef"}
 
 
-def test_two_at_once_wait_for_each_other(tmp_path: Path) -> None:
+def test_two_updates_at_once_wait_for_each_other(tmp_path: Path) -> None:
     begun, go_on = threading.Event(), threading.Event()
 
     def slow() -> Iterator[tuple[str, bytes]]:
@@ -133,7 +135,7 @@ def test_two_at_once_wait_for_each_other(tmp_path: Path) -> None:
         yield "index.html", MARK + b": 1"
 
     def first() -> None:
-        publish(tmp_path, slow(), entry="index.html", mark=MARK, folders=("data",))
+        update_directory(tmp_path, slow(), entry="index.html", mark=MARK, folders=("data",))
 
     threads = [threading.Thread(target=first), threading.Thread(target=write, args=(tmp_path, "2"))]
     threads[0].start()
@@ -149,6 +151,6 @@ def test_two_at_once_wait_for_each_other(tmp_path: Path) -> None:
     assert found(tmp_path) == {"index.html"}
 
 
-def test_a_file_without_the_mark_is_a_fault_of_the_program(tmp_path: Path) -> None:
+def test_a_generated_file_without_the_mark_is_a_bug(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="has no mark"):
-        publish(tmp_path, [("index.html", b"x")], entry="index.html", mark=MARK, folders=())
+        update_directory(tmp_path, [("index.html", b"x")], entry="index.html", mark=MARK, folders=())
