@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import tomli
 
 from .support import ROOT, WORKFLOWS, Workflow, workflow
 
@@ -114,6 +115,13 @@ def test_every_script_of_the_night_is_a_step() -> None:
 def test_no_expression_stands_in_a_shell_command(name: str) -> None:
     for job, step in workflow(name).steps:
         assert "${{" not in step.get("run", ""), f"{job}: values reach a script by its environment"
+
+
+def test_the_unit_tests_run_on_every_supported_python() -> None:
+    project = tomli.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    pythons = re.findall(r"Python :: (3\.\d+)", "\n".join(project["classifiers"]))
+    assert workflow("ci.yml").jobs["unit"]["strategy"]["matrix"]["python"] == pythons
+    assert project["requires-python"] == f">={pythons[0]}"
 
 
 def _needed(found: Workflow, job: str) -> set[str]:
