@@ -1,4 +1,4 @@
-"""Commands as a person runs them, against a shelf of a test's own."""
+"""Run commands in their own process against the repository of a test."""
 
 from __future__ import annotations
 
@@ -10,20 +10,21 @@ from pathlib import Path
 
 from .shelf import Shelf
 
-#: A machine with a GPU that the shelf has images for.
+#: A host that the tests' images are certified for.
 HERE = ("--driver", "580.95.05", "--gpu", "h100")
 
 
 @dataclass(frozen=True)
-class Said:
-    """How a command ended, and what it wrote."""
+class Outcome:
+    """The exit code and output of a command."""
 
     code: int
     out: str
     err: str
 
 
-def ask(shelf: Shelf, command: str, *arguments: str, cwd: Path | None = None, **variables: str) -> Said:
+def run(shelf: Shelf, command: str, *arguments: str, cwd: Path | None = None, **variables: str) -> Outcome:
+    """Run a validator command. variables: added to the environment."""
     environment = {
         **os.environ,
         "VALIDATOR_REGISTRY": str(shelf.registry.repository),
@@ -35,4 +36,4 @@ def ask(shelf: Shelf, command: str, *arguments: str, cwd: Path | None = None, **
         words, env=environment, cwd=cwd, capture_output=True, text=True, stdin=subprocess.DEVNULL
     )
     assert "Traceback" not in done.stderr, done.stderr
-    return Said(done.returncode, done.stdout, done.stderr)
+    return Outcome(done.returncode, done.stdout, done.stderr)

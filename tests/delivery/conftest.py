@@ -1,4 +1,4 @@
-"""One registry and one pair of keys for this room's tests; a repository and a proxy for each of them."""
+"""Start one registry and make one key pair for these tests, with a repository and a proxy for each test."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> tuple[Signer, Trust]:
 
 @pytest.fixture(scope="session")
 def foreign(tmp_path_factory: pytest.TempPathFactory) -> tuple[Signer, Trust]:
-    """The key pair of somebody else, thrown away too."""
+    """Return the key pair of somebody else, also thrown away."""
     return throw_away_key(tmp_path_factory.mktemp("foreign"), "foreign")
 
 
 @pytest.fixture
 def shelf(server: RunningRegistry, keys: tuple[Signer, Trust], monkeypatch: pytest.MonkeyPatch) -> Shelf:
-    """A repository that nothing was pushed to yet. Nobody else writes to it, so nothing has to settle."""
+    """Return an empty repository. Nobody else writes to it, so pushes need no time to settle."""
     monkeypatch.setattr(registry_module, "_SETTLE_S", 0.0)
     return Shelf(Registry(Repository(server.address, f"team/pulled-{uuid4().hex}")), *keys)
 
@@ -56,7 +56,7 @@ def proxy(server: RunningRegistry) -> Iterator[Proxy]:
 
 @pytest.fixture
 def behind(shelf: Shelf, proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> Shelf:
-    """The same repository, seen through the proxy; the pauses between tries are short."""
+    """Return the same repository through the proxy, with short pauses between attempts."""
     monkeypatch.setattr(registry_module, "_PAUSES", (0.1, 0.1))
     return dataclasses.replace(
         shelf, registry=Registry(Repository(proxy.address, shelf.registry.repository.path))
@@ -70,14 +70,14 @@ def engine() -> Iterator[Reached]:
     except MissingError as error:
         pytest.skip(str(error))
     if not reached.is_local:
-        pytest.skip("the engine is remote: it can't reach a registry on this machine")
+        pytest.skip("the engine is remote, so it can't reach a registry on this machine")
     yield reached
     reached.quick.close()
 
 
 @pytest.fixture
-def held(engine: Reached, shelf: Shelf, proxy: Proxy) -> Iterator[Callable[[], list[str]]]:
-    """The names that the engine has for images of the test's repository, straight or through the proxy."""
+def stored(engine: Reached, shelf: Shelf, proxy: Proxy) -> Iterator[Callable[[], list[str]]]:
+    """List the engine's names for images of the test's repository, direct or through the proxy."""
 
     def names() -> list[str]:
         path = shelf.registry.repository.path
@@ -93,6 +93,6 @@ def held(engine: Reached, shelf: Shelf, proxy: Proxy) -> Iterator[Callable[[], l
     assert names() == []
     yield names
     for name in names():
-        # The last name takes the image with it, and what else it was called.
+        # Removing the last name removes the image and all its other names.
         with contextlib.suppress(ImageNotFound):
             engine.quick.images.remove(name, force=True)

@@ -1,4 +1,4 @@
-"""A repository with images and certificates, all made by tests and signed by keys that are thrown away."""
+"""A repository with images and certificates made by tests and signed with throw-away keys."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ A100 = ("535.183.01", "a100")
 
 @dataclass(frozen=True)
 class Shelf:
-    """One repository, and who signs for it."""
+    """A repository with the key that signs its certificates."""
 
     registry: Registry
     signer: Signer
@@ -36,7 +36,7 @@ class Shelf:
         return Terms(self.trust)
 
     def push(self, tag: str = TAG, content: str = "", program: Path | None = None) -> str:
-        """An image of few bytes; its digest. Other contents under the same tag move the tag."""
+        """Push a small image and return its digest. Pushing other content with the same tag moves it."""
         labels = {LABEL_SPEC: identifier_of(tag) or ""}
         return push_image(self.registry.repository, tag, labels, content, program)
 
@@ -49,7 +49,7 @@ class Shelf:
         age: timedelta = timedelta(hours=1),
         now: datetime | None = None,
     ) -> None:
-        """As if it had been measured on these hosts. by: who signs. age: of the measurement."""
+        """Certify an image as if it was measured on these hosts. by: who signs. age: of the measurement."""
         signer, trust = by or (self.signer, self.trust)
         at = now or now_utc()
         tensorflow, *_, python = tag.split("-")
@@ -61,8 +61,8 @@ class Shelf:
             )  # fmt: skip
             certify(self.registry, made, signer, trust, now=at)
 
-    def put(self, *hosts: tuple[str, str], tag: str = TAG) -> str:
-        """An image that is certified for these hosts."""
+    def push_certified(self, *hosts: tuple[str, str], tag: str = TAG) -> str:
+        """Push an image and certify it for these hosts. Returns its digest."""
         digest = self.push(tag)
         self.certify(digest, *hosts, tag=tag)
         return digest

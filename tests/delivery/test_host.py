@@ -1,4 +1,4 @@
-"""Hosts: asked about, and as NVML tells of this machine."""
+"""Test hosts: as described by a user, and as reported by NVML on this machine."""
 
 from __future__ import annotations
 
@@ -35,24 +35,24 @@ def stubs(tmp_path_factory: pytest.TempPathFactory) -> Stubs:
     return build(tmp_path_factory.mktemp("stubs"))
 
 
-def ask(directory: Path, **told: str) -> dict[str, Any]:
-    """What a process finds whose NVML, if any, lies in a directory."""
-    environment = {**os.environ, **told, "LD_LIBRARY_PATH": str(directory)}
+def detect(directory: Path, **stub: str) -> dict[str, Any]:
+    """Return what `this_host` finds in a process whose NVML, if any, is in a directory."""
+    environment = {**os.environ, **stub, "LD_LIBRARY_PATH": str(directory)}
     done = subprocess.run([sys.executable, "-c", _ASK], env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     answer: dict[str, Any] = json.loads(done.stdout)
     return answer
 
 
-def test_a_host_that_is_asked_about() -> None:
-    asked = host("R535.183", "a100", "RTX 4090", "8.0", "Tesla V100-SXM2-16GB", "a100")
-    assert str(asked.driver) == "535.183"
-    assert [str(capability) for capability in asked.capabilities] == ["7.0", "8.0", "8.9"]
-    assert [one.identifier for one in asked.classes] == [
+def test_a_host_described_by_a_user() -> None:
+    described = host("R535.183", "a100", "RTX 4090", "8.0", "Tesla V100-SXM2-16GB", "a100")
+    assert str(described.driver) == "535.183"
+    assert [str(capability) for capability in described.capabilities] == ["7.0", "8.0", "8.9"]
+    assert [one.identifier for one in described.classes] == [
         "r535.183-a100", "r535.183-rtx-4090", "r535.183-sm80", "r535.183-v100",
     ]  # fmt: skip
-    assert str(asked).startswith("driver 535.183 with 2 of A100 (8.0), ")
-    assert "compute capability 8.0" in str(asked)
+    assert str(described).startswith("driver 535.183 with 2 of A100 (8.0), ")
+    assert "compute capability 8.0" in str(described)
 
 
 @pytest.mark.parametrize(
@@ -64,13 +64,13 @@ def test_a_host_that_is_asked_about() -> None:
         ("535", "80", 'GPU "80" is not known'),
     ],
 )
-def test_what_is_not_known_is_said(driver: str, gpu: str, says: str) -> None:
+def test_an_unknown_driver_or_gpu_is_rejected(driver: str, gpu: str, says: str) -> None:
     with pytest.raises(InputError, match=says):
         host(driver, gpu)
 
 
-def test_what_nvml_tells_of_this_machine(stubs: Stubs) -> None:
-    answer = ask(
+def test_nvml_reports_the_driver_and_gpus(stubs: Stubs) -> None:
+    answer = detect(
         stubs.place("driver"),
         STUB_RELEASE="535.183.01", STUB_GPUS="2", STUB_NAME="NVIDIA H100 PCIe", STUB_CAPABILITY="9.0",
     )  # fmt: skip
@@ -80,25 +80,36 @@ def test_what_nvml_tells_of_this_machine(stubs: Stubs) -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "says", "hint"),
+    ("stub", "says", "hint"),
     [
-        ({"STUB_GPUS": "0"}, "the NVIDIA driver 570.124.06 is here, but it has no GPU", "nvidia-smi -L"),
+        (
+            {"STUB_GPUS": "0"},
+            "the NVIDIA driver 570.124.06 is installed, but it sees no GPU",
+            "nvidia-smi -L",
+        ),
         ({"STUB_FAIL": "nvmlInitWithFlags=9"}, "kernel module is not loaded", "modprobe"),
-        ({"STUB_FAIL": "nvmlInitWithFlags=18"}, "its kernel module is still the older one", "restart"),
+        ({"STUB_FAIL": "nvmlInitWithFlags=18"}, "the kernel still runs the older module", "restart"),
         ({"STUB_FAIL": "nvmlInitWithFlags=4"}, "does not answer: Insufficient Permissions", "--gpu"),
-        ({"STUB_FAIL": "nvmlDeviceGetHandleByIndex=15"}, "does not say what it has: GPU is lost", "--gpu"),
+        (
+            {"STUB_FAIL": "nvmlDeviceGetHandleByIndex=15"},
+            "does not report its version or GPUs: GPU is lost",
+            "--gpu",
+        ),
         ({"STUB_RELEASE": "none"}, '"none" is not a driver release', "--gpu"),
     ],
 )
-def test_a_driver_that_does_not_answer(stubs: Stubs, told: dict[str, str], says: str, hint: str) -> None:
-    answer = ask(stubs.place("driver"), **told)
+def test_a_broken_driver_is_explained(stubs: Stubs, stub: dict[str, str], says: str, hint: str) -> None:
+    answer = detect(stubs.place("driver"), **stub)
     assert says in answer["error"]
     assert hint in answer["hint"]
     assert "--driver 535.183.01 --gpu a100" in answer["hint"]
 
 
 def test_a_machine_without_a_driver(tmp_path: Path) -> None:
-    # A file that is no library stands before any real one; the loader takes it for none and says so.
+    # The loader finds this file before any real library and rejects it.
     (tmp_path / "libnvidia-ml.so.1").write_bytes(b"")
-    answer = ask(tmp_path)
-    assert answer["error"] == "no NVIDIA driver here: it would bring libnvidia-ml.so.1"
+    answer = detect(tmp_path)
+    assert (
+        answer["error"]
+        == "this machine has no NVIDIA driver: libnvidia-ml.so.1, which is part of it, was not found"
+    )

@@ -1,136 +1,93 @@
-"""run as a person runs it: the line that it prints, and the container that it starts."""
+"""Test the docker run line: the flags that a host needs, and how a shell and docker parse it."""
 
 from __future__ import annotations
 
-import os
+import csv
 import shlex
-import subprocess
-from collections.abc import Callable
+from io import StringIO
 from pathlib import Path
 
-import docker
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from validator.engines.docker.endpoint import Reached
-from validator.errors import EXIT_FAILED, EXIT_MISSING, EXIT_OK
+from validator.delivery.run import Devices, Mount, command_line, devices_of, flags
+from validator.errors import MissingError
 
-from ..emulation import cdi
-from .commands import HERE, ask
-from .shelf import H100, Shelf
-from .values import TAG
+from .values import host
 
-pytestmark = pytest.mark.docker
-
-#: Says where it is, who it is and what it was given; leaves a file; ends with 7.
-PROGRAM = """
-#include <stdio.h>
-#include <unistd.h>
-int main(int count, char **words)
-{
-    char here[4096];
-    FILE *file = fopen("left", "w");
-    printf("%s\\n%d:%d\\n", getcwd(here, sizeof here), getuid(), getgid());
-    printf("%s\\n", access("/gpu", R_OK) ? "no GPU" : "GPU");
-    for (int i = 1; i < count; i++) printf("%s\\n", words[i]);
-    if (file) fclose(file);
-    return 7;
-}
-"""
+RUNTIME = {"Runtimes": {"runc": {}, "nvidia": {}}}
+CDI = {"Runtimes": {"runc": {}}, "DiscoveredDevices": [{"Source": "cdi", "ID": "nvidia.com/gpu=all"}]}
+IMAGE = "localhost:5000/team/tf@sha256:" + "0" * 64
 
 
-@pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    directory = tmp_path_factory.mktemp("program")
-    (directory / "program.c").write_text(PROGRAM, encoding="ascii")
-    subprocess.run(["gcc", "-O1", "-static", "-o", "program", "program.c"], cwd=directory, check=True)
-    return directory / "program"
+def words(*gpus: str, terminal: str = "", mount: Mount | None = None) -> list[str]:
+    found = flags(host("580", *gpus), Devices.GPUS, terminal=terminal, mount=mount)
+    assert all(flag.why for flag in found)
+    return command_line(found, IMAGE, ["python", "train.py"])
 
 
-def test_run_prints_a_line_with_the_reason_for_each_flag(shelf: Shelf) -> None:
-    digest = shelf.put(H100)
-    said = ask(
-        shelf,
-        "run",
-        "--fixtures",
-        *HERE,
-        "--gpu",
-        "h200",
-        "--devices",
-        "gpus",
-        "--",
-        "python",
-        "-c",
-        "print('a b')",
-    )
-    assert said.code == EXIT_OK, said.err
-    assert shlex.split(said.out) == [
-        "docker", "run", "--rm", "--gpus", "all", "--shm-size", "1g", "--ulimit", "memlock=-1",
-        f"{shelf.registry.repository}@{digest}", "python", "-c", "print('a b')",
+@pytest.mark.parametrize(
+    ("info", "devices"),
+    [
+        (RUNTIME, Devices.GPUS),
+        (CDI, Devices.CDI),
+        (RUNTIME | {"DiscoveredDevices": CDI["DiscoveredDevices"]}, Devices.GPUS),
+    ],
+)
+def test_gpus_are_requested_as_the_engine_offers_them(info: dict[str, object], devices: Devices) -> None:
+    assert devices_of(info) is devices
+
+
+@pytest.mark.parametrize(
+    "info", [{}, {"Runtimes": {"runc": {}}, "CDISpecDirs": ["/etc/cdi"]}, CDI | {"DiscoveredDevices": None}]
+)
+def test_an_engine_without_gpus_is_an_error(info: dict[str, object]) -> None:
+    with pytest.raises(MissingError, match="offers no GPUs") as caught:
+        devices_of(info)
+    assert "nvidia-ctk" in str(caught.value.hint) and "--devices" in str(caught.value.hint)
+
+
+def test_one_gpu_needs_few_flags() -> None:
+    assert words("h100") == ["docker", "run", "--rm", "--gpus", "all", IMAGE, "python", "train.py"]
+
+
+def test_several_gpus_need_shared_memory() -> None:
+    several = words("h100", "h100", terminal="-it")
+    assert several == [
+        "docker", "run", "--rm", "-it", "--gpus", "all", "--shm-size", "1g", "--ulimit", "memlock=-1", IMAGE,
+        "python", "train.py",
     ]  # fmt: skip
-    for flag in ("--rm", "--gpus all", "--shm-size 1g", "--ulimit memlock=-1"):
-        assert f"\n{flag}: " in said.err
 
 
-def test_run_prints_nothing_for_an_image_that_is_refused(shelf: Shelf) -> None:
-    shelf.push()
-    said = ask(shelf, "run", "--fixtures", "--devices", "gpus", *HERE)
-    assert (said.code, said.out) == (EXIT_FAILED, "")
-    assert "it is not signed" in said.err
+def test_cdi_devices() -> None:
+    found = flags(host(), Devices.CDI, terminal="", mount=None)
+    assert command_line(found, IMAGE, [])[3:5] == ["--device", "nvidia.com/gpu=all"]
 
 
-@pytest.fixture
-def without_gpus(engine: Reached) -> docker.DockerClient:
-    if os.geteuid() != 0:
-        pytest.skip("CDI specifications can only be written by root")
-    if cdi.offers_gpus(engine.quick) or "nvidia" in engine.info["Runtimes"]:
-        pytest.skip("this engine has GPUs of its own")
-    return engine.quick
+@pytest.mark.parametrize(
+    ("info", "user"),
+    [({}, "1000:100"), ({"SecurityOptions": ["name=seccomp,profile=builtin", "name=rootless"]}, "0:0")],
+)
+def test_files_in_a_mounted_directory_belong_to_the_user(info: dict[str, object], user: str) -> None:
+    line = words("h100", mount=Mount.of(Path("/home/me"), info, 1000, 100))
+    assert line[line.index("--mount") + 1] == "type=bind,source=/home/me,target=/workspace"
+    assert line[line.index("--workdir") + 1] == "/workspace"
+    assert line[line.index("--user") + 1] == user
 
 
-def test_run_says_how_to_get_gpus_into_containers(shelf: Shelf, without_gpus: docker.DockerClient) -> None:
-    shelf.put(H100)
-    said = ask(shelf, "run", "--fixtures", *HERE)
-    assert (said.code, said.out) == (EXIT_MISSING, "")
-    assert "offers no GPUs" in said.err and "nvidia-ctk" in said.err
+paths = st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters="\0\r"), min_size=1).map(
+    lambda name: Path("/", name.replace("/", "_"))
+)
 
 
-def test_run_pulls_and_runs(
-    shelf: Shelf,
-    program: Path,
-    without_gpus: docker.DockerClient,
-    held: Callable[[], list[str]],
-    tmp_path: Path,
-) -> None:
-    digest = shelf.push(program=program)
-    shelf.certify(digest, H100)
-    directory = tmp_path / 'a "strange", name'
-    directory.mkdir()
-    os.chown(directory, 1234, 1234)
-    given = cdi.Offer({"/gpu": program})
-    with cdi.offered(without_gpus, given):
-        said = ask(
-            shelf, "run", "--exec", "--mount", "--fixtures", *HERE, "--", "--epochs", "two words", "$HOME",
-            cwd=directory,
-        )  # fmt: skip
-    # docker's own exit code, which is the program's.
-    assert said.code == 7, said.err
-    where, user, gpu, *words = said.out.splitlines()
-    assert (where, user, gpu) == ("/workspace", f"{os.getuid()}:{os.getgid()}", "GPU")
-    assert words == ["--epochs", "two words", "$HOME"]
-    assert (directory / "left").stat().st_uid == os.getuid()
-    assert shelf.registry.repository.tagged(TAG) in held()
-
-
-def test_run_does_not_start_what_is_refused(
-    shelf: Shelf,
-    program: Path,
-    without_gpus: docker.DockerClient,
-    held: Callable[[], list[str]],
-    tmp_path: Path,
-) -> None:
-    shelf.push(program=program)
-    with cdi.offered(without_gpus, cdi.Offer({"/gpu": program})):
-        said = ask(shelf, "run", "--exec", "--mount", "--fixtures", *HERE, cwd=tmp_path)
-    assert (said.code, said.out) == (EXIT_FAILED, "")
-    assert not (tmp_path / "left").exists()
-    assert held() == []
+@given(paths, st.lists(st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters="\0"))))
+def test_a_shell_and_docker_parse_the_line_as_intended(directory: Path, command: list[str]) -> None:
+    found = flags(host(), Devices.GPUS, terminal="", mount=Mount(directory, "1:1"))
+    line = command_line(found, IMAGE, command)
+    assert shlex.split(shlex.join(line)) == line
+    assert line[len(line) - len(command) :] == command
+    value = line[line.index("--mount") + 1]
+    assert list(csv.reader(StringIO(value, newline=""), strict=True)) == [
+        ["type=bind", f"source={directory}", "target=/workspace"]
+    ]

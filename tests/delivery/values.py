@@ -1,11 +1,11 @@
-"""Hosts, images and certificates as values."""
+"""Make hosts, images and certificates as plain values."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from validator.delivery.choose import Expected, Found, Offer
-from validator.delivery.host import Host, asked_driver, asked_gpus
+from validator.delivery.choose import Candidate, Forecast, TaggedImage
+from validator.delivery.host import Host, parse_driver, parse_gpus
 from validator.model.certificate import Certificate, GpuFacts
 from validator.model.prediction import Outcome
 
@@ -16,23 +16,23 @@ GPUS = {
 }
 TAG = "2.21.0-cuda12.5-cudnn9.3-py3.12"
 OLDER = "2.20.0-cuda12.5-cudnn9.3-py3.12"
-WORKS = Expected(Outcome.WORKS, "the driver is new enough")
-FAILS = Expected(Outcome.FAILS, "the driver is too old")
-UNKNOWN = Expected(Outcome.UNKNOWN, "nobody knows that GPU")
+WORKS = Forecast(Outcome.WORKS, "the driver is new enough")
+FAILS = Forecast(Outcome.FAILS, "the driver is too old")
+UNKNOWN = Forecast(Outcome.UNKNOWN, "nobody knows that GPU")
 
 
 def host(driver: str = "580.65.06", *gpus: str) -> Host:
-    return Host(asked_driver(driver), asked_gpus(gpus or ("h100",)))
+    return Host(parse_driver(driver), parse_gpus(gpus or ("h100",)))
 
 
-def offer(tag: str = TAG) -> Offer:
-    found = Offer.of_tag(tag)
-    assert found is not None
-    return found
+def tagged_image(tag: str = TAG) -> TaggedImage:
+    image = TaggedImage.of_tag(tag)
+    assert image is not None
+    return image
 
 
-def found(*certificates: Certificate, tag: str = TAG, against: tuple[str, ...] = ()) -> Found:
-    return Found(offer(tag), digest_of(1), certificates, against)
+def candidate(*certificates: Certificate, tag: str = TAG, problems: tuple[str, ...] = ()) -> Candidate:
+    return Candidate(tagged_image(tag), digest_of(1), certificates, problems)
 
 
 def digest_of(number: int) -> str:
@@ -40,7 +40,7 @@ def digest_of(number: int) -> str:
 
 
 def certificate(driver: str = "580.65.06", *gpus: str, **changes: Any) -> Certificate:
-    """Of no measurement; only its values are looked at."""
+    """Return a certificate without a measurement; these tests only read its values."""
     fields: dict[str, Any] = {
         "image_digest": digest_of(1),
         "image": "tf2.21.0-cuda12.5-cudnn9.3-py312",

@@ -12,7 +12,7 @@ from .options import say
 if TYPE_CHECKING:
     from ..delivery.candidates import Terms
     from ..delivery.host import Host
-    from ..delivery.pull import Engine, Taken
+    from ..delivery.pull import Engine, SelectedImage
     from ..registry.client import Registry
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -55,9 +55,9 @@ def host_of(driver: str | None, gpus: Sequence[str]) -> Host:
 
     Raises InputError for what is not known, MissingError where this machine has no NVIDIA driver or GPU.
     """
-    from ..delivery.host import Host, asked_driver, asked_gpus
+    from ..delivery.host import Host, parse_driver, parse_gpus
 
-    release, cards = asked_driver(driver) if driver else None, asked_gpus(gpus)
+    release, cards = parse_driver(driver) if driver else None, parse_gpus(gpus)
     if release is None or not cards:
         from ..delivery.host import this_host
 
@@ -66,28 +66,28 @@ def host_of(driver: str | None, gpus: Sequence[str]) -> Host:
     return Host(release, cards)
 
 
-def taken_for(
+def select_image(
     registry: Registry,
     host: Host,
     terms: Terms,
     image: str | None,
     tensorflow: str | None,
     python: str | None,
-) -> Taken:
+) -> SelectedImage:
     """The image that may be pulled, and on stderr what it is and why others are refused."""
     from ..delivery.choose import measured_on
-    from ..delivery.pull import best, named
+    from ..delivery.pull import select_best, select_named
 
     if image and (tensorflow or python):
         raise click.UsageError("--image names one image; leave out --tensorflow and --python")
     say(f"for {host}")
     if image:
-        taken = named(registry, host, terms, image, say)
+        selected = select_named(registry, host, terms, image, say)
     else:
-        taken = best(registry, host, terms, tensorflow, python, say)
-    for certificate in taken.certificates:
-        say(f"{taken.offer.tag}: measured on {measured_on(certificate)}, signed by {certificate.signer}")
-    return taken
+        selected = select_best(registry, host, terms, tensorflow, python, say)
+    for certificate in selected.certificates:
+        say(f"{selected.image.tag}: measured on {measured_on(certificate)}, signed by {certificate.signer}")
+    return selected
 
 
 def engine_for(driver: str | None, gpus: Sequence[str]) -> Engine:
@@ -105,8 +105,8 @@ def engine_for(driver: str | None, gpus: Sequence[str]) -> Engine:
     return engine
 
 
-def pulled(engine: Engine, registry: Registry, taken: Taken) -> None:
-    """Pull an image that may be taken; progress goes to stderr."""
+def pull_selected(engine: Engine, registry: Registry, selected: SelectedImage) -> None:
+    """Pull an image that may be selected; progress goes to stderr."""
     from ..delivery.pull import local_ids
 
     last = ""
@@ -114,8 +114,8 @@ def pulled(engine: Engine, registry: Registry, taken: Taken) -> None:
     def progress(text: str) -> None:
         nonlocal last
         if text != last:
-            say(f"{taken.offer.tag}: {text}")
+            say(f"{selected.image.tag}: {text}")
         last = text
 
-    engine.pull(taken, local_ids(registry, taken.digest), progress)
-    say(f"pulled {taken.reference}; it is {taken.name} here")
+    engine.pull(selected, local_ids(registry, selected.digest), progress)
+    say(f"pulled {selected.reference}; it is {selected.name} here")

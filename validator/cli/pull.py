@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .host_options import engine_for, host_of, host_options, image_option, pulled, taken_for, wanted_options
+from .host_options import (
+    engine_for,
+    host_of,
+    host_options,
+    image_option,
+    pull_selected,
+    select_image,
+    wanted_options,
+)
 from .options import verbose_option
 from .trust_options import evidence_options
 
@@ -43,8 +51,8 @@ def command(
     host = host_of(driver, gpus)
     engine = engine_for(driver, gpus)
     try:
-        taken = taken_for(registry, host, Terms(trust, max_age), image, tensorflow, python)
-        pulled(engine, registry, taken)
+        selected = select_image(registry, host, Terms(trust, max_age), image, tensorflow, python)
+        pull_selected(engine, registry, selected)
     finally:
         engine.close()
-    click.echo(taken.reference)
+    click.echo(selected.reference)

@@ -16,7 +16,7 @@ from .trust_options import evidence_options
 
 if TYPE_CHECKING:
     from ..certify.trust import Trust
-    from ..delivery.choose import Assessed
+    from ..delivery.choose import Assessment
     from ..delivery.host import Host
     from ..registry.client import Registry
     from ..registry.names import Repository
@@ -46,12 +46,12 @@ def command(
     Only `certified` is evidence: a certificate of this driver branch and compute capability. Ends with 1 when
     nothing fits.
     """
-    from ..delivery.candidates import Terms, offers, recommend
+    from ..delivery.candidates import Terms, recommend, tagged_images
     from ..delivery.choose import Standing
 
     host = host_of(driver, gpus)
     say(f"for {host}")
-    found = recommend(registry, offers(registry, tensorflow, python), host, Terms(trust, max_age))
+    found = recommend(registry, tagged_images(registry, tensorflow, python), host, Terms(trust, max_age))
     if format_ == "json":
         click.echo(json.dumps(_document(registry.repository, host, found), indent=2))
     else:
@@ -61,7 +61,7 @@ def command(
     return EXIT_OK if any(one.standing is not Standing.UNFIT for one in found) else EXIT_FAILED
 
 
-def _show(found: list[Assessed]) -> None:
+def _show(found: list[Assessment]) -> None:
     from rich.table import Table
     from rich.text import Text
 
@@ -71,12 +71,12 @@ def _show(found: list[Assessed]) -> None:
     table.columns[0].no_wrap = True
     for one in found:
         table.add_row(
-            one.found.offer.tag, (one.found.digest or "")[:_SHORT], one.standing.value, Text(one.why)
+            one.candidate.image.tag, (one.candidate.digest or "")[:_SHORT], one.standing.value, Text(one.why)
         )
     show(table)
 
 
-def _document(repository: Repository, host: Host, found: list[Assessed]) -> dict[str, Any]:
+def _document(repository: Repository, host: Host, found: list[Assessment]) -> dict[str, Any]:
     return {
         "registry": str(repository),
         "host": {
@@ -87,20 +87,20 @@ def _document(repository: Repository, host: Host, found: list[Assessed]) -> dict
     }
 
 
-def _entry(repository: Repository, one: Assessed) -> dict[str, Any]:
-    offer, digest = one.found.offer, one.found.digest
+def _entry(repository: Repository, one: Assessment) -> dict[str, Any]:
+    image, digest = one.candidate.image, one.candidate.digest
     return {
-        "tag": offer.tag,
-        "image": offer.identifier,
+        "tag": image.tag,
+        "image": image.identifier,
         "digest": digest,
         "reference": repository.at(digest) if digest else None,
-        "tensorflow": offer.tensorflow,
-        "python": offer.python,
-        "cuda": offer.cuda,
-        "cudnn": offer.cudnn,
+        "tensorflow": image.tensorflow,
+        "python": image.python,
+        "cuda": image.cuda,
+        "cudnn": image.cudnn,
         "standing": one.standing.value,
         "why": one.why,
-        "prediction": {"outcome": one.expected.outcome.value, "why": one.expected.why},
-        "certificates": [certificate.as_json() for certificate in one.found.certificates],
-        "against": list(one.found.against),
+        "prediction": {"outcome": one.forecast.outcome.value, "why": one.forecast.why},
+        "certificates": [certificate.as_json() for certificate in one.candidate.certificates],
+        "against": list(one.candidate.problems),
     }

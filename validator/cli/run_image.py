@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING
 import click
 
 from ..errors import InputError
-from .host_options import engine_for, host_of, host_options, image_option, pulled, taken_for, wanted_options
+from .host_options import (
+    engine_for,
+    host_of,
+    host_options,
+    image_option,
+    pull_selected,
+    select_image,
+    wanted_options,
+)
 from .options import say, verbose_option
 from .trust_options import evidence_options
 
@@ -69,14 +77,14 @@ def command(
         if offered is Devices.AUTO and engine is not None:
             offered = devices_of(engine.info)
         place = _mount(engine) if mount and engine is not None else None
-        taken = taken_for(registry, host, Terms(trust, max_age), image, tensorflow, python)
+        selected = select_image(registry, host, Terms(trust, max_age), image, tensorflow, python)
         if execute and engine is not None:
-            pulled(engine, registry, taken)
+            pull_selected(engine, registry, selected)
     finally:
         if engine is not None:
             engine.close()
     found = flags(host, offered, terminal=_terminal(words, execute), mount=place)
-    line = command_line(found, taken.reference, words)
+    line = command_line(found, selected.reference, words)
     for flag in found:
         say(f"{shlex.join(flag.words)}: {flag.why}")
     if not execute:

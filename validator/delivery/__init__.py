@@ -1,1 +1,1 @@
-"""The right image for a host: which ones fit it, whether one may be taken, and how it is run there."""
+"""The right image for a host: which ones fit it, whether one may be selected, and how it is run there."""

@@ -1,4 +1,4 @@
-"""What a registry holds for a host: looked up, verified and assessed."""
+"""Look up the images of a registry, verify their certificates, and assess them for a host."""
 
 from __future__ import annotations
 
@@ -11,84 +11,90 @@ from ..certify.trust import Trust
 from ..certify.verify import certificates
 from ..errors import InputError, MissingError, ValidatorError
 from ..registry.client import Registry
-from .choose import Assessed, Found, Offer, assess, expected, ranked
+from .choose import Assessment, Candidate, TaggedImage, assess, best_first, forecast
 from .host import Host
 
-#: Looking waits for the registry more than it computes.
+#: Lookups at a time. They mostly wait for the registry.
 _AT_ONCE = 4
 
 
 @dataclass(frozen=True)
 class Terms:
-    """trust: whose certificates count. max_age: of a measurement. now: None for the clock."""
+    """The conditions that a certificate must meet.
+
+    trust: whose certificates count. max_age: the oldest measurement to accept. now: None for the clock.
+    """
 
     trust: Trust
     max_age: timedelta | None = None
     now: datetime | None = None
 
 
-def offers(registry: Registry, tensorflow: str | None, python: str | None) -> list[Offer]:
-    """The images of a registry that have that TensorFlow and Python, the best first.
+def tagged_images(registry: Registry, tensorflow: str | None, python: str | None) -> list[TaggedImage]:
+    """Return the images of a registry with this TensorFlow and Python, best first.
 
-    Raises MissingError for a registry without images, InputError where it has others only.
+    Raises MissingError if the registry has no images, InputError if it only has others.
     """
-    found = [offer for tag in registry.tags() if (offer := Offer.of_tag(tag))]
+    found = [image for tag in registry.tags() if (image := TaggedImage.of_tag(tag))]
     if not found:
         raise MissingError(
             f"{registry.repository} has no images of this project",
-            hint="build-matrix --push puts them there; check the name, and whether you are logged in",
+            hint="`build-matrix --push` publishes images; check the name, and whether you are logged in",
         )
-    wanted = [offer for offer in found if offer.is_of(tensorflow, python)]
+    wanted = [image for image in found if image.is_of(tensorflow, python)]
     if not wanted:
         asked = [f"TensorFlow {tensorflow}"] * bool(tensorflow) + [f"Python {python}"] * bool(python)
-        there = sorted({f"{offer.tensorflow} with {offer.python}" for offer in found})
+        there = sorted({f"{image.tensorflow} with {image.python}" for image in found})
         raise InputError(
             f"{registry.repository} has no image with {' and '.join(asked)}",
             hint=f"it has TensorFlow and Python {', '.join(there)}",
         )
-    return sorted(wanted, key=lambda offer: offer.preference, reverse=True)
+    return sorted(wanted, key=lambda image: image.preference, reverse=True)
 
 
-def look(registry: Registry, offer: Offer, terms: Terms) -> Found:
-    """The digest behind a tag, and which of its certificates count.
+def inspect_tag(registry: Registry, image: TaggedImage, terms: Terms) -> Candidate:
+    """Resolve a tag and verify the certificates of its image.
 
-    Raises MissingError when the registry can't be reached; whatever is wrong with the image itself, or with
-    what is attached to it, is said in `Found.against`.
+    Raises MissingError if the registry cannot be reached. Whatever is wrong with the image itself, or with
+    what is attached to it, is listed in `Candidate.problems`.
     """
     try:
-        digest = registry.digest_of(offer.tag)
+        digest = registry.digest_of(image.tag)
         if digest is None:
-            return Found(offer, None, (), ("the tag is gone",))
-        return look_at(registry, offer, digest, terms)
+            return Candidate(image, None, (), ("the tag no longer exists",))
+        return inspect_digest(registry, image, digest, terms)
     except MissingError:
         raise
     except ValidatorError as error:
-        return Found(offer, None, (), (str(error),))
+        return Candidate(image, None, (), (str(error),))
 
 
-def look_at(registry: Registry, offer: Offer, digest: str, terms: Terms) -> Found:
-    """The same for a digest that is known."""
+def inspect_digest(registry: Registry, image: TaggedImage, digest: str, terms: Terms) -> Candidate:
+    """Verify the certificates of an image whose digest is known. Raises like `inspect_tag`."""
     try:
         if registry.manifest(digest) is None:
-            return Found(offer, None, (), (f"the registry does not have {digest}",))
+            return Candidate(image, None, (), (f"the registry does not have {digest}",))
         verified = certificates(registry, digest, terms.trust, max_age=terms.max_age, now=terms.now)
     except MissingError:
         raise
     except ValidatorError as error:
-        return Found(offer, digest, (), (str(error),))
-    against = [f"its certificate {one.what} is refused: {one.why}" for one in verified.refused]
-    others = [one for one in verified.certificates if one.image != offer.identifier]
-    against += [f"its certificate is for {one.image}, so the tag is wrong" for one in others]
-    good = tuple(one for one in verified.certificates if one.image == offer.identifier)
-    return Found(offer, digest, good, tuple(dict.fromkeys(against)))
+        return Candidate(image, digest, (), (str(error),))
+    problems = [f"its certificate {one.what} is rejected: {one.why}" for one in verified.refused]
+    others = [one for one in verified.certificates if one.image != image.identifier]
+    problems += [f"its certificate is for {one.image}, so the tag is wrong" for one in others]
+    good = tuple(one for one in verified.certificates if one.image == image.identifier)
+    return Candidate(image, digest, good, tuple(dict.fromkeys(problems)))
 
 
-def recommend(registry: Registry, wanted: Iterable[Offer], host: Host, terms: Terms) -> list[Assessed]:
-    """Every image for the host, best first."""
+def recommend(
+    registry: Registry, wanted: Iterable[TaggedImage], host: Host, terms: Terms
+) -> list[Assessment]:
+    """Assess every image for the host. Returns them best first."""
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        found = list(pool.map(lambda offer: look(registry, offer, terms), wanted))
-    return ranked(assessed_for(one, host) for one in found)
+        found = list(pool.map(lambda image: inspect_tag(registry, image, terms), wanted))
+    return best_first(assess_candidate(one, host) for one in found)
 
 
-def assessed_for(found: Found, host: Host) -> Assessed:
-    return assess(found, host, expected(found.offer, found.certificates, host))
+def assess_candidate(candidate: Candidate, host: Host) -> Assessment:
+    """Predict and assess an image for the host."""
+    return assess(candidate, host, forecast(candidate.image, candidate.certificates, host))

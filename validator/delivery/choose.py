@@ -1,10 +1,10 @@
-"""Which image fits a host, which is the better of two, and why: pure rules over values.
+"""Decide which images fit a host, which of two is better, and why. Pure rules over values.
 
-A certificate covers a host when its driver is of the same branch and its GPU of the very compute capability.
-Releases of a branch differ by corrections; another branch brings another compiler and another CUDA, and
-another capability other machine code, so nothing was measured for them. A host with GPUs of several kinds is
-covered when each kind is. The certificate of such a host covers none: the probe trains on one GPU, and the
-certificate does not say on which.
+A certificate covers a host when it was measured on the same driver branch and the same compute capability.
+Releases of one branch differ only by fixes. Another branch brings another compiler and another CUDA, and
+another capability runs other machine code, so a measurement says nothing about those. A host with several
+kinds of GPU is covered when each kind is covered. A certificate that was measured on such a host covers none
+of them: the probe trains on one GPU, and the certificate does not say which.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .host import Host
 
 
 class Standing(str, Enum):
-    """What an image is for a host. Only `certified` is evidence."""
+    """The standing of an image on a host. Only `certified` rests on evidence."""
 
     CERTIFIED = "certified"
     PREDICTED = "predicted"
@@ -34,12 +34,11 @@ class Standing(str, Enum):
 
 
 @dataclass(frozen=True)
-class Offer:
-    """An image as its tag names it.
+class TaggedImage:
+    """An image as described by its tag.
 
-    tensorflow, python: versions, `2.21.0` and `3.12`. cuda, cudnn: major.minor or `latest`; None without
-        CUDA.
-    base: a base image, None for the default.
+    tensorflow, python: versions, such as `2.21.0` and `3.12`. cuda, cudnn: major.minor or `latest`; None for
+    an image without CUDA. base: the base image, None for the default.
     """
 
     tag: str
@@ -50,8 +49,8 @@ class Offer:
     base: str | None = None
 
     @classmethod
-    def of_tag(cls, tag: str) -> Offer | None:
-        """None for an alias or a tag that somebody else set."""
+    def of_tag(cls, tag: str) -> TaggedImage | None:
+        """Parse a tag. Returns None for an alias and for a tag that this project did not set."""
         if identifier_of(tag) is None:
             return None
         tensorflow, *rest = tag.split("-")
@@ -64,17 +63,17 @@ class Offer:
 
     @property
     def identifier(self) -> str:
-        """Of the image spec."""
+        """The identifier of the image spec."""
         return str(identifier_of(self.tag))
 
     @property
     def floats(self) -> bool:
-        """Whether its CUDA or cuDNN depends on the day it was locked."""
+        """True if its CUDA or cuDNN depends on the day it was locked."""
         return LATEST in (self.cuda, self.cudnn)
 
     @property
     def preference(self) -> tuple[object, ...]:
-        """What the better of two images has more of: as `promote` moves `latest`, pre-releases last."""
+        """Return a sort key; the better image has the greater one. `promote` orders `latest` the same way."""
         tensorflow = version_or_oldest(self.tensorflow)
         return (
             not tensorflow.is_prerelease,
@@ -88,99 +87,103 @@ class Offer:
         )
 
     def is_of(self, tensorflow: str | None, python: str | None) -> bool:
-        """Whether it has that TensorFlow (`2.20`, `2.20.0`) and that Python (`3.12`); None: any."""
+        """Return True if it has this TensorFlow (`2.20`, `2.20.0`) and Python (`3.12`). None means any."""
         fits = tensorflow is None or is_release_of(self.tensorflow, tensorflow)
         return fits and python in (None, self.python)
 
 
 @dataclass(frozen=True)
-class Expected:
-    """What the facts say of an image on a host."""
+class Forecast:
+    """The prediction for an image on a host, with the reason that decides it."""
 
     outcome: Outcome
     why: str
 
 
 @dataclass(frozen=True)
-class Found:
-    """What a registry holds under a tag.
+class Candidate:
+    """An image in a registry, with its certificates.
 
-    digest: None where there is no image to look at. certificates: those that count, newest measurement first.
-    against: what else is attached, or what is wrong with the image; sentences.
+    digest: None if the image could not be read. certificates: the trusted ones, newest measurement first.
+    problems: sentences that say what is wrong with the image, or why an attached certificate does not count.
     """
 
-    offer: Offer
+    image: TaggedImage
     digest: str | None
     certificates: tuple[Certificate, ...] = ()
-    against: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
-class Assessed:
-    """An image on a host. why: one sentence."""
+class Assessment:
+    """An image with its standing on a host. why: one sentence."""
 
-    found: Found
-    expected: Expected
+    candidate: Candidate
+    forecast: Forecast
     standing: Standing
     why: str
 
 
-def assess(found: Found, host: Host, expected: Expected) -> Assessed:
-    """What an image is for a host."""
-    standing, why = _assess(found, host, expected)
-    return Assessed(found, expected, standing, why)
+def assess(candidate: Candidate, host: Host, forecast: Forecast) -> Assessment:
+    """Return the assessment of an image on a host."""
+    standing, why = _assess(candidate, host, forecast)
+    return Assessment(candidate, forecast, standing, why)
 
 
-def ranked(assessed: Iterable[Assessed]) -> list[Assessed]:
-    """What is certified for the host, what is predicted to work, the rest; each with the better one first."""
+def best_first(assessed: Iterable[Assessment]) -> list[Assessment]:
+    """Sort by standing (certified, predicted, unfit), then by preference."""
     order = list(Standing)[::-1]
     return sorted(
-        assessed, key=lambda one: (order.index(one.standing), one.found.offer.preference), reverse=True
+        assessed, key=lambda one: (order.index(one.standing), one.candidate.image.preference), reverse=True
     )
 
 
 def covering(certificates: Sequence[Certificate], host: Host) -> tuple[Certificate, ...]:
-    """For each kind of GPU of the host the first certificate that covers it; empty unless all are covered."""
-    taken = []
+    """Return, for each kind of GPU of the host, the first certificate that covers it.
+
+    The result is empty unless every kind is covered.
+    """
+    selected = []
     for capability in host.capabilities:
         first = next((one for one in certificates if _covers(one, host, capability)), None)
         if first is None:
             return ()
-        taken.append(first)
-    return tuple(dict.fromkeys(taken))
+        selected.append(first)
+    return tuple(dict.fromkeys(selected))
 
 
-def uncovered(found: Found, host: Host) -> str:
-    """Why no certificate of an image covers a host."""
-    if not found.certificates:
-        # What is attached and does not count says more than that nothing does.
-        return "; ".join(found.against) or "it is not signed: no certificate is attached to it"
-    where = "; ".join(dict.fromkeys(_where(one) for one in found.certificates))
+def why_not_covered(candidate: Candidate, host: Host) -> str:
+    """Return the reason why no certificate of an image covers a host."""
+    if not candidate.certificates:
+        # The reason why a certificate was rejected says more than that none counts.
+        return "; ".join(candidate.problems) or "it is not signed: no certificate is attached to it"
+    where = "; ".join(dict.fromkeys(_where(one) for one in candidate.certificates))
     here = ", ".join(f"{capability}" for capability in host.capabilities)
     return f"it is certified on {where}, and this host has driver branch {host.driver.branch} and {here}"
 
 
 def measured_on(certificate: Certificate) -> str:
-    """`NVIDIA H100 (9.0) with driver 580.65.06 on 2026-11-20`."""
+    """Return a phrase such as `NVIDIA H100 (9.0) with driver 580.65.06 on 2026-11-20`."""
     gpu = certificate.gpus[0]
     where = f"{gpu.name} ({gpu.compute_capability}) with driver {certificate.driver}"
     return f"{where} on {certificate.measured[:10]}"
 
 
-def _assess(found: Found, host: Host, expected: Expected) -> tuple[Standing, str]:
-    if found.offer.cuda is None:
-        return Standing.UNFIT, "it holds no CUDA: TensorFlow uses no GPU in it"
-    evidence = covering(found.certificates, host)
-    if found.digest is None or not found.certificates:
-        return Standing.UNFIT, uncovered(found, host)
-    if expected.outcome is Outcome.FAILS:
-        measured = f"it is certified ({_on(evidence)}), yet " if evidence else ""
-        return Standing.UNFIT, f"{measured}the facts say that it fails here: {expected.why}"
+def _assess(candidate: Candidate, host: Host, forecast: Forecast) -> tuple[Standing, str]:
+    if candidate.image.cuda is None:
+        return Standing.UNFIT, "it has no CUDA, so TensorFlow cannot use a GPU in it"
+    evidence = covering(candidate.certificates, host)
+    if candidate.digest is None or not candidate.certificates:
+        return Standing.UNFIT, why_not_covered(candidate, host)
+    if forecast.outcome is Outcome.FAILS:
+        measured = f"it is certified ({_on(evidence)}), but " if evidence else ""
+        return Standing.UNFIT, f"{measured}the facts predict that it fails here: {forecast.why}"
     if evidence:
         return Standing.CERTIFIED, f"certified for this host: measured on {_on(evidence)}"
-    if expected.outcome is Outcome.WORKS:
-        return Standing.PREDICTED, f"predicted, not certified for this host: {uncovered(found, host)}"
-    return Standing.UNFIT, f"nothing says that it works here: {uncovered(found, host)}; {expected.why}"
+    missing = why_not_covered(candidate, host)
+    if forecast.outcome is Outcome.WORKS:
+        return Standing.PREDICTED, f"predicted to work, but not certified for this host: {missing}"
+    return Standing.UNFIT, f"nothing shows that it works here: {missing}; {forecast.why}"
 
 
 def _covers(certificate: Certificate, host: Host, capability: ComputeCapability) -> bool:
@@ -199,38 +202,36 @@ def _where(certificate: Certificate) -> str:
     return f"driver {certificate.driver} with compute capability {', '.join(map(str, capabilities))}{mixed}"
 
 
-# What the compatibility facts say of an image on a host with one or several kinds of GPU.
-
 _WORST_FIRST = (Outcome.FAILS, Outcome.UNKNOWN, Outcome.WORKS)
 
 
-def expected(offer: Offer, certificates: Sequence[Certificate], host: Host) -> Expected:
-    """The worst that is predicted for any kind of GPU of the host.
+def forecast(image: TaggedImage, certificates: Sequence[Certificate], host: Host) -> Forecast:
+    """Return the worst prediction over all kinds of GPU of the host.
 
-    certificates: of the image; what `latest` was when it was built stands in them.
+    certificates: those of the image. They say which versions `latest` meant when the image was built.
     """
     try:
-        spec = _spec(offer)
-        wheels = _wheels(certificates) if offer.floats else None
+        spec = _spec(image)
+        wheels = _wheels(certificates) if image.floats else None
         predictions = [predict(Cell(spec, one), wheels) for one in host.classes]
     except ValueError as error:
-        return Expected(Outcome.UNKNOWN, f"the facts don't know this image: {error}")
+        return Forecast(Outcome.UNKNOWN, f"the facts do not know this image: {error}")
     worst = min(predictions, key=lambda prediction: _WORST_FIRST.index(prediction.outcome))
-    return Expected(worst.outcome, worst.reasons[0].text)
+    return Forecast(worst.outcome, worst.reasons[0].text)
 
 
-def _spec(offer: Offer) -> ImageSpec:
-    """Raises ValueError for releases and versions that the facts don't have."""
-    if offer.cuda is None or offer.cudnn is None:
-        return ImageSpec(offer.tensorflow, offer.python, Variant.CPU, base=offer.base)
-    release = find_release(offer.tensorflow)
+def _spec(image: TaggedImage) -> ImageSpec:
+    """Return the image spec. Raises ValueError for releases and versions that the facts do not know."""
+    if image.cuda is None or image.cudnn is None:
+        return ImageSpec(image.tensorflow, image.python, Variant.CPU, base=image.base)
+    release = find_release(image.tensorflow)
     cuda, cudnn = policies.choose(
         release,
-        _policy(offer.cuda, release, policies.CUDA),
-        _policy(offer.cudnn, release, policies.CUDNN),
+        _policy(image.cuda, release, policies.CUDA),
+        _policy(image.cudnn, release, policies.CUDNN),
         within_metadata=False,
     )
-    return ImageSpec(offer.tensorflow, offer.python, Variant.GPU, cuda, cudnn, offer.base)
+    return ImageSpec(image.tensorflow, image.python, Variant.GPU, cuda, cudnn, image.base)
 
 
 def _policy(label: str, release: Release, axis: str) -> str:
@@ -239,7 +240,7 @@ def _policy(label: str, release: Release, axis: str) -> str:
 
 
 def _wheels(certificates: Sequence[Certificate]) -> Mapping[str, str] | None:
-    """As far as a certificate tells what is in the image."""
+    """Return the versions that the newest certificate says are in the image."""
     if not certificates:
         return None
     return {"nvidia-cuda-runtime": certificates[0].cuda, "nvidia-cudnn": certificates[0].cudnn}

@@ -1,4 +1,4 @@
-"""The host that an image is to run on: its driver and its GPUs."""
+"""The host that an image will run on: its driver and its GPUs, as asked for or as NVML reports them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _CAPABILITY = re.compile(r"\d{1,2}\.\d|sm_\d{2,3}", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Gpu:
-    """A GPU. name: as the driver or a person calls it; None where only the capability is known."""
+    """A GPU. name: as reported by the driver or given by a user; None if only the capability is known."""
 
     capability: ComputeCapability
     name: str | None = None
@@ -31,19 +31,19 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Host:
-    """driver: a release, or a branch that somebody asks about. gpus: at least one."""
+    """A driver with at least one GPU. driver: a release, or a branch that a user asks about."""
 
     driver: DriverRelease
     gpus: tuple[Gpu, ...]
 
     @property
     def capabilities(self) -> tuple[ComputeCapability, ...]:
-        """Each once, the least first."""
+        """The compute capabilities without repetition, in ascending order."""
         return tuple(sorted({gpu.capability for gpu in self.gpus}))
 
     @property
     def classes(self) -> tuple[HostClass, ...]:
-        """The host class of every kind of GPU here, as predictions take it."""
+        """The host class of each kind of GPU, for predictions."""
         return tuple(dict.fromkeys(_class(self.driver, gpu) for gpu in self.gpus))
 
     def __str__(self) -> str:
@@ -52,20 +52,20 @@ class Host:
         return f"driver {self.driver} with {cards}"
 
 
-def asked_driver(text: str) -> DriverRelease:
-    """Of `--driver`. Raises InputError."""
+def parse_driver(text: str) -> DriverRelease:
+    """Parse the value of `--driver`. Raises InputError."""
     try:
         return DriverRelease.parse(text)
     except ValueError as error:
         raise InputError(f"--driver: {error}") from None
 
 
-def asked_gpus(texts: Sequence[str]) -> tuple[Gpu, ...]:
-    """Of `--gpu`: names, or compute capabilities. Raises InputError for what is not known."""
-    return tuple(_asked_gpu(text.strip()) for text in texts)
+def parse_gpus(texts: Sequence[str]) -> tuple[Gpu, ...]:
+    """Parse the values of `--gpu`: names or compute capabilities. Raises InputError for unknown ones."""
+    return tuple(_parse_gpu(text.strip()) for text in texts)
 
 
-def _asked_gpu(text: str) -> Gpu:
+def _parse_gpu(text: str) -> Gpu:
     if _CAPABILITY.fullmatch(text):
         return Gpu(ComputeCapability.parse(text))
     known = gpus.gpu(text)
@@ -86,13 +86,11 @@ def _slug(name: str | None) -> str | None:
         return None
 
 
-# What NVML, the driver's management library, says of this machine.
-
-_ASK = "ask about a host with --driver and --gpu, such as --driver 535.183.01 --gpu a100"
+_ASK = "name a host with --driver and --gpu, for example --driver 535.183.01 --gpu a100"
 
 
 def this_host() -> Host:
-    """The driver and the GPUs of this machine. Raises MissingError where there are none, or none answer."""
+    """Ask NVML for the driver and GPUs of this machine. Raises MissingError if none is found or answers."""
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:
@@ -101,12 +99,15 @@ def this_host() -> Host:
         driver = DriverRelease.parse(pynvml.nvmlSystemGetDriverVersion())
         found = tuple(_gpu(index) for index in range(pynvml.nvmlDeviceGetCount()))
     except (pynvml.NVMLError, ValueError) as error:
-        raise MissingError(f"the NVIDIA driver here does not say what it has: {error}", hint=_ASK) from error
+        raise MissingError(
+            f"the NVIDIA driver on this machine does not report its version or GPUs: {error}", hint=_ASK
+        ) from error
     finally:
         pynvml.nvmlShutdown()
     if not found:
         raise MissingError(
-            f"the NVIDIA driver {driver} is here, but it has no GPU", hint=f"`nvidia-smi -L`; or {_ASK}"
+            f"the NVIDIA driver {driver} is installed, but it sees no GPU",
+            hint=f"run `nvidia-smi -L`, or {_ASK}",
         )
     return Host(driver, found)
 
@@ -118,17 +119,20 @@ def _gpu(index: int) -> Gpu:
 
 
 def _without_driver(error: pynvml.NVMLError) -> MissingError:
-    """Return codes: NVML API reference, nvmlReturn_t."""
+    """Explain why NVML did not start. Return codes: NVML API reference, nvmlReturn_t."""
     if error.value == pynvml.NVML_ERROR_LIBRARY_NOT_FOUND:
-        return MissingError("no NVIDIA driver here: it would bring libnvidia-ml.so.1", hint=_ASK)
+        return MissingError(
+            "this machine has no NVIDIA driver: libnvidia-ml.so.1, which is part of it, was not found",
+            hint=_ASK,
+        )
     if error.value == pynvml.NVML_ERROR_DRIVER_NOT_LOADED:
         return MissingError(
-            "the NVIDIA driver is installed here, but its kernel module is not loaded",
-            hint=f"`sudo modprobe nvidia`, or restart the machine; or {_ASK}",
+            "the NVIDIA driver is installed, but its kernel module is not loaded",
+            hint=f"run `sudo modprobe nvidia` or restart the machine, or {_ASK}",
         )
     if error.value == pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH:
         return MissingError(
-            "the NVIDIA driver was updated, and its kernel module is still the older one",
-            hint=f"restart the machine; or {_ASK}",
+            "the NVIDIA driver was updated, but the kernel still runs the older module",
+            hint=f"restart the machine, or {_ASK}",
         )
-    return MissingError(f"the NVIDIA driver here does not answer: {error}", hint=_ASK)
+    return MissingError(f"the NVIDIA driver on this machine does not answer: {error}", hint=_ASK)

@@ -1,4 +1,4 @@
-"""The one image that may be taken for a host: verified, with a certificate that covers the host."""
+"""Select the one image that may be pulled for a host, verified and certified for it, and pull it."""
 
 from __future__ import annotations
 
@@ -18,130 +18,134 @@ from ..model.certificate import Certificate
 from ..model.prediction import Outcome
 from ..registry.client import Registry
 from ..registry.names import LATEST, is_digest, tag_of
-from .candidates import Terms, assessed_for, look, look_at, offers
-from .choose import Found, Offer, Standing, covering, expected, uncovered
+from .candidates import Terms, assess_candidate, inspect_digest, inspect_tag, tagged_images
+from .choose import Candidate, Standing, TaggedImage, covering, forecast, why_not_covered
 from .host import Host
 
 Tell = Callable[[str], None]
 
 
-class NotTaken(ValidatorError):
-    """No image may be taken. Nothing was pulled."""
+class NotCertified(ValidatorError):
+    """No image is certified for the host. Nothing was pulled."""
 
 
 @dataclass(frozen=True)
-class Taken:
+class SelectedImage:
     """An image that may be pulled.
 
-    reference: `host/path@sha256:…`. name: `host/path:tag`, for people. certificates: what covers the host.
+    reference: `host/path@sha256:…`. name: `host/path:tag`, for people.
+    certificates: those that cover the host.
     """
 
-    offer: Offer
+    image: TaggedImage
     digest: str
     reference: str
     name: str
     certificates: tuple[Certificate, ...]
 
 
-def best(
+def select_best(
     registry: Registry, host: Host, terms: Terms, tensorflow: str | None, python: str | None, tell: Tell
-) -> Taken:
-    """The best image that is certified for the host. tell: hears why each better one is refused.
+) -> SelectedImage:
+    """Return the best image that is certified for the host. tell: receives why each better one is rejected.
 
-    Raises NotTaken when there is none, InputError when none has that TensorFlow and Python, MissingError when
-    the registry can't be reached.
+    Raises NotCertified if there is none, InputError if none has this TensorFlow and Python, MissingError if
+    the registry cannot be reached.
     """
     unfit = 0
-    for offer in offers(registry, tensorflow, python):
-        if _needs_no_look(offer, host):
+    for image in tagged_images(registry, tensorflow, python):
+        if _can_never_fit(image, host):
             unfit += 1
             continue
-        assessed = assessed_for(look(registry, offer, terms), host)
+        assessed = assess_candidate(inspect_tag(registry, image, terms), host)
         if assessed.standing is Standing.CERTIFIED:
-            return _taken(registry, assessed.found, host)
-        covered = covering(assessed.found.certificates, host)
-        why = assessed.why if covered else uncovered(assessed.found, host)
-        tell(f"refused: {offer.tag}: {why}")
+            return _selected(registry, assessed.candidate, host)
+        covered = covering(assessed.candidate.certificates, host)
+        why = assessed.why if covered else why_not_covered(assessed.candidate, host)
+        tell(f"rejected: {image.tag}: {why}")
     if unfit:
-        tell(f"other images, which don't run on this host: {unfit}; `recommend` says why")
-    raise NotTaken(
+        others = "1 other image does" if unfit == 1 else f"{unfit} other images do"
+        tell(f"{others} not run on this host; `recommend` says why")
+    raise NotCertified(
         f"{registry.repository} has no certified image for this host ({host}); nothing was pulled",
-        hint="`recommend` shows what there is; without a certificate for this host an image is not pulled",
+        hint="`recommend` lists the images; only an image that is certified for this host is pulled",
     )
 
 
-def named(registry: Registry, host: Host, terms: Terms, name: str, tell: Tell) -> Taken:
-    """The image of that tag, alias or digest, verified as any other. tell: hears what the facts say.
+def select_named(registry: Registry, host: Host, terms: Terms, name: str, tell: Tell) -> SelectedImage:
+    """Return the image with this tag, alias or digest, verified like any other. tell: receives warnings.
 
-    Raises NotTaken with the reason, InputError when there is no such image, MissingError when the registry
-    can't be reached.
+    Raises NotCertified with the reason, InputError if there is no such image, MissingError if the registry
+    cannot be reached.
     """
     digest = name if is_digest(name) else registry.digest_of(name)
     if digest is None or registry.manifest(digest) is None:
         where = registry.repository.at(name) if is_digest(name) else registry.repository.tagged(name)
         raise InputError(
             f"{where} is not in the registry",
-            hint=f"`oras repo tags {registry.repository}` lists what is there",
+            hint=f"`oras repo tags {registry.repository}` lists its tags",
         )
-    found = look_at(registry, _offer(registry, name, digest), digest, terms)
-    if not covering(found.certificates, host):
-        raise NotTaken(f"refused: {name}: {uncovered(found, host)}; nothing was pulled")
-    facts = expected(found.offer, found.certificates, host)
-    if facts.outcome is Outcome.FAILS:
-        tell(f"{name} is certified for this host, yet the facts say that it fails here: {facts.why}")
-    return _taken(registry, found, host)
+    candidate = inspect_digest(registry, _read_image(registry, name, digest), digest, terms)
+    if not covering(candidate.certificates, host):
+        raise NotCertified(f"rejected: {name}: {why_not_covered(candidate, host)}; nothing was pulled")
+    predicted = forecast(candidate.image, candidate.certificates, host)
+    if predicted.outcome is Outcome.FAILS:
+        tell(f"{name} is certified for this host, but the facts predict that it fails here: {predicted.why}")
+    return _selected(registry, candidate, host)
 
 
 def local_ids(registry: Registry, digest: str) -> frozenset[str]:
-    """By which ids an engine may hold the image of a manifest: its own digest where containerd keeps images,
-    else that of the configuration."""
+    """Return the ids under which an engine may store the image of a manifest.
+
+    With the containerd image store this is the manifest's own digest, otherwise the configuration's.
+    """
     manifest = registry.manifest(digest) or {}
     entries = [manifest.get("config"), *(manifest.get("manifests") or [])]
     return frozenset({digest, *(str(entry["digest"]) for entry in entries if entry)})
 
 
-def _needs_no_look(offer: Offer, host: Host) -> bool:
-    """Whether no certificate could make it fit. Where CUDA or cuDNN float, certificates tell which it has."""
-    return offer.cuda is None or (not offer.floats and expected(offer, (), host).outcome is Outcome.FAILS)
+def _can_never_fit(image: TaggedImage, host: Host) -> bool:
+    """Return True if no certificate could make it fit.
+
+    If CUDA or cuDNN float, only a certificate knows their versions.
+    """
+    return image.cuda is None or (not image.floats and forecast(image, (), host).outcome is Outcome.FAILS)
 
 
-def _offer(registry: Registry, name: str, digest: str) -> Offer:
-    """What the name says the image is; for an alias or a digest, what the image itself says."""
-    if offer := Offer.of_tag(name):
-        return offer
+def _read_image(registry: Registry, name: str, digest: str) -> TaggedImage:
+    """Read what the image is from its tag, or, for an alias or a digest, from its labels."""
+    if image := TaggedImage.of_tag(name):
+        return image
     labels = (registry.config(digest).get("config") or {}).get("Labels") or {}
     try:
-        offer = Offer.of_tag(tag_of(str(labels.get(LABEL_SPEC))))
+        image = TaggedImage.of_tag(tag_of(str(labels.get(LABEL_SPEC))))
     except ValueError:
-        offer = None
-    if offer is None:
-        raise NotTaken(f"refused: {name}: it is no image of this project; nothing was pulled")
+        image = None
+    if image is None:
+        raise NotCertified(f"rejected: {name}: it is not an image of this project; nothing was pulled")
     release = name.partition("-")[0]
-    if ALIAS.fullmatch(name) and release != LATEST and not offer.is_of(release, None):
-        raise NotTaken(f"refused: {name}: the alias points at {offer.tag}; nothing was pulled")
-    return offer
+    if ALIAS.fullmatch(name) and release != LATEST and not image.is_of(release, None):
+        raise NotCertified(f"rejected: {name}: the alias points at {image.tag}; nothing was pulled")
+    return image
 
 
-def _taken(registry: Registry, found: Found, host: Host) -> Taken:
-    assert found.digest is not None
+def _selected(registry: Registry, candidate: Candidate, host: Host) -> SelectedImage:
+    assert candidate.digest is not None
     repository = registry.repository
-    return Taken(
-        found.offer,
-        found.digest,
-        repository.at(found.digest),
-        repository.tagged(found.offer.tag),
-        covering(found.certificates, host),
+    return SelectedImage(
+        candidate.image,
+        candidate.digest,
+        repository.at(candidate.digest),
+        repository.tagged(candidate.image.tag),
+        covering(candidate.certificates, host),
     )
 
 
-# The engine that an image is pulled into. Nothing is built, so no buildx is needed.
-
-
 class Engine:
-    """The Docker Engine that the docker command would use."""
+    """The Docker Engine that the docker command would use. Pulling needs no buildx."""
 
     def __init__(self) -> None:
-        """Raises MissingError, saying in one line why there is none."""
+        """Connect. Raises MissingError with the reason if no engine answers."""
         try:
             self._reached = endpoint.reach()
         except MissingError as error:
@@ -151,33 +155,33 @@ class Engine:
 
     @property
     def info(self) -> Mapping[str, Any]:
-        """As `docker info` has it."""
+        """The answer of `docker info`."""
         return self._reached.info
 
     @property
     def is_local(self) -> bool:
         return self._reached.is_local
 
-    def pull(self, taken: Taken, ids: frozenset[str], progress: Callable[[str], None]) -> None:
-        """Take an image by its digest, look at what has come, and give it its name.
+    def pull(self, selected: SelectedImage, ids: frozenset[str], progress: Callable[[str], None]) -> None:
+        """Pull an image by digest, check what arrived, and tag it with its name.
 
-        ids: those by which the engine may hold it. Raises ValidatorError when what came is something else,
-        MissingError when it can't be had; the name is then what it was before.
+        ids: those under which the engine may store it. Raises ValidatorError if something else arrived and
+        MissingError if it cannot be pulled; the name then stays as it was.
         """
-        transfer.pull("docker", taken.reference, progress, self._answers)
+        transfer.pull("docker", selected.reference, progress, self._answers)
         try:
-            image = self._reached.quick.images.get(taken.reference)
+            image = self._reached.quick.images.get(selected.reference)
             if image.id not in ids:
                 raise ValidatorError(
-                    f"{taken.reference} was pulled, but the engine holds {image.id} under that name",
-                    hint="do not use it; see what else works with this engine's images",
+                    f"{selected.reference} was pulled, but the engine stores {image.id} under that name",
+                    hint="do not use it; find out what else changes images in this engine",
                 )
-            repository, _, tag = taken.name.rpartition(":")
+            repository, _, tag = selected.name.rpartition(":")
             image.tag(repository, tag)
         except ImageNotFound as error:
-            raise MissingError(f"{taken.reference} was pulled, and is gone from the engine again") from error
+            raise MissingError(f"{selected.reference} was pulled, but is no longer in the engine") from error
         except (DockerException, requests.RequestException) as error:
-            raise engine_gone(taken.reference) from error
+            raise engine_gone(selected.reference) from error
 
     def close(self) -> None:
         self._reached.quick.close()

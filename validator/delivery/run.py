@@ -1,4 +1,4 @@
-"""The `docker run` line for a host, each flag with the reason for it."""
+"""Build the `docker run` line for a host, with the reason for each flag."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from ..engines.docker.gpus import device_requests
 from ..errors import MissingError
 from .host import Host
 
-#: Where `--mount` puts the current directory.
+#: Where `--mount` makes the current directory appear.
 WORKSPACE = "/workspace"
 
 
 class Devices(str, Enum):
-    """How a container asks for the GPUs. AUTO: as the engine here offers them."""
+    """How a container requests the GPUs. AUTO: the way that the local engine offers them."""
 
     AUTO = "auto"
     GPUS = "gpus"
@@ -28,7 +28,7 @@ class Devices(str, Enum):
 
 @dataclass(frozen=True)
 class Flag:
-    """words: as they stand on the line. why: what it is needed for."""
+    """A flag with its values, and the reason why the container needs it."""
 
     words: tuple[str, ...]
     why: str
@@ -36,14 +36,14 @@ class Flag:
 
 @dataclass(frozen=True)
 class Mount:
-    """A directory of this machine for the container. user: as whom the engine writes there, `1000:1000`."""
+    """A host directory to mount. user: the user and group that own new files there, `1000:1000`."""
 
     directory: Path
     user: str
 
     @classmethod
     def of(cls, directory: Path, info: Mapping[str, Any], uid: int, gid: int) -> Mount:
-        """For a directory of that user and group. A rootless engine runs as them, and calls them root."""
+        """Mount a directory for this user and group. In a rootless engine they are root."""
         rootless = any("name=rootless" in str(option) for option in info.get("SecurityOptions") or [])
         return cls(directory, "0:0" if rootless else f"{uid}:{gid}")
 
@@ -54,51 +54,54 @@ _DEVICES = {
 }
 # NCCL's documentation, Troubleshooting, Shared memory: both are recommended in containers.
 _NCCL = (
-    Flag(("--shm-size", "1g"), "several GPUs: NCCL passes data through /dev/shm, and 64 MB are not enough"),
-    Flag(("--ulimit", "memlock=-1"), "several GPUs: NCCL pins memory"),
+    Flag(
+        ("--shm-size", "1g"),
+        "NCCL passes data between GPUs through /dev/shm, and the default of 64 MB is too small",
+    ),
+    Flag(("--ulimit", "memlock=-1"), "NCCL pins memory when it uses several GPUs"),
 )
 
 
 def devices_of(info: Mapping[str, Any]) -> Devices:
-    """How an engine offers GPUs, by `docker info`. Raises MissingError when it offers none."""
+    """Return how an engine offers GPUs, judged by `docker info`. Raises MissingError if it offers none."""
     requests = device_requests(info)
     if not requests:
         raise MissingError(
-            "the Docker Engine here offers no GPUs: it has neither an nvidia runtime nor CDI devices",
+            "the local Docker Engine offers no GPUs: it has neither an nvidia runtime nor CDI devices",
             hint="install the NVIDIA Container Toolkit and run `sudo nvidia-ctk runtime configure"
-            " --runtime=docker`, or `sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml`; for the"
-            " line of another machine say --devices gpus or --devices cdi",
+            " --runtime=docker`, or `sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml`; to"
+            " print the line for another machine, pass --devices gpus or --devices cdi",
         )
     return Devices.CDI if requests[0]["Driver"] == "cdi" else Devices.GPUS
 
 
 def flags(host: Host, devices: Devices, *, terminal: str, mount: Mount | None) -> list[Flag]:
-    """What the container needs on this host.
+    """Return the flags that the container needs on this host.
 
-    devices: not AUTO. terminal: what of `-i` and `-t` the command needs, `-it` or empty.
+    devices: GPUS or CDI, not AUTO. terminal: `-it`, `-i` or empty, as the command needs.
     """
     found = [Flag(("--rm",), "the container is removed when its command ends; the image stays")]
     if terminal:
-        found.append(Flag((terminal,), "its standard input is yours"))
+        found.append(Flag((terminal,), "the command reads from your terminal"))
     found.append(_DEVICES[devices])
     if len(host.gpus) > 1:
         found += _NCCL
     if mount is not None:
         found += [
-            Flag(("--mount", _bind(mount.directory)), f"the current directory is {WORKSPACE}"),
-            Flag(("--workdir", WORKSPACE), "the command starts there"),
-            Flag(("--user", mount.user), "what it writes there is yours"),
+            Flag(("--mount", _bind(mount.directory)), f"the current directory appears as {WORKSPACE}"),
+            Flag(("--workdir", WORKSPACE), "the command starts in that directory"),
+            Flag(("--user", mount.user), "files that it writes there belong to you"),
         ]
     return found
 
 
 def command_line(found: Sequence[Flag], reference: str, command: Sequence[str]) -> list[str]:
-    """The whole line, as words."""
+    """Return the whole command line as words."""
     return ["docker", "run", *(word for flag in found for word in flag.words), reference, *command]
 
 
 def _bind(directory: Path) -> str:
-    """docker reads the value as one record of CSV, so that a path may hold commas and quotes."""
+    """Return the value of --mount, as a CSV record, so that a path may contain commas and quotes."""
     stream = io.StringIO()
     fields = ["type=bind", f"source={directory}", f"target={WORKSPACE}"]
     csv.writer(stream, lineterminator="\n").writerow(fields)

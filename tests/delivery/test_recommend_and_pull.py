@@ -1,4 +1,4 @@
-"""recommend and pull as a person runs them, with a real registry, real signatures and a real engine."""
+"""Run recommend and pull with a real registry, real signatures and a real engine."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from validator.cli.host_options import engine_for
 from validator.engines.docker.endpoint import Reached
 from validator.errors import EXIT_FAILED, EXIT_INPUT, EXIT_MISSING, EXIT_OK, MissingError
 
-from .commands import HERE, ask
+from .commands import HERE, run
 from .shelf import A100, H100, Shelf
 from .values import OLDER, TAG
 
@@ -25,24 +25,24 @@ pytestmark = pytest.mark.docker
 
 
 def test_recommend_lists_the_best_first(shelf: Shelf) -> None:
-    newer, older = shelf.put(A100), shelf.put(H100, tag=OLDER)
+    newer, older = shelf.push_certified(A100), shelf.push_certified(H100, tag=OLDER)
     shelf.push("2.21.0-cpu-py3.12")
-    said = ask(shelf, "recommend", "--fixtures", *HERE)
-    assert said.code == EXIT_OK
-    heading, first, second, third = said.out.splitlines()
+    done = run(shelf, "recommend", "--fixtures", *HERE)
+    assert done.code == EXIT_OK
+    heading, first, second, third = done.out.splitlines()
     assert heading.split() == ["image", "digest", "for", "this", "host", "why"]
     assert first.startswith(f"{OLDER}  {older[:19]}  certified")
     assert "certified for this host: measured on NVIDIA H100 80GB HBM3 (9.0) with driver 580.65.06" in first
     assert second.startswith(f"{TAG}  {newer[:19]}  predicted") and "not certified for this host" in second
     assert third.startswith("2.21.0-cpu-py3.12") and "unfit" in third
-    assert "for driver 580.95.05 with H100 (9.0)" in said.err
-    assert "1 certified, 1 predicted, 1 unfit" in said.err
+    assert "for driver 580.95.05 with H100 (9.0)" in done.err
+    assert "1 certified, 1 predicted, 1 unfit" in done.err
 
 
-def test_recommend_as_json(shelf: Shelf) -> None:
-    digest = shelf.put(H100)
-    said = ask(shelf, "recommend", "--fixtures", "--json", *HERE, "--gpu", "9.0")
-    document: dict[str, Any] = json.loads(said.out)
+def test_recommend_writes_json(shelf: Shelf) -> None:
+    digest = shelf.push_certified(H100)
+    done = run(shelf, "recommend", "--fixtures", "--json", *HERE, "--gpu", "9.0")
+    document: dict[str, Any] = json.loads(done.out)
     assert document["host"] == {
         "driver": "580.95.05",
         "gpus": [
@@ -57,25 +57,25 @@ def test_recommend_as_json(shelf: Shelf) -> None:
 
 
 def test_recommend_ends_with_1_when_nothing_fits(shelf: Shelf) -> None:
-    shelf.put(H100)
-    said = ask(shelf, "recommend", *HERE)
-    assert (said.code, "made by a test and proves nothing" in said.out) == (EXIT_FAILED, True)
+    shelf.push_certified(H100)
+    done = run(shelf, "recommend", *HERE)
+    assert (done.code, "made by a test and proves nothing" in done.out) == (EXIT_FAILED, True)
 
 
-def test_pull_takes_the_best_by_its_digest(
-    shelf: Shelf, engine: Reached, held: Callable[[], list[str]]
+def test_pull_pulls_the_best_image_by_its_digest(
+    shelf: Shelf, engine: Reached, stored: Callable[[], list[str]]
 ) -> None:
-    digest = shelf.put(H100)
-    shelf.put(H100, tag=OLDER)
-    said = ask(shelf, "pull", "--fixtures", *HERE)
+    digest = shelf.push_certified(H100)
+    shelf.push_certified(H100, tag=OLDER)
+    done = run(shelf, "pull", "--fixtures", *HERE)
     repository = shelf.registry.repository
-    assert (said.code, said.out) == (EXIT_OK, f"{repository}@{digest}\n"), said.err
-    assert held() == sorted([repository.tagged(TAG), repository.at(digest)])
-    assert engine.quick.images.get(repository.tagged(TAG)).id in said.out + _config(shelf, digest)
-    assert "measured on NVIDIA H100 80GB HBM3 (9.0) with driver 580.65.06" in said.err
-    assert f"signed by {shelf.trust.signer}" in said.err
-    # Pulled again, nothing changes.
-    assert ask(shelf, "pull", "--fixtures", *HERE).out == said.out
+    assert (done.code, done.out) == (EXIT_OK, f"{repository}@{digest}\n"), done.err
+    assert stored() == sorted([repository.tagged(TAG), repository.at(digest)])
+    assert engine.quick.images.get(repository.tagged(TAG)).id in done.out + _config(shelf, digest)
+    assert "measured on NVIDIA H100 80GB HBM3 (9.0) with driver 580.65.06" in done.err
+    assert f"signed by {shelf.trust.signer}" in done.err
+    # Pulling again changes nothing.
+    assert run(shelf, "pull", "--fixtures", *HERE).out == done.out
 
 
 def _config(shelf: Shelf, digest: str) -> str:
@@ -84,30 +84,30 @@ def _config(shelf: Shelf, digest: str) -> str:
     return str(manifest["config"]["digest"])
 
 
-def test_a_name_that_stood_for_another_image_moves(
-    shelf: Shelf, engine: Reached, held: Callable[[], list[str]]
+def test_the_name_moves_to_the_new_image(
+    shelf: Shelf, engine: Reached, stored: Callable[[], list[str]]
 ) -> None:
-    shelf.put(H100)
+    shelf.push_certified(H100)
     name = shelf.registry.repository.tagged(TAG)
-    ask(shelf, "pull", "--fixtures", *HERE)
+    run(shelf, "pull", "--fixtures", *HERE)
     first = engine.quick.images.get(name).id
     digest = shelf.push(content="the next build")
     shelf.certify(digest, H100)
-    said = ask(shelf, "pull", "--fixtures", "--image", TAG, *HERE)
-    assert said.out.strip().endswith(digest), said.err
+    done = run(shelf, "pull", "--fixtures", "--image", TAG, *HERE)
+    assert done.out.strip().endswith(digest), done.err
     assert engine.quick.images.get(name).id != first
 
 
-def test_a_registry_that_is_down_is_told_of(shelf: Shelf, held: Callable[[], list[str]]) -> None:
+def test_a_registry_that_is_down_is_reported(shelf: Shelf, stored: Callable[[], list[str]]) -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{unused.getsockname()[1]}"
     for command in ("recommend", "pull", "run"):
         more = ("--devices", "gpus") if command == "run" else ()
-        said = ask(shelf, command, "--fixtures", "--registry", f"{address}/team/tf", *HERE, *more)
-        assert (said.code, said.out) == (EXIT_MISSING, "")
-        assert f"the registry {address} can't be reached" in said.err
-    assert held() == []
+        done = run(shelf, command, "--fixtures", "--registry", f"{address}/team/tf", *HERE, *more)
+        assert (done.code, done.out) == (EXIT_MISSING, "")
+        assert f"the registry {address} can't be reached" in done.err
+    assert stored() == []
 
 
 @pytest.mark.parametrize(
@@ -123,28 +123,30 @@ def test_a_registry_that_is_down_is_told_of(shelf: Shelf, held: Callable[[], lis
         (("--tensorflow", "2.19", *HERE), "has no image with TensorFlow 2.19"),
     ],
 )
-def test_wrong_input_is_told_of(shelf: Shelf, arguments: tuple[str, ...], says: str, engine: Reached) -> None:
+def test_wrong_input_is_explained(
+    shelf: Shelf, arguments: tuple[str, ...], says: str, engine: Reached
+) -> None:
     shelf.push()
-    said = ask(shelf, "pull", "--fixtures", *arguments)
-    assert (said.code, said.out) == (EXIT_INPUT, "")
-    assert says in said.err
+    done = run(shelf, "pull", "--fixtures", *arguments)
+    assert (done.code, done.out) == (EXIT_INPUT, "")
+    assert says in done.err
 
 
 def test_without_an_engine(shelf: Shelf) -> None:
-    shelf.put(H100)
+    shelf.push_certified(H100)
     nowhere = {"DOCKER_HOST": "unix:///nowhere/docker.sock"}
-    assert ask(shelf, "recommend", "--fixtures", *HERE, **nowhere).code == EXIT_OK
-    said = ask(shelf, "pull", "--fixtures", *HERE, **nowhere)
-    assert said.code == EXIT_MISSING and "there is no socket at /nowhere/docker.sock" in said.err
-    # The line for another machine needs none.
-    said = ask(shelf, "run", "--fixtures", *HERE, "--devices", "cdi", **nowhere)
-    assert said.code == EXIT_OK and "--device nvidia.com/gpu=all" in said.out
+    assert run(shelf, "recommend", "--fixtures", *HERE, **nowhere).code == EXIT_OK
+    done = run(shelf, "pull", "--fixtures", *HERE, **nowhere)
+    assert done.code == EXIT_MISSING and "there is no socket at /nowhere/docker.sock" in done.err
+    # Printing the line for another machine needs no engine.
+    done = run(shelf, "run", "--fixtures", *HERE, "--devices", "cdi", **nowhere)
+    assert done.code == EXIT_OK and "--device nvidia.com/gpu=all" in done.out
 
 
-def test_an_engine_on_another_machine_has_other_gpus(
-    shelf: Shelf, engine: Reached, held: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch
+def test_a_remote_engine_has_other_gpus(
+    shelf: Shelf, engine: Reached, stored: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shelf.put(H100)
+    shelf.push_certified(H100)
     socket_file = Path(engine.quick.api.get_adapter("http+docker://localhost").socket_path)
     with _forwarded(socket_file) as address:
         with monkeypatch.context() as patch:
@@ -152,16 +154,16 @@ def test_an_engine_on_another_machine_has_other_gpus(
             for driver, gpus in ((None, ()), ("580", ()), (None, ("h100",))):
                 with pytest.raises(MissingError, match="whose driver and GPUs are not known here"):
                     engine_for(driver, gpus)
-        said = ask(shelf, "pull", "--fixtures", "--driver", "580", "--gpu", "h100", DOCKER_HOST=address)
-        assert said.code == EXIT_OK, said.err
-        said = ask(shelf, "run", "--fixtures", "--mount", "--devices", "gpus", *HERE, DOCKER_HOST=address)
-        assert said.code == EXIT_INPUT
-        assert "--mount: the Docker Engine runs on another machine" in said.err
+        done = run(shelf, "pull", "--fixtures", "--driver", "580", "--gpu", "h100", DOCKER_HOST=address)
+        assert done.code == EXIT_OK, done.err
+        done = run(shelf, "run", "--fixtures", "--mount", "--devices", "gpus", *HERE, DOCKER_HOST=address)
+        assert done.code == EXIT_INPUT
+        assert "--mount: the Docker Engine runs on another machine" in done.err
 
 
 @contextlib.contextmanager
 def _forwarded(path: Path) -> Iterator[str]:
-    """A Unix socket as a TCP port of the loopback address, while this lasts."""
+    """Forward a TCP port of the loopback address to a Unix socket."""
 
     class Handler(socketserver.BaseRequestHandler):
         def handle(self) -> None:
@@ -173,7 +175,7 @@ def _forwarded(path: Path) -> Iterator[str]:
                 back.join()
 
     with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
-        # A connection that a failed test left open must not be waited for.
+        # Do not wait for connections that a failed test left open.
         server.daemon_threads = True
         thread = threading.Thread(target=server.serve_forever)
         thread.start()

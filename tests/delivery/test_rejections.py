@@ -1,4 +1,4 @@
-"""What pull refuses: no certificate that holds here, or not what was verified."""
+"""Test what pull rejects: images without a valid certificate for the host, and altered content."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import pytest
 
 from validator.certify.signing import Signer
 from validator.certify.trust import Trust
-from validator.delivery.pull import Engine, local_ids, named
+from validator.delivery.pull import Engine, local_ids, select_named
 from validator.engines.docker.endpoint import Reached
 from validator.errors import EXIT_FAILED, ValidatorError
 from validator.model.timestamps import now_utc
 
 from ..registry.proxy import Fault, Proxy
-from .commands import HERE, ask
+from .commands import HERE, run
 from .shelf import H100, Shelf
 from .values import OLDER, TAG, digest_of, host
 
@@ -34,7 +34,7 @@ def _foreign(shelf: Shelf, foreign: tuple[Signer, Trust], proxy: Proxy) -> tuple
 
 
 def _wrong_key(shelf: Shelf, foreign: tuple[Signer, Trust], proxy: Proxy) -> tuple[str, ...]:
-    shelf.put(H100)
+    shelf.push_certified(H100)
     return ("--key", str(foreign[1].key))
 
 
@@ -49,35 +49,35 @@ def _future(shelf: Shelf, foreign: tuple[Signer, Trust], proxy: Proxy) -> tuple[
 
 
 def _other_driver(shelf: Shelf, foreign: tuple[Signer, Trust], proxy: Proxy) -> tuple[str, ...]:
-    shelf.put(("575.57.08", "h100"))
+    shelf.push_certified(("575.57.08", "h100"))
     return ()
 
 
 def _other_gpu(shelf: Shelf, foreign: tuple[Signer, Trust], proxy: Proxy) -> tuple[str, ...]:
-    shelf.put(("580.65.06", "a100"))
+    shelf.push_certified(("580.65.06", "a100"))
     return ()
 
 
 def _other_digest(shelf: Shelf, foreign: tuple[Signer, Trust], proxy: Proxy) -> tuple[str, ...]:
-    shelf.put(H100)
+    shelf.push_certified(H100)
     shelf.push(content="altered")
     return ()
 
 
 def _other_tag(shelf: Shelf, foreign: tuple[Signer, Trust], proxy: Proxy) -> tuple[str, ...]:
-    digest = shelf.put(H100, tag=OLDER)
+    digest = shelf.push_certified(H100, tag=OLDER)
     shelf.registry.tag(digest, TAG)
     return ("--image", TAG)
 
 
 def _altered_certificate(shelf: Shelf, foreign: tuple[Signer, Trust], proxy: Proxy) -> tuple[str, ...]:
-    shelf.put(H100)
+    shelf.push_certified(H100)
     proxy.faults.append(Fault(method="GET", path="/blobs/", status=None, replace=(b"payload", b"payl0ad")))
     return ("--registry", f"{proxy.address}/{shelf.registry.repository.path}")
 
 
 def _altered_manifest(shelf: Shelf, foreign: tuple[Signer, Trust], proxy: Proxy) -> tuple[str, ...]:
-    digest = shelf.put(H100)
+    digest = shelf.push_certified(H100)
     proxy.faults.append(
         Fault(method="GET", path=f"/manifests/{digest}", status=None, replace=(b"tar", b"tbr"))
     )
@@ -100,32 +100,32 @@ def _altered_manifest(shelf: Shelf, foreign: tuple[Signer, Trust], proxy: Proxy)
         (_altered_manifest, "not what its digest says"),
     ],
 )
-def test_pull_refuses(
+def test_pull_rejects(
     shelf: Shelf,
     foreign: tuple[Signer, Trust],
     proxy: Proxy,
-    held: Callable[[], list[str]],
+    stored: Callable[[], list[str]],
     tamper: Callable[[Shelf, tuple[Signer, Trust], Proxy], tuple[str, ...]],
     says: str,
 ) -> None:
     arguments = tamper(shelf, foreign, proxy)
-    said = ask(shelf, "pull", "--fixtures", *HERE, *arguments)
-    assert (said.code, said.out) == (EXIT_FAILED, ""), said.err
-    assert f"refused: {TAG}: " in said.err and says in said.err, said.err
-    assert held() == []
+    done = run(shelf, "pull", "--fixtures", *HERE, *arguments)
+    assert (done.code, done.out) == (EXIT_FAILED, ""), done.err
+    assert f"rejected: {TAG}: " in done.err and says in done.err, done.err
+    assert stored() == []
 
 
-def test_a_fixture_is_never_pulled_as_if_it_were_real(shelf: Shelf, held: Callable[[], list[str]]) -> None:
-    shelf.put(H100)
-    said = ask(shelf, "pull", *HERE)
-    assert (said.code, said.out, held()) == (EXIT_FAILED, "", [])
-    assert "it was made by a test and proves nothing" in said.err
+def test_a_fixture_is_never_pulled_as_a_real_image(shelf: Shelf, stored: Callable[[], list[str]]) -> None:
+    shelf.push_certified(H100)
+    done = run(shelf, "pull", *HERE)
+    assert (done.code, done.out, stored()) == (EXIT_FAILED, "", [])
+    assert "it was made by a test and proves nothing" in done.err
 
 
-def test_an_altered_layer_is_noticed_by_the_engine(
-    shelf: Shelf, proxy: Proxy, held: Callable[[], list[str]]
+def test_the_engine_rejects_an_altered_layer(
+    shelf: Shelf, proxy: Proxy, stored: Callable[[], list[str]]
 ) -> None:
-    # The engine asks for no layer that it had before.
+    # The content is new each time, since the engine does not fetch a layer that it already has.
     digest = shelf.push(content=f"as it was {uuid4()}")
     shelf.certify(digest, H100)
     manifest = shelf.registry.manifest(digest)
@@ -134,36 +134,36 @@ def test_an_altered_layer_is_noticed_by_the_engine(
     altered = Fault(method="GET", path=f"/blobs/{layer}", status=None, replace=(b"as it was", b"as it is!"))
     proxy.faults.append(altered)
     through = f"{proxy.address}/{shelf.registry.repository.path}"
-    said = ask(shelf, "pull", "--fixtures", "--registry", through, *HERE)
+    done = run(shelf, "pull", "--fixtures", "--registry", through, *HERE)
     assert altered.happened
-    assert (said.code, said.out) == (EXIT_FAILED, ""), said.err
-    assert "is not what its digest says" in said.err
-    assert held() == []
+    assert (done.code, done.out) == (EXIT_FAILED, ""), done.err
+    assert "is not what its digest says" in done.err
+    assert stored() == []
 
 
 @pytest.fixture
-def into(engine: Reached) -> Iterator[Engine]:
+def local_engine(engine: Reached) -> Iterator[Engine]:
     own = Engine()
     yield own
     own.close()
 
 
-def test_a_tag_that_moves_after_the_verification_changes_nothing(
-    shelf: Shelf, into: Engine, engine: Reached, held: Callable[[], list[str]]
+def test_a_tag_that_moves_after_verification_changes_nothing(
+    shelf: Shelf, local_engine: Engine, engine: Reached, stored: Callable[[], list[str]]
 ) -> None:
-    digest = shelf.put(H100)
-    taken = named(shelf.registry, host(*HERE[1::2]), shelf.terms, TAG, pytest.fail)
+    digest = shelf.push_certified(H100)
+    selected = select_named(shelf.registry, host(*HERE[1::2]), shelf.terms, TAG, pytest.fail)
     assert shelf.push(content="moved in between") != digest
-    into.pull(taken, local_ids(shelf.registry, digest), lambda _: None)
+    local_engine.pull(selected, local_ids(shelf.registry, digest), lambda _: None)
     repository = shelf.registry.repository
-    assert held() == sorted([repository.tagged(TAG), repository.at(digest)])
+    assert stored() == sorted([repository.tagged(TAG), repository.at(digest)])
 
 
-def test_what_the_engine_holds_is_looked_at_before_it_gets_its_name(
-    shelf: Shelf, into: Engine, held: Callable[[], list[str]]
+def test_the_pulled_image_is_checked_before_it_is_tagged(
+    shelf: Shelf, local_engine: Engine, stored: Callable[[], list[str]]
 ) -> None:
-    digest = shelf.put(H100)
-    taken = named(shelf.registry, host(*HERE[1::2]), shelf.terms, TAG, pytest.fail)
-    with pytest.raises(ValidatorError, match="was pulled, but the engine holds sha256"):
-        into.pull(taken, frozenset({digest_of(1)}), lambda _: None)
-    assert held() == [shelf.registry.repository.at(digest)]
+    digest = shelf.push_certified(H100)
+    selected = select_named(shelf.registry, host(*HERE[1::2]), shelf.terms, TAG, pytest.fail)
+    with pytest.raises(ValidatorError, match="was pulled, but the engine stores sha256"):
+        local_engine.pull(selected, frozenset({digest_of(1)}), lambda _: None)
+    assert stored() == [shelf.registry.repository.at(digest)]

@@ -1,0 +1,136 @@
+"""Run the run command: check the line that it prints and the container that it starts."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import docker
+import pytest
+
+from validator.engines.docker.endpoint import Reached
+from validator.errors import EXIT_FAILED, EXIT_MISSING, EXIT_OK
+
+from ..emulation import cdi
+from .commands import HERE, run
+from .shelf import H100, Shelf
+from .values import TAG
+
+pytestmark = pytest.mark.docker
+
+#: Prints its directory, user and arguments, leaves a file behind, and exits with 7.
+PROGRAM = """
+#include <stdio.h>
+#include <unistd.h>
+int main(int count, char **words)
+{
+    char here[4096];
+    FILE *file = fopen("left", "w");
+    printf("%s\\n%d:%d\\n", getcwd(here, sizeof here), getuid(), getgid());
+    printf("%s\\n", access("/gpu", R_OK) ? "no GPU" : "GPU");
+    for (int i = 1; i < count; i++) printf("%s\\n", words[i]);
+    if (file) fclose(file);
+    return 7;
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("program")
+    (directory / "program.c").write_text(PROGRAM, encoding="ascii")
+    subprocess.run(["gcc", "-O1", "-static", "-o", "program", "program.c"], cwd=directory, check=True)
+    return directory / "program"
+
+
+def test_run_prints_the_line_and_the_reason_for_each_flag(shelf: Shelf) -> None:
+    digest = shelf.push_certified(H100)
+    done = run(
+        shelf,
+        "run",
+        "--fixtures",
+        *HERE,
+        "--gpu",
+        "h200",
+        "--devices",
+        "gpus",
+        "--",
+        "python",
+        "-c",
+        "print('a b')",
+    )
+    assert done.code == EXIT_OK, done.err
+    assert shlex.split(done.out) == [
+        "docker", "run", "--rm", "--gpus", "all", "--shm-size", "1g", "--ulimit", "memlock=-1",
+        f"{shelf.registry.repository}@{digest}", "python", "-c", "print('a b')",
+    ]  # fmt: skip
+    for flag in ("--rm", "--gpus all", "--shm-size 1g", "--ulimit memlock=-1"):
+        assert f"\n{flag}: " in done.err
+
+
+def test_run_prints_no_line_for_a_rejected_image(shelf: Shelf) -> None:
+    shelf.push()
+    done = run(shelf, "run", "--fixtures", "--devices", "gpus", *HERE)
+    assert (done.code, done.out) == (EXIT_FAILED, "")
+    assert "it is not signed" in done.err
+
+
+@pytest.fixture
+def without_gpus(engine: Reached) -> docker.DockerClient:
+    if os.geteuid() != 0:
+        pytest.skip("CDI specifications can only be written by root")
+    if cdi.offers_gpus(engine.quick) or "nvidia" in engine.info["Runtimes"]:
+        pytest.skip("this engine has GPUs of its own")
+    return engine.quick
+
+
+def test_run_explains_how_to_give_containers_gpus(shelf: Shelf, without_gpus: docker.DockerClient) -> None:
+    shelf.push_certified(H100)
+    done = run(shelf, "run", "--fixtures", *HERE)
+    assert (done.code, done.out) == (EXIT_MISSING, "")
+    assert "offers no GPUs" in done.err and "nvidia-ctk" in done.err
+
+
+def test_run_pulls_and_runs(
+    shelf: Shelf,
+    program: Path,
+    without_gpus: docker.DockerClient,
+    stored: Callable[[], list[str]],
+    tmp_path: Path,
+) -> None:
+    digest = shelf.push(program=program)
+    shelf.certify(digest, H100)
+    directory = tmp_path / 'a "strange", name'
+    directory.mkdir()
+    os.chown(directory, 1234, 1234)
+    offer = cdi.Offer({"/gpu": program})
+    with cdi.offered(without_gpus, offer):
+        done = run(
+            shelf, "run", "--exec", "--mount", "--fixtures", *HERE, "--", "--epochs", "two words", "$HOME",
+            cwd=directory,
+        )  # fmt: skip
+    # docker passes on the program's exit code.
+    assert done.code == 7, done.err
+    where, user, gpu, *words = done.out.splitlines()
+    assert (where, user, gpu) == ("/workspace", f"{os.getuid()}:{os.getgid()}", "GPU")
+    assert words == ["--epochs", "two words", "$HOME"]
+    assert (directory / "left").stat().st_uid == os.getuid()
+    assert shelf.registry.repository.tagged(TAG) in stored()
+
+
+def test_run_does_not_start_a_rejected_image(
+    shelf: Shelf,
+    program: Path,
+    without_gpus: docker.DockerClient,
+    stored: Callable[[], list[str]],
+    tmp_path: Path,
+) -> None:
+    shelf.push(program=program)
+    with cdi.offered(without_gpus, cdi.Offer({"/gpu": program})):
+        done = run(shelf, "run", "--exec", "--mount", "--fixtures", *HERE, cwd=tmp_path)
+    assert (done.code, done.out) == (EXIT_FAILED, "")
+    assert not (tmp_path / "left").exists()
+    assert stored() == []
