@@ -13,6 +13,7 @@ from validator.registry import client as registry_module
 from validator.registry.client import Registry
 from validator.registry.names import Repository
 
+from ..loop import tiers
 from ..registry.images import push_image
 from ..registry.proxy import Proxy, running_proxy
 from ..registry.server import RunningRegistry, running_registry
@@ -29,6 +30,7 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="session")
+@tiers.service
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningRegistry]:
     with running_registry(tmp_path_factory.mktemp("registry")) as running:
         yield running
@@ -64,6 +66,7 @@ def image(repository: Repository) -> str:
 
 
 @pytest.fixture(scope="session")
+@tiers.service
 def keys(tmp_path_factory: pytest.TempPathFactory) -> tuple[Signer, Trust]:
     return throw_away_key(tmp_path_factory.mktemp("keys"))
 
@@ -79,12 +82,14 @@ def trust(keys: tuple[Signer, Trust]) -> Trust:
 
 
 @pytest.fixture(scope="session")
+@tiers.service
 def foreign(tmp_path_factory: pytest.TempPathFactory) -> tuple[Signer, Trust]:
     """The key pair of somebody else, thrown away too."""
     return throw_away_key(tmp_path_factory.mktemp("foreign"), "foreign")
 
 
 @pytest.fixture(scope="session")
+@tiers.service
 def release(tmp_path_factory: pytest.TempPathFactory) -> tuple[Signer, Trust]:
     """A pair without the mark, as releases have. Only to see that it signs nothing that a test made up."""
     private, public = make_key_pair(tmp_path_factory.mktemp("release") / "release", PASSWORD)

@@ -164,6 +164,7 @@ def test_wrong_usage_is_said(arguments: tuple[str, ...], says: str) -> None:
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.service
 def test_keys_are_cosign_s_and_for_their_owner_alone(tmp_path: Path) -> None:
     assert validator("certify", "keygen", "--output-prefix", tmp_path / "cosign").returncode == 0
     private, public = tmp_path / "cosign.key", tmp_path / "cosign.pub"
@@ -177,6 +178,7 @@ def test_keys_are_cosign_s_and_for_their_owner_alone(tmp_path: Path) -> None:
     assert private.read_bytes() == before
 
 
+@pytest.mark.service
 def test_thrown_away_keys_are_marked_and_cosign_reads_over_it(tmp_path: Path) -> None:
     made = validator("certify", "keygen", "--throw-away", "--output-prefix", tmp_path / "a")
     assert made.returncode == 0
@@ -185,6 +187,7 @@ def test_thrown_away_keys_are_marked_and_cosign_reads_over_it(tmp_path: Path) ->
     assert "PUBLIC KEY" in cosign("public-key", "--key", tmp_path / "a.key").stdout
 
 
+@pytest.mark.service
 def test_an_empty_password_must_be_asked_for(tmp_path: Path) -> None:
     prefix = ("--output-prefix", tmp_path / "a")
     empty = validator("certify", "keygen", *prefix, password="")
@@ -195,6 +198,7 @@ def test_an_empty_password_must_be_asked_for(tmp_path: Path) -> None:
     assert validator("certify", "keygen", *prefix, "--no-password", password=None).returncode == 0
 
 
+@pytest.mark.service
 def test_a_person_at_a_terminal_is_asked(tmp_path: Path) -> None:
     child, terminal = pty.fork()
     if child == 0:

@@ -177,6 +177,7 @@ def test_lock_check(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "there is no lock yet" in capsys.readouterr().err
 
 
+@pytest.mark.engine
 def test_build_matrix_refuses_a_lock_that_is_none_before_it_does_anything(project: Path) -> None:
     for path in (project / "images" / "locks").glob("tf2.21.0-cuda12.5-cudnn9.3-*.txt"):
         path.write_text(path.read_text().replace("==9.3.0.75 --hash", "==9.4.0.58 --hash"))
@@ -350,6 +351,7 @@ def test_json_has_stdout_to_itself() -> None:
     assert "cells:" in done.stderr
 
 
+@pytest.mark.service
 def test_a_reader_that_leaves_early_is_no_fault() -> None:
     command = f"{sys.executable} -m validator plan --profile full --json | head -n 1"
     done = subprocess.run(["bash", "-c", command], cwd=ROOT, capture_output=True, text=True, timeout=120)

@@ -38,6 +38,7 @@ def log(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.service
 @pytest.mark.parametrize("closed", [">&-", "2>&-", "<&-", "<&- >&- 2>&-"])
 def test_a_closed_stream_is_no_fault(log: Path, closed: str) -> None:
     done = in_shell(closed, "doctor", "--log", str(log))
@@ -46,6 +47,7 @@ def test_a_closed_stream_is_no_fault(log: Path, closed: str) -> None:
     assert ("driver_library_mismatch" in done.stdout) is (">&-" not in closed.replace("2>&-", ""))
 
 
+@pytest.mark.service
 @pytest.mark.parametrize("closed", [">&-", "2>&-"])
 @pytest.mark.parametrize(
     ("arguments", "code"),
@@ -63,12 +65,14 @@ def test_every_command_bears_it(closed: str, arguments: tuple[str, ...], code: i
     assert not re.search("Traceback|Exception", done.stderr + done.stdout)
 
 
+@pytest.mark.service
 def test_what_is_read_from_a_closed_stdin_is_empty() -> None:
     done = in_shell("<&-", "doctor", "--log", "-")
     assert (done.returncode, done.stdout) == (2, "")
     assert "stdin is empty" in done.stderr
 
 
+@pytest.mark.service
 def test_a_file_that_is_opened_later_does_not_become_the_closed_output() -> None:
     program = (
         "import os; from validator.__main__ import _hold_streams; _hold_streams();"
@@ -113,6 +117,7 @@ def test_every_library_that_is_needed_is_looked_for() -> None:
     assert {next(iter(found)) for found in names.values()} == wanted
 
 
+@pytest.mark.service
 @pytest.mark.parametrize("format_", ["table", "json"])
 def test_a_reader_that_leaves_early_is_told_as_shells_tell_it(format_: str) -> None:
     arguments = ("plan", "--profile", "nightly", "--format", format_)

@@ -120,6 +120,7 @@ def executable(path: Path, text: str) -> Path:
     return path
 
 
+@pytest.mark.service
 @pytest.mark.parametrize("command", ["check", "doctor"])
 @pytest.mark.parametrize(
     ("text", "says"),
@@ -148,6 +149,7 @@ def test_a_file_that_can_not_be_run_is_wrong_input(tmp_path: Path) -> None:
         cli.run(["check", "--python", str(path)])
 
 
+@pytest.mark.service
 def test_another_program_is_no_python() -> None:
     with pytest.raises(InputError, match="/ls is not a Python"):
         cli.run(["check", "--python", shutil.which("ls") or "/bin/ls"])

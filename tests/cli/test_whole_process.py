@@ -79,6 +79,7 @@ def test_records_lie_beside_the_matrix_wherever_one_stands(
     assert captured.err.endswith("1 records\n")
 
 
+@pytest.mark.service
 def test_records_go_through_a_pipe(tmp_path: Path) -> None:
     for name, numbers in (("one.db", range(5)), ("two.db", range(3, 8))):
         with Store(str(tmp_path / name)) as store:

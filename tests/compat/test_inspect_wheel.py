@@ -167,6 +167,7 @@ def test_rows_are_merged_in_order_under_the_comment(tmp_path: Path) -> None:
     assert [file.name for file in tmp_path.iterdir()] == ["builds.yaml"]
 
 
+@pytest.mark.engine
 def test_a_release_that_pip_has_not(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     with pytest.raises(MissingError, match=r"tensorflow 0\.0\.1 for Python 3\.11: pip could not download it"):

@@ -19,23 +19,27 @@ from validator.registry.client import Registry
 from validator.registry.names import Repository
 
 from ..certify.fixtures import throw_away_key
+from ..loop import tiers
 from ..registry.proxy import Proxy, running_proxy
 from ..registry.server import RunningRegistry, running_registry
 from .shelf import Shelf
 
 
 @pytest.fixture(scope="session")
+@tiers.service
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningRegistry]:
     with running_registry(tmp_path_factory.mktemp("registry")) as running:
         yield running
 
 
 @pytest.fixture(scope="session")
+@tiers.service
 def keys(tmp_path_factory: pytest.TempPathFactory) -> tuple[Signer, Trust]:
     return throw_away_key(tmp_path_factory.mktemp("keys"))
 
 
 @pytest.fixture(scope="session")
+@tiers.service
 def foreign(tmp_path_factory: pytest.TempPathFactory) -> tuple[Signer, Trust]:
     """Return the key pair of somebody else, also thrown away."""
     return throw_away_key(tmp_path_factory.mktemp("foreign"), "foreign")
@@ -64,6 +68,7 @@ def behind(shelf: Shelf, proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> Shelf
 
 
 @pytest.fixture(scope="module")
+@tiers.docker
 def engine() -> Iterator[Reached]:
     try:
         reached = reach()

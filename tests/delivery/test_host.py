@@ -14,6 +14,7 @@ import pytest
 from validator.errors import InputError
 
 from ..emulation.stubs import Stubs, build
+from ..loop import tiers
 from .values import host
 
 _ASK = """
@@ -31,6 +32,7 @@ else:
 
 
 @pytest.fixture(scope="module")
+@tiers.service
 def stubs(tmp_path_factory: pytest.TempPathFactory) -> Stubs:
     return build(tmp_path_factory.mktemp("stubs"))
 

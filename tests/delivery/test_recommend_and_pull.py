@@ -21,8 +21,6 @@ from .commands import HERE, run
 from .shelf import A100, H100, Shelf
 from .values import OLDER, TAG
 
-pytestmark = pytest.mark.docker
-
 
 def test_recommend_lists_the_best_first(shelf: Shelf) -> None:
     newer, older = shelf.push_certified(A100), shelf.push_certified(H100, tag=OLDER)

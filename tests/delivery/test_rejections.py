@@ -20,8 +20,6 @@ from .commands import HERE, run
 from .shelf import H100, Shelf
 from .values import OLDER, TAG, digest_of, host
 
-pytestmark = pytest.mark.docker
-
 
 def _unsigned(shelf: Shelf, foreign: tuple[Signer, Trust], proxy: Proxy) -> tuple[str, ...]:
     shelf.push()

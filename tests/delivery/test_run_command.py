@@ -19,8 +19,6 @@ from .commands import HERE, run
 from .shelf import H100, Shelf
 from .values import TAG
 
-pytestmark = pytest.mark.docker
-
 #: Prints its directory, user and arguments, leaves a file behind, and exits with 7.
 PROGRAM = """
 #include <stdio.h>

@@ -9,6 +9,7 @@ import pytest
 
 from validator.engines.probe_archive import probe_archive
 
+from ..loop import tiers
 from ..probe.environments import tensorflow_environment
 from .environments import requirements_of
 from .faults import faults
@@ -16,6 +17,7 @@ from .stubs import Stubs, build
 
 
 @pytest.fixture(scope="session")
+@tiers.service
 def stubs(tmp_path_factory: pytest.TempPathFactory) -> Stubs:
     return build(tmp_path_factory.mktemp("stubs"))
 
@@ -28,6 +30,7 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+@tiers.engine
 def tensorflow() -> Callable[[str], Path]:
     """The Python beside a release, with all of its CUDA libraries."""
     return lambda release: tensorflow_environment(requirements_of(faults()["no_driver"], release))

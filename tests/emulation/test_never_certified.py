@@ -13,7 +13,7 @@ from .environments import site_packages
 from .probing import never_certified, probe
 from .stubs import Stubs, build_cublas
 
-pytestmark = [pytest.mark.slow, pytest.mark.network]
+pytestmark = pytest.mark.engine
 
 ALL = ("driver", "runtime", "cudnn", "cublas")
 #: Each class of what the stubs can be told: which of them, and their variables.

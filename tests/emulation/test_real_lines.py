@@ -10,7 +10,7 @@ from . import corpus
 from .faults import RELEASES, faults
 from .run import run
 
-pytestmark = [pytest.mark.slow, pytest.mark.network]
+pytestmark = pytest.mark.engine
 
 #: From each place where a fault shows: driver, libraries, runtime, device, XLA.
 REPRODUCED = ("cuinit_999", "cudnn_missing", "driver_too_old", "launch_no_kernel_image", "xla_flags_unknown")

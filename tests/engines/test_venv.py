@@ -38,7 +38,7 @@ def lock_of(*wheels: Wheel) -> Lock:
     return Lock(SPEC.identifier, PYTHON, "x", (), wheels)
 
 
-@pytest.mark.network
+@pytest.mark.engine
 def test_an_environment_is_built_once_and_found_again(lock: Lock, tmp_path: Path) -> None:
     engine = VenvEngine(host_sources(), tmp_path)
     assert engine.existing(SPEC, lock) is None
@@ -56,7 +56,7 @@ def test_an_environment_is_built_once_and_found_again(lock: Lock, tmp_path: Path
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".partial")] == []
 
 
-@pytest.mark.network
+@pytest.mark.engine
 def test_the_probe_runs_in_it_and_compares_the_lock(lock: Lock, tmp_path: Path) -> None:
     from validator.locks.files import render
 
@@ -69,7 +69,7 @@ def test_the_probe_runs_in_it_and_compares_the_lock(lock: Lock, tmp_path: Path) 
     assert report.environment["executable"].startswith(built.reference)
 
 
-@pytest.mark.network
+@pytest.mark.engine
 def test_a_file_that_is_not_the_locked_one_is_refused_by_name(tmp_path: Path) -> None:
     wrong = lock_of(Wheel("six", "1.16.0", "0" * 64, "six-1.16.0-py2.py3-none-any.whl"))
     with pytest.raises(InputError, match=r"file for six==1\.16\.0 is not the one in the lock"):
@@ -77,13 +77,14 @@ def test_a_file_that_is_not_the_locked_one_is_refused_by_name(tmp_path: Path) ->
     assert [path for path in tmp_path.iterdir() if path.name != ".lock"] == []
 
 
-@pytest.mark.network
+@pytest.mark.engine
 def test_a_pin_that_the_index_no_longer_has_is_named(tmp_path: Path) -> None:
     gone = lock_of(Wheel("six", "1.16.99", "0" * 64, "six-1.16.99-py2.py3-none-any.whl"))
     with pytest.raises(InputError, match=r"does not have six==1\.16\.99"):
         VenvEngine(host_sources(), tmp_path).build(SPEC, gone, quiet)
 
 
+@pytest.mark.engine
 def test_an_index_that_does_not_answer_is_missing_and_not_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -98,6 +99,7 @@ def test_an_index_that_does_not_answer_is_missing_and_not_named(
     assert "127.0.0.1" not in f"{caught.value}{caught.value.hint}{said}"
 
 
+@pytest.mark.engine
 def test_a_python_that_is_not_here_is_said(tmp_path: Path) -> None:
     engine = VenvEngine(PackageSources(), tmp_path)
     assert engine.provides("3.1") == "no python3.1 here"
@@ -139,7 +141,8 @@ def test_the_callers_environment_does_not_leak_into_the_probe(monkeypatch: pytes
 
 
 def test_a_probe_that_hangs_is_ended() -> None:
-    program = "import os, subprocess, sys, time\nsubprocess.Popen(['sleep', '3600'])\ntime.sleep(3600)"
+    sleep = "import time; time.sleep(3600)"
+    program = f"import subprocess, sys\nsubprocess.Popen([sys.executable, '-c', {sleep!r}])\n{sleep}"
     with pytest.raises(ValidatorError, match="ran past its limit of 1 s"):
         run_probe(Path(sys.executable), request(program, timeout_s=1), quiet)
 

@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 LIMIT_S = 300
 
-pytestmark = [pytest.mark.network, pytest.mark.slow]
+pytestmark = pytest.mark.engine
 
 
 @pytest.fixture(scope="module")

@@ -73,7 +73,7 @@ def test_tags_rank_as_installers_rank_them() -> None:
     assert Tag("cp313", "cp313", "manylinux_2_28_x86_64") not in tags
 
 
-@pytest.mark.network
+@pytest.mark.engine
 def test_the_same_requirement_gives_the_same_lock() -> None:
     first, second = (resolve(SPEC, ["six==1.16.0"], host_sources()) for _ in range(2))
     assert first == second
@@ -83,7 +83,7 @@ def test_the_same_requirement_gives_the_same_lock() -> None:
     assert (first.platform, first.requirements) == (PLATFORM, ("six==1.16.0",))
 
 
-@pytest.mark.network
+@pytest.mark.engine
 def test_what_does_not_exist_is_named() -> None:
     with pytest.raises(InputError, match=r"does not have six==1\.99\.0"):
         resolve(SPEC, ["six==1.99.0"], host_sources())

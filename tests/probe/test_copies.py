@@ -80,6 +80,7 @@ def test_the_cache_of_the_loader(tmp_path: Path) -> None:
     assert copies.cached(str(tmp_path / "other")) == {}
 
 
+@pytest.mark.service
 @pytest.mark.skipif(not os.path.exists("/sbin/ldconfig"), reason="no ldconfig to compare with")
 def test_this_machines_cache_is_read_as_ldconfig_reads_it() -> None:
     printed = subprocess.run(["/sbin/ldconfig", "-p"], capture_output=True, text=True, check=True).stdout

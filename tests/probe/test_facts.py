@@ -170,6 +170,7 @@ def test_a_major_number_is_nvidias_as_far_as_the_kernel_tells(
     assert host._registered(major) is expected
 
 
+@pytest.mark.service
 def test_the_path_of_a_library_is_the_real_file() -> None:
     name = ctypes.util.find_library("z")
     assert name is not None
@@ -232,6 +233,7 @@ def test_the_environment_of_a_child_is_its_own() -> None:
     assert "PROBE_TEST" not in os.environ
 
 
+@pytest.mark.service
 def test_driver_libraries_that_crash_are_told_so(tmp_path: Path) -> None:
     """A library in the driver's place whose first function kills the process."""
     for name, function in (("libcuda.so.1", "cuDriverGetVersion"), ("libnvidia-ml.so.1", "nvmlInit_v2")):

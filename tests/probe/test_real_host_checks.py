@@ -14,7 +14,7 @@ from validator.model.report import CheckOutcome, CheckResult, Report
 
 from .environments import AS_BUILT_2_21, tensorflow_environment
 
-pytestmark = [pytest.mark.slow, pytest.mark.network]
+pytestmark = pytest.mark.engine
 
 #: Each with the CUDA wheels that it was built with.
 RELEASES = {

@@ -14,7 +14,7 @@ from validator.model.report import CheckOutcome, CheckResult, Report
 
 from .environments import AS_BUILT_2_21, tensorflow_environment
 
-pytestmark = [pytest.mark.slow, pytest.mark.network]
+pytestmark = pytest.mark.engine
 
 #: With Keras 2 and with Keras 3.
 RELEASES = {"2.15.1": ("tensorflow[and-cuda]==2.15.1",), "2.21.0": AS_BUILT_2_21}

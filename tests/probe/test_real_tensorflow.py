@@ -15,7 +15,7 @@ from validator.model.report import CheckOutcome, CheckResult, Report
 from ..emulation.stubs import build
 from .environments import AS_BUILT_2_21, WITH_CUDNN_8, tensorflow_environment
 
-pytestmark = [pytest.mark.slow, pytest.mark.network]
+pytestmark = pytest.mark.engine
 
 GPU_CHECKS = ("gpu_device_nodes", "compute_capability", "gpu_visible", "gpu_compute")
 #: What passes without a GPU where TensorFlow, its libraries and its packages are as they should be.

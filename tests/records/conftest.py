@@ -10,12 +10,14 @@ import pytest
 
 from validator.records.store import Store
 
+from ..loop import tiers
 from ..postgresql import Server, running_server
 
 _numbers = itertools.count()
 
 
 @pytest.fixture(scope="session")
+@tiers.service
 def server() -> Iterator[Server]:
     with running_server() as running:
         yield running
@@ -30,7 +32,7 @@ def database(server: Server) -> Iterator[str]:
     server.sql(f"DROP DATABASE {name} WITH (FORCE)")
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.service)])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """Where a store may come to be."""
     if request.param == "sqlite":

@@ -186,6 +186,7 @@ def test_a_killed_writer_leaves_whole_records_only(url: str) -> None:
         assert len(list(store.all())) == len(found) + 1
 
 
+@pytest.mark.service
 def test_a_full_disk_is_said_and_what_was_written_stays(tmp_path: Path) -> None:
     with small_disk(tmp_path / "small", "256k") as place, Store(str(place / "records.db")) as store:
         written = 0
@@ -199,6 +200,7 @@ def test_a_full_disk_is_said_and_what_was_written_stays(tmp_path: Path) -> None:
             assert len(list(again.all())) == written
 
 
+@pytest.mark.service
 def test_a_store_on_a_read_only_disk_is_said(tmp_path: Path) -> None:
     with small_disk(tmp_path / "small", "256k") as place:
         with Store(str(place / "records.db")) as store:

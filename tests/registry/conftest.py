@@ -9,6 +9,7 @@ import pytest
 
 from validator.registry.names import Repository
 
+from ..loop import tiers
 from .proxy import Proxy, running_proxy
 from .server import RunningRegistry, running_registry
 
@@ -16,6 +17,7 @@ _numbers = itertools.count()
 
 
 @pytest.fixture(scope="session")
+@tiers.service
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningRegistry]:
     with running_registry(tmp_path_factory.mktemp("registry")) as running:
         yield running

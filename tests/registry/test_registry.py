@@ -154,6 +154,7 @@ def test_a_refusal_is_not_tried_again(through: Repository, proxy: Proxy, status:
     assert len(proxy.asked) == 1
 
 
+@pytest.mark.service
 @pytest.mark.usefixtures("once")
 def test_nobody_listens() -> None:
     with pytest.raises(MissingError, match="can't be reached"):

@@ -100,6 +100,7 @@ def test_a_path_that_can_not_be_written_is_named(
     assert caught.value.hint
 
 
+@pytest.mark.service
 def test_a_full_disk_is_reported_and_the_old_file_stays(tmp_path: Path) -> None:
     with small_disk(tmp_path / "small", "64k") as place:
         path = place / "file"

@@ -157,7 +157,7 @@ def test_stop_all_ends_the_children_of_all_threads_and_no_more_can_start() -> No
 
 def test_a_child_that_starts_during_stop_all_is_ended_too() -> None:
     program = """
-import subprocess
+import subprocess, sys
 from validator.system import processes
 start = subprocess.Popen
 def start_late(*arguments, **options):
@@ -167,7 +167,7 @@ def start_late(*arguments, **options):
     return child
 subprocess.Popen = start_late
 try:
-    processes.run(["sleep", "600"])
+    processes.run([sys.executable, "-c", "import time; time.sleep(600)"])
 except KeyboardInterrupt:
     print("raised")
 """

@@ -28,13 +28,12 @@ from validator.system.sources import host_sources
 
 from ..certify.fixtures import PASSWORD, record
 from ..integration.docker.conftest import PYTHON
+from ..loop import tiers
 from ..registry.images import push_image
 from ..registry.server import RunningRegistry, running_registry
 from .gh import State
 from .night import Machine, Night
 from .support import workflow
-
-pytestmark = [pytest.mark.docker, pytest.mark.network, pytest.mark.slow]
 
 IMAGE = f"tf2.21.0-cpu-py{PYTHON.replace('.', '')}"
 CELL, TAG = f"{IMAGE}@no-gpu", f"2.21.0-cpu-py{PYTHON}"
@@ -64,6 +63,7 @@ def repository(registry: RunningRegistry) -> Repository:
 
 
 @pytest.fixture(scope="module")
+@tiers.docker
 def endpoint() -> Iterator[Endpoint]:
     try:
         endpoint = connect()

@@ -141,6 +141,7 @@ def test_only_machines_with_a_gpu_are_ours() -> None:
     assert set(runners.values()) == {"ubuntu-24.04"}
 
 
+@pytest.mark.service
 def test_zizmor_finds_nothing() -> None:
     done = subprocess.run(
         [str(Path(sys.executable).with_name("zizmor")), "--offline", "--quiet", "--persona", "auditor",
@@ -150,6 +151,7 @@ def test_zizmor_finds_nothing() -> None:
     assert done.returncode == 0, done.stdout
 
 
+@pytest.mark.service
 @pytest.mark.parametrize("injected", ["${{ github.head_ref }}", "${{ github.event.issue.title }}"])
 def test_zizmor_looks(tmp_path: Path, injected: str) -> None:
     text = workflow("nightly.yml").text.replace("run: scripts/nightly/plan", f"run: echo {injected}")

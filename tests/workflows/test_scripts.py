@@ -15,6 +15,7 @@ import pytest
 from validator.model.record import Record, Verdict
 from validator.records import jsonl
 
+from ..loop import tiers
 from ..reports.test_regressions import turned
 from .gh import State
 from .night import check_out, outside
@@ -58,6 +59,7 @@ class Workspace:
 
 
 @pytest.fixture(scope="module")
+@tiers.service
 def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("workspace")
     check_out(directory)

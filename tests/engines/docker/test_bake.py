@@ -177,6 +177,7 @@ def test_a_changed_script_is_a_changed_recipe(tmp_path: Path) -> None:
         assert len(seen) == number
 
 
+@pytest.mark.service
 def test_the_dockerfile_satisfies_hadolint() -> None:
     hadolint = Path(sysconfig.get_path("scripts")) / "hadolint"
     done = subprocess.run(
@@ -185,6 +186,7 @@ def test_the_dockerfile_satisfies_hadolint() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.service
 @pytest.mark.parametrize(
     "script",
     sorted(path for name in ("build", "base", "entrypoint") for path in (names.IMAGES / name).iterdir()),

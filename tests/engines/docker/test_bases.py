@@ -140,6 +140,7 @@ def test_a_changed_recipe_is_another_base(monkeypatch: pytest.MonkeyPatch) -> No
     assert before.startswith(f"{names.PROJECT}-base:trixie-")
 
 
+@pytest.mark.service
 def test_the_hosts_mirrors_serve_other_suites(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     apt = tmp_path / "apt-get"
     apt.write_text(
@@ -169,6 +170,7 @@ def test_a_host_without_apt_leaves_the_mirror_to_the_tool(
     assert bootstrap.apt_sources("trixie") == bootstrap.AptSources()
 
 
+@pytest.mark.service
 def test_what_tells_of_the_host_is_removed(tmp_path: Path) -> None:
     traces = [
         "etc/resolv.conf", "etc/hostname", "etc/machine-id", "etc/apt/sources.list",

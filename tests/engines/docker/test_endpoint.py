@@ -125,6 +125,7 @@ def docker_that(directory: Path, script: str) -> str:
     return str(directory)
 
 
+@pytest.mark.service
 def test_a_docker_without_buildx_does_not_hide_one_with_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -134,6 +135,7 @@ def test_a_docker_without_buildx_does_not_hide_one_with_it(
     assert find_buildx("default") == Buildx((f"{new}/docker", "buildx"), "default", (0, 13))
 
 
+@pytest.mark.service
 def test_no_buildx_anywhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", docker_that(tmp_path / "old", "exit 1"))
     with pytest.raises(MissingError, match="no buildx plugin"):

@@ -17,6 +17,8 @@ from validator.engines.docker.host_requirements import tables
 from validator.model.prediction import Outcome
 from validator.versions import CudaVersion, DriverRelease
 
+pytestmark = pytest.mark.service
+
 START = names.IMAGES / "entrypoint" / "start"
 LIBRARIES = "usr/lib/x86_64-linux-gnu"
 

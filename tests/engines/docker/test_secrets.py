@@ -34,6 +34,7 @@ def read_by_shell(path: Path) -> dict[str, str]:
     return {name: value for name, value in found.items() if name not in ("PWD", "SHLVL", "_", "OLDPWD")}
 
 
+@pytest.mark.service
 def test_values_reach_the_shell_unchanged(tmp_path: Path) -> None:
     hostile = "https://us'er:p$a`id`ss\"@index.example/simple?a=1&b=2"
     sources = PackageSources(index_url=hostile, proxies={"https_proxy": "http://p;w@proxy:1"})

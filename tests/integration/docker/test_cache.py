@@ -22,7 +22,6 @@ from .conftest import CPU, cpu_lock, quiet
 from .package_index import Index
 from .private_engine import private_engine
 
-pytestmark = [pytest.mark.docker, pytest.mark.slow]
 NOWHERE = PackageSources(index_url="http://127.0.0.1:9/simple")
 
 

@@ -23,8 +23,6 @@ from ...emulation.stubs import RELEASE, Stubs, build, build_cublas
 from ...probe.environments import AS_BUILT_2_21, tensorflow_environment
 from .conftest import CPU, quiet
 
-pytestmark = [pytest.mark.docker, pytest.mark.network, pytest.mark.slow]
-
 SITE = "/opt/tensorflow"
 LIMIT_S = 120.0
 CUDA, NVML = f"{cdi.LIBRARIES}/libcuda.so.1", f"{cdi.LIBRARIES}/libnvidia-ml.so.1"

@@ -18,8 +18,6 @@ from .conftest import quiet
 from .saved_image import files_of, save
 from .test_probe import request
 
-pytestmark = pytest.mark.docker
-
 OLD, NEW = "470.82.01", "535.183.01"
 
 

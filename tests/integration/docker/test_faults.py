@@ -27,8 +27,6 @@ from .package_index import Index, TinyWheel, lock_of, running_index
 from .private_engine import PrivateEngine, private_engine
 from .test_probe import request
 
-pytestmark = pytest.mark.docker
-
 #: Holds the base (60 MB packed, 190 MB unpacked) and not much more.
 SMALL_DISK = "700m"
 SAY_AND_WAIT = "import sys, time; print('x', file=sys.stderr, flush=True); time.sleep(60)"

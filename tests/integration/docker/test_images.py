@@ -18,8 +18,6 @@ from .conftest import CPU, GPU, PYTHON, cpu_lock, gpu_lock, quiet, tensorflow
 from .package_index import Index, lock_of
 from .saved_image import files_of, save
 
-pytestmark = pytest.mark.docker
-
 PACKAGES = f"/opt/venv/lib/python{PYTHON}/site-packages"
 
 

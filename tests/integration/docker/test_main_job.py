@@ -27,8 +27,6 @@ LIMIT_S = 1500
 CPU = f"tf2.21.0-cpu-py{PYTHON.replace('.', '')}"
 GPU = f"tf2.21.0-cuda12.5-cudnn9.3-py{PYTHON.replace('.', '')}"
 
-pytestmark = [pytest.mark.docker, pytest.mark.network, pytest.mark.slow]
-
 
 def build_matrix(store: Path, profile: str) -> tuple[dict[str, Any], str]:
     """The one result of a run, and what was said meanwhile."""

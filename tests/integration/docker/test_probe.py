@@ -17,8 +17,6 @@ from validator.errors import InputError, MissingError, ValidatorError
 
 from .conftest import quiet
 
-pytestmark = pytest.mark.docker
-
 LOOK = """
 import json, os, pathlib, sys
 limit = pathlib.Path("/sys/fs/cgroup/pids/pids.max")

@@ -28,8 +28,6 @@ from ...registry.server import RunningRegistry, running_registry
 from .conftest import PYTHON, tensorflow
 from .package_index import Index, TinyWheel
 
-pytestmark = pytest.mark.docker
-
 NAME = "team/tensorflow"
 #: No release that other tests, or people, have an image of.
 SPEC = ImageSpec("2.13.0", PYTHON, Variant.CPU)

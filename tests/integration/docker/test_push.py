@@ -32,8 +32,6 @@ from .package_index import Index, TinyWheel, lock_of
 from .private_engine import private_engine
 from .test_probe import request
 
-pytestmark = pytest.mark.docker
-
 NAME = "team/tensorflow"
 KEPT = "tensorflow-gpu-matrix-test:kept"
 TAG = "2.99.0-cpu-py3.11"

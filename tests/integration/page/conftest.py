@@ -17,6 +17,7 @@ from validator.model.record import Verdict
 from validator.reports.page.site import ENTRY, FOLDERS, MARK, Sources, site
 from validator.system.output_directory import update_directory
 
+from ...loop import tiers
 from ...reports.page.test_site import hostile
 from ...reports.page.values import H100, IMAGES, T4, certificate, check, measured, sources, speedup
 
@@ -70,6 +71,7 @@ def hostile_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+@tiers.service
 def browser() -> Iterator[Browser]:
     chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if chromium is None:

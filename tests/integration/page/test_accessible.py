@@ -11,8 +11,6 @@ from playwright.sync_api import Page, expect
 
 from .conftest import RECORDS, Open
 
-pytestmark = pytest.mark.browser
-
 AXE = (importlib.resources.files("axe_playwright_python") / "axe.min.js").read_text(encoding="utf-8")
 MEASURED = f"#cell={RECORDS[2].cell}"
 PREDICTED = "#cell=tf2.21.0-cuda12.5-cudnn9.3-py311@r535-t4"

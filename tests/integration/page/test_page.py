@@ -17,8 +17,6 @@ from ...reports.page.test_site import HOSTILE
 from ...reports.page.values import IMAGES
 from .conftest import RECORDS, REGISTRY, Open, serve
 
-pytestmark = pytest.mark.browser
-
 CERTIFIED, _, FAILED, OTHER, *_ = RECORDS
 TABLE = "Without scripts the cells do not open"
 

@@ -12,6 +12,8 @@ from validator.probe.checks import xla_toolchain
 from validator.probe.collectors import toolchain
 from validator.probe.tables import table
 
+pytestmark = pytest.mark.service
+
 
 def ptxas(directory: Path, version: str = "12.9.86", says: str | None = None) -> Path:
     """A program that answers as ptxas does."""
