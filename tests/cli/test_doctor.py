@@ -8,7 +8,6 @@ import io
 import json
 import os
 import pty
-import re
 import resource
 import subprocess
 import sys
@@ -376,18 +375,6 @@ def on_a_terminal(*arguments: str, **environment: str) -> str:
     child.wait()
     os.close(ours)
     return shown.getvalue().decode()
-
-
-@pytest.mark.parametrize(("example", "log"), [(0, "visible_devices_99"), (1, "cudnn_older_conv")])
-def test_the_readme_shows_what_is_printed(example: int, log: str) -> None:
-    section = (ROOT / "README.md").read_text().partition("## Why is my GPU not used?")[2]
-    shown = re.findall(r"```text\n(.*?)```", section, re.DOTALL)[example]
-    printed = on_a_terminal("--log", f"tests/corpus/captured/2.18.1/{log}.log", NO_COLOR="1").replace(
-        "\r\n", "\n"
-    )
-    begin, _, end = shown.partition("[...]\n")
-    assert len(shown) > 1000
-    assert printed.startswith(begin) and printed.endswith(end)
 
 
 def test_colours_are_for_terminals_that_want_them(log: Path) -> None:

@@ -1,0 +1,77 @@
+"""The documentation says what the program does, and its links lead somewhere."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from docs.transcripts import ROOT, TRANSCRIPT, on_a_terminal, pages, refreshed
+from validator.cli import COMMANDS
+
+PAGES = {str(page.relative_to(ROOT)): page.read_text(encoding="utf-8") for page in pages()}
+TRANSCRIPTS = [
+    pytest.param(name, match, id=f"{name}:{match['command']}")
+    for name, text in PAGES.items()
+    for match in TRANSCRIPT.finditer(text)
+]
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+EXTERNAL = re.compile(r"[a-z][a-z+]*:")
+
+
+@pytest.mark.parametrize(("page", "match"), TRANSCRIPTS)
+def test_a_transcript_is_what_the_command_prints(page: str, match: re.Match[str]) -> None:
+    assert refreshed(match[0], on_a_terminal) == match[0], f"{page} is out of date: run scripts/update-docs"
+    assert len(match["shown"]) > 500
+
+
+def test_every_transcript_marker_is_read() -> None:
+    markers = sum(text.count("<!-- transcript") for text in PAGES.values())
+    assert markers == len(TRANSCRIPTS) > 0
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_somewhere(page: str) -> None:
+    for target in LINK.findall(_prose(PAGES[page])):
+        if EXTERNAL.match(target):
+            continue
+        path, _, anchor = target.partition("#")
+        file = (ROOT / page).parent / path if path else ROOT / page
+        assert file.exists(), target
+        if anchor:
+            assert anchor in _anchors(file.read_text(encoding="utf-8")), target
+
+
+def test_every_page_is_linked() -> None:
+    linked = {
+        str(((ROOT / page).parent / target.partition("#")[0]).resolve().relative_to(ROOT))
+        for page, text in PAGES.items()
+        for target in LINK.findall(_prose(text))
+        if not EXTERNAL.match(target)
+    }
+    assert {page for page in PAGES if page != "README.md"} <= linked
+
+
+def test_the_readme_is_short() -> None:
+    assert len(PAGES["README.md"].splitlines()) <= 150
+
+
+def test_every_command_has_a_row() -> None:
+    table = PAGES["docs/reference/commands.md"].split("\n## ")[0]
+    names = {
+        name
+        for row in re.findall(r"^\| (`.*?) \|", table, re.MULTILINE)
+        for name in re.findall(r"`(.*?)`", row)
+    }
+    assert names == set(COMMANDS)
+
+
+def _prose(text: str) -> str:
+    """Return the page without its code, which may hold what looks like a link."""
+    return re.sub(r"`[^`\n]*`", "", re.sub(r"^```.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE))
+
+
+def _anchors(text: str) -> set[str]:
+    """Return the anchors that GitHub gives the headings of a page."""
+    headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
