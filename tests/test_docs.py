@@ -16,6 +16,8 @@ TRANSCRIPTS = [
     for match in TRANSCRIPT.finditer(text)
 ]
 LINK = re.compile(r"\]\(([^)\s]+)\)")
+#: A path of this repository in code.
+FILE = re.compile(r"`((?:\.ci|\.github|benchmarks|docs|images|scripts|tests|validator)/[\w./-]+)[ `]")
 EXTERNAL = re.compile(r"[a-z][a-z+]*:")
 
 
@@ -40,6 +42,12 @@ def test_links_lead_somewhere(page: str) -> None:
         assert file.exists(), target
         if anchor:
             assert anchor in _anchors(file.read_text(encoding="utf-8")), target
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_files_that_are_named_exist(page: str) -> None:
+    named = set(FILE.findall(PAGES[page]))
+    assert {path for path in named if not (ROOT / path).exists()} == set()
 
 
 def test_every_page_is_linked() -> None:
