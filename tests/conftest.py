@@ -8,9 +8,13 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import settings
+
+from validator._vendor.packaging.version import Version
+from validator.compat import releases
 
 from .loop.progress import Planner, Progress
 from .loop.tiers import Guard
@@ -30,3 +34,17 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(planner, "tests-planner")
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(Progress(config, planner), "tests-progress")
+
+
+@pytest.fixture
+def releases_up_to_2_22rc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Hide later releases from the code, so that a test may name the newest one and outlive it."""
+    known = tuple(known for known in releases.releases() if Version(known.version) <= Version("2.22.0rc0"))
+    cached = (releases.release, releases.newest, releases.newest_patch)
+    with monkeypatch.context() as patch:
+        patch.setattr(releases, "releases", lambda: known)
+        for function in cached:
+            function.cache_clear()
+        yield
+    for function in cached:
+        function.cache_clear()

@@ -20,6 +20,7 @@ from ..corpus.reader import REPORTS
 from ..records.values import record
 
 ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.usefixtures("releases_up_to_2_22rc")
 
 
 @pytest.fixture

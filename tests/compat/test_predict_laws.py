@@ -8,6 +8,7 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
+from validator._vendor.packaging.version import Version
 from validator.compat import drivers, facts, gpus, policies
 from validator.compat.predict import predict
 from validator.compat.releases import Release, releases
@@ -118,8 +119,12 @@ def test_predicting_twice_says_the_same(asked: Cell) -> None:
     assert predict(asked, {}) == predict(asked)
 
 
-@pytest.mark.parametrize("release", releases(), ids=lambda release: release.version)
-def test_blackwell_works_nowhere_yet(release: Release) -> None:
+@pytest.mark.parametrize(
+    "release",
+    [known for known in releases() if Version(known.version) <= Version("2.22.0rc0")],
+    ids=lambda release: release.version,
+)
+def test_blackwell_works_nowhere_up_to_2_22_0rc0(release: Release) -> None:
     image = ImageSpec(
         release.version, release.pythons[-1], Variant.GPU, *policies.choose(release, AS_BUILT, AS_BUILT)
     )

@@ -8,6 +8,8 @@ from validator.compat import releases
 from validator.compat.unknown import UnknownRelease
 from validator.errors import EXIT_INPUT
 
+pytestmark = pytest.mark.usefixtures("releases_up_to_2_22rc")
+
 
 def test_newest_is_stable() -> None:
     newest = releases.newest()
