@@ -42,7 +42,7 @@ PLAN_LARGE = """\
 import json, resource, sys, time
 begin = time.perf_counter()
 from validator.matrix.load import load_matrix
-from validator.matrix.expand import plan
+from validator.matrix.plan import plan
 cells = len(plan(load_matrix(sys.argv[1])).cells)
 seconds = time.perf_counter() - begin
 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

@@ -15,9 +15,9 @@ import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from validator.matrix import nodes
+from validator.matrix import document
+from validator.matrix.document import MAX_DEPTH, MAX_VALUES
 from validator.matrix.load import parse_matrix
-from validator.matrix.nodes import MAX_DEPTH, MAX_VALUES
 from validator.matrix.problems import MatrixError
 
 from .support import FILE, GOOD, problems
@@ -27,7 +27,7 @@ from .support import FILE, GOOD, problems
 def parser(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Both parsers: installations without libyaml have only the second."""
     loader = yaml.CSafeLoader if request.param == "C" else yaml.SafeLoader
-    monkeypatch.setattr(nodes, "_PARSER", loader)
+    monkeypatch.setattr(document, "_LOADER", loader)
     yield
 
 
@@ -53,7 +53,7 @@ HOSTILE = {
     ),
     "ladder of anchors": (
         ladder(20_000),
-        f"m.yaml:{MAX_DEPTH}:12: a{MAX_DEPTH - 1}[0]: {TOO_DEEP} by its aliases",
+        f"m.yaml:{MAX_DEPTH}:12: a{MAX_DEPTH - 1}[0]: {TOO_DEEP} with its aliases expanded",
     ),
     "flow sequences": ("[" * 500_000, f"m.yaml:1:{MAX_DEPTH + 2}: {TOO_DEEP}"),
     "flow mappings": ("{a: " * 200_000, f"m.yaml:1:{4 * MAX_DEPTH + 2}: {TOO_DEEP}"),
@@ -61,7 +61,7 @@ HOSTILE = {
     "complex keys": ("? " * 300_000, f"m.yaml:1:{2 * (MAX_DEPTH + 1) + 1}: {TOO_DEEP}"),
     "many values": (
         "[" + "a," * (MAX_VALUES + 1) + "]",
-        f"m.yaml:1:{2 * MAX_VALUES}: the file holds more than {MAX_VALUES:,} values",
+        f"m.yaml:1:{2 * MAX_VALUES}: the file contains more than {MAX_VALUES:,} values",
     ),
 }
 
@@ -89,12 +89,12 @@ def test_what_multiplies_too_far_is_not_multiplied() -> None:
     bases = ", ".join(f"base-{number}" for number in range(200))
     images = f'  - {{tensorflow: ">=2.12", python: all, base: [{bases}], variant: [gpu, cpu]}}\n'
     assert problems(GOOD.replace("images:\n", "images:\n" + images))[0].endswith(
-        "images[0]: with the entries before it, this asks for more than 20,000 images"
+        "images[0]: asks, with the entries before it, for more than 20,000 images"
     )
     drivers = ", ".join(f'"{branch}"' for branch in range(400, 600))
     hosts = f"  - {{driver: [{drivers}], gpu: [t4, a100, h100, l4, a10, v100, p100, a30, a40, l40, h200]}}\n"
     assert problems(GOOD.replace("hosts:\n", "hosts:\n" + hosts)) == [
-        "m.yaml:5:5: hosts[0]: with the entries before it, this asks for more than 2,000 host classes"
+        "m.yaml:5:5: hosts[0]: asks, with the entries before it, for more than 2,000 host classes"
     ]
 
 

@@ -9,9 +9,8 @@ import pytest
 
 from validator.compat.predict import predict
 from validator.errors import EXIT_INPUT, InputError
-from validator.matrix.expand import plan
-from validator.matrix.github import MAX_JOBS, github_image_matrix, github_matrix
 from validator.matrix.load import Matrix, load_matrix
+from validator.matrix.plan import MAX_JOBS, github_image_matrix, github_matrix, plan
 from validator.matrix.selection import parse_selectors
 from validator.model.spec import ImageSpec
 
@@ -108,6 +107,6 @@ def test_more_jobs_than_github_takes() -> None:
     assert len(github_matrix(cells[:MAX_JOBS])["include"]) == MAX_JOBS
     with pytest.raises(InputError) as caught:
         github_matrix(cells[: MAX_JOBS + 1])
-    assert str(caught.value) == "the plan has 257 cells; GitHub runs at most 256 jobs of one matrix"
+    assert str(caught.value) == "the plan has 257 cells, but GitHub runs at most 256 jobs of one matrix"
     assert caught.value.exit_code == EXIT_INPUT
     assert "--select" in (caught.value.hint or "")

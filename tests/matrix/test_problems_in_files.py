@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from validator.errors import EXIT_INPUT, InputError
+from validator.matrix.document import MAX_BYTES
 from validator.matrix.load import load_matrix
-from validator.matrix.nodes import MAX_BYTES
 from validator.matrix.problems import MAX_SHOWN, MatrixError
 
 from .support import GOOD, image, problems
@@ -33,9 +33,7 @@ def test_the_unbroken_file_is_good() -> None:
 
 def test_a_byte_order_mark_is_no_problem_and_moves_no_column() -> None:
     assert problems("\ufeff" + GOOD) == []
-    assert problems("\ufeffexlude: []\n" + GOOD) == [
-        "m.yaml:1:1: exlude: is not a key; did you mean exclude?"
-    ]
+    assert problems("\ufeffexlude: []\n" + GOOD) == ["m.yaml:1:1: exlude: unknown key; did you mean exclude?"]
 
 
 def test_everything_is_told_at_once_in_the_order_of_the_file() -> None:
@@ -85,7 +83,7 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(MatrixError) as caught:
         load_matrix(path)
     assert str(caught.value) == f"{path}: can't be read: No such file or directory"
-    assert caught.value.hint == "name the matrix file with --matrix PATH"
+    assert caught.value.hint == "give the matrix file with --matrix PATH"
     assert isinstance(caught.value, InputError)
     assert caught.value.exit_code == EXIT_INPUT
 

@@ -6,10 +6,9 @@ import re
 
 import pytest
 
-from validator.matrix import hosts, images, load, nodes, problems, schema
-from validator.matrix.expand import expand
-from validator.matrix.github import MAX_JOBS
+from validator.matrix import document, hosts, images, load, problems, schema
 from validator.matrix.load import parse_matrix
+from validator.matrix.plan import MAX_JOBS, expand
 from validator.matrix.selection import AXES
 
 from .support import FILE
@@ -37,7 +36,7 @@ def test_the_file_to_start_from_works() -> None:
 def test_every_key_has_a_row(section: str, model: type[schema.ImageEntry]) -> None:
     body = TEXT.split(f"\n## `{section}`\n")[1].split("\n## ")[0]
     rows = [line.split("|")[1] for line in body.splitlines() if line.startswith("| `")]
-    assert {name for row in rows for name in re.findall(r"`(\w+)`", row)} == set(model.model_fields)
+    assert {name for row in rows for name in re.findall(r"`(\w+)`", row)} == set(model.__struct_fields__)
 
 
 def test_every_selector_has_a_row() -> None:
@@ -48,10 +47,10 @@ def test_every_selector_has_a_row() -> None:
 
 def test_the_limits_are_the_stated_ones() -> None:
     body = TEXT.split("\n## Limits\n")[1]
-    assert nodes.MAX_BYTES == 1024**2
-    assert f"{nodes.MAX_DEPTH} levels" in body
-    assert f"| values | {nodes.MAX_VALUES:,}," in body
+    assert document.MAX_BYTES == 1024**2
+    assert f"{document.MAX_DEPTH} levels" in body
+    assert f"| values | {document.MAX_VALUES:,}," in body
     assert f"{schema.MAX_TEXT} characters, {schema.MAX_AXIS} values" in body
     assert f"{images.MAX_IMAGES:,}, {hosts.MAX_HOSTS:,}, {load.MAX_CELLS:,}" in body
-    assert f"{problems.MAX_SHOWN} are shown; reading ends at {nodes.MAX_PROBLEMS:,}" in body
+    assert f"{problems.MAX_SHOWN} are shown; reading ends at {document.MAX_PROBLEMS:,}" in body
     assert f"at most {MAX_JOBS} jobs" in TEXT

@@ -7,9 +7,8 @@ import functools
 import pytest
 
 from validator.compat import releases
-from validator.matrix.expand import Expansion, expand
-from validator.matrix.github import MAX_JOBS
 from validator.matrix.load import DEFAULT_PROFILE, Matrix, load_matrix
+from validator.matrix.plan import MAX_JOBS, Expansion, expand
 from validator.model.spec import Variant
 
 from .support import FILE

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from validator.errors import EXIT_INPUT
-from validator.matrix.expand import expand
 from validator.matrix.load import Matrix, load_matrix
+from validator.matrix.plan import expand
 from validator.matrix.selection import SelectorError, parse_selector, parse_selectors
 from validator.model.prediction import Outcome
 
@@ -222,8 +222,8 @@ def test_a_comma_means_or(versions: list[str]) -> None:
         ("", "it has no operator (expected something like python=3.12)"),
         ("pyhton=3.12", 'the key "pyhton" is not known; the nearest are python and prediction'),
         ("=3.12", 'the key "" is not known'),
-        ("python=>3.12", '"=>" is no operator; there are =, ==, !=, >=, <=, > and <'),
-        ("python~=3.12", '"~=" is no operator'),
+        ("python=>3.12", '"=>" is not an operator; use =, ==, !=, >=, <=, > and <'),
+        ("python~=3.12", '"~=" is not an operator'),
         ("python=", "a value is missing"),
         ("python=3.11,", "a value is missing"),
         ("python=three", "it is not a version (expected something like 12.5)"),
@@ -231,14 +231,14 @@ def test_a_comma_means_or(versions: list[str]) -> None:
         ("python=٣", "it is not a version"),
         ("cudnn=9.10.2", "it has more than 2 parts (write 9.10)"),
         ("tensorflow>newest", "it is not a version (expected something like 2.21 or 2.21.0)"),
-        ("tensorflow>=2.14,2.20", ">= takes one value; give one selector for each"),
+        ("tensorflow>=2.14,2.20", ">= takes one value; write a selector for each"),
         ("tensorflow=newst", "it is not a version"),
         ("driver>old", '"old" is not a driver release'),
         ("gpu=h1000", 'GPU "h1000" is not known; the nearest are H100, T1000, V100'),
         ("gpu>t4", "gpu has no order; use = or !="),
         ("variant=tpu", '"tpu" is not known; the nearest are gpu and cpu'),
         ("policy=newest", '"newest" is not known; the nearest is latest'),
-        ("prediction=yes", '"yes" is not known; known are works, fails and unknown'),
+        ("prediction=yes", '"yes" is not known; choose from works, fails and unknown'),
     ],
 )
 def test_a_wrong_selector_is_named(text: str, message: str) -> None:

@@ -29,11 +29,11 @@ YAML = {
     ),
     "escaped control character": (
         'a: "\\e[31m"\n',
-        'm.yaml:1:4: a: "\\x1b[31m" holds a character that can\'t be printed',
+        'm.yaml:1:4: a: "\\x1b[31m" contains a character that can\'t be printed',
     ),
     "bidirectional override": (
         "a: \u202e\n",
-        'm.yaml:1:4: a: "\\u202e" holds a character that can\'t be printed',
+        'm.yaml:1:4: a: "\\u202e" contains a character that can\'t be printed',
     ),
     "tab": (
         "images:\n\t- a\n",
@@ -45,11 +45,18 @@ YAML = {
         'm.yaml:1:4: a: the tag "!!python/object/apply:os.system" is not allowed',
     ),
     "own tag": ("a: !env HOME\n", 'm.yaml:1:4: a: the tag "!env" is not allowed'),
+    "an anchor defined twice": (
+        "a: &a 1\nb: &a 2\n",
+        "m.yaml:2:4: b: the anchor &a is defined twice",
+    ),
     "standard tag of another type": ("a: !!float 1\n", 'm.yaml:1:4: a: the tag "!!float" is not allowed'),
-    "two documents": ("a: 1\n---\nb: 2\n", "m.yaml:2:1: a second document begins here; the file holds one"),
+    "two documents": (
+        "a: 1\n---\nb: 2\n",
+        "m.yaml:2:1: a second document begins here; the file may have only one",
+    ),
     "key that is no text": ("? [a]\n: b\n", "m.yaml:1:3: a key must be text, not a list or a mapping"),
-    "alias without anchor": ("a: *b\n", "m.yaml:1:4: a: the alias *b names no anchor before it"),
-    "alias within itself": ("a: &a [*a]\n", "m.yaml:1:8: a[0]: the alias *a stands inside what it names"),
+    "alias without anchor": ("a: *b\n", "m.yaml:1:4: a: the alias *b has no anchor before it"),
+    "alias within itself": ("a: &a [*a]\n", "m.yaml:1:8: a[0]: the alias *a refers to itself"),
     "a list": ("- a\n", "m.yaml:1:1: expected a mapping, found a list"),
     "a text": ("hello\n", 'm.yaml:1:1: expected a mapping, found the text "hello"'),
 }
@@ -57,26 +64,26 @@ YAML = {
 SHAPE = {
     "unknown key at the top": (
         GOOD + "exlude: []\n",
-        "m.yaml:10:1: exlude: is not a key; did you mean exclude?",
+        "m.yaml:10:1: exlude: unknown key; did you mean exclude?",
     ),
     "unknown key in an image": (
         changed("python:", "pyhton:"),
-        "m.yaml:2:5: images[0]: needs the key python",
-        "m.yaml:3:5: images[0].pyhton: is not a key; did you mean python?",
+        "m.yaml:2:5: images[0]: the key python is missing",
+        "m.yaml:3:5: images[0].pyhton: unknown key; did you mean python?",
     ),
     "unknown key, nothing near": (
         changed("    gpu: h100\n", "    gpu: h100\n    zzz: 1\n"),
-        "m.yaml:7:5: hosts[0].zzz: is not a key;"
+        "m.yaml:7:5: hosts[0].zzz: unknown key;"
         " the keys here are driver, gpu, compute_capability, compat and runner",
     ),
     "merge key": (
         changed("    gpu: h100\n", "    gpu: h100\n    <<: {}\n"),
-        'm.yaml:7:5: hosts[0]."<<": is not a key;'
+        'm.yaml:7:5: hosts[0]."<<": unknown key;'
         " the keys here are driver, gpu, compute_capability, compat and runner",
     ),
     "missing section": (
         changed('hosts:\n  - driver: "535"\n    gpu: h100\n', ""),
-        "m.yaml:1:1: needs the key hosts",
+        "m.yaml:1:1: the key hosts is missing",
     ),
     "python as a number": (
         changed('["3.12"]', "[3.10]"),
@@ -130,7 +137,7 @@ SHAPE = {
     "empty text": (changed("h100", '""'), "m.yaml:6:10: hosts[0].gpu: is empty"),
     "repeated value": (
         changed('["3.12"]', '["3.12", "3.12"]'),
-        'm.yaml:3:22: images[0].python[1]: "3.12" is in this list already',
+        'm.yaml:3:22: images[0].python[1]: "3.12" is already in this list',
     ),
     "text too long": (
         GOOD + f"exclude:\n  - select: python=3.12\n    reason: {'a' * 501}\n",
@@ -138,7 +145,7 @@ SHAPE = {
     ),
     "no reason": (
         GOOD + "exclude:\n  - select: python=3.12\n",
-        "m.yaml:11:5: exclude[0]: needs the key reason",
+        "m.yaml:11:5: exclude[0]: the key reason is missing",
     ),
 }
 
@@ -168,7 +175,7 @@ IMAGES = {
     ),
     "release given twice": (
         changed('"2.21.0"', '["2.21.0", newest]'),
-        'm.yaml:2:28: images[0].tensorflow[1]: "newest" gives 2.21.0, which this list has already',
+        'm.yaml:2:28: images[0].tensorflow[1]: "newest" gives 2.21.0, which is already in this list',
     ),
     "no wheel for a Python": (
         changed('["3.12"]', '["3.12", "3.9"]'),
@@ -185,7 +192,7 @@ IMAGES = {
     ),
     "all beside another": (
         changed('"3.12"', 'all, "3.12"'),
-        "m.yaml:3:14: images[0].python[0]: all stands alone; it takes every Python that has wheels",
+        "m.yaml:3:14: images[0].python[0]: all can't be in a list with versions; it means every Python",
     ),
     "unknown cuDNN": (
         changed("hosts:", '    cudnn: "9.99"\nhosts:'),
@@ -212,12 +219,12 @@ IMAGES = {
     ),
     "a version as policy": (
         changed("hosts:", '    policy: "12.8"\nhosts:'),
-        'm.yaml:4:13: images[0].policy: "12.8" is not known; known are as-built and latest;'
-        " versions are given by cuda and cudnn",
+        'm.yaml:4:13: images[0].policy: "12.8" is not known; choose from as-built and latest;'
+        " give versions with cuda and cudnn",
     ),
     "policy beside cuda": (
         changed("hosts:", "    policy: latest\n    cuda: latest\nhosts:"),
-        "m.yaml:4:5: images[0].policy: stands beside cuda; give one or the other",
+        "m.yaml:4:5: images[0].policy: can't be combined with cuda; remove one",
     ),
     "latest without an extra": (
         image('  - {tensorflow: "2.13.1", python: all, policy: latest}\n'),
@@ -243,25 +250,25 @@ IMAGES = {
     ),
     "duplicate image": (
         changed("hosts:", '  - {tensorflow: "2.21", python: all}\nhosts:'),
-        "m.yaml:4:5: images[1]: is a duplicate: images[0] (line 2) asks for"
-        " tf2.21.0-cuda12.5-cudnn9.3-py312 already",
+        "m.yaml:4:5: images[1]: is a duplicate: images[0] (line 2) already asks for"
+        " tf2.21.0-cuda12.5-cudnn9.3-py312",
     ),
     "duplicate images": (
         image("  - {tensorflow: newest, python: all}\n  - {tensorflow: newest, python: all}\n"),
-        "m.yaml:3:5: images[1]: is a duplicate: images[0] (line 2) asks for"
-        " tf2.21.0-cuda12.5-cudnn9.3-py310 and 3 more already",
+        "m.yaml:3:5: images[1]: is a duplicate: images[0] (line 2) already asks for"
+        " tf2.21.0-cuda12.5-cudnn9.3-py310 and 3 more",
     ),
     "two images of one name": (
         changed("hosts:", '    cudnn: ["9.10", "9.10.1"]\nhosts:'),
-        "m.yaml:2:5: images[0]: gives an image the name of another of its own,"
-        " tf2.21.0-cuda12.5-cudnn9.10-py312; write pins as major.minor, and bases that differ in more than"
-        " punctuation",
+        "m.yaml:2:5: images[0]: gives two of its images the same name,"
+        " tf2.21.0-cuda12.5-cudnn9.10-py312; write versions as major.minor, and use bases that differ"
+        " in more than punctuation",
     ),
     "two bases of one name": (
         changed("hosts:", "    base: a/b\n  - {tensorflow: newest, python: '3.12', base: a-b}\nhosts:"),
-        "m.yaml:5:5: images[1]: gives an image the name of one of images[0],"
-        " tf2.21.0-cuda12.5-cudnn9.3-py312-a-b; write pins as major.minor, and bases that differ in more than"
-        " punctuation",
+        "m.yaml:5:5: images[1]: gives one of its images and one of images[0] the same name,"
+        " tf2.21.0-cuda12.5-cudnn9.3-py312-a-b; write versions as major.minor, and use bases that differ"
+        " in more than punctuation",
     ),
     "cpu image without a host": (
         changed("hosts:", "    variant: cpu\nhosts:"),
@@ -275,7 +282,7 @@ HOSTS = {
         'm.yaml:5:13: hosts[0].driver: "new" is not a driver release'
         " (expected something like 535.183.01 or 535)",
     ),
-    "no driver": (changed('driver: "535"\n    ', ""), "m.yaml:5:5: hosts[0]: needs the key driver"),
+    "no driver": (changed('driver: "535"\n    ', ""), "m.yaml:5:5: hosts[0]: the key driver is missing"),
     "no GPU": (
         changed("    gpu: h100\n", ""),
         "m.yaml:5:5: hosts[0]: needs one of the keys gpu and compute_capability, and not both",
@@ -299,27 +306,28 @@ HOSTS = {
     ),
     "none among models": (
         changed("h100", "[h100, none]"),
-        "m.yaml:6:17: hosts[0].gpu[1]: none stands alone: a machine without a GPU is an entry of its own",
+        "m.yaml:6:17: hosts[0].gpu[1]: none can't be in a list with models;"
+        " add an entry for machines without a GPU",
     ),
     "driver without a GPU": (
         host('  - {driver: "535", gpu: h100}\n  - {driver: "535", gpu: none}\n'),
-        "m.yaml:6:6: hosts[1].driver: stands beside gpu: none; leave this key out",
+        "m.yaml:6:6: hosts[1].driver: has no meaning with gpu: none; leave this key out",
     ),
     "duplicate host": (
         host(
             '  - {driver: ["535", "550"], gpu: [h100, a100]}\n'
             '  - {driver: "R550", gpu: [H100, NVIDIA A100]}\n'
         ),
-        "m.yaml:6:5: hosts[1]: is a duplicate: hosts[0] (line 5) gives r550-h100 and 1 more already",
+        "m.yaml:6:5: hosts[1]: is a duplicate: hosts[0] (line 5) already gives r550-h100 and 1 more",
     ),
     "two spellings of a GPU": (
         changed("h100", "[rtx-4090, RTX 4090]"),
-        "m.yaml:5:5: hosts[0]: is a duplicate: it gives r535-rtx-4090 already",
+        "m.yaml:5:5: hosts[0]: gives the host class r535-rtx-4090 twice",
     ),
     "unknown placeholder": (
         changed("h100\n", 'h100\n    runner: ["gpu-{model}"]\n'),
         'm.yaml:7:14: hosts[0].runner[0]: in "gpu-{model}", the placeholder "model" is not known;'
-        " known are host, driver and gpu",
+        " choose from host, driver and gpu",
     ),
 }
 
@@ -337,6 +345,7 @@ SELECTORS = {
     ),
     "excluding by prediction": (
         GOOD + "exclude:\n  - {select: prediction=fails, reason: It fails.}\n",
-        "m.yaml:11:14: exclude[0].select: a prediction excludes nothing; select by it instead",
+        "m.yaml:11:14: exclude[0].select: cells can't be excluded by their prediction;"
+        " use this selector in a profile",
     ),
 }

@@ -28,11 +28,11 @@ def command(matrix_path: Path, profile: str | None, selectors: tuple[str, ...], 
     if format_ == "json":
         click.echo(json.dumps([cell.as_json() for cell in plan.cells], indent=2))
     elif format_ == "github":
-        from ..matrix.github import github_matrix
+        from ..matrix.plan import github_matrix
 
         click.echo(json.dumps(github_matrix(plan.cells)))
     elif format_ == "github-images":
-        from ..matrix.github import github_image_matrix
+        from ..matrix.plan import github_image_matrix
 
         click.echo(json.dumps(github_image_matrix(plan.images)))
     else:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from ..errors import InputError
 from ..locks import files
-from ..matrix.expand import Available, Plan, plan
 from ..matrix.load import DEFAULT_PROFILE, load_matrix
+from ..matrix.plan import Available, Plan, plan
 from ..matrix.selection import parse_selectors
 from ..model.spec import ImageSpec
 

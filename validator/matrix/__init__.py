@@ -1,6 +1,5 @@
-"""The matrix file: its schema, loading with positions, expansion into cells, selection.
+"""The matrix file: its schema, loading with positions, selectors, and plans.
 
-The way through: `load.load_matrix` reads the file, `plan.plan` turns a profile of it into cells with their
-predictions, `github.github_matrix` into what a workflow takes. The file is described for its writers in
-docs/reference/matrix.md.
+`load.load_matrix` reads the file and `plan.plan` turns a profile of it into cells with their predictions.
+docs/reference/matrix.md describes the file for those who write one.
 """

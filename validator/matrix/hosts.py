@@ -1,4 +1,4 @@
-"""Host entries into host classes: every driver with every GPU."""
+"""Turn host entries into host classes: every driver with every GPU."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import TypeVar
 from ..compat import gpus
 from ..model.spec import NO_GPU, HostClass, host_identifier
 from ..versions import ComputeCapability, CudaVersion, DriverRelease
-from .nodes import Findings, Path
-from .problems import not_known, quote
+from .document import Document, Path
+from .problems import quote, unknown_name
 from .schema import HostEntry
 
 #: All host entries together may ask for this many host classes.
@@ -21,29 +21,29 @@ NONE = "none"
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 _PLACEHOLDERS = ("host", "driver", "gpu")
 
-#: A GPU for a host class: its part of the identifier, its model, its compute capability.
-_Card = tuple[str, str | None, ComputeCapability]
+#: A GPU of a host class: its name in runner labels, its model (None if not known), its compute capability.
+_Gpu = tuple[str, str | None, ComputeCapability]
 _T = TypeVar("_T")
 
 
-def resolve_hosts(entries: Mapping[int, HostEntry], findings: Findings) -> list[HostClass]:
-    """The host classes that the entries ask for, each identifier once.
+def resolve_hosts(entries: Mapping[int, HostEntry], document: Document) -> list[HostClass]:
+    """Return the host classes that the entries ask for, each identifier once.
 
-    entries: by their place in the file. What is wrong goes into `findings`.
+    entries: by their index in the file. Problems are reported to `document`.
     """
     found: dict[str, tuple[HostClass, int]] = {}
     for number, entry in entries.items():
         path: Path = ("hosts", number)
-        _check_labels(entry, path, findings)
+        _check_labels(entry, path, document)
         if entry.gpu == [NONE]:
-            hosts: Iterable[HostClass] = _without_gpu(entry, path, findings)
+            hosts: Iterable[HostClass] = _without_gpu(entry, path, document)
         else:
-            drivers, cards, compats = _axes(entry, path, findings)
-            if len(found) + len(drivers) * len(cards) * len(compats) > MAX_HOSTS:
-                message = f"with the entries before it, this asks for more than {MAX_HOSTS:,} host classes"
-                findings.add(path, message)
+            drivers, gpus_asked, compats = _axes(entry, path, document)
+            if len(found) + len(drivers) * len(gpus_asked) * len(compats) > MAX_HOSTS:
+                message = f"asks, with the entries before it, for more than {MAX_HOSTS:,} host classes"
+                document.report(path, message)
                 continue
-            hosts = _multiply(entry, drivers, cards, compats)
+            hosts = _multiply(entry, drivers, gpus_asked, compats)
         repeated: dict[int, list[str]] = {}
         for host in hosts:
             first = found.setdefault(host.identifier, (host, number))
@@ -51,56 +51,55 @@ def resolve_hosts(entries: Mapping[int, HostEntry], findings: Findings) -> list[
                 repeated.setdefault(first[1], []).append(host.identifier)
         for first_number, names in repeated.items():
             others = f" and {len(names) - 1} more" if len(names) > 1 else ""
-            where = (
-                f"hosts[{first_number}] (line {findings.line(('hosts', first_number))})"
-                if first_number != number
-                else "it"
-            )
-            findings.add(path, f"is a duplicate: {where} gives {names[0]}{others} already")
+            if first_number == number:
+                document.report(path, f"gives the host class {names[0]}{others} twice")
+            else:
+                where = f"hosts[{first_number}] (line {document.line(('hosts', first_number))})"
+                document.report(path, f"is a duplicate: {where} already gives {names[0]}{others}")
     return [host for host, _ in found.values()]
 
 
-def _without_gpu(entry: HostEntry, path: Path, findings: Findings) -> list[HostClass]:
+def _without_gpu(entry: HostEntry, path: Path, document: Document) -> list[HostClass]:
     for name in ("driver", "compute_capability", "compat"):
         if getattr(entry, name):
-            findings.add((*path, name), "stands beside gpu: none; leave this key out", at_key=True)
+            document.report((*path, name), "has no meaning with gpu: none; leave this key out", at_key=True)
     return [HostClass.without_gpu(_runner(entry, NO_GPU, NONE, NONE))]
 
 
 def _axes(
-    entry: HostEntry, path: Path, findings: Findings
-) -> tuple[list[DriverRelease], list[_Card], list[str | None]]:
-    if "driver" not in entry.model_fields_set:
-        findings.add(path, "needs the key driver")
-    if len({"gpu", "compute_capability"} & entry.model_fields_set) != 1:
-        findings.add(path, "needs one of the keys gpu and compute_capability, and not both")
-    cards = _read(entry.gpu, (*path, "gpu"), _model, findings)
-    cards += _read(entry.compute_capability, (*path, "compute_capability"), _capability, findings)
+    entry: HostEntry, path: Path, document: Document
+) -> tuple[list[DriverRelease], list[_Gpu], list[str | None]]:
+    if not entry.driver:
+        document.report(path, "the key driver is missing")
+    if bool(entry.gpu) == bool(entry.compute_capability):
+        document.report(path, "needs one of the keys gpu and compute_capability, and not both")
+    gpus_asked = _read(entry.gpu, (*path, "gpu"), _model, document)
+    gpus_asked += _read(entry.compute_capability, (*path, "compute_capability"), _capability, document)
     return (
-        _read(entry.driver, (*path, "driver"), DriverRelease.parse, findings),
-        cards,
-        _read(entry.compat or [NONE], (*path, "compat"), _compat, findings),
+        _read(entry.driver, (*path, "driver"), DriverRelease.parse, document),
+        gpus_asked,
+        _read(entry.compat or [NONE], (*path, "compat"), _compat, document),
     )
 
 
-def _read(values: list[str], path: Path, parse: Callable[[str], _T], findings: Findings) -> list[_T]:
+def _read(values: list[str], path: Path, parse: Callable[[str], _T], document: Document) -> list[_T]:
     good = []
     for index, value in enumerate(values):
         try:
             good.append(parse(value))
         except ValueError as error:
-            findings.add((*path, index), str(error))
+            document.report((*path, index), str(error))
     return good
 
 
-def _model(name: str) -> _Card:
+def _model(name: str) -> _Gpu:
     if name == NONE:
-        raise ValueError("none stands alone: a machine without a GPU is an entry of its own")
+        raise ValueError("none can't be in a list with models; add an entry for machines without a GPU")
     gpu = gpus.gpu(name)
     return gpu.slug, gpu.slug, gpu.compute_capability
 
 
-def _capability(text: str) -> _Card:
+def _capability(text: str) -> _Gpu:
     capability = ComputeCapability.parse(text)
     return capability.sm.replace("_", ""), None, capability
 
@@ -110,10 +109,10 @@ def _compat(text: str) -> str | None:
 
 
 def _multiply(
-    entry: HostEntry, drivers: list[DriverRelease], cards: list[_Card], compats: list[str | None]
+    entry: HostEntry, drivers: list[DriverRelease], gpus_asked: list[_Gpu], compats: list[str | None]
 ) -> Iterator[HostClass]:
     for driver in drivers:
-        for label, model, capability in cards:
+        for label, model, capability in gpus_asked:
             for compat in compats:
                 identifier = host_identifier(driver, model, capability, compat)
                 runner = _runner(entry, identifier, str(driver), label)
@@ -125,9 +124,9 @@ def _runner(entry: HostEntry, host: str, driver: str, gpu: str) -> tuple[str, ..
     return tuple(_PLACEHOLDER.sub(lambda match: values.get(match[1], ""), label) for label in entry.runner)
 
 
-def _check_labels(entry: HostEntry, path: Path, findings: Findings) -> None:
+def _check_labels(entry: HostEntry, path: Path, document: Document) -> None:
     for index, label in enumerate(entry.runner):
         for name in _PLACEHOLDER.findall(label):
             if name not in _PLACEHOLDERS:
-                message = f"in {quote(label)}, " + not_known(name, _PLACEHOLDERS, "the placeholder")
-                findings.add((*path, "runner", index), message)
+                message = f"in {quote(label)}, " + unknown_name(name, _PLACEHOLDERS, "the placeholder")
+                document.report((*path, "runner", index), message)

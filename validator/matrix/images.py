@@ -1,4 +1,4 @@
-"""Image entries into image specs: the axes multiplied, each image once."""
+"""Turn image entries into image specs: the axes multiplied, each image once."""
 
 from __future__ import annotations
 
@@ -12,21 +12,23 @@ from ..compat import policies, releases
 from ..compat.releases import Release
 from ..compat.unknown import PolicyError
 from ..model.spec import AS_BUILT, LATEST, Choice, ImageSpec, Variant
-from .nodes import Findings, Path
-from .problems import not_known, one_of, quote
+from .document import Document, Path
+from .problems import join_words, quote, unknown_name
 from .schema import ImageEntry
 
 #: All image entries together may ask for this many images.
 MAX_IMAGES = 20_000
 
-#: Of two policies that give the same image, the one that comes first here names it; a pin stands between.
+#: If two policies give the same image, the one with the lower number names it. A pinned version has 1.
 _PREFERENCE = {AS_BUILT: 0, LATEST: 2}
 
 
 @dataclass(frozen=True)
 class _Request:
-    """One image as an entry asks for it: two entries that ask the same are a mistake, while two policies
-    that give the same image are not."""
+    """One image as an entry asks for it.
+
+    Two entries with the same request are a mistake, but two policies that give the same image are not.
+    """
 
     tensorflow: str
     python: str
@@ -41,7 +43,7 @@ class _Request:
             cuda, cudnn = _chosen(self.tensorflow, self.cuda, self.cudnn)
         return ImageSpec(self.tensorflow, self.python, self.variant, cuda, cudnn, self.base)
 
-    def rank(self) -> tuple[int, int, str, str]:
+    def naming_order(self) -> tuple[int, int, str, str]:
         return _PREFERENCE.get(self.cuda, 1), _PREFERENCE.get(self.cudnn, 1), self.cuda, self.cudnn
 
 
@@ -50,17 +52,17 @@ def _chosen(tensorflow: str, cuda: str, cudnn: str) -> tuple[Choice, Choice]:
     return policies.choose(releases.release(tensorflow), cuda, cudnn)
 
 
-def resolve_images(entries: Mapping[int, ImageEntry], findings: Findings) -> list[ImageSpec]:
-    """The images that the entries ask for, each identifier once.
+def resolve_images(entries: Mapping[int, ImageEntry], document: Document) -> list[ImageSpec]:
+    """Return the images that the entries ask for, each identifier once.
 
-    entries: by their place in the file. What is wrong goes into `findings`.
+    entries: by their index in the file. Problems are reported to `document`.
     """
     requests: dict[_Request, int] = {}
     for number, entry in entries.items():
-        axes = resolve(entry, ("images", number), findings)
+        axes = resolve_axes(entry, ("images", number), document)
         if len(requests) + axes.count > MAX_IMAGES:
-            message = f"with the entries before it, this asks for more than {MAX_IMAGES:,} images"
-            findings.add(("images", number), message)
+            message = f"asks, with the entries before it, for more than {MAX_IMAGES:,} images"
+            document.report(("images", number), message)
             continue
         repeated: dict[int, list[_Request]] = {}
         for request in _multiply(axes):
@@ -69,12 +71,12 @@ def resolve_images(entries: Mapping[int, ImageEntry], findings: Findings) -> lis
                 repeated.setdefault(first, []).append(request)
         for first, twice in repeated.items():
             others = f" and {len(twice) - 1} more" if len(twice) > 1 else ""
-            findings.add(
+            document.report(
                 ("images", number),
-                f"is a duplicate: images[{first}] (line {findings.line(('images', first))})"
-                f" asks for {twice[0].spec().identifier}{others} already",
+                f"is a duplicate: images[{first}] (line {document.line(('images', first))})"
+                f" already asks for {twice[0].spec().identifier}{others}",
             )
-    return _unique(requests, findings)
+    return _unique(requests, document)
 
 
 def _multiply(axes: Axes) -> Iterator[_Request]:
@@ -87,22 +89,22 @@ def _multiply(axes: Axes) -> Iterator[_Request]:
                         yield _Request(release.version, python, variant, cuda, cudnn, base)
 
 
-def _unique(requests: Mapping[_Request, int], findings: Findings) -> list[ImageSpec]:
-    """One spec for each identifier; images that would share one and differ are a problem."""
+def _unique(requests: Mapping[_Request, int], document: Document) -> list[ImageSpec]:
+    """Return one spec for each identifier. Different images with the same identifier are a problem."""
     kept: dict[str, tuple[ImageSpec, int]] = {}
     clashes: dict[tuple[int, int], str] = {}
-    for request, number in sorted(requests.items(), key=lambda item: item[0].rank()):
+    for request, number in sorted(requests.items(), key=lambda item: item[0].naming_order()):
         spec = request.spec()
         first, first_number = kept.setdefault(spec.identifier, (spec, number))
         if first != spec and not _same_image(first, spec):
             later, earlier = max(number, first_number), min(number, first_number)
             clashes.setdefault((later, earlier), spec.identifier)
     for (later, earlier), identifier in clashes.items():
-        whose = "another of its own" if later == earlier else f"one of images[{earlier}]"
-        findings.add(
+        other = "two of its images" if later == earlier else f"one of its images and one of images[{earlier}]"
+        document.report(
             ("images", later),
-            f"gives an image the name of {whose}, {identifier};"
-            " write pins as major.minor, and bases that differ in more than punctuation",
+            f"gives {other} the same name, {identifier}; write versions as major.minor,"
+            " and use bases that differ in more than punctuation",
         )
     return [spec for spec, _ in kept.values()]
 
@@ -111,7 +113,7 @@ def _same_image(one: ImageSpec, other: ImageSpec) -> bool:
     return one.base == other.base and policies.requirements(one) == policies.requirements(other)
 
 
-# The axes of one image entry, resolved against the facts.
+# The axes of one image entry, looked up in the facts.
 
 ALL = "all"
 DEFAULT = "default"
@@ -120,16 +122,16 @@ NEWEST = "newest"
 #: A CUDA and a cuDNN policy.
 Pair = tuple[str, str]
 
-#: A Python version as images have it.
+#: A Python version of an image.
 PYTHON = re.compile(r"3\.[0-9]{1,2}")
 _MINOR = re.compile(r"[0-9]+\.[0-9]+")
-#: A reference to an image, loosely (registry, path, tag, digest); the engine has the last word.
+#: A reference to an image (registry, path, tag, digest), checked loosely; the engine checks it for good.
 _BASE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]*")
 
 
 @dataclass(frozen=True)
 class Axes:
-    """What an entry asks for, as far as it is good. A base of None is the default of the Python."""
+    """The valid values of an entry. A base of None is the default of the Python version."""
 
     releases: tuple[Release, ...]
     pythons: dict[str, list[str]]
@@ -139,7 +141,7 @@ class Axes:
 
     @property
     def count(self) -> int:
-        """How many images the entry asks for, found without listing them."""
+        """The number of images that the entry asks for, computed without listing them."""
         width = {
             release.version: sum(
                 len(self.pairs.get(release.version, ())) if variant is Variant.GPU else 1
@@ -150,45 +152,45 @@ class Axes:
         return len(self.bases) * sum(len(self.pythons[name]) * width[name] for name in width)
 
 
-def resolve(entry: ImageEntry, path: Path, findings: Findings) -> Axes:
-    """Resolve every axis of an entry. What is wrong goes into `findings`."""
-    found = _releases(entry.tensorflow, (*path, "tensorflow"), findings)
-    variants = _variants(entry.variant, (*path, "variant"), findings)
+def resolve_axes(entry: ImageEntry, path: Path, document: Document) -> Axes:
+    """Look up every axis of an entry. Problems are reported to `document`."""
+    found = _releases(entry.tensorflow, (*path, "tensorflow"), document)
+    variants = _variants(entry.variant, (*path, "variant"), document)
     return Axes(
         releases=found,
-        pythons=_pythons(entry.python, found, (*path, "python"), findings),
+        pythons=_pythons(entry.python, found, (*path, "python"), document),
         variants=variants,
-        pairs=_pairs(entry, found, variants, path, findings),
-        bases=_bases(entry.base, (*path, "base"), findings),
+        pairs=_pairs(entry, found, variants, path, document),
+        bases=_bases(entry.base, (*path, "base"), document),
     )
 
 
-def _releases(values: list[str], path: Path, findings: Findings) -> tuple[Release, ...]:
+def _releases(values: list[str], path: Path, document: Document) -> tuple[Release, ...]:
     found: dict[str, Release] = {}
     for index, value in enumerate(values):
         try:
             named = _releases_named(value)
         except ValueError as error:
-            findings.add((*path, index), str(error))
+            document.report((*path, index), str(error))
             continue
         again = [release.version for release in named if release.version in found]
         if again and value not in values[:index]:
-            findings.add((*path, index), f"{quote(value)} gives {again[0]}, which this list has already")
+            document.report((*path, index), f"{quote(value)} gives {again[0]}, which is already in this list")
         found |= {release.version: release for release in named}
     return tuple(found.values())
 
 
 def _releases_named(value: str) -> list[Release]:
-    """The releases that one value of the tensorflow axis stands for. Raises ValueError with a sentence."""
+    """Return the releases that a value of the tensorflow axis means. Raises ValueError for a wrong value."""
     stable = [release for release in releases.releases() if not release.prerelease]
     if value == NEWEST:
         return [releases.newest()]
     if versions.OPERATOR_CHARACTERS.match(value):
         try:
-            span = versions.Range.parse(value, versions.release_comparer)
+            wanted = versions.Range.parse(value, versions.release_comparer)
         except ValueError as error:
             raise ValueError(f"{quote(value)} is not a range: {error}") from None
-        inside = [release for release in stable if span.contains(release.version)]
+        inside = [release for release in stable if wanted.contains(release.version)]
         if not inside:
             raise ValueError(f"no known release is in {quote(value)}; the newest is {stable[-1].version}")
         return inside
@@ -199,46 +201,51 @@ def _releases_named(value: str) -> list[Release]:
 
 
 def _pythons(
-    values: list[str], found: Iterable[Release], path: Path, findings: Findings
+    values: list[str], found: Iterable[Release], path: Path, document: Document
 ) -> dict[str, list[str]]:
     good: dict[str, dict[str, None]] = {release.version: {} for release in found}
     for index, value in enumerate(values):
         if value == ALL:
             if len(values) > 1:
-                findings.add((*path, index), "all stands alone; it takes every Python that has wheels")
+                document.report(
+                    (*path, index),
+                    "all can't be in a list with versions; it means every Python",
+                )
             for release in found:
                 good[release.version] |= dict.fromkeys(release.pythons)
         elif not PYTHON.fullmatch(value):
-            findings.add((*path, index), f'{quote(value)} is not a Python version (expected "3.12", or all)')
+            document.report(
+                (*path, index), f'{quote(value)} is not a Python version (expected "3.12", or all)'
+            )
         else:
             without = [release for release in found if value not in release.pythons]
             if without:
-                findings.add((*path, index), _no_wheel(value, without))
+                document.report((*path, index), _no_wheel(value, without))
             for pythons in good.values():
                 pythons[value] = None
     return {version: list(pythons) for version, pythons in good.items()}
 
 
 def _no_wheel(python: str, without: list[Release]) -> str:
-    names = one_of([release.version for release in without])
+    names = join_words([release.version for release in without])
     if len(without) > 1:
         return f"TensorFlow {names} have no wheel for Python {python}"
-    return f"TensorFlow {names} has no wheel for Python {python}; it has {one_of(without[0].pythons)}"
+    return f"TensorFlow {names} has no wheel for Python {python}; it has {join_words(without[0].pythons)}"
 
 
-def _variants(values: list[str], path: Path, findings: Findings) -> tuple[Variant, ...]:
+def _variants(values: list[str], path: Path, document: Document) -> tuple[Variant, ...]:
     known = {member.value: member for member in Variant}
     for index, value in enumerate(values):
         if value not in known:
-            findings.add((*path, index), not_known(value, known))
+            document.report((*path, index), unknown_name(value, known))
     asked = dict.fromkeys(values or [Variant.GPU.value])
     return tuple(known[value] for value in asked if value in known)
 
 
-def _bases(values: list[str], path: Path, findings: Findings) -> tuple[str | None, ...]:
+def _bases(values: list[str], path: Path, document: Document) -> tuple[str | None, ...]:
     for index, value in enumerate(values):
         if not _BASE.fullmatch(value):
-            findings.add((*path, index), f"{quote(value)} is not an image name")
+            document.report((*path, index), f"{quote(value)} is not an image name")
     asked = dict.fromkeys(value for value in values or [DEFAULT] if _BASE.fullmatch(value))
     return tuple(None if value == DEFAULT else value for value in asked)
 
@@ -248,45 +255,45 @@ def _pairs(
     found: Iterable[Release],
     variants: tuple[Variant, ...],
     path: Path,
-    findings: Findings,
+    document: Document,
 ) -> dict[str, list[Pair]]:
-    """The pairs of policies that can be had of each release."""
+    """Return the pairs of policies that each release can be built with."""
     given = [name for name in ("policy", "cuda", "cudnn") if getattr(entry, name)]
     if variants == (Variant.CPU,):
         for name in given:
-            findings.add((*path, name), "a cpu image has no CUDA; leave this key out", at_key=True)
+            document.report((*path, name), "a cpu image has no CUDA; leave this key out", at_key=True)
     if Variant.GPU not in variants:
         return {}
     if entry.policy and len(given) > 1:
-        others = one_of(given[1:])
-        findings.add((*path, "policy"), f"stands beside {others}; give one or the other", at_key=True)
+        others = join_words(given[1:])
+        document.report((*path, "policy"), f"can't be combined with {others}; remove one", at_key=True)
         return {}
     if entry.policy:
-        return {release.version: _by_policy(entry.policy, release, path, findings) for release in found}
-    return {release.version: _by_axis(entry, release, path, findings) for release in found}
+        return {release.version: _by_policy(entry.policy, release, path, document) for release in found}
+    return {release.version: _by_axis(entry, release, path, document) for release in found}
 
 
-def _by_policy(values: list[str], release: Release, path: Path, findings: Findings) -> list[Pair]:
+def _by_policy(values: list[str], release: Release, path: Path, document: Document) -> list[Pair]:
     good = []
     for index, value in enumerate(values):
         if value not in (AS_BUILT, LATEST):
-            hint = "; versions are given by cuda and cudnn" if versions.is_numbers(value) else ""
-            findings.add((*path, "policy", index), not_known(value, (AS_BUILT, LATEST)) + hint)
+            hint = "; give versions with cuda and cudnn" if versions.is_numbers(value) else ""
+            document.report((*path, "policy", index), unknown_name(value, (AS_BUILT, LATEST)) + hint)
             continue
         refusal = _refusal(release, value, value)
         if refusal:
-            findings.add((*path, "policy", index), str(refusal))
+            document.report((*path, "policy", index), str(refusal))
         else:
             good.append((value, value))
     return good
 
 
-def _by_axis(entry: ImageEntry, release: Release, path: Path, findings: Findings) -> list[Pair]:
-    # Each axis is held against the other as built, which always can be had if anything can: so a value
-    # that is wrong is reported once, and not with every value of the other axis.
+def _by_axis(entry: ImageEntry, release: Release, path: Path, document: Document) -> list[Pair]:
+    # Each axis is combined with as-built of the other, which is possible if anything is. So a wrong value is
+    # reported once, and not for every value of the other axis.
     refusal = _refusal(release, AS_BUILT, AS_BUILT)
     if refusal:
-        findings.add((*path, "tensorflow"), str(refusal))
+        document.report((*path, "tensorflow"), str(refusal))
         return []
     good: dict[str, list[str]] = {policies.CUDA: [], policies.CUDNN: []}
     for axis, values in ((policies.CUDA, entry.cuda), (policies.CUDNN, entry.cudnn)):
@@ -294,14 +301,14 @@ def _by_axis(entry: ImageEntry, release: Release, path: Path, findings: Findings
             cuda, cudnn = (value, AS_BUILT) if axis == policies.CUDA else (AS_BUILT, value)
             refusal = _refusal(release, cuda, cudnn)
             if refusal:
-                findings.add((*path, axis, index), str(refusal))
+                document.report((*path, axis, index), str(refusal))
             else:
                 good[axis].append(value)
     return [(cuda, cudnn) for cuda in good[policies.CUDA] for cudnn in good[policies.CUDNN]]
 
 
 def _refusal(release: Release, cuda: str, cudnn: str) -> PolicyError | None:
-    """Why a pair of policies can't be had of a release; None where it can."""
+    """Return why a release can't be built with a pair of policies, or None if it can."""
     try:
         policies.choose(release, cuda, cudnn)
     except PolicyError as error:
@@ -311,7 +318,7 @@ def _refusal(release: Release, cuda: str, cudnn: str) -> PolicyError | None:
 
 @functools.cache
 def _without_wheels(version: str) -> PolicyError | None:
-    """Why no image can be made of a release, whatever the policies; None where one can."""
+    """Return why no image can be built of a release with any policy, or None if one can."""
     release = releases.release(version)
     chosen = policies.choose(release, AS_BUILT, AS_BUILT)
     try:

@@ -1,4 +1,4 @@
-"""What is wrong with a matrix file, and where."""
+"""The problems of a matrix file, each with its position, and the wording that messages share."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from dataclasses import dataclass
 
 from ..errors import InputError
 
-#: A message lists at most this many problems; a file of another kind altogether would fill the screen.
+#: A message lists at most this many problems, because a file of another kind would fill the screen.
 MAX_SHOWN = 100
 
 #: Text from the file is cut at this many characters when a message repeats it.
 MAX_QUOTED = 60
 
 #: What to do next, where nothing more exact can be said.
-HINT = "nothing was touched; docs/reference/matrix.md describes the file and has one to start from"
+HINT = "nothing was changed; docs/reference/matrix.md describes the file and has an example to start from"
 
 
 @dataclass(frozen=True, order=True)
 class Problem:
     """One thing that is wrong.
 
-    line, column: counted from 1, in characters; 0 where the problem is with the file as a whole.
+    line, column: counted from 1, in characters; 0 if the problem concerns the file as a whole.
     path: the way to the value (`images[2].cudnn`), empty for the document itself.
     """
 
@@ -52,7 +52,7 @@ class MatrixError(InputError):
 
 
 def quote(text: str) -> str:
-    """The text in double quotes, cut when long, with nothing in it that a terminal would act on."""
+    """Return the text in double quotes, cut when long, with nothing in it that a terminal would act on."""
     shown = text if len(text) <= MAX_QUOTED else text[:MAX_QUOTED] + "…"
     return '"' + "".join(char if char.isprintable() else _escape(char) for char in shown) + '"'
 
@@ -61,22 +61,19 @@ def _escape(char: str) -> str:
     return char.encode("unicode_escape").decode("ascii")
 
 
-def one_of(words: Sequence[str]) -> str:
-    """`a`, `a and b`, or `a, b and c`."""
+def join_words(words: Sequence[str]) -> str:
+    """Return `a`, `a and b`, or `a, b and c`."""
     return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
 
 
-def not_known(text: str, known: Iterable[str], what: str = "") -> str:
-    """`"9.99" is not known; the nearest are …`: the sentence for a word that is none of the known ones.
+def unknown_name(name: str, known: Iterable[str], what: str = "") -> str:
+    """Return the sentence for a name that is not one of the known ones, with those that come nearest.
 
-    what: put before the word, such as `profile`.
+    what: comes before the name, such as `the profile`.
     """
     choices = list(known)
-    near = difflib.get_close_matches(text, choices, n=3, cutoff=0.5)
-    subject = f"{what} {quote(text)}" if what else quote(text)
-    return f"{subject} is not known; {nearest(near) if near else 'known are ' + one_of(choices)}"
-
-
-def nearest(words: Sequence[str]) -> str:
-    """`the nearest is a`, or `the nearest are a and b`."""
-    return f"the nearest {'is' if len(words) == 1 else 'are'} {one_of(words)}"
+    subject = f"{what} {quote(name)}" if what else quote(name)
+    near = difflib.get_close_matches(name, choices, n=3, cutoff=0.5)
+    if not near:
+        return f"{subject} is not known; choose from {join_words(choices)}"
+    return f"{subject} is not known; the nearest {'is' if len(near) == 1 else 'are'} {join_words(near)}"

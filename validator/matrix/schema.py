@@ -1,218 +1,325 @@
-"""The shape of a matrix file: keys, types, and what each key means (editors show these texts).
+"""The shape of a matrix file: its types, the check of a document against them, and its JSON Schema.
 
-Only the shape is judged here. Whether a release, a pin or a GPU exists is for `images` and `hosts`, which
-know the facts and can say what comes nearest.
+Only the shape is checked here. `images` and `hosts` check if a release, a version or a GPU exists, because
+they know the facts and can name the nearest ones.
 """
 
 from __future__ import annotations
 
+import difflib
+import functools
 import json
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Annotated, Any
+from pathlib import Path as FilePath
+from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, GetJsonSchemaHandler
-from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema, core_schema
+import msgspec
+from msgspec import Meta
+from msgspec.inspect import DictType, Field, ListType, Metadata, StrType, StructType, Type, type_info
+from yaml import MappingNode, Node, ScalarNode, SequenceNode
+
+from .document import Document, Path, keys_of, kind_of
+from .problems import join_words, quote
 
 #: Longest text allowed for one value, in characters.
 MAX_TEXT = 500
 #: Longest list allowed for one axis.
 MAX_AXIS = 200
 
-
-def _as_list(value: Any) -> Any:
-    return [value] if isinstance(value, str) else value
-
-
-@dataclass(frozen=True)
-class _OneOrMore:
-    """Marks a list that may also be written as its only value."""
-
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return core_schema.no_info_before_validator_function(_as_list, handler(source))
-
-    def __get_pydantic_json_schema__(
-        self, schema: CoreSchema, handler: GetJsonSchemaHandler
-    ) -> JsonSchemaValue:
-        many = handler(schema)
-        return {"anyOf": [many["items"], {**many, "uniqueItems": True}]}
+Text = Annotated[str, Meta(min_length=1, max_length=MAX_TEXT)]
+#: Several values, never none. A file may give a single value in place of the list.
+Axis = Annotated[list[Text], Meta(min_length=1, max_length=MAX_AXIS)]
 
 
-Text = Annotated[str, Field(min_length=1, max_length=MAX_TEXT)]
-#: One value or a list of them, never empty.
-Axis = Annotated[list[Text], Field(min_length=1, max_length=MAX_AXIS), _OneOrMore()]
-Selectors = Annotated[list[Text], Field(min_length=1, max_length=MAX_AXIS), _OneOrMore()]
-
-
-class _Model(BaseModel):
-    # Building a validator costs more than running it once; those of entries are needed only by `shape.entry`.
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
-
-
-class ImageEntry(_Model):
+class ImageEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Images to build. Every key takes one value or a list; the lists multiply."""
 
-    tensorflow: Axis = Field(
-        description=(
-            'A release ("2.21.0"), every patch of a minor ("2.21"), a range (">=2.14,<2.20"), or newest.'
+    tensorflow: Annotated[
+        Axis,
+        Meta(
+            description='A release ("2.21.0"), every patch release of a minor version ("2.21"), a range'
+            ' (">=2.14,<2.20"), or newest.'
         ),
-    )
-
-    python: Axis = Field(
-        description='Versions ("3.12"), or all: every Python that the release has wheels for.',
-    )
-
-    policy: Axis = Field(
-        default=[],
-        description=(
-            "CUDA and cuDNN together: as-built (what the wheel was built with; the default) or latest "
-            "(the newest that its metadata admits)."
+    ]
+    python: Annotated[
+        Axis, Meta(description='Versions ("3.12"), or all: every Python that the release has wheels for.')
+    ]
+    policy: Annotated[
+        Axis,
+        Meta(
+            description="CUDA and cuDNN together: as-built (what the wheel was built with; the default) or"
+            " latest (the newest versions that its metadata allows)."
         ),
-    )
-
-    cuda: Axis = Field(
-        default=[],
-        description='CUDA alone: as-built, latest, or a pin ("12.8"). Not beside policy.',
-    )
-
-    cudnn: Axis = Field(
-        default=[],
-        description='cuDNN alone: as-built, latest, or a pin ("9.10"). Not beside policy.',
-    )
-
-    variant: Axis = Field(
-        default=[],
-        description="gpu (the default) or cpu (tensorflow-cpu, without CUDA).",
-    )
-
-    base: Axis = Field(
-        default=[],
-        description="A base image, or default: the official image of the Python.",
-    )
+    ] = []
+    cuda: Annotated[
+        Axis,
+        Meta(description='Only CUDA: as-built, latest, or a version ("12.8"). Not together with policy.'),
+    ] = []
+    cudnn: Annotated[
+        Axis,
+        Meta(description='Only cuDNN: as-built, latest, or a version ("9.10"). Not together with policy.'),
+    ] = []
+    variant: Annotated[
+        Axis, Meta(description="gpu (the default) or cpu (tensorflow-cpu, which has no CUDA).")
+    ] = []
+    base: Annotated[
+        Axis, Meta(description="A base image, or default: the official image of the Python version.")
+    ] = []
 
 
-class HostEntry(_Model):
+class HostEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Host classes. Lists multiply: every driver with every GPU."""
 
-    driver: Axis = Field(
-        default=[],
-        description='Driver branches ("535": its newest release) or releases ("535.183.01").',
-    )
-
-    gpu: Axis = Field(
-        default=[],
-        description="GPU models (h100, rtx-4090), or none: a machine without a GPU, for cpu images.",
-    )
-
-    compute_capability: Axis = Field(
-        default=[],
-        description='Compute capabilities ("9.0"), instead of gpu.',
-    )
-
-    compat: Axis = Field(
-        default=[],
-        description=(
-            'CUDA versions of a cuda-compat package on the loader path ("12.9"), or none (the default).'
+    driver: Annotated[
+        Axis, Meta(description='Driver branches ("535": its newest release) or releases ("535.183.01").')
+    ] = []
+    gpu: Annotated[
+        Axis,
+        Meta(description="GPU models (h100, rtx-4090), or none: a machine without a GPU, for cpu images."),
+    ] = []
+    compute_capability: Annotated[
+        Axis, Meta(description='Compute capabilities ("9.0"), in place of gpu.')
+    ] = []
+    compat: Annotated[
+        Axis,
+        Meta(
+            description='CUDA versions of a cuda-compat package that the loader finds ("12.9"), or none'
+            " (the default)."
         ),
-    )
+    ] = []
+    runner: Annotated[
+        Axis,
+        Meta(
+            description="Labels of the CI runner. {host}, {driver} and {gpu} are replaced by those of the"
+            " host class."
+        ),
+    ] = []
 
-    runner: Axis = Field(
-        default=[],
-        description="Labels of the CI runner; {host}, {driver} and {gpu} stand for those of the host class.",
-    )
 
-
-class ProfileEntry(_Model):
+class ProfileEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A part of the matrix under a name."""
 
-    description: Text = Field(
-        default="",
-        description="One sentence for people.",
-    )
-
-    select: Selectors = Field(
-        default=[],
-        description=(
-            'Selectors that must all hold: tensorflow=newest, "tensorflow>=2.14", python=3.12, host=r535-*.'
+    description: Annotated[Text, Meta(description="One sentence for people.")] = ""
+    select: Annotated[
+        Axis,
+        Meta(
+            description="Selectors that must all hold: tensorflow=newest,"
+            ' "tensorflow>=2.14", python=3.12, host=r535-*.'
         ),
-    )
-
-    first_available_python: Axis = Field(
-        default=[],
-        description=(
-            "Pythons in order of preference; of images that differ in nothing else, the first that "
-            "the engine at hand can provide is taken. Without this key, all are."
+    ] = []
+    first_available_python: Annotated[
+        Axis,
+        Meta(
+            description="Pythons in order of preference. Of images that differ only in their Python, the"
+            " first that the engine can provide is taken. Without this key, all are taken."
         ),
-    )
+    ] = []
 
 
-class ExcludeEntry(_Model):
+class ExcludeEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Cells that are left out, and why."""
 
-    select: Selectors = Field(
-        description="Selectors; a cell is left out when all of them hold.",
-    )
-
-    reason: Text = Field(
-        description="One sentence: why these cells are not built or validated.",
-    )
-
-    link: Text = Field(
-        default="",
-        description="Where it was found or is discussed.",
-    )
+    select: Annotated[Axis, Meta(description="Selectors. A cell is left out when all of them hold.")]
+    reason: Annotated[Text, Meta(description="One sentence: why these cells are not built or validated.")]
+    link: Annotated[Text, Meta(description="Where the reason was found or is discussed.")] = ""
 
 
-class MatrixFile(_Model):
+class MatrixFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What is built, where it is validated, and what is left out."""
 
-    images: Annotated[list[ImageEntry], Field(min_length=1, description="What to build.")]
+    images: Annotated[list[ImageEntry], Meta(min_length=1, description="What to build.")]
+    hosts: Annotated[list[HostEntry], Meta(min_length=1, description="Where to validate.")]
+    profiles: Annotated[
+        dict[str, ProfileEntry],
+        Meta(
+            min_length=1,
+            description="Parts of the matrix under a name. A command that names no profile takes quick.",
+        ),
+    ]
+    exclude: Annotated[list[ExcludeEntry], Meta(description="What is left out, with the reason.")] = []
 
-    hosts: Annotated[list[HostEntry], Field(min_length=1, description="Where to validate.")]
 
-    profiles: dict[str, ProfileEntry] = Field(
-        min_length=1,
-        description="Parts of the matrix under a name; quick is taken when none is named.",
-    )
+# The check of a document against these types.
 
-    exclude: list[ExcludeEntry] = Field(
-        default=[],
-        description="What is left out, with the reason.",
-    )
+_Entry = TypeVar("_Entry", ImageEntry, HostEntry, ProfileEntry, ExcludeEntry)
+
+#: How messages call what YAML reads a plain scalar as.
+_KINDS = {
+    "float": "a number",
+    "int": "a number",
+    "bool": "a truth value",
+    "null": "nothing",
+    "timestamp": "a date",
+}
+
+
+def check_shape(document: Document) -> None:
+    """Report everything in a document that does not have the types of MatrixFile."""
+    _check(document.root, type_info(MatrixFile), (), document)
+    document.close_reported()
+
+
+def read_entry(kind: type[_Entry], node: Node) -> _Entry | None:
+    """Return one entry of the document, or None if it is not a mapping.
+
+    Every value is taken as the text that was written, whatever its type. So when `check_shape` has reported a
+    value of the wrong type, the rest of the entry is still checked. A key that was given has at least one
+    value.
+    """
+    if not isinstance(node, MappingNode):
+        return None
+    given = {name: _texts(value) for name, (_, value) in keys_of(node).items()}
+    values: dict[str, Any] = {}
+    for field in _fields(kind):
+        if isinstance(_plain(field.type), ListType):
+            values[field.name] = given.get(field.name, [])
+        else:
+            values[field.name] = "".join(given.get(field.name, []))
+    return kind(**values)
+
+
+def _texts(node: Node) -> list[str]:
+    items = node.value[:MAX_AXIS] if isinstance(node, SequenceNode) else [node]
+    return [item.value if isinstance(item, ScalarNode) else "" for item in items] or [""]
+
+
+@functools.cache
+def _fields(kind: type[msgspec.Struct]) -> tuple[Field, ...]:
+    info = type_info(kind)
+    assert isinstance(info, StructType)
+    return info.fields
+
+
+def _plain(expected: Type) -> Type:
+    """Return a type without its description."""
+    return _plain(expected.type) if isinstance(expected, Metadata) else expected
+
+
+def _check(node: Node, expected: Type, path: Path, document: Document) -> None:
+    expected = _plain(expected)
+    if isinstance(expected, StructType):
+        _check_struct(node, expected, path, document)
+    elif isinstance(expected, DictType):
+        _check_dict(node, expected, path, document)
+    elif isinstance(expected, ListType) and isinstance(_plain(expected.item_type), StrType):
+        _check_axis(node, expected, path, document)
+    elif isinstance(expected, ListType):
+        _check_list(node, expected, path, document)
+    else:
+        assert isinstance(expected, StrType)
+        _check_text(node, expected, path, document)
+
+
+def _check_struct(node: Node, expected: StructType, path: Path, document: Document) -> None:
+    if not isinstance(node, MappingNode):
+        document.report(path, _wrong_type("a mapping", node))
+        return
+    given = keys_of(node)
+    fields = {field.name: field for field in expected.fields}
+    for name, (_, value) in given.items():
+        if name in fields:
+            _check(value, fields[name].type, (*path, name), document)
+        else:
+            document.report((*path, name), _unknown_key(name, list(fields)), at_key=True)
+    for name, field in fields.items():
+        if field.required and name not in given:
+            document.report(path, f"the key {name} is missing")
+
+
+def _check_dict(node: Node, expected: DictType, path: Path, document: Document) -> None:
+    if not isinstance(node, MappingNode):
+        document.report(path, _wrong_type("a mapping", node))
+        return
+    _check_length(node, expected, path, document)
+    for name, (_, value) in keys_of(node).items():
+        _check(value, expected.value_type, (*path, name), document)
+
+
+def _check_axis(node: Node, expected: ListType, path: Path, document: Document) -> None:
+    if isinstance(node, SequenceNode):
+        _check_list(node, expected, path, document)
+    else:
+        _check_text(node, _plain(expected.item_type), path, document)
+
+
+def _check_list(node: Node, expected: ListType, path: Path, document: Document) -> None:
+    if not isinstance(node, SequenceNode):
+        document.report(path, _wrong_type("a list", node))
+    elif _check_length(node, expected, path, document):
+        for index, item in enumerate(node.value):
+            _check(item, expected.item_type, (*path, index), document)
+
+
+def _check_length(node: Node, expected: ListType | DictType, path: Path, document: Document) -> bool:
+    if len(node.value) < (expected.min_length or 0):
+        document.report(path, "is empty; it needs at least one value")
+    elif expected.max_length is not None and len(node.value) > expected.max_length:
+        document.report(path, f"is longer than {expected.max_length} values")
+    else:
+        return True
+    return False
+
+
+def _check_text(node: Node, expected: Type, path: Path, document: Document) -> None:
+    assert isinstance(expected, StrType)
+    if not isinstance(node, ScalarNode) or kind_of(node) != "str":
+        document.report(path, _wrong_type("text", node))
+    elif len(node.value) < (expected.min_length or 0):
+        document.report(path, "is empty")
+    elif expected.max_length is not None and len(node.value) > expected.max_length:
+        document.report(path, f"is longer than {expected.max_length} characters")
+
+
+def _wrong_type(expected: str, node: Node) -> str:
+    if not isinstance(node, ScalarNode):
+        found = "a mapping" if isinstance(node, MappingNode) else "a list"
+        return f"expected {expected}, found {found}"
+    kind = kind_of(node)
+    if kind == "null":
+        return "is empty"
+    if kind == "str":
+        return f"expected {expected}, found the text {quote(node.value)}"
+    found = f"{_KINDS.get(kind, 'a ' + kind)} ({node.value})"
+    if expected == "text":
+        return f"expected text, found {found}; write {quote(node.value)}, in quotes"
+    return f"expected {expected}, found {found}"
+
+
+def _unknown_key(name: str, known: list[str]) -> str:
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+    return f"unknown key; {f'did you mean {near[0]}?' if near else f'the keys here are {join_words(known)}'}"
 
 
 # The JSON Schema of the matrix file, for editors: `python -m validator.matrix.schema` writes it.
 
 #: The copy that is checked in.
-PATH = Path(__file__).with_name("schema.json")
+PATH = FilePath(__file__).with_name("schema.json")
 
 
 def schema_text() -> str:
-    """The JSON Schema (draft 2020-12) as the file holds it."""
+    """Return the JSON Schema (draft 2020-12) of a matrix file, as the checked-in copy has it."""
+    (_,), definitions = msgspec.json.schema_components([MatrixFile])
+    definitions = {name: _for_editors(definition) for name, definition in definitions.items()}
     document = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
-        **_trimmed(MatrixFile.model_json_schema()),
         "title": "TensorFlow GPU matrix",
+        **definitions.pop(MatrixFile.__name__),
+        "$defs": definitions,
     }
     return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
 
 
-def _trimmed(schema: Any) -> Any:
-    """Without the titles that only repeat the keys, and without defaults, which stand for "not given"."""
-    if isinstance(schema, list):
-        return [_trimmed(part) for part in schema]
-    if not isinstance(schema, dict):
-        return schema
-    return {
-        key: _properties(value) if key in ("properties", "$defs") else _trimmed(value)
-        for key, value in schema.items()
-        if key not in ("title", "default")
-    }
+def _for_editors(definition: dict[str, Any]) -> dict[str, Any]:
+    """Return a definition without its title and defaults, and with every axis as one value or a list."""
+    properties = {name: _property(value) for name, value in definition["properties"].items()}
+    return {**{key: value for key, value in definition.items() if key != "title"}, "properties": properties}
 
 
-def _properties(named: dict[str, Any]) -> dict[str, Any]:
-    return {name: _trimmed(value) for name, value in named.items()}
+def _property(value: dict[str, Any]) -> dict[str, Any]:
+    value = {key: inner for key, inner in value.items() if key != "default"}
+    if value.get("items", {}).get("type") != "string":
+        return value
+    description = value.pop("description")
+    return {"description": description, "anyOf": [value["items"], {**value, "uniqueItems": True}]}
 
 
 if __name__ == "__main__":

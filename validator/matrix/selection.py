@@ -1,8 +1,8 @@
 """Selectors: `tensorflow>=2.20`, `python=3.11,3.12`, `host=r535-*`.
 
-One small language for the command line (`--select`), for a profile's share of the matrix and for what is
-excluded. A selector asks one thing of one axis, so it is a filter: selecting by two is selecting by one
-and then by the other, in any order.
+One small language for the command line (`--select`), for profiles and for exclusions. A selector is a filter
+on one axis, so selecting by two selectors is the same as selecting by one and then by the other, in any
+order.
 """
 
 from __future__ import annotations
@@ -20,22 +20,24 @@ from ..compat.unknown import UnknownGpu
 from ..errors import InputError
 from ..model.prediction import Outcome
 from ..model.spec import AS_BUILT, LATEST, Choice, HostClass, ImageSpec, Variant
-from .problems import not_known, one_of, quote
+from .problems import join_words, quote, unknown_name
 
 
 class SelectorError(InputError):
-    """A selector that can't be read. The message names it."""
+    """A selector that can't be read. The message quotes it."""
 
 
 class Scope(Enum):
-    """What a selector is asked of."""
+    """What a selector is applied to."""
 
     IMAGE = "image"
     HOST = "host"
     PREDICTION = "prediction"
 
 
-#: Whether one value of an axis is what a selector's value means.
+_OPERATORS = join_words(list(versions.OPERATORS))
+
+#: Returns True when a value of an axis is one that the selector's value means.
 Test = Callable[[str], bool]
 
 
@@ -43,10 +45,10 @@ Test = Callable[[str], bool]
 class Axis:
     """One key that a selector may have.
 
-    read: the values that an image, a host class or an outcome has on this axis; none where it has none
-        (a cpu image has no CUDA).
-    equals: from a selector's value to the test for it. Raises ValueError saying what is wrong with it.
-    compare: the same for an order, on axes that have one.
+    read: returns the values that an image, a host class or an outcome has on this axis; an image for the CPU
+        has no value for CUDA.
+    equals: makes the test for a selector's value. Raises ValueError for a wrong value.
+    comparer: makes the comparer for a selector's value, on axes with an order. Raises ValueError too.
     """
 
     scope: Scope
@@ -56,12 +58,12 @@ class Axis:
         | Callable[[Outcome], tuple[str, ...]]
     )
     equals: Callable[[str], Test]
-    compare: Callable[[str], versions.Comparer] | None = None
+    comparer: Callable[[str], versions.Comparer] | None = None
 
 
 @dataclass(frozen=True)
 class Selector:
-    """A selector that was read. `holds` tells whether it takes an item of its scope."""
+    """A parsed selector."""
 
     text: str
     key: str
@@ -73,7 +75,10 @@ class Selector:
         return AXES[self.key].scope
 
     def holds(self, item: ImageSpec | HostClass | Outcome) -> bool:
-        """`!=` takes exactly what `=` leaves; the ordering operators take nothing that lacks the axis."""
+        """Return True when the selector takes an item of its scope.
+
+        `!=` takes exactly what `=` leaves. The ordering operators take nothing that lacks the axis.
+        """
         values = AXES[self.key].read(item)  # type: ignore[arg-type]
         found = any(test(value) for value in values for test in self.tests)
         return found != (self.operator == "!=")
@@ -83,32 +88,35 @@ class Selector:
 
 
 def parse_selectors(texts: Iterable[str]) -> tuple[Selector, ...]:
-    """Read several. Raises SelectorError for the first that can't be read."""
+    """Parse several selectors. Raises SelectorError for the first that is wrong."""
     return tuple(parse_selector(text) for text in texts)
 
 
 def parse_selector(text: str) -> Selector:
-    """Read one selector: a key, an operator, and a value (or several, split by commas, after = and !=)."""
+    """Parse a selector: a key, an operator, and a value (or several, separated by commas, after = and !=).
+
+    Raises SelectorError.
+    """
     match = versions.OPERATOR_CHARACTERS.search(text)
     if not match:
         raise _error(text, "it has no operator (expected something like python=3.12)")
     key, operator, rest = text[: match.start()].strip(), match[0], text[match.end() :]
     axis = AXES.get(key)
     if axis is None:
-        raise _error(text, not_known(key, AXES, "the key"))
+        raise _error(text, unknown_name(key, AXES, "the key"))
     if operator not in versions.OPERATORS:
-        raise _error(text, f"{quote(operator)} is no operator; there are {one_of(list(versions.OPERATORS))}")
+        raise _error(text, f"{quote(operator)} is not an operator; use {_OPERATORS}")
     values = [value.strip() for value in rest.split(",")]
     if "" in values:
         raise _error(text, "a value is missing")
     try:
         if operator in ("=", "==", "!="):
             return Selector(text, key, operator, tuple(axis.equals(value) for value in values))
-        if axis.compare is None:
+        if axis.comparer is None:
             raise ValueError(f"{key} has no order; use = or !=")
         if len(values) > 1:
-            raise ValueError(f"{operator} takes one value; give one selector for each")
-        return Selector(text, key, operator, (_ordered(operator, axis.compare(values[0])),))
+            raise ValueError(f"{operator} takes one value; write a selector for each")
+        return Selector(text, key, operator, (_ordered(operator, axis.comparer(values[0])),))
     except ValueError as error:
         raise _error(text, str(error)) from None
 
@@ -134,7 +142,7 @@ def _glob(wanted: str) -> Test:
 def _word(*known: str) -> Callable[[str], Test]:
     def test(wanted: str) -> Test:
         if wanted not in known:
-            raise ValueError(not_known(wanted, known))
+            raise ValueError(unknown_name(wanted, known))
         return lambda found: found == wanted
 
     return test
@@ -150,7 +158,7 @@ def _tensorflow(wanted: str) -> Test:
 
 @functools.cache
 def is_newest_patch(version: str) -> bool:
-    """Whether a TensorFlow release is the newest patch of its minor."""
+    """Return True for a TensorFlow release that is the newest patch release of its minor version."""
     return releases.newest_patch(versions.major_minor(version)).version == version
 
 
@@ -172,7 +180,7 @@ def _policies(image: ImageSpec) -> tuple[str, ...]:
 
 @functools.cache
 def _policies_giving(tensorflow: str, cuda: str, cudnn: str) -> tuple[str, ...]:
-    """Where `latest` gives the same image as `as-built`, the image has both policies."""
+    """Return both policies if `latest` gives the same image as `as-built`."""
     release = releases.release(tensorflow)
     return tuple(
         policy

@@ -1,25 +1,26 @@
-"""A profile of the matrix as cells: image specs x host classes, less what is excluded."""
+"""Plan a profile of the matrix: its cells (image specs x host classes) with their predictions."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from ..compat.predict import predict
 from ..errors import InputError
 from ..model.prediction import PlannedCell
 from ..model.spec import Cell, HostClass, ImageSpec, Variant
 from .load import DEFAULT_PROFILE, Exclusion, Matrix, Profile
-from .problems import not_known
+from .problems import unknown_name
 from .selection import Scope, Selector
 
-#: Where a Python (`3.12`) comes from on this machine, or None when it can't be provided.
+#: Returns where a Python (`3.12`) comes from on this machine, or None if it can't be provided.
 Available = Callable[[str], str | None]
 
 
 @dataclass(frozen=True)
 class ExcludedCell:
-    """A cell that the matrix leaves out, with the reason it gives and the address it names."""
+    """A cell that the matrix leaves out, with the reason and the address that it gives."""
 
     cell: Cell
     reason: str
@@ -28,9 +29,9 @@ class ExcludedCell:
 
 @dataclass(frozen=True)
 class Expansion:
-    """The cells of a profile and the cells it would have but for an exclusion, each in order.
+    """The cells of a profile and the cells that were excluded from it, each in order.
 
-    predicted: the selectors on predictions, which are left to whoever predicts.
+    predicted: the selectors on predictions, which `plan` applies.
     """
 
     cells: tuple[Cell, ...]
@@ -45,14 +46,15 @@ def expand(
     select: Iterable[Selector] = (),
     available: Available | None = None,
 ) -> Expansion:
-    """The cells of a profile (None: of the whole matrix) that all selectors hold for.
+    """Return the cells of a profile (None: of the whole matrix) for which all selectors hold.
 
-    The order is that of `order`: newest TensorFlow first, each image with its hosts by driver. An image for
-    a GPU is paired with the host classes that have one, a cpu image with the one that has none.
+    The newest TensorFlow comes first, and each image has its hosts by driver. An image for a GPU is combined
+    with the host classes that have one, a cpu image with the one that has none.
 
-    available: says whether a Python can be provided, for a profile that takes the first available one (it
-        is taken among those the selectors leave). Where none of them can be, the first is taken, and the
-        engine says why it can't be built. None: every Python can be provided.
+    available: tells if a Python can be provided, for a profile that takes the first available one of those
+        that the selectors leave. If none can be, the first is taken, and the engine says why it can't be
+        built.
+        None: every Python can be provided.
 
     Raises InputError for an unknown profile.
     """
@@ -67,7 +69,7 @@ def expand(
     excluded: list[ExcludedCell] = []
     for image in images:
         gpu = image.variant is Variant.GPU
-        reasons = exclusions.of(image)
+        reasons = exclusions.by_host(image)
         for host in hosts:
             if host.has_gpu is not gpu:
                 continue
@@ -82,16 +84,16 @@ def expand(
 
 
 def find_profile(matrix: Matrix, name: str | None) -> Profile:
-    """The profile of that name; for None, one that takes the whole matrix. Raises InputError."""
+    """Return the profile of that name, or for None one that takes the whole matrix. Raises InputError."""
     if name is None:
         return Profile("")
     if name not in matrix.profiles:
-        raise InputError(f"{matrix.file}: {not_known(name, matrix.profiles, 'the profile')}")
+        raise InputError(f"{matrix.file}: {unknown_name(name, matrix.profiles, 'the profile')}")
     return matrix.profiles[name]
 
 
 class _Exclusions:
-    """Which host classes are excluded for an image, and by which exclusion (the first in the file)."""
+    """Looks up the host classes that are excluded for an image, with the first exclusion in the file."""
 
     def __init__(self, exclusions: Sequence[Exclusion], hosts: Sequence[HostClass]) -> None:
         self.rows = [
@@ -99,7 +101,8 @@ class _Exclusions:
             for exclusion in exclusions
         ]
 
-    def of(self, image: ImageSpec) -> dict[str, Exclusion]:
+    def by_host(self, image: ImageSpec) -> dict[str, Exclusion]:
+        """Return the exclusion of each excluded host class, by identifier."""
         found: dict[str, Exclusion] = {}
         for exclusion, hosts in self.rows:
             if _holds(exclusion.select, Scope.IMAGE, image):
@@ -107,8 +110,8 @@ class _Exclusions:
                     found.setdefault(host, exclusion)
         return found
 
-    def wholly(self, image: ImageSpec) -> bool:
-        """Whether the image is excluded whatever the host."""
+    def excludes_image(self, image: ImageSpec) -> bool:
+        """Return True when the image is excluded on every host."""
         return any(
             all(selector.scope is Scope.IMAGE for selector in exclusion.select)
             and _holds(exclusion.select, Scope.IMAGE, image)
@@ -122,7 +125,7 @@ def _first_available(
     available: Available | None,
     exclusions: _Exclusions,
 ) -> list[ImageSpec]:
-    """Of images that differ in the Python alone, the one with the first Python that is available."""
+    """Return, of images that differ only in their Python, the one with the first Python that is available."""
     groups: dict[ImageSpec, list[ImageSpec]] = {}
     for image in images:
         if image.python in preferred:
@@ -131,8 +134,8 @@ def _first_available(
     for group in groups.values():
         by_python = {image.python: image for image in group}
         ranked = [by_python[python] for python in preferred if python in by_python]
-        wanted = [image for image in ranked if not exclusions.wholly(image)] or ranked
-        # Lazily: to ask an engine for a Python may mean to ask a registry, or to start an interpreter.
+        wanted = [image for image in ranked if not exclusions.excludes_image(image)] or ranked
+        # Lazily, because an engine may have to ask a registry or start an interpreter to know.
         provided = (image for image in wanted if available is None or available(image.python) is not None)
         chosen.append(next(provided, wanted[0]))
     return chosen
@@ -142,15 +145,15 @@ def _holds(selectors: Iterable[Selector], scope: Scope, item: ImageSpec | HostCl
     return all(selector.holds(item) for selector in selectors if selector.scope is scope)
 
 
-# Cells with their predictions: what `plan` shows and everything after it starts from.
+# Predictions for the cells.
 
-#: The wheels of an image's lock, name to version, or None where there is no lock yet.
+#: Returns the wheels of an image's lock, name to version, or None if there is no lock yet.
 Wheels = Callable[[ImageSpec], Mapping[str, str] | None]
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The cells of a profile with their predictions, and the cells it leaves out."""
+    """The cells of a profile with their predictions, and the excluded cells."""
 
     cells: tuple[PlannedCell, ...]
     excluded: tuple[ExcludedCell, ...]
@@ -169,10 +172,11 @@ def plan(
     available: Available | None = None,
     wheels: Wheels | None = None,
 ) -> Plan:
-    """Plan a profile: expand it, predict every cell, keep those that the selectors hold for.
+    """Plan a profile: expand it, predict every cell, and keep those for which the selectors hold.
 
-    wheels: looks up what an image's lock holds, so that the prediction speaks of those versions; asked once
-        an image. The other parameters are those of `expand`. Raises InputError for an unknown profile.
+    wheels: returns the wheels of an image's lock, so that the prediction is about those versions. It is
+        called once for each image. The other parameters are those of `expand`. Raises InputError for an
+        unknown profile.
     """
     expansion = expand(matrix, profile, select=select, available=available)
     planned = []
@@ -185,3 +189,58 @@ def plan(
         if all(selector.holds(prediction.outcome) for selector in expansion.predicted):
             planned.append(PlannedCell(cell, prediction))
     return Plan(tuple(planned), expansion.excluded)
+
+
+# A plan in the form that GitHub Actions takes for `strategy.matrix`, through `fromJSON`.
+
+#: Jobs that one matrix may have in a workflow run (GitHub Docs, "Running variations of jobs in a workflow").
+MAX_JOBS = 256
+
+
+def github_matrix(planned: Sequence[PlannedCell]) -> dict[str, list[dict[str, Any]]]:
+    """Return `{"include": [...]}` with one row for each cell, in the order of the plan.
+
+    A row has `id`, `image`, `host`, `tensorflow`, `python`, `variant`, `prediction` (only the outcome) and
+    `runner`, a list of labels for `runs-on`. Raises InputError for more cells than GitHub allows.
+    """
+    _refuse_too_many(len(planned), "cells")
+    return {"include": [_row(cell) for cell in planned]}
+
+
+def github_image_matrix(images: Sequence[ImageSpec]) -> dict[str, list[dict[str, Any]]]:
+    """Return the same with one row for each image, for jobs that build.
+
+    A row has `image`, `tensorflow`, `python` and `variant`. Raises InputError for more images than GitHub
+    allows.
+    """
+    _refuse_too_many(len(images), "images")
+    return {"include": [_image(image) for image in images]}
+
+
+def _refuse_too_many(count: int, what: str) -> None:
+    if count > MAX_JOBS:
+        raise InputError(
+            f"the plan has {count:,} {what}, but GitHub runs at most {MAX_JOBS} jobs of one matrix",
+            hint="select fewer, for example with --select tensorflow=newest, --select 'host=r580-*'"
+            " or --select prediction=works",
+        )
+
+
+def _row(planned: PlannedCell) -> dict[str, Any]:
+    host = planned.cell.host
+    return {
+        "id": planned.cell.identifier,
+        **_image(planned.cell.image),
+        "host": host.identifier,
+        "prediction": planned.prediction.outcome.value,
+        "runner": list(host.runner),
+    }
+
+
+def _image(image: ImageSpec) -> dict[str, Any]:
+    return {
+        "image": image.identifier,
+        "tensorflow": image.tensorflow,
+        "python": image.python,
+        "variant": image.variant.value,
+    }
