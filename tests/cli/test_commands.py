@@ -364,7 +364,7 @@ def test_a_reader_that_leaves_early_is_no_fault() -> None:
 def test_help_starts_without_the_heavy_libraries() -> None:
     program = (
         "import sys\nfrom validator import cli\ncode = cli.run(['--help'])\n"
-        "heavy = ('pydantic', 'sqlalchemy', 'docker', 'yaml', 'rich')\n"
+        "heavy = ('msgspec', 'sqlalchemy', 'docker', 'yaml', 'rich')\n"
         "print([name for name in heavy if name in sys.modules])"
     )
     done = subprocess.run(
