@@ -141,7 +141,7 @@ def test_the_image_that_was_measured_must_be_the_one_under_its_tag(
         issue(registry, record(other), signer)
     with pytest.raises(NotCertifiable, match="not in the registry"):
         issue(registry, record(image, tensorflow="2.20.0"), signer)
-    with pytest.raises(NotCertifiable, match="no identifier"):
+    with pytest.raises(NotCertifiable, match="not the identifier"):
         issue(registry, record(image, image="tf2.21.0-odd", cell="tf2.21.0-odd@r580-h100"), signer)
 
 
@@ -180,9 +180,9 @@ def test_a_key_may_come_from_a_variable(
 @pytest.mark.parametrize(
     ("fault", "says"),
     [
-        (Fault(method="P", path="/blobs/", status=401), "wants a login"),
-        (Fault(method="PUT", path="/manifests/sha256-", status=401), "wants a login"),
-        (Fault(method="PUT", path="/manifests/sha256:", status=403), "does not permit"),
+        (Fault(method="P", path="/blobs/", status=401), "requires a login"),
+        (Fault(method="PUT", path="/manifests/sha256-", status=401), "requires a login"),
+        (Fault(method="PUT", path="/manifests/sha256:", status=403), "denies access"),
         (Fault(method="PUT", path="/manifests/sha256-", status=0), "can't be reached"),
     ],
 )

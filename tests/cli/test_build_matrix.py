@@ -53,7 +53,7 @@ def test_the_exit_code_tells_a_refusal_from_what_is_missing(capsys: pytest.Captu
 
 
 def test_a_run_that_skips_everything_is_no_success(capsys: pytest.CaptureFixture[str]) -> None:
-    skipped = Result(SPEC, Status.SKIPPED, detail="no python3.11 here")
+    skipped = Result(SPEC, Status.SKIPPED, detail="Python 3.11 is not installed")
     assert _exit_code([skipped, skipped]) == EXIT_MISSING
     assert "every image was skipped" in capsys.readouterr().err
     assert _exit_code([skipped, Result(OTHER, Status.BUILT)]) == EXIT_OK

@@ -215,7 +215,7 @@ def test_content_altered_in_transit_is_rejected(
     told: list[str] = []
     with pytest.raises(NotCertified):
         select_best(behind.registry, ON_H100, behind.terms, None, None, told.append)
-    assert "alter" in told[0] or "not what its digest says" in told[0], told
+    assert "alter" in told[0] or "does not match its digest" in told[0], told
     proxy.faults.clear()
     assert select(behind)[0].digest == digest
 
@@ -223,12 +223,12 @@ def test_content_altered_in_transit_is_rejected(
 @pytest.mark.parametrize(
     ("status", "path", "says", "hint"),
     [
-        *((401, path, "wants a login", "docker login") for path in PATHS),
-        *((403, path, "does not permit this", "docker login") for path in PATHS),
-        *((0, path, "can't be reached, or the connection breaks", "network") for path in PATHS),
+        *((401, path, "requires a login", "docker login") for path in PATHS),
+        *((403, path, "denies access", "docker login") for path in PATHS),
+        *((0, path, "can't be reached, or the connection breaks off", "network") for path in PATHS),
         # oras retries these by itself, for seven seconds each time.
         (429, "/manifests/", "too many requests", "try again later"),
-        (500, "/blobs/", "answers with an error of its own", "try again later"),
+        (500, "/blobs/", "reports an internal error", "try again later"),
     ],
 )
 def test_nothing_is_selected_if_the_registry_fails(

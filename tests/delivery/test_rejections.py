@@ -94,8 +94,8 @@ def _altered_manifest(shelf: Shelf, foreign: tuple[Signer, Trust], proxy: Proxy)
         (_other_gpu, "with compute capability 8.0, and this host has driver branch 580 and 9.0"),
         (_other_digest, "it is not signed: no certificate is attached to it"),
         (_other_tag, "so the tag is wrong"),
-        (_altered_certificate, "not what its digest says"),
-        (_altered_manifest, "not what its digest says"),
+        (_altered_certificate, "does not match its digest"),
+        (_altered_manifest, "does not match its digest"),
     ],
 )
 def test_pull_rejects(
@@ -135,7 +135,7 @@ def test_the_engine_rejects_an_altered_layer(
     done = run(shelf, "pull", "--fixtures", "--registry", through, *HERE)
     assert altered.happened
     assert (done.code, done.out) == (EXIT_FAILED, ""), done.err
-    assert "is not what its digest says" in done.err
+    assert "does not match its digest" in done.err
     assert stored() == []
 
 

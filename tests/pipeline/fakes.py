@@ -63,7 +63,7 @@ class FakeEngine:
         return "a fake"
 
     def provides(self, python: str) -> str | None:
-        return f"no python{python} here" if python == self.lacks else None
+        return f"Python {python} is not installed" if python == self.lacks else None
 
     def host_facts(self) -> dict[str, Any]:
         return self.facts

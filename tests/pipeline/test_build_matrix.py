@@ -168,7 +168,7 @@ def test_a_missing_service_is_not_recorded(bench: Bench) -> None:
 def test_an_image_whose_python_is_missing_is_skipped(bench: Bench) -> None:
     engine = FakeEngine(report(), lacks="3.11")
     [result] = bench.run(engine)
-    assert (result.status, result.detail) == (Status.SKIPPED, "no python3.11 here")
+    assert (result.status, result.detail) == (Status.SKIPPED, "Python 3.11 is not installed")
     assert engine.builds == []
     assert totals([result]) == "0 built, 0 validated, 0 unchanged, 1 skipped"
 

@@ -11,7 +11,7 @@ import pytest
 
 from validator.errors import MissingError, ValidatorError
 from validator.registry import client as registry_module
-from validator.registry.client import MovedError, Registry
+from validator.registry.client import ConcurrentChangeError, Registry
 from validator.registry.errors import AlteredError
 from validator.registry.names import Repository
 
@@ -54,7 +54,7 @@ def test_an_alias_moves(repository: Repository) -> None:
     assert registry.digest_of("latest") == first
     registry.tag(second, "latest")
     assert registry.digest_of("latest") == second
-    with pytest.raises(ValidatorError, match="the registry has no"):
+    with pytest.raises(ValidatorError, match="is not in the registry"):
         registry.tag(NOWHERE, "latest")
     assert registry.digest_of("latest") == second
 
@@ -66,7 +66,7 @@ def test_an_alias_that_somebody_else_moved_is_noticed(
     Registry(repository).tag(second, "latest")
     # The answer to the second look at the alias is that of the other's move.
     proxy.faults = [Fault(method="PUT", path="manifests/latest", status=201)]
-    with pytest.raises(MovedError, match="was set to"):
+    with pytest.raises(ConcurrentChangeError, match="was set to"):
         Registry(through).tag(first, "latest")
 
 
@@ -126,11 +126,11 @@ def test_an_upload_that_fails_once_is_tried_again(
 @pytest.mark.parametrize(
     ("fault", "says", "hint"),
     [
-        (Fault(status=401), "wants a login", "docker login"),
-        (Fault(status=403), "does not permit", "docker login"),
+        (Fault(status=401), "requires a login", "docker login"),
+        (Fault(status=403), "denies access", "docker login"),
         (Fault(status=429), "too many requests", "later"),
-        (Fault(status=500), "an error of its own", "later"),
-        (Fault(status=507), "is full", "free space"),
+        (Fault(status=500), "an internal error", "later"),
+        (Fault(status=507), "is full", "free some space"),
         (Fault(status=0), "can't be reached", "network"),
     ],
 )

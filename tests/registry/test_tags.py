@@ -41,7 +41,7 @@ def test_aliases_and_tags_of_others_are_no_images(tag: str) -> None:
 
 @pytest.mark.parametrize("identifier", ["", "2.21.0-cpu-py3.12", "tf2.21.0", "tf2.21.0-cpu-py3.12", "latest"])
 def test_what_is_no_identifier_gives_no_tag(identifier: str) -> None:
-    with pytest.raises(ValueError, match="no identifier"):
+    with pytest.raises(ValueError, match="not the identifier"):
         tag_of(identifier)
 
 

@@ -15,7 +15,7 @@ from datetime import datetime, timedelta, timezone
 from ..errors import MissingError, ValidatorError
 from ..model.certificate import Certificate
 from ..model.timestamps import moment
-from ..registry.client import MovedError, Registry
+from ..registry.client import ConcurrentChangeError, Registry
 from ..registry.names import LATEST, driver_alias, identifier_of, release_alias
 from ..versions import Version, version_or_oldest
 from .trust import Trust
@@ -64,7 +64,7 @@ def promote(
         for move in todo:
             try:
                 registry.tag(str(move.now), move.alias)
-            except MovedError:
+            except ConcurrentChangeError:
                 # Somebody else set it in the same moment. The next look says who is right.
                 continue
             tell(move)

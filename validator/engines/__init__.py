@@ -1,1 +1,1 @@
-"""What builds and runs an environment: Docker, or a virtual environment where no engine answers."""
+"""The engines that build and run environments: Docker, or virtual environments where there is no Docker."""

@@ -1,4 +1,4 @@
-"""The small protocol behind which the engines stand."""
+"""The protocol that all engines implement."""
 
 from __future__ import annotations
 
@@ -10,21 +10,20 @@ from ..model.lock import Lock
 from ..model.record import Layer
 from ..model.spec import ImageSpec
 
-#: Told what is going on, one short line at a time, from any thread.
+#: Called with one short line about the progress, from any thread.
 Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class Built:
-    """An environment ready to be probed.
+    """An environment that is ready for the probe.
 
     reference: an image reference, or the path of an environment.
-    digest: of the image's manifest (`sha256:…`), or None where there is no image.
-    base: where the base came from, as one word and a name (`registry:python:3.12-slim-bookworm`,
-        `bootstrap:bookworm`), or None.
-    size: bytes on disk, as far as the engine tells.
-    layers: of the image, lowest first, as far as the engine tells.
-    engine_id: what the engine calls the image by, where that is not the digest.
+    digest: the digest of the image's manifest (`sha256:…`), or None if this is not an image.
+    base: the origin of the base image (`registry:python:3.12-slim-bookworm`, `bootstrap:bookworm`), or None.
+    size: the size on disk in bytes, or None if unknown.
+    layers: the layers of the image, lowest first, or None if unknown.
+    engine_id: the engine's own identifier of the image, if that is not the digest.
     """
 
     spec: ImageSpec
@@ -39,7 +38,7 @@ class Built:
 
 @dataclass(frozen=True)
 class ProbeRequest:
-    """What to run inside: the probe's zipapp, its arguments, and files to put beside it by name."""
+    """A run of the probe: its zipapp, its arguments, and the files to put next to it, by name."""
 
     archive: bytes
     arguments: tuple[str, ...] = ()
@@ -53,47 +52,51 @@ class Engine(Protocol):
     name: str
 
     def describe(self) -> str:
-        """One line: what it is, and its version."""
+        """Return the name and version, then details, separated by commas (`Docker 28.5.2, no GPUs`)."""
 
     def provides(self, python: str) -> str | None:
-        """None when it can provide this Python (`3.12`), else why it can't (`no python3.12 here`)."""
+        """Return None if the engine can provide this Python (`3.12`), otherwise the reason why not."""
 
     def host_facts(self) -> dict[str, Any]:
-        """Stable facts of the host behind the engine, cheap to ask: what a measurement depends on."""
+        """Return the stable facts about the engine's host that a measurement depends on. This is fast."""
 
     def existing(self, spec: ImageSpec, lock: Lock) -> Built | None:
-        """What was built earlier from this very lock, if it is still there."""
+        """Return what was built earlier from exactly this lock, or None if it no longer exists."""
 
     def build(self, spec: ImageSpec, lock: Lock, progress: Progress) -> Built:
-        """Build. Raises BuildError when it does not build, MissingError when what it needs is not there."""
+        """Build the environment. Raises BuildError if that fails, MissingError if something it needs is
+        missing.
+        """
 
     def probe(self, built: Built, request: ProbeRequest, progress: Progress) -> bytes:
-        """Run the probe inside and give back what it wrote to stdout: the report, as JSON.
+        """Run the probe in the environment and return its standard output: the report, as JSON.
 
-        Raises ValidatorError when no report came.
+        Raises ValidatorError if there is no report.
         """
 
     def close(self) -> None:
-        """Let go of connections."""
+        """Close connections."""
 
 
 @runtime_checkable
 class ImageEngine(Engine, Protocol):
-    """An engine that builds images, which a registry can hold. References are `host/path:tag` and
-    `host/path@sha256:…`; credentials are the engine's own."""
+    """An engine that builds images, which can be pushed to a registry.
+
+    References are `host/path:tag` and `host/path@sha256:…`. The engine uses its own credentials.
+    """
 
     def made_from(self, spec: ImageSpec, lock: Lock, labels: Mapping[str, str]) -> bool:
-        """Whether an image with these labels is of this spec and this very lock."""
+        """Return True if an image with these labels was built from this spec and exactly this lock."""
 
     def up_to_date(self, spec: ImageSpec, lock: Lock, labels: Mapping[str, str]) -> bool:
-        """The same, and `build` would make nothing newer of it."""
+        """Return True if, in addition, `build` would not make a newer image."""
 
     def push(self, built: Built, lock: Lock, reference: str, progress: Progress) -> Built:
-        """Send an image and give it that tag there; what is answered has the digest that the registry holds.
+        """Push an image under a tag; return it with the digest that the registry holds.
 
-        That is another image than the one given, of the same content, where the registry does not take its
-        layers as they are. Raises MissingError when the registry does not take it.
+        If the registry rejects the layers' compression, another image with the same content is pushed.
+        Raises MissingError if the push fails.
         """
 
     def pull(self, spec: ImageSpec, lock: Lock, reference: str, progress: Progress) -> Built:
-        """Take an image by its digest. Raises MissingError when the registry does not give it."""
+        """Pull an image by its digest. Raises MissingError if that fails."""

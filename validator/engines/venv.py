@@ -1,7 +1,7 @@
-"""Virtual environments, made by uv from the same locks: the engine where no Docker answers.
+"""The engine for machines without Docker: virtual environments, made by uv from the same locks.
 
-An environment is never called an image. It lies in the cache directory under its lock's digest, appears
-there complete or not at all, and may be deleted at any time.
+An environment is not an image. It is stored in the cache directory under its lock's digest, either complete
+or not at all, and may be deleted at any time.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from .base import Built, ProbeRequest, Progress
 from .probe_archive import local_host_facts
 
 _INSTALL_TIMEOUT_S = 3600.0
-#: A Python on a slow network drive takes a while to start.
+#: Python takes a while to start from a slow network drive.
 _START_TIMEOUT_S = 60.0
-#: The oldest Python that the probe runs on.
+#: The oldest Python that the probe supports.
 _PROBE_PYTHON = (3, 9)
-_NAME_A_PYTHON = "name the Python of the environment to look at, such as ~/venv/bin/python"
+_CHOOSE_PYTHON = "give the Python of the environment to examine, such as ~/venv/bin/python"
 _PARTIAL = ".partial-"
-#: Variables of the calling environment that would leak it into the one that is probed.
+#: Variables that would make the probed environment use parts of the calling one.
 _OF_THE_CALLER = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "CONDA_PREFIX")
 
 
 class VenvEngine:
-    """Builds environments under `root` with the packages that `sources` give."""
+    """Builds environments in the directory `root`, with packages from `sources`."""
 
     name = "venv"
 
@@ -51,10 +51,10 @@ class VenvEngine:
         self._root = root or cache_directory() / "environments"
 
     def describe(self) -> str:
-        return "virtual environments made by uv on this machine"
+        return "virtual environments on this machine, made by uv"
 
     def provides(self, python: str) -> str | None:
-        return None if find_python(python) else f"no python{python} here"
+        return None if find_python(python) else f"Python {python} is not installed"
 
     def host_facts(self) -> dict[str, Any]:
         return local_host_facts()
@@ -67,13 +67,13 @@ class VenvEngine:
         python = find_python(spec.python)
         if python is None:
             raise MissingError(
-                f"{spec}: no python{spec.python} here",
-                hint="install it, or choose the docker engine, which brings its own",
+                f"{spec}: Python {spec.python} is not installed",
+                hint="install it, or use `--engine docker`, whose images contain Python",
             )
         if (found := self.existing(spec, lock)) is not None:
             return found
         with self._partial(spec) as partial:
-            progress("making the environment")
+            progress("creating the environment")
             self._uv(spec, progress, "venv", "--relocatable", "--no-project", "--python", python, partial)
             write_atomically(partial / "lock.txt", render(lock).encode())
             progress(f"installing {len(lock.wheels)} wheels")
@@ -84,7 +84,7 @@ class VenvEngine:
             try:
                 os.rename(partial, self._path(spec, lock))
             except OSError:
-                # Another process may have been faster; then its environment stays and ours goes.
+                # Another process may have been faster. Then its environment is used.
                 if self.existing(spec, lock) is None:
                     raise
         return self._built(spec, lock)
@@ -94,7 +94,7 @@ class VenvEngine:
         return run_probe(environment / "bin" / "python", request, progress, library_path(environment))
 
     def close(self) -> None:
-        """There is nothing to let go of."""
+        """Do nothing: there are no connections."""
 
     def _built(self, spec: ImageSpec, lock: Lock) -> Built:
         return Built(spec, str(self._path(spec, lock)), lock.digest)
@@ -114,7 +114,7 @@ class VenvEngine:
                             dir=self._root, prefix=f"{_PARTIAL}{spec.identifier}-", ignore_cleanup_errors=True
                         )
                     )
-                    # Held until this process ends, however it ends: that is how leftovers are told.
+                    # Held until this process ends, even if it is killed: leftovers are not locked.
                     stack.enter_context(_locked(Path(name) / "in-use"))
             yield Path(name) / "environment"
 
@@ -127,12 +127,12 @@ class VenvEngine:
         )
         if not result.ok:
             text = self._sources.redact(result.stderr_tail)
-            raise explain(text, f"{spec}: can't be installed", timed_out=result.timed_out)
+            raise explain(text, f"{spec}: the packages can't be installed", timed_out=result.timed_out)
 
 
 @lru_cache
 def find_python(version: str) -> str | None:
-    """The interpreter that uv finds for `3.12` outside of any virtual environment, or None."""
+    """Return the interpreter that uv finds for a version (`3.12`), outside virtual environments, or None."""
     result = processes.run(
         [find_uv_bin(), "python", "find", "--system", "--no-python-downloads", "--no-project", version],
         env=_clean_environment(),
@@ -142,10 +142,11 @@ def find_python(version: str) -> str | None:
 
 
 def library_path(environment: Path) -> tuple[Path, ...]:
-    """The directories of NVIDIA's wheels in an environment, for the loader.
+    """Return the library directories of NVIDIA's wheels in an environment, for the loader.
 
-    Some releases don't search all of them by themselves: 2.12 and 2.13 none, 2.16.1 one, 2.21.0 all but
-    cuSOLVER's (`pip_libraries` in validator/compat/data/builds.yaml). Images name them to the loader too.
+    Some releases don't search all of them by themselves: 2.12 and 2.13 search none, 2.16.1 one, 2.21.0 all
+    but cuSOLVER's (`pip_libraries` in validator/compat/data/builds.yaml). Images configure the loader in the
+    same way.
     """
     return tuple(sorted(environment.glob("lib/python3*/site-packages/nvidia/*/lib")))
 
@@ -153,10 +154,10 @@ def library_path(environment: Path) -> tuple[Path, ...]:
 def run_probe(
     python: Path, request: ProbeRequest, progress: Progress, libraries: Sequence[Path] = ()
 ) -> bytes:
-    """Run the probe with any Python on this machine and give back what it wrote to stdout.
+    """Run the probe with any Python on this machine and return its standard output.
 
-    libraries: searched by the loader before the directories that the caller's environment names.
-    Raises ValidatorError when it wrote nothing or ran past its limit.
+    libraries: directories that the loader searches before those in the caller's LD_LIBRARY_PATH.
+    Raises ValidatorError if the probe writes nothing or exceeds its time limit.
     """
     with full_disk_named(tempfile.gettempdir()), tempfile.TemporaryDirectory(prefix="validator-") as name:
         directory = Path(name)
@@ -175,37 +176,40 @@ def run_probe(
                 on_line=progress,
             )
         except OSError as error:
-            raise MissingError(f"{python}: can't be run: {error.strerror}", hint="name a Python") from error
+            raise MissingError(f"{python}: can't be run: {error.strerror}", hint=_CHOOSE_PYTHON) from error
     if result.timed_out:
-        raise ValidatorError(f"the probe ran past its limit of {request.timeout_s:.0f} s and was ended")
+        raise ValidatorError(
+            f"the probe exceeded its time limit of {request.timeout_s:.0f} s and was stopped"
+        )
     if not result.stdout.strip():
-        last = result.stderr_tail.strip().splitlines()[-1:] or ["it said nothing"]
-        raise ValidatorError(f"the probe ended with status {result.returncode} and no report: {last[0]}")
+        last = result.stderr_tail.strip().splitlines()[-1:] or ["no message"]
+        raise ValidatorError(f"the probe exited with status {result.returncode} without a report: {last[0]}")
     return result.stdout
 
 
 def refuse_other_program(python: Path) -> None:
-    """Raise InputError where a program is no Python, or one that the probe does not run on."""
+    """Raise InputError if a program is not a Python, or is one that the probe does not support."""
     program = "import sys; sys.stdout.write('%d.%d' % sys.version_info[:2])"
     try:
         result = processes.run([python, "-c", program], env=_clean_environment(), timeout_s=_START_TIMEOUT_S)
     except OSError as error:
-        raise InputError(f"--python: {python} can't be run: {error.strerror}", hint=_NAME_A_PYTHON) from error
+        raise InputError(f"--python: {python} can't be run: {error.strerror}", hint=_CHOOSE_PYTHON) from error
     answer = result.stdout.decode(errors="replace").strip()
     version = re.fullmatch(r"(\d)\.(\d+)", answer)
     if version is None:
-        said = result.stderr_tail.strip().splitlines()[:1]
-        what = f"it answered {answer[:80]}" if answer else (said or ["it said nothing"])[0]
-        raise InputError(f"--python: {python} is not a Python: {what}", hint=_NAME_A_PYTHON)
+        stderr = result.stderr_tail.strip().splitlines()[:1]
+        output = f"its output is {answer[:80]!r}" if answer else (stderr or ["it has no output"])[0]
+        raise InputError(f"--python: {python} is not a Python: {output}", hint=_CHOOSE_PYTHON)
     if (int(version[1]), int(version[2])) < _PROBE_PYTHON:
         oldest = ".".join(map(str, _PROBE_PYTHON))
         raise InputError(
-            f"--python: {python} is Python {answer}; the probe needs {oldest} or newer", hint=_NAME_A_PYTHON
+            f"--python: {python} is Python {answer}, but the probe needs {oldest} or newer",
+            hint=_CHOOSE_PYTHON,
         )
 
 
 def remove_leftovers(root: Path) -> None:
-    """Remove what killed processes left half-made. One that still works on its own holds a lock on it."""
+    """Remove the partial environments of killed processes. Those in use are locked, and stay."""
     for path in root.glob(f"{_PARTIAL}*"):
         with contextlib.suppress(BlockingIOError), _locked(path / "in-use", wait=False):
             shutil.rmtree(path, ignore_errors=True)
@@ -213,7 +217,7 @@ def remove_leftovers(root: Path) -> None:
 
 @contextlib.contextmanager
 def _locked(path: Path, *, wait: bool = True) -> Iterator[None]:
-    """An advisory lock that the kernel lets go of when the process ends, even by SIGKILL."""
+    """Hold an advisory lock, which the kernel releases when the process ends, even if it is killed."""
     with open(path, "w") as held:
         fcntl.flock(held, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield

@@ -1,1 +1,1 @@
-"""Image registries, by the `oras` program: names, tags, manifests, and what is attached to an image."""
+"""Access to image registries with the `oras` program: names, tags, manifests and attached artifacts."""

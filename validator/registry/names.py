@@ -1,4 +1,4 @@
-"""Names of what lies in a registry."""
+"""Names of repositories, tags and aliases in a registry."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from ..errors import InputError
 from ..model.spec import ImageSpec
 
-# The distribution specification's grammar of a repository's name, and of a tag.
+# The grammar of repository names and tags in the OCI distribution specification.
 _COMPONENT = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
 _PATH = re.compile(rf"{_COMPONENT}(?:/{_COMPONENT})*")
 _HOST = re.compile(r"(?:[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:]+\])(?::\d{1,5})?")
@@ -30,40 +30,42 @@ class Repository:
 
     @classmethod
     def parse(cls, text: str) -> Repository:
-        """Of `HOST[:PORT]/NAME`. Raises InputError for anything else: there is no default registry, since
-        what is published must not depend on a machine's settings."""
+        """Parse `HOST[:PORT]/NAME`. Raises InputError for anything else.
+
+        There is no default registry, because what is published must not depend on a machine's settings.
+        """
         host, slash, path = text.strip().partition("/")
         is_host = "." in host or ":" in host or host == "localhost"
         if not slash or not is_host or not _HOST.fullmatch(host):
             raise InputError(
-                f"{text!r} names no registry and repository",
-                hint="write HOST/NAME, as ghcr.io/team/tensorflow or localhost:5000/tensorflow",
+                f"{text!r} is not a repository with its registry",
+                hint="write HOST/NAME, such as ghcr.io/team/tensorflow or localhost:5000/tensorflow",
             )
         if not _PATH.fullmatch(path) or len(text) > _LONGEST:
             raise InputError(
-                f"{path!r} is no name of a repository",
-                hint="lower-case letters, digits and single . _ - between them, in parts divided by /, and"
-                " no tag or digest",
+                f"{path!r} is not a valid repository name",
+                hint="use lower-case letters, digits and single . _ - between them, in parts separated by /;"
+                " give no tag or digest",
             )
         return cls(host, path)
 
     def tagged(self, tag: str) -> str:
-        """`host/path:tag`. Raises InputError for what can't be a tag."""
+        """Return `host/path:tag`. Raises InputError if the tag is not valid."""
         if not _TAG.fullmatch(tag):
-            raise InputError(
-                f"{tag!r} can't be a tag", hint="letters, digits, _ . and -, at most 128 of them"
-            )
+            raise InputError(f"{tag!r} is not a valid tag", hint="use at most 128 letters, digits, _ . and -")
         return f"{self}:{tag}"
 
     def at(self, digest: str) -> str:
-        """`host/path@sha256:…`. Raises InputError for what is no SHA-256 digest."""
+        """Return `host/path@sha256:…`. Raises InputError if the digest is not valid."""
         if not is_digest(digest):
-            raise InputError(f"{digest!r} is no digest", hint="write sha256: and 64 hexadecimal digits")
+            raise InputError(
+                f"{digest!r} is not a valid digest", hint="write sha256: and 64 hexadecimal digits"
+            )
         return f"{self}@{digest}"
 
     @property
     def is_loopback(self) -> bool:
-        """Whether the registry is on this machine, where docker, oras and cosign take plain HTTP."""
+        """True if the registry is on this machine, where docker, oras and cosign accept plain HTTP."""
         name = self.host.rsplit(":", 1)[0] if re.search(r":\d+$", self.host) else self.host
         name = name.strip("[]")
         if name == "localhost":
@@ -78,11 +80,9 @@ class Repository:
 
 
 def is_digest(text: str) -> bool:
-    """Whether this is a SHA-256 digest in OCI's form."""
+    """Return True if this is a SHA-256 digest in OCI's notation."""
     return _DIGEST.fullmatch(text) is not None
 
-
-# The tags that images are published under, and the aliases that people pull.
 
 _IMAGE_TAG = re.compile(
     r"(?P<tensorflow>\d+\.\d+\.\d+(?:rc\d+)?)-(?P<libraries>cpu|cuda[\w.]+-cudnn[\w.]+)"
@@ -93,26 +93,26 @@ _IDENTIFIER = re.compile(
     r"-py(?P<major>\d)(?P<minor>\d+)(?:-(?P<base>[a-z0-9.-]+))?"
 )
 
-#: The alias of the newest of all.
+#: The alias of the newest image.
 LATEST = "latest"
 
 
 def image_tag(spec: ImageSpec) -> str:
-    """The tag of an image spec."""
+    """Return the tag of an image spec."""
     return tag_of(spec.identifier)
 
 
 def tag_of(identifier: str) -> str:
-    """The tag of an image spec's identifier. Raises ValueError for what is no identifier."""
+    """Return the tag for the identifier of an image spec. Raises ValueError if it is not an identifier."""
     found = _IDENTIFIER.fullmatch(identifier)
     if found is None:
-        raise ValueError(f"{identifier!r} is no identifier of an image spec")
+        raise ValueError(f"{identifier!r} is not the identifier of an image spec")
     base = f"-{found['base']}" if found["base"] else ""
     return f"{found['tensorflow']}-{found['libraries']}-py{found['major']}.{found['minor']}{base}"
 
 
 def identifier_of(tag: str) -> str | None:
-    """The inverse; None for an alias or a tag that somebody else set."""
+    """Return the identifier for an image's tag, or None for an alias or a foreign tag."""
     found = _IMAGE_TAG.fullmatch(tag)
     if found is None:
         return None
@@ -121,10 +121,10 @@ def identifier_of(tag: str) -> str | None:
 
 
 def release_alias(tensorflow: str) -> str:
-    """`2.21` of `2.21.0`."""
+    """Return the alias of a release: `2.21` for `2.21.0`."""
     return ".".join(tensorflow.split(".")[:2])
 
 
 def driver_alias(tensorflow: str, branch: int) -> str:
-    """`2.21-driver535`: for hosts of a driver branch."""
+    """Return the alias for hosts with a driver branch: `2.21-driver535`."""
     return f"{release_alias(tensorflow)}-driver{branch}"

@@ -16,7 +16,7 @@ from validator.compat import drivers
 from validator.compat.kernels import fit, kernels
 from validator.engines.docker import names
 from validator.engines.docker.bake import TARGET, Base, Compression, bake_document, labels, recipe_digest
-from validator.engines.docker.host_requirements import needs, tables
+from validator.engines.docker.host_requirements import host_requirements, tables
 from validator.model.prediction import Outcome
 from validator.model.spec import Choice, ImageSpec, Variant
 from validator.versions import ComputeCapability, CudaVersion, DriverRelease
@@ -29,14 +29,14 @@ from .orders import CPU, GPU, REGISTRY, lock_of, order_of
     [("12.5", "cuda>=12.0"), ("12.9", "cuda>=12.0"), ("11.8", "cuda>=11.0"), ("13.0", "cuda>=13.0")],
 )
 def test_every_driver_of_the_cuda_major_is_admitted(cuda: str, constraint: str) -> None:
-    found = needs(dataclasses.replace(GPU, cuda=Choice("pin", cuda)))
+    found = host_requirements(dataclasses.replace(GPU, cuda=Choice("pin", cuda)))
     assert found is not None and found.constraint == constraint
 
 
 @pytest.mark.parametrize("driver", [f"{branch.number}" for branch in drivers.branches()])
 @pytest.mark.parametrize("cuda", ["11.8", "12.5", "12.9", "13.0"])
 def test_the_constraint_admits_the_drivers_that_the_rules_admit(cuda: str, driver: str) -> None:
-    found = needs(dataclasses.replace(GPU, cuda=Choice("pin", cuda)))
+    found = host_requirements(dataclasses.replace(GPU, cuda=Choice("pin", cuda)))
     branch = drivers.branch_of(int(driver))
     assert found is not None and branch is not None
     reason = drivers.runs_toolkit(CudaVersion.parse(cuda), DriverRelease.parse(driver), None)
@@ -44,7 +44,7 @@ def test_the_constraint_admits_the_drivers_that_the_rules_admit(cuda: str, drive
 
 
 def test_the_least_compute_capability_is_the_least_that_is_not_ruled_out() -> None:
-    found = needs(GPU)
+    found = host_requirements(GPU)
     assert found is not None and found.compute_capability is not None
     known = kernels(GPU.tensorflow)
     assert known is not None

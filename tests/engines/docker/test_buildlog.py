@@ -32,7 +32,7 @@ def read(name: str, said: list[str] | None = None) -> BuildLog:
         ("base-unreachable", MissingError, None, "the registry can't be reached"),
         ("other-python", BuildError, "venv", "the base image has Python 3.11; it needs Python 3.12"),
         ("disk-full", MissingError, "tensorflow", "no space left on the engine's disk"),
-        ("engine-killed", MissingError, "tensorflow", "the Docker Engine stopped answering"),
+        ("engine-killed", MissingError, "tensorflow", "the Docker Engine stopped responding"),
     ],
 )
 def test_each_fault_is_told_from_the_others(name: str, kind: type, stage: str | None, words: str) -> None:
@@ -48,7 +48,7 @@ def test_each_fault_is_told_from_the_others(name: str, kind: type, stage: str | 
 def test_an_engine_that_no_longer_answers_comes_before_what_the_log_says() -> None:
     error = explain_build(WHAT, read("pin-gone"), PackageSources(), answers=False)
     assert isinstance(error, MissingError)
-    assert "stopped answering" in str(error)
+    assert "stopped responding" in str(error)
 
 
 def test_addresses_are_not_shown() -> None:

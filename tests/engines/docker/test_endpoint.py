@@ -56,7 +56,7 @@ pytestmark = pytest.mark.usefixtures("no_context")
 
 def test_no_socket(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/absent.sock")
-    with pytest.raises(MissingError, match=r"there is no socket at .*absent\.sock"):
+    with pytest.raises(MissingError, match=r"the socket .*absent\.sock does not exist"):
         connect()
 
 
@@ -64,7 +64,7 @@ def test_a_socket_that_nobody_listens_on(monkeypatch: pytest.MonkeyPatch, tmp_pa
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(tmp_path / "dead.sock"))
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/dead.sock")
-    with pytest.raises(MissingError, match=r"no Docker Engine answers at .*dead\.sock: Connection refused"):
+    with pytest.raises(MissingError, match=r"no Docker Engine responds at .*dead\.sock: Connection refused"):
         connect()
 
 
@@ -74,7 +74,7 @@ def test_no_permission(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
     monkeypatch.setattr(socket.socket, "connect", refuse)
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/d.sock")
-    with pytest.raises(MissingError, match="permission denied on"):
+    with pytest.raises(MissingError, match="permission denied for"):
         connect()
 
 
@@ -89,20 +89,20 @@ def test_something_else_that_listens_there(monkeypatch: pytest.MonkeyPatch, tmp_
 
 def test_a_wrong_docker_host(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DOCKER_HOST", "carrier-pigeon://coop")
-    with pytest.raises(MissingError, match="no Docker Engine answers"):
+    with pytest.raises(MissingError, match="no Docker Engine responds"):
         connect()
 
 
 def test_a_context_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DOCKER_CONTEXT", "absent")
-    with pytest.raises(MissingError, match="there is no Docker context absent"):
+    with pytest.raises(MissingError, match="the Docker context absent does not exist"):
         connect()
 
 
 @pytest.mark.parametrize(
     ("version", "architecture", "words"),
     [
-        ("20.10.24+dfsg1", "x86_64", "Docker Engine 20.10.24.dfsg1 is too old, 23 or newer"),
+        ("20.10.24+dfsg1", "x86_64", "Docker Engine 20.10.24.dfsg1 is too old; 23 or newer"),
         ("?", "x86_64", "too old"),
         ("28.5.2", "aarch64", "linux/aarch64 containers"),
     ],
@@ -141,7 +141,7 @@ def test_no_buildx_anywhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
     with pytest.raises(MissingError, match="no buildx plugin"):
         find_buildx("default")
     monkeypatch.setenv("PATH", str(tmp_path / "empty"))
-    with pytest.raises(MissingError, match="no docker command"):
+    with pytest.raises(MissingError, match="docker command is not installed"):
         find_buildx("default")
 
 

@@ -96,7 +96,7 @@ def test_an_engine_that_dies_while_it_builds_is_named(
     assassin = threading.Thread(target=lambda: (own_index.asked.wait(timeout=120), own.kill()))
     assassin.start()
     try:
-        with pytest.raises(MissingError, match="the Docker Engine stopped answering"):
+        with pytest.raises(MissingError, match="the Docker Engine stopped responding"):
             engine.build(spec, dataclasses.replace(lock, identifier=spec.identifier), quiet)
     finally:
         assassin.join()
@@ -110,7 +110,7 @@ def test_an_engine_that_dies_under_a_probe_is_named(
 ) -> None:
     engine = engine_at(own, own_index, base, endpoint, monkeypatch)
     try:
-        with pytest.raises(MissingError, match="the Docker Engine stopped answering"):
+        with pytest.raises(MissingError, match="the Docker Engine stopped responding"):
             # The first line that the probe says is the sign to kill.
             engine.probe_image(base, request(SAY_AND_WAIT), lambda _: own.kill())
     finally:

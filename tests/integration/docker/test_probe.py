@@ -73,13 +73,13 @@ def test_the_probe_is_confined(tiny_engine: DockerEngine, cpu_image: Built) -> N
 
 
 def test_a_probe_past_its_limit_is_ended(tiny_engine: DockerEngine, cpu_image: Built) -> None:
-    with pytest.raises(ValidatorError, match="ran past its limit of 2 s"):
+    with pytest.raises(ValidatorError, match="exceeded its time limit of 2 s"):
         tiny_engine.probe(cpu_image, request("import time; time.sleep(600)", timeout_s=2), quiet)
 
 
 def test_a_probe_without_a_report_says_what_it_said(tiny_engine: DockerEngine, cpu_image: Built) -> None:
     source = "import sys; sys.exit('the last word')"
-    with pytest.raises(ValidatorError, match="status 1 and no report: the last word"):
+    with pytest.raises(ValidatorError, match="status 1 without a report: the last word"):
         tiny_engine.probe(cpu_image, request(source), quiet)
 
 
@@ -163,7 +163,7 @@ def test_an_image_without_python_is_named(
     foreign = container.commit("validator-test-no-python", conf={"Cmd": ["sh"]})
     container.remove()
     try:
-        with pytest.raises(InputError, match="there is no Python in that image"):
+        with pytest.raises(InputError, match="the image has no Python"):
             tiny_engine.probe_image("validator-test-no-python", request(LOOK), quiet)
     finally:
         endpoint.client.images.remove(foreign.id, force=True)
@@ -181,14 +181,17 @@ def test_an_image_without_a_shell_is_named(tiny_engine: DockerEngine, endpoint: 
 def test_an_image_that_is_not_there_is_missing(tiny_engine: DockerEngine) -> None:
     with pytest.raises(MissingError, match="the engine has no image nowhere/at-all:1") as caught:
         tiny_engine.probe_image("nowhere/at-all:1", request(LOOK), quiet)
-    assert caught.value.hint == "docker pull nowhere/at-all:1, or look at `docker images`"
+    assert (
+        caught.value.hint
+        == "pull it with `docker pull nowhere/at-all:1`, or list the local images with `docker images`"
+    )
 
 
 def test_the_name_of_an_image_spec_is_no_image(tiny_engine: DockerEngine) -> None:
     identifier = "tf2.99.0-cuda99.9-cudnn99.9-py312"
     with pytest.raises(MissingError, match=f"the engine has no image {identifier}") as caught:
         tiny_engine.probe_image(identifier, request(LOOK), quiet)
-    assert caught.value.hint == f"images that are made here are called tensorflow-gpu-matrix:{identifier}"
+    assert caught.value.hint == f"the local image of this specification is tensorflow-gpu-matrix:{identifier}"
 
 
 def test_leftovers_of_a_killed_run_go_and_those_of_a_living_one_stay(

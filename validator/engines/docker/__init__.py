@@ -1,4 +1,4 @@
-"""The docker engine. `find` gives the one that the Docker command line would use."""
+"""The Docker engine. `find` returns the one that the Docker command line would use."""
 
 from .bases import BasePolicy
 from .engine import DockerEngine, find

@@ -1,4 +1,4 @@
-"""The bake file of one image: what `docker buildx bake` is asked to build, as JSON."""
+"""The bake file of one image: the input of `docker buildx bake`, as JSON."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from typing import Any
 from ...model.lock import Lock
 from ...model.spec import ImageSpec
 from . import names
-from .host_requirements import needs, tables
+from .host_requirements import host_requirements, tables
 
-#: The name of the only target. (Bake allows no dots in one, so it can't be the identifier.)
+#: The name of the only target. It can't be the image's identifier, because bake rejects dots.
 TARGET = "image"
-#: Every file and the image itself carry this time, so that the same inputs give the same digests.
+#: The time of every file and of the image itself, so that the same inputs give the same digests.
 SOURCE_DATE_EPOCH = 0
 
 
 class Compression(str, Enum):
-    """How layers are kept. NONE: by an engine whose older store keeps them unpacked."""
+    """The compression of layers. NONE: for an engine with the older image store, which unpacks them."""
 
     ZSTD = "zstd"
     GZIP = "gzip"
@@ -29,9 +29,9 @@ class Compression(str, Enum):
 
 
 _OUTPUTS = {
-    # The fastest level: a build waits longer for compression than for anything else.
+    # The fastest level, because compression takes longer than any other part of a build.
     Compression.ZSTD: "type=image,compression=zstd,compression-level=1,oci-mediatypes=true",
-    # Forced, since the layers are there as zstd already.
+    # Forced, because the layers exist already, with zstd compression.
     Compression.GZIP: "type=image,compression=gzip,force-compression=true,oci-mediatypes=true",
     Compression.NONE: "type=docker",
 }
@@ -40,11 +40,11 @@ _CACHE = "compression=zstd,oci-mediatypes=true,image-manifest=true,ignore-error=
 
 @dataclass(frozen=True)
 class Base:
-    """Where an image starts from.
+    """The base image of an image.
 
-    reference: what the engine finds it by.
-    origin: as records say it, `registry:python:3.12-slim-bookworm@sha256:…` or `bootstrap:bookworm`.
-    name, digest: for the OCI labels; the digest is None where no registry gave one.
+    reference: the engine's reference of it.
+    origin: `registry:python:3.12-slim-bookworm@sha256:…` or `bootstrap:bookworm`, as in records.
+    name, digest: for the OCI labels; the digest is None if the base is not from a registry.
     """
 
     reference: str
@@ -57,10 +57,10 @@ class Base:
 class Order:
     """One image to build.
 
-    tools: where NVIDIA's wheels are unpacked; the same for every image of an engine.
-    requirements, uv, facts: directories, the build contexts of these names.
+    tools: the base in which NVIDIA's wheels are unpacked; the same for all images of an engine.
+    requirements, uv, facts: the directories of the build contexts with these names.
     secrets: id -> file.
-    cache: where in a registry the layers of earlier builds are, and those of this one go.
+    cache: the registry reference to read cached layers from, and to write them to.
     """
 
     spec: ImageSpec
@@ -81,14 +81,14 @@ class Order:
 
 
 def bake_document(order: Order) -> dict[str, Any]:
-    """The bake file of an order."""
+    """Return the bake file of an order."""
     arguments = {
         "BASE": order.base.reference,
         "TOOLS": order.tools.reference,
         "PYTHON": order.spec.python,
         "SOURCE_DATE_EPOCH": str(SOURCE_DATE_EPOCH),
     }
-    if found := needs(order.spec):
+    if found := host_requirements(order.spec):
         arguments["NVIDIA_REQUIRE_CUDA"] = found.constraint
         if capability := found.compute_capability:
             arguments["VALIDATOR_COMPUTE_CAPABILITY"] = str(capability)
@@ -105,22 +105,22 @@ def bake_document(order: Order) -> dict[str, Any]:
         "labels": labels(order),
         "tags": [order.reference],
         "secret": [f"id={name},src={path}" for name, path in sorted(order.secrets.items())],
-        # Steps see the network as the host's own pip does: proxies and indexes on localhost included.
+        # Build steps see the network as pip on the host does, including proxies and indexes on localhost.
         "network": "host",
         "output": [_OUTPUTS[order.compression]],
-        # A provenance attestation would put the builder's address and the time into the image's digest.
+        # With a provenance attestation, the image's digest would depend on the builder and the time.
         "attest": ["type=provenance,disabled=true"],
     }
     if order.cache:
         target["cache-from"] = [f"type=registry,ref={order.cache}"]
-        # The image's own layers alone: those of the stages before it are the same bytes again. A cache that
-        # can't be written costs the next build its time, and no build fails for it.
+        # Only the image's own layers, which have the same bytes as those of the other stages. If the cache
+        # can't be written, the next build takes longer, but no build fails.
         target["cache-to"] = [f"type=registry,ref={order.cache},mode=min,{_CACHE}"]
     return {"target": {TARGET: target}}
 
 
 def labels(order: Order) -> dict[str, str]:
-    """OCI's labels and ours. None of them depends on the day or the builder."""
+    """Return the OCI labels and this project's own. None of them depends on the time or the builder."""
     spec = order.spec
     parts = [f"TensorFlow {spec.tensorflow}"]
     if spec.cuda and spec.cudnn:
@@ -140,7 +140,7 @@ def labels(order: Order) -> dict[str, str]:
     }
     if spec.cuda and spec.cudnn:
         found |= {names.LABEL_CUDA: spec.cuda.version, names.LABEL_CUDNN: spec.cudnn.version}
-    if wanted := needs(spec):
+    if wanted := host_requirements(spec):
         if wanted.driver:
             found[names.LABEL_DRIVER] = str(wanted.driver)
         if wanted.sass or wanted.ptx:
@@ -152,8 +152,10 @@ def labels(order: Order) -> dict[str, str]:
 
 
 def recipe_digest(directory: Path = names.IMAGES) -> str:
-    """`sha256:` over the Dockerfile, its scripts, and the facts that go into every image: an image made by an
-    older recipe is not up to date."""
+    """Return the SHA-256 digest of the Dockerfile, its scripts, and the facts in every image.
+
+    An image with another recipe digest is not up to date.
+    """
     digest = hashlib.sha256()
     scripts = [*(directory / "build").iterdir(), *(directory / "entrypoint").iterdir()]
     contents = {path.name: path.read_bytes() for path in [directory / "Dockerfile", *sorted(scripts)]}

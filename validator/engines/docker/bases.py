@@ -1,4 +1,4 @@
-"""Where an image's base comes from: an image registry, or a bootstrap from the distribution's mirror."""
+"""The base of an image: pulled from a registry, or bootstrapped from the distribution's mirror."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from . import bootstrap, names
 from .bake import Base
 
 _UNREACHABLE = "the image registry can't be reached"
-#: NVIDIA's wheels are unpacked in the base of this Python, whatever the image's own.
+#: NVIDIA's wheels are unpacked in the base for this Python, whatever Python the image has.
 _TOOLS_PYTHON = "3.12"
 _TOOLS_SUITE = "bookworm"
 _DEFAULT = "python:{}-slim-bookworm"
 
 
 class BasePolicy(str, Enum):
-    """`auto`: the registry, or a bootstrap where no registry can be reached."""
+    """The origin of the default base. `auto`: the registry, or a bootstrap if no registry can be reached."""
 
     AUTO = "auto"
     REGISTRY = "registry"
@@ -34,9 +34,9 @@ class BasePolicy(str, Enum):
 
 
 class Bases:
-    """Finds or makes bases in one engine. Each name is asked for once; several threads may ask.
+    """Finds or makes bases in one engine. Each name is looked up once. Methods may be called from any thread.
 
-    quick: a client of the same engine that waits only seconds for an answer.
+    quick: a client of the same engine with a timeout of a few seconds.
     """
 
     def __init__(self, client: docker.DockerClient, quick: docker.DockerClient, policy: BasePolicy) -> None:
@@ -49,7 +49,7 @@ class Bases:
         self._unreachable: MissingError | None = None
 
     def provides(self, python: str) -> str | None:
-        """None when there is a default base of this Python, else why there is none."""
+        """Return None if there is a default base with this Python, otherwise the reason why not."""
         if (
             python in bootstrap.SUITES
             and self._policy is not BasePolicy.REGISTRY
@@ -67,13 +67,13 @@ class Bases:
         return None
 
     def base(self, spec: ImageSpec, progress: Progress) -> Base:
-        """The base of an image spec. Raises MissingError or InputError when there is none to be had."""
+        """Return the base of an image spec. Raises MissingError or InputError if there is none."""
         if spec.base is not None:
             return self._from_registry(spec.base, progress)
         return self._default(spec.python, bootstrap.SUITES.get(spec.python), progress)
 
     def tools(self, progress: Progress) -> Base:
-        """The base that NVIDIA's wheels are unpacked in."""
+        """Return the base in which NVIDIA's wheels are unpacked."""
         return self._default(_TOOLS_PYTHON, _TOOLS_SUITE, progress)
 
     def _default(self, python: str, suite: str | None, progress: Progress) -> Base:
@@ -85,9 +85,9 @@ class Bases:
                     raise
                 if not self._told_of_fallback:
                     self._told_of_fallback = True
-                    progress(f"{error}; taking Debian's own mirror instead")
+                    progress(f"{error}; using Debian's mirror instead")
         if suite is None:
-            raise MissingError(self._no_bootstrap(python), hint=f"choose {' or '.join(bootstrap.SUITES)}")
+            raise MissingError(self._no_bootstrap(python), hint=f"use Python {' or '.join(bootstrap.SUITES)}")
         return self._bootstrapped(suite, progress)
 
     def _from_registry(self, name: str, progress: Progress) -> Base:
@@ -114,12 +114,12 @@ class Bases:
         return Base(f"{plain}@{digest}", f"registry:{plain}@{digest}", plain, digest)
 
     def _local_copy(self, name: str, error: MissingError | InputError, progress: Progress) -> Base:
-        """What an earlier pull or build left in the engine under this name; else the error."""
+        """Return the image that the engine has under this name, or raise the error."""
         try:
             image = self._client.images.get(name)
         except ImageNotFound:
             raise error from None
-        progress(f"{error}; using the engine's copy of {name}")
+        progress(f"{error}; using the local copy of {name}")
         digests = [entry.split("@", 1)[1] for entry in image.attrs.get("RepoDigests") or [] if "@" in entry]
         digest = digests[0] if digests else None
         return Base(name, f"registry:{name}" + (f"@{digest}" if digest else ""), name, digest)
@@ -143,9 +143,9 @@ class Bases:
         except DockerException as error:
             if says_full_disk(str(error)):
                 raise full_disk("the engine's images") from error
-            raise MissingError(f"the engine did not take the base of Debian {suite}: {error}") from error
+            raise MissingError(f"the engine could not import the base of Debian {suite}: {error}") from error
         if not self._has(name):
-            raise MissingError(f"the engine did not take the base of Debian {suite}: {answer}")
+            raise MissingError(f"the engine could not import the base of Debian {suite}: {answer}")
 
     def _has(self, name: str) -> bool:
         try:
@@ -159,21 +159,22 @@ class Bases:
 
     def _no_bootstrap(self, python: str) -> str:
         if python not in bootstrap.SUITES:
-            return f"no Debian release to bootstrap from has Python {python}"
-        return "neither mmdebstrap nor debootstrap is here to bootstrap a base with"
+            return f"no supported Debian release has Python {python}, so a base can't be bootstrapped"
+        return "a base can't be bootstrapped, because neither mmdebstrap nor debootstrap is installed"
 
 
 def _unreachable(reason: str) -> MissingError:
-    # Go's errors go from what was tried to what went wrong, and name the machine's resolver on the way.
+    # Go's errors go from what was tried to what went wrong, and contain the address of the machine's
+    # resolver.
     detail = " ".join(reason.split()).rsplit(": ", 1)[-1][:200]
     return MissingError(
         f"{_UNREACHABLE} ({detail})",
-        hint="check the engine's network and proxy, or use --base bootstrap",
+        hint="check the engine's network and proxy settings, or use --base bootstrap",
     )
 
 
 def _not_there(name: str, reason: str) -> MissingError:
     return MissingError(
-        f"the registry has no {name}, or not for us ({' '.join(reason.split())[:200]})",
+        f"{name} is not in the registry, or needs a login ({' '.join(reason.split())[:200]})",
         hint="check the name, or log in with `docker login`",
     )

@@ -1,7 +1,8 @@
-"""A base image made from the distribution's own mirror, for machines that reach no image registry.
+"""Bootstraps a base image from the distribution's mirror, for machines that can't reach an image registry.
 
-mmdebstrap or debootstrap makes the root file system, `docker import` makes an image of it. The mirror, its
-proxy and its authorities are the host's own apt's; the base keeps no trace of them.
+mmdebstrap or debootstrap creates the root file system, and `docker import` makes an image from it. The
+mirror, its proxy and its certificate authorities are those of apt on the host; the base contains no trace of
+them.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ from ...system.files import full_disk, full_disk_named, says_full_disk
 from ..base import Progress
 from . import names
 
-#: The Debian release that has a Python as its own.
+#: The Debian release whose own Python is this version.
 SUITES: Mapping[str, str] = {"3.11": "bookworm", "3.13": "trixie"}
-#: Beside the smallest Debian: what an official Python image has of it.
+#: The packages in addition to the smallest Debian, as in official Python images.
 PACKAGES = ("ca-certificates", "python3", "tzdata")
 
 _CLEAN = names.IMAGES / "base" / "clean-rootfs"
@@ -38,7 +39,7 @@ _EXCLUDED = ("/usr/share/doc/*", "/usr/share/info/*", "/usr/share/locale/*", "/u
 
 @dataclass(frozen=True)
 class AptSources:
-    """The mirrors of a suite as `deb` lines, empty for the tool's own default; and proxies for the child."""
+    """The mirrors of a suite as `deb` lines (empty for the tool's default), and the proxies as variables."""
 
     lines: tuple[str, ...] = ()
     mirror: str | None = None
@@ -46,28 +47,28 @@ class AptSources:
 
 
 def tag(suite: str) -> str:
-    """The image name of a suite's base. It changes with the recipe, so an older base is not taken for it."""
+    """Return the image name of a suite's base, which depends on the recipe."""
     recipe = "\n".join([suite, *PACKAGES, *_EXCLUDED, _CLEAN.read_text(encoding="utf-8")])
     return f"{names.PROJECT}-base:{suite}-{hashlib.sha256(recipe.encode()).hexdigest()[:12]}"
 
 
 def tool() -> str | None:
-    """Which of the two tools is here, or None. debootstrap works for root alone."""
+    """Return the tool that is installed, or None. debootstrap works only for root."""
     if shutil.which("mmdebstrap"):
         return "mmdebstrap"
     return "debootstrap" if os.geteuid() == 0 and shutil.which("debootstrap") else None
 
 
 def root_file_system(suite: str, directory: Path, progress: Progress) -> Path:
-    """Make the root file system of a suite as a tar archive in `directory`. Takes about half a minute.
+    """Create the root file system of a suite as a tar archive in `directory`. This takes about half a minute.
 
-    Raises MissingError when there is no tool, network or space for it, BuildError when it fails otherwise.
+    Raises MissingError if the tool, the network or disk space is missing, and BuildError for other failures.
     """
     name = tool()
     if name is None:
         raise MissingError(
-            f"Debian {suite} can't be bootstrapped: neither mmdebstrap nor debootstrap is here",
-            hint="install mmdebstrap, or make an image registry reachable",
+            f"Debian {suite} can't be bootstrapped: neither mmdebstrap nor debootstrap is installed",
+            hint="install mmdebstrap, or connect the engine to an image registry",
         )
     sources = apt_sources(suite)
     progress(f"bootstrapping Debian {suite} with {name}")
@@ -79,9 +80,9 @@ def root_file_system(suite: str, directory: Path, progress: Progress) -> Path:
 
 
 def apt_sources(suite: str) -> AptSources:
-    """The host's Debian mirrors with `suite` in place of the host's own, where the host is a Debian.
+    """Return the host's Debian mirrors, with `suite` instead of the host's own, if the host runs Debian.
 
-    A release gets its security updates too, or the base would be as old as its last point release.
+    Security updates are included. Without them, the base would be as old as the last point release.
     """
     if not shutil.which("apt-get"):
         return AptSources()
@@ -136,7 +137,7 @@ def _debootstrap(suite: str, archive: Path, sources: AptSources, progress: Progr
 
 
 def _run(command: list[str | Path], suite: str, sources: AptSources, progress: Progress) -> None:
-    # With SOURCE_DATE_EPOCH mmdebstrap gives the same packages the same bytes.
+    # With SOURCE_DATE_EPOCH, mmdebstrap's output is reproducible.
     environment = {**os.environ, **(sources.environment or {}), "SOURCE_DATE_EPOCH": "0", "LC_ALL": "C.UTF-8"}
     result = processes.run(command, env=environment, timeout_s=_TIMEOUT_S, on_line=progress)
     if result.ok:
@@ -146,14 +147,14 @@ def _run(command: list[str | Path], suite: str, sources: AptSources, progress: P
         raise full_disk(tempfile.gettempdir())
     if result.timed_out or _NETWORK.search(result.stderr_tail):
         raise MissingError(
-            f"{what}: its mirror can't be reached", hint="look at apt's sources and proxy on this machine"
+            f"{what}: its mirror can't be reached", hint="check apt's sources and proxy on this machine"
         )
-    last = [line for line in result.stderr_tail.splitlines() if line.strip()][-1:] or ["it said nothing"]
+    last = [line for line in result.stderr_tail.splitlines() if line.strip()][-1:] or ["no message"]
     raise BuildError(f"{what}: {Path(str(command[0])).name} failed: {last[0]}", log=result.stderr_tail)
 
 
 def _proxies() -> dict[str, str]:
-    """apt's own proxy settings as variables, so that the tools need not write them into the base."""
+    """Return apt's proxy settings as variables, so that the tools don't write them into the base."""
     result = processes.run(
         ["apt-config", "shell", "http_proxy", "Acquire::http::Proxy", "https_proxy", "Acquire::https::Proxy"],
         timeout_s=60,

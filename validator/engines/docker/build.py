@@ -1,4 +1,4 @@
-"""Runs `docker buildx bake` for one order."""
+"""Runs `docker buildx bake` for one image."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from .groups import group_wheels, requirements
 from .host_requirements import tables
 from .secrets import write_secrets
 
-#: A build that takes longer has hung: the slowest seen took five minutes.
+#: A build that takes longer hangs: the slowest one so far took five minutes.
 _TIMEOUT_S = 3 * 3600
 
 
@@ -40,8 +40,8 @@ def order_files(
     compression: Compression,
     cache: str | None = None,
 ) -> Iterator[Order]:
-    """The order with its build contexts and secrets, in a directory that is gone afterwards."""
-    # mkdtemp makes it readable by us alone, which the secrets need.
+    """Yield the order with its build contexts and secrets, in a directory that is deleted afterwards."""
+    # The directory contains secrets. mkdtemp makes it accessible only to this user.
     with (
         full_disk_named(tempfile.gettempdir()),
         tempfile.TemporaryDirectory(prefix="validator-build-") as name,
@@ -67,20 +67,20 @@ def bake(
     progress: Progress,
     engine_answers: Callable[[], bool],
 ) -> None:
-    """Build an order; the image has its name only when all of it is there.
+    """Build an image. It gets its name only when it is complete.
 
-    Raises what `explain_build` makes of a failure.
+    Raises the error that `explain_build` returns for a failure.
     """
     log = _bake(order, buildx, sources, progress)
     if log is not None and log.name_was_taken:
-        # Another process gave the same image its name in the same moment. All layers are there by now.
+        # Another process tagged the same image at the same time. The second build finds all layers.
         log = _bake(order, buildx, sources, progress)
     if log is not None:
         raise explain_build(str(order.spec), log, sources, answers=engine_answers())
 
 
 def _bake(order: Order, buildx: Buildx, sources: PackageSources, progress: Progress) -> BuildLog | None:
-    """Build once. Gives back the log of a build that failed."""
+    """Build once. Return the log if the build fails."""
     log = BuildLog(lambda line: progress(sources.redact(line)))
     command = [*buildx.argv, "--builder", buildx.builder, "bake", "--file", "-", "--progress", "plain"]
     if buildx.takes_allow:

@@ -1,7 +1,7 @@
-"""Reads what `docker buildx --progress plain` prints, as it comes.
+"""Parses the output of `docker buildx --progress plain`, line by line.
 
-Lines of one step begin with `#<number> `; the first says which step it is, later ones carry its output with
-seconds before it.
+The lines of a step begin with `#<number> `. The first one names the step; later ones contain its output,
+after the time in seconds.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ import re
 from collections import defaultdict, deque
 from collections.abc import Callable
 
-#: How many of the last lines are kept, of each step and of the whole.
+#: The number of last lines to keep, for each step and for the whole log.
 _KEPT = 120
 
 _STEP = re.compile(r"^#(?P<number>\d+) (?P<rest>.*)$")
-#: `[cudnn 1/1] RUN …`; `[internal] …` and `[context uv] …` are BuildKit's own.
+#: `[cudnn 1/1] RUN …`. The steps `[internal] …` and `[context uv] …` are BuildKit's own.
 _STAGE = re.compile(r"^\[(?P<stage>[a-z][\w.-]*)\s+\d+/\d+\] (?P<what>\w+)")
 _OUTPUT = re.compile(r"^\d+\.\d+ ?(?P<text>.*)$")
 _DONE = re.compile(r"^DONE (?P<seconds>[\d.]+)s$")
@@ -24,7 +24,7 @@ _ERROR = re.compile(r"^ERROR: (?P<text>.*)$")
 
 
 class BuildLog:
-    """Collects the lines of one build. `progress` is told of stages begun and done."""
+    """Collects the lines of one build. `progress` is called when a stage starts or finishes."""
 
     def __init__(self, progress: Callable[[str], None]) -> None:
         self._progress = progress
@@ -36,14 +36,14 @@ class BuildLog:
         self._exporting: set[str] = set()
 
     def feed(self, line: str) -> None:
-        """Take one line."""
+        """Process one line."""
         self._last.append(line)
         match = _STEP.match(line)
         if match is None:
             return
         number, rest = match["number"], match["rest"]
         if stage := _STAGE.match(rest):
-            # An interrupted step is named again when its output goes on.
+            # After the output of another step, a step is named again.
             if number not in self._stages:
                 self._stages[number] = stage["stage"]
                 if stage["what"] == "RUN":
@@ -52,7 +52,7 @@ class BuildLog:
         elif output := _OUTPUT.match(rest):
             self._outputs[number].append(output["text"])
         elif _ERROR.match(rest):
-            # The first to fail is the cause; BuildKit cancels the others.
+            # The first failure is the cause; BuildKit cancels the other steps.
             self._failed = self._failed or number
         elif (done := _DONE.match(rest)) and number in self._running:
             self._running.discard(number)
@@ -63,12 +63,12 @@ class BuildLog:
 
     @property
     def failed_stage(self) -> str | None:
-        """The stage whose step failed first, or None when it was none of ours."""
+        """The stage whose step failed first, or None if it is BuildKit's own."""
         return self._stages.get(self._failed) if self._failed else None
 
     @property
     def failed_output(self) -> str:
-        """What the failed step itself printed."""
+        """The output of the failed step."""
         return "\n".join(self._outputs[self._failed]) if self._failed else ""
 
     @property
@@ -78,11 +78,11 @@ class BuildLog:
 
     @property
     def name_was_taken(self) -> bool:
-        """Whether it failed because the image's name appeared while it was about to be given."""
+        """True if the build failed because another process tagged the image at the same time."""
         return bool(_NAME_TAKEN.search(self.error))
 
     @property
     def error(self) -> str:
-        """The builder's own last word."""
+        """The last error that the builder printed."""
         errors = [line for line in self._last if line.startswith("ERROR: ")]
         return errors[-1].removeprefix("ERROR: ") if errors else ""

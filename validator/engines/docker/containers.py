@@ -1,4 +1,4 @@
-"""Runs the probe in a container of any image, and leaves no container behind."""
+"""Runs the probe in a container of any image, and always removes the container."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ from . import names
 from .failures import disk_full, engine_gone
 from .gpus import device_requests
 
-#: Where the probe's files are put, in any image.
+#: The directory of the probe's files in the container.
 _DIRECTORY = "validator-probe"
-#: No report is this large; a program that prints without end must not fill our memory.
+#: No report is this large. The limit keeps endless output from filling the memory.
 _LARGEST_REPORT = 64 * 2**20
-#: TensorFlow starts several threads a core; a fork bomb starts more.
+#: TensorFlow starts several threads per core, a fork bomb more.
 _PIDS_LIMIT = 16384
 #: The share of the engine's memory that a probe may use.
 _MEMORY_SHARE = 0.8
 _LINES_KEPT = 50
 
-#: What a container said at once: on stdout, or on stderr.
+#: A piece of a container's output: on stdout, or on stderr.
 Frame = tuple[bytes | None, bytes | None]
 
-# Any image: the first interpreter that has TensorFlow, else the first one, which will report that it has
-# none. Names without a slash are looked up on PATH.
+# In any image, use the first interpreter that has TensorFlow, or else the first one, which will report that
+# TensorFlow is missing. Names without a slash are looked up on PATH.
 _START = """\
 set -u
 first=
@@ -71,11 +71,11 @@ def run_probe(
     request: ProbeRequest,
     progress: Progress,
 ) -> bytes:
-    """Run the probe in a new container of an image and give back what it wrote to stdout.
+    """Run the probe in a new container of an image and return its standard output.
 
-    The network is off; memory and processes are limited; GPUs are there when the engine offers them. The
-    image's own user and environment are kept, its entry point is not. Raises MissingError when there is no
-    such image or the engine stops answering, ValidatorError when no report comes within the time limit.
+    The container has no network, limits on memory and processes, and all GPUs that the engine offers. It uses
+    the image's user and environment, but not its entry point. Raises MissingError if the image does not exist
+    or the engine stops responding, and ValidatorError if there is no report within the time limit.
     """
     what = f"the probe in {image}"
     container: Container | None = None
@@ -84,7 +84,7 @@ def run_probe(
         container.put_archive("/", _archive(request))
         return _follow(container, request, what, progress)
     except ImageNotFound as error:
-        raise MissingError(f"the engine has no image {image}", hint=_where_it_may_be(image)) from error
+        raise MissingError(f"the engine has no image {image}", hint=_find_image_hint(image)) from error
     except APIError as error:
         raise _explain(what, str(error.explanation or error)) from error
     except (DockerException, requests.RequestException) as error:
@@ -95,7 +95,7 @@ def run_probe(
 
 
 def remove_leftovers(client: docker.DockerClient) -> int:
-    """Remove the probe containers of processes that no longer run; how many there were."""
+    """Remove the probe containers of processes that have ended. Return how many there were."""
     here = socket.gethostname()
     removed = 0
     for container in client.containers.list(
@@ -109,12 +109,12 @@ def remove_leftovers(client: docker.DockerClient) -> int:
 
 
 def owner() -> str:
-    """This process, so that no other is taken for it: machine, process id, and when it started."""
+    """Return a unique identifier of this process: its machine, process id and start time."""
     return f"{socket.gethostname()}:{os.getpid()}:{_start_time(str(os.getpid()))}"
 
 
 def _start_time(pid: str) -> str | None:
-    """Clock ticks from boot to the start of a process (field 22 of proc_pid_stat(5)); None if it is gone."""
+    """Return the start of a process in clock ticks since boot (field 22 of proc_pid_stat(5)), or None."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -122,10 +122,10 @@ def _start_time(pid: str) -> str | None:
     return text.rpartition(")")[2].split()[19]
 
 
-def _where_it_may_be(image: str) -> str:
+def _find_image_hint(image: str) -> str:
     if re.fullmatch(r"tf\d+\.\d+[\w.-]*", image):
-        return f"images that are made here are called {names.image_reference(image)}"
-    return f"docker pull {image}, or look at `docker images`"
+        return f"the local image of this specification is {names.image_reference(image)}"
+    return f"pull it with `docker pull {image}`, or list the local images with `docker images`"
 
 
 def _create(
@@ -144,7 +144,7 @@ def _create(
         labels={names.LABEL_OWNER: owner()},
         network_mode="none",
         device_requests=device_requests(info),
-        # What is said is read as it comes; a log of it would fill the engine's disk.
+        # The output is read as it arrives; a log would fill the engine's disk.
         log_config=LogConfig(type="none"),
         healthcheck={"test": ["NONE"]},
         **limits,
@@ -152,7 +152,7 @@ def _create(
 
 
 def _archive(request: ProbeRequest) -> bytes:
-    """The probe's files as a tar archive, readable by any user of the image."""
+    """Return the probe's files as a tar archive that any user of the image can read."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as archive:
         directory = tarfile.TarInfo(_DIRECTORY)
@@ -166,7 +166,7 @@ def _archive(request: ProbeRequest) -> bytes:
 
 
 class _Output:
-    """What a container says, read by a thread of its own."""
+    """The output of a container, read by a separate thread."""
 
     def __init__(self, frames: Iterable[Frame], progress: Progress) -> None:
         self.stdout = bytearray()
@@ -189,12 +189,12 @@ class _Output:
                 if err is not None:
                     self._lines(err)
         except BaseException as error:
-            # Raised again where somebody waits for it.
+            # Raised again by the thread that waits for the output.
             self.error = error
 
     def _lines(self, text: bytes) -> None:
         *lines, rest = (self._partial + text).split(b"\n")
-        # A line without end is cut, so that it can't grow without limit.
+        # A partial line must not grow without limit.
         self._partial = rest[-8192:]
         for line in lines:
             words = line[:8192].decode("utf-8", "replace").rstrip()
@@ -203,7 +203,7 @@ class _Output:
 
 
 def _follow(container: Container, request: ProbeRequest, what: str, progress: Progress) -> bytes:
-    # Attached before the start, so that not a byte is missed.
+    # Attach before the start, so that no output is missed.
     stream = container.attach(stdout=True, stderr=True, stream=True, demux=True)
     try:
         container.start()
@@ -211,41 +211,45 @@ def _follow(container: Container, request: ProbeRequest, what: str, progress: Pr
     finally:
         _close(stream)
     if output.overflow:
-        raise ValidatorError(f"{what} wrote more than {_LARGEST_REPORT // 2**20} MB, which is no report")
+        raise ValidatorError(f"{what} wrote more than {_LARGEST_REPORT // 2**20} MB, which can't be a report")
     status = _exit_status(container, what)
     if status == _NO_PYTHON and not output.stdout:
         raise InputError(
-            f"{what}: there is no Python in that image", hint="name an image with Python and TensorFlow"
+            f"{what}: the image has no Python", hint="choose an image with Python and TensorFlow"
         )
     if not bytes(output.stdout).strip():
         container.reload()
         if container.attrs.get("State", {}).get("OOMKilled"):
-            raise ValidatorError(f"{what} ran out of memory", hint="give the engine more memory")
-        last = next((line for line in reversed(output.stderr) if line.strip()), "it said nothing")
-        raise ValidatorError(f"{what} ended with status {status} and no report: {last}")
+            raise ValidatorError(
+                f"{what} ran out of memory", hint="increase the memory of the engine's machine"
+            )
+        last = next((line for line in reversed(output.stderr) if line.strip()), "no message")
+        raise ValidatorError(f"{what} exited with status {status} without a report: {last}")
     return bytes(output.stdout)
 
 
 def _close(stream: CancellableStream[Frame]) -> None:
-    # Ends a read that still waits. The other side may have closed first; through SSH the SDK can't do it.
+    # Ends a pending read. The engine may have closed the stream first; over SSH, the SDK can't close it.
     with contextlib.suppress(OSError, DockerException):
         stream.close()
-    # That shuts the socket down but keeps its descriptor (docker 7.2); nothing public gives it back.
+    # close() shuts the socket down but leaks its descriptor (docker 7.2), and no public method releases it.
     stream._response.close()  # type: ignore[attr-defined]
 
 
 def _listen(
     stream: CancellableStream[Frame], request: ProbeRequest, what: str, progress: Progress
 ) -> _Output:
-    """Everything that a container says, until it ends or its time is over."""
+    """Return the output of a container when it has ended. Raises ValidatorError at the time limit."""
     output = _Output(stream, progress)
     deadline = time.monotonic() + request.timeout_s
     while output.thread.is_alive():
-        # In short waits: this thread may be told to stop, and Ctrl-C reaches only between them.
+        # Wait in short intervals, so that `stop_all` and Ctrl-C take effect.
         output.thread.join(timeout=0.2)
         processes.check_stopping()
         if time.monotonic() > deadline:
-            raise ValidatorError(f"{what} ran past its limit of {request.timeout_s:.0f} s and was ended")
+            raise ValidatorError(
+                f"{what} exceeded its time limit of {request.timeout_s:.0f} s and was stopped"
+            )
     if isinstance(output.error, (OSError, DockerException)):
         raise engine_gone(what) from output.error
     if output.error is not None:
@@ -254,7 +258,7 @@ def _listen(
 
 
 def _exit_status(container: Container, what: str) -> int:
-    # The streams end with the container, or with the engine.
+    # The streams have ended, because the container did, or the engine.
     try:
         return int(container.wait(timeout=30)["StatusCode"])
     except requests.RequestException as error:
@@ -262,13 +266,13 @@ def _exit_status(container: Container, what: str) -> int:
 
 
 def _remove(container: Container) -> None:
-    """Remove a container, running or not. One that is gone, or whose engine is, needs nothing more."""
+    """Remove a container, running or not. Do nothing if it no longer exists or the engine is gone."""
     try:
         container.remove(force=True, v=True)
     except NotFound:
         return
     except (DockerException, requests.RequestException):
-        # The next start finds it by its label.
+        # `remove_leftovers` of the next run will find it by its label.
         return
 
 
@@ -279,10 +283,10 @@ def _explain(what: str, reason: str) -> ValidatorError:
         condition = reason.partition("unsatisfied condition:")[2].strip().split("\n")[0]
         return MissingError(
             f"{what}: the host's driver is too old for this image ({condition or 'NVIDIA_REQUIRE_CUDA'})",
-            hint="install a newer driver, or choose an image of an older CUDA",
+            hint="install a newer driver, or choose an image with an older CUDA",
         )
     if "/bin/sh" in reason and ("no such file" in reason or "not found" in reason):
         return InputError(
-            f"{what}: the image has no shell to start it with", hint="name an image with /bin/sh"
+            f"{what}: the image has no /bin/sh, which the probe needs", hint="choose an image with a shell"
         )
     return ValidatorError(f"{what} could not be started: {' '.join(reason.split())[:400]}")

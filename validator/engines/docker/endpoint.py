@@ -1,7 +1,7 @@
-"""Finding a Docker Engine that can be used, by the same rules as the Docker command line.
+"""Finds a Docker Engine that can be used, by the rules of the Docker command line.
 
-The SDK does everything but builds, the command line's buildx plugin does those; both must talk to the same
-engine: the one of DOCKER_HOST, else of the current context, else of the default socket.
+Builds are done with the command line's buildx plugin, everything else with the SDK. Both must use the same
+engine: that of DOCKER_HOST, of the current context, or of the default socket, in this order.
 """
 
 from __future__ import annotations
@@ -22,24 +22,22 @@ from docker.errors import DockerException
 from ...errors import MissingError
 from ...system import processes
 
-#: Docker Engine 23 made BuildKit the builder; what is here needs its named contexts and secrets.
+#: Docker Engine 23 made BuildKit the default. Builds need its named contexts and secrets.
 OLDEST_ENGINE = 23
-#: Since 0.17 bake wants to be told what a target may do (docker/buildx pull request 2666); an older one does
-#: not know the switch and asks for no permission.
+#: Since buildx 0.17, bake needs permissions for what a target does (docker/buildx pull request 2666). Older
+#: ones don't have the option.
 _ALLOW_SINCE = (0, 17)
-#: How long an engine may take to answer at all, in seconds. A hanging one must not hold up `--engine auto`.
+#: The timeout of the first requests, in seconds. A hanging engine must not block `--engine auto`.
 _ANSWER_WITHIN_S = 10
-#: Later questions may wait for an engine that is busy building.
+#: The timeout of later requests, which may have to wait while the engine builds.
 _BUSY_TIMEOUT_S = 300
 _DEFAULT_HOST = "unix:///var/run/docker.sock"
-_INSTALL = (
-    "install Docker Engine 23 or newer with its buildx plugin; `build-matrix --engine venv` does without"
-)
+_INSTALL = "install Docker Engine 23 or newer with its buildx plugin, or use `build-matrix --engine venv`"
 
 
 @dataclass(frozen=True)
 class Buildx:
-    """The command that builds: `argv` up to `buildx`, the builder that is the engine itself, its version."""
+    """The buildx command: `argv` up to `buildx`, the builder that is the engine itself, and the version."""
 
     argv: tuple[str, ...]
     builder: str
@@ -52,9 +50,9 @@ class Buildx:
 
 @dataclass(frozen=True)
 class Endpoint:
-    """An engine that answers.
+    """An engine that can build.
 
-    quick: a client that waits only seconds; the other waits for an engine that is busy.
+    client: waits for an engine that is busy. quick: has a timeout of a few seconds.
     """
 
     client: docker.DockerClient
@@ -65,26 +63,26 @@ class Endpoint:
 
     @property
     def has_image_store(self) -> bool:
-        """Whether images are kept by containerd, which shares layers by digest and takes zstd."""
+        """True if containerd stores the images, which shares layers by digest and supports zstd."""
         status = self.info.get("DriverStatus") or []
         return any("io.containerd.snapshotter" in str(value) for pair in status for value in pair)
 
     @property
     def docker(self) -> str:
-        """The command that talks to this engine."""
+        """The docker command for this engine."""
         return self.buildx.argv[0]
 
     @property
     def is_local(self) -> bool:
-        """Whether the engine runs on this very kernel."""
+        """True if the engine runs on this machine."""
         return _is_local(self.client)
 
 
 @dataclass(frozen=True)
 class Reached:
-    """An engine that answers, for what needs no builds.
+    """An engine that responds, but may lack what builds need.
 
-    quick: a client that waits only seconds. context: what the docker command calls it.
+    quick: a client with a timeout of a few seconds. context: the name of its Docker context.
     """
 
     quick: docker.DockerClient
@@ -94,13 +92,15 @@ class Reached:
 
     @property
     def is_local(self) -> bool:
-        """Whether the engine runs on this very kernel."""
+        """True if the engine runs on this machine."""
         return _is_local(self.quick)
 
 
 def connect() -> Endpoint:
-    """The engine that the Docker command line would use, and what builds in it. Raises MissingError saying in
-    one line why not."""
+    """Return the engine that the Docker command line would use, with its buildx.
+
+    Raises MissingError with the reason in one line.
+    """
     reached = reach()
     try:
         buildx = find_buildx(reached.context)
@@ -111,14 +111,14 @@ def connect() -> Endpoint:
 
 
 def reach() -> Reached:
-    """The engine that the Docker command line would use. Raises MissingError saying in one line why not."""
+    """Return the engine that the Docker command line would use. Raises MissingError with the reason."""
     quick, context = _client(_ANSWER_WITHIN_S)
     try:
         try:
             version = str(quick.version().get("Version", "?"))
             info = quick.info()
         except (DockerException, requests.RequestException) as error:
-            raise MissingError(f"no Docker Engine answers: {_root_cause(error)}", hint=_INSTALL) from error
+            raise MissingError(f"no Docker Engine responds: {_root_cause(error)}", hint=_INSTALL) from error
         _check_server(version, info)
     except MissingError:
         quick.close()
@@ -127,7 +127,7 @@ def reach() -> Reached:
 
 
 def find_buildx(context: str) -> Buildx:
-    """The first `docker` on PATH whose buildx works. An old one may stand before it."""
+    """Return the first `docker` on PATH whose buildx works; an old one may come before it."""
     found = list(dict.fromkeys(_on_path("docker")))
     for binary in found:
         result = processes.run([binary, "buildx", "version"], timeout_s=30)
@@ -136,15 +136,17 @@ def find_buildx(context: str) -> Buildx:
             return Buildx((binary, "buildx"), context, (int(match[1]), int(match[2])))
     if not found:
         raise MissingError(
-            "a Docker Engine answers, but there is no docker command to build with", hint=_INSTALL
+            "a Docker Engine is running, but the docker command is not installed, which builds need",
+            hint=_INSTALL,
         )
     raise MissingError(
-        "a Docker Engine answers, but docker has no buildx plugin to build with", hint=_INSTALL
+        "a Docker Engine is running, but the docker command has no buildx plugin, which builds need",
+        hint=_INSTALL,
     )
 
 
 def _client(timeout_s: int) -> tuple[docker.DockerClient, str]:
-    """The SDK's client, and the name of the context it stands for."""
+    """Return a client of the SDK, and the name of its Docker context."""
     name, host, tls = "default", os.environ.get("DOCKER_HOST"), None
     try:
         if not host:
@@ -152,7 +154,8 @@ def _client(timeout_s: int) -> tuple[docker.DockerClient, str]:
             context = ContextAPI.get_context(asked)
             if context is None:
                 raise MissingError(
-                    f"there is no Docker context {asked or 'in use'}", hint="docker context ls"
+                    f"the Docker context {asked or 'in use'} does not exist",
+                    hint="list the contexts with `docker context ls`",
                 )
             if context.name != "default":
                 name, host, tls = str(context.name), str(context.Host), context.TLSConfig
@@ -161,7 +164,7 @@ def _client(timeout_s: int) -> tuple[docker.DockerClient, str]:
             return docker.DockerClient.from_env(timeout=timeout_s, use_ssh_client=True), name
         return docker.DockerClient(host, tls=tls or False, timeout=timeout_s, use_ssh_client=True), name
     except (DockerException, requests.RequestException) as error:
-        raise MissingError(f"no Docker Engine answers: {_root_cause(error)}", hint=_INSTALL) from error
+        raise MissingError(f"no Docker Engine responds: {_root_cause(error)}", hint=_INSTALL) from error
 
 
 def _is_local(client: docker.DockerClient) -> bool:
@@ -172,18 +175,18 @@ def _check_server(version: str, info: Mapping[str, Any]) -> None:
     major = int(match[0]) if (match := re.match(r"\d+", version)) else 0
     if major < OLDEST_ENGINE:
         raise MissingError(
-            f"Docker Engine {version} is too old, {OLDEST_ENGINE} or newer is needed", hint=_INSTALL
+            f"Docker Engine {version} is too old; {OLDEST_ENGINE} or newer is needed", hint=_INSTALL
         )
     kind = f"{info.get('OSType')}/{info.get('Architecture')}"
     if kind != "linux/x86_64":
         raise MissingError(
-            f"the Docker Engine runs {kind} containers; TensorFlow's GPU wheels are for linux/x86_64",
-            hint="use an engine on an x86-64 Linux, through DOCKER_HOST or a context",
+            f"the Docker Engine runs {kind} containers, but TensorFlow's GPU wheels are for linux/x86_64",
+            hint="use an engine on x86-64 Linux, with DOCKER_HOST or a Docker context",
         )
 
 
 def _check_socket(host: str) -> None:
-    """Say what is wrong with a local socket. The SDK would leave its own half-open and blame itself."""
+    """Raise MissingError if a local socket can't be used. The SDK's own error would not say why."""
     path = host.removeprefix("unix://")
     if path == host:
         return
@@ -192,11 +195,11 @@ def _check_socket(host: str) -> None:
         try:
             connection.connect(path)
         except (FileNotFoundError, NotADirectoryError):
-            reason = f"no Docker Engine: there is no socket at {path}"
+            reason = f"no Docker Engine found: the socket {path} does not exist"
         except PermissionError:
-            reason = f"no Docker Engine that we may use: permission denied on {path}"
+            reason = f"permission denied for the Docker Engine's socket {path}"
         except OSError as error:
-            reason = f"no Docker Engine answers at {path}: {error.strerror or error}"
+            reason = f"no Docker Engine responds at {path}: {error.strerror or error}"
         else:
             return
     raise MissingError(reason, hint=_INSTALL)

@@ -1,4 +1,4 @@
-"""The docker engine: images by BuildKit, probes in containers."""
+"""The Docker engine, which builds images with BuildKit and runs the probe in containers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _KERNEL_DRIVER = Path("/sys/module/nvidia/version")
 
 
 class DockerEngine:
-    """Builds images and runs the probe in one Docker Engine. Several threads may call its methods."""
+    """Builds images and runs the probe in one Docker Engine. Methods may be called from any thread."""
 
     name = "docker"
 
@@ -44,11 +44,11 @@ class DockerEngine:
         base_policy: BasePolicy = BasePolicy.AUTO,
         cache: str | None = None,
     ) -> None:
-        """cache: a repository (`host/path`) that keeps the layers of builds, for engines that have none."""
+        """cache: a repository (`host/path`) for the layers of builds, for engines without a local cache."""
         if cache and not endpoint.has_image_store:
             raise MissingError(
-                "a cache in a registry needs an engine that keeps images with containerd",
-                hint='turn on "containerd-snapshotter" in /etc/docker/daemon.json, or leave out --cache',
+                "--cache needs an engine that stores images with containerd",
+                hint='enable "containerd-snapshotter" in /etc/docker/daemon.json, or run without --cache',
             )
         self._endpoint = endpoint
         self._client = endpoint.client
@@ -58,12 +58,12 @@ class DockerEngine:
         self._bases = Bases(endpoint.client, endpoint.quick, base_policy)
         with self._answering("the engine"):
             if removed := containers.remove_leftovers(self._client):
-                logger.info("removed %d containers that a killed run had left", removed)
+                logger.info("removed %d containers of a run that was killed", removed)
 
     def describe(self) -> str:
-        gpus = "with GPUs" if offers_gpus(self._endpoint.info) else "without GPUs"
+        gpus = "with GPUs" if offers_gpus(self._endpoint.info) else "no GPUs"
         buildx = ".".join(str(part) for part in self._endpoint.buildx.version)
-        return f"Docker Engine {self._endpoint.version}, buildx {buildx}, {gpus}"
+        return f"Docker {self._endpoint.version}, buildx {buildx}, {gpus}"
 
     def provides(self, python: str) -> str | None:
         return self._bases.provides(python)
@@ -75,7 +75,7 @@ class DockerEngine:
             "machine": info.get("Architecture"),
             "gpus_offered": offers_gpus(info),
         }
-        # A remote engine's driver is known only to the probe.
+        # Only the probe can find the driver of a remote engine.
         if facts["gpus_offered"] and self._endpoint.is_local:
             with contextlib.suppress(OSError):
                 facts["driver"] = _KERNEL_DRIVER.read_text(encoding="ascii").strip()
@@ -97,9 +97,9 @@ class DockerEngine:
 
     def up_to_date(self, spec: ImageSpec, lock: Lock, labels: Mapping[str, str]) -> bool:
         origin = labels.get(names.LABEL_BASE, "")
-        wanted = self._policy is BasePolicy.AUTO or origin.startswith(f"{self._policy.value}:")
+        right_base = self._policy is BasePolicy.AUTO or origin.startswith(f"{self._policy.value}:")
         same_recipe = labels.get(names.LABEL_RECIPE) == recipe_digest()
-        return wanted and same_recipe and self.made_from(spec, lock, labels)
+        return right_base and same_recipe and self.made_from(spec, lock, labels)
 
     def build(self, spec: ImageSpec, lock: Lock, progress: Progress) -> Built:
         return self._build(spec, lock, progress, Compression.ZSTD)
@@ -108,16 +108,16 @@ class DockerEngine:
         with self._answering(str(spec)):
             base = self._bases.base(spec, progress)
             tools = self._bases.tools(progress)
-        # The older store keeps layers unpacked.
-        kept = compression if self._endpoint.has_image_store else Compression.NONE
+        # The older image store unpacks layers.
+        stored = compression if self._endpoint.has_image_store else Compression.NONE
         cache = names.cache_reference(self._cache, spec.identifier) if self._cache else None
-        with build.order_files(spec, lock, base, tools, self._sources, kept, cache) as order:
+        with build.order_files(spec, lock, base, tools, self._sources, stored, cache) as order:
             build.bake(order, self._endpoint.buildx, self._sources, progress, self.answers)
         built = self.existing(spec, lock)
         if built is None:
             raise BuildError(
-                f"{spec}: buildx says that it built {order.reference}, but the engine has no such image",
-                hint="look whether another process builds the same image from another lock",
+                f"{spec}: buildx reported success, but the engine does not have {order.reference}",
+                hint="check if another process builds the same image from another lock",
             )
         return built
 
@@ -127,7 +127,7 @@ class DockerEngine:
         except ZstdRefused as refused:
             if not self._endpoint.has_image_store:
                 raise
-            progress(f"building with gzip layers: {refused}")
+            progress(f"building again with gzip layers: {refused}")
         return self._push(self._build(built.spec, lock, progress, Compression.GZIP), reference, progress)
 
     def _push(self, built: Built, reference: str, progress: Progress) -> Built:
@@ -137,8 +137,8 @@ class DockerEngine:
                 image = self._client.images.get(str(image_id))
             except ImageNotFound as error:
                 raise MissingError(
-                    f"{built.spec}: the engine has its image {image_id} no more",
-                    hint="another run may have built it anew; run the same command again",
+                    f"{built.spec}: the engine no longer has its image {image_id}",
+                    hint="another run may have built it again; run the same command again",
                 ) from error
             had = reference in image.tags
             image.tag(reference)
@@ -156,7 +156,7 @@ class DockerEngine:
             built = _built(spec, self._client.images.get(reference))
         if built.lock_digest != lock.digest:
             raise ValidatorError(
-                f"{reference} was built from the lock {built.lock_digest}, not {lock.digest}"
+                f"{reference} was built from the lock {built.lock_digest}, not from {lock.digest}"
             )
         digest = reference.partition("@")[2]
         return replace(built, reference=reference, digest=digest, engine_id=built.digest)
@@ -165,14 +165,14 @@ class DockerEngine:
         return self.probe_image(built.engine_id or built.digest or built.reference, request, progress)
 
     def probe_image(self, image: str, request: ProbeRequest, progress: Progress) -> bytes:
-        """Run the probe in any image that the engine has, by name or digest; ours or not.
+        """Run the probe in any image that the engine has, given its name or digest.
 
-        Raises as `probe` does, and InputError when there is no Python in the image.
+        Raises the errors of `probe`, and InputError if the image has no Python.
         """
         return containers.run_probe(self._client, self._endpoint.info, image, request, progress)
 
     def answers(self) -> bool:
-        """Whether the engine still does."""
+        """Return True if the engine still responds."""
         try:
             return bool(self._endpoint.quick.ping())
         except (DockerException, requests.RequestException):
@@ -184,11 +184,11 @@ class DockerEngine:
 
     @contextlib.contextmanager
     def _answering(self, what: str) -> Iterator[None]:
-        """Name an engine that stops answering in the middle."""
+        """Raise MissingError if the engine stops responding. `what` begins the message."""
         try:
             yield
         except DockerException as error:
-            # An answer of the engine's, which the SDK derives from the one below as well.
+            # The SDK also derives the engine's own error answers from RequestException.
             if not self.answers():
                 raise engine_gone(what) from error
             raise
@@ -199,10 +199,9 @@ class DockerEngine:
 def find(
     sources: PackageSources, base_policy: BasePolicy = BasePolicy.AUTO, cache: str | None = None
 ) -> DockerEngine:
-    """The Docker Engine that the Docker command line would use.
+    """Return the Docker Engine that the Docker command line would use.
 
-    Raises MissingError that says in one line why there is none that can be used: no socket, no permission,
-    too old, no buildx.
+    Raises MissingError with the reason in one line: no socket, no permission, too old, no buildx.
     """
     return DockerEngine(connect(), sources, base_policy, cache)
 
@@ -212,7 +211,8 @@ def _built(spec: ImageSpec, image: Image) -> Built:
         spec=spec,
         reference=names.image_reference(spec.identifier),
         lock_digest=image.labels.get(names.LABEL_LOCK, ""),
-        # With the containerd image store the id is the manifest's digest, else the configuration's.
+        # With the containerd image store, the id is the digest of the manifest, otherwise of the
+        # configuration.
         digest=image.id,
         base=image.labels.get(names.LABEL_BASE),
         size=image.attrs.get("Size"),

@@ -1,4 +1,4 @@
-"""What a failed build means, told apart by whose fault it is."""
+"""Explains a failed build by its cause."""
 
 from __future__ import annotations
 
@@ -19,30 +19,30 @@ _NO_BASE = re.compile(r"failed to resolve source metadata for (?P<name>\S+): ")
 _OFFLINE = re.compile(
     r"no such host|i/o timeout|connection refused|TLS handshake|network is unreachable|dial tcp"
 )
-#: Stages that install wheels; what fails in them is for uv's own explanation.
+#: Stages that install no wheels. Failures in all other stages are explained by uv's output.
 _NOT_WHEELS = {None, "runtime", "venv", "cpu", "gpu", "tools"}
 
 
 def engine_gone(what: str) -> MissingError:
-    """The error for an engine that stopped answering."""
+    """Return the error for an engine that stopped responding."""
     return MissingError(
-        f"{what}: the Docker Engine stopped answering",
-        hint="start it again and run the same command; finished work is kept",
+        f"{what}: the Docker Engine stopped responding",
+        hint="start it again and repeat the command; finished work is kept",
     )
 
 
 def disk_full(what: str) -> MissingError:
-    """The error for an engine without space."""
+    """Return the error for an engine whose disk is full."""
     return MissingError(
         f"{what}: no space left on the engine's disk",
-        hint="free some with `docker buildx prune` and `docker image prune`, then run the same command again",
+        hint="free some with `docker buildx prune` and `docker image prune`, then repeat the command",
     )
 
 
 def explain_build(what: str, log: BuildLog, sources: PackageSources, *, answers: bool) -> ValidatorError:
-    """The error that a failed build stands for. Never raises.
+    """Return the error for a failed build.
 
-    what: what was built, the beginning of the sentence. answers: whether the engine still does.
+    what: the image, which begins the message. answers: True if the engine still responds.
     """
     text = sources.redact(log.tail)
     stage, output = log.failed_stage, sources.redact(log.failed_output)
@@ -51,15 +51,15 @@ def explain_build(what: str, log: BuildLog, sources: PackageSources, *, answers:
     if says_full_disk(log.tail) or says_full_disk(log.failed_output):
         return disk_full(what)
     if (match := _NO_BASE.search(log.tail)) and stage is None:
-        hint = "check the engine's network and proxy, or use --base bootstrap"
+        hint = "check the engine's network and proxy settings, or use --base bootstrap"
         if _OFFLINE.search(log.tail):
             return MissingError(
-                f"{what}: the base image can't be fetched: the registry can't be reached", hint=hint
+                f"{what}: the base image can't be pulled: the registry can't be reached", hint=hint
             )
-        return MissingError(f"{what}: the base image {match['name']} can't be fetched", hint=hint)
+        return MissingError(f"{what}: the base image {match['name']} can't be pulled", hint=hint)
     if stage not in _NOT_WHEELS and output.strip():
         error = explain(output, f"{what}: the {stage} wheels can't be installed")
         return BuildError(str(error), hint=error.hint, log=text) if isinstance(error, BuildError) else error
     last = [line for line in output.splitlines() if line.strip()][-1:] or [sources.redact(log.error)]
     where = f" in the stage {stage}" if stage else ""
-    return BuildError(f"{what}: the image did not build{where}: {last[0] or 'buildx said nothing'}", log=text)
+    return BuildError(f"{what}: the build failed{where}: {last[0] or 'no message from buildx'}", log=text)

@@ -1,4 +1,4 @@
-"""How an engine offers GPUs, and how a container asks for them."""
+"""How to find out if an engine offers GPUs, and how to request them for a container."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ _CDI_ALL = "nvidia.com/gpu=all"
 
 
 def offers_gpus(info: Mapping[str, Any]) -> bool:
-    """Whether an engine says, in `docker info`, that it can bring NVIDIA GPUs into containers."""
+    """Return True if an engine can provide NVIDIA GPUs to containers, according to `docker info`."""
     return bool(device_requests(info))
 
 
 def device_requests(info: Mapping[str, Any]) -> list[DeviceRequest]:
-    """What a container asks for to get all GPUs; empty when the engine offers none.
+    """Return the device requests for all GPUs; empty if the engine offers none.
 
-    The nvidia runtime comes first: it alone checks NVIDIA_REQUIRE_CUDA. Engines from 28.2 on list the CDI
-    devices they found, which is the other way to offer them.
+    The nvidia runtime is preferred, because only it checks NVIDIA_REQUIRE_CUDA. The alternative is CDI:
+    engines since 28.2 list the CDI devices that they found.
     """
     if "nvidia" in (info.get("Runtimes") or {}):
         return [DeviceRequest(count=-1, capabilities=[["gpu"]])]

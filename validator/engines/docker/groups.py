@@ -1,7 +1,7 @@
-"""Which wheel goes into which layer.
+"""Assigns each wheel to a layer.
 
-Each big NVIDIA wheel is a group of its own, since images share them one by one: two images with the same
-cuDNN share that layer whatever else differs. The groups are the stages of `images/Dockerfile`.
+Each large NVIDIA wheel is a group of its own, so that two images with the same cuDNN share that layer,
+however they differ otherwise. The groups are the stages of `images/Dockerfile`.
 """
 
 from __future__ import annotations
@@ -13,38 +13,38 @@ from ...errors import BuildError
 from ...model.lock import Lock, Wheel
 from ...model.spec import Variant
 
-#: NVIDIA's libraries of 100 MB and more, by the name in `nvidia-<name>-cu12`.
+#: NVIDIA's libraries of 100 MB or more, by the name in `nvidia-<name>-cu12`.
 BIG_LIBRARIES = ("cublas", "cudnn", "cufft", "cusolver", "cusparse", "nccl")
-#: The rest of NVIDIA's.
+#: NVIDIA's other libraries.
 CUDA = "cuda"
 PYTHON = "python"
 TENSORFLOW = "tensorflow"
 
-#: The groups that each target of the Dockerfile copies in.
+#: The groups in each target of the Dockerfile.
 OF_VARIANT: Mapping[Variant, tuple[str, ...]] = {
     Variant.CPU: (PYTHON, TENSORFLOW),
     Variant.GPU: (CUDA, *BIG_LIBRARIES, PYTHON, TENSORFLOW),
 }
 
-# Since CUDA 13 the names carry no suffix (nvidia-cublas); before, it is the CUDA major (nvidia-cublas-cu12).
+# Since CUDA 13 the names have no suffix (nvidia-cublas); before, it is the CUDA major (nvidia-cublas-cu12).
 _NVIDIA = re.compile(r"^nvidia-(?P<library>[a-z0-9-]+?)(?:-cu\d+)?$")
 
 
 def group_of(name: str) -> str:
-    """The group of a distribution, by its normalized name."""
+    """Return the group of a distribution, given its normalized name."""
     if name in ("tensorflow", "tensorflow-cpu"):
         return TENSORFLOW
     if match := _NVIDIA.match(name):
         return match["library"] if match["library"] in BIG_LIBRARIES else CUDA
-    # TensorRT's wheels are NVIDIA's too, and need no Python of the image's version to be unpacked.
+    # TensorRT's wheels are NVIDIA's too, and can be unpacked with any Python.
     return CUDA if name.startswith("tensorrt") else PYTHON
 
 
 def group_wheels(lock: Lock, variant: Variant) -> dict[str, tuple[Wheel, ...]]:
-    """The wheels of a lock by group, in the groups of its variant.
+    """Return the wheels of a lock by group, for the groups of its variant.
 
-    A group may be empty, except TensorFlow's. Raises BuildError when the lock holds wheels that the variant's
-    image has no layer for, which a lock of another variant does.
+    Only TensorFlow's group can't be empty. Raises BuildError if the variant's image has no layer for some of
+    the wheels, because the lock is for another variant.
     """
     groups: dict[str, list[Wheel]] = {name: [] for name in OF_VARIANT[variant]}
     stray = []
@@ -55,12 +55,12 @@ def group_wheels(lock: Lock, variant: Variant) -> dict[str, tuple[Wheel, ...]]:
         else:
             group.append(wheel)
     if stray:
-        raise BuildError(f"{lock.identifier}: a {variant.value} image can't hold {', '.join(stray)}")
+        raise BuildError(f"{lock.identifier}: a {variant.value} image has no layer for {', '.join(stray)}")
     if not groups[TENSORFLOW]:
-        raise BuildError(f"{lock.identifier}: its lock holds no TensorFlow")
+        raise BuildError(f"{lock.identifier}: its lock does not contain TensorFlow")
     return {name: tuple(wheels) for name, wheels in groups.items()}
 
 
 def requirements(wheels: tuple[Wheel, ...]) -> str:
-    """Requirements that admit these very files and no other, for `uv pip install --require-hashes`."""
+    """Return requirements that match exactly these files, for `uv pip install --require-hashes`."""
     return "".join(f"{wheel} --hash=sha256:{wheel.sha256}\n" for wheel in wheels)

@@ -1,5 +1,7 @@
-"""What an image asks of its host, from the compatibility rules: in its variables, in its labels, and in the
-tables that its entry point reads."""
+"""The requirements of an image on its host, taken from the compatibility rules.
+
+They are used for the image's variables, its labels, and the tables that its entry point reads.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +15,12 @@ from ...versions import ComputeCapability, CudaVersion, DriverRelease
 
 
 @dataclass(frozen=True)
-class Needs:
-    """What a gpu image needs of its host.
+class HostRequirements:
+    """The requirements of a gpu image on its host.
 
-    cuda: the CUDA version that the driver must support at least. driver: the oldest release.
-    sass, ptx: the compute capabilities that TensorFlow's wheel has machine code for, and PTX; in some of its
-        kernels at least. Empty where the wheel is not known.
+    cuda: the minimum CUDA version that the driver must support. driver: the minimum driver release.
+    sass, ptx: the compute capabilities for which at least some kernels in TensorFlow's wheel have machine
+        code, and PTX. Empty if the wheel is unknown.
     """
 
     cuda: CudaVersion
@@ -28,28 +30,28 @@ class Needs:
 
     @property
     def constraint(self) -> str:
-        """As NVIDIA_REQUIRE_CUDA has it: `cuda>=12.0`."""
+        """The requirement in the syntax of NVIDIA_REQUIRE_CUDA: `cuda>=12.0`."""
         return f"cuda>={self.cuda}"
 
     @property
     def compute_capability(self) -> ComputeCapability | None:
-        """The least that anything in the wheel runs on: older GPUs have neither machine code nor PTX."""
+        """The minimum compute capability: for older GPUs, the wheel has neither machine code nor PTX."""
         return min((*self.sass, *self.ptx), default=None)
 
 
-def needs(spec: ImageSpec) -> Needs | None:
-    """What an image needs, or None for one without CUDA.
+def host_requirements(spec: ImageSpec) -> HostRequirements | None:
+    """Return the requirements of an image, or None if it has no CUDA.
 
-    Within a CUDA major, the first minor's driver is enough (minor-version compatibility), so 12.5 needs R525
-    (`cuda>=12.0`) and not R555. What such a host still can't do, JIT-compile newer PTX, is the prediction's
-    to say, not a reason to refuse the start.
+    Within a major version of CUDA, the driver of the first minor version is enough (minor-version
+    compatibility): 12.5 needs R525 (`cuda>=12.0`), not R555. Such a host can't JIT-compile newer PTX; that is
+    a matter for the prediction, and no reason to refuse the start.
     """
     if spec.variant is Variant.CPU or spec.cuda is None:
         return None
     major = CudaVersion.parse(spec.cuda.version).major
     floor = drivers.minor_version(major)
     branch = drivers.branch_of(floor.driver.branch) if floor else None
-    return Needs(
+    return HostRequirements(
         branch.cuda if branch else CudaVersion(major, 0),
         floor.driver if floor else None,
         *_device_code(spec.tensorflow),
@@ -68,9 +70,10 @@ def _device_code(tensorflow: str) -> tuple[tuple[ComputeCapability, ...], tuple[
 
 
 def tables() -> str:
-    """What the entry point (`images/entrypoint/start`) knows of drivers and GPUs, one fact a line.
+    """Return the facts about drivers and GPUs for the entry point (`images/entrypoint/start`), one per line.
 
-    Of the GPUs, the data-center products: their names are one word. The others count as unknown there.
+    Of the GPUs, only data-center products with one-word names are included; the entry point treats all others
+    as unknown.
     """
     lines = [f"branch {branch.number} {branch.cuda}" for branch in drivers.branches()]
     lines += [

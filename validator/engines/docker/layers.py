@@ -1,4 +1,4 @@
-"""The layers of an image, with their sizes."""
+"""The layers of an image with their sizes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from docker.models.images import Image
 
 from ...model.record import Layer
 
-#: Instructions that change an image's configuration and no file.
+#: Instructions that change only the configuration of an image, not its files.
 _CONFIGURATION = (
     *("ARG", "CMD", "ENTRYPOINT", "ENV", "EXPOSE", "HEALTHCHECK", "LABEL"),
     *("MAINTAINER", "ONBUILD", "SHELL", "STOPSIGNAL", "USER", "VOLUME"),
@@ -14,10 +14,10 @@ _CONFIGURATION = (
 
 
 def layers_of(image: Image) -> tuple[Layer, ...] | None:
-    """Lowest first; None where the engine's history does not tell whose size is whose.
+    """Return the layers, lowest first, or None if sizes can't be matched to layers.
 
-    The engine lists digests without sizes, and sizes, among those of steps that made no layer, without
-    digests. The two belong together when there are as many of the one as of the other.
+    The engine lists the digests of layers without sizes, and the sizes of build steps without digests. Steps
+    that made no layer are left out; the rest match if their number is the number of layers.
     """
     digests = image.attrs.get("RootFS", {}).get("Layers") or []
     sizes = [int(step["Size"]) for step in reversed(image.history()) if _made_a_layer(step)]
@@ -29,7 +29,7 @@ def layers_of(image: Image) -> tuple[Layer, ...] | None:
 def _made_a_layer(step: dict[str, object]) -> bool:
     if step["Size"]:
         return True
-    # As BuildKit writes it (`ENV A=1`), and the older builder (`/bin/sh -c #(nop)  ENV A=1`).
+    # BuildKit writes `ENV A=1`, the older builder `/bin/sh -c #(nop)  ENV A=1`.
     words = str(step.get("CreatedBy") or "").partition("#(nop)")
     instruction = (words[2] or words[0]).split()[:1]
     return bool(instruction) and instruction[0] not in _CONFIGURATION

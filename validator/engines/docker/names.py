@@ -1,11 +1,11 @@
-"""The names under which our things are found again: labels, image names, this project's own files."""
+"""Labels, image names, and the paths of this project's own files."""
 
 from __future__ import annotations
 
 import hashlib
 from pathlib import Path
 
-#: The image repository and the prefix of our labels.
+#: The image repository, and the prefix of labels.
 PROJECT = "tensorflow-gpu-matrix"
 
 LABEL_SPEC = f"{PROJECT}.image-spec"
@@ -14,7 +14,7 @@ LABEL_BASE = f"{PROJECT}.base"
 LABEL_RECIPE = f"{PROJECT}.recipe"
 LABEL_TENSORFLOW = f"{PROJECT}.tensorflow"
 LABEL_PYTHON = f"{PROJECT}.python"
-#: Major and minor, as the image spec asks for them; gpu images only, as are the labels below.
+#: Major and minor version from the image spec. This label and those below are only on gpu images.
 LABEL_CUDA = f"{PROJECT}.cuda"
 LABEL_CUDNN = f"{PROJECT}.cudnn"
 #: The oldest driver release that runs the image's CUDA (minor-version compatibility).
@@ -33,18 +33,19 @@ _LONGEST_TAG = 128
 
 
 def image_reference(identifier: str) -> str:
-    """The image name of an image spec."""
+    """Return the image name of an image spec."""
     return f"{PROJECT}:{_tag(identifier)}"
 
 
 def cache_reference(repository: str, identifier: str) -> str:
-    """Where a registry keeps the layers of an image spec's builds; each has its own, so that no two builds
-    write to one."""
+    """Return the reference of an image spec's build cache. Each spec has its own, so builds don't overwrite
+    others'.
+    """
     return f"{repository}:{_tag(f'cache-{identifier}')}"
 
 
 def _tag(text: str) -> str:
-    """A tag that would be too long ends in a digest instead."""
+    """Return the text as a tag. If it is too long, its end is replaced by a digest."""
     if len(text) > _LONGEST_TAG:
         digest = hashlib.sha256(text.encode()).hexdigest()[:12]
         return f"{text[: _LONGEST_TAG - 13]}-{digest}"

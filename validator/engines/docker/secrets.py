@@ -1,7 +1,7 @@
-"""Hands the host's package sources to a build as BuildKit secrets.
+"""Passes the host's package sources to a build as BuildKit secrets.
 
-A secret is mounted while a step runs and is no part of its layer, its cache key or the image's history. The
-files lie in a directory that only we may read and that is removed after the build.
+A secret is mounted while a step runs; it is not part of the layer, the cache key or the image's history. The
+files are in a directory that only this user can read and that is deleted after the build.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from ...errors import InputError
 from ...system.sources import PackageSources
 
-#: BuildKit refuses a larger secret (its MaxSecretSize).
+#: BuildKit rejects larger secrets (its MaxSecretSize).
 LARGEST_SECRET = 500 * 1024
 
 _CERTIFICATE = re.compile(
@@ -23,9 +23,9 @@ _CERTIFICATE = re.compile(
 
 
 def write_secrets(sources: PackageSources, directory: Path) -> dict[str, Path]:
-    """Write the secrets that `images/build/install-wheels` reads; id -> file, mode 0600.
+    """Write the secrets that `images/build/install-wheels` reads, with mode 0600. Return id -> file.
 
-    Raises InputError when the CA bundle is too large even without its comments.
+    Raises InputError if the CA bundle is too large even without its comments.
     """
     contents = {"sources": _assignments(sources).encode()}
     if sources.ca_bundle:
@@ -43,7 +43,7 @@ def write_secrets(sources: PackageSources, directory: Path) -> dict[str, Path]:
 
 def _assignments(sources: PackageSources) -> str:
     variables = sources.uv_environment()
-    # The bundle's path is the host's; inside, the script names its own.
+    # This is a path on the host. In the build, the script sets its own.
     variables.pop("SSL_CERT_FILE", None)
     return "".join(f"export {name}={shlex.quote(value)}\n" for name, value in sorted(variables.items()))
 
@@ -54,8 +54,8 @@ def _bundle(path: Path) -> bytes:
         content = b"\n".join(dict.fromkeys(_CERTIFICATE.findall(content))) + b"\n"
     if len(content) > LARGEST_SECRET:
         raise InputError(
-            f"{path}: the CA bundle has {len(content)} bytes, a build can be given {LARGEST_SECRET}",
-            hint="name a bundle with only the authorities that your network needs in SSL_CERT_FILE",
+            f"{path}: the CA bundle has {len(content)} bytes; the maximum for a build is {LARGEST_SECRET}",
+            hint="set SSL_CERT_FILE to a bundle with only the authorities that your network needs",
         )
     return content
 

@@ -1,8 +1,8 @@
-"""Sends images of the engine to a registry, and takes them from one.
+"""Pushes the engine's images to a registry, and pulls images from one.
 
-The engine does it, so credentials are docker's own, layers that the registry has are not sent again, and the
-registry hears of the tag last, when it holds all that the tag stands for. The command line is used and not
-the SDK, since a process can be ended in the middle.
+The engine does the work: it uses Docker's credentials, sends only layers that the registry lacks, and sets
+the tag last, when the registry has the whole image. The command line is used instead of the SDK, because a
+process can be ended at any time.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from ...system.files import says_full_disk
 from ..base import Progress
 from .failures import disk_full, engine_gone
 
-#: Waits between attempts, in seconds. Each attempt goes on where the one before it stopped.
+#: Waits between attempts, in seconds. Each attempt continues where the last one stopped.
 _PAUSES_S = (1.0, 3.0, 9.0)
-#: Nothing is sent or taken for longer than that. An image has 4 GB, which is an hour at 10 Mbit/s.
+#: The time limit of one attempt. An image has 4 GB, which takes an hour at 10 Mbit/s.
 _TIMEOUT_S = 6 * 3600
 
 _DIGEST = re.compile(r"digest: (sha256:[0-9a-f]{64})\b")
 _LAYER = re.compile(r"^([0-9a-f]{12}): \S")
 _LAYER_DONE = re.compile(r": (Pushed|Layer already exists|Mounted from .*|Pull complete|Already exists)$")
-#: What registries say of a manifest whose layers they do not know. The engine hides the status.
+#: Messages of registries about a manifest with unknown layer types. The engine hides the status code.
 _NO_ZSTD = re.compile(r"media ?type|zstd|manifest[ _]invalid|invalid manifest", re.IGNORECASE)
 _NOT_THERE = re.compile(r": not found$|manifest unknown|repository .* not found", re.IGNORECASE)
 _ALTERED = re.compile(
@@ -37,28 +37,28 @@ _ENGINE_GONE = re.compile(r"Cannot connect to the Docker daemon|error during con
 
 
 class ZstdRefused(ValidatorError):
-    """The registry does not take a manifest of zstd layers."""
+    """The registry rejects manifests with zstd layers."""
 
 
 def push(docker: str, reference: str, progress: Progress, answers: Callable[[], bool]) -> str:
-    """Send the engine's image of that name (`host/path:tag`); the digest of the manifest that was sent.
+    """Push the image with that name (`host/path:tag`), and return the digest of the manifest.
 
-    docker: the command. answers: whether the engine still does. What may pass is tried again. Raises
-    MissingError when the registry can't be reached, does not let us, or keeps failing, and ZstdRefused; the
-    tag is then what it was before.
+    docker: the command. answers: returns True if the engine still responds. Temporary failures are retried.
+    Raises MissingError if the registry can't be reached, denies access or keeps failing, and ZstdRefused; in
+    all these cases, the tag is unchanged.
     """
     said = _run((docker, "push"), reference, "pushed", progress, answers)
     found = _DIGEST.findall(said)
     if not found:
-        raise ValidatorError(f"{reference}: docker push did not say what it sent: {_last(said)}")
+        raise ValidatorError(f"{reference}: docker push did not report a digest: {_last(said)}")
     return str(found[-1])
 
 
 def pull(docker: str, reference: str, progress: Progress, answers: Callable[[], bool]) -> None:
-    """Take an image from its registry. The engine holds all of it against its digests.
+    """Pull an image. The engine verifies all digests.
 
-    Raises ValidatorError when a layer or manifest is not what its digest says, MissingError when the registry
-    has no such image, can't be reached, does not let us, or keeps failing.
+    Raises ValidatorError if a layer or manifest does not match its digest, and MissingError if the registry
+    does not have the image, can't be reached, denies access or keeps failing.
     """
     _run((docker, "pull"), reference, "pulled", progress, answers)
 
@@ -66,9 +66,9 @@ def pull(docker: str, reference: str, progress: Progress, answers: Callable[[], 
 def _run(
     command: Sequence[str], reference: str, done: str, progress: Progress, answers: Callable[[], bool]
 ) -> str:
-    """What the command said at last, after as many attempts as it took."""
+    """Run the command until it succeeds, with a few retries, and return the end of its output."""
     for pause in (*_PAUSES_S, None):
-        # What is said on stderr is heard at once, standard output at the end only.
+        # stderr is read as it arrives, but stdout only at the end.
         result = processes.run(
             ["sh", "-c", 'exec "$@" >&2', "sh", *command, reference],
             on_line=_Layers(progress),
@@ -77,10 +77,10 @@ def _run(
         if result.ok:
             break
         said = f"timed out after {_TIMEOUT_S // 3600} hours" if result.timed_out else result.stderr_tail
-        error, passes = _explain(reference, done, said, answers)
-        if pause is None or not passes:
+        error, is_temporary = _explain(reference, done, said, answers)
+        if pause is None or not is_temporary:
             raise error
-        progress(f"trying again in {pause:.0f} s: {error}")
+        progress(f"retrying in {pause:.0f} s: {error}")
         _wait(pause)
     return result.stderr_tail
 
@@ -88,33 +88,33 @@ def _run(
 def _explain(
     reference: str, done: str, said: str, answers: Callable[[], bool]
 ) -> tuple[ValidatorError, bool]:
-    """The error for a person, and whether it may pass."""
+    """Return the error, and True if it may be temporary."""
     what, host, last = f"{reference} was not {done}", reference.partition("/")[0], _last(said)
     if _ENGINE_GONE.search(said) or not answers():
         return engine_gone(reference), False
     if _ALTERED.search(last):
-        text = f"{what}: what {host} holds is not what its digest says: {last}"
-        return ValidatorError(text, hint="do not use it; tell whoever runs the registry"), False
+        text = f"{what}: the content from {host} does not match its digest: {last}"
+        return ValidatorError(text, hint="do not use the image, and tell the registry's operator"), False
     if done == "pulled" and says_full_disk(last):
         return disk_full(reference), False
     if done == "pulled" and _NOT_THERE.search(last):
-        hint = "build-matrix --push puts images there"
-        return MissingError(f"{what}: {host} has no such image", hint=hint), False
+        hint = "push it there with `build-matrix --push`"
+        return MissingError(f"{what}: the image is not in {host}", hint=hint), False
     if done == "pushed" and _NO_ZSTD.search(last):
-        return ZstdRefused(f"{what}: {host} refuses its manifest: {last}"), False
-    # A registry's own words hide the status that it answered with, so what is not understood may pass too.
+        return ZstdRefused(f"{what}: {host} rejects its manifest: {last}"), False
+    # The engine hides the registry's status code, so an unknown error may be temporary, too.
     fault = fault_of(last)
-    return explain(host, last, what=what), fault is None or fault.again
+    return explain(host, last, what=what), fault is None or fault.temporary
 
 
 def _last(said: str) -> str:
-    """The last line, which is the error."""
-    line = next((line for line in reversed(said.splitlines()) if line.strip()), "docker said nothing")
+    """Return the last line, which is the error."""
+    line = next((line for line in reversed(said.splitlines()) if line.strip()), "no message from docker")
     return line.strip().removeprefix("Error response from daemon: ")
 
 
 class _Layers:
-    """Tells how many layers are done, from what docker says of each."""
+    """Reports how many layers are done, from docker's messages about each layer."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
