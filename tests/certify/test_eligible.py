@@ -67,8 +67,8 @@ def test_a_certified_record_is_taken() -> None:
             "TensorFlow 2.21.0 was in the image",
         ),
         ({"finished": "2027-01-01T00:00:00+00:00"}, "in the future"),
-        ({"finished": "yesterday"}, "its time is none"),
-        ({"finished": "2026-11-20T00:00:00"}, "its time is none"),
+        ({"finished": "2026-11-22T00:00:00"}, "in the future"),
+        ({"finished": "yesterday"}, "its finish time is not a timestamp"),
     ],
 )
 def test_what_speaks_against_a_record_is_said(changes: dict[str, Any], why: str) -> None:

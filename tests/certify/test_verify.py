@@ -242,7 +242,7 @@ def test_without_a_limit_an_old_certificate_counts(registry: Registry, image: st
     [
         {"issued": "2026-11-19T00:00:00+00:00"},
         {"issued": "today"},
-        {"issued": "2026-11-21T00:00:00"},
+        {"issued": "2026-11-19T00:00:00"},
     ],
 )
 def test_times_that_make_no_sense_are_refused(
@@ -254,7 +254,7 @@ def test_times_that_make_no_sense_are_refused(
     other = push_image(repository, "another-image")
     cosign_attest(repository, other, predicate, signer, tmp_path)
     (why,) = why_refused(registry, other, trust)
-    assert "before its measurement" in why or "times can't be read" in why
+    assert "before its measurement" in why or "not timestamps" in why
 
 
 @pytest.mark.usefixtures("bundle")

@@ -11,7 +11,7 @@ from validator.certify.signing import Signer
 from validator.certify.trust import Trust
 from validator.delivery.candidates import Terms
 from validator.engines.docker.names import LABEL_SPEC
-from validator.model.timestamps import now_utc, stamp
+from validator.model.timestamps import format_timestamp, now_utc
 from validator.registry.client import Registry
 from validator.registry.names import identifier_of
 
@@ -57,7 +57,7 @@ class Shelf:
             made = record(
                 digest,
                 tensorflow=tensorflow, python=python.removeprefix("py"), driver=driver, gpu=gpu,
-                finished=stamp(at - age),
+                finished=format_timestamp(at - age),
             )  # fmt: skip
             certify(self.registry, made, signer, trust, now=at)
 

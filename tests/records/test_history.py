@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from validator.errors import InputError
 from validator.model.record import Verdict
 from validator.records.entry import Entry
-from validator.records.history import by_cell, differing, finished, moment, rank, regressions, state, turn
+from validator.records.history import by_cell, differing, finished, rank, regressions, state, turn
 
 from .values import record
 
@@ -208,35 +207,6 @@ def test_a_regression_is_worse_than_its_last_good_record(found: list[Entry], sin
         was, is_ = before[cell], now[cell]
         if was.keyed and was.verdict in GOOD and rank(is_.verdict) < rank(was.verdict):
             assert cell in {each.newest.cell for each in told}
-
-
-NOW = datetime(2026, 11, 21, 12, tzinfo=timezone.utc)
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("2026-11-01", START),
-        ("2026-11-01T06:30", START + timedelta(hours=6.5)),
-        ("2026-11-01T06:30:00Z", START + timedelta(hours=6.5)),
-        ("2026-11-01T06:30+02:00", START + timedelta(hours=4.5)),
-        ("7d", NOW - timedelta(days=7)),
-        ("36h", NOW - timedelta(hours=36)),
-        ("2w", NOW - timedelta(days=14)),
-        ("0d", NOW),
-    ],
-)
-def test_times_as_people_write_them(text: str, expected: datetime) -> None:
-    assert moment(text, NOW) == expected
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["", "yesterday", "7", "7 d", "-7d", "7dd", "2026-13-01", "999999w", "0001-01-01T00:00+14:00", "²d"],
-)
-def test_what_is_no_time_is_said(text: str) -> None:
-    with pytest.raises(InputError, match="not a time"):
-        moment(text, NOW)
 
 
 def test_an_entry_tells_of_its_record() -> None:

@@ -11,7 +11,7 @@ from ..errors import ValidatorError
 from ..model.record import Origin, Record, Verdict
 from ..model.report import Report, ReportError
 from ..model.spec import cell_identifier
-from ..model.timestamps import TOLERANCE, moment
+from ..model.timestamps import TOLERANCE, parse_timestamp
 from ..model.verdict import judge
 from ..registry.names import is_digest
 
@@ -74,9 +74,9 @@ def _against_report(record: Record, report: Report, now: datetime) -> str | None
         return f"the probe found no version of {', '.join(missing)}"
     if not record.image.startswith(f"tf{record.versions['tensorflow']}-"):
         return f"TensorFlow {record.versions['tensorflow']} was in the image"
-    finished = moment(record.finished)
+    finished = parse_timestamp(record.finished)
     if finished is None:
-        return f"its time is none ({record.finished})"
+        return f"its finish time is not a timestamp ({record.finished})"
     if finished > now + TOLERANCE:
         return f"it was measured in the future ({record.finished}): a clock is wrong, there or here"
     return None

@@ -8,7 +8,7 @@ from datetime import datetime
 from ..errors import ValidatorError
 from ..model.certificate import Certificate
 from ..model.record import Record
-from ..model.timestamps import now_utc, stamp
+from ..model.timestamps import format_timestamp, now_utc
 from ..registry.client import Registry
 from ..registry.names import tag_of
 from . import attached
@@ -47,7 +47,7 @@ def certify(
     there = certificates(registry, digest, trust, now=at).certificates
     if found := next((entry for entry in there if entry.record_id == record.id), None):
         return Issued(found, None)
-    issued = stamp(at)
+    issued = format_timestamp(at)
     text = statement(record, report, str(registry.repository), issued=issued, fixture=fixture)
     bundle = signer.sign(text)
     certificate = verified_certificate(bundle, digest, trust, max_age=None, now=at)

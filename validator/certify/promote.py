@@ -10,11 +10,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timedelta
 
 from ..errors import MissingError, ValidatorError
 from ..model.certificate import Certificate
-from ..model.timestamps import moment
+from ..model.timestamps import NEVER, parse_timestamp
 from ..registry.client import ConcurrentChangeError, Registry
 from ..registry.names import LATEST, driver_alias, identifier_of, release_alias
 from ..versions import Version, version_or_oldest
@@ -172,7 +172,7 @@ def rank(certificate: Certificate) -> tuple[object, ...]:
         version_or_oldest(".".join(certificate.python.split(".")[:2])),
         version_or_oldest(certificate.cuda),
         version_or_oldest(certificate.cudnn),
-        moment(certificate.measured) or datetime.min.replace(tzinfo=timezone.utc),
+        parse_timestamp(certificate.measured) or NEVER,
         certificate.image_digest,
     )
 

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from ..errors import MissingError, ValidatorError
 from ..model.certificate import Certificate
-from ..model.timestamps import TOLERANCE, moment, now_utc
+from ..model.timestamps import TOLERANCE, now_utc, parse_timestamp
 from ..registry.client import Registry
 from . import attached, signing
 from .attached import Candidate, Unreadable
@@ -64,7 +64,7 @@ def certificates(
     # A certificate whose entry was lost and made again may be listed twice.
     good = dict.fromkeys(entry for entry in found if isinstance(entry, Certificate))
     return Verified(
-        tuple(sorted(good, key=lambda entry: moment(entry.measured) or at, reverse=True)),
+        tuple(sorted(good, key=lambda entry: parse_timestamp(entry.measured) or at, reverse=True)),
         tuple(entry for entry in found if isinstance(entry, Refused)),
     )
 
@@ -103,9 +103,9 @@ def _against(certificate: Certificate, trust: Trust, max_age: timedelta | None, 
         return "it was made by a test and proves nothing"
     if not certificate.fixture and trust.key is not None and is_throw_away(trust.key):
         return "a key that is marked as thrown away signed it"
-    measured, issued = moment(certificate.measured), moment(certificate.issued)
+    measured, issued = parse_timestamp(certificate.measured), parse_timestamp(certificate.issued)
     if measured is None or issued is None:
-        return f"its times can't be read ({certificate.measured}, {certificate.issued})"
+        return f"its times are not timestamps ({certificate.measured}, {certificate.issued})"
     if issued > now + TOLERANCE:
         return f"it is of the future (issued {certificate.issued}): a clock is wrong, there or here"
     if measured > issued + TOLERANCE:

@@ -83,18 +83,19 @@ def regressions_command(
     newest report shows. Ends with 1 when there is any. `issue` writes Markdown for an issue tracker, without
     names of people and machines.
     """
+    from ..model.timestamps import parse_time
     from ..records.comparison import turned
-    from ..records.history import finished, moment, regressions
+    from ..records.history import finished, regressions
 
     now = datetime.now(timezone.utc)
-    at = moment(since, now)
+    at = parse_time(since, now)
     if at > now:
         raise InputError(f"--since {since}: lies in the future", hint="name a time that has passed")
     with store_to_read(matrix_path, store_url) as store:
         entries = store.entries()
         turns = regressions(entries, at)
         if measured_since is not None:
-            earliest = moment(measured_since, now)
+            earliest = parse_time(measured_since, now)
             turns = [turn for turn in turns if finished(turn.newest) >= earliest]
         worse = turned(turns, store)
     found = [(turn, _causes(turn.newest)) for turn in worse]

@@ -1,26 +1,59 @@
-"""Moments as records and certificates write them."""
+"""Moments as ISO 8601: how records and certificates write them, and how they and people's input are read.
+
+One rule for all of them: a moment without an offset is UTC.
+"""
 
 from __future__ import annotations
 
+import re
 from datetime import datetime, timedelta, timezone
 
-#: How far the clocks of those who measure, sign and verify may be apart.
+from ..errors import InputError
+
+#: How far apart the clocks of the machines that measure, sign and verify may be.
 TOLERANCE = timedelta(minutes=10)
+#: Earlier than every timestamp; where one that can't be read is sorted.
+NEVER = datetime.min.replace(tzinfo=timezone.utc)
 
-
-def moment(text: str) -> datetime | None:
-    """Of ISO 8601 with a zone; None for anything else."""
-    try:
-        # Python 3.10 does not read the letter.
-        found = datetime.fromisoformat(text.strip().replace("Z", "+00:00"))
-    except ValueError:
-        return None
-    return found if found.tzinfo is not None else None
+_AGO = re.compile(r"([0-9]{1,6})([hdw])")
+_UNITS = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
 
 
 def now_utc() -> datetime:
+    """Return the current time, in UTC."""
     return datetime.now(timezone.utc)
 
 
-def stamp(when: datetime) -> str:
-    return when.astimezone(timezone.utc).isoformat(timespec="seconds")
+def format_timestamp(when: datetime, timespec: str = "seconds") -> str:
+    """Return `2026-11-01T06:30:00+00:00`."""
+    return when.astimezone(timezone.utc).isoformat(timespec=timespec)
+
+
+def parse_timestamp(text: str) -> datetime | None:
+    """Return the moment in UTC, or None for anything but ISO 8601."""
+    try:
+        # Python 3.10 does not read the Z.
+        found = datetime.fromisoformat(text.strip().replace("Z", "+00:00"))
+        if found.tzinfo is None:
+            return found.replace(tzinfo=timezone.utc)
+        return found.astimezone(timezone.utc)
+    except (ValueError, OverflowError):
+        return None
+
+
+def parse_time(text: str, now: datetime) -> datetime:
+    """Return the moment that a person named.
+
+    text: `2026-11-01` (its first moment), `2026-11-01T06:30`, `2026-11-01T06:30+02:00`, or `36h`, `7d`, `2w`
+        before `now`. Raises InputError for anything else.
+    """
+    try:
+        ago = _AGO.fullmatch(text)
+        found = now - int(ago[1]) * _UNITS[ago[2]] if ago else parse_timestamp(text)
+    except OverflowError:
+        found = None
+    if found is None:
+        raise InputError(
+            f"{text}: not a time", hint="for example 2026-11-01, 2026-11-01T06:30, 36h, 7d or 2w (ago)"
+        )
+    return found

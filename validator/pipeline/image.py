@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import datetime, timezone
 from typing import Any
 
 from ..engines.base import Built
@@ -16,6 +15,7 @@ from ..model.lock import Lock
 from ..model.record import Record, Verdict
 from ..model.report import Report, ReportError
 from ..model.spec import ImageSpec, cell_identifier
+from ..model.timestamps import format_timestamp, now_utc
 from ..model.verdict import Judgement, judge
 from ..system import processes
 from .locking import ensure_lock
@@ -199,4 +199,4 @@ def _broken_record(
 
 
 def _now() -> str:
-    return datetime.now(timezone.utc).isoformat(timespec="milliseconds")
+    return format_timestamp(now_utc(), "milliseconds")

@@ -11,10 +11,11 @@ from typing import Any, Protocol
 
 from ..errors import InputError
 from ..model.record import Record
+from ..model.timestamps import parse_time
 from . import jsonl
 from .changes import changed_checks, changes
 from .entry import Entry
-from .history import Differing, Turn, moment, rank, state
+from .history import Differing, Turn, rank, state
 from .store import Store
 
 
@@ -175,7 +176,7 @@ def point(text: str, store_url: str, now: datetime, stack: contextlib.ExitStack)
         kept = Kept(record for file in jsonl.files_of(path) for record in jsonl.read_file(file))
         return Point(state(kept.entries()), kept)
     try:
-        at = moment(text, now)
+        at = parse_time(text, now)
     except InputError:
         raise InputError(
             f"{text}: neither a file, nor a store's URL, nor a time",

@@ -6,20 +6,17 @@ image, so it counts only in a cell that has nothing else.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone
+from datetime import datetime
 
-from ..errors import InputError
 from ..model.record import Verdict
+from ..model.timestamps import NEVER, parse_timestamp
 from .entry import Entry
 
 #: From worst to best.
 _RANK = {Verdict.BROKEN: 0, Verdict.FAILED: 1, Verdict.UNPROVEN: 2, Verdict.CERTIFIED: 3}
 _BAD = (Verdict.BROKEN, Verdict.FAILED)
-_UNITS = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
-_NEVER = datetime.min.replace(tzinfo=timezone.utc)
 
 #: The records of one cell, oldest first.
 History = Sequence[Entry]
@@ -55,27 +52,9 @@ def rank(verdict: Verdict) -> int:
     return _RANK[verdict]
 
 
-def moment(text: str, now: datetime) -> datetime:
-    """A time: `2026-11-01`, `2026-11-01T06:30`, `2026-11-01T06:30+02:00`, or `36h`, `7d`, `2w` ago.
-
-    UTC where no offset is given; a date is its first moment. Raises InputError for what is none.
-    """
-    try:
-        if ago := re.fullmatch(r"(\d{1,6})([hdw])", text):
-            return now - int(ago[1]) * _UNITS[ago[2]]
-        return _utc(text)
-    except (ValueError, OverflowError):
-        raise InputError(
-            f"{text}: not a time", hint="for example 2026-11-01, 2026-11-01T06:30, 36h, 7d or 2w (ago)"
-        ) from None
-
-
 def finished(entry: Entry) -> datetime:
     """When it was measured. A time that can't be read lies before every other."""
-    try:
-        return _utc(entry.finished)
-    except (ValueError, OverflowError):
-        return _NEVER
+    return parse_timestamp(entry.finished) or NEVER
 
 
 def by_cell(entries: Iterable[Entry]) -> dict[str, History]:
@@ -134,9 +113,3 @@ def regressions(entries: Iterable[Entry], since: datetime) -> list[Turn]:
         if best not in _BAD and rank(history[-1].verdict) < rank(best):
             found.append(turn(history, best))
     return found
-
-
-def _utc(text: str) -> datetime:
-    # Python 3.10 reads no Z.
-    time = datetime.fromisoformat(text.replace("Z", "+00:00"))
-    return time.replace(tzinfo=timezone.utc) if time.tzinfo is None else time.astimezone(timezone.utc)
