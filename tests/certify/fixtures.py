@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from validator.certify.eligibility import FIXTURE
 from validator.certify.signing import Signer, make_key_pair
 from validator.certify.trust import Trust
 from validator.model.record import Record, Verdict
@@ -36,7 +35,7 @@ def report(driver: str = "580.65.06", gpu: str = "h100", **environment: str) -> 
     return {
         "format": 1,
         "probe": {"version": "1.0.0+fixture"},
-        FIXTURE: True,
+        "fixture": True,
         "started": "2026-11-20T01:00:00Z",
         "finished": "2026-11-20T01:02:00Z",
         "host": {

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
+import msgspec
 import pytest
 
 from validator.certify.promote import Move, Standing, moves, wanted
@@ -19,7 +19,7 @@ BASE = Certificate(
 
 
 def certificate(digest: str, **changes: Any) -> Certificate:
-    return dataclasses.replace(BASE, image_digest=digest, **changes)
+    return msgspec.structs.replace(BASE, image_digest=digest, **changes)
 
 
 def goals(*certificates: Certificate) -> dict[str, str]:

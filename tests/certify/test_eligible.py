@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from validator.certify.eligibility import NotCertifiable, checked_report, is_fixture
+from validator.certify.eligibility import NotCertifiable, checked_report
 from validator.model.record import Origin, Record, Verdict
 
 from .fixtures import record, report
@@ -35,10 +35,10 @@ def outcome(check: str, value: str) -> Change:
 
 
 def test_a_certified_record_is_taken() -> None:
-    assert checked_report(record(DIGEST), NOW).host["driver"] == "580.65.06"
-    assert is_fixture(record(DIGEST))
-    assert not is_fixture(changed(lambda found: found.update(fixture=False)))
-    assert not is_fixture(record(DIGEST, report=None))
+    found = checked_report(record(DIGEST), NOW)
+    assert found.host.driver == "580.65.06"
+    assert found.fixture
+    assert not checked_report(changed(lambda found: found.update(fixture=False)), NOW).fixture
 
 
 @pytest.mark.parametrize(
@@ -47,11 +47,11 @@ def test_a_certified_record_is_taken() -> None:
         ({"verdict": Verdict.FAILED, "reason": "it failed"}, "its verdict is failed: it failed"),
         ({"verdict": Verdict.UNPROVEN}, "its verdict is unproven"),
         ({"verdict": Verdict.BROKEN}, "its verdict is broken"),
-        ({"origin": Origin.ELSEWHERE}, "brought from elsewhere"),
+        ({"origin": Origin.ELSEWHERE}, "imported from elsewhere"),
         ({"image_digest": None, "engine": "venv"}, "without an image (engine venv)"),
         ({"image_digest": "latest"}, "without an image"),
         ({"lock_digest": None}, "names no lock"),
-        ({"report": None}, "its report can't be read"),
+        ({"report": None}, "it has no report"),
         ({"report": {"format": 99}}, "its report can't be read"),
         ({"checks": []}, "differ (checks)"),
         ({"host": {}}, "differ (host)"),
@@ -89,11 +89,16 @@ def test_what_speaks_against_a_record_is_said(changes: dict[str, Any], why: str)
             lambda found: [entry["evidence"].clear() for entry in found["checks"]],
             "its own report says unproven: the training step did not run on the GPU",
         ),
-        (lambda found: found.update(fixture=True, checks="none"), "can't be read"),
+        (lambda found: found.update(checks="none"), "its report can't be read: checks: "),
+        (lambda found: found.update(fixture=1), "its report can't be read: fixture: "),
+        (
+            lambda found: found["host"].update(device_nodes="x"),
+            "can't be read: host.device_nodes: ",
+        ),
     ],
 )
 def test_the_report_is_judged_again_whatever_the_record_says(change: Change, why: str) -> None:
-    made = changed(change) if why != "can't be read" else record(DIGEST, report={"format": 1})
+    made = changed(change)
     assert made.verdict is Verdict.CERTIFIED
     with pytest.raises(NotCertifiable) as caught:
         checked_report(made, NOW)
@@ -117,7 +122,7 @@ def test_the_report_is_judged_again_whatever_the_record_says(change: Change, why
         ),
         (lambda found: found["host"].pop("driver_libraries"), "library cuda did not answer"),
         (lambda found: found["host"].update(device_nodes=[]), "no device file of a GPU opened"),
-        (lambda found: found["host"].update(device_nodes="x"), "no device file of a GPU opened"),
+        (lambda found: found["host"].update(device_nodes=[{}]), "no device file of a GPU opened"),
         (
             lambda found: found["host"]["device_nodes"][0].update(path="/dev/nvidiactl"),
             "no device file of a GPU opened",

@@ -12,7 +12,8 @@ import pytest
 
 from validator.certify.eligibility import checked_report
 from validator.certify.statement import PREDICATE, NoCertificate, certificate_of, statement
-from validator.model.certificate import Certificate, GpuFacts
+from validator.model.certificate import Certificate, GpuFacts, read_verification
+from validator.model.codec import DocumentError, encode
 from validator.model.verdict import REQUIRED_CHECKS
 
 from .fixtures import LOCK, record, report
@@ -24,7 +25,7 @@ ISSUED = "2026-11-21T10:00:00+00:00"
 def payload(found: dict[str, Any] | None = None) -> bytes:
     made = record(DIGEST, found=found)
     own = checked_report(made, datetime(2026, 11, 21, tzinfo=timezone.utc))
-    return statement(made, own, "registry.example/tf", issued=ISSUED, fixture=True)
+    return statement(made, own, "registry.example/tf", issued=ISSUED)
 
 
 def test_a_statement_is_a_test_result_of_in_toto() -> None:
@@ -75,9 +76,10 @@ def test_a_certificate_says_what_the_record_did() -> None:
 
 def test_a_certificate_is_read_back_from_json() -> None:
     certificate = certificate_of(payload(), DIGEST, "key")
-    assert Certificate.from_json(json.loads(json.dumps(certificate.as_json()))) == certificate
-    with pytest.raises(ValueError, match="not a certificate"):
-        Certificate.from_json({"image_digest": DIGEST})
+    written = json.dumps({"certificates": [encode(certificate)], "refused": []})
+    assert read_verification(written).certificates == (certificate,)
+    with pytest.raises(DocumentError, match=r"certificates\[0\]\.image: missing"):
+        read_verification(json.dumps({"certificates": [{"image_digest": DIGEST}]}))
 
 
 def test_nothing_of_the_machine_s_owner_is_published() -> None:
@@ -109,23 +111,29 @@ HOST, LOCK_PART, CERTIFICATE = _part("host"), _part("lock"), _part("certificate"
     ("change", "why"),
     [
         (lambda d: d.update(_type="https://in-toto.io/Statement/v9"), "known version"),
-        (lambda d: d.update(predicateType="https://slsa.dev/provenance/v1"), "no test result"),
+        (lambda d: d.update(predicateType="https://slsa.dev/provenance/v1"), "not a test result"),
         (lambda d: d.update(subject=[]), "another image"),
         (lambda d: d["subject"][0]["digest"].update(sha256="e" * 64), "another image"),
         (lambda d: d["predicate"].update(result="FAILED"), "its result is 'FAILED'"),
-        (lambda d: d["predicate"].update(configuration=[]), "image is missing"),
+        (lambda d: d["predicate"].update(configuration=[]), "configuration.image: missing"),
         (lambda d: d["predicate"].update(configuration=None), "configuration"),
         (lambda d: HOST(d).update(annotations=None), "host"),
         (lambda d: HOST(d)["annotations"].update(gpus=[]), "names no GPU"),
-        (lambda d: HOST(d)["annotations"].update(gpus=[{"name": "x"}]), "compute_capability is missing"),
+        (
+            lambda d: HOST(d)["annotations"].update(gpus=[{"name": "x"}]),
+            "host.gpus[0].compute_capability: missing",
+        ),
         (
             lambda d: HOST(d)["annotations"]["gpus"][0].update(compute_capability="new"),
             "not a compute capability",
         ),
         (lambda d: HOST(d)["annotations"].update(driver="newest"), "not a driver release"),
-        (lambda d: LOCK_PART(d)["digest"].update(sha256="abc"), "no digest"),
+        (lambda d: LOCK_PART(d)["digest"].update(sha256="abc"), "not a digest"),
         (lambda d: CERTIFICATE(d)["annotations"].update(fixture="no"), "fixture"),
-        (lambda d: CERTIFICATE(d)["annotations"].pop("fixture"), "fixture is missing"),
+        (
+            lambda d: CERTIFICATE(d)["annotations"].pop("fixture"),
+            "certificate.fixture: missing",
+        ),
         (lambda d: d["predicate"].update(passedTests=[1]), "passedTests"),
     ],
 )

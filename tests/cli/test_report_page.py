@@ -10,6 +10,7 @@ import pytest
 
 from validator import cli
 from validator.errors import InputError
+from validator.model.codec import encode
 from validator.model.record import Record, Verdict
 from validator.records.store import Store
 
@@ -102,7 +103,7 @@ def test_a_report_shows_its_cause_and_remedy(project: Path) -> None:
 def test_certificates_and_registry_come_from_outside(project: Path) -> None:
     record = measured(NEWEST, H100, Verdict.CERTIFIED, 1)
     add(record)
-    document = {"certificates": [certificate(record).as_json()], "refused": []}
+    document = {"certificates": [encode(certificate(record))], "refused": []}
     (project / "verified.json").write_text(json.dumps(document))
     arguments = ("--certificates", "verified.json", "--certificates", "verified.json")
     assert html(*arguments, "--registry", "registry.example.org/team/tf") == 0

@@ -8,6 +8,7 @@ import pytest
 
 from validator.diagnosis import diagnose_file, diagnose_log
 from validator.errors import InputError
+from validator.model.codec import encode
 
 from .answers import diagnosed
 
@@ -99,7 +100,7 @@ def test_an_empty_text_is_refused() -> None:
 
 
 def test_the_answer_is_plain_json() -> None:
-    answer = diagnose_log(CUINIT + "CUDA_ERROR_NO_DEVICE: x\n" + NUMA).as_json()
+    answer = encode(diagnose_log(CUINIT + "CUDA_ERROR_NO_DEVICE: x\n" + NUMA))
     assert set(answer) == {"causes", "harmless", "unknown", "facts", "read", "next_step"}
     assert answer["causes"][0]["code"] == "visible_devices_misset"
     assert answer["harmless"][0]["code"] == "numa_notice"

@@ -10,7 +10,7 @@ import pytest
 from validator.diagnosis import diagnose_report
 from validator.diagnosis.read_report import fields
 from validator.model.diagnosis import Diagnosis
-from validator.model.report import Report
+from validator.model.report import report_of
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def fail(document: dict[str, Any], name: str, summary: str, **evidence: Any) -> 
 
 
 def diagnosed(document: dict[str, Any]) -> Diagnosis:
-    return diagnose_report(Report.from_json(document))
+    return diagnose_report(report_of(document))
 
 
 def first(document: dict[str, Any]) -> str | None:

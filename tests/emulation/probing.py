@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -10,7 +9,7 @@ from pathlib import Path
 
 from validator.certify import eligibility
 from validator.model.record import Verdict
-from validator.model.report import CheckOutcome, Report
+from validator.model.report import CheckOutcome, Report, read_report
 from validator.model.verdict import judge
 
 from .environments import nvidia_libraries
@@ -38,7 +37,7 @@ def probe(
         env={**inherited, "LD_LIBRARY_PATH": os.pathsep.join(map(str, path)), **variables},
         cwd="/", capture_output=True, timeout=2 * LIMIT_S, check=True,
     )  # fmt: skip
-    return Report.from_json(json.loads(done.stdout))
+    return read_report(done.stdout)
 
 
 def never_certified(report: Report) -> None:

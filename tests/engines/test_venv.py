@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -17,7 +16,7 @@ from validator.engines.venv import VenvEngine, library_path, remove_leftovers, r
 from validator.errors import InputError, MissingError, ValidatorError
 from validator.locks.resolve import resolve
 from validator.model.lock import Lock, Wheel
-from validator.model.report import Report
+from validator.model.report import read_report
 from validator.model.spec import ImageSpec, Variant
 from validator.system.sources import PackageSources, host_sources
 
@@ -63,7 +62,7 @@ def test_the_probe_runs_in_it_and_compares_the_lock(lock: Lock, tmp_path: Path) 
     engine = VenvEngine(host_sources(), tmp_path)
     built = engine.build(SPEC, lock, quiet)
     request = ProbeRequest(probe_archive(), ("--lock", "lock.txt"), {"lock.txt": render(lock).encode()}, 120)
-    report = Report.from_json(json.loads(engine.probe(built, request, quiet)))
+    report = read_report(engine.probe(built, request, quiet))
     match = report.check("lock_match")
     assert match is not None and match.outcome.value == "pass", match
     assert report.environment["executable"].startswith(built.reference)

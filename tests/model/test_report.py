@@ -1,10 +1,17 @@
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
-from validator.model.report import CheckOutcome, Report, ReportError
+from validator.model import codec
+from validator.model.evidence import CudnnLoad, XlaTrainStep
+from validator.model.report import CheckOutcome, ReportError, read_report, report_of
+
+
+def deep(levels: int) -> list[Any]:
+    return [deep(levels - 1)] if levels else []
 
 
 def document(**changes: Any) -> dict[str, Any]:
@@ -21,7 +28,7 @@ def document(**changes: Any) -> dict[str, Any]:
 
 
 def test_a_report_is_read() -> None:
-    report = Report.from_json(document())
+    report = report_of(document())
     check = report.check("driver")
     assert check is not None
     assert check.outcome is CheckOutcome.SKIP
@@ -32,31 +39,94 @@ def test_a_report_is_read() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"format": 2}, "the report has format 2; this version reads format 1"),
+        ({"format": 3}, "the report has format 3; this version reads 1 and 2"),
+        ({"format": True}, "the report has format True"),
         ({"format": None}, "the report has format None"),
-        ({"checks": {}}, "checks: expected list, found dict"),
-        ({"checks": [1]}, r"checks\[0\]: expected dict, found int"),
+        ({"checks": {}}, "checks: expected `array`, got `object`"),
+        ({"checks": [1]}, "checks[0]: expected `object`, got `int`"),
         (
             {"checks": [{"id": "a", "outcome": "fine", "summary": ""}]},
-            r'checks\[0\].outcome: "fine" is not an outcome',
+            "checks[0].outcome: invalid enum value",
         ),
         (
             {"checks": [{"id": "a", "outcome": "pass", "summary": "", "required": "yes"}]},
-            "expected bool, found str",
+            "checks[0].required: expected `bool`, got `str`",
         ),
         (
             {"checks": [{"id": "a", "outcome": "pass", "summary": "", "duration_s": "1"}]},
-            "expected a number, found str",
+            "checks[0].duration_s: expected `float`, got `str`",
         ),
-        ({"probe": {}}, "probe.version: expected str, found NoneType"),
-        ({"host": None}, "host: expected dict, found NoneType"),
+        ({"checks": [{"id": "a", "outcome": "pass"}]}, "checks[0].summary: expected `str`, got `null`"),
+        (
+            {"checks": [{"id": "a", "outcome": "pass", "summary": "", "evidence": []}]},
+            "checks[0].evidence: expected `object`, got `array`",
+        ),
+        ({"probe": {}}, "probe.version: missing"),
+        ({"host": None}, "host: expected `object`, got `null`"),
+        ({"host": {"gpus": [{}, 7]}}, "host.gpus[1]: expected `object`, got `int`"),
+        ({"environment": {"packages": {"keras": 3}}}, "environment.packages[...]: expected `str`, got `int`"),
+        ({"host": {"memory_bytes": 10**400}}, "host.memory_bytes: the number is not finite or does not fit"),
+        ({"logs": {"deep": deep(70)}}, "it is nested more than 64 levels deep"),
+        ({"fixture": 1}, "fixture: expected `bool`, got `int`"),
     ],
 )
 def test_what_is_no_report_is_refused_with_the_place(changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(ReportError, match=message):
-        Report.from_json(document(**changes))
+    with pytest.raises(ReportError) as caught:
+        report_of(document(**changes))
+    assert message in str(caught.value)
 
 
 def test_another_type_altogether() -> None:
-    with pytest.raises(ReportError, match="the report: expected dict, found list"):
-        Report.from_json([])
+    with pytest.raises(ReportError, match="the report: expected `object`, got `array`"):
+        report_of([])
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "it is not JSON: "),
+        ("{", "it is not JSON: "),
+        (b"\xff\xfe\x00", "it is not JSON: "),
+        ("[" * 100_000, "it is nested more than 64 levels deep"),
+        ("[" * 65 + "]" * 65, "it is nested more than 64 levels deep"),
+        ('{"host": {"memory_bytes": 1' + "0" * 400 + "}}", "host.memory_bytes: the number is not finite"),
+        ('{"host": {"memory_bytes": 1' + "0" * 9000 + "}}", "host.memory_bytes: the number is not finite"),
+        ('{"checks": [{"evidence": {"loss": NaN}}]}', "checks[0].evidence.loss: the number is not finite"),
+        ('{"checks": [{"evidence": {"loss": 1e400}}]}', "checks[0].evidence.loss: the number is not finite"),
+        ('{"checks": [-Infinity]}', "checks[0]: the number is not finite"),
+        ('{"a": 18446744073709551616}', "a: the number is not finite or does not fit in 64 bits"),
+        ('{"a": -9223372036854775809}', "a: the number is not finite or does not fit in 64 bits"),
+        (" " * (codec.LARGEST + 1), "it is larger than 64 MiB"),
+    ],
+)
+def test_a_document_outside_the_limits_is_refused(text: str | bytes, message: str) -> None:
+    with pytest.raises(ReportError) as caught:
+        read_report(text)
+    assert message in str(caught.value)
+
+
+def test_the_limits_themselves_are_accepted() -> None:
+    assert codec.parse('{"a": 18446744073709551615, "b": -9223372036854775808}')
+    assert codec.parse("[" * 64 + "]" * 64)
+
+
+def test_text_that_was_no_text_is_kept() -> None:
+    written = json.dumps(document(environment={"variables": {"LD_PRELOAD": "/x\udcff.so", "\udc80": ""}}))
+    assert read_report(written).environment.variables["LD_PRELOAD"] == "/x\udcff.so"
+
+
+@pytest.mark.parametrize(
+    "evidence",
+    [
+        {"device_type": 7},
+        {"device_type": ["GPU"]},
+        {"raw": 5, "traceback": "text", "last_lines": [1]},
+        {"\ud800": "not text"},
+    ],
+)
+def test_format_1_may_hold_any_evidence(evidence: dict[str, Any]) -> None:
+    check = {"id": "xla_train_step", "outcome": "pass", "summary": "", "evidence": evidence}
+    report = report_of(document(checks=[check]))
+    assert report.evidence(XlaTrainStep).raw == evidence
+    assert report.evidence(XlaTrainStep).device_type is None
+    assert report.evidence(CudnnLoad) == CudnnLoad()

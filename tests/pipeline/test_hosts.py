@@ -1,16 +1,15 @@
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
+from validator.model.facts import Gpu, Host
 from validator.model.spec import HostClass
 from validator.pipeline.recording import host_class_of, model_of
 from validator.versions import ComputeCapability, DriverRelease
 
 
-def facts(driver: str | None, *gpus: tuple[str, str]) -> dict[str, Any]:
-    return {"driver": driver, "gpus": [{"name": name, "compute_capability": cc} for name, cc in gpus]}
+def facts(driver: str | None, *gpus: tuple[str, str | None]) -> Host:
+    return Host(driver=driver, gpus=tuple(Gpu(name=name, compute_capability=cc) for name, cc in gpus))
 
 
 H100 = ("NVIDIA H100 80GB HBM3", "9.0")
@@ -35,7 +34,7 @@ def declared(
         (facts("535.183.01", H100, T4), "r535-h100+t4"),
     ],
 )
-def test_a_host_is_named_by_what_it_has(found: dict[str, Any], host: str) -> None:
+def test_a_host_is_named_by_what_it_has(found: Host, host: str) -> None:
     assert host_class_of(found, ()) == host
 
 
@@ -53,7 +52,7 @@ def test_a_class_with_cuda_compat_is_not_taken_for_a_plain_host() -> None:
 
 
 def test_a_gpu_whose_capability_nobody_told_still_names_the_host() -> None:
-    found = {"driver": "580.95.05", "gpus": [{"name": H100[0], "compute_capability": None}]}
+    found = facts("580.95.05", (H100[0], None))
     assert host_class_of(found, (declared("r580-sm90", "580", "9.0"),)) == "r580-h100"
 
 

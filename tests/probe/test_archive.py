@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import os
 import subprocess
 import sys
@@ -13,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from validator.engines.probe_archive import probe_archive, probe_version
-from validator.model.report import Report
+from validator.model.report import read_report
 
 ROOT = Path(__file__).parents[2]
 
@@ -72,7 +71,7 @@ def test_the_report_carries_the_version_that_the_host_side_computes(archive: Pat
         check=True,
         cwd="/",
     )
-    assert Report.from_json(json.loads(done.stdout)).probe_version == probe_version()
+    assert read_report(done.stdout).probe_version == probe_version()
 
 
 def test_it_runs_by_a_relative_path_from_a_folder_that_holds_other_modules(
@@ -89,7 +88,7 @@ def test_it_runs_by_a_relative_path_from_a_folder_that_holds_other_modules(
         text=True,
         check=True,
     )
-    check = Report.from_json(json.loads(done.stdout)).checks[0]
+    check = read_report(done.stdout).checks[0]
     assert check.summary.startswith("TensorFlow is not installed")
 
 

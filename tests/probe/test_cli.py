@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from validator.model.report import Report
+from validator.model.report import read_report
 from validator.probe import cli
 from validator.probe.checks import CHECKS
 
@@ -38,7 +38,7 @@ def test_identifiers_are_unique_and_stages_known() -> None:
 
 def test_without_tensorflow_there_is_a_report_and_no_traceback() -> None:
     done = probe()
-    report = Report.from_json(json.loads(done.stdout))
+    report = read_report(done.stdout)
     assert "Traceback" not in done.stderr
     assert [check.id for check in report.checks] == [check.id for check in CHECKS if check.depth == "quick"]
     assert report.environment["tensorflow"] is None
@@ -48,9 +48,7 @@ def test_without_tensorflow_there_is_a_report_and_no_traceback() -> None:
 
 
 def test_only_and_skip_choose() -> None:
-    chosen = Report.from_json(
-        json.loads(probe("--only", "driver", "--only", "lock_match", "--skip", "driver").stdout)
-    )
+    chosen = read_report(probe("--only", "driver", "--only", "lock_match", "--skip", "driver").stdout)
     assert [check.id for check in chosen.checks] == ["lock_match"]
 
 
@@ -94,10 +92,10 @@ def test_a_lock_that_is_none_names_its_line(tmp_path: Path) -> None:
 
 def test_host_facts_are_the_host_of_a_report() -> None:
     facts = json.loads(probe("--host-facts").stdout)
-    assert set(facts) == set(Report.from_json(json.loads(probe("--only", "driver").stdout)).host)
+    assert set(facts) == set(read_report(probe("--only", "driver").stdout).host)
 
 
 def test_a_report_without_checks_is_still_a_report(capsys: pytest.CaptureFixture[str]) -> None:
     names = [argument for check in CHECKS for argument in ("--skip", check.id)]
     assert cli.main(names) == 0
-    assert Report.from_json(json.loads(capsys.readouterr().out)).checks == ()
+    assert read_report(capsys.readouterr().out).checks == ()

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from validator.engines.probe_archive import probe_archive
-from validator.model.report import CheckOutcome, CheckResult, Report
+from validator.model.report import CheckOutcome, CheckResult, read_report
 
 from .environments import AS_BUILT_2_21, tensorflow_environment
 
@@ -53,7 +53,7 @@ class Installed:
             text=True,
             check=True,
         )
-        return {check.id: check for check in Report.from_json(json.loads(done.stdout)).checks}
+        return {check.id: check for check in read_report(done.stdout).checks}
 
 
 @pytest.fixture(scope="module", params=list(RELEASES))

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from validator.engines.probe_archive import probe_archive
-from validator.model.report import CheckOutcome, CheckResult, Report
+from validator.model.report import CheckOutcome, CheckResult, read_report
 
 from .environments import AS_BUILT_2_21, tensorflow_environment
 
@@ -41,7 +41,7 @@ def found(request: pytest.FixtureRequest, archive: Path) -> dict[str, CheckResul
         text=True,
         check=True,
     )
-    report = Report.from_json(json.loads(done.stdout))
+    report = read_report(done.stdout)
     return {check.id: check for check in report.checks if check.id in MEASUREMENTS}
 
 

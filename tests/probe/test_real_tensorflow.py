@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 from pathlib import Path
@@ -10,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from validator.engines.probe_archive import probe_archive
-from validator.model.report import CheckOutcome, CheckResult, Report
+from validator.model.report import CheckOutcome, CheckResult, Report, read_report
 
 from ..emulation.stubs import build
 from .environments import AS_BUILT_2_21, WITH_CUDNN_8, tensorflow_environment
@@ -59,7 +58,7 @@ def probe(python: Path, archive: Path, *arguments: str, library_path: str = "", 
     done = subprocess.run(
         [python, archive, *arguments], env=environment, cwd="/", capture_output=True, text=True, check=True
     )
-    return Report.from_json(json.loads(done.stdout))
+    return read_report(done.stdout)
 
 
 def found(report: Report, name: str) -> CheckResult:

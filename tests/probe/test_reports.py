@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from validator.model.report import CheckOutcome, Report
+from validator.model.report import CheckOutcome, read_report
 from validator.probe.checks import CHECKS
 
 from ..corpus.reader import REPORTS
@@ -20,7 +20,7 @@ REFERENCE = (ROOT / "docs" / "reference" / "report.md").read_text(encoding="utf-
 
 @pytest.mark.parametrize("path", CAPTURED, ids=lambda path: path.stem)
 def test_a_captured_report_is_read(path: Path) -> None:
-    report = Report.from_json(json.loads(path.read_text(encoding="utf-8")))
+    report = read_report(path.read_text(encoding="utf-8"))
     depths = ("quick", "full") if path.stem.endswith("-full") else ("quick",)
     assert [check.id for check in report.checks] == [check.id for check in CHECKS if check.depth in depths]
     assert report.probe_version.startswith("1.")
@@ -31,7 +31,7 @@ def test_a_captured_report_is_read(path: Path) -> None:
     "path", [path for path in CAPTURED if path.stem.startswith("no-gpu")], ids=lambda p: p.stem
 )
 def test_nothing_that_needs_a_gpu_passed_without_one(path: Path) -> None:
-    report = Report.from_json(json.loads(path.read_text(encoding="utf-8")))
+    report = read_report(path.read_text(encoding="utf-8"))
     outcomes = {check.id: check.outcome for check in report.checks}
     for name in ("driver", "gpu_device_nodes", "gpu_visible", "gpu_compute"):
         assert outcomes[name] is CheckOutcome.SKIP

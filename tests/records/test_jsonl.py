@@ -7,6 +7,7 @@ import json
 import pytest
 
 from validator.errors import InputError
+from validator.model import codec
 from validator.model.record import Record
 from validator.records import jsonl
 
@@ -33,8 +34,8 @@ def test_out_and_in_again() -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        (b"{", "records.jsonl:2: Expecting"),
-        (b"[]", "records.jsonl:2: not a JSON object"),
+        (b"{", "records.jsonl:2: it is not JSON: Expecting"),
+        (b"[]", "records.jsonl:2: not a record: the record: expected `object`, got `array`"),
         (b"{}", "records.jsonl:2: not a record"),
         (b"\xff\xfe\x00", "records.jsonl:2: "),
         (b"[" * 100_000, "records.jsonl:2: "),
@@ -67,7 +68,7 @@ def test_an_altered_record_is_refused() -> None:
 )
 def test_what_could_not_be_shown_is_no_record(change: dict[str, object]) -> None:
     # The id is right, as whoever makes such a record would make it: only the content is wrong.
-    document = record(1).as_json() | change
+    document = record(1).document() | change
     content = {key: value for key, value in document.items() if key != "id"}
     text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     document["id"] = hashlib.sha256(text.encode()).hexdigest()[:32]
@@ -76,6 +77,9 @@ def test_what_could_not_be_shown_is_no_record(change: dict[str, object]) -> None
 
 
 def test_an_endless_line_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jsonl, "LINE_LIMIT", 1000)
-    with pytest.raises(InputError, match="longer than 1000 bytes"):
-        read(b"x" * 5000)
+    stream = io.BufferedReader(io.BytesIO(b"x" * 20_000), 1000)
+    monkeypatch.setattr(jsonl, "LARGEST", 1000)
+    monkeypatch.setattr(codec, "LARGEST", 1000)
+    with pytest.raises(InputError, match=r"records\.jsonl:1: it is larger than"):
+        list(jsonl.read(stream, "records.jsonl"))
+    assert stream.tell() == 1001

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from validator.model.record import Record, Verdict
-from validator.model.report import CheckOutcome, CheckResult, Report
+from validator.model.report import Report, report_of
 from validator.model.verdict import REQUIRED_CHECKS
 
 H100 = {"name": "NVIDIA H100 80GB HBM3", "compute_capability": "9.0"}
@@ -32,16 +32,30 @@ def record(number: int = 0, **changes: Any) -> Record:
 
 def report(gpus: list[dict[str, str]] | None = None, device: str = "GPU", **outcomes: str) -> Report:
     """A report in which every required check passes but those named; `missing` leaves one out."""
-    checks = tuple(
-        CheckResult(
-            name,
-            CheckOutcome(outcomes.get(name, "pass")),
-            f"about {name}",
-            required=True,
-            evidence={"device_type": device} if name == "xla_train_step" else {},
-        )
+    return report_of(document(gpus, device, **outcomes))
+
+
+def document(
+    gpus: list[dict[str, str]] | None = None, device: str = "GPU", **outcomes: str
+) -> dict[str, Any]:
+    """The same, as JSON."""
+    checks = [
+        {
+            "id": name,
+            "outcome": outcomes.get(name, "pass"),
+            "summary": f"about {name}",
+            "required": True,
+            "evidence": {"device_type": device} if name == "xla_train_step" else {},
+        }
         for name in REQUIRED_CHECKS
         if outcomes.get(name) != "missing"
-    )
-    host = {"gpus": [H100] if gpus is None else gpus}
-    return Report("test", "", "", host, {}, checks, {})
+    ]
+    return {
+        "format": 1,
+        "probe": {"version": "test"},
+        "started": "",
+        "finished": "",
+        "host": {"gpus": [H100] if gpus is None else gpus},
+        "environment": {},
+        "checks": checks,
+    }

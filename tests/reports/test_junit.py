@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from validator.model.report import Report
+from validator.model.report import Report, report_of
 from validator.reports.junit import junit
 
 from ..corpus.reader import REPORTS
@@ -21,7 +21,7 @@ OUTCOMES = ("pass", "fail", "skip", "error", "timeout", "crash")
 
 
 def report(*checks: dict[str, Any]) -> Report:
-    return Report.from_json(
+    return report_of(
         {
             "format": 1,
             "probe": {"version": "1.0.0+0"},
@@ -135,7 +135,7 @@ def test_whatever_a_report_says_the_document_is_valid(text: str, outcome: str) -
 @pytest.mark.parametrize("path", sorted(REPORTS.glob("*.json")), ids=lambda path: path.stem)
 def test_a_captured_report_has_a_case_for_every_check(path: Path) -> None:
     document = json.loads(path.read_text(encoding="utf-8"))
-    root = parsed(junit(Report.from_json(document)))
+    root = parsed(junit(report_of(document)))
     assert_valid(root)
     assert [case.attrib["name"] for case in root.iter("testcase")] == [
         entry["id"]

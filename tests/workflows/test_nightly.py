@@ -15,7 +15,6 @@ from pathlib import Path
 import pytest
 
 from validator import cli
-from validator.certify.eligibility import FIXTURE
 from validator.certify.signing import make_key_pair
 from validator.engines.docker import DockerEngine
 from validator.engines.docker.endpoint import Endpoint, connect
@@ -243,7 +242,7 @@ def third(machine: Machine, state: State, promoted: None, fixture_record: Record
     failed = dataclasses.replace(
         fixture_record,
         verdict=Verdict.FAILED, reason="cudnn_load: cuDNN does not load; asks @team",
-        finished="2026-11-21T01:02:00+00:00", checks=report["checks"], report=report | {FIXTURE: True},
+        finished="2026-11-21T01:02:00+00:00", checks=report["checks"], report=report | {"fixture": True},
     )  # fmt: skip
     night = dataclasses.replace(
         machine, brought={"records-elsewhere": [failed]}, offline=frozenset({"no-gpu"})

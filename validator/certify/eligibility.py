@@ -1,13 +1,13 @@
-"""Whether a record may be certified. Its verdict is not taken for granted: its own report is judged again."""
+"""Decide whether a record may be certified. Its verdict is not trusted: its own report is judged again."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from datetime import datetime
-from typing import Any
 
 from ..errors import ValidatorError
+from ..model.facts import DeviceNode
 from ..model.record import Origin, Record, Verdict
 from ..model.report import Report, ReportError
 from ..model.spec import cell_identifier
@@ -15,8 +15,6 @@ from ..model.timestamps import TOLERANCE, parse_timestamp
 from ..model.verdict import judge
 from ..registry.names import is_digest
 
-#: The field of a report by which a test marks its record as made up.
-FIXTURE = "fixture"
 #: What the probe must have read for a certificate to say what is in the image.
 _VERSIONS = ("tensorflow", "python", "cuda", "cudnn")
 
@@ -25,48 +23,52 @@ class NotCertifiable(ValidatorError):
     """A record may not be certified. The message says why."""
 
 
-def is_fixture(record: Record) -> bool:
-    """Whether a test made the record up, and says so."""
-    return record.report is not None and record.report.get(FIXTURE) is True
-
-
 def checked_report(record: Record, now: datetime) -> Report:
-    """The report of a record that may be certified. Raises NotCertifiable with the reason against it."""
-    reason, report = _against(record, now)
-    if reason is not None or report is None:
-        raise NotCertifiable(f"record {record.id} ({record.cell}) can't be certified: {reason}")
+    """Return the report of a record that may be certified. Raises NotCertifiable with the reason."""
+    if objection := _objection(record):
+        raise _refusal(record, objection)
+    try:
+        report = record.read_report()
+    except ReportError as error:
+        raise _refusal(record, f"its report can't be read: {error}") from None
+    if report is None:
+        raise _refusal(record, "it has no report")
+    if objection := _objection_in_report(record, report, now):
+        raise _refusal(record, objection)
     return report
 
 
-def _against(record: Record, now: datetime) -> tuple[str | None, Report | None]:
+def _refusal(record: Record, objection: str) -> NotCertifiable:
+    return NotCertifiable(f"record {record.id} ({record.cell}) can't be certified: {objection}")
+
+
+def _objection(record: Record) -> str | None:
+    """Return what in the record itself speaks against certifying it."""
     if record.verdict is not Verdict.CERTIFIED:
-        return f"its verdict is {record.verdict.value}: {record.reason}", None
+        return f"its verdict is {record.verdict.value}: {record.reason}"
     if record.origin is not Origin.HERE:
-        return "its report was brought from elsewhere", None
+        return "its report was imported from elsewhere"
     if record.image_digest is None or not is_digest(record.image_digest):
-        return f"it was measured without an image (engine {record.engine})", None
+        return f"it was measured without an image (engine {record.engine})"
     if record.lock_digest is None or not is_digest(record.lock_digest):
-        return "it names no lock", None
-    try:
-        report = Report.from_json(record.report)
-    except ReportError as error:
-        return f"its report can't be read: {error}", None
-    return _against_report(record, report, now), report
+        return "it names no lock"
+    return None
 
 
-def _against_report(record: Record, report: Report, now: datetime) -> str | None:
+def _objection_in_report(record: Record, report: Report, now: datetime) -> str | None:
+    """Return what in the record's own report speaks against certifying it."""
     judgement = judge(report, record.origin)
     if judgement.verdict is not Verdict.CERTIFIED:
-        return f"its own report says {judgement.verdict.value}: {judgement.reason}"
-    if emulated := signs(report):
-        return f"the GPU may have been emulated: {'; '.join(emulated)}"
+        return f"its own report says {judgement.verdict.value}: {judgement.sentence}"
+    if signs := tuple(signs_of_emulation(report)):
+        return f"the GPU may have been emulated: {'; '.join(signs)}"
     same = {
-        "checks": [check.as_json() for check in report.checks] == record.checks,
-        "host": report.host == record.host,
-        "probe": report.probe_version == record.probe_version,
+        "checks": [check.recorded() for check in report.checks] == record.checks,
+        "host": report.raw["host"] == record.host,
+        "probe": report.probe.version == record.probe_version,
         "cell": cell_identifier(record.image, record.host_class) == record.cell,
-        "tensorflow": str(report.environment.get("tensorflow")) == record.versions.get("tensorflow"),
-        "python": str(report.environment.get("python")) == record.versions.get("python"),
+        "tensorflow": report.environment.tensorflow == record.versions.get("tensorflow"),
+        "python": report.environment.python == record.versions.get("python"),
     }
     if differs := [name for name, equal in same.items() if not equal]:
         return f"it and its own report differ ({', '.join(differs)})"
@@ -82,48 +84,32 @@ def _against_report(record: Record, report: Report, now: datetime) -> str | None
     return None
 
 
-# What in a report speaks of a GPU that was emulated: libraries put in the driver's place.
+# Signs in a report that the GPU was emulated: libraries that stand in for the driver's.
 
 #: Where distributions, NVIDIA's installers and container runtimes put the driver's libraries, NixOS too.
 _SYSTEM = ("/usr/", "/lib/", "/lib64/", "/run/opengl-driver/")
 _GPU_NODE = re.compile(r"/dev/nvidia\d+|/dev/dxg")
 
 
-def signs(report: Report) -> list[str]:
-    """Sentences that say what was seen; none for a report of a real GPU."""
-    return list(_signs(report))
-
-
-def _signs(report: Report) -> Iterator[str]:
+def signs_of_emulation(report: Report) -> Iterator[str]:
+    """Yield a sentence for each sign; none for a report of a real GPU."""
     host = report.host
-    libraries = _mapping(host.get("driver_libraries"))
-    for name in ("cuda", "nvml"):
-        library = _mapping(libraries.get(name))
-        path = str(library.get("path") or "")
-        if not library.get("answered"):
+    for name, library in (("cuda", host.driver_libraries.cuda), ("nvml", host.driver_libraries.nvml)):
+        place = library.path or "an unknown place"
+        if not library.answered:
             yield f"the driver's library {name} did not answer"
-        elif not path.startswith(_SYSTEM):
-            yield f"the driver's library {name} came from {path or 'an unknown place'}, no system directory"
-    nodes = host.get("device_nodes")
-    if not any(_is_gpu(_mapping(node)) for node in (nodes if isinstance(nodes, list) else [])):
+        elif not place.startswith(_SYSTEM):
+            yield f"the driver's library {name} came from {place}, which is not a system directory"
+    if not any(_is_gpu(node) for node in host.device_nodes):
         yield "no device file of a GPU opened"
-    kernel, driver = host.get("kernel_driver"), host.get("driver")
-    if kernel is not None and kernel != driver:
-        yield f"the kernel's driver is {kernel}, the library's {driver}"
-    if preloaded := _mapping(report.environment.get("variables")).get("LD_PRELOAD"):
+    if host.kernel_driver is not None and host.kernel_driver != host.driver:
+        yield f"the kernel's driver is {host.kernel_driver}, the library's {host.driver}"
+    if preloaded := report.environment.variables.get("LD_PRELOAD"):
         yield f"LD_PRELOAD put {preloaded} before all libraries"
 
 
-def _is_gpu(node: Mapping[str, Any]) -> bool:
-    """A device file of the NVIDIA driver, by the kernel's own list of drivers, that opens."""
-    path = str(node.get("path") or "")
+def _is_gpu(node: DeviceNode) -> bool:
+    """Tell whether this is a device file of the NVIDIA driver, by the kernel's own list, that opens."""
     return bool(
-        _GPU_NODE.fullmatch(path)
-        and node.get("device")
-        and node.get("opens")
-        and node.get("registered") is not False
+        _GPU_NODE.fullmatch(node.path) and node.device and node.opens and node.registered is not False
     )
-
-
-def _mapping(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}

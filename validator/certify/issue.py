@@ -12,7 +12,7 @@ from ..model.timestamps import format_timestamp, now_utc
 from ..registry.client import Registry
 from ..registry.names import tag_of
 from . import attached
-from .eligibility import NotCertifiable, checked_report, is_fixture
+from .eligibility import NotCertifiable, checked_report
 from .signing import Signer
 from .statement import statement
 from .trust import Trust
@@ -40,15 +40,14 @@ def certify(
     at = now or now_utc()
     report = checked_report(record, at)
     digest = str(record.image_digest)
-    fixture = is_fixture(record)
-    if fixture != signer.throw_away:
-        raise NotCertifiable(_WRONG_KEY[fixture].format(record.id), hint=_WRONG_KEY_HINT)
+    if report.fixture != signer.throw_away:
+        raise NotCertifiable(_WRONG_KEY[report.fixture].format(record.id), hint=_WRONG_KEY_HINT)
     _check_image(registry, record, digest)
     there = certificates(registry, digest, trust, now=at).certificates
     if found := next((entry for entry in there if entry.record_id == record.id), None):
         return Issued(found, None)
     issued = format_timestamp(at)
-    text = statement(record, report, str(registry.repository), issued=issued, fixture=fixture)
+    text = statement(record, report, str(registry.repository), issued=issued)
     bundle = signer.sign(text)
     certificate = verified_certificate(bundle, digest, trust, max_age=None, now=at)
     return Issued(certificate, attached.attach(registry, digest, bundle))

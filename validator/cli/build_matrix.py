@@ -199,7 +199,7 @@ def _as_json(result: Result) -> dict[str, object]:
         "built": result.built,
         "detail": result.detail,
         "published": result.published.as_json() if result.published else None,
-        "record": result.record.as_json() if result.record else None,
+        "record": result.record.document() if result.record else None,
     }
 
 

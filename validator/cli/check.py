@@ -113,4 +113,4 @@ def _show(report: Report, format_: str) -> None:
 
         show(checks_table(report))
         judgement = judge(report)
-        click.echo(printable(f"{judgement.verdict.value}: {judgement.reason}"))
+        click.echo(printable(f"{judgement.verdict.value}: {judgement.sentence}"))

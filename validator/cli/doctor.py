@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from ..model.report import Report
 
 _SOURCES = ("--log", "--report", "--image", "--python")
-#: Bytes. A report with all its logs has less than one MiB.
-_REPORT_LIMIT = 64 << 20
 #: Bytes at each end of a text in which names are looked for, besides the lines that are shown. It takes a
 #: second or two.
 _NAMES_LIMIT = 1 << 20
@@ -122,20 +120,16 @@ def _of_report(report: Report) -> Diagnosis:
 
 def _read_report(path: Path) -> Report:
     from ..diagnosis.text import refuse_packed
-    from ..model.report import Report, ReportError
+    from ..model.codec import LARGEST
+    from ..model.report import ReportError, read_report
 
     name = _named(path)
     with click.open_file(str(path), "rb") as stream:
-        content = stream.read(_REPORT_LIMIT + 1)
-    if len(content) > _REPORT_LIMIT:
-        raise InputError(
-            f"{name} is no report: it is larger than {_REPORT_LIMIT >> 20} MiB",
-            hint="text that TensorFlow printed goes to --log",
-        )
+        content = stream.read(LARGEST + 1)
     refuse_packed(content, name)
     try:
-        return Report.from_json(json.loads(content))
-    except (ReportError, ValueError, RecursionError) as error:
+        return read_report(content)
+    except ReportError as error:
         raise InputError(
             f"{name} is not a report that can be read: {error}",
             hint="text that TensorFlow printed goes to --log; `check --json` makes a report",
@@ -171,7 +165,9 @@ def _show(diagnosis: Diagnosis) -> None:
 def _rendered(diagnosis: Diagnosis, format_: str, read: str) -> str:
     """read: what the diagnosis was made from. It gives away names that its own lines would not."""
     if format_ == "json":
-        return json.dumps(diagnosis.as_json(), indent=2) + "\n"
+        from ..model.codec import encode
+
+        return json.dumps(encode(diagnosis), indent=2) + "\n"
     from ..redaction.redact import names_in
     from ..reports.issue import markdown
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 
 from ..engines.base import ProbeRequest
 from ..engines.probe_archive import probe_checks, probe_request
 from ..errors import InputError, ValidatorError
-from ..model.report import Report, ReportError
+from ..model.report import Report, ReportError, read_report
 from .options import say
 
 
@@ -27,8 +26,8 @@ def probe(
     request = probe_request(depth, lock.read_bytes() if lock else None, choice)
     answer = _in_image(image, request) if image is not None else _with_python(python, request)
     try:
-        return Report.from_json(json.loads(answer))
-    except (ReportError, ValueError, RecursionError) as error:
+        return read_report(answer)
+    except ReportError as error:
         raise ValidatorError(f"the probe's report can't be read: {error}") from error
 
 

@@ -88,6 +88,8 @@ def _document(repository: Repository, host: Host, found: list[Assessment]) -> di
 
 
 def _entry(repository: Repository, one: Assessment) -> dict[str, Any]:
+    from ..model.codec import encode
+
     image, digest = one.candidate.image, one.candidate.digest
     return {
         "tag": image.tag,
@@ -101,6 +103,6 @@ def _entry(repository: Repository, one: Assessment) -> dict[str, Any]:
         "standing": one.standing.value,
         "why": one.why,
         "prediction": {"outcome": one.forecast.outcome.value, "why": one.forecast.why},
-        "certificates": [certificate.as_json() for certificate in one.candidate.certificates],
+        "certificates": encode(one.candidate.certificates),
         "against": list(one.candidate.problems),
     }

@@ -49,7 +49,7 @@ def list_command(
         ]
     if format_ == "json":
         # Reports are long; `show` and `export` have them.
-        click.echo(json.dumps([record.as_json() | {"report": None} for record in found], indent=2))
+        click.echo(json.dumps([record.document() | {"report": None} for record in found], indent=2))
     else:
         from ..reports.terminal import records_table, show
 
@@ -68,7 +68,7 @@ def show_command(identifier: str, matrix_path: Path, store_url: str | None, form
     with store_to_read(matrix_path, store_url) as store:
         record = store.get(identifier)
     if format_ == "json":
-        click.echo(json.dumps(record.as_json(), indent=2))
+        click.echo(json.dumps(record.document(), indent=2))
     else:
         from ..reports.terminal import record_text, show
 
@@ -148,15 +148,16 @@ def import_command(
 
 
 def _record_of_report(path: Path) -> Record:
-    from ..model.report import Report, ReportError
+    from ..model.codec import LARGEST
+    from ..model.report import ReportError, read_report
     from ..pipeline.recording import record_of_report
 
     try:
         with open(path, "rb") as stream:
-            return record_of_report(Report.from_json(json.load(stream)))
+            return record_of_report(read_report(stream.read(LARGEST + 1)))
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}") from error
-    except (ReportError, ValueError, RecursionError) as error:
+    except ReportError as error:
         raise InputError(
             f"{path}: {error}", hint="a report is what `python3 probe.pyz > report.json` writes"
         ) from error

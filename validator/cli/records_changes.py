@@ -147,12 +147,13 @@ def bisect_command(cell: str, matrix_path: Path, store_url: str | None, format_:
 def _diagnosis(record: Record) -> Diagnosis | None:
     """What the diagnosis makes of a record's report; None where there is none that can be read."""
     from ..diagnosis import diagnose_report
-    from ..model.report import Report, ReportError
+    from ..model.report import ReportError
 
     try:
-        return diagnose_report(Report.from_json(record.report)) if record.report else None
+        report = record.read_report()
     except ReportError:
         return None
+    return diagnose_report(report) if report else None
 
 
 def _causes(record: Record) -> tuple[Cause, ...]:

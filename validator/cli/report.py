@@ -10,10 +10,11 @@ import click
 
 from ..diagnosis.diagnose import diagnose_report
 from ..errors import InputError
-from ..model.certificate import Certificate
+from ..model.certificate import Certificate, read_verification
+from ..model.codec import DocumentError
 from ..model.diagnosis import Diagnosis
 from ..model.record import Record, Verdict
-from ..model.report import Report, ReportError
+from ..model.report import ReportError
 from ..reports.overview import Row
 from ..reports.page.measurements import Measurements
 from ..reports.page.site import ENTRY, FOLDERS, MARK, Sources, site
@@ -166,11 +167,10 @@ def _certificates(files: Sequence[Path]) -> dict[str, list[Certificate]]:
 
 def _certificates_in(path: Path) -> list[Certificate]:
     try:
-        document = json.loads(path.read_bytes())
-        return [Certificate.from_json(entry) for entry in document["certificates"]]
+        return list(read_verification(path.read_bytes()).certificates)
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}") from error
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+    except DocumentError as error:
         raise InputError(
             f"{path}: holds no certificates ({error})",
             hint="write it with `python -m validator verify --format json`",
@@ -178,10 +178,11 @@ def _certificates_in(path: Path) -> list[Certificate]:
 
 
 def _diagnose(record: Record) -> Diagnosis | None:
-    if record.verdict is Verdict.CERTIFIED or record.report is None:
+    if record.verdict is Verdict.CERTIFIED:
         return None
     try:
-        return diagnose_report(Report.from_json(record.report))
+        report = record.read_report()
     except ReportError:
-        # Of an older format: its checks are shown all the same.
+        # Its checks are shown all the same.
         return None
+    return diagnose_report(report) if report else None

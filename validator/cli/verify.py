@@ -75,12 +75,14 @@ def _all(registry: Registry) -> dict[str, str]:
 
 
 def _document(repository: str, digests: dict[str, str], found: dict[str, Verified]) -> dict[str, object]:
+    from ..model.codec import encode
+
     return {
         "registry": repository,
         "images": digests,
-        "certificates": [
-            certificate.as_json() for verified in found.values() for certificate in verified.certificates
-        ],
+        "certificates": encode(
+            [certificate for verified in found.values() for certificate in verified.certificates]
+        ),
         "refused": [
             {"image": name, "what": refused.what, "why": refused.why}
             for name, verified in found.items()

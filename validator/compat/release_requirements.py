@@ -5,7 +5,7 @@ Nothing here is a fact of its own: every cell of an image with a known GPU and a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from ..model.prediction import Outcome, Prediction, Reason
@@ -34,7 +34,7 @@ class GpuNeed:
             "compute_capability": str(self.capability),
             "gpus": list(self.gpus),
             "drivers": list(self.branches),
-            "reason": self.reason.as_json() if self.reason else None,
+            "reason": asdict(self.reason) if self.reason else None,
         }
 
 
@@ -69,7 +69,7 @@ class Needs:
             "cudnn": self.cudnn,
             "driver": str(self.driver) if self.driver else None,
             "gpus": [need.as_json() for need in self.gpus],
-            "reasons": [reason.as_json() for reason in self.reasons],
+            "reasons": [asdict(reason) for reason in self.reasons],
         }
 
 

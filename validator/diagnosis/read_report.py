@@ -11,7 +11,7 @@ from typing import Any
 import re2
 
 from ..compat import facts
-from ..model.report import CheckOutcome, Report
+from ..model.report import Report
 from .messages import DATA, FAULT, UNRECOGNIZED, Catalogue
 from .observations import WIDTH, Observation, Observations
 from .read_log import observe
@@ -19,8 +19,6 @@ from .text import read_text
 
 #: The text of an absent value; only a pattern that is this very text matches it.
 _NULL = "null"
-_LOGS = ("host_stderr", "tensorflow_stderr")
-_BAD = (CheckOutcome.FAIL, CheckOutcome.ERROR, CheckOutcome.TIMEOUT, CheckOutcome.CRASH)
 
 
 @dataclass(frozen=True)
@@ -68,8 +66,8 @@ def observe_report(report: Report, catalogue: Catalogue) -> Observations:
             if observation.kind not in (UNRECOGNIZED, FAULT):
                 found.add(observation)
     for check in report.checks:
-        if check.outcome in _BAD:
-            where, text = f"checks.{check.id}", f"{check.id}: {check.outcome.value}: {check.summary}"
+        if check.went_wrong:
+            where, text = f"checks.{check.id}", f"{check.id}: {check.outcome.value}: {check.sentence}"
             values = {"check": check.id, "outcome": check.outcome.value}
             found.add(Observation("check_not_passed", MappingProxyType(values), text[:WIDTH], where))
     return found
@@ -77,16 +75,14 @@ def observe_report(report: Report, catalogue: Catalogue) -> Observations:
 
 def _printed(report: Report) -> Iterator[tuple[str, str]]:
     """What software said, with where: the logs, and what the checks that did not pass caught of it."""
-    logs = report.raw.get("logs")
-    printed = {f"logs.{name}, ": logs.get(name) for name in _LOGS} if isinstance(logs, dict) else {}
+    printed = {
+        "logs.host_stderr, ": report.logs.host_stderr or "",
+        "logs.tensorflow_stderr, ": report.logs.tensorflow_stderr or "",
+    }
     for check in report.checks:
-        if check.outcome in _BAD:
-            caught = [check.evidence.get(name) for name in ("traceback", "last_lines")]
-            lines = [
-                line for part in caught if isinstance(part, list) for line in part if isinstance(line, str)
-            ]
-            printed[f"checks.{check.id}, "] = "\n".join([check.summary, *lines])
-    yield from ((where, text) for where, text in printed.items() if isinstance(text, str) and text.strip())
+        if check.went_wrong:
+            printed[f"checks.{check.id}, "] = "\n".join([check.sentence, *check.evidence.printed])
+    yield from ((where, text) for where, text in printed.items() if text.strip())
 
 
 @functools.cache

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any
+import msgspec
 
 from ..versions import ComputeCapability, DriverRelease
+from . import codec
 
 
-@dataclass(frozen=True)
-class GpuFacts:
+class GpuFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One GPU of the machine that measured. compute_capability: `9.0`."""
 
     name: str
@@ -20,8 +19,7 @@ class GpuFacts:
         return ComputeCapability.parse(self.compute_capability)
 
 
-@dataclass(frozen=True)
-class Certificate:
+class Certificate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Signed evidence that an image's required checks passed on a real GPU.
 
     image_digest: of the image's manifest in the registry.
@@ -59,17 +57,13 @@ class Certificate:
     def driver_release(self) -> DriverRelease:
         return DriverRelease.parse(self.driver)
 
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
 
-    @classmethod
-    def from_json(cls, document: dict[str, Any]) -> Certificate:
-        """The inverse of `as_json`. Raises ValueError for anything else."""
-        try:
-            fields = dict(document)
-            fields["gpus"] = tuple(GpuFacts(**gpu) for gpu in fields["gpus"])
-            for name in ("passed", "skipped", "failed"):
-                fields[name] = tuple(fields[name])
-            return cls(**fields)
-        except (KeyError, TypeError) as error:
-            raise ValueError(f"not a certificate: {error}") from None
+class Verification(msgspec.Struct, frozen=True):
+    """What `verify --format json` wrote of an image, as far as others read it."""
+
+    certificates: tuple[Certificate, ...]
+
+
+def read_verification(data: bytes | str) -> Verification:
+    """Read the output of `verify --format json`. Raises DocumentError with the place and the reason."""
+    return codec.convert(codec.parse(data), Verification)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 _HEDGES = {"likely": "Likely: ", "possible": "Possibly: "}
 
@@ -96,40 +95,3 @@ class Diagnosis:
     facts: Mapping[str, str] = field(default_factory=dict)
     read: str = ""
     next_step: str = ""
-
-    def as_json(self) -> dict[str, Any]:
-        """As `doctor --format json` prints it (docs/reference/json.md)."""
-        return {
-            "causes": [
-                {
-                    "code": cause.code,
-                    "strength": cause.strength,
-                    "title": cause.title,
-                    "means": cause.means,
-                    "evidence": [_evidence(entry) for entry in cause.evidence],
-                    "remedies": [
-                        {"way": remedy.way, "says": remedy.says, "commands": list(remedy.commands)}
-                        for remedy in cause.remedies
-                    ],
-                    "sources": list(cause.sources),
-                    "explains": list(cause.explains),
-                }
-                for cause in self.causes
-            ],
-            "harmless": [
-                {
-                    "code": entry.code,
-                    "says": entry.says,
-                    "evidence": [_evidence(seen) for seen in entry.evidence],
-                }
-                for entry in self.harmless
-            ],
-            "unknown": [_evidence(entry) for entry in self.unknown],
-            "facts": dict(self.facts),
-            "read": self.read,
-            "next_step": self.next_step,
-        }
-
-
-def _evidence(entry: Evidence) -> dict[str, Any]:
-    return {"text": entry.text, "where": entry.where, "count": entry.count}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import Enum
 from typing import Any
 
@@ -33,15 +33,6 @@ class Reason:
     source: str
     status: str = "verified"
 
-    def as_json(self) -> dict[str, str]:
-        return {
-            "outcome": self.outcome.value,
-            "text": self.text,
-            "fact": self.fact,
-            "source": self.source,
-            "status": self.status,
-        }
-
 
 @dataclass(frozen=True)
 class Prediction:
@@ -49,9 +40,6 @@ class Prediction:
 
     outcome: Outcome
     reasons: tuple[Reason, ...]
-
-    def as_json(self) -> dict[str, Any]:
-        return {"outcome": self.outcome.value, "reasons": [reason.as_json() for reason in self.reasons]}
 
 
 @dataclass(frozen=True)
@@ -79,5 +67,5 @@ class PlannedCell:
             "gpu": host.gpu,
             "compute_capability": str(host.compute_capability) if host.has_gpu else None,
             "runner": list(host.runner),
-            "prediction": self.prediction.as_json(),
+            "prediction": asdict(self.prediction),
         }

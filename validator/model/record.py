@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from .report import check_of_json
+import msgspec
+
+from . import codec
+from .codec import DocumentError
+from .facts import Environment, Host, environment_of, host_of
+from .report import CheckResult, Report, ReportError, check_of, report_of
 
 
 class Verdict(str, Enum):
@@ -22,37 +26,35 @@ class Verdict(str, Enum):
 
 
 class Origin(str, Enum):
-    """`here`: built and probed by this installation. `elsewhere`: a report that a person brought."""
+    """`here`: built and probed by this installation. `elsewhere`: a report that a person imported."""
 
     HERE = "here"
     ELSEWHERE = "elsewhere"
 
 
-@dataclass(frozen=True)
-class Layer:
+class RecordError(ValueError):
+    """A document is not a record, or is one that was altered."""
+
+
+class Layer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One layer of an image. digest: of its uncompressed content. size: bytes, unpacked."""
 
     digest: str
     size: int
 
-    def as_json(self) -> dict[str, Any]:
-        return {"digest": self.digest, "size": self.size}
 
-
-@dataclass(frozen=True)
-class Record:
+class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One measured cell.
 
     cell: image spec and host class identifiers, joined (`tf2.21.0-cuda12.5-cudnn9.3-py312@no-gpu`).
     reason: one sentence that explains the verdict.
-    engine: `docker`, `venv`, or `none` for a report brought from elsewhere.
+    engine: `docker`, `venv`, or `none` for an imported report.
     image_digest: of the image that was probed, or None when there was no image.
     key: what must be unchanged for the cell not to be measured again (spec, lock, probe, host, engine).
-    host: the host facts of the probe.
-    checks: the probe's checks, as in the report.
-    report: the whole report, or None when nothing could be probed.
     started, finished: UTC, ISO 8601.
-    layers: of the image, lowest first, as `Layer.as_json` gives them; None where they are not known.
+    layers: of the image, lowest first; None where they are not known.
+    host, checks, report: the probe's JSON, kept as it was written, since the record's id covers it. Read it
+        through `facts`, `environment`, `results` and `read_report`. `report` is None where nothing answered.
     """
 
     cell: str
@@ -69,54 +71,86 @@ class Record:
     key: str
     origin: Origin = Origin.HERE
     base: str | None = None
-    host: dict[str, Any] = field(default_factory=dict)
-    versions: dict[str, str] = field(default_factory=dict)
-    checks: list[dict[str, Any]] = field(default_factory=list)
+    host: dict[str, Any] = {}
+    versions: dict[str, str] = {}
+    checks: list[dict[str, Any]] = []
     report: dict[str, Any] | None = None
-    layers: list[dict[str, Any]] | None = None
+    layers: tuple[Layer, ...] | None = None
 
     @property
     def id(self) -> str:
-        """The first 32 hex digits of the SHA-256 over the record's content: the same content is the same
-        record, wherever it is imported."""
+        """The first 32 hex digits of the SHA-256 over the record's content: the same content has the same
+        id, wherever it is imported."""
         text = json.dumps(self._content(), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
         return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
+    @property
+    def facts(self) -> Host:
+        """The machine."""
+        return host_of(self.host)
+
+    @property
+    def environment(self) -> Environment:
+        """The Python environment; empty where nothing was probed."""
+        found = (self.report or {}).get("environment")
+        return environment_of(found if isinstance(found, dict) else {})
+
+    @property
+    def results(self) -> tuple[CheckResult, ...]:
+        """The probe's checks."""
+        return tuple(check_of(check, f"checks[{number}]") for number, check in enumerate(self.checks))
+
+    def read_report(self) -> Report | None:
+        """Return the report, or None where nothing was probed. Raises ReportError where it can't be read."""
+        return None if self.report is None else report_of(self.report)
+
+    def document(self) -> dict[str, Any]:
+        """Return the record as JSON (docs/reference/json.md)."""
+        return {"id": self.id, **self._content()}
+
     def _content(self) -> dict[str, Any]:
-        content: dict[str, Any] = dict(vars(self))
-        content["verdict"] = self.verdict.value
-        content["origin"] = self.origin.value
+        content: dict[str, Any] = codec.encode(self)
         if self.layers is None:
             # Records from before there was this field keep their ids.
             del content["layers"]
         return content
 
-    def as_json(self) -> dict[str, Any]:
-        return {"id": self.id, **self._content()}
 
-    @classmethod
-    def from_json(cls, document: dict[str, Any]) -> Record:
-        """The inverse of `as_json`. Raises ValueError when a field is missing, unknown or altered."""
-        fields = dict(document)
+def read_record(data: bytes | str) -> Record:
+    """Read a record from JSON. Raises RecordError when a field is missing, unknown or altered."""
+    try:
+        document = codec.parse(data)
+    except DocumentError as error:
+        raise RecordError(str(error)) from None
+    return _record(document)
+
+
+def record_of(document: object) -> Record:
+    """Read a record from parsed JSON. Raises RecordError when a field is missing, unknown or altered."""
+    try:
+        codec.check_limits(document)
+    except DocumentError as error:
+        raise RecordError(f"not a record: {error}") from None
+    return _record(document)
+
+
+def _record(document: object) -> Record:
+    try:
+        fields = codec.convert(document, dict[str, Any], "the record")
         claimed = fields.pop("id", None)
-        try:
-            fields["verdict"] = Verdict(fields["verdict"])
-            fields["origin"] = Origin(fields["origin"])
-            record = cls(**fields)
-            for name in ("cell", "image", "host_class", "reason", "engine", "started", "finished", "key"):
-                if not isinstance(fields[name], str):
-                    raise TypeError(f"{name} is not text")
-            if not isinstance(record.host, dict) or not isinstance(record.checks, list):
-                raise TypeError("host and checks are not an object and an array")
-            if not all(isinstance(version, str) for version in dict(record.versions).values()):
-                raise TypeError("versions are not text")
-            for layer in [] if record.layers is None else record.layers:
-                if layer != Layer(str(layer["digest"]), int(layer["size"])).as_json():
-                    raise TypeError("layers are not digests with sizes")
-            for number, check in enumerate(record.checks):
-                check_of_json(check, f"checks[{number}]")
-        except (KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"not a record: {error}") from None
-        if claimed != record.id:
-            raise ValueError(f"record {claimed}: its content gives the id {record.id}; it was altered")
-        return record
+        record = codec.convert(fields, Record)
+        _ = record.results
+    except (DocumentError, ReportError) as error:
+        raise RecordError(f"not a record: {error}") from None
+    if claimed != record.id:
+        raise RecordError(f"record {claimed}: its content gives the id {record.id}; it was altered")
+    return record
+
+
+def contents_of(report: Report) -> dict[str, Any]:
+    """Return the fields of a record that are taken from a report as they are."""
+    return {
+        "host": report.raw["host"],
+        "checks": [check.recorded() for check in report.checks],
+        "report": report.raw,
+    }

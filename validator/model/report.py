@@ -1,24 +1,37 @@
-"""What one probe run found. The probe writes it as JSON; this is how the host side reads it.
+"""Everything that one probe run found. The probe writes it as JSON; the host side reads it here.
 
-The format is described in docs/reference/report.md. `FORMAT` rises when a reader of the older one
-would misread the newer.
+docs/reference/report.md describes the format. Reports of format 2 hold codes with typed fields; reports of
+format 1 hold a sentence for each check.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from enum import Enum
-from typing import Any
+from typing import Any, TypeVar
 
-FORMAT = 1
+import msgspec
+
+from .. import problems
+from . import codec
+from .codec import DocumentError
+from .evidence import BY_CHECK, Evidence
+from .facts import Environment, Host
+
+#: What the probe writes. It rises when a reader of the older format would misread the newer.
+FORMAT = 2
+#: The older format, which is still read.
+FORMAT_WITH_SENTENCES = 1
+
+E = TypeVar("E", bound=Evidence)
 
 
 class ReportError(ValueError):
-    """The text is not a probe's report, or one of a format that this version can't read."""
+    """The text is not a probe's report, or has a format that this version can't read."""
 
 
 class CheckOutcome(str, Enum):
-    """`error` is a fault of the check itself, `crash` and `timeout` are what the process did."""
+    """`error`: the check itself has a fault. `crash` and `timeout`: what became of its process."""
 
     PASS = "pass"
     FAIL = "fail"
@@ -28,114 +41,182 @@ class CheckOutcome(str, Enum):
     CRASH = "crash"
 
 
-@dataclass(frozen=True)
-class CheckResult:
+class Finding(msgspec.Struct, frozen=True):
+    """A statement or a problem of a check: a code of `validator/problems.py` with the fields listed there.
+
+    severity: `fault` or `advisory`; None for a statement. entry: the whole object, fields included.
+    """
+
+    code: str
+    severity: str | None = None
+    entry: dict[str, Any] = {}
+
+
+class CheckResult(msgspec.Struct, frozen=True):
     """One question asked inside the environment, and its answer.
 
-    required: whether certification needs it to pass.
-    summary: one sentence for a person; for `skip` it is the reason.
-    evidence: what was seen, as JSON.
+    stage: `host` or `tensorflow`. required: certification needs it to pass.
+    statement: what the check says when it did not fail, or how it ended. problems: what it found wrong.
+    document: the check as the probe wrote it.
     """
 
     id: str
     outcome: CheckOutcome
-    summary: str
     required: bool = False
-    evidence: dict[str, Any] = field(default_factory=dict)
+    stage: str = "host"
     duration_s: float = 0.0
+    summary: str | None = None
+    statement: Finding | None = None
+    problems: tuple[Finding, ...] = ()
+    evidence: Evidence = Evidence()
+    document: dict[str, Any] = {}
 
-    def as_json(self) -> dict[str, Any]:
+    @property
+    def sentence(self) -> str:
+        """What the check found, as one line for people."""
+        return problems.summary(self.document) if self.summary is None else self.summary
+
+    @property
+    def went_wrong(self) -> bool:
+        """Whether it neither passed nor was skipped."""
+        return self.outcome not in (CheckOutcome.PASS, CheckOutcome.SKIP)
+
+    def recorded(self) -> dict[str, Any]:
+        """Return the part of the check that a record holds."""
+        said = (
+            {"statement": self.document.get("statement"), "problems": self.document.get("problems", [])}
+            if self.summary is None
+            else {"summary": self.summary}
+        )
         return {
             "id": self.id,
             "outcome": self.outcome.value,
-            "summary": self.summary,
+            **said,
             "required": self.required,
-            "evidence": self.evidence,
+            "evidence": self.evidence.raw,
             "duration_s": self.duration_s,
         }
 
 
-@dataclass(frozen=True)
-class Report:
-    """Everything one probe run found. `raw` is the document as the probe wrote it."""
+class Probe(msgspec.Struct, frozen=True):
+    """The program that wrote the report."""
 
-    probe_version: str
+    version: str
+
+
+class Logs(msgspec.Struct, frozen=True):
+    """What the processes of each stage printed, the first and the last of it."""
+
+    host_stderr: str | None = None
+    tensorflow_stderr: str | None = None
+
+
+class Report(msgspec.Struct, frozen=True):
+    """A report. started, finished: ISO 8601. fixture: a test made it up, and it proves nothing.
+
+    raw: the document as the probe wrote it, for those who store or print it.
+    """
+
+    format: int
+    probe: Probe
     started: str
     finished: str
-    host: dict[str, Any]
-    environment: dict[str, Any]
+    host: Host
+    environment: Environment
     checks: tuple[CheckResult, ...]
-    raw: dict[str, Any]
-
-    @classmethod
-    def from_json(cls, document: object) -> Report:
-        """Read a report. Raises ReportError saying what is missing or of another type."""
-        top = _expect(document, dict, "the report")
-        found = top.get("format")
-        if found != FORMAT:
-            raise ReportError(
-                f"the report has format {found!r}; this version reads format {FORMAT}"
-                " (use the probe that this version ships, or the version that made the report)"
-            )
-        checks = [
-            check_of_json(entry, f"checks[{number}]")
-            for number, entry in enumerate(_expect(top.get("checks"), list, "checks"))
-        ]
-        return cls(
-            probe_version=_expect(
-                _expect(top.get("probe"), dict, "probe").get("version"), str, "probe.version"
-            ),
-            started=_expect(top.get("started"), str, "started"),
-            finished=_expect(top.get("finished"), str, "finished"),
-            host=_host(top.get("host")),
-            environment=_environment(top.get("environment")),
-            checks=tuple(checks),
-            raw=top,
-        )
+    logs: Logs = Logs()
+    fixture: bool = False
+    raw: dict[str, Any] = {}
 
     def check(self, identifier: str) -> CheckResult | None:
-        """The result of one check, or None when the probe did not run it."""
+        """Return the result of one check, or None when the probe did not run it."""
         return next((check for check in self.checks if check.id == identifier), None)
 
-
-def check_of_json(entry: object, where: str = "check") -> CheckResult:
-    """The inverse of `CheckResult.as_json`. Raises ReportError naming the place."""
-    fields = _expect(entry, dict, where)
-    outcome = _expect(fields.get("outcome"), str, f"{where}.outcome")
-    if outcome not in {member.value for member in CheckOutcome}:
-        raise ReportError(f'{where}.outcome: "{outcome}" is not an outcome')
-    return CheckResult(
-        id=_expect(fields.get("id"), str, f"{where}.id"),
-        outcome=CheckOutcome(outcome),
-        summary=_expect(fields.get("summary"), str, f"{where}.summary"),
-        required=_expect(fields.get("required", False), bool, f"{where}.required"),
-        evidence=_expect(fields.get("evidence", {}), dict, f"{where}.evidence"),
-        duration_s=_number(fields.get("duration_s", 0.0), f"{where}.duration_s"),
-    )
+    def evidence(self, kind: type[E]) -> E:
+        """Return the evidence of a check; it is empty when the probe did not run the check."""
+        check = self.check(kind.check)
+        return check.evidence if check is not None and isinstance(check.evidence, kind) else kind()
 
 
-def _host(value: object) -> dict[str, Any]:
-    host: dict[str, Any] = _expect(value, dict, "host")
-    for number, gpu in enumerate(_expect(host.get("gpus", []), list, "host.gpus")):
-        _expect(gpu, dict, f"host.gpus[{number}]")
-    return host
+def read_report(data: bytes | str) -> Report:
+    """Read a report from JSON. Raises ReportError with the place and the reason."""
+    try:
+        return _report(codec.parse(data))
+    except DocumentError as error:
+        raise ReportError(str(error)) from None
 
 
-def _environment(value: object) -> dict[str, Any]:
-    environment: dict[str, Any] = _expect(value, dict, "environment")
-    packages: dict[str, Any] = _expect(environment.get("packages", {}), dict, "environment.packages")
-    for name, version in packages.items():
-        _expect(version, str, f"environment.packages.{name}")
-    return environment
+def report_of(document: object) -> Report:
+    """Read a report from parsed JSON, such as a record's. Raises ReportError with place and reason."""
+    try:
+        codec.check_limits(document)
+        return _report(document)
+    except DocumentError as error:
+        raise ReportError(str(error)) from None
 
 
-def _number(value: object, where: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise ReportError(f"{where}: expected a number, found {type(value).__name__}")
-    return float(value)
+def check_of(document: object, where: str = "check") -> CheckResult:
+    """Read a check from a record, of either format. Raises ReportError with the place and the reason."""
+    try:
+        sentences = isinstance(document, dict) and "summary" in document
+        return _check(document, where, FORMAT_WITH_SENTENCES if sentences else FORMAT)
+    except DocumentError as error:
+        raise ReportError(str(error)) from None
 
 
-def _expect(value: object, kind: type, where: str) -> Any:
-    if not isinstance(value, kind):
-        raise ReportError(f"{where}: expected {kind.__name__}, found {type(value).__name__}")
-    return value
+def _report(document: object) -> Report:
+    top = codec.convert(document, dict[str, Any], "the report")
+    found = top.get("format")
+    if found not in (FORMAT, FORMAT_WITH_SENTENCES) or isinstance(found, bool):
+        raise ReportError(
+            f"the report has format {found!r}; this version reads {FORMAT_WITH_SENTENCES} and {FORMAT}"
+            " (use the probe that this version ships, or the version that made the report)"
+        )
+    entries = codec.convert(top.get("checks"), list[Any], "checks")
+    checks = tuple(_check(entry, f"checks[{number}]", found) for number, entry in enumerate(entries))
+    parts = {**top, "checks": checks, "raw": top}
+    if found == FORMAT_WITH_SENTENCES:
+        parts["logs"] = _logs_of_any_shape(top.get("logs"))
+    return codec.convert(parts, Report)
+
+
+def _logs_of_any_shape(document: object) -> Logs:
+    return codec.convert_what_fits(document if isinstance(document, dict) else {}, Logs)
+
+
+def _check(entry: object, where: str, format_: int) -> CheckResult:
+    document = codec.convert(entry, dict[str, Any], where)
+    parts = {**document, "document": document, "evidence": {}}
+    if format_ == FORMAT_WITH_SENTENCES:
+        parts |= {"statement": None, "problems": (), "summary": document.get("summary")}
+        codec.convert(parts["summary"], str, f"{where}.summary")
+    else:
+        parts |= {"summary": None, **_findings(document, where)}
+    check = codec.convert(parts, CheckResult, where)
+    return msgspec.structs.replace(check, evidence=_evidence(document, where, format_))
+
+
+def _findings(document: Mapping[str, Any], where: str) -> dict[str, Any]:
+    statement = document.get("statement")
+    entries = codec.convert(document.get("problems", []), list[Any], f"{where}.problems")
+    return {
+        "statement": None if statement is None else _finding(statement, f"{where}.statement"),
+        "problems": tuple(
+            _finding(entry, f"{where}.problems[{number}]") for number, entry in enumerate(entries)
+        ),
+    }
+
+
+def _finding(entry: object, where: str) -> Finding:
+    fields = codec.convert(entry, dict[str, Any], where)
+    return codec.convert({**fields, "entry": fields}, Finding, where)
+
+
+def _evidence(document: Mapping[str, Any], where: str, format_: int) -> Evidence:
+    found = codec.convert(document.get("evidence", {}), dict[str, Any], f"{where}.evidence")
+    kind = BY_CHECK.get(str(document.get("id")), Evidence)
+    fields = {**found, "raw": found}
+    if format_ == FORMAT_WITH_SENTENCES:
+        # Evidence of any shape was accepted.
+        return codec.convert_what_fits(fields, kind)
+    return codec.convert(fields, kind, f"{where}.evidence")

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 from ..engines.base import Built
 from ..engines.probe_archive import probe_request, probe_version
 from ..errors import InputError, MissingError, ValidatorError
 from ..locks.files import render
+from ..model.facts import Host, host_of
 from ..model.lock import Lock
-from ..model.record import Record, Verdict
-from ..model.report import Report, ReportError
+from ..model.record import Record, Verdict, contents_of
+from ..model.report import Report, ReportError, read_report
 from ..model.spec import ImageSpec, cell_identifier
 from ..model.timestamps import format_timestamp, now_utc
-from ..model.verdict import Judgement, judge
+from ..model.verdict import judge
 from ..system import processes
 from .locking import ensure_lock
 from .publisher import Publisher
@@ -141,25 +140,25 @@ def _measured_record(
     built: Built, lock: Lock, key: str, run: Run, started: str, progress: Callable[[str], None]
 ) -> Record:
     request = probe_request(run.options.depth, render(lock).encode())
-    host: dict[str, Any] = {}
     report: Report | None = None
     try:
         answer = run.engine.probe(built, request, progress)
-        report = Report.from_json(json.loads(answer))
-        judgement, host = judge(report), report.host
-    except (ReportError, ValueError) as error:
-        judgement = Judgement(Verdict.FAILED, f"the probe's report can't be read: {error}")
+        report = read_report(answer)
+        judgement = judge(report)
+        verdict, reason = judgement.verdict, judgement.sentence
+    except ReportError as error:
+        verdict, reason = Verdict.FAILED, f"the probe's report can't be read: {error}"
     except (MissingError, InputError):
         raise
     except ValidatorError as error:
-        judgement = Judgement(Verdict.FAILED, str(error))
-    host_class = host_class_of(host, run.hosts)
+        verdict, reason = Verdict.FAILED, str(error)
+    host_class = host_class_of(report.host if report else Host(), run.hosts)
     return Record(
         cell=cell_identifier(built.spec.identifier, host_class),
         image=built.spec.identifier,
         host_class=host_class,
-        verdict=judgement.verdict,
-        reason=judgement.reason,
+        verdict=verdict,
+        reason=reason,
         engine=run.engine.name,
         lock_digest=lock.digest,
         image_digest=built.digest,
@@ -168,11 +167,9 @@ def _measured_record(
         finished=_now(),
         key=key,
         base=built.base,
-        host=host or run.engine.host_facts(),
         versions=versions_of(report) if report else {},
-        checks=[check.as_json() for check in report.checks] if report else [],
-        report=report.raw if report else None,
-        layers=None if built.layers is None else [layer.as_json() for layer in built.layers],
+        layers=built.layers,
+        **(contents_of(report) if report else {"host": run.engine.host_facts()}),
     )
 
 
@@ -180,7 +177,7 @@ def _broken_record(
     spec: ImageSpec, lock: Lock | None, run: Run, started: str, error: ValidatorError
 ) -> Record:
     host = run.engine.host_facts()
-    host_class = host_class_of(host, run.hosts)
+    host_class = host_class_of(host_of(host), run.hosts)
     return Record(
         cell=cell_identifier(spec.identifier, host_class),
         image=spec.identifier,

@@ -6,13 +6,13 @@ A side that could not know a thing (nothing was probed, the engine has no images
 from __future__ import annotations
 
 import hashlib
-import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
+from ..model.facts import Gpu
 from ..model.record import Record
+from ..model.report import CheckResult
 
 #: Facts of the host, as its probe names them (docs/reference/report.md).
 _HOST = ("driver", "driver_cuda", "kernel_driver", "kernel", "os", "glibc", "container")
@@ -32,9 +32,6 @@ class Change:
     before: str | None
     after: str | None
 
-    def as_json(self) -> dict[str, str | None]:
-        return dict(vars(self))
-
 
 @dataclass(frozen=True)
 class CheckChange:
@@ -45,22 +42,20 @@ class CheckChange:
     after: str | None
     summary: str | None
 
-    def as_json(self) -> dict[str, str | None]:
-        return dict(vars(self))
-
 
 def changes(before: Record, after: Record) -> tuple[Change, ...]:
     """What changed: first what the environment and the host are made of, then what measured them."""
+    old, new = before.environment, after.environment
     return (
         *_one("lock", before.lock_digest, after.lock_digest),
-        *_each("package", _environment(before, "packages"), _environment(after, "packages")),
+        *_each("package", old.packages, new.packages),
         *_each("version", before.versions, after.versions),
         *_one("base", before.base, after.base),
         *(
             Change(change.name or "", None, change.before, change.after)
             for change in _each("host", _host(before), _host(after))
         ),
-        *_each("variable", _environment(before, "variables"), _environment(after, "variables")),
+        *_each("variable", old.variables, new.variables),
         *_one("engine", before.engine, after.engine),
         *_one("probe", before.probe_version, after.probe_version),
         *_one("image", before.image_digest, after.image_digest),
@@ -69,69 +64,56 @@ def changes(before: Record, after: Record) -> tuple[Change, ...]:
 
 def changed_checks(before: Record, after: Record) -> tuple[CheckChange, ...]:
     """Checks whose outcome is another one, in the newer record's order."""
-    old = {check["id"]: check for check in before.checks}
-    new = {check["id"]: check for check in after.checks}
-    return tuple(
-        CheckChange(
-            name,
-            old.get(name, {}).get("outcome"),
-            new.get(name, {}).get("outcome"),
-            new.get(name, {}).get("summary"),
-        )
-        for name in (*new, *(name for name in old if name not in new))
-        if old.get(name, {}).get("outcome") != new.get(name, {}).get("outcome")
+    old = {check.id: check for check in before.results}
+    new = {check.id: check for check in after.results}
+    names = (*new, *(name for name in old if name not in new))
+    found = (_check_change(name, old.get(name), new.get(name)) for name in names)
+    return tuple(change for change in found if change.before != change.after)
+
+
+def _check_change(name: str, before: CheckResult | None, after: CheckResult | None) -> CheckChange:
+    return CheckChange(
+        name,
+        before.outcome.value if before else None,
+        after.outcome.value if after else None,
+        after.sentence if after else None,
     )
 
 
 def _one(kind: str, before: str | None, after: str | None) -> list[Change]:
     if before is None or after is None or before == after:
         return []
-    return [Change(kind, None, _text(before), _text(after))]
+    return [Change(kind, None, before, after)]
 
 
-def _each(kind: str, before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -> list[Change]:
+def _each(kind: str, before: Mapping[str, str | None], after: Mapping[str, str | None]) -> list[Change]:
     """Differences name by name. An empty mapping is one that nobody could fill."""
     if not before or not after:
         return []
     names = [*before, *(name for name in after if name not in before)]
-    pairs = [(name, _text(before.get(name)), _text(after.get(name))) for name in names]
+    pairs = [(name, before.get(name), after.get(name)) for name in names]
     return [Change(kind, name, old, new) for name, old, new in pairs if old != new]
 
 
-def _host(record: Record) -> dict[str, Any]:
-    host = record.host
-    if not host:
+def _host(record: Record) -> dict[str, str | None]:
+    if not record.host:
         return {}
-    # A record may come from a file that a person edited; what is of another shape tells nothing.
-    listed = host.get("gpus")
-    gpus = [gpu for gpu in listed if isinstance(gpu, dict)] if isinstance(listed, list) else []
-    cpu = host.get("cpu")
+    facts = record.facts
     return {
-        **{name: host.get(name) for name in _HOST},
-        "gpu": _models(gpus),
-        "machine": _machine(gpus),
-        "cpu": cpu.get("model") if isinstance(cpu, dict) else cpu,
+        **{name: getattr(facts, name) for name in _HOST},
+        "gpu": _models(facts.gpus),
+        "machine": _machine(facts.gpus),
+        "cpu": facts.cpu.model if facts.cpu else None,
     }
 
 
-def _models(gpus: Iterable[Mapping[str, Any]]) -> str | None:
+def _models(gpus: Iterable[Gpu]) -> str | None:
     """`2 NVIDIA H100 80GB HBM3 (9.0)`"""
-    models = Counter(f"{gpu.get('name')} ({gpu.get('compute_capability')})" for gpu in gpus)
+    models = Counter(f"{gpu.name} ({gpu.compute_capability})" for gpu in gpus)
     return ", ".join(f"{count} {model}" for model, count in sorted(models.items())) or None
 
 
-def _machine(gpus: Iterable[Mapping[str, Any]]) -> str | None:
+def _machine(gpus: Iterable[Gpu]) -> str | None:
     """Tells machines apart by their GPUs' UUIDs, which name a person's hardware and are not shown."""
-    uuids = sorted(str(gpu["uuid"]) for gpu in gpus if gpu.get("uuid"))
+    uuids = sorted(gpu.uuid for gpu in gpus if gpu.uuid)
     return hashlib.sha256("\n".join(uuids).encode(errors="replace")).hexdigest()[:12] if uuids else None
-
-
-def _environment(record: Record, name: str) -> dict[str, Any]:
-    """`packages` or `variables` of the report's environment."""
-    environment = record.report.get("environment") if isinstance(record.report, dict) else None
-    found = environment.get(name) if isinstance(environment, dict) else None
-    return found if isinstance(found, dict) else {}
-
-
-def _text(value: Any) -> str | None:
-    return value if value is None or isinstance(value, str) else json.dumps(value, sort_keys=True)

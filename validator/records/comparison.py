@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ..errors import InputError
+from ..model.codec import encode
 from ..model.record import Record
 from ..model.timestamps import parse_time
 from . import jsonl
@@ -130,8 +131,8 @@ def _between(before: Record | None, after: Record | None) -> dict[str, Any]:
     if before is None or after is None:
         return {"changes": [], "checks": []}
     return {
-        "changes": [change.as_json() for change in changes(before, after)],
-        "checks": [check.as_json() for check in changed_checks(before, after)],
+        "changes": encode(changes(before, after)),
+        "checks": encode(changed_checks(before, after)),
     }
 
 

@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import IO
 
 from ..errors import InputError
-from ..model.record import Record
+from ..model.codec import LARGEST
+from ..model.record import Record, RecordError, read_record
 
-#: A longer line is no record of ours; reading on would only fill the memory.
-LINE_LIMIT = 64 * 1024 * 1024
 #: What is read of a directory, such as one of a CI's artifacts.
 _PATTERNS = ("*.jsonl", "*.jsonl.gz")
 _GZIP = b"\x1f\x8b"
@@ -25,7 +24,7 @@ def write(records: Iterable[Record], stream: IO[str]) -> int:
     """Write one record a line; gives back how many."""
     count = 0
     for record in records:
-        stream.write(json.dumps(record.as_json(), sort_keys=True, separators=(",", ":")) + "\n")
+        stream.write(json.dumps(record.document(), sort_keys=True, separators=(",", ":")) + "\n")
         count += 1
     return count
 
@@ -62,7 +61,7 @@ def read(stream: BufferedReader, where: str) -> Iterator[Record]:
     number = 0
     try:
         with gzip.open(stream) if zipped else contextlib.nullcontext(stream) as lines:
-            while line := lines.readline(LINE_LIMIT + 1):
+            while line := lines.readline(LARGEST + 1):
                 number += 1
                 if line.strip():
                     yield _record(line, f"{where}:{number}")
@@ -74,14 +73,9 @@ def read(stream: BufferedReader, where: str) -> Iterator[Record]:
 
 
 def _record(line: bytes, where: str) -> Record:
-    if len(line) > LINE_LIMIT:
-        raise InputError(f"{where}: the line is longer than {LINE_LIMIT} bytes")
     try:
-        document = json.loads(line)
-        if not isinstance(document, dict):
-            raise ValueError("not a JSON object")
-        return Record.from_json(document)
-    except (ValueError, RecursionError) as error:
+        return read_record(line)
+    except RecordError as error:
         raise InputError(
             f"{where}: {error}",
             hint="export it again with `python -m validator records export`; nothing was imported",

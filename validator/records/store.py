@@ -19,7 +19,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import DBAPIError
 
 from ..errors import InputError
-from ..model.record import Record, Verdict
+from ..model.record import Record, RecordError, Verdict, read_record
 from . import schema
 from .connect import database
 from .database_errors import explain, passes
@@ -194,7 +194,7 @@ def _row(record: Record) -> dict[str, Any]:
         "key": _searchable(record.key),
         "finished": _searchable(record.finished),
         # In ASCII: neither a NUL nor half a surrogate pair, which databases refuse, is left as it is.
-        "document": json.dumps(record.as_json(), sort_keys=True),
+        "document": json.dumps(record.document(), sort_keys=True),
     }
 
 
@@ -207,9 +207,6 @@ def _searchable(text: str) -> str:
 
 def _record(document: str) -> Record:
     try:
-        content = json.loads(document)
-        if not isinstance(content, dict):
-            raise ValueError("a record in the store is not a JSON object")
-        return Record.from_json(content)
-    except (ValueError, RecursionError) as error:
+        return read_record(document)
+    except RecordError as error:
         raise InputError(str(error), hint="the store was changed by other means; use another one") from error

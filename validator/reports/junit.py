@@ -31,7 +31,7 @@ def junit(report: Report) -> str:
     # The schema counts the skipped in suites alone.
     del counts["skipped"]
     root = ElementTree.Element("testsuites", {"name": "validator", **counts})
-    stages = {entry["id"]: _xml(str(entry.get("stage", _STAGES[0]))) for entry in report.raw["checks"]}
+    stages = {check.id: _xml(check.stage) for check in report.checks}
     for stage in dict.fromkeys((*_STAGES, *stages.values())):
         checks = tuple(check for check in report.checks if stages[check.id] == stage)
         if checks:
@@ -45,15 +45,15 @@ def _suite(report: Report, stage: str, checks: tuple[CheckResult, ...]) -> Eleme
     suite = ElementTree.Element("testsuite", {"name": stage, "timestamp": when, **_counts(checks)})
     properties = ElementTree.SubElement(suite, "properties")
     known = {
-        "probe": report.probe_version,
-        "tensorflow": report.environment.get("tensorflow"),
-        "python": report.environment.get("python"),
-        "driver": report.host.get("driver"),
-        "gpus": ", ".join(str(gpu.get("name")) for gpu in report.host.get("gpus", [])),
+        "probe": report.probe.version,
+        "tensorflow": report.environment.tensorflow,
+        "python": report.environment.python,
+        "driver": report.host.driver,
+        "gpus": ", ".join(report.host.gpu_names),
     }
     for name, value in known.items():
         if value:
-            ElementTree.SubElement(properties, "property", name=name, value=_xml(str(value)))
+            ElementTree.SubElement(properties, "property", name=name, value=_xml(value))
     for check in checks:
         suite.append(_case(stage, check))
     return suite
@@ -64,12 +64,12 @@ def _case(stage: str, check: CheckResult) -> ElementTree.Element:
         "testcase", classname=f"validator.{stage}", name=_xml(check.id), time=f"{check.duration_s:.3f}"
     )
     if check.outcome in _ELEMENTS:
-        attributes = {"message": _xml(check.summary)}
+        attributes = {"message": _xml(check.sentence)}
         if check.outcome is not CheckOutcome.SKIP:
             attributes["type"] = check.outcome.value
         ElementTree.SubElement(case, _ELEMENTS[check.outcome], attributes)
     output = ElementTree.SubElement(case, "system-out")
-    output.text = _xml(f"{check.summary}\n{json.dumps(check.evidence, indent=1)}")
+    output.text = _xml(f"{check.sentence}\n{json.dumps(check.evidence.raw, indent=1)}")
     return case
 
 

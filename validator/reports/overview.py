@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ..model.codec import encode
 from ..model.prediction import Outcome, PlannedCell
 from ..model.record import Record, Verdict
 from ..model.spec import ImageSpec
@@ -47,7 +48,7 @@ class Row:
             "id": self.cell,
             "image": self.image,
             "host": self.host,
-            "prediction": self.planned.prediction.as_json() if self.planned else None,
+            "prediction": encode(self.planned.prediction) if self.planned else None,
             "measured": None
             if record is None
             else {

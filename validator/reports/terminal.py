@@ -17,7 +17,7 @@ from ..compat.facts import ADVISORY
 from ..compat.release_requirements import GpuNeed, Needs
 from ..model.prediction import Outcome, PlannedCell, Prediction, Reason
 from ..model.record import Record
-from ..model.report import CheckOutcome, CheckResult, Report, check_of_json
+from ..model.report import CheckOutcome, CheckResult, Report
 from .overview import STYLES, Row, grid
 from .printable import printable
 
@@ -115,9 +115,7 @@ def record_text(record: Record) -> RenderableType:
     for name, version in record.versions.items():
         facts.add_row(name, version)
     verdict = Text.assemble(word(record.verdict.value), ": ", record.reason)
-    return Group(
-        Text(record.id), verdict, facts, "", _checks(check_of_json(check) for check in record.checks)
-    )
+    return Group(Text(record.id), verdict, facts, "", _checks(record.results))
 
 
 def checks_table(report: Report) -> Table:
@@ -132,7 +130,7 @@ def _checks(checks: Iterable[CheckResult]) -> Table:
         table.add_row(
             check.id,
             Text(check.outcome.value, style=_CHECK_STYLES.get(check.outcome, "bold red")),
-            Text(check.summary),
+            Text(check.sentence),
             f"{check.duration_s:.1f}",
         )
     return table

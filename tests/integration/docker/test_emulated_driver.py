@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -14,7 +13,7 @@ from validator.engines.docker import DockerEngine
 from validator.engines.docker.endpoint import Endpoint, connect
 from validator.engines.probe_archive import probe_archive
 from validator.model.record import Verdict
-from validator.model.report import CheckOutcome, Report
+from validator.model.report import CheckOutcome, Report, read_report
 from validator.model.verdict import judge
 
 from ...emulation import cdi
@@ -80,7 +79,7 @@ def probe(docker_engine: DockerEngine, endpoint: Endpoint, site: Path) -> Iterat
             engine = DockerEngine(own, docker_engine._sources)
             try:
                 request = ProbeRequest(probe_archive(), arguments, {}, LIMIT_S)
-                return Report.from_json(json.loads(engine.probe_image(base, request, quiet)))
+                return read_report(engine.probe_image(base, request, quiet))
             finally:
                 engine.close()
 

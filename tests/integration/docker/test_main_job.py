@@ -17,7 +17,7 @@ from validator.engines.docker import DockerEngine
 from validator.engines.docker.endpoint import Endpoint
 from validator.engines.docker.names import image_reference
 from validator.locks import files
-from validator.model.record import Record, Verdict
+from validator.model.record import Record, Verdict, record_of
 
 from .conftest import PYTHON
 
@@ -55,7 +55,7 @@ def measured(
     before = {tag for image in endpoint.client.images.list() for tag in image.tags}
     result, _ = build_matrix(store, profile)
     assert result["image"] == identifier
-    yield Record.from_json(result["record"])
+    yield record_of(result["record"])
     if reference not in before:
         endpoint.client.images.remove(reference, force=True)
 

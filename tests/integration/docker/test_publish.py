@@ -103,7 +103,7 @@ def test_built_and_pushed_by_one_run_and_measured_by_another(
     assert measured.record.image_digest == held[TAG]
     assert measured.record.lock_digest == runner.lock.digest
     assert measured.record.report is not None
-    assert json.loads(json.dumps(measured.record.as_json()))["engine"] == "docker"
+    assert json.loads(json.dumps(measured.record.document()))["engine"] == "docker"
     # It had no GPU and a TensorFlow of one line.
     assert measured.record.verdict.value in ("failed", "unproven")
     assert not endpoint.client.images.list(image_reference(SPEC.identifier)), "it was built"

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
-from validator.model.record import Verdict
+from validator.model.record import Layer, Verdict
 from validator.reports.page.site import ENTRY, FOLDERS, MARK, Sources, site
 from validator.system.output_directory import update_directory
 
@@ -30,7 +30,7 @@ RECORDS = [
         H100,
         Verdict.CERTIFIED,
         2,
-        layers=[{"digest": "sha256:1", "size": 3_000_000_000}, {"digest": "sha256:2", "size": 1_000_000}],
+        layers=(Layer("sha256:1", 3_000_000_000), Layer("sha256:2", 1_000_000)),
     ),
     measured(IMAGES[1], H100, Verdict.FAILED, 3, lock_digest="sha256:02"),
     measured(
@@ -39,7 +39,7 @@ RECORDS = [
         Verdict.CERTIFIED,
         4,
         checks=[check("driver"), speedup(0.8)],
-        layers=[{"digest": "sha256:1", "size": 3_000_000_000}, {"digest": "sha256:3", "size": 2_000_000}],
+        layers=(Layer("sha256:1", 3_000_000_000), Layer("sha256:3", 2_000_000)),
     ),
     measured(
         IMAGES[2], T4, Verdict.UNPROVEN, 5, checks=[check("driver", "skip"), speedup(1.2, device="CPU")]

@@ -129,7 +129,7 @@ def test_shared_layers_are_counted_once() -> None:
 
 
 def test_layers_come_from_the_newest_record_that_knows_them() -> None:
-    old = measured(IMAGES[0], H100, Verdict.CERTIFIED, 1, layers=[{"digest": "sha256:1", "size": 5}])
+    old = measured(IMAGES[0], H100, Verdict.CERTIFIED, 1, layers=(Layer("sha256:1", 5),))
     new = measured(IMAGES[0], H100, Verdict.CERTIFIED, 2)
     assert gather([old, new]).layers == {IMAGES[0].identifier: (Layer("sha256:1", 5),)}
 

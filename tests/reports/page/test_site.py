@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from validator.model.prediction import Outcome
-from validator.model.record import Record, Verdict
+from validator.model.record import Layer, Record, Verdict
 from validator.reports.markdown import markdown
 from validator.reports.page.details import clean, script_json
 from validator.reports.page.site import ENTRY, MARK, site
@@ -112,7 +112,7 @@ def test_the_markdown_is_the_report() -> None:
 def test_a_file_holds_the_checks_the_causes_and_the_history() -> None:
     records = [
         measured(IMAGES[0], H100, Verdict.CERTIFIED, 1),
-        measured(IMAGES[0], H100, Verdict.FAILED, 2, layers=[{"digest": "sha256:1", "size": 5}]),
+        measured(IMAGES[0], H100, Verdict.FAILED, 2, layers=(Layer("sha256:1", 5),)),
     ]
     [content] = [content for name, content in site(sources(records)) if name.startswith("data/")]
     found = detail_of(content)

@@ -6,9 +6,10 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from ...model.evidence import Spread
 from ..overview import Column, column_of
 from .layout import Layout
-from .measurements import MODES, Speed, Spread
+from .measurements import MODES, Speed
 
 #: In the drawing's own units.
 LEFT, RIGHT, TOP, PANEL, GAP, BOTTOM = 56.0, 16.0, 26.0, 150.0, 46.0, 44.0

@@ -9,8 +9,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...model.certificate import Certificate
+from ...model.codec import encode
 from ...model.diagnosis import Diagnosis
+from ...model.facts import Host
 from ...model.record import Record
+from ...model.report import CheckResult
 from ..diagnosis import WAYS
 from ..printable import printable
 from .measurements import Past
@@ -23,7 +26,7 @@ def detail(
     record: Record, history: Sequence[Past], certificates: Sequence[Certificate], diagnosis: Diagnosis | None
 ) -> dict[str, Any]:
     """As the page's script reads it."""
-    told = diagnosis.as_json() if diagnosis else {"causes": [], "unknown": []}
+    told = encode(diagnosis) if diagnosis else {"causes": [], "unknown": []}
     return {
         "record": {
             name: getattr(record, name)
@@ -33,9 +36,9 @@ def detail(
             )
         }
         | {"origin": record.origin.value},
-        "host": _host(record.host),
-        "layers": record.layers or [],
-        "checks": record.checks,
+        "host": _host(record.facts),
+        "layers": encode(record.layers or ()),
+        "checks": [_check(check) for check in record.results],
         "causes": [
             cause
             | {
@@ -59,19 +62,28 @@ def detail_file(content: dict[str, Any], mark: str) -> tuple[str, bytes]:
     return name, f"// {mark}\n{_FUNCTION}({script_json(name)}, {script_json(text)});\n".encode("ascii")
 
 
-def _host(host: dict[str, Any]) -> dict[str, str]:
-    """The facts a person asks first, as text."""
-    gpus = host.get("gpus")
-    names = [str(gpu.get("name")) for gpu in gpus if isinstance(gpu, dict)] if isinstance(gpus, list) else []
+def _host(host: Host) -> dict[str, str]:
+    """Return the facts that people ask for first, as text."""
     facts = {
-        "GPU": ", ".join(names) or None,
-        "driver": host.get("driver"),
-        "CUDA of the driver": host.get("driver_cuda"),
-        "system": host.get("os"),
-        "kernel": host.get("kernel"),
-        "container": host.get("container"),
+        "GPU": ", ".join(host.gpu_names),
+        "driver": host.driver,
+        "CUDA of the driver": host.driver_cuda,
+        "system": host.os,
+        "kernel": host.kernel,
+        "container": host.container,
     }
-    return {name: str(value) for name, value in facts.items() if value}
+    return {name: value for name, value in facts.items() if value}
+
+
+def _check(check: CheckResult) -> dict[str, Any]:
+    return {
+        "id": check.id,
+        "outcome": check.outcome.value,
+        "summary": check.sentence,
+        "required": check.required,
+        "evidence": check.evidence.raw,
+        "duration_s": check.duration_s,
+    }
 
 
 def _history(history: Sequence[Past]) -> list[dict[str, Any]]:

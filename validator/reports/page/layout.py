@@ -154,14 +154,8 @@ def _planned_host(host: HostClass) -> Host:
 
 def _measured_host(record: Record) -> Host:
     """Of a machine that is no host class of the matrix, in its own words."""
-    gpus = record.host.get("gpus")
-    names = [str(gpu.get("name")) for gpu in gpus if isinstance(gpu, dict)] if isinstance(gpus, list) else []
-    driver = record.host.get("driver")
-    return Host(
-        record.host_class,
-        driver if isinstance(driver, str) else NONE,
-        names[0] if names else NONE,
-    )
+    facts = record.facts
+    return Host(record.host_class, facts.driver or NONE, next(iter(facts.gpu_names), NONE))
 
 
 def _once(values: Any) -> list[str]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
+from ...model.evidence import Ratio, Spread, XlaSpeedup
 from ...model.record import Layer, Record
+from ...model.report import CheckOutcome
 
 
 @dataclass(frozen=True)
@@ -62,21 +62,18 @@ def gather(records: Iterable[Record]) -> Measurements:
         if (speed := speed_of(record)) is not None:
             found.speeds[record.cell] = speed
         if record.layers:
-            found.layers[record.image] = tuple(
-                Layer(str(layer["digest"]), int(layer["size"])) for layer in record.layers
-            )
+            found.layers[record.image] = record.layers
     return found
 
 
 def _past(record: Record) -> Past:
-    driver = record.host.get("driver")
     return Past(
         record=record.id,
         finished=record.finished,
         verdict=record.verdict.value,
         reason=record.reason,
         engine=record.engine,
-        driver=driver if isinstance(driver, str) else None,
+        driver=record.facts.driver,
         image_digest=record.image_digest,
         lock_digest=record.lock_digest,
         probe_version=record.probe_version,
@@ -85,21 +82,7 @@ def _past(record: Record) -> Past:
 
 # What the check `xla_speedup` measured, as figures for the chart (docs/reference/report.md).
 
-CHECK = "xla_speedup"
 MODES = ("eager", "graph", "xla")
-
-
-@dataclass(frozen=True)
-class Spread:
-    """A median with its quartiles."""
-
-    median: float
-    q1: float
-    q3: float
-
-    def inverted(self) -> Spread:
-        """Of the reciprocals: how many times as fast, from what share of the time."""
-        return Spread(1 / self.median, 1 / self.q3, 1 / self.q1)
 
 
 @dataclass(frozen=True)
@@ -121,34 +104,28 @@ class Speed:
 
 
 def speed_of(record: Record) -> Speed | None:
-    """None where it was not measured, did not pass, or can't be read."""
-    check = next((check for check in record.checks if check.get("id") == CHECK), None)
-    if check is None or check.get("outcome") != "pass":
+    """Return what was measured; None where it was not measured, did not pass, or is not complete."""
+    check = next((check for check in record.results if check.id == XlaSpeedup.check), None)
+    if check is None or check.outcome is not CheckOutcome.PASS or not isinstance(check.evidence, XlaSpeedup):
         return None
-    try:
-        evidence = check["evidence"]
-        modes = {mode["mode"]: _spread(mode["step_s"]) for mode in evidence["modes"]}
-        batch = evidence["model"]["batch"]
-        return Speed(
-            cell=record.cell,
-            image=record.image,
-            host=record.host_class,
-            device=str(evidence["device_type"]),
-            batch=batch if isinstance(batch, int) else None,
-            finished=record.finished,
-            speedup=_spread(evidence["ratios"]["xla/graph"]["step_time"]).inverted(),
-            steps={name: modes[name] for name in MODES},
-        )
-    except (KeyError, TypeError, ValueError, OverflowError):
-        # An older probe's evidence, or a report that was brought from elsewhere: there is no figure then.
+    evidence = check.evidence
+    steps = {mode.mode: mode.step_s for mode in evidence.modes}
+    found = [steps.get(name) for name in MODES]
+    ratio = evidence.ratios.get("xla/graph", Ratio()).step_time
+    known = [spread for spread in (*found, ratio) if spread is not None and spread.is_positive]
+    if evidence.device_type is None or evidence.model is None or len(known) <= len(MODES):
+        # An older probe's evidence, or an imported report.
         return None
-
-
-def _spread(value: Mapping[str, Any]) -> Spread:
-    numbers = [float(value[name]) for name in ("median", "q1", "q3")]
-    if not all(math.isfinite(number) and number > 0 for number in numbers):
-        raise ValueError("no figure")
-    return Spread(*numbers)
+    return Speed(
+        cell=record.cell,
+        image=record.image,
+        host=record.host_class,
+        device=evidence.device_type,
+        batch=evidence.model.batch,
+        finished=record.finished,
+        speedup=known[-1].inverted(),
+        steps=dict(zip(MODES, known, strict=False)),
+    )
 
 
 # How large the images are, and what they share.

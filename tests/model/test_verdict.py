@@ -7,11 +7,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from validator.model.record import Origin, Verdict
-from validator.model.report import CheckOutcome, CheckResult, Report
-from validator.model.verdict import REQUIRED_CHECKS, failed_checks, judge
+from validator.model.report import Report, report_of
+from validator.model.verdict import REQUIRED_CHECKS, Reason, failed_checks, judge
 from validator.probe.checks import CHECKS
 
-from .values import report
+from ..records.values import document, report
 
 BAD = ["fail", "error", "timeout", "crash"]
 
@@ -23,12 +23,12 @@ def test_the_probe_requires_the_same_checks() -> None:
 def test_all_checks_on_a_gpu_are_certified_and_the_gpu_is_named() -> None:
     judgement = judge(report())
     assert judgement.verdict is Verdict.CERTIFIED
-    assert judgement.reason == "all required checks passed on NVIDIA H100 80GB HBM3"
+    assert judgement.sentence == "all required checks passed on NVIDIA H100 80GB HBM3"
 
 
 def test_without_a_gpu_the_reason_is_just_that() -> None:
     judgement = judge(report([], device="CPU", driver="skip", gpu_compute="skip"))
-    assert (judgement.verdict, judgement.reason) == (Verdict.UNPROVEN, "no GPU")
+    assert (judgement.verdict, judgement.sentence) == (Verdict.UNPROVEN, "no GPU")
 
 
 @pytest.mark.parametrize("check", REQUIRED_CHECKS)
@@ -36,7 +36,7 @@ def test_without_a_gpu_the_reason_is_just_that() -> None:
 def test_a_check_that_is_missing_or_skipped_did_not_pass(check: str, outcome: str) -> None:
     judgement = judge(report(**{check: outcome}))
     assert judgement.verdict is Verdict.UNPROVEN
-    assert check in judgement.reason
+    assert check in judgement.sentence
 
 
 @pytest.mark.parametrize("check", REQUIRED_CHECKS)
@@ -45,30 +45,53 @@ def test_a_required_check_that_went_wrong_fails(check: str, outcome: str) -> Non
     for gpus in ([], None):
         judgement = judge(report(gpus, **{check: outcome}))
         assert judgement.verdict is Verdict.FAILED
-        assert f"about {check}" in judgement.reason
+        assert f"about {check}" in judgement.sentence
 
 
 def test_a_report_can_not_declare_a_required_check_optional() -> None:
-    checks = tuple(CheckResult(name, CheckOutcome.FAIL, "", required=False) for name in REQUIRED_CHECKS)
-    assert judge(Report("", "", "", {"gpus": []}, {}, checks, {})).verdict is Verdict.FAILED
+    made = document([], **dict.fromkeys(REQUIRED_CHECKS, "fail"))
+    for check in made["checks"]:
+        check["required"] = False
+    assert judge(report_of(made)).verdict is Verdict.FAILED
+
+
+def test_a_report_can_declare_another_check_required() -> None:
+    made = document()
+    made["checks"].append({"id": "of_a_newer_probe", "outcome": "fail", "summary": "", "required": True})
+    assert judge(report_of(made)).verdict is Verdict.FAILED
 
 
 def test_an_optional_check_that_went_wrong_does_not_fail_the_cell() -> None:
-    good = report()
-    extra = CheckResult("xla_coverage", CheckOutcome.FAIL, "one op")
-    both = Report("", "", "", good.host, {}, (*good.checks, extra), {})
+    made = document()
+    made["checks"].append({"id": "xla_coverage", "outcome": "fail", "summary": "one op"})
+    both = report_of(made)
     assert judge(both).verdict is Verdict.CERTIFIED
-    assert failed_checks(both) == [extra]
+    assert [check.id for check in failed_checks(both)] == ["xla_coverage"]
+
+
+@pytest.mark.parametrize(
+    ("made", "origin", "reason"),
+    [
+        (report([], silent_cpu="fail"), Origin.HERE, Reason.CHECKS_WENT_WRONG),
+        (report([], silent_cpu="skip"), Origin.HERE, Reason.NO_GPU),
+        (report(device="CPU", silent_cpu="skip"), Origin.HERE, Reason.CHECKS_NOT_PASSED),
+        (report(device="CPU"), Origin.ELSEWHERE, Reason.NOT_TRAINED_ON_GPU),
+        (report(), Origin.ELSEWHERE, Reason.IMPORTED),
+        (report(), Origin.HERE, Reason.ALL_PASSED),
+    ],
+)
+def test_the_first_reason_decides(made: Report, origin: Origin, reason: Reason) -> None:
+    assert judge(made, origin).reason is reason
 
 
 def test_a_step_on_the_cpu_certifies_nothing_even_where_a_gpu_is() -> None:
     assert judge(report(device="CPU")).verdict is Verdict.UNPROVEN
 
 
-def test_what_was_brought_is_never_certified() -> None:
+def test_an_imported_report_is_never_certified() -> None:
     judgement = judge(report(), Origin.ELSEWHERE)
     assert judgement.verdict is Verdict.UNPROVEN
-    assert "brought from elsewhere" in judgement.reason
+    assert "imported report" in judgement.sentence
 
 
 @given(

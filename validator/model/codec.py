@@ -1,0 +1,139 @@
+"""Reads and writes the project's JSON documents: reports, records and certificates.
+
+Every document that may come from another machine is parsed here, under the same limits, and turned into typed
+values by msgspec. The JSON is parsed by the standard library: reports quote environment variables and paths
+whose bytes are not text, and msgspec's own parser refuses the lone surrogates that stand for them.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar
+
+import msgspec
+
+#: Bytes of one document. A report with all its logs has less than 1 MiB.
+LARGEST = 64 << 20
+#: How deep arrays and objects may be nested. A report has less than 10 levels.
+DEEPEST = 64
+
+#: Digits of a number that may fit in 64 bits, with a sign.
+_DIGITS = 20
+_SMALLEST_INTEGER, _LARGEST_INTEGER = -(1 << 63), (1 << 64) - 1
+#: How msgspec ends its messages.
+_PLACE = re.compile(r" - at `\$\.?([^`]*)`$")
+_MISSING = re.compile(r"Object missing required field `([^`]*)`")
+
+T = TypeVar("T")
+S = TypeVar("S", bound=msgspec.Struct)
+
+
+class DocumentError(ValueError):
+    """A document can't be read. The message says where and why."""
+
+
+def parse(data: bytes | str) -> Any:
+    """Parse JSON of at most `LARGEST` bytes.
+
+    Raises DocumentError for what is not JSON, is nested deeper than `DEEPEST`, or holds a number that is not
+    finite or doesn't fit in 64 bits.
+    """
+    if len(data) > LARGEST:
+        raise DocumentError(f"it is larger than {LARGEST >> 20} MiB")
+    try:
+        document = json.loads(data, parse_int=_integer)
+    except RecursionError:
+        raise DocumentError(f"it is nested more than {DEEPEST} levels deep") from None
+    except ValueError as error:
+        raise DocumentError(f"it is not JSON: {error}") from None
+    check_limits(document)
+    return document
+
+
+def check_limits(document: object) -> None:
+    """Raise DocumentError for the depth and the numbers that `parse` refuses."""
+    _check({"": document}, ())
+
+
+def convert(document: object, kind: type[T], where: str = "") -> T:
+    """Turn parsed JSON into a typed value.
+
+    where: the document's place in a larger one, for the error. Raises DocumentError.
+    """
+    try:
+        return msgspec.convert(document, kind)
+    except msgspec.ValidationError as error:
+        raise DocumentError(_explained(str(error), where)) from None
+    except UnicodeEncodeError:
+        raise DocumentError(f"{where or 'the document'}: the name of a field is not text") from None
+
+
+def convert_what_fits(document: Mapping[str, Any], kind: type[S]) -> S:
+    """Turn parsed JSON into a struct whose fields all have defaults; one of another type counts as absent.
+
+    For parts of old documents that no reader has checked yet.
+    """
+    try:
+        return msgspec.convert(document, kind)
+    except (msgspec.ValidationError, UnicodeEncodeError):
+        fitting = {}
+        for field in msgspec.structs.fields(kind):
+            if field.encode_name in document:
+                try:
+                    fitting[field.name] = msgspec.convert(document[field.encode_name], field.type)
+                except (msgspec.ValidationError, UnicodeEncodeError):
+                    continue
+        return kind(**fitting)
+
+
+def encode(value: object) -> Any:
+    """Turn a struct, a dataclass or a collection of them into values that `json.dumps` takes."""
+    return msgspec.to_builtins(value, enc_hook=_mapping)
+
+
+def _integer(digits: str) -> int | float:
+    # Converting millions of digits takes minutes; infinity is refused with its place by `check_limits`.
+    return int(digits) if len(digits) <= _DIGITS else math.inf
+
+
+def _check(container: Mapping[str, object] | list[object], path: tuple[str | int, ...]) -> None:
+    if len(path) > DEEPEST:
+        raise DocumentError(f"it is nested more than {DEEPEST} levels deep")
+    entries: Iterable[tuple[str | int, object]]
+    entries = container.items() if isinstance(container, Mapping) else enumerate(container)
+    for key, entry in entries:
+        if isinstance(entry, (dict, list)):
+            _check(entry, (*path, key))
+        elif (isinstance(entry, float) and not math.isfinite(entry)) or (
+            isinstance(entry, int) and not _SMALLEST_INTEGER <= entry <= _LARGEST_INTEGER
+        ):
+            raise DocumentError(
+                f"{_place((*path, key))}: the number is not finite or does not fit in 64 bits"
+            )
+
+
+def _place(path: tuple[str | int, ...]) -> str:
+    """Return `checks[0].evidence.loss`; the first part of the path stands for the document."""
+    text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path[1:])
+    return text.lstrip(".") or "the document"
+
+
+def _explained(message: str, where: str) -> str:
+    """Put the place, which msgspec names last, first: `checks[0].required: expected `bool`, got `str``."""
+    found = _PLACE.search(message)
+    text = message[: found.start()] if found else message
+    parts = [where, found[1] if found else ""]
+    if missing := _MISSING.fullmatch(text):
+        parts.append(missing[1])
+        text = "missing"
+    place = ".".join(part for part in parts if part).replace(".[", "[")
+    return f"{place or 'the document'}: {text[:1].lower()}{text[1:]}"
+
+
+def _mapping(value: object) -> object:
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise NotImplementedError

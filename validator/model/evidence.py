@@ -1,0 +1,119 @@
+"""What the checks saw: a class for each check whose evidence the host side reads.
+
+Each class has only the fields that are read here. `raw` is all of the evidence, as the probe wrote it
+(docs/reference/report.md describes every field).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar
+
+import msgspec
+
+
+class Evidence(msgspec.Struct, frozen=True):
+    """What any check may have seen.
+
+    traceback: lines of the exception that ended the check. last_lines: what the process printed last; some
+    checks write it as one text.
+    """
+
+    check: ClassVar[str] = ""
+
+    raw: dict[str, Any] = {}
+    traceback: tuple[str, ...] | None = None
+    last_lines: tuple[str, ...] | str | None = None
+
+    @property
+    def printed(self) -> tuple[str, ...]:
+        """The lines of both."""
+        last = self.last_lines if isinstance(self.last_lines, tuple) else ()
+        return (*(self.traceback or ()), *last)
+
+
+class Library(msgspec.Struct, frozen=True):
+    """A shared library that TensorFlow opens. version: the one that the library answers."""
+
+    soname: str | None = None
+    version: str | None = None
+
+
+class CudaLibraries(Evidence, frozen=True):
+    """`cuda_libraries`: every CUDA library, opened as TensorFlow does."""
+
+    check: ClassVar[str] = "cuda_libraries"
+
+    libraries: tuple[Library, ...] | None = None
+
+
+class CudnnLoad(Evidence, frozen=True):
+    """`cudnn_load`: the cuDNN that TensorFlow opens."""
+
+    check: ClassVar[str] = "cudnn_load"
+
+    library: Library | None = None
+
+
+class XlaTrainStep(Evidence, frozen=True):
+    """`xla_train_step`: device_type is `GPU` where the compiled training step ran on one."""
+
+    check: ClassVar[str] = "xla_train_step"
+
+    device_type: str | None = None
+
+
+class Spread(msgspec.Struct, frozen=True):
+    """A median with its quartiles."""
+
+    median: float
+    q1: float
+    q3: float
+
+    @property
+    def is_positive(self) -> bool:
+        """Whether it can be shown as a time or a ratio."""
+        return all(math.isfinite(number) and number > 0 for number in (self.median, self.q1, self.q3))
+
+    def inverted(self) -> Spread:
+        """Return the spread of the reciprocals: a share of the time as "times as fast"."""
+        return Spread(1 / self.median, 1 / self.q3, 1 / self.q1)
+
+
+class Model(msgspec.Struct, frozen=True):
+    """The model that was trained. batch: examples in a step."""
+
+    batch: int | None = None
+
+
+class Mode(msgspec.Struct, frozen=True):
+    """One of the ways in which the model was trained. mode: `eager`, `graph` or `xla`. step_s: seconds."""
+
+    mode: str | None = None
+    step_s: Spread | None = None
+
+
+class Ratio(msgspec.Struct, frozen=True):
+    """Two modes compared, turn by turn."""
+
+    step_time: Spread | None = None
+
+
+class XlaSpeedup(Evidence, frozen=True):
+    """`xla_speedup`: one model trained eagerly, as a graph and compiled by XLA, in one run.
+
+    ratios: by `graph/eager`, `xla/graph` and `xla/eager`.
+    """
+
+    check: ClassVar[str] = "xla_speedup"
+
+    device_type: str | None = None
+    model: Model | None = None
+    modes: tuple[Mode, ...] = ()
+    ratios: dict[str, Ratio] = {}
+
+
+#: The class of a check's evidence, by the check's id; `Evidence` for every other check.
+BY_CHECK: dict[str, type[Evidence]] = {
+    kind.check: kind for kind in (CudaLibraries, CudnnLoad, XlaTrainStep, XlaSpeedup)
+}
