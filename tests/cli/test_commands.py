@@ -246,7 +246,7 @@ def test_reports_are_imported_and_never_certified(project: Path, capsys: pytest.
     assert {entry["origin"] for entry in listed} == {"elsewhere"}
     assert "certified" not in {entry["verdict"] for entry in listed}
     (project / "not.json").write_text("[]")
-    with pytest.raises(InputError, match="the report: expected dict, found list"):
+    with pytest.raises(InputError, match="the report: expected `object`, got `array`"):
         cli.run(["records", "import", "--report", "not.json"])
 
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import functools
 import io
-import json
 
 from validator.diagnosis import diagnose_file, diagnose_report
 from validator.model.diagnosis import Diagnosis
-from validator.model.report import Report
+from validator.model.report import read_report
 
 from ..corpus import reader
 
@@ -18,7 +17,7 @@ def diagnosed(name: str) -> Diagnosis:
     """Return the diagnosis of an entry, made once however many tests ask for it."""
     entry = reader.entry(name)
     if entry.kind == "reports":
-        return diagnose_report(Report.from_json(json.loads(entry.content())))
+        return diagnose_report(read_report(entry.content()))
     return diagnose_file(io.BytesIO(entry.content()), name)
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import io
-import json
 import re
 import socket
 from collections.abc import Callable, Mapping
@@ -18,7 +17,7 @@ import pytest
 from validator.diagnosis import causes, diagnose_log, text
 from validator.diagnosis.messages import UNRECOGNIZED, catalogue
 from validator.diagnosis.read_report import observe_report
-from validator.model.report import Report
+from validator.model.report import read_report
 
 from .. import laws
 from ..corpus import reader
@@ -97,7 +96,7 @@ def it_is_small_and_names_no_machine(entry: Entry) -> None:
 
 
 def it_names_what_its_checks_found(entry: Entry) -> None:
-    report = Report.from_json(json.loads(entry.content()))
+    report = read_report(entry.content())
     codes = {cause.code for cause in diagnosed(entry.name).causes}
     failed = {check.id for check in report.checks if check.outcome.value == "fail"}
     assert ("library_path_not_set" in codes) is (failed == {"cuda_libraries"})

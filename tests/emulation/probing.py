@@ -48,7 +48,7 @@ def never_certified(report: Report) -> None:
     compute, step = report.check("gpu_compute"), report.check("xla_train_step")
     assert compute is not None and compute.outcome is not CheckOutcome.PASS, compute
     assert step is not None
-    assert step.outcome is not CheckOutcome.PASS or step.evidence["device_type"] == "CPU", step
+    assert step.outcome is not CheckOutcome.PASS or step.evidence.raw["device_type"] == "CPU", step
     nodes = report.check("gpu_device_nodes")
     assert nodes is not None and nodes.outcome is not CheckOutcome.PASS, nodes
     # What certifies asks the host facts too.

@@ -65,7 +65,7 @@ def test_the_probe_runs_in_it_and_compares_the_lock(lock: Lock, tmp_path: Path) 
     report = read_report(engine.probe(built, request, quiet))
     match = report.check("lock_match")
     assert match is not None and match.outcome.value == "pass", match
-    assert report.environment["executable"].startswith(built.reference)
+    assert str(report.environment.executable).startswith(built.reference)
 
 
 @pytest.mark.engine

@@ -71,7 +71,7 @@ def test_the_report_carries_the_version_that_the_host_side_computes(archive: Pat
         check=True,
         cwd="/",
     )
-    assert read_report(done.stdout).probe_version == probe_version()
+    assert read_report(done.stdout).probe.version == probe_version()
 
 
 def test_it_runs_by_a_relative_path_from_a_folder_that_holds_other_modules(
@@ -89,7 +89,7 @@ def test_it_runs_by_a_relative_path_from_a_folder_that_holds_other_modules(
         check=True,
     )
     check = read_report(done.stdout).checks[0]
-    assert check.summary.startswith("TensorFlow is not installed")
+    assert check.sentence.startswith("TensorFlow is not installed")
 
 
 def test_it_writes_nothing_beside_itself(archive: Path) -> None:

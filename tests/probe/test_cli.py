@@ -41,10 +41,10 @@ def test_without_tensorflow_there_is_a_report_and_no_traceback() -> None:
     report = read_report(done.stdout)
     assert "Traceback" not in done.stderr
     assert [check.id for check in report.checks] == [check.id for check in CHECKS if check.depth == "quick"]
-    assert report.environment["tensorflow"] is None
+    assert report.environment.tensorflow is None
     build = report.check("tensorflow_build")
     assert build is not None and build.outcome.value == "fail"
-    assert "not installed" in build.summary
+    assert "not installed" in build.sentence
 
 
 def test_only_and_skip_choose() -> None:
@@ -92,7 +92,7 @@ def test_a_lock_that_is_none_names_its_line(tmp_path: Path) -> None:
 
 def test_host_facts_are_the_host_of_a_report() -> None:
     facts = json.loads(probe("--host-facts").stdout)
-    assert set(facts) == set(read_report(probe("--only", "driver").stdout).host)
+    assert set(facts) == set(read_report(probe("--only", "driver").stdout).raw["host"])
 
 
 def test_a_report_without_checks_is_still_a_report(capsys: pytest.CaptureFixture[str]) -> None:

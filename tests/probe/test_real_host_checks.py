@@ -64,24 +64,24 @@ def installed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
 
 
 def problems(check: CheckResult) -> list[str]:
-    return [entry["problem"] for entry in check.evidence["problems"]]
+    return [entry["problem"] for entry in check.evidence.raw["problems"]]
 
 
 def test_an_environment_as_it_should_be(installed: Installed) -> None:
     found = installed.checks(*HOST_CHECKS)
     for check in found.values():
-        assert check.outcome is CheckOutcome.PASS, check.summary
-    libraries = {entry["soname"]: entry for entry in found["library_conflicts"].evidence["libraries"]}
+        assert check.outcome is CheckOutcome.PASS, check.sentence
+    libraries = {entry["soname"]: entry for entry in found["library_conflicts"].evidence.raw["libraries"]}
     assert len(libraries) >= 8
     assert {entry["found_by"] for entry in libraries.values() if entry["path"]} == {"LD_LIBRARY_PATH"}
-    parts = found["library_conflicts"].evidence["cudnn_parts"]
+    parts = found["library_conflicts"].evidence.raw["cudnn_parts"]
     assert len(parts) >= 6 and len({part["version"] for part in parts}) == 1
 
 
 def test_the_order_of_the_search_is_the_loaders(installed: Installed) -> None:
     """Without LD_LIBRARY_PATH the wheel's own search path leads to the libraries; what loads is observed."""
     (check,) = installed.checks("library_conflicts", LD_LIBRARY_PATH="").values()
-    cudnn = next(one for one in check.evidence["libraries"] if one["soname"].startswith("libcudnn."))
+    cudnn = next(one for one in check.evidence.raw["libraries"] if one["soname"].startswith("libcudnn."))
     assert cudnn["found_by"] == "RUNPATH"
     assert cudnn["path"].endswith(f"nvidia/cudnn/lib/{cudnn['soname']}")
 
@@ -97,14 +97,14 @@ def test_an_older_cudnn_in_front(installed: Installed, tmp_path: Path) -> None:
         "environment", "library_conflicts", LD_LIBRARY_PATH=f"{tmp_path}:{installed.library_path}"
     )
     assert problems(found["library_conflicts"]) == ["older_copy_wins", "cudnn_parts_from_elsewhere"]
-    (entry,) = found["environment"].evidence["variables"]
+    (entry,) = found["environment"].evidence.raw["variables"]
     assert (entry["problem"], entry["severity"]) == ("old_cudnn_on_library_path", "fault")
 
 
 def test_flags_that_this_xla_does_not_know(installed: Installed) -> None:
     def problem(**variables: str) -> str | None:
         (check,) = installed.checks("environment", **variables).values()
-        (entry,) = (one for one in check.evidence["variables"] if one["name"] in variables)
+        (entry,) = (one for one in check.evidence.raw["variables"] if one["name"] in variables)
         name: str | None = entry["problem"]
         return name
 
@@ -132,20 +132,24 @@ def test_xla_finds_the_compiler_that_the_check_names(installed: Installed, tmp_p
         for preferred in (None, wheel):
             flag = {"XLA_FLAGS": f"--xla_gpu_cuda_data_dir={preferred}"} if preferred else {}
             (check,) = installed.checks("xla_toolchain", PATH=path, **flag).values()
-            assert check.outcome is CheckOutcome.PASS, check.summary
+            assert check.outcome is CheckOutcome.PASS, check.sentence
             expected = asked(installed, str(preferred or "./cuda_sdk_lib"), path)
-            assert os.path.realpath(check.evidence["ptxas"]["path"]) == os.path.realpath(expected["ptxas"])
-            assert os.path.realpath(check.evidence["libdevice"]) == os.path.realpath(expected["libdevice"])
+            assert os.path.realpath(check.evidence.raw["ptxas"]["path"]) == os.path.realpath(
+                expected["ptxas"]
+            )
+            assert os.path.realpath(check.evidence.raw["libdevice"]) == os.path.realpath(
+                expected["libdevice"]
+            )
 
 
 def test_the_compiler_of_the_wheel_is_named_with_its_version(installed: Installed) -> None:
     wheel = installed.site / "nvidia" / "cuda_nvcc"
     flag = f"--xla_gpu_cuda_data_dir={wheel}"
     (check,) = installed.checks("xla_toolchain", PATH="/nowhere", XLA_FLAGS=flag).values()
-    version = check.evidence["ptxas"]["version"]
+    version = check.evidence.raw["ptxas"]["version"]
     assert version == {"2.15.1": "12.2.140", "2.18.1": "12.5.82", "2.21.0": "12.5.82"}[installed.release]
-    assert [entry["id"] for entry in check.evidence["advisories"]] == ["ptxas-hopper-clamp"]
-    assert check.evidence["advisories"][0]["applies"] is False
+    assert [entry["id"] for entry in check.evidence.raw["advisories"]] == ["ptxas-hopper-clamp"]
+    assert check.evidence.raw["advisories"][0]["applies"] is False
 
 
 def asked(installed: Installed, preferred: str, path: str) -> dict[str, str]:

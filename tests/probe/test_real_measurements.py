@@ -46,15 +46,15 @@ def found(request: pytest.FixtureRequest, archive: Path) -> dict[str, CheckResul
 
 
 def test_each_is_measured_on_the_cpu_and_says_so(found: dict[str, CheckResult]) -> None:
-    outcomes = {name: (check.outcome, check.summary) for name, check in found.items()}
+    outcomes = {name: (check.outcome, check.sentence) for name, check in found.items()}
     wanted = dict.fromkeys(MEASUREMENTS, CheckOutcome.PASS) | {"multi_gpu": CheckOutcome.SKIP}
     assert {name: outcome for name, (outcome, _) in outcomes.items()} == wanted, outcomes
-    assert {check.evidence["device_type"] for check in found.values()} == {"CPU"}
-    assert sum(len(json.dumps(check.evidence)) for check in found.values()) < SIZE
+    assert {check.evidence.raw["device_type"] for check in found.values()} == {"CPU"}
+    assert sum(len(json.dumps(check.evidence.raw)) for check in found.values()) < SIZE
 
 
 def test_eager_graph_and_xla_agree_and_each_has_its_figures(found: dict[str, CheckResult]) -> None:
-    evidence = found["xla_speedup"].evidence
+    evidence = found["xla_speedup"].evidence.raw
     assert 0 < evidence["largest_difference"] < 3e-4
     modes = {entry["mode"]: entry for entry in evidence["modes"]}
     assert list(modes) == ["eager", "graph", "xla"]
@@ -69,7 +69,7 @@ def test_eager_graph_and_xla_agree_and_each_has_its_figures(found: dict[str, Che
 
 
 def test_memory_runs_out_and_is_given_back(found: dict[str, CheckResult]) -> None:
-    evidence = found["memory"].evidence
+    evidence = found["memory"].evidence.raw
     assert evidence["exhausted"]["raised"]["type"] == "ResourceExhaustedError"
     assert evidence["exhausted"]["recovered"] is True
     assert evidence["exhausted"]["late_configuration"]["type"] == "RuntimeError"
@@ -79,7 +79,7 @@ def test_memory_runs_out_and_is_given_back(found: dict[str, CheckResult]) -> Non
 
 
 def test_two_logical_cpus_train_as_one(found: dict[str, CheckResult]) -> None:
-    evidence = found["multi_gpu"].evidence
+    evidence = found["multi_gpu"].evidence.raw
     assert evidence["devices"] == "2 logical CPUs"
     assert evidence["step"]["replicas"] == evidence["all_reduce"]["replicas"] == 2
     assert evidence["step"]["largest_weight_difference"] < 1e-5
@@ -87,7 +87,7 @@ def test_two_logical_cpus_train_as_one(found: dict[str, CheckResult]) -> None:
 
 
 def test_the_pipeline_is_read_and_waited_for(found: dict[str, CheckResult]) -> None:
-    evidence = found["input_pipeline"].evidence
+    evidence = found["input_pipeline"].evidence.raw
     assert evidence["records"]["right"] == evidence["records"]["count"] == 512
     batches = {entry["examples"]: entry for entry in evidence["batches"]}
     assert list(batches) == [1, 8, 32, 128]

@@ -70,14 +70,14 @@ def found(report: Report, name: str) -> CheckResult:
 @pytest.fixture(scope="module")
 def report(as_built: Path, archive: Path, tmp_path_factory: pytest.TempPathFactory) -> Report:
     """Of 2.21 as built, its libraries on the path, compared with a lock made from what is installed."""
-    listed = probe(as_built, archive, "--only", "lock_match").environment["packages"]
+    listed = probe(as_built, archive, "--only", "lock_match").environment.packages
     lock = tmp_path_factory.mktemp("lock") / "lock.txt"
     lock.write_text("".join(f"{name}=={version}\n" for name, version in listed.items()))
     return probe(as_built, archive, "--lock", str(lock), library_path=nvidia_libraries(as_built))
 
 
 def test_without_a_gpu_what_needs_one_is_skipped_and_the_rest_passes(report: Report) -> None:
-    outcomes = {check.id: (check.outcome.value, check.summary) for check in report.checks}
+    outcomes = {check.id: (check.outcome.value, check.sentence) for check in report.checks}
     assert outcomes["driver"][0] == "skip"
     assert {outcomes[name] for name in GPU_CHECKS} == {("skip", "no GPU here")}
     for name in PASSING:
@@ -85,7 +85,9 @@ def test_without_a_gpu_what_needs_one_is_skipped_and_the_rest_passes(report: Rep
 
 
 def test_every_library_that_registers_a_gpu_is_named_with_its_version(report: Report) -> None:
-    libraries = {entry["soname"]: entry for entry in found(report, "cuda_libraries").evidence["libraries"]}
+    libraries = {
+        entry["soname"]: entry for entry in found(report, "cuda_libraries").evidence.raw["libraries"]
+    }
     gate = {name: entry["version"] for name, entry in libraries.items() if entry["phase"] == "gate"}
     assert gate == {
         "libcudart.so.12": "12.5",
@@ -101,7 +103,7 @@ def test_every_library_that_registers_a_gpu_is_named_with_its_version(report: Re
 
 
 def test_cudnn_is_loaded_whole(report: Report) -> None:
-    evidence = found(report, "cudnn_load").evidence
+    evidence = found(report, "cudnn_load").evidence.raw
     assert evidence["library"]["version"] == "9.3.0"
     assert evidence["locked"] == "9.3.0.75"
     assert len(evidence["sub_libraries"]) == 7
@@ -109,7 +111,7 @@ def test_cudnn_is_loaded_whole(report: Report) -> None:
 
 
 def test_xla_leaves_its_proof(report: Report) -> None:
-    evidence = found(report, "xla_train_step").evidence
+    evidence = found(report, "xla_train_step").evidence.raw
     assert evidence["device_type"] == "CPU"
     assert evidence["hlo"]["module"]
     assert evidence["hlo"]["fusions"] > 0
@@ -127,8 +129,8 @@ def test_cusolver_is_not_where_the_2_21_wheel_looks(as_built: Path, archive: Pat
     With nothing but the wheels, TensorFlow 2.21.0 registers no GPU."""
     check = found(probe(as_built, archive, "--only", "cuda_libraries"), "cuda_libraries")
     assert check.outcome is CheckOutcome.FAIL
-    assert check.summary.startswith("libcusolver.so.11 is installed")
-    assert check.summary.endswith("but not where the loader looks")
+    assert check.sentence.startswith("libcusolver.so.11 is installed")
+    assert check.sentence.endswith("but not where the loader looks")
 
 
 def test_cudnn_8_beside_a_wheel_that_wants_9(archive: Path) -> None:
@@ -141,8 +143,8 @@ def test_cudnn_8_beside_a_wheel_that_wants_9(archive: Path) -> None:
     )
     libraries, cudnn = found(report, "cuda_libraries"), found(report, "cudnn_load")
     assert libraries.outcome is cudnn.outcome is CheckOutcome.FAIL
-    assert libraries.summary == "libcudnn.so.9 is not found (there is libcudnn.so.8)"
-    assert "libcudnn.so.9" in cudnn.summary
+    assert libraries.sentence == "libcudnn.so.9 is not found (there is libcudnn.so.8)"
+    assert "libcudnn.so.9" in cudnn.sentence
 
 
 def test_a_driver_that_only_claims_a_gpu_passes_no_check_of_computing(
@@ -151,7 +153,7 @@ def test_a_driver_that_only_claims_a_gpu_passes_no_check_of_computing(
     library_path = os.pathsep.join([str(stub_driver), nvidia_libraries(as_built)])
     report = probe(as_built, archive, library_path=library_path)
     # TensorFlow believes it, or this would prove nothing.
-    assert report.host["gpus"][0]["name"] == "NVIDIA A100-SXM4-40GB"
+    assert report.host.gpus[0].name == "NVIDIA A100-SXM4-40GB"
     assert found(report, "gpu_visible").outcome is CheckOutcome.PASS
     for name in ("driver", "gpu_device_nodes", "gpu_compute", "xla_train_step"):
         assert found(report, name).outcome in (CheckOutcome.FAIL, CheckOutcome.CRASH), name
@@ -161,4 +163,4 @@ def test_a_flag_that_ends_the_process_is_a_crash(as_built: Path, archive: Path) 
     report = probe(as_built, archive, "--only", "xla_train_step", XLA_FLAGS="--xla_no_such_flag")
     check = found(report, "xla_train_step")
     assert check.outcome is CheckOutcome.CRASH
-    assert any("Unknown flag in XLA_FLAGS" in line for line in check.evidence["last_lines"])
+    assert any("Unknown flag in XLA_FLAGS" in line for line in check.evidence.raw["last_lines"])

@@ -23,7 +23,7 @@ def test_a_captured_report_is_read(path: Path) -> None:
     report = read_report(path.read_text(encoding="utf-8"))
     depths = ("quick", "full") if path.stem.endswith("-full") else ("quick",)
     assert [check.id for check in report.checks] == [check.id for check in CHECKS if check.depth in depths]
-    assert report.probe_version.startswith("1.")
+    assert report.probe.version.startswith("1.")
     assert re.search(r"/home/|/root/", path.read_text(encoding="utf-8")) is None
 
 

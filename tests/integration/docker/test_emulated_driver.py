@@ -94,7 +94,7 @@ def driver(stubs: Stubs) -> dict[str, Path]:
 def said(report: Report, check: str) -> str:
     found = report.check(check)
     assert found is not None
-    return f"{found.outcome.value}: {found.summary}"
+    return f"{found.outcome.value}: {found.sentence}"
 
 
 def test_a_container_without_a_driver_is_unproven(probe: Probe) -> None:
