@@ -196,6 +196,13 @@ def _kernels_on(gpu: Entry) -> str:
     return text
 
 
+def _step_ran_on_gpu(entry: Entry) -> str:
+    ran = f"the step ran on the GPU and allocated {entry['allocated_bytes']} bytes there"
+    if entry["kernels"] is not None:
+        return f"{ran}; {entry['kernels']} kernels took {entry['gpu_time_ms']:.2f} ms"
+    return f"{ran}; its GPU time is unknown: {sentence(entry['unknown'] or {})}"
+
+
 def _clusters_made(entry: Entry) -> str:
     made = (
         f"set_jit(True) puts {entry['operations']} operations into {entry['clusters']} cluster(s) for the"
@@ -228,6 +235,7 @@ def _policies_train(entry: Entry) -> str:
 
 _WRITTEN: Dict[str, Callable[[Entry], str]] = {
     "kernels_run": _kernels_run,
+    "step_ran_on_gpu": _step_ran_on_gpu,
     "clusters_made": _clusters_made,
     "xla_coverage": _xla_coverage,
     "policies_train": _policies_train,

@@ -45,20 +45,23 @@ def test_the_same_bytes_in_another_process_time_zone_and_locale() -> None:
 def test_it_holds_the_sources_and_nothing_else() -> None:
     with zipfile.ZipFile(io.BytesIO(probe_archive())) as archive:
         names = archive.namelist()
-    probe = ROOT / "validator" / "probe"
-    sources = [*probe.rglob("*.py"), *(probe / "data").glob("*.json")]
-    packed = {f"probe/{path.relative_to(probe).as_posix()}" for path in sources}
-    assert "probe/data/variables.json" in packed
-    assert set(names) == packed | {"__main__.py", "probe/VERSION"}
+    probe, vendored = ROOT / "validator" / "probe", ROOT / "validator" / "_vendor"
+    sources = [*probe.rglob("*.py"), *(probe / "data").glob("*.json"), *vendored.rglob("*.py")]
+    packed = {path.relative_to(ROOT).as_posix() for path in sources}
+    assert "validator/probe/data/variables.json" in packed
+    packed |= {"validator/__init__.py", "validator/problems.py", "validator/problems.json"}
+    packed |= {f"validator/_vendor/packaging/LICENSE{suffix}" for suffix in ("", ".APACHE", ".BSD")}
+    assert set(names) == packed | {"__main__.py", "validator/probe/VERSION"}
     assert names == sorted(names)
 
 
-def test_a_changed_source_is_a_changed_version(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", ["validator/probe/cli.py", "validator/problems.json"])
+def test_a_changed_source_is_a_changed_version(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from validator.engines import probe_archive as module
 
     before = probe_version()
     sources = module._sources()
-    monkeypatch.setattr(module, "_sources", lambda: {**sources, "cli.py": sources["cli.py"] + b"\n"})
+    monkeypatch.setattr(module, "_sources", lambda: {**sources, name: sources[name] + b"\n"})
     assert probe_version() != before
     assert probe_version().partition("+")[0] == before.partition("+")[0]
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from validator.probe import hlo
-from validator.probe.check import Context, Result
+from validator.probe.check import Check, Context, Result
 from validator.probe.checks import (
     cuda_libraries,
     cudnn_load,
@@ -20,7 +20,7 @@ from validator.probe.checks import (
     xla_train_step,
 )
 from validator.probe.collectors import loader
-from validator.probe.isolate import Answer
+from validator.probe.isolate import EXCEPTION, SIGNAL, Answer, Failure
 
 
 def changed(facts: dict[str, Any], **host: Any) -> Context:
@@ -61,9 +61,9 @@ def test_a_stub_or_no_device_on_a_machine_without_gpu_is_no_fault(code: int, fac
         ({"cuda__code": 100, "cuda__answered": False, "cuda__error": "NO_DEVICE (100)"}, "NO_DEVICE"),
         ({"cuda__code": None, "cuda__answered": False, "cuda__error": "SIGSEGV"}, "SIGSEGV"),
         ({"nvml__answered": False, "nvml__error": "mismatch (18)"}, "mismatch"),
-        ({"kernel_driver": "550.54.14"}, "over a kernel module of 550.54.14"),
+        ({"kernel_driver": "550.54.14"}, "its kernel module is version 550.54.14"),
         ({"cuda__count": 0}, "CUDA offers none of them"),
-        ({"device_nodes": []}, "no device file"),
+        ({"device_nodes": []}, "has no device files"),
     ],
 )
 def test_driver_names_what_does_not_belong_together(
@@ -71,7 +71,7 @@ def test_driver_names_what_does_not_belong_together(
 ) -> None:
     result = driver.CHECK.run(changed(gpu_facts, **host))
     assert result.outcome == "fail"
-    assert said in result.summary
+    assert said in result.sentence
 
 
 def test_device_nodes(gpu_facts: dict[str, Any]) -> None:
@@ -82,9 +82,9 @@ def test_device_nodes(gpu_facts: dict[str, Any]) -> None:
     ("node", "said"),
     [
         ({"opens": False, "error": "Permission denied"}, "Permission denied"),
-        ({"device": False}, "not devices of the NVIDIA driver"),
-        ({"registered": False}, "not devices of the NVIDIA driver"),
-        ({"path": "/dev/nvidia-caps"}, "missing: /dev/nvidia-uvm"),
+        ({"device": False}, "/dev/nvidia-uvm is not a device of the NVIDIA driver"),
+        ({"registered": False}, "/dev/nvidia-uvm is not a device of the NVIDIA driver"),
+        ({"path": "/dev/nvidia-caps"}, "/dev/nvidia-uvm is missing"),
     ],
 )
 def test_device_nodes_that_are_not_what_they_should_be(
@@ -93,7 +93,7 @@ def test_device_nodes_that_are_not_what_they_should_be(
     gpu_facts["host"]["device_nodes"][0].update(node)
     result = gpu_device_nodes.CHECK.run(Context(gpu_facts))
     assert result.outcome == "fail"
-    assert said in result.summary
+    assert said in result.sentence
 
 
 def test_device_nodes_whose_registration_is_unknown_are_taken(gpu_facts: dict[str, Any]) -> None:
@@ -104,23 +104,15 @@ def test_device_nodes_whose_registration_is_unknown_are_taken(gpu_facts: dict[st
 
 def test_wsl_has_one_device(gpu_facts: dict[str, Any]) -> None:
     context = changed(gpu_facts, wsl=True)
-    assert gpu_device_nodes.CHECK.run(context).summary == "missing: /dev/dxg"
+    assert gpu_device_nodes.CHECK.run(context).sentence == "/dev/dxg is missing"
     gpu_facts["host"]["device_nodes"][0]["path"] = "/dev/dxg"
     assert gpu_device_nodes.CHECK.run(context).outcome == "pass"
 
 
-@pytest.mark.parametrize(
-    ("need", "gpus", "reason"),
-    [
-        ("gpu", 0, "no GPU here"),
-        ("gpu", 1, None),
-        ("gpus>=2", 1, "2 GPUs are needed, 1 found"),
-        ("gpus>=2", 2, None),
-    ],
-)
-def test_needs_count_gpus(need: str, gpus: int, reason: str | None, facts: dict[str, Any]) -> None:
+@pytest.mark.parametrize(("gpus", "reason"), [(0, {"code": "no_gpu"}), (1, None)])
+def test_a_check_that_needs_a_gpu(gpus: int, reason: dict[str, Any] | None, facts: dict[str, Any]) -> None:
     facts["host"]["gpus"] = [{}] * gpus
-    check = driver.CHECK.__class__("x", "x", "host", lambda context: Result("pass", ""), 1, (need,))
+    check = Check("x", "x", "host", lambda context: Result("pass"), 1, ("gpu",))
     assert check.unmet(Context(facts)) == reason
 
 
@@ -131,7 +123,7 @@ def test_a_gpu_that_only_its_device_file_knows_is_there(facts: dict[str, Any]) -
 
 def test_lock_match(facts: dict[str, Any]) -> None:
     facts["environment"]["packages"] = {"numpy": "2.0.0", "pip": "24.0", "setuptools": "70"}
-    assert lock_match.CHECK.unmet(Context(facts)) == "no lock was given"
+    assert lock_match.CHECK.unmet(Context(facts)) == {"code": "no_lock"}
     result = lock_match.CHECK.run(Context(facts, {"numpy": "2.0.0"}))
     assert result.outcome == "pass"
     assert result.evidence["tolerated"] == ["pip", "setuptools"]
@@ -141,8 +133,8 @@ def test_lock_match(facts: dict[str, Any]) -> None:
     ("lock", "said"),
     [
         ({"numpy": "2.0.1"}, "numpy: locked 2.0.1, installed 2.0.0"),
-        ({"numpy": "2.0.0", "six": "1"}, "six: locked 1, installed not at all"),
-        ({}, "numpy: locked not at all, installed 2.0.0"),
+        ({"numpy": "2.0.0", "six": "1"}, "six: locked 1, not installed"),
+        ({}, "numpy: not locked, installed 2.0.0"),
         ({"numpy": "2.0.0", "pip": "23.0"}, "pip: locked 23.0, installed 24.0"),
     ],
 )
@@ -150,7 +142,7 @@ def test_lock_match_names_each_difference(lock: dict[str, str], said: str, facts
     facts["environment"]["packages"] = {"numpy": "2.0.0", "pip": "24.0"}
     result = lock_match.CHECK.run(Context(facts, lock))
     assert result.outcome == "fail"
-    assert result.summary == said
+    assert result.sentence == said
 
 
 def imported(version: str) -> Any:
@@ -228,7 +220,11 @@ def judge(
     values += [
         {"soname": name, "path": f"/lib/{name}", "version": version} for name, version in found.items()
     ]
-    monkeypatch.setattr(loader, "open_libraries", lambda directory: Answer(values, failure, "last line"))
+    monkeypatch.setattr(
+        loader,
+        "open_libraries",
+        lambda directory: Answer(values, failure and Failure(EXCEPTION, failure), "last line"),
+    )
     facts["tensorflow"] = {
         "directory": directory,
         "build": {"is_cuda_build": True, "cudnn_version": "9"},
@@ -248,7 +244,7 @@ def test_libraries_that_fit(monkeypatch: pytest.MonkeyPatch, facts: dict[str, An
 def test_an_older_minor_of_cudnn_is_refused(monkeypatch: pytest.MonkeyPatch, facts: dict[str, Any]) -> None:
     result = judge(monkeypatch, facts, {"libcudnn.so.9": None}, {"libcudnn.so.9": "9.1.0"})
     assert result.outcome == "fail"
-    assert "9.1.0 is older than the 9.3.0.75" in result.summary
+    assert "9.1.0 (/lib/libcudnn.so.9) is older than the 9.3.0.75" in result.sentence
 
 
 def test_a_newer_two_digit_minor_is_newer(monkeypatch: pytest.MonkeyPatch, facts: dict[str, Any]) -> None:
@@ -260,7 +256,7 @@ def test_an_older_cublas_is_noted_and_not_refused(
 ) -> None:
     result = judge(monkeypatch, facts, {"libcublas.so.12": None}, {"libcublas.so.12": "12.3.4"})
     assert result.outcome == "pass"
-    assert "older than what TensorFlow was built with: libcublas.so.12" in result.summary
+    assert "older than what TensorFlow was built with: libcublas.so.12" in result.sentence
 
 
 def test_a_missing_library_names_what_is_there_instead(
@@ -274,7 +270,7 @@ def test_a_missing_library_names_what_is_there_instead(
     missing = {"libcudnn.so.9": "libcudnn.so.9: cannot open shared object file"}
     result = judge(monkeypatch, facts, missing, {}, directory=directory)
     assert result.outcome == "fail"
-    assert result.summary == "libcudnn.so.9 is not found (there is libcudnn.so.8)"
+    assert result.sentence == "libcudnn.so.9 is not found; there is libcudnn.so.8"
 
 
 def test_a_library_where_the_loader_does_not_look(
@@ -286,14 +282,14 @@ def test_a_library_where_the_loader_does_not_look(
     missing = {"libcusolver.so.11": "libcusolver.so.11: cannot open shared object file"}
     result = judge(monkeypatch, facts, missing, {}, directory=str(tmp_path / "tensorflow"))
     assert result.outcome == "fail"
-    assert result.summary == f"libcusolver.so.11 is installed ({library}), but not where the loader looks"
+    assert result.sentence == f"libcusolver.so.11 is installed ({library}), but not where the loader looks"
 
 
 def test_a_crash_in_the_loader_is_a_failure(monkeypatch: pytest.MonkeyPatch, facts: dict[str, Any]) -> None:
     result = judge(monkeypatch, facts, {}, {}, failure="SIGSEGV")
     assert result.outcome == "fail"
-    assert "SIGSEGV" in result.summary
-    assert result.evidence["last_lines"] == "last line"
+    assert "SIGSEGV" in result.sentence
+    assert result.evidence["last_lines"] == ["last line"]
 
 
 def test_an_unknown_loader_is_the_probes_fault(
@@ -318,7 +314,9 @@ def load_cudnn(
     lock: dict[str, str] | None = None,
     failure: str | None = None,
 ) -> Result:
-    monkeypatch.setattr(loader, "open_cudnn", lambda directory: Answer(values, failure, ""))
+    monkeypatch.setattr(
+        loader, "open_cudnn", lambda directory: Answer(values, failure and Failure(SIGNAL, failure), "")
+    )
     facts["tensorflow"] = {
         "directory": "/site/tensorflow",
         "build": {"is_cuda_build": True, "cudnn_version": "9"},
@@ -336,12 +334,17 @@ def test_cudnn_as_locked(monkeypatch: pytest.MonkeyPatch, facts: dict[str, Any])
 @pytest.mark.parametrize(
     ("position", "change", "lock", "said"),
     [
-        (0, {"version": "9.10.2"}, {"nvidia-cudnn-cu12": "9.3.0.75"}, "9.10.2 is loaded, 9.3.0.75 is locked"),
+        (
+            0,
+            {"version": "9.10.2"},
+            {"nvidia-cudnn-cu12": "9.3.0.75"},
+            "9.10.2 is loaded, and 9.3.0.75 is locked",
+        ),
         (0, {"version": "8.9.7"}, None, "TensorFlow was built for cuDNN 9"),
         (0, {"version": "9.1.0"}, None, "older than the 9.3.0.75"),
-        (0, {"path": None, "error": "cannot open"}, None, "does not load: cannot open"),
+        (0, {"path": None, "error": "cannot open"}, None, "cuDNN doesn't load: cannot open"),
         (1, {"error": "undefined symbol"}, None, "libcudnn_ops.so.9: undefined symbol"),
-        (2, {"status": 1001}, None, "cudnnOpsVersionCheck answers 1001"),
+        (2, {"status": 1001}, None, "cudnnOpsVersionCheck returns 1001"),
     ],
 )
 def test_cudnn_that_does_not_fit(
@@ -355,18 +358,18 @@ def test_cudnn_that_does_not_fit(
     values = [{**value, **(change if number == position else {})} for number, value in enumerate(CUDNN)]
     result = load_cudnn(monkeypatch, facts, values, lock)
     assert result.outcome == "fail"
-    assert said in result.summary
+    assert said in result.sentence
 
 
 def test_cudnn_that_crashes(monkeypatch: pytest.MonkeyPatch, facts: dict[str, Any]) -> None:
     result = load_cudnn(monkeypatch, facts, CUDNN[:1], failure="SIGSEGV")
-    assert (result.outcome, result.summary) == ("fail", "loading cuDNN ended the process: SIGSEGV")
+    assert (result.outcome, result.sentence) == ("fail", "loading cuDNN ended the process: SIGSEGV")
 
 
 def test_cuda_checks_are_skipped_on_a_build_without_cuda(facts: dict[str, Any]) -> None:
     facts["tensorflow"] = {"build": {"is_cuda_build": False}}
     for check in (cuda_libraries.CHECK, cudnn_load.CHECK, tensorflow_build.CHECK):
-        assert check.unmet(Context(facts)) == "this TensorFlow is built without CUDA"
+        assert check.unmet(Context(facts)) == {"code": "tensorflow_without_cuda"}
 
 
 XLA: dict[str, Any] = {
@@ -380,20 +383,20 @@ XLA: dict[str, Any] = {
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "code"),
     [
-        ({"hlo": {"module": None, "instructions": 0}}, "no compiled module"),
-        ({"device": "/job:localhost/replica:0/task:0/device:CPU:0"}, "not on the GPU"),
-        ({"losses": [1.0, 1.0]}, "does not fall"),
-        ({"losses": [2.0, float("nan"), 1.0]}, "does not fall"),
-        ({"largest_difference": 2e-3}, "differ"),
-        ({"largest_difference": float("nan")}, "differ"),
+        ({"hlo": {"module": None, "instructions": 0}}, "no_compiled_module"),
+        ({"device": "/job:localhost/replica:0/task:0/device:CPU:0"}, "step_ran_elsewhere"),
+        ({"losses": [1.0, 1.0]}, "loss_does_not_fall"),
+        ({"losses": [2.0, float("nan"), 1.0]}, "loss_does_not_fall"),
+        ({"largest_difference": 2e-3}, "losses_differ"),
+        ({"largest_difference": float("nan")}, "losses_differ"),
     ],
 )
-def test_a_training_step_that_proves_nothing(change: dict[str, Any], said: str) -> None:
-    assert xla_train_step._faults(XLA) == []
-    faults = xla_train_step._faults({**XLA, **change})
-    assert len(faults) == 1 and said in faults[0]
+def test_a_training_step_that_proves_nothing(change: dict[str, Any], code: str) -> None:
+    assert xla_train_step._problems(XLA) == []
+    (problem,) = xla_train_step._problems({**XLA, **change})
+    assert (problem["code"], problem["severity"]) == (code, "fault")
 
 
 MODULE = """\

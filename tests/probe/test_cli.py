@@ -73,7 +73,7 @@ def test_progress_goes_to_standard_error_alone() -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--only", "drivers"), "no check is called drivers; there are driver, "),
+        (("--only", "drivers"), "there is no check drivers; the checks are driver, "),
         (("--lock", "/nowhere/lock.txt"), "No such file"),
         (("--time-limit", "soon"), "invalid float"),
     ],

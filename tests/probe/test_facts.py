@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from validator.probe import lock
+from validator.probe.checks import lock_match
 from validator.probe.collectors import collect, host, installed, loader
 from validator.probe.isolate import call
 from validator.probe.report import shareable
@@ -217,7 +217,7 @@ def test_a_child_that_fails_keeps_what_it_had_said(
 ) -> None:
     answer = call(function, *arguments, limit_s=limit_s)
     assert answer.values == ["first"]
-    assert answer.failure == failure
+    assert str(answer.failure) == failure
 
 
 def test_what_a_dying_child_printed_is_kept() -> None:
@@ -266,7 +266,7 @@ six==1.17.0 ; python_version >= "3.9" \\
 
 
 def test_a_lock_is_read_by_normalized_name() -> None:
-    assert lock.parse(LOCK) == {
+    assert lock_match.pins(LOCK) == {
         "absl-py": "2.5.1",
         "numpy": "2.4.6",
         "nvidia-cudnn-cu12": "9.3.0.75",
@@ -280,13 +280,13 @@ def test_a_lock_is_read_by_normalized_name() -> None:
         ("numpy>=2\n", "line 1"),
         ("a==1\n\nb @ file:///x\n", "line 3"),
         ("a==1\nA==2\n", "line 2: a is pinned twice"),
-        ("# nothing\n", "no pins"),
+        ("# nothing\n", "has no pins"),
         ("\x00\x01", "line 1"),
     ],
 )
 def test_what_is_no_lock_is_refused(text: str, said: str) -> None:
-    with pytest.raises(lock.LockError, match=said):
-        lock.parse(text)
+    with pytest.raises(lock_match.LockError, match=said):
+        lock_match.pins(text)
 
 
 @pytest.mark.parametrize(
@@ -303,8 +303,8 @@ def test_the_home_directory_is_written_as_a_tilde(text: str, expected: str) -> N
     assert shareable({"x": [text]}, "/home/ann") == {"x": [expected]}
 
 
-def test_numbers_that_json_does_not_have_become_text() -> None:
-    assert shareable([float("nan"), float("inf"), 1.5], "") == ["nan", "inf", 1.5]
+def test_numbers_that_json_does_not_have_become_null() -> None:
+    assert shareable([float("nan"), float("inf"), 1.5], "") == [None, None, 1.5]
 
 
 @pytest.mark.parametrize("sizes", [(1, 2), (5, 5), (3, 100), (100, 3), (1,) * 40, (0, 8, 0)])

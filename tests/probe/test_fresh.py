@@ -63,43 +63,55 @@ def test_it_gets_tensorflow_and_its_arguments_in_another_process(monkeypatch: py
 
 def test_at_its_limit_it_is_ended_and_says_where_it_was() -> None:
     answer = fresh.call(fake_trials.print_and_hang, limit_s=2)
-    assert answer.failure == "timeout"
+    assert str(answer.failure) == "timeout"
     assert gone(answer.values[0])
     assert "what the library said" in answer.stderr
     assert "in print_and_hang" in answer.stderr
-    result = fresh.fault(answer, "a trial")
-    assert (result.outcome, result.summary) == ("timeout", "a trial: timeout")
+    result = fresh.broken_off("keras", answer, {})
+    assert (result.outcome, result.statement) == ("timeout", {"code": "trial_timed_out", "trial": "keras"})
+    assert result.evidence["failure"] == "timeout"
 
 
 @pytest.mark.parametrize(
-    ("function", "failure", "outcome"),
+    ("function", "failure", "outcome", "said"),
     [
-        (fake_trials.segfault, "SIGSEGV", "crash"),
-        (fake_trials.leave, "exit status 3", "crash"),
-        (fake_trials.raise_here, "ZeroDivisionError: in the check", "error"),
-        (fake_trials.raise_there, "RuntimeError: cuDNN is not what it was", "fail"),
+        (fake_trials.segfault, "SIGSEGV", "crash", "was ended by SIGSEGV"),
+        (fake_trials.leave, "exit status 3", "crash", "exited with status 3"),
+        (
+            fake_trials.raise_here,
+            "ZeroDivisionError: in the check",
+            "error",
+            "raised ZeroDivisionError: in the check",
+        ),
+        (
+            fake_trials.raise_there,
+            "RuntimeError: cuDNN is not what it was",
+            "fail",
+            "failed: RuntimeError: cuDNN is not what it was",
+        ),
     ],
 )
 def test_what_ends_it_is_told_with_what_it_said_before(
-    function: Callable[..., Iterator[Any]], failure: str, outcome: str
+    function: Callable[..., Iterator[Any]], failure: str, outcome: str, said: str
 ) -> None:
     answer = fresh.call(function, limit_s=60)
-    assert (answer.values, answer.failure) == (["begun"], failure)
-    result = fresh.fault(answer, "a trial")
-    assert (result.outcome, result.summary) == (outcome, f"a trial: {failure}")
+    assert (answer.values, str(answer.failure)) == (["begun"], failure)
+    result = fresh.broken_off("keras", answer, {"steps": 5})
+    assert (result.outcome, result.sentence) == (outcome, f"training with Keras {said}")
+    assert (result.evidence["steps"], result.evidence["failure"]) == (5, failure)
 
 
 def test_an_import_that_fails_is_tensorflows_fault(fake_tensorflow: Path) -> None:
     (fake_tensorflow / "__init__.py").write_text("raise ImportError('libx.so: undefined symbol')")
     answer = fresh.call(fake_trials.report, limit_s=60)
-    assert answer.failure == "ImportError: libx.so: undefined symbol"
-    assert fresh.fault(answer, "a trial").outcome == "fail"
+    assert str(answer.failure) == "ImportError: libx.so: undefined symbol"
+    assert fresh.broken_off("keras", answer, {}).outcome == "fail"
 
 
 def test_an_import_that_hangs_is_ended(fake_tensorflow: Path) -> None:
     (fake_tensorflow / "__init__.py").write_text("import time; time.sleep(3600)")
     answer = fresh.call(fake_trials.report, limit_s=1)
-    assert (answer.values, answer.failure) == ([], "timeout")
+    assert (answer.values, str(answer.failure)) == ([], "timeout")
 
 
 def test_nothing_it_started_is_left_behind() -> None:
@@ -131,8 +143,8 @@ def test_it_works_from_the_archive(tmp_path: Path) -> None:
         "def trial(tensorflow, x):\n    yield [tensorflow.NAME, __name__, x]\n"
     )
     code = (
-        f"import sys, json; sys.path.insert(0, {str(archive)!r}); import trial; from probe import fresh;"
-        " print(json.dumps(fresh.call(trial.trial, 7, limit_s=60).values))"
+        f"import sys, json; sys.path.insert(0, {str(archive)!r}); import trial;"
+        " from validator.probe import fresh; print(json.dumps(fresh.call(trial.trial, 7, limit_s=60).values))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd="/", check=True)
     assert json.loads(done.stdout) == [["fake", "trial", 7]]

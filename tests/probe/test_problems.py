@@ -1,13 +1,15 @@
 """The catalogue of codes, and the sentences made from it."""
 
+import ast
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from string import Formatter
 from typing import Any
 
 import pytest
 
-from validator import problems
+from validator import probe, problems
 from validator.problems import ADVISORY, CATALOGUE, EITHER, FAULT, TYPES, VOCABULARIES
 
 #: Formats with the name of an identifier.
@@ -26,7 +28,8 @@ SAMPLES: dict[str, Any] = {
     ],
 }
 #: For fields whose objects a function reads.
-OBJECTS: dict[str, list[dict[str, Any]]] = {
+OBJECTS: dict[str, Any] = {
+    "step_ran_on_gpu": {"code": "profiler_saw_nothing"},
     "kernels_run": [
         {"name": "NVIDIA L4", "compute_capability": "8.9", "kernels": "jit", "units": 9, "compiled": 2,
          "without": 1, "isa": "8.4", "certain": False},
@@ -43,7 +46,9 @@ def sample(code: str, empty: bool = False) -> dict[str, Any]:
         for name, type_ in kind.fields.items()
     }
     if code in OBJECTS:
-        fields.update({name: OBJECTS[code] for name, type_ in kind.fields.items() if type_ == "objects"})
+        fields.update(
+            {name: OBJECTS[code] for name, type_ in kind.fields.items() if type_.startswith("object")}
+        )
     if code == "clusters_made":
         # On a CPU there are both of its nullable fields, on a GPU neither.
         fields["device_type"] = "GPU" if empty else "CPU"
@@ -98,9 +103,9 @@ def test_a_sentence_about_a_variable_names_it_and_its_clause_does_not() -> None:
     entry = problems.problem(
         "visible_devices_hides_all_gpus", FAULT, variable="CUDA_VISIBLE_DEVICES", value="-1", entry="-1"
     )
-    assert problems.clause(entry) == "'-1' names no GPU, so CUDA offers no GPU at all"
+    assert problems.clause(entry) == "'-1' names no GPU, so CUDA hides every GPU"
     assert problems.sentence(entry) == f"CUDA_VISIBLE_DEVICES='-1': {problems.clause(entry)}"
-    assert problems.clause({**entry, "value": "", "entry": None}) == "CUDA offers no GPU at all"
+    assert problems.clause({**entry, "value": "", "entry": None}) == "CUDA hides every GPU"
 
 
 def test_a_long_value_is_cut_where_it_is_quoted() -> None:
@@ -158,3 +163,51 @@ def test_a_summary_says_nothing_twice_and_stops_listing() -> None:
 def test_formats(template: str, entry: dict[str, Any], said: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(CATALOGUE, "tried", problems.Kind(template, None, "", {}, ""))
     assert problems.sentence({"code": "tried", **entry}) == said
+
+
+PROBE = Path(probe.__file__).parent
+
+
+def calls() -> Iterator[tuple[str, str, ast.Call]]:
+    """Every call of `problem` and `statement` in the probe, with its place."""
+    for path in sorted(PROBE.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            function = node.func if isinstance(node, ast.Call) else None
+            if isinstance(function, ast.Name) and function.id in ("problem", "statement"):
+                assert isinstance(node, ast.Call)
+                yield f"{path.name}:{node.lineno}", function.id, node
+
+
+def wrong_call(function: str, call: ast.Call) -> str | None:
+    """What a call says that the catalogue doesn't have; None for a call that fits."""
+    code = call.args[0]
+    assert isinstance(code, ast.Constant)
+    kind = CATALOGUE.get(code.value)
+    if kind is None:
+        return f"unknown code {code.value}"
+    if (kind.severity is None) != (function == "statement"):
+        return f"{code.value} is not a {function}"
+    if (kind.severity == EITHER) != (len(call.args) > 1):
+        return f"{code.value}: the severity is passed exactly where the catalogue leaves it open"
+    given = {keyword.arg for keyword in call.keywords}
+    # The check `environment` adds these two to every problem of a variable.
+    wanted = kind.fields.keys() - ({"variable", "value"} if kind.group == "environment" else set())
+    if None in given:  # **fields
+        return None if given - {None} <= wanted else f"{code.value}: {given - wanted}"
+    return None if given == wanted else f"{code.value}: {given} instead of {set(wanted)}"
+
+
+def test_the_checks_report_what_the_catalogue_has() -> None:
+    named = [
+        (place, function, call) for place, function, call in calls() if isinstance(call.args[0], ast.Constant)
+    ]
+    wrong = {place: wrong_call(function, call) for place, function, call in named}
+    assert {place: what for place, what in wrong.items() if what} == {}
+    assert len(named) > 150
+
+
+def test_the_catalogue_has_nothing_that_no_check_reports() -> None:
+    sources = "".join(
+        path.read_text(encoding="utf-8") for path in [*PROBE.rglob("*.py"), *(PROBE / "data").glob("*.json")]
+    )
+    assert [code for code in CATALOGUE if f'"{code}"' not in sources] == []

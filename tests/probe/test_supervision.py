@@ -55,12 +55,13 @@ def outcomes(stages: dict[str, Stage]) -> dict[str, str]:
 
 def test_a_check_gets_facts_and_lock(facts: dict[str, Any]) -> None:
     found = results(run(facts, "fine"))
-    assert found["fine"] == Result("pass", "fine", {"lock": {"numpy": "2.0"}})
+    assert found["fine"] == Result("pass", {"code": "fine"}, [], {"lock": {"numpy": "2.0"}})
 
 
 def test_a_crash_names_its_signal_and_last_lines_and_the_rest_goes_on(facts: dict[str, Any]) -> None:
     found = results(run(facts, "fine", "segfault", "after"))
     assert found["segfault"].outcome == "crash"
+    assert found["segfault"].statement == {"code": "process_killed", "signal": "SIGSEGV", "phase": "check"}
     assert found["segfault"].evidence["signal"] == "SIGSEGV"
     lines = "\n".join(found["segfault"].evidence["last_lines"])
     assert "the last words of a library" in lines
@@ -72,7 +73,7 @@ def test_a_crash_names_its_signal_and_last_lines_and_the_rest_goes_on(facts: dic
 def test_leaving_in_the_middle_is_a_crash_with_the_exit_status(facts: dict[str, Any]) -> None:
     found = results(run(facts, "leave", "after"))
     assert found["leave"].outcome == "crash"
-    assert "status 3" in found["leave"].summary
+    assert found["leave"].statement == {"code": "process_exited", "status": 3, "phase": "check"}
     assert found["leave"].evidence["last_lines"][-1] == "F fatal: unknown flag"
     assert found["after"].outcome == "pass"
 
@@ -88,7 +89,11 @@ def test_a_check_that_hangs_is_ended_at_its_limit_and_says_where(facts: dict[str
 def test_an_exception_in_a_check_is_its_own_fault(facts: dict[str, Any]) -> None:
     found = results(run(facts, "raise", "after"))
     assert found["raise"].outcome == "error"
-    assert found["raise"].summary == "ZeroDivisionError: in the check"
+    assert found["raise"].statement == {
+        "code": "check_raised",
+        "exception": "ZeroDivisionError",
+        "message": "in the check",
+    }
     assert found["after"].outcome == "pass"
 
 
@@ -105,7 +110,7 @@ def test_a_flood_is_cut_and_counted(facts: dict[str, Any]) -> None:
 def test_what_is_printed_on_standard_output_is_never_taken_for_a_message(facts: dict[str, Any]) -> None:
     stages = run(facts, "garbage", "fine")
     assert outcomes(stages) == {"garbage": "pass", "fine": "pass"}
-    assert results(stages)["fine"].summary == "fine"
+    assert results(stages)["fine"].statement == {"code": "fine"}
     assert "garbage without a line end" in stages[HOST].log.text
 
 
@@ -123,7 +128,7 @@ def test_evidence_that_json_has_no_name_for_is_kept_as_text(facts: dict[str, Any
 
 
 def test_a_check_whose_needs_are_not_met_is_skipped_with_the_reason(facts: dict[str, Any]) -> None:
-    assert results(run(facts, "needs_gpu"))["needs_gpu"] == Result("skip", "no GPU here")
+    assert results(run(facts, "needs_gpu"))["needs_gpu"] == Result("skip", {"code": "no_gpu"})
 
 
 def test_a_check_whose_needs_are_met_runs(gpu_facts: dict[str, Any]) -> None:
@@ -133,7 +138,8 @@ def test_a_check_whose_needs_are_met_runs(gpu_facts: dict[str, Any]) -> None:
 def test_the_limit_of_the_whole_ends_what_runs_and_what_waits(facts: dict[str, Any]) -> None:
     found = results(run(facts, "pid", "after", limit_s=1))
     assert found["pid"].outcome == found["after"].outcome == "timeout"
-    assert "limit of 1 s" in found["pid"].summary
+    assert found["pid"].statement == {"code": "time_limit_reached", "limit_s": 1, "phase": "check"}
+    assert found["after"].statement == {"code": "not_begun"}
 
 
 def fake_tensorflow(path: Path, text: str) -> Path:
@@ -146,7 +152,9 @@ def test_what_tensorflow_raises_is_a_failure(facts: dict[str, Any], tmp_path: Pa
     package = fake_tensorflow(tmp_path, "def fail():\n    raise RuntimeError('cuDNN is not what it was')\n")
     found = results(run(facts, "tf_fail", "tf_raise", tensorflow=package))
     assert found["tf_fail"].outcome == "fail"
-    assert found["tf_fail"].summary == "RuntimeError: cuDNN is not what it was"
+    (problem,) = found["tf_fail"].problems
+    assert (problem["code"], problem["severity"]) == ("tensorflow_raised", "fault")
+    assert (problem["exception"], problem["message"]) == ("RuntimeError", "cuDNN is not what it was")
     assert found["tf_raise"].outcome == "error"
 
 
@@ -163,8 +171,8 @@ def test_an_import_that_fails_is_told_once_and_by_its_last_line(
     package = fake_tensorflow(tmp_path, "raise ImportError('first\\nlibx.so: undefined symbol: y')\n")
     found = results(run(facts, "tf_fine", "tf_after", tensorflow=package))
     assert found["tf_fine"].outcome == "fail"
-    assert found["tf_fine"].summary == "TensorFlow can't be imported: libx.so: undefined symbol: y"
-    assert found["tf_after"] == Result("skip", "TensorFlow can't be imported (see tf_fine)")
+    assert found["tf_fine"].sentence == "TensorFlow can't be imported: libx.so: undefined symbol: y"
+    assert found["tf_after"].sentence == "TensorFlow can't be imported (see tf_fine)"
 
 
 def test_an_import_that_crashes_is_not_tried_again(facts: dict[str, Any], tmp_path: Path) -> None:
@@ -173,7 +181,7 @@ def test_an_import_that_crashes_is_not_tried_again(facts: dict[str, Any], tmp_pa
     )
     stages = run(facts, "tf_fine", "tf_after", "fine", tensorflow=package)
     assert outcomes(stages) == {"tf_fine": "crash", "tf_after": "skip", "fine": "pass"}
-    assert "while TensorFlow was imported" in results(stages)["tf_fine"].summary
+    assert results(stages)["tf_fine"].sentence.endswith("SIGSEGV, while TensorFlow was being imported")
     assert stages[TENSORFLOW].log.text.count("imported") == 1
 
 
@@ -187,7 +195,7 @@ def test_no_tensorflow_is_a_failure_of_the_first_check_alone(facts: dict[str, An
     stages = run(facts, "tf_fine", "tf_after")
     found = results(stages)
     assert outcomes(stages) == {"tf_fine": "fail", "tf_after": "skip"}
-    assert found["tf_fine"].summary.startswith("TensorFlow is not installed")
+    assert found["tf_fine"].sentence.startswith("TensorFlow is not installed")
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])

@@ -1,7 +1,7 @@
 """Packs the probe into one file that any Python from 3.9 on can run: `python3 probe.pyz > report.json`.
 
 The same sources give the same bytes on every machine, so that a record can name the probe by its version.
-Also asks the probe about this machine, which needs no environment.
+This module also asks the probe about this machine, which needs no environment.
 """
 
 from __future__ import annotations
@@ -22,17 +22,26 @@ from ..errors import ValidatorError
 from ..system import processes
 from .base import ProbeRequest
 
-_SOURCES = Path(__file__).parent.parent / "probe"
-#: The package's name inside the archive.
-_PACKAGE = "probe"
+_ROOT = Path(__file__).parent.parent
+#: The sources in the archive, under `validator/` there as here, so that relative imports work in both. The
+#: package itself is empty: nothing else of this project is in the archive.
+_PATTERNS = (
+    "probe/**/*.py",
+    "probe/data/*.json",
+    "problems.py",
+    "problems.json",
+    "_vendor/**/*.py",
+    "_vendor/packaging/LICENSE*",
+)
+_VERSION_FILE = "validator/probe/VERSION"
 _INTERPRETER = b"#!/usr/bin/env python3\n"
-#: Written in the oldest Python that someone may start it with by mistake, so that it can say what is wrong.
+#: Valid in any old Python that someone may start it with by mistake, so that it can say what is wrong.
 _MAIN = b"""\
 import sys
 
 if sys.version_info < (3, 9):
     sys.exit("probe: needs Python 3.9 or newer, this is %d.%d" % sys.version_info[:2])
-from probe.cli import main
+from validator.probe.cli import main
 
 sys.exit(main())
 """
@@ -48,7 +57,7 @@ _GRACE_S = 100.0
 
 @functools.cache
 def probe_archive() -> bytes:
-    """The archive (a zipapp), for `put_archive`, or to be written to a file and copied anywhere."""
+    """Return the archive (a zipapp), for `put_archive`, or to write to a file and copy anywhere."""
     buffer = io.BytesIO(_INTERPRETER)
     buffer.seek(0, io.SEEK_END)
     # Stored, not deflated: what deflate makes of the same bytes depends on the zlib at hand.
@@ -62,10 +71,12 @@ def probe_archive() -> bytes:
 
 
 def probe_version() -> str:
-    """The version that reports of this probe carry: what it declares, and a digest of its sources
-    (`1.0.0+0123456789ab`), so that a changed probe is a changed version."""
+    """Return the version in this probe's reports: `__version__` and a digest of the sources.
+
+    It looks like `1.0.0+0123456789ab`: a changed probe has a changed version.
+    """
     sources = _sources()
-    declared = re.search(rb'^__version__ = "([^"]+)"$', sources["__init__.py"], re.MULTILINE)
+    declared = re.search(rb'^__version__ = "([^"]+)"$', sources["validator/probe/__init__.py"], re.MULTILINE)
     if declared is None:
         raise AssertionError("validator/probe/__init__.py declares no __version__")
     digest = hashlib.sha256()
@@ -75,7 +86,10 @@ def probe_version() -> str:
 
 
 def probe_request(depth: str, lock: bytes | None = None, arguments: Iterable[str] = ()) -> ProbeRequest:
-    """A run of the probe at a depth, `quick` or `full`. lock: pins to compare with what is installed."""
+    """Return a run of the probe.
+
+    depth: `quick` or `full`. lock: pins to compare with what is installed.
+    """
     limit_s = _RUN_LIMITS_S[depth]
     return ProbeRequest(
         probe_archive(),
@@ -90,7 +104,7 @@ def probe_request(depth: str, lock: bytes | None = None, arguments: Iterable[str
 
 
 def local_host_facts() -> dict[str, Any]:
-    """What a report made on this machine would have as its `host`. Takes a fraction of a second.
+    """Return what a report made on this machine would have as its `host`. It takes a fraction of a second.
 
     Raises ValidatorError when the probe does not answer.
     """
@@ -99,14 +113,16 @@ def local_host_facts() -> dict[str, Any]:
 
 
 def probe_checks() -> list[dict[str, Any]]:
-    """The checks that the probe has, each with `id`, `stage`, `title`, `required`, `depth`, `requires` and
-    `limit_s` (seconds), in the order in which a report has them. Raises ValidatorError."""
+    """Return the probe's checks in the order of a report. Raises ValidatorError.
+
+    Each has `id`, `stage`, `title`, `required`, `depth`, `requires` and `limit_s` (seconds).
+    """
     checks: list[dict[str, Any]] = _ask("--list")
     return checks
 
 
 def _ask(question: str) -> Any:
-    """The probe's answer, from a process of its own: a driver's library may crash the one that loads it."""
+    """Ask the probe in a process of its own: a driver's library may crash the process that loads it."""
     with tempfile.TemporaryDirectory(prefix="validator-") as directory:
         archive = Path(directory) / "probe.pyz"
         archive.write_bytes(probe_archive())
@@ -120,11 +136,11 @@ def _ask(question: str) -> Any:
 
 
 def _members() -> dict[str, bytes]:
-    packed = {f"{_PACKAGE}/{name}": content for name, content in _sources().items()}
-    return {**packed, "__main__.py": _MAIN, f"{_PACKAGE}/VERSION": probe_version().encode() + b"\n"}
+    return {**_sources(), "__main__.py": _MAIN, _VERSION_FILE: probe_version().encode() + b"\n"}
 
 
 @functools.cache
 def _sources() -> dict[str, bytes]:
-    paths = [*_SOURCES.rglob("*.py"), *(_SOURCES / "data").glob("*.json")]
-    return {path.relative_to(_SOURCES).as_posix(): path.read_bytes() for path in paths}
+    paths = [path for pattern in _PATTERNS for path in _ROOT.glob(pattern)]
+    found = {f"validator/{path.relative_to(_ROOT).as_posix()}": path.read_bytes() for path in paths}
+    return {**found, "validator/__init__.py": b""}

@@ -17,4 +17,4 @@ next to a TensorFlow that may crash the process.
 
 #: Raised by hand when the meaning of a check or of the report changes. The full version adds a digest of
 #: the sources (see `tables`).
-__version__ = "1.0.0"
+__version__ = "2.0.0"

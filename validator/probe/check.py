@@ -1,38 +1,62 @@
-"""What a check is: one question with an id, a stage, needs, a time limit, and a function that answers it."""
+"""A check: one question with an id, a stage, needs, a time limit, and a function that answers it."""
 
 import re
 from dataclasses import dataclass, field
-from typing import Any, Callable, Dict, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Tuple
+
+from ..problems import FAULT, statement, summary
 
 PASS, FAIL, SKIP = "pass", "fail", "skip"
-#: What the supervisor makes of a check that did not answer: a fault of the check itself, a limit that ran
+#: Outcomes that the supervisor gives a check without an answer: a bug in the check itself, a limit that ran
 #: out, or the end of the process.
 ERROR, TIMEOUT, CRASH = "error", "timeout", "crash"
 
-#: Without TensorFlow, and in the one process that imports it.
+#: Stages: without TensorFlow, and in the one process that imports it.
 HOST, TENSORFLOW = "host", "tensorflow"
 
-#: How deep a run goes: what a verdict needs, or all that is worth measuring too.
+#: How deep a run goes: only what a verdict needs, or also everything worth measuring.
 QUICK, FULL = "quick", "full"
 
 
 @dataclass(frozen=True)
 class Result:
-    """What a check found. `summary` is one sentence for a person; for `skip` it is the reason.
+    """A check's findings, as codes and values.
 
-    evidence: what was seen, as JSON; absence is None.
+    statement: what passed, why the check was skipped, or how it ended; None for `fail`.
+    problems: what is wrong; a `fault` among them means `fail`.
+    evidence: the facts that were seen, as JSON; absence is None.
     """
 
     outcome: str
-    summary: str
+    statement: Optional[Dict[str, Any]] = None
+    problems: List[Dict[str, Any]] = field(default_factory=list)
     evidence: Dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def sentence(self) -> str:
+        """Return one line for people."""
+        return summary({"statement": self.statement, "problems": self.problems})
+
+
+def judged(
+    problems: List[Dict[str, Any]], passed: Callable[[], Dict[str, Any]], evidence: Dict[str, Any]
+) -> Result:
+    """Return `fail` where there is a fault, else `pass` with the statement that `passed` makes."""
+    if any(problem["severity"] == FAULT for problem in problems):
+        return Result(FAIL, None, problems, evidence)
+    return Result(PASS, passed(), problems, evidence)
+
+
+def skipped(reason: Dict[str, Any], evidence: Optional[Dict[str, Any]] = None) -> Result:
+    """Return `skip` for a reason, which is a statement."""
+    return Result(SKIP, reason, [], evidence or {})
 
 
 @dataclass(frozen=True)
 class Context:
-    """What a check may look at.
+    """Everything a check may look at.
 
-    facts: what the collectors found (`facts/collect.py`).
+    facts: what the collectors found.
     lock: pinned versions by normalized name, or None when no lock was given.
     tensorflow: the imported module in the `tensorflow` stage, else None.
     """
@@ -46,11 +70,11 @@ class Context:
 class Check:
     """One question.
 
-    requires: what must be there for the question to make sense (`NEEDS`); without it the check is skipped
-        and the reason said.
+    requires: what the question needs to make sense (`NEEDS`); without it the check is skipped.
+    title: the question, as `--list` shows it.
     required: whether certification needs it to pass; such a check is `quick`.
-    depth: `quick`: runs always; `full`: only when a run of that depth, or this very check, was asked for.
-    limit_s: seconds after which the process is ended and the check recorded as `timeout`.
+    depth: a `quick` check always runs; a `full` one only when that depth or this check was asked for.
+    limit_s: seconds after which the process is killed and the check recorded as `timeout`.
     """
 
     id: str
@@ -62,17 +86,17 @@ class Check:
     required: bool = True
     depth: str = QUICK
 
-    def unmet(self, context: Context) -> Optional[str]:
-        """Why this check makes no sense here, or None."""
-        reasons = (NEEDS[_family(need)](context, need) for need in self.requires)
+    def unmet(self, context: Context) -> Optional[Dict[str, Any]]:
+        """Return the reason (a statement) why this check makes no sense here, or None."""
+        reasons = (NEEDS[need](context) for need in self.requires)
         return next((reason for reason in reasons if reason), None)
 
 
 def gpu_count(facts: Dict[str, Any]) -> int:
-    """How many GPUs anything speaks of: NVML, the CUDA driver or the device nodes, whichever says most.
+    """Return the number of GPUs that NVML, the CUDA driver or the device files show, whichever is highest.
 
-    A GPU that only one of them knows is there all the same; that the others do not see it is the fault
-    to find, not a reason to skip.
+    A GPU that only one of them knows is there all the same: that the others don't see it is the fault to
+    find, not a reason to skip.
     """
     host = facts["host"]
     cuda = host["driver_libraries"]["cuda"]
@@ -80,34 +104,26 @@ def gpu_count(facts: Dict[str, Any]) -> int:
     return max(len(host["gpus"]), cuda.get("count") or 0, len(nodes))
 
 
-def _needs_gpu(context: Context, need: str) -> Optional[str]:
-    wanted = int(need.partition(">=")[2] or 1)
-    found = gpu_count(context.facts)
-    if found >= wanted:
-        return None
-    return "no GPU here" if not found else f"{wanted} GPUs are needed, {found} found"
+def _needs_gpu(context: Context) -> Optional[Dict[str, Any]]:
+    return None if gpu_count(context.facts) else statement("no_gpu")
 
 
-def _needs_cuda_build(context: Context, need: str) -> Optional[str]:
+def _needs_cuda_build(context: Context) -> Optional[Dict[str, Any]]:
     tensorflow = context.facts["tensorflow"]
     if tensorflow is None:
-        return "TensorFlow is not installed"
+        return statement("tensorflow_not_installed", check=None)
     build = tensorflow["build"]
     if build is not None and not build.get("is_cuda_build"):
-        return "this TensorFlow is built without CUDA"
+        return statement("tensorflow_without_cuda")
     return None
 
 
-def _needs_lock(context: Context, need: str) -> Optional[str]:
-    return None if context.lock is not None else "no lock was given"
+def _needs_lock(context: Context) -> Optional[Dict[str, Any]]:
+    return None if context.lock is not None else statement("no_lock")
 
 
-def _family(need: str) -> str:
-    return {"gpus": "gpu"}.get(need.partition(">=")[0], need.partition(">=")[0])
-
-
-#: `gpu`, `gpus>=N`, `cuda-build`, `lock`.
-NEEDS: Dict[str, Callable[[Context, str], Optional[str]]] = {
+#: What a check may require, each with the function that says why it isn't there.
+NEEDS: Dict[str, Callable[[Context], Optional[Dict[str, Any]]]] = {
     "gpu": _needs_gpu,
     "cuda-build": _needs_cuda_build,
     "lock": _needs_lock,

@@ -1,7 +1,7 @@
-"""The probe's command line: the report on standard output, progress on standard error.
+"""The probe's command line: the report goes to standard output, progress to standard error.
 
-It leaves with 0 whenever it wrote what was asked for, whatever the checks found: what they found is in the
-report. 2 means that the command line or the lock is wrong, 130 or 143 that it was told to stop.
+The exit status is 0 when the output was written, whatever the checks found: the report says that. 2 means
+that the command line or the lock is wrong, 130 or 143 that the probe was told to stop.
 """
 
 import argparse
@@ -13,18 +13,18 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence
 
-from . import lock, report, supervisor
+from . import report, supervisor
 from .check import FULL, HOST, QUICK, TENSORFLOW, Check
-from .checks import CHECKS
+from .checks import CHECKS, lock_match
 from .supervisor import Stage
 from .tables import version
 
-#: Seconds after which the probe gives up, all in all.
+#: Seconds after which the probe gives up.
 TIME_LIMIT_S = 1800.0
 
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:
-    """Run the command line; the result is the exit status."""
+    """Run the command line and return the exit status."""
     parser = _parser()
     options = parser.parse_args(arguments)
     signal.signal(signal.SIGTERM, _terminated)
@@ -36,7 +36,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         return _print(report.shareable(host_facts(), str(Path.home())))
     try:
         checks = _selected(options.only, options.skip, options.depth)
-        pins = lock.parse(Path(options.lock).read_text(encoding="utf-8")) if options.lock else None
+        pins = lock_match.pins(Path(options.lock).read_text(encoding="utf-8")) if options.lock else None
     except (OSError, ValueError) as error:
         parser.error(str(error))
     try:
@@ -51,19 +51,32 @@ def _parser() -> argparse.ArgumentParser:
         description="Find out whether this Python's TensorFlow works here, and report it as JSON.",
     )
     parser.add_argument(
-        "--lock", metavar="FILE", help="pins (name==version) to compare with what is installed"
-    )
-    parser.add_argument("--only", metavar="CHECK", action="append", default=[], help="run it; repeatable")
-    parser.add_argument(
-        "--skip", metavar="CHECK", action="append", default=[], help="leave it out; repeatable"
+        "--lock", metavar="FILE", help="file with pins (name==version) to compare with the installed packages"
     )
     parser.add_argument(
-        "--depth", choices=(QUICK, FULL), default=QUICK, help="what a verdict needs, or all measurements too"
+        "--only", metavar="CHECK", action="append", default=[], help="run only this check; repeatable"
     )
-    parser.add_argument("--list", action="store_true", help="list the checks as JSON, run none")
-    parser.add_argument("--host-facts", action="store_true", help="only driver, GPUs and system")
     parser.add_argument(
-        "--time-limit", metavar="SECONDS", type=float, default=TIME_LIMIT_S, help="of the whole"
+        "--skip", metavar="CHECK", action="append", default=[], help="leave this check out; repeatable"
+    )
+    parser.add_argument(
+        "--depth",
+        choices=(QUICK, FULL),
+        default=QUICK,
+        help="quick: what a verdict needs (default); full: also every measurement",
+    )
+    parser.add_argument("--list", action="store_true", help="list the checks as JSON and run none")
+    parser.add_argument(
+        "--host-facts",
+        action="store_true",
+        help="print only the facts about the machine: driver, GPUs, system",
+    )
+    parser.add_argument(
+        "--time-limit",
+        metavar="SECONDS",
+        type=float,
+        default=TIME_LIMIT_S,
+        help="give up after this long (default 1800)",
     )
     parser.add_argument("--version", action="version", version=version())
     return parser
@@ -73,7 +86,7 @@ def _selected(only: List[str], skip: List[str], depth: str) -> List[Check]:
     known = [check.id for check in CHECKS]
     unknown = [name for name in [*only, *skip] if name not in known]
     if unknown:
-        raise ValueError(f"no check is called {', '.join(unknown)}; there are {', '.join(known)}")
+        raise ValueError(f"there is no check {', '.join(unknown)}; the checks are {', '.join(known)}")
     chosen = [check for check in CHECKS if check.id not in skip]
     if only:
         return [check for check in chosen if check.id in only]
@@ -87,8 +100,8 @@ def _probe(checks: List[Check], pins: Optional[Dict[str, str]], limit_s: float) 
     message: Dict[str, Any] = {}
 
     def collected() -> Dict[str, Any]:
-        # Imported here, when TensorFlow is being imported already in its process: an archive holds no
-        # compiled modules, so that each import takes time.
+        # Imported here, while the worker imports TensorFlow: an archive holds no compiled modules, so each
+        # import takes time.
         from .collectors import collect
 
         message.update(facts=collect(), lock=pins)

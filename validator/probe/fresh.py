@@ -1,8 +1,8 @@
 """Calls a function in a fresh interpreter that has imported TensorFlow and configured nothing yet.
 
 Memory growth, logical devices, allocator limits and XLA's flags can be set only before TensorFlow's first
-operation, which in the worker has long run. A check that needs one of them puts what it does into a generator
-`def _trial(tf, ...)` at the top of its module and asks for it here. Nothing of it touches the worker's own
+operation, which has long run in the worker. A check that needs one of them puts its work into a generator
+`def _trial(tf, ...)` at the top of its module and calls it here. The trial doesn't touch the worker's own
 TensorFlow, except that both share the memory of the GPU.
 """
 
@@ -16,13 +16,14 @@ import subprocess
 import sys
 from typing import Any, Callable, Dict, Iterator, List, Optional
 
+from ..problems import problem, statement
 from . import protocol
 from .check import CRASH, ERROR, FAIL, TIMEOUT, Result
-from .isolate import Answer, anonymous_file, last_part, read
+from .isolate import EXCEPTION, SIGNAL, STATUS, Answer, Failure, anonymous_file, failure, last_part, read
 from .text import tail
 from .worker import die_with_parent, interpreter, raised_by
 
-_VALUE, _FAILURE = "value", "failure"
+_VALUE, _RAISED = "value", "raised"
 #: Keras is part of TensorFlow, however it is packaged.
 _TENSORFLOW = ("tensorflow", "keras", "tf_keras")
 #: Seconds for a child that hangs to say where (faulthandler, on SIGABRT) before it is killed.
@@ -68,32 +69,42 @@ def call(
             os.killpg(child.pid, signal.SIGKILL)
         status = child.wait()
     messages = protocol.Lines().feed(text)
-    failed = next((message for message in messages if message["event"] == _FAILURE), None)
-    failure, in_tensorflow = _failure(timed_out, status, failed), bool(failed and failed["in_tensorflow"])
+    raised = next(
+        (
+            Failure(EXCEPTION, message["raised"], message["in_tensorflow"])
+            for message in messages
+            if message["event"] == _RAISED
+        ),
+        None,
+    )
     values = [message["value"] for message in messages if message["event"] == _VALUE]
-    return Answer(values, failure, last_part(log), in_tensorflow)
+    return Answer(values, failure(timed_out, status, raised), last_part(log))
 
 
-def fault(answer: Answer, what: str) -> Result:
-    """The result of a check whose child did not come to its end. `what`: what it was at, as a noun."""
-    failure = answer.failure or "no answer"
-    if failure == "timeout":
-        outcome = TIMEOUT
-    elif failure.startswith(("SIG", "exit status")):
-        outcome = CRASH
-    else:
-        outcome = FAIL if answer.in_tensorflow else ERROR
+def broken_off(trial: str, answer: Answer, evidence: Dict[str, Any]) -> Result:
+    """Return the result of a check whose child failed. trial: a word of the vocabulary `trial`."""
+    ended = answer.failure
+    assert ended is not None
     lines = tail(answer.stderr, lines=_LAST_LINES).splitlines()
-    return Result(outcome, f"{what}: {failure}", {"failure": failure, "last_lines": lines})
+    seen = {**evidence, "failure": str(ended), "last_lines": lines}
+    if ended.kind == SIGNAL:
+        return Result(CRASH, statement("trial_killed", trial=trial, signal=ended.detail), [], seen)
+    if ended.kind == STATUS:
+        return Result(CRASH, statement("trial_exited", trial=trial, status=int(ended.detail)), [], seen)
+    if ended.kind != EXCEPTION:
+        return Result(TIMEOUT, statement("trial_timed_out", trial=trial), [], seen)
+    if ended.in_tensorflow:
+        return Result(FAIL, None, [problem("trial_failed", trial=trial, error=ended.detail)], seen)
+    return Result(ERROR, statement("trial_raised", trial=trial, error=ended.detail), [], seen)
 
 
 def main(descriptor: int, parent: int, module: str, name: str, arguments: str) -> None:
-    """The child."""
+    """Be the child."""
     os.set_inheritable(descriptor, False)
     faulthandler.enable(all_threads=False)
     die_with_parent()
     if os.getppid() != parent:
-        # It died before it could be asked to take this process along.
+        # The parent died before the kernel was asked to kill this process with it.
         os._exit(1)
     try:
         tensorflow = importlib.import_module("tensorflow")
@@ -101,33 +112,23 @@ def main(descriptor: int, parent: int, module: str, name: str, arguments: str) -
         for value in function(tensorflow, *json.loads(arguments)):
             protocol.send(descriptor, _VALUE, value=value)
     except BaseException as error:  # the parent reports it; nothing here could
-        protocol.send(descriptor, _FAILURE, failure=_sentence(error), in_tensorflow=_in_tensorflow(error))
+        protocol.send(descriptor, _RAISED, raised=_described(error), in_tensorflow=_in_tensorflow(error))
     sys.stdout.flush()
     sys.stderr.flush()
     # Without running destructors, as the worker does.
     os._exit(0)
 
 
-def _sentence(error: BaseException) -> str:
-    """The exception's type and the first line that says something; TensorFlow's go on with tracebacks."""
+def _described(error: BaseException) -> str:
+    """Return the exception's type and first line that isn't empty; TensorFlow's go on with tracebacks."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return f"{type(error).__name__}: {lines[0][:600] if lines else 'no message'}"
 
 
 def _in_tensorflow(error: BaseException) -> bool:
-    """An import of TensorFlow that fails is its fault too, wherever it was raised."""
+    """Return whether TensorFlow raised it. A failed import of TensorFlow counts, wherever it was raised."""
     modules: List[Any] = [sys.modules.get(name) for name in _TENSORFLOW]
     return modules[0] is None or any(raised_by(error, module) for module in modules)
-
-
-def _failure(timed_out: bool, status: int, failed: Optional[Dict[str, Any]]) -> Optional[str]:
-    if timed_out:
-        return "timeout"
-    if failed is not None:
-        return str(failed["failure"])
-    if status < 0:
-        return signal.Signals(-status).name
-    return f"exit status {status}" if status else None
 
 
 def _ask_where(child: "subprocess.Popen[bytes]") -> None:

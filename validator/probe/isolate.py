@@ -1,4 +1,4 @@
-"""Calls a function in a child process, so that a library that crashes or hangs takes only the child along."""
+"""Calls a function in a forked child, so that a library that crashes or hangs takes only the child along."""
 
 import json
 import os
@@ -15,20 +15,39 @@ from .text import tail
 STDERR_LIMIT = 65536
 
 
+TIMED_OUT, SIGNAL, STATUS, EXCEPTION = "timeout", "signal", "status", "exception"
+
+
+@dataclass(frozen=True)
+class Failure:
+    """How a child ended before its function did.
+
+    kind: TIMED_OUT, SIGNAL, STATUS or EXCEPTION. detail: the signal's name, the exit status, or the
+    exception's type and message. in_tensorflow: whether TensorFlow raised it; known only for `fresh`
+    children.
+    """
+
+    kind: str
+    detail: str = ""
+    in_tensorflow: bool = False
+
+    def __str__(self) -> str:
+        words = {TIMED_OUT: "timeout", STATUS: f"exit status {self.detail}"}
+        return words.get(self.kind, self.detail)
+
+
 @dataclass(frozen=True)
 class Answer:
-    """What a child said before it ended.
+    """A child's answer.
 
     values: what the function yielded, in order.
-    failure: None when it came to its end; else a signal's name, `timeout`, or the exception.
-    stderr: what it and its libraries printed, the last part of it.
-    in_tensorflow: whether it was TensorFlow that raised the exception (known of `fresh` children only).
+    failure: None when the function came to its end.
+    stderr: the last part of what the child and its libraries printed.
     """
 
     values: List[Any]
-    failure: Optional[str]
+    failure: Optional[Failure]
     stderr: str
-    in_tensorflow: bool = False
 
 
 def call(
@@ -39,8 +58,8 @@ def call(
 ) -> Answer:
     """Run the generator `function(*arguments)` in a forked child; each value it yields must be JSON.
 
-    A fork and not a fresh interpreter: it costs a few milliseconds, and the dynamic loader still reads
-    `LD_LIBRARY_PATH` as this process was started with it. Only to be called where no thread runs.
+    A fork costs only a few milliseconds, and the dynamic loader still uses the `LD_LIBRARY_PATH` that this
+    process was started with. Call it only where no other thread runs.
     """
     log = anonymous_file()
     reader, writer = os.pipe()
@@ -55,18 +74,24 @@ def call(
         _kill_group(child)
     status = os.waitpid(child, 0)[1]
     printed = last_part(log)
-    values, failure = _parse(text)
+    values, raised = _parse(text)
+    code = -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+    return Answer(values, failure(timed_out, code, raised), printed)
+
+
+def failure(timed_out: bool, code: int, raised: Optional[Failure]) -> Optional[Failure]:
+    """Return why a child failed, or None. code: as `subprocess` gives it, negative for a signal."""
     if timed_out:
-        failure = "timeout"
-    elif os.WIFSIGNALED(status):
-        failure = signal.Signals(os.WTERMSIG(status)).name
-    elif failure is None and os.WEXITSTATUS(status) != 0:
-        failure = f"exit status {os.WEXITSTATUS(status)}"
-    return Answer(values, failure, printed)
+        return Failure(TIMED_OUT)
+    if raised is not None:
+        return raised
+    if code < 0:
+        return Failure(SIGNAL, signal.Signals(-code).name)
+    return Failure(STATUS, str(code)) if code else None
 
 
 def anonymous_file() -> int:
-    """A file without a name; in memory where it can be, since a container may have no writable disk."""
+    """Open a file without a name, in memory where possible: a container may have no writable disk."""
     if hasattr(os, "memfd_create"):
         return os.memfd_create("probe", 0)
     with tempfile.TemporaryFile() as file:
@@ -74,7 +99,7 @@ def anonymous_file() -> int:
 
 
 def last_part(log: int) -> str:
-    """The last part of what stands in the file, which is closed."""
+    """Return the last part of the file's text, and close the file."""
     size = os.fstat(log).st_size
     printed = os.pread(log, STDERR_LIMIT, max(0, size - STDERR_LIMIT)).decode(errors="replace")
     os.close(log)
@@ -88,7 +113,7 @@ def _run(
     log: int,
     environment: Dict[str, str],
 ) -> None:
-    """The child. Leaves by `os._exit`: the parent's clean-up must not run twice."""
+    """Be the child. Exit by `os._exit`: the parent's clean-up must not run twice."""
     status = 1
     try:
         os.setpgid(0, 0)
@@ -99,14 +124,14 @@ def _run(
             os.write(writer, json.dumps({"value": value}).encode() + b"\n")
         status = 0
     except BaseException as error:  # the parent reports it; nothing here could
-        failure = f"{type(error).__name__}: {tail(str(error))}"
-        os.write(writer, json.dumps({"failure": failure}).encode() + b"\n")
+        raised = f"{type(error).__name__}: {tail(str(error))}"
+        os.write(writer, json.dumps({"raised": raised}).encode() + b"\n")
     finally:
         os._exit(status)
 
 
 def read(reader: int, limit_s: float) -> Tuple[bytes, bool]:
-    """What comes through the pipe until it ends, and whether the time ran out before."""
+    """Return what comes through the pipe until it ends, and whether the time ran out first."""
     deadline = time.monotonic() + limit_s
     chunks: List[bytes] = []
     while True:
@@ -119,17 +144,17 @@ def read(reader: int, limit_s: float) -> Tuple[bytes, bool]:
         chunks.append(chunk)
 
 
-def _parse(text: bytes) -> Tuple[List[Any], Optional[str]]:
+def _parse(text: bytes) -> Tuple[List[Any], Optional[Failure]]:
     values: List[Any] = []
-    failure = None
+    raised = None
     # A line that a crash cut short has no line end, and is dropped.
     for line in text.split(b"\n")[:-1]:
         message = json.loads(line)
-        if "failure" in message:
-            failure = message["failure"]
+        if "raised" in message:
+            raised = Failure(EXCEPTION, message["raised"])
         else:
             values.append(message["value"])
-    return values, failure
+    return values, raised
 
 
 def _kill_group(child: int) -> None:

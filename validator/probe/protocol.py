@@ -2,10 +2,10 @@
 
 Not standard output: TensorFlow and the libraries under it print there.
 
-Supervisor to worker, once, on its standard input: `{checks: [id], facts, lock}`.
-Worker to supervisor: `{event: imported, duration_s}` or `{event: import_failed, error, ...}` where the stage
-needs TensorFlow, then `{event: begin, check}` and `{event: end, check, outcome, summary, evidence}` for each
-check, then `{event: done}`.
+Supervisor to worker, once, on its standard input: `{checks: [id], facts, lock}`. Worker to supervisor:
+`{event: imported, duration_s}` or `{event: import_failed, missing, error, traceback}` where the stage needs
+TensorFlow, then `{event: begin, check}` and `{event: end, check, outcome, statement, problems, evidence,
+duration_s}` for each check, then `{event: done}`.
 """
 
 import json
@@ -16,21 +16,21 @@ IMPORTED, IMPORT_FAILED, BEGIN, END, DONE = "imported", "import_failed", "begin"
 
 
 def send(descriptor: int, event: str, **fields: Any) -> None:
-    """Write one line, whole."""
-    # Evidence may hold what JSON has no name for (NaN, a NumPy scalar): as text rather than as a fault.
+    """Write one whole line."""
+    # Evidence may hold values that JSON can't (a NumPy scalar): text is better than an error.
     line = json.dumps({"event": event, **fields}, default=str).encode() + b"\n"
     while line:
         line = line[os.write(descriptor, line) :]
 
 
 class Lines:
-    """Puts together the messages out of what comes through the pipe."""
+    """Assembles messages from what comes through the pipe."""
 
     def __init__(self) -> None:
         self._rest = b""
 
     def feed(self, data: bytes) -> List[Dict[str, Any]]:
-        """The messages that are complete. What a crash cut short never is, and anything else is dropped."""
+        """Return the messages that are complete now. Drop any line that is not a message."""
         *whole, self._rest = (self._rest + data).split(b"\n")
         return [message for message in map(_message, whole) if message]
 

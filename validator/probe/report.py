@@ -1,4 +1,4 @@
-"""Puts the report together. Its format is described in docs/reference/report.md."""
+"""Builds the report. docs/reference/report.md describes its format."""
 
 import math
 import os
@@ -10,7 +10,7 @@ from .supervisor import Stage
 from .tables import version
 
 #: Rises when a reader of the older format would misread the newer.
-FORMAT = 1
+FORMAT = 2
 
 
 def report(
@@ -21,7 +21,7 @@ def report(
     finished: str,
     duration_s: float,
 ) -> Dict[str, Any]:
-    """The report as JSON, without the paths of the home directory it was made in."""
+    """Return the report as JSON, with the home directory written as `~`."""
     by_name = {stage.name: stage for stage in stages}
     document = {
         "format": FORMAT,
@@ -38,7 +38,7 @@ def report(
 
 
 def describe(check: Check) -> Dict[str, Any]:
-    """A check as `--list` shows it, and as it stands in every report."""
+    """Return a check as `--list` shows it, and as every report holds it."""
     return {
         "id": check.id,
         "stage": check.stage,
@@ -55,7 +55,8 @@ def _check(check: Check, stage: Stage) -> Dict[str, Any]:
     return {
         **describe(check),
         "outcome": entry.result.outcome,
-        "summary": entry.result.summary,
+        "statement": entry.result.statement,
+        "problems": entry.result.problems,
         "evidence": entry.result.evidence,
         "duration_s": round(entry.duration_s, 3),
     }
@@ -75,9 +76,9 @@ def _logs(stages: Dict[str, Stage]) -> Dict[str, Any]:
 
 
 def shareable(value: Any, home: str) -> Any:
-    """The value as it may stand in a report: valid JSON, and in every text the home directory as `~`.
+    """Return the value as a report may hold it: valid JSON, with the home directory as `~` in every text.
 
-    The path of a home directory names a person; NaN and infinity are no JSON numbers, and become text.
+    The path of a home directory names a person. NaN and infinity are not JSON; they become null.
     """
     if isinstance(value, str):
         return value if home in ("", "/", "~") else _abbreviated(value, home)
@@ -86,11 +87,11 @@ def shareable(value: Any, home: str) -> Any:
     if isinstance(value, (list, tuple)):
         entries: List[Any] = [shareable(entry, home) for entry in value]
         return entries
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _abbreviated(text: str, home: str) -> str:
-    """`/home/ann/x` becomes `~/x`; `/home/anna/x` and `/mnt/home/ann/x` stay as they are."""
+    """Turn `/home/ann/x` into `~/x`, and leave `/home/anna/x` and `/mnt/home/ann/x` as they are."""
     parts = text.split(home)
     joined = parts[0]
     for part in parts[1:]:

@@ -1,7 +1,8 @@
-"""One stage: its workers one after another, and what their ends mean for the checks they were at.
+"""Runs the stages: their workers, one after another, and what the end of a worker means for its check.
 
-A worker that dies or is ended is replaced by a fresh one for the checks that are left. Every worker leaves at
-least one more result behind, so that this comes to an end.
+A worker that dies or is killed is replaced by a fresh one for the checks that are left. Every worker leaves
+at least one more result behind, so the loop ends. The stages run side by side: one loop reads the pipes of
+all workers, within one time limit.
 """
 
 import json
@@ -13,19 +14,20 @@ import time
 from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, List, Optional, Sequence
 
+from ..problems import problem, statement
 from . import protocol
-from .check import CRASH, FAIL, SKIP, TENSORFLOW, TIMEOUT, Check, Result
+from .check import CRASH, FAIL, TENSORFLOW, TIMEOUT, Check, Result, skipped
 from .text import Capture, tail
 from .worker import command
 
-#: Not `__package__`, which the zip importer of Python 3.9 leaves unset.
+#: The module that holds `CHECKS`. Not `__package__`, which the zip importer of Python 3.9 leaves unset.
 REGISTRY = __name__.rpartition(".")[0] + ".checks"
 #: Bytes of a stage's standard error kept for the report: the first and the last half.
 LOG_BYTES = 128 * 1024
 #: Seconds for TensorFlow to be imported; a first import from a cold disk, with nothing compiled, takes a
 #: minute on two cores.
 IMPORT_LIMIT_S = 300.0
-#: Seconds for a worker to get from one check to the next, and to leave after the last.
+#: Seconds for a worker to get from one check to the next, and to exit after the last.
 BETWEEN_LIMIT_S = 30.0
 #: Seconds for a process that hangs to say where (faulthandler, on SIGABRT) before it is killed.
 _LAST_WORDS_S = 2.0
@@ -44,9 +46,9 @@ class Entry:
 
 @dataclass
 class Stage:
-    """One stage's checks on their way through one worker after another.
+    """The checks of one stage, on their way through one worker after another.
 
-    message: what a worker is told beside the names of its checks; None until the facts are known.
+    message: what a worker is told besides the ids of its checks; None until the facts are known.
     """
 
     name: str
@@ -73,21 +75,26 @@ class Stage:
 
     @property
     def remaining(self) -> List[Check]:
-        """The checks without a result."""
+        """Return the checks without a result."""
         return [check for check in self.checks if check.id not in self.results]
 
     @property
     def running(self) -> bool:
-        """Whether a worker is at work."""
+        """Return whether a worker is running."""
         return self.process is not None
 
     @property
     def deadline(self) -> float:
-        """When what is under way must be over (monotonic clock)."""
+        """Return when the current step must be over (monotonic clock)."""
         return self._deadline
 
+    @property
+    def _phase(self) -> str:
+        """Return what the worker is doing, as a word of the vocabulary `phase`."""
+        return "check" if self._current is not None else "start" if self._ready else "import"
+
     def start(self) -> None:
-        """Start a worker for what remains. Its standard output joins its standard error."""
+        """Start a worker for the remaining checks. Its standard output joins its standard error."""
         self._events, events = os.pipe()
         self._errors, errors = os.pipe()
         self.process = subprocess.Popen(
@@ -110,7 +117,7 @@ class Stage:
         self.tell()
 
     def tell(self) -> None:
-        """Tell the worker what to do, as soon as that is known."""
+        """Send the worker its message, as soon as that is known."""
         if self.process is None or self.message is None or self._told:
             return
         assert self.process.stdin is not None
@@ -123,7 +130,7 @@ class Stage:
             self.process.stdin.write(text.encode() + b"\n")
             self.process.stdin.close()
         except BrokenPipeError:
-            # It has died; the end of its other pipes says so too, and is dealt with there.
+            # It has died. The end of its other pipe says so too, and `_ended` deals with it.
             return
 
     def register(self, selector: selectors.BaseSelector) -> None:
@@ -133,7 +140,7 @@ class Stage:
             selector.register(self._errors, selectors.EVENT_READ, self)
 
     def read(self, descriptor: int) -> None:
-        """Take in what came through a pipe. When the pipe of the messages ends, so has the worker."""
+        """Read from a pipe. The end of the pipe for messages is the end of the worker."""
         data = os.read(descriptor, 65536)
         if descriptor == self._errors:
             self.log.add(data)
@@ -157,7 +164,8 @@ class Stage:
             self._began, self._deadline = now, now + self._current.limit_s
             self._logged_before = self.log.total
         elif event == protocol.END and self._current is not None:
-            result = Result(message["outcome"], message["summary"], message["evidence"])
+            fields = {name: message[name] for name in ("outcome", "statement", "problems", "evidence")}
+            result = Result(**fields)
             self._record(self._current, result, message["duration_s"])
             self._current = None
         elif event == protocol.DONE:
@@ -165,55 +173,74 @@ class Stage:
 
     def _record(self, check: Check, result: Result, duration_s: float) -> None:
         self.results[check.id] = Entry(result, duration_s)
-        self.progress(f"{check.id}: {result.outcome}: {result.summary}")
+        self.progress(f"{check.id}: {result.outcome}: {result.sentence}")
 
     def _import_failed(self, message: Dict[str, Any]) -> None:
-        """The first check carries the fault; asking the others would only repeat it."""
-        reason = "TensorFlow is not installed" if message["missing"] else "TensorFlow can't be imported"
-        first = Result(FAIL, f"{reason}: {message['error']}", {"traceback": message["traceback"]})
-        self._give_up(first, f"{reason} (see {self.remaining[0].id})")
+        """Record the failed import for the first check; running the others would only repeat it."""
+        missing = message["missing"]
+        fault = problem(
+            "tensorflow_missing" if missing else "tensorflow_import_failed", error=message["error"]
+        )
+        self._give_up(
+            Result(FAIL, None, [fault], {"traceback": message["traceback"]}),
+            "tensorflow_not_installed" if missing else "tensorflow_not_importable",
+        )
 
     def _give_up(self, first: Result, reason: str) -> None:
+        """Record a result for the first of the remaining checks, and skip the others for that reason."""
+        told_by = self.remaining[0].id
         for number, check in enumerate(self.remaining):
-            self._record(check, first if number == 0 else Result(SKIP, reason), 0.0)
+            self._record(check, first if number == 0 else skipped(statement(reason, check=told_by)), 0.0)
 
-    def drop_waiting(self, reason: str) -> None:
-        """No time is left: what has no result is recorded as `timeout`."""
+    def drop_waiting(self) -> None:
+        """Record `timeout` for every check without a result: no time is left."""
         for check in self.remaining:
-            self._record(check, Result(TIMEOUT, reason), 0.0)
+            self._record(check, Result(TIMEOUT, statement("not_begun")), 0.0)
 
     def _ended(self) -> None:
-        """The worker has left, or died. Record what that means for what it was at."""
+        """Record what the worker's exit or death means for the check it was running."""
         status = self._wait()
         self._close()
+        name = _signal_name(status)
+        if name:
+            ended = statement("process_killed", signal=name, phase=self._phase)
+        else:
+            ended = statement("process_exited", status=status, phase=self._phase)
         if self.remaining:
-            self._blame(CRASH, _end_of(status), {"status": status, "signal": _signal_name(status)})
+            self._blame(CRASH, ended, {"status": status, "signal": name})
 
-    def overdue(self, reason: Optional[str] = None) -> None:
-        """The limit has run out: ask for last words, end the process group, and record a timeout."""
+    def overdue(self, own_limit_s: Optional[float] = None) -> None:
+        """Ask the worker for last words, kill its process group, and record a timeout.
+
+        own_limit_s: the probe's own limit, where that and not the check's has run out.
+        """
         assert self.process is not None
         limit = self._current.limit_s if self._current else self.import_limit_s
+        late = statement("not_done_in_time", limit_s=limit, phase=self._phase)
+        if own_limit_s is not None:
+            late = statement("time_limit_reached", limit_s=own_limit_s, phase=self._phase)
         _signal_group(self.process, signal.SIGABRT)
         self._drain(_LAST_WORDS_S)
         self._wait()
         self._close()
         if self.remaining:
-            self._blame(TIMEOUT, reason or f"not done within {limit:g} s", {"limit_s": limit})
+            self._blame(TIMEOUT, late, {"limit_s": limit})
 
-    def _blame(self, outcome: str, what: str, evidence: Dict[str, Any]) -> None:
+    def _blame(self, outcome: str, ended: Dict[str, Any], evidence: Dict[str, Any]) -> None:
+        """Record the worker's end for the check that it was running, or had to run next."""
         recent = self.log.recent(min(self.log.total - self._logged_before, LOG_BYTES // 2))
         evidence["last_lines"] = tail(recent, lines=_LAST_LINES).splitlines()
+        result = Result(outcome, ended, [], evidence)
         if self._current is not None:
-            self._record(self._current, Result(outcome, what, evidence), time.monotonic() - self._began)
+            self._record(self._current, result, time.monotonic() - self._began)
         elif self._ready:
-            self._record(self.remaining[0], Result(outcome, f"{what}, before the check began", evidence), 0.0)
+            self._record(self.remaining[0], result, 0.0)
         else:
             # A process that died in the import dies in it again.
-            during = Result(outcome, f"{what}, while TensorFlow was imported", evidence)
-            self._give_up(during, f"TensorFlow can't be imported (see {self.remaining[0].id})")
+            self._give_up(result, "tensorflow_not_importable")
 
     def _wait(self) -> int:
-        """End the whole group (a check may have left children) and collect the worker's status."""
+        """Kill the whole group (a check may have left children) and return the worker's status."""
         assert self.process is not None
         try:
             status = self.process.wait(timeout=BETWEEN_LIMIT_S if self._finished else _LAST_WORDS_S)
@@ -243,7 +270,7 @@ class Stage:
         self.process = None
 
     def kill(self) -> None:
-        """End the worker at once; its checks stay without a result."""
+        """Kill the worker at once; its checks stay without a result."""
         if self.process is not None:
             _signal_group(self.process, signal.SIGKILL)
             self.process.wait()
@@ -261,18 +288,11 @@ def _signal_name(status: int) -> Optional[str]:
     return signal.Signals(-status).name if status < 0 else None
 
 
-def _end_of(status: int) -> str:
-    name = _signal_name(status)
-    return f"the process was ended by {name}" if name else f"the process left with status {status}"
-
-
-# Runs the stages side by side: one loop over the pipes of all workers, within one limit of its own.
-
-
 def run(stages: Sequence[Stage], collect: Callable[[], Dict[str, Any]], limit_s: float) -> None:
-    """Run the stages side by side. `collect` gives the message for the workers; it runs while the first of
-    them start, so that nothing waits for it that need not. After `limit_s` seconds whatever has no result
-    is recorded as `timeout`.
+    """Run the stages side by side.
+
+    collect: returns the message for the workers. It runs while the first workers start.
+    limit_s: seconds after which every check without a result is recorded as `timeout`.
     """
     end = time.monotonic() + limit_s
     stages = [stage for stage in stages if stage.checks]
@@ -302,8 +322,8 @@ def _turn(stages: Sequence[Stage], end: float, limit_s: float) -> None:
     now = time.monotonic()
     for stage in (stage for stage in stages if stage.running):
         if now >= end:
-            stage.overdue(f"the probe's own limit of {limit_s:g} s ran out")
-            stage.drop_waiting("not begun when the probe's own limit ran out")
+            stage.overdue(own_limit_s=limit_s)
+            stage.drop_waiting()
         elif now >= stage.deadline:
             stage.overdue()
     for stage in (stage for stage in stages if not stage.running and stage.remaining):

@@ -9,6 +9,8 @@ import time
 from dataclasses import dataclass
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
+from ..problems import problem
+
 CLASSES = 10
 BATCH = 32
 LEARNING_RATE = 0.05
@@ -68,10 +70,39 @@ def run(train: Any, images: Any, labels: Any, steps: int) -> Run:
 
 
 def difference(left: Sequence[float], right: Sequence[float]) -> float:
-    """Largest relative difference between two runs' losses of one step; infinite where one is not finite."""
+    """Return the largest relative difference between two runs' losses; infinity where one is not finite."""
     if not all(map(math.isfinite, (*left, *right))):
         return math.inf
     return max(abs(a - b) / max(abs(b), 1e-6) for a, b in zip(left, right))
+
+
+# What several checks find wrong with a training run. mode: the way it ran, where a check tries several.
+
+
+def ran_elsewhere(device: str, wanted: str, mode: Optional[str] = None) -> List[Dict[str, Any]]:
+    """Return the problem that a step ran on another kind of device (`GPU`, `CPU`) than it should have."""
+    if f"{wanted}:" in device:
+        return []
+    return [problem("step_ran_elsewhere", mode=mode, device=device, wanted=wanted)]
+
+
+def not_falling(losses: Sequence[float], mode: Optional[str] = None) -> List[Dict[str, Any]]:
+    """Return the problem that the loss doesn't fall, or isn't finite."""
+    if all(map(math.isfinite, losses)) and losses[-1] < losses[0]:
+        return []
+    return [problem("loss_does_not_fall", mode=mode, first=losses[0], last=losses[-1])]
+
+
+def losses_differ(reference: str, found: Dict[str, Any], mode: Optional[str] = None) -> List[Dict[str, Any]]:
+    """Return the problem that `largest_difference` is above `tolerance`, or isn't a number.
+
+    reference: a word of the vocabulary `reference`, for what the losses were compared with.
+    """
+    difference, tolerance = found["largest_difference"], found["tolerance"]
+    if difference <= tolerance:
+        return []
+    fields = {"mode": mode, "reference": reference, "difference": difference, "tolerance": tolerance}
+    return [problem("losses_differ", **fields)]
 
 
 # The classifier of `training` as a user of Keras would write it, in Keras 2, Keras 3 and tf_keras alike.

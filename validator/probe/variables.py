@@ -1,63 +1,49 @@
-"""What is wrong with the value of an environment variable, where a list of values can't say it.
+"""Finds what is wrong with the values of environment variables, by the table `data/variables.json`.
 
-Each rule yields the problems of one value, judged by the facts. A problem is a `fault` when it breaks
-something here, and a `notice` when it would elsewhere, or costs something, or hides what happens.
+A rule is a function for what a list of values can't say: it yields the problems of one value, judged by the
+facts. A problem is a fault when it breaks something here, and an advisory when it would break something
+elsewhere, costs something, or hides what happens. The check `environment` adds the variable and its value to
+each problem.
 """
 
 import os
 import re
-from dataclasses import dataclass
 from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
+from ..problems import ADVISORY, FAULT, problem
 from . import flags
 from .check import gpu_count
 from .collectors import copies
 from .collectors.kernels import JIT, coverage
 
-FAULT, NOTICE = "fault", "notice"
 Facts = Dict[str, Any]
+Problems = Iterator[Dict[str, Any]]
 
-
-@dataclass(frozen=True)
-class Problem:
-    """problem: a stable name. wrong: one sentence."""
-
-    problem: str
-    severity: str
-    wrong: str
-
-
-#: What `cuInit` returns where a cuda-compat library and the machine do not fit (CUDA Driver API).
+#: Results of `cuInit` where a cuda-compat library doesn't fit the machine (CUDA Driver API).
 _COMPAT_ERRORS = (803, 804)
 _KERAS_BACKENDS = {"tensorflow": None, "jax": "jax", "torch": "torch", "numpy": None, "openvino": "openvino"}
 
 
-def visible_devices(value: str, facts: Facts) -> Iterator[Problem]:
+def visible_devices(value: str, facts: Facts) -> Problems:
     """CUDA takes the entries up to the first one that it does not know, and hides the rest (CUDA C++
     Programming Guide, CUDA environment variables)."""
-    severity = FAULT if gpu_count(facts) else NOTICE
+    severity = FAULT if gpu_count(facts) else ADVISORY
     entries = [entry.strip() for entry in value.split(",")]
     invalid = next((index for index, entry in enumerate(entries) if not _names_gpu(entry, facts)), None)
     if invalid == 0:
-        what = "is empty" if not value.strip() else f"begins with {entries[0]!r}, which names no GPU"
-        effect = (
-            "CUDA offers no GPU at all"
-            if severity == FAULT
-            else "on a machine with a GPU, CUDA would offer none"
-        )
-        yield Problem("visible_devices_hides_all_gpus", severity, f"it {what}: {effect}")
+        yield problem("visible_devices_hides_all_gpus", severity, entry=entries[0] or None)
     elif invalid is not None:
         hidden = entries[invalid + 1 :]
-        behind = f", nor any after it ({', '.join(hidden)})" if hidden else ""
-        yield Problem(
+        yield problem(
             "visible_devices_hides_gpus",
-            severity if hidden else NOTICE,
-            f"{entries[invalid]!r} names no GPU: CUDA does not offer it{behind}",
+            severity if hidden else ADVISORY,
+            entry=entries[invalid],
+            hidden=hidden,
         )
 
 
 def _names_gpu(entry: str, facts: Facts) -> bool:
-    """Whether CUDA takes the entry for a GPU; where how many there are is not known, whether it could."""
+    """Return whether CUDA takes the entry for a GPU, or could where the GPUs are not known."""
     known = facts["host"]["gpus"] if facts["host"]["driver_libraries"]["nvml"]["answered"] else None
     if re.fullmatch(r"\d+", entry):
         return known is None or int(entry) < len(known)
@@ -66,60 +52,43 @@ def _names_gpu(entry: str, facts: Facts) -> bool:
     return entry.startswith("MIG-")
 
 
-def container_devices(value: str, facts: Facts) -> Iterator[Problem]:
+def container_devices(value: str, facts: Facts) -> Problems:
     """`none` mounts the driver's libraries without a GPU, `void` or nothing at all (NVIDIA Container
     Toolkit, specialized configurations)."""
     if value in ("", "void", "none") and facts["host"]["container"]:
-        brings = "the driver's libraries, but no GPU" if value == "none" else "neither driver nor GPU"
         # The kernel's side shows through into every container.
         lost = facts["host"]["kernel_driver"] is not None and not gpu_count(facts)
-        yield Problem(
-            "container_without_gpu",
-            FAULT if lost else NOTICE,
-            f"the container runtime brings {brings} into the container; `all` brings every GPU",
-        )
+        yield problem("container_without_gpu", FAULT if lost else ADVISORY)
 
 
-def driver_capabilities(value: str, facts: Facts) -> Iterator[Problem]:
+def driver_capabilities(value: str, facts: Facts) -> Problems:
     """Without `compute`, libcuda.so.1 is not mounted: nvidia-smi works, and CUDA does not."""
     if not {"compute", "all"} & set(re.split(r"[,\s]+", value)):
         there = facts["host"]["kernel_driver"] is not None or gpu_count(facts)
         lost = there and facts["host"]["driver_libraries"]["cuda"]["path"] is None
-        yield Problem(
-            "driver_capabilities_without_compute",
-            FAULT if lost else NOTICE,
-            "without `compute` the container runtime does not mount libcuda.so.1, and CUDA finds no driver",
-        )
+        yield problem("driver_capabilities_without_compute", FAULT if lost else ADVISORY)
 
 
-def requirement_disabled(value: str, facts: Facts) -> Iterator[Problem]:
+def requirement_disabled(value: str, facts: Facts) -> Problems:
     """The container runtime reads it as a boolean."""
     if value.lower() in ("1", "true"):
-        yield Problem(
-            "driver_requirement_disabled",
-            NOTICE,
-            "a driver that is too old for this image is not refused at the start, and fails later",
-        )
+        yield problem("driver_requirement_disabled")
 
 
-def ptx_jit_forced(value: str, facts: Facts) -> Iterator[Problem]:
+def ptx_jit_forced(value: str, facts: Facts) -> Problems:
     """PTX is in the wheel for its newest compute capability only, which older GPUs can't run."""
     if value != "1":
         return
     stranded = [gpu for gpu, found in _coverage(facts) if found and not found.has_ptx]
-    if stranded:
-        yield Problem("ptx_jit_forced", FAULT, f"the wheel has no PTX for {_named(stranded)}")
-    else:
-        yield Problem("ptx_jit_forced", NOTICE, "all kernels are compiled from PTX, which takes long")
+    yield problem("ptx_jit_forced", FAULT if stranded else ADVISORY, gpus=_named(stranded))
 
 
-def ptx_jit_disabled(value: str, facts: Facts) -> Iterator[Problem]:
+def ptx_jit_disabled(value: str, facts: Facts) -> Problems:
     """Kernels that the wheel holds as PTX alone can't run then."""
     if value != "1":
         return
     stranded = [gpu for gpu, found in _coverage(facts) if found and found.kernels == JIT]
-    severity, what = (FAULT, _named(stranded)) if stranded else (NOTICE, "newer GPUs")
-    yield Problem("ptx_jit_disabled", severity, f"kernels that the wheel has as PTX only can't run on {what}")
+    yield problem("ptx_jit_disabled", FAULT if stranded else ADVISORY, gpus=_named(stranded))
 
 
 def _coverage(facts: Facts) -> List[Tuple[Dict[str, Any], Any]]:
@@ -133,113 +102,106 @@ def _coverage(facts: Facts) -> List[Tuple[Dict[str, Any], Any]]:
     ]
 
 
-def _named(gpus: List[Dict[str, Any]]) -> str:
-    return ", ".join(sorted({f"{gpu['name']} ({gpu['compute_capability']})" for gpu in gpus}))
+def _named(gpus: List[Dict[str, Any]]) -> List[Dict[str, Any]]:
+    named = {(str(gpu["name"]), gpu["compute_capability"]) for gpu in gpus}
+    return [{"name": name, "compute_capability": capability} for name, capability in sorted(named)]
 
 
-def min_multiprocessors(value: str, facts: Facts) -> Iterator[Problem]:
+def min_multiprocessors(value: str, facts: Facts) -> Problems:
     """GPUs with fewer are left out (gpu_device.cc, GetMinGPUMultiprocessorCount)."""
     if not re.fullmatch(r"-?\d+", value.strip()):
-        yield Problem("min_multiprocessors_unread", NOTICE, "it is no number, and the default stays")
+        yield problem("min_multiprocessors_unread")
         return
     offered = facts["host"]["driver_libraries"]["cuda"].get("gpus") or []
     hidden = [gpu["name"] for gpu in offered if (gpu.get("multiprocessors") or 0) < int(value)]
     if hidden:
-        yield Problem("min_multiprocessors_hides_gpus", FAULT, f"TensorFlow leaves out {', '.join(hidden)}")
+        yield problem("min_multiprocessors_hides_gpus", gpus=hidden)
 
 
-def number(value: str, facts: Facts) -> Iterator[Problem]:
+def number(value: str, facts: Facts) -> Problems:
     """For variables that are read as whole numbers."""
     if not re.fullmatch(r"[+-]?\d+", value.strip()):
-        yield Problem("number_unread", NOTICE, "it is no whole number, and the default stays")
+        yield problem("number_unread")
 
 
-def cache_path(value: str, facts: Facts) -> Iterator[Problem]:
+def cache_path(value: str, facts: Facts) -> Problems:
     """The driver makes the directory, and goes without a cache where it can't."""
     existing = value
     while existing and not os.path.exists(existing):
         parent = os.path.dirname(existing)
         existing = parent if parent != existing else ""
     if not (os.path.isdir(existing or ".") and os.access(existing or ".", os.W_OK)):
-        yield Problem("ptx_cache_unwritable", NOTICE, f"{value} can't be written: nothing is stored")
+        yield problem("ptx_cache_unwritable")
 
 
-def log_level(value: str, facts: Facts) -> Iterator[Problem]:
+def log_level(value: str, facts: Facts) -> Problems:
     """Read as a number; a text that is none counts as 0 (tsl/platform/default/logging.cc)."""
     match = re.match(r"\s*(\d+)", value)
     level = int(match[1]) if match else 0
     if level >= 3:
-        yield Problem(
-            "log_level_hides_errors", NOTICE, "it hides the one line that tells why no GPU is found (cuInit)"
-        )
+        yield problem("log_level_hides_errors")
     elif level == 2:
-        yield Problem(
-            "log_level_hides_warnings", NOTICE, "it hides the warning that names missing CUDA libraries"
-        )
+        yield problem("log_level_hides_warnings")
 
 
-def keras_backend(value: str, facts: Facts) -> Iterator[Problem]:
+def keras_backend(value: str, facts: Facts) -> Problems:
     """Keras 3 reads it at its import, `tf.keras` included; Keras 2 does not."""
     packages = facts["environment"]["packages"]
     if value in ("", "tensorflow") or packages.get("keras", "3").startswith("2."):
         return
     if value not in _KERAS_BACKENDS:
-        yield Problem(
-            "keras_backend_unknown", FAULT, f"Keras has no backend {value!r}, and can't be imported"
-        )
+        yield problem("keras_backend_unknown")
         return
     needs = _KERAS_BACKENDS[value]
     if needs is not None and needs not in packages:
-        yield Problem(
-            "keras_backend_missing", FAULT, f"{needs} is not installed, and Keras can't be imported"
-        )
+        yield problem("keras_backend_missing", package=needs)
     else:
-        yield Problem("keras_backend_other", NOTICE, f"Keras computes with {value}, not with TensorFlow")
+        yield problem("keras_backend_other")
 
 
-def xla_flags(value: str, facts: Facts) -> Iterator[Problem]:
+def xla_flags(value: str, facts: Facts) -> Problems:
     """Flags of XLA itself."""
     read = flags.parse(value)
-    yield from _flag_problems("xla_flags", read, "xla_", facts)
+    yield from _flag_problems(_XLA_FLAGS, read, "xla_", facts)
     directory = read.value("xla_gpu_cuda_data_dir")
     if directory is None:
         return
     if not os.path.isdir(directory):
-        said = f"--xla_gpu_cuda_data_dir names {directory}, which is no directory; XLA looks elsewhere"
-        yield Problem("xla_cuda_data_dir_missing", NOTICE, said)
+        yield problem("xla_cuda_data_dir_missing", directory=directory)
     elif not os.path.isdir(os.path.join(directory, "nvvm", "libdevice")):
-        said = f"--xla_gpu_cuda_data_dir names {directory}, which has no nvvm/libdevice; XLA looks elsewhere"
-        yield Problem("xla_cuda_data_dir_without_libdevice", NOTICE, said)
+        yield problem("xla_cuda_data_dir_without_libdevice", directory=directory)
 
 
-def tf_xla_flags(value: str, facts: Facts) -> Iterator[Problem]:
+def tf_xla_flags(value: str, facts: Facts) -> Problems:
     """Flags of TensorFlow's bridge to XLA."""
     read = flags.parse(value)
-    yield from _flag_problems("tf_xla_flags", read, "tf_xla_", facts)
+    yield from _flag_problems(_TF_XLA_FLAGS, read, "tf_xla_", facts)
     level = read.value("tf_xla_auto_jit")
     if level is not None and not re.fullmatch(r"-?\d+|fusible|single-gpu\(-?\d+\)", level):
-        yield Problem("tf_xla_auto_jit_unread", FAULT, f"--tf_xla_auto_jit={level} ends the process")
+        yield problem("tf_xla_auto_jit_unread", level=level)
     retired = "tf_xla_enable_xla_devices"
     if (f"--{retired}", None) in read.flags or read.value(retired) == "true":
-        said = "the devices XLA_GPU and XLA_CPU that it brings back are retired; use jit_compile=True"
-        yield Problem("xla_devices_retired", NOTICE, said)
+        yield problem("xla_devices_retired")
 
 
-def _flag_problems(problem: str, read: flags.Flags, prefix: str, facts: Facts) -> Iterator[Problem]:
+#: Codes for a missing file, flags from a file, and an unknown flag.
+_XLA_FLAGS = ("xla_flags_file_name", "xla_flags_from_file", "xla_flags_unknown_flag")
+_TF_XLA_FLAGS = ("tf_xla_flags_file_name", "tf_xla_flags_from_file", "tf_xla_flags_unknown_flag")
+
+
+def _flag_problems(codes: Tuple[str, str, str], read: flags.Flags, prefix: str, facts: Facts) -> Problems:
+    missing, from_file, unknown = codes
     if read.missing:
-        said = "it does not begin with a dash, and XLA takes it for the name of a file, which is not there"
-        yield Problem(f"{problem}_file_name", FAULT, f"{said}; the process ends at XLA's first use")
+        yield problem(missing)
     elif read.file is not None:
-        said = f"it does not begin with a dash: flags are read from the file {read.file!r}"
-        yield Problem(f"{problem}_from_file", NOTICE, said)
+        yield problem(from_file, file=read.file)
     tensorflow = facts["tensorflow"]
     names = flags.unknown(read, prefix, tensorflow["directory"] if tensorflow else None)
     if names:
-        said = f"this TensorFlow has no flag {', '.join(names)}; the process ends at XLA's first use"
-        yield Problem(f"{problem}_unknown_flag", FAULT, said)
+        yield problem(unknown, flags=names)
 
 
-def library_path(value: str, facts: Facts) -> Iterator[Problem]:
+def library_path(value: str, facts: Facts) -> Problems:
     """Directories that put another library before the fitting one."""
     directories = copies.library_path({"LD_LIBRARY_PATH": value})
     cuda, there = facts["host"]["driver_libraries"]["cuda"], gpu_count(facts) > 0
@@ -247,16 +209,14 @@ def library_path(value: str, facts: Facts) -> Iterator[Problem]:
         holds_driver = os.path.exists(os.path.join(directory, "libcuda.so.1"))
         parts = os.path.normpath(directory).split(os.sep)
         if holds_driver and "stubs" in parts:
-            said = f"{directory} holds a stub in place of libcuda.so.1, which finds no GPU"
-            yield Problem("stubs_on_library_path", FAULT if there else NOTICE, said)
+            yield problem("stubs_on_library_path", FAULT if there else ADVISORY, directory=directory)
         elif holds_driver and "compat" in parts:
             refused = there and cuda.get("code") in _COMPAT_ERRORS
-            said = f"{directory} holds a cuda-compat libcuda.so.1, which only data-center GPUs accept"
-            yield Problem("compat_on_library_path", FAULT if refused else NOTICE, said)
+            yield problem("compat_on_library_path", FAULT if refused else ADVISORY, directory=directory)
     yield from _old_cudnn(directories, facts)
 
 
-def _old_cudnn(directories: List[str], facts: Facts) -> Iterator[Problem]:
+def _old_cudnn(directories: List[str], facts: Facts) -> Problems:
     tensorflow = facts["tensorflow"]
     wheels = tensorflow["built_with"] if tensorflow else {}
     floor = next((version for name, version in wheels.items() if name.startswith("nvidia-cudnn-cu")), None)
@@ -268,8 +228,7 @@ def _old_cudnn(directories: List[str], facts: Facts) -> Iterator[Problem]:
         return
     version = copies.version_of(first.path, soname)
     if version is not None and _minor(version) < _minor(floor):
-        said = f"{first.path} comes first: cuDNN {version}, older than the {floor} that it was built with"
-        yield Problem("old_cudnn_on_library_path", FAULT, said)
+        yield problem("old_cudnn_on_library_path", path=first.path, version=version, built_with=floor)
 
 
 def _minor(version: str) -> Tuple[int, ...]:
@@ -277,7 +236,7 @@ def _minor(version: str) -> Tuple[int, ...]:
 
 
 #: By the name in the table.
-RULES: Dict[str, Callable[[str, Facts], Iterator[Problem]]] = {
+RULES: Dict[str, Callable[[str, Facts], Problems]] = {
     function.__name__: function
     for function in (
         cache_path,
@@ -298,12 +257,12 @@ RULES: Dict[str, Callable[[str, Facts], Iterator[Problem]]] = {
 }
 
 
-def problems(row: Dict[str, Any], value: str, facts: Facts) -> Iterator[Problem]:
-    """What is wrong with the value of the variable that a row of the table describes."""
+def problems(row: Dict[str, Any], value: str, facts: Facts) -> Problems:
+    """Yield what is wrong with the value of the variable that a row of the table describes."""
     if "accepts" in row and value not in row["accepts"]:
-        yield Problem(**row["otherwise"])
+        yield problem(row["otherwise"])
     notice: Optional[Dict[str, Any]] = row.get("notice")
     if notice is not None and value in notice["values"]:
-        yield Problem(notice["problem"], NOTICE, notice["wrong"])
+        yield problem(notice["code"])
     if "rule" in row:
         yield from RULES[row["rule"]](value, facts)

@@ -1,7 +1,7 @@
 """The process that runs the checks of one stage and streams their outcomes.
 
-In the `tensorflow` stage it imports TensorFlow first, before it is even told what to do: the import takes
-seconds, in which the supervisor collects the facts.
+In the `tensorflow` stage it imports TensorFlow first, before it is told what to do: the import takes seconds,
+and the supervisor collects the facts in the meantime.
 """
 
 import ctypes
@@ -15,15 +15,16 @@ import time
 import traceback
 from typing import Any, Dict, List, Tuple
 
+from ..problems import problem, statement
 from . import protocol
-from .check import ERROR, FAIL, SKIP, TENSORFLOW, Check, Context, Result
+from .check import ERROR, FAIL, TENSORFLOW, Check, Context, Result, skipped
 from .text import tail
 
 _PR_SET_PDEATHSIG = 1
 
 
 def main(stage: str, descriptor: int, registry: str) -> None:
-    """Run the stage and leave. `registry`: the module whose `CHECKS` there are."""
+    """Run the stage and exit. registry: the module that holds `CHECKS`."""
     os.set_inheritable(descriptor, False)
     faulthandler.enable(all_threads=False)
     die_with_parent()
@@ -40,37 +41,40 @@ def main(stage: str, descriptor: int, registry: str) -> None:
             protocol.END,
             check=identifier,
             outcome=result.outcome,
-            summary=result.summary,
+            statement=result.statement,
+            problems=result.problems,
             evidence=result.evidence,
             duration_s=time.monotonic() - start,
         )
     protocol.send(descriptor, protocol.DONE)
-    # Without running destructors: TensorFlow's take time, and may crash after all was said.
+    # Without running destructors: TensorFlow's take time, and may crash after everything was reported.
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)
 
 
 def die_with_parent() -> None:
-    """However the process that started this one ends, nothing of the probe is left behind (prctl(2))."""
+    """Have the kernel kill this process when the one that started it ends, however it ends (prctl(2))."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
 
 
 def answer(check: Check, context: Context) -> Result:
-    """The check's result. What TensorFlow raises is a failure of TensorFlow; anything else, of the check."""
+    """Return the check's result. An exception that TensorFlow raised is a failure, any other an error."""
     reason = check.unmet(context)
     if reason is not None:
-        return Result(SKIP, reason)
+        return skipped(reason)
     try:
         return check.run(context)
     except Exception as error:  # a check must not take the others along, whatever it raises
-        outcome = FAIL if raised_by(error, context.tensorflow) else ERROR
-        evidence = {"exception": type(error).__name__, "traceback": traceback.format_exc().splitlines()[-30:]}
-        return Result(outcome, f"{type(error).__name__}: {_first_line(error)}", evidence)
+        fields = {"exception": type(error).__name__, "message": _first_line(error)}
+        evidence = {"traceback": traceback.format_exc().splitlines()[-30:]}
+        if raised_by(error, context.tensorflow):
+            return Result(FAIL, None, [problem("tensorflow_raised", **fields)], evidence)
+        return Result(ERROR, statement("check_raised", **fields), [], evidence)
 
 
 def raised_by(error: BaseException, module: Any) -> bool:
-    """Whether the frame that raised belongs to the package `module`."""
+    """Return whether the frame that raised belongs to the package `module`."""
     directory = os.path.dirname(getattr(module, "__file__", None) or "")
     frames = traceback.extract_tb(error.__traceback__)
     return bool(directory and frames and frames[-1].filename.startswith(directory + os.sep))
@@ -101,13 +105,16 @@ def _import_fault(error: BaseException) -> Dict[str, Any]:
 
 
 def command(stage: str, descriptor: int, registry: str) -> List[str]:
-    """The command line that starts this worker."""
+    """Return the command line that starts a worker."""
     return interpreter("worker", stage, descriptor, registry)
 
 
 def interpreter(module: str, *arguments: Any) -> List[str]:
-    """The command line that calls `main(*arguments)` of a module of this package with the same interpreter,
-    from archive or source tree. The arguments are strings and numbers."""
+    """Return the command line that calls `main(*arguments)` of a module of this package.
+
+    It uses the same interpreter, and works from the archive and from a source tree. The arguments are strings
+    and numbers.
+    """
     root, package = _origin()
     program = (
         f"import sys; sys.path[:] = [{root!r}] + [entry for entry in sys.path if entry];"
@@ -117,7 +124,7 @@ def interpreter(module: str, *arguments: Any) -> List[str]:
 
 
 def _origin() -> Tuple[str, str]:
-    """Where this package was imported from (a directory, or the archive), and its name there."""
+    """Return where this package was imported from (a directory or the archive) and its name there."""
     package = __name__.rpartition(".")[0]
     root = os.path.abspath(__file__)
     for _ in __name__.split("."):

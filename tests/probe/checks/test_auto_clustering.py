@@ -34,6 +34,7 @@ def seen(*changed: tuple[int, dict[str, Any]], **changes: Any) -> dict[str, Any]
         runs[number].update(change)
     return {
         "device_type": "CPU",
+        "cpu_flag": auto_clustering.CPU_FLAG,
         "flags": None,
         "runs": runs,
         "without_cpu_flag": [run(True, 0)],
@@ -45,27 +46,32 @@ def seen(*changed: tuple[int, dict[str, Any]], **changes: Any) -> dict[str, Any]
 def test_clusters_that_are_compiled_pass() -> None:
     result = auto_clustering._judged(seen())
     assert result.outcome == "pass"
-    assert "puts 41 operations into 1 cluster(s)" in result.summary
-    assert "0 without that flag" in result.summary
+    assert "puts 41 operations into 1 cluster(s)" in result.sentence
+    assert "and into 0 without that flag" in result.sentence
 
 
 def test_on_a_gpu_nothing_is_said_of_the_flag() -> None:
     gpu = [{"module": "cluster_0__", "instructions": 1, "fusions": 0, "device_type": "GPU"}]
     evidence = seen(
-        (1, {"modules": gpu}), (2, {"modules": gpu}), device_type="GPU", without_cpu_flag=None, tolerance=0.02
+        (1, {"modules": gpu}),
+        (2, {"modules": gpu}),
+        device_type="GPU",
+        cpu_flag=None,
+        without_cpu_flag=None,
+        tolerance=0.02,
     )
     result = auto_clustering._judged(evidence)
     assert result.outcome == "pass"
-    assert "13 operations remain" in result.summary
+    assert "13 operations remain" in result.sentence
 
 
 @pytest.mark.parametrize(
     ("number", "change", "said"),
     [
-        (1, {"clusters": 0}, "set_jit(True) is without effect"),
-        (2, {"clusters": 0}, "set_jit('autoclustering') is without effect"),
+        (1, {"clusters": 0}, "set_jit(True) has no effect"),
+        (2, {"clusters": 0}, "set_jit('autoclustering') has no effect"),
         (1, {"modules": []}, "XLA compiled none for the CPU"),
-        (3, {"clusters": 1}, "set_jit(False) does not take it back"),
+        (3, {"clusters": 1}, "set_jit(False) doesn't take it back"),
         (1, {"losses": [2.44, 2.33, 2.22, 2.12, 2.13]}, "losses differ"),
         (2, {"losses": [float("nan")] * 5}, "losses differ"),
     ],
@@ -73,14 +79,14 @@ def test_on_a_gpu_nothing_is_said_of_the_flag() -> None:
 def test_what_is_without_effect_or_wrong_fails(number: int, change: dict[str, Any], said: str) -> None:
     result = auto_clustering._judged(seen((number, change)))
     assert result.outcome == "fail"
-    assert said in result.summary
+    assert said in result.sentence
 
 
 def test_clusters_that_a_variable_asks_for_are_told() -> None:
     flags = "--tf_xla_auto_jit=2"
     result = auto_clustering._judged(seen((0, {"clusters": 1}), (3, {"clusters": 1}), flags=flags))
     assert result.outcome == "pass"
-    assert "TF_XLA_FLAGS=--tf_xla_auto_jit=2 makes 1 cluster(s) whatever" in result.summary
+    assert result.statement == {"code": "clusters_always", "flags": flags, "clusters": 1}
 
 
 @pytest.mark.parametrize(

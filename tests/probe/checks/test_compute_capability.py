@@ -53,13 +53,12 @@ def test_the_probe_judges_as_the_predictions_do(release: str, run: Any) -> None:
             driver = next(one for one in drivers.branches() if one.number == branch)
             predicted = known.run_on(release, ComputeCapability.parse(capability), branch)
             result = run(capability, str(driver.cuda), version=release, cudnn="8.9.7")
-            faults = [fault for fault in result.summary.split("; ") if "cuDNN" not in fault]
-            failed = result.outcome == "fail" and bool(faults)
+            failed = any(problem["code"] != "cudnn_has_no_kernels" for problem in result.problems)
             if predicted.outcome is Outcome.UNKNOWN:
                 # Some units have no code at all; the others may still need a newer driver.
                 assert kernels.coverage(release, None, capability).without  # type: ignore[union-attr]
                 continue
-            assert failed == (predicted.outcome is Outcome.FAILS), (capability, branch, result.summary)
+            assert failed == (predicted.outcome is Outcome.FAILS), (capability, branch, result.sentence)
 
 
 @pytest.mark.parametrize(
@@ -84,7 +83,7 @@ def test_kernels_of_the_2_21_wheel(capability: str, expected: str, isa: str | No
 def test_a_wheel_that_was_not_measured(capability: str, expected: str) -> None:
     found = kernels.coverage("2.23.0.dev1", BUILD, capability)
     assert found is not None
-    assert (found.kernels, found.units, found.source) == (expected, None, "build information")
+    assert (found.kernels, found.units, found.source) == (expected, None, "build_information")
     assert found.cuda == ("12.5.1" if expected == "jit" else None)
 
 
@@ -104,36 +103,38 @@ def test_kernels_reach_later_minors_and_no_other_major() -> None:
 def test_machine_code(run: Any) -> None:
     result = run("8.6", "12.2")
     assert result.outcome == "pass"
-    assert result.summary == "NVIDIA H100 PCIe (compute capability 8.6) runs machine code of the wheel"
+    assert result.sentence == "NVIDIA H100 PCIe (compute capability 8.6) runs machine code from the wheel"
 
 
 def test_ptx_under_a_driver_that_compiles_it(run: Any) -> None:
     result = run("9.0", "12.5")
     assert result.outcome == "pass"
-    assert "the driver compiles 1149 of 1479 units of the wheel from PTX (ISA 8.5)" in result.summary
-    assert "not known" not in result.summary
+    assert "the driver compiles 1149 of 1479 units of the wheel from PTX (ISA 8.5)" in result.sentence
+    assert "isn't known" not in result.sentence
 
 
 def test_ptx_under_a_driver_that_is_too_old(run: Any) -> None:
     result = run("9.0", "12.4")
     assert result.outcome == "fail"
-    assert "takes a driver for CUDA 12.5 or newer; this one is for CUDA 12.4" in result.summary
+    assert "needs a driver for CUDA 12.5 or newer; this one is for CUDA 12.4" in result.sentence
 
 
 def test_what_is_not_known_is_said(run: Any) -> None:
-    assert "whether it can is not known" in run("9.0", None).summary
-    assert "whether it can is not known" in run("9.0", "12.4", version="2.23.0").summary
-    assert "not known" not in run("9.0", "12.5", version="2.23.0").summary
+    assert "it isn't known whether this driver can" in run("9.0", None).sentence
+    assert "it isn't known whether this driver can" in run("9.0", "12.4", version="2.23.0").sentence
+    assert "isn't known" not in run("9.0", "12.5", version="2.23.0").sentence
 
 
 def test_units_without_any_code(run: Any) -> None:
-    assert "2 of 1426 units have no code for it" in run("12.0", "13.0", version="2.17.1").summary
+    assert "2 of 1426 units have no code for it" in run("12.0", "13.0", version="2.17.1").sentence
 
 
 def test_no_kernels(run: Any) -> None:
     result = run("5.2", "12.5")
     assert result.outcome == "fail"
-    assert result.summary.startswith("the wheel has no kernels for NVIDIA H100 PCIe (compute capability 5.2)")
+    assert result.sentence.startswith(
+        "the wheel has no kernels for NVIDIA H100 PCIe with compute capability 5.2"
+    )
 
 
 @pytest.mark.parametrize(
@@ -149,7 +150,8 @@ def test_no_kernels(run: Any) -> None:
 def test_the_floor_of_cudnn(cudnn: str, capability: str, outcome: str, run: Any) -> None:
     result = run(capability, "12.5", cudnn=cudnn)
     assert result.outcome == outcome
-    assert ("none for" in result.summary) == (outcome == "fail")
+    codes = [problem["code"] for problem in result.problems]
+    assert codes == (["cudnn_has_no_kernels"] if outcome == "fail" else [])
 
 
 def test_a_gpu_of_unknown_capability_proves_nothing(run: Any) -> None:
@@ -158,4 +160,4 @@ def test_a_gpu_of_unknown_capability_proves_nothing(run: Any) -> None:
 
 def test_it_needs_a_gpu(facts: dict[str, Any]) -> None:
     facts["tensorflow"] = {"build": BUILD}
-    assert compute_capability.CHECK.unmet(Context(facts)) == "no GPU here"
+    assert compute_capability.CHECK.unmet(Context(facts)) == {"code": "no_gpu"}

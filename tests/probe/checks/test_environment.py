@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from validator import problems
 from validator.probe import variables
 from validator.probe.check import Context, Result
 from validator.probe.checks import environment
@@ -24,13 +24,18 @@ def run(facts: dict[str, Any], **values: str) -> Result:
 
 
 def problem(facts: dict[str, Any], **values: str) -> tuple[str | None, str | None]:
-    """The only problem and its severity, and that the outcome follows from them."""
+    """Return the code of the only problem and its severity, after checking what follows from them."""
     result = run(facts, **values)
     (entry,) = result.evidence["variables"]
-    assert result.outcome == ("fail" if entry["severity"] == "fault" else "pass")
-    if entry["wrong"]:
-        assert entry["wrong"] in result.summary
-    return entry["problem"], entry["severity"]
+    assert values == {entry["name"]: entry["value"]}
+    if not result.problems:
+        assert result.outcome == "pass"
+        return None, None
+    (found,) = result.problems
+    assert {found["variable"]: found["value"]} == values
+    assert result.outcome == ("fail" if found["severity"] == "fault" else "pass")
+    assert problems.sentence(found) in result.sentence
+    return found["code"], found["severity"]
 
 
 @pytest.fixture
@@ -74,8 +79,8 @@ def test_what_our_own_images_set_passes(gpu_facts: dict[str, Any], tensorflow: P
         TF_SOMETHING_ELSE="1",
     )
     assert result.outcome == "pass"
-    assert result.summary == "none of the 4 variables that are set here does harm"
-    assert {entry["problem"] for entry in result.evidence["variables"]} == {None}
+    assert result.statement == {"code": "variables_harmless", "count": 4}
+    assert result.problems == []
     assert result.evidence["others"] == ["PATH", "TF_SOMETHING_ELSE"]
 
 
@@ -92,7 +97,7 @@ def test_what_our_own_images_set_passes(gpu_facts: dict[str, Any], tensorflow: P
         ("2,0", ("visible_devices_hides_all_gpus", "fault")),
         ("GPU-c", ("visible_devices_hides_all_gpus", "fault")),
         ("0,-1,1", ("visible_devices_hides_gpus", "fault")),
-        ("0,2", ("visible_devices_hides_gpus", "notice")),
+        ("0,2", ("visible_devices_hides_gpus", "advisory")),
     ],
 )
 def test_visible_devices(value: str, expected: tuple[str, str], two_gpus: dict[str, Any]) -> None:
@@ -100,7 +105,7 @@ def test_visible_devices(value: str, expected: tuple[str, str], two_gpus: dict[s
 
 
 def test_what_hides_gpus_does_no_harm_where_there_is_none(facts: dict[str, Any]) -> None:
-    assert problem(facts, CUDA_VISIBLE_DEVICES="-1") == ("visible_devices_hides_all_gpus", "notice")
+    assert problem(facts, CUDA_VISIBLE_DEVICES="-1") == ("visible_devices_hides_all_gpus", "advisory")
     assert problem(facts, CUDA_VISIBLE_DEVICES="3") == (None, None)
 
 
@@ -108,24 +113,24 @@ def test_what_hides_gpus_does_no_harm_where_there_is_none(facts: dict[str, Any])
 def test_hidden_where_there_is_none_is_said_without_contradiction(value: str, facts: dict[str, Any]) -> None:
     result = run(facts, CUDA_VISIBLE_DEVICES=value)
     assert result.outcome == "pass"
-    assert "CUDA offers no GPU at all" not in result.summary
-    assert "harm" not in result.summary
-    assert result.summary.startswith("no variable breaks anything here; worth knowing: CUDA_VISIBLE_DEVICES=")
-    assert result.summary.endswith("on a machine with a GPU, CUDA would offer none")
+    assert "harm" not in result.sentence
+    assert result.sentence.startswith(
+        "no variable breaks anything here (1 variable checked); worth knowing: CUDA_VISIBLE_DEVICES="
+    )
+    assert result.sentence.endswith("CUDA hides every GPU")
 
 
 def test_the_summary_counts_as_one_would(gpu_facts: dict[str, Any]) -> None:
-    assert run(gpu_facts).summary == "no variable that could do harm is set here"
-    assert (
-        run(gpu_facts, NVIDIA_VISIBLE_DEVICES="all").summary
-        == "NVIDIA_VISIBLE_DEVICES is set, and does no harm"
-    )
+    assert run(gpu_facts).sentence == "no variable that could do harm is set"
+    assert run(gpu_facts, NVIDIA_VISIBLE_DEVICES="all").sentence.endswith("(1 variable checked)")
+    both = run(gpu_facts, NVIDIA_VISIBLE_DEVICES="all", CUDA_VISIBLE_DEVICES="0")
+    assert both.sentence.endswith("(2 variables checked)")
 
 
 def test_the_summary_names_what_is_hidden(two_gpus: dict[str, Any]) -> None:
-    summary = run(two_gpus, CUDA_VISIBLE_DEVICES="0,5,1").summary
+    summary = run(two_gpus, CUDA_VISIBLE_DEVICES="0,5,1").sentence
     assert summary == (
-        "CUDA_VISIBLE_DEVICES='0,5,1': '5' names no GPU: CUDA does not offer it, nor any after it (1)"
+        "CUDA_VISIBLE_DEVICES='0,5,1': '5' names no GPU: CUDA doesn't offer it, nor any after it (1)"
     )
 
 
@@ -134,7 +139,7 @@ def test_a_container_that_asks_for_no_gpu(value: str, facts: dict[str, Any]) -> 
     facts["host"]["container"] = None
     assert problem(facts, NVIDIA_VISIBLE_DEVICES=value) == (None, None)
     facts["host"]["container"] = "docker"
-    assert problem(facts, NVIDIA_VISIBLE_DEVICES=value) == ("container_without_gpu", "notice")
+    assert problem(facts, NVIDIA_VISIBLE_DEVICES=value) == ("container_without_gpu", "advisory")
     facts["host"]["kernel_driver"] = "550.54.14"
     assert problem(facts, NVIDIA_VISIBLE_DEVICES=value) == ("container_without_gpu", "fault")
 
@@ -143,7 +148,7 @@ def test_driver_capabilities(gpu_facts: dict[str, Any]) -> None:
     for value in ("all", "compute", "utility,compute"):
         assert problem(gpu_facts, NVIDIA_DRIVER_CAPABILITIES=value) == (None, None)
     name = "driver_capabilities_without_compute"
-    assert problem(gpu_facts, NVIDIA_DRIVER_CAPABILITIES="utility") == (name, "notice")
+    assert problem(gpu_facts, NVIDIA_DRIVER_CAPABILITIES="utility") == (name, "advisory")
     gpu_facts["host"]["driver_libraries"]["cuda"]["path"] = None
     assert problem(gpu_facts, NVIDIA_DRIVER_CAPABILITIES="utility") == (name, "fault")
 
@@ -151,8 +156,8 @@ def test_driver_capabilities(gpu_facts: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("name", "value", "expected"),
     [
-        ("XLA_FLAGS", "--xla_gpu_cuda_data_dir=/", ("xla_cuda_data_dir_without_libdevice", "notice")),
-        ("XLA_FLAGS", "--xla_gpu_cuda_data_dir='/no/such'", ("xla_cuda_data_dir_missing", "notice")),
+        ("XLA_FLAGS", "--xla_gpu_cuda_data_dir=/", ("xla_cuda_data_dir_without_libdevice", "advisory")),
+        ("XLA_FLAGS", "--xla_gpu_cuda_data_dir='/no/such'", ("xla_cuda_data_dir_missing", "advisory")),
         ("XLA_FLAGS", "xla_gpu_cuda_data_dir=/usr", ("xla_flags_file_name", "fault")),
         ("XLA_FLAGS", "--xla_gpu_cuda_data=/usr", ("xla_flags_unknown_flag", "fault")),
         ("XLA_FLAGS", "--tf_xla_auto_jit=2", ("xla_flags_unknown_flag", "fault")),
@@ -162,7 +167,7 @@ def test_driver_capabilities(gpu_facts: dict[str, Any]) -> None:
         ("TF_XLA_FLAGS", "--tf_xla_auto_jit=on", ("tf_xla_auto_jit_unread", "fault")),
         ("TF_XLA_FLAGS", "--tf_xla_autojit=2", ("tf_xla_flags_unknown_flag", "fault")),
         ("TF_XLA_FLAGS", "2", ("tf_xla_flags_file_name", "fault")),
-        ("TF_XLA_FLAGS", "--tf_xla_enable_xla_devices", ("xla_devices_retired", "notice")),
+        ("TF_XLA_FLAGS", "--tf_xla_enable_xla_devices", ("xla_devices_retired", "advisory")),
         ("TF_XLA_FLAGS", "--tf_xla_enable_xla_devices=false", (None, None)),
     ],
 )
@@ -175,7 +180,7 @@ def test_flags_in_a_file(gpu_facts: dict[str, Any], tensorflow: Path) -> None:
     file = tensorflow.parent / "flags"
     file.write_text("--xla_gpu_cuda_data_dir=/no/such\n--xla_nonsense\n")
     result = run(gpu_facts, XLA_FLAGS=str(file))
-    assert [entry["problem"] for entry in result.evidence["variables"]] == [
+    assert [entry["code"] for entry in result.problems] == [
         "xla_flags_from_file",
         "xla_flags_unknown_flag",
         "xla_cuda_data_dir_missing",
@@ -194,7 +199,7 @@ def test_stubs_and_compat_on_the_library_path(gpu_facts: dict[str, Any], tmp_pat
     stubs = library(tmp_path / "cuda" / "lib64" / "stubs", "libcuda.so.1")
     compat = library(tmp_path / "cuda" / "compat", "libcuda.so.1")
     assert problem(gpu_facts, LD_LIBRARY_PATH=stubs) == ("stubs_on_library_path", "fault")
-    assert problem(gpu_facts, LD_LIBRARY_PATH=f"/x:{compat}") == ("compat_on_library_path", "notice")
+    assert problem(gpu_facts, LD_LIBRARY_PATH=f"/x:{compat}") == ("compat_on_library_path", "advisory")
     gpu_facts["host"]["driver_libraries"]["cuda"]["code"] = 804
     assert problem(gpu_facts, LD_LIBRARY_PATH=compat) == ("compat_on_library_path", "fault")
     harmless = library(tmp_path / "other" / "stubs", "libcuda.so")
@@ -211,7 +216,7 @@ def test_an_older_cudnn_on_the_library_path(gpu_facts: dict[str, Any], tmp_path:
 
 @pytest.mark.parametrize(
     ("capability", "forced", "disabled"),
-    [("8.0", "fault", "notice"), ("9.0", "notice", "fault"), ("12.0", "notice", "fault")],
+    [("8.0", "fault", "advisory"), ("9.0", "advisory", "fault"), ("12.0", "advisory", "fault")],
 )
 @pytest.mark.usefixtures("tensorflow")
 def test_ptx_that_may_or_must_not_be_compiled(
@@ -244,7 +249,7 @@ def test_ptx_that_may_or_must_not_be_compiled(
     ],
 )
 def test_other_variables(name: str, value: str, expected: str | None, gpu_facts: dict[str, Any]) -> None:
-    assert problem(gpu_facts, **{name: value}) == (expected, "notice" if expected else None)
+    assert problem(gpu_facts, **{name: value}) == (expected, "advisory" if expected else None)
 
 
 def test_a_limit_that_leaves_the_gpu_out(gpu_facts: dict[str, Any]) -> None:
@@ -258,7 +263,7 @@ def test_a_limit_that_leaves_the_gpu_out(gpu_facts: dict[str, Any]) -> None:
         ("tensorflow", {"keras": "3.12.0"}, (None, None)),
         ("banana", {"keras": "3.12.0"}, ("keras_backend_unknown", "fault")),
         ("jax", {"keras": "3.12.0"}, ("keras_backend_missing", "fault")),
-        ("jax", {"keras": "3.12.0", "jax": "0.5"}, ("keras_backend_other", "notice")),
+        ("jax", {"keras": "3.12.0", "jax": "0.5"}, ("keras_backend_other", "advisory")),
         ("banana", {"keras": "2.15.0"}, (None, None)),
     ],
 )
@@ -280,10 +285,11 @@ def test_the_table_is_sound() -> None:
 
 
 def test_the_reference_names_every_problem() -> None:
-    source = Path(variables.__file__).read_text(encoding="utf-8")
-    known = set(re.findall(r'Problem\(\s*"(\w+)"', source))
-    known |= {row[key]["problem"] for row in ROWS for key in ("otherwise", "notice") if key in row}
-    known |= {f"{prefix}xla_flags_{what}" for prefix in ("", "tf_") for what in ("file_name", "unknown_flag")}
-    reference = REFERENCE.read_text(encoding="utf-8")
+    rows = problems.CATALOGUE.items()
+    known = {code for code, kind in rows if kind.group == "environment" and kind.severity}
+    told = {row["otherwise"] for row in ROWS if "otherwise" in row}
+    told |= {row["notice"]["code"] for row in ROWS if "notice" in row}
+    assert told <= known
     assert len(known) > 25
+    reference = REFERENCE.read_text(encoding="utf-8")
     assert {name for name in known if f"`{name}`" not in reference} == set()

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from validator import problems
 from validator.probe.checks import input_pipeline
 from validator.probe.checks.input_pipeline import Feed, filled_from
 
@@ -65,25 +66,26 @@ EVIDENCE = {
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "code"),
     [
-        ({"records": {"count": 512, "read": 511, "right": 511}}, "511 were read"),
-        ({"records": {"count": 512, "read": 512, "right": 500}}, "500 right"),
-        ({"device": "/job:localhost/replica:0/task:0/device:CPU:0"}, "not on the GPU"),
+        ({"records": {"count": 512, "read": 511, "right": 511}}, "records_wrong"),
+        ({"records": {"count": 512, "read": 512, "right": 500}}, "records_wrong"),
+        ({"device": "/job:localhost/replica:0/task:0/device:CPU:0"}, "step_ran_elsewhere"),
     ],
 )
-def test_records_that_are_lost_and_steps_that_run_elsewhere(change: dict[str, Any], said: str) -> None:
-    assert input_pipeline._faults(EVIDENCE) == []
-    faults = input_pipeline._faults({**EVIDENCE, **change})
-    assert len(faults) == 1 and said in faults[0]
+def test_records_that_are_lost_and_steps_that_run_elsewhere(change: dict[str, Any], code: str) -> None:
+    assert input_pipeline._problems(EVIDENCE) == []
+    (problem,) = input_pipeline._problems({**EVIDENCE, **change})
+    assert (problem["code"], problem["severity"]) == (code, "fault")
 
 
 def test_the_summary_names_the_share_and_the_batch_that_fills() -> None:
     small, large = ([feed("memory", 0.0, 1.0), feed("pipeline", 0.5, 1.5)] for _ in range(2))
     batches = [input_pipeline._batches(pair)[0] for pair in (small, large)]
     evidence = {"device_type": "GPU", "cpus": 4, "batches": batches, "filled_from": 8}
-    said = input_pipeline._summary(evidence)
+    said = problems.sentence(input_pipeline._passed(evidence))
     assert "with 4 CPUs, the GPU waits 33% of a step of 8 examples" in said
     assert "8 at a time fill it" in said
-    assert "no batch" in input_pipeline._summary({**evidence, "filled_from": None})
+    unfilled = problems.sentence(input_pipeline._passed({**evidence, "filled_from": None}))
+    assert "fill it" not in unfilled
     assert math.isclose(batches[1]["pipeline"]["waiting_share"]["median"], 1 / 3)

@@ -12,6 +12,8 @@ from validator.probe.check import Context
 from validator.probe.checks import keras_jit
 from validator.probe.isolate import Answer
 
+from ..children import ended
+
 LOSSES = [2.3, 2.2, 2.1, 2.0, 1.9]
 MODULE = {"module": "a_inference_run_step_1__.2", "instructions": 509, "fusions": 29, "device_type": "CPU"}
 RESOLVED = {"default": False, "true": True, "false": False, "auto": False, "warning": None}
@@ -50,10 +52,10 @@ def judge(monkeypatch: pytest.MonkeyPatch, **changes: Any) -> Any:
 def test_compiled_and_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     result = judge(monkeypatch)
     assert result.outcome == "pass"
-    assert result.summary.startswith(
-        "keras 3.15.1: jit_compile=True is compiled for the CPU (1 module(s), 509 instructions)"
+    assert result.sentence.startswith(
+        "keras 3.15.1: jit_compile=True is compiled for the CPU (1 module, 509 instructions)"
     )
-    assert result.summary.endswith("unset it is False here, 'auto' is False")
+    assert result.sentence.endswith("unset it is False here, 'auto' is False")
     assert result.evidence["largest_difference"] == 0.0
 
 
@@ -71,11 +73,11 @@ def test_a_keras_that_does_not_say_is_judged_by_what_xla_did(monkeypatch: pytest
         ),
         ({"on": trained(True, device_type="GPU")}, "compiled nothing for the CPU: a silent fallback"),
         ({"on": {**trained(True), "jit_compile": False}}, "Keras turned jit_compile=True into False"),
-        ({"refused_on": None}, "trains under jit_compile=True: it is not compiled"),
+        ({"refused_on": None}, "trains with jit_compile=True, so it isn't compiled"),
         ({"refused_off": "InternalError: no"}, "fails without jit_compile too: InternalError: no"),
         (
             {"on": trained(True, [2.3, 2.2, 2.1, 2.0, 1.8])},
-            "differ from those of jit_compile=False by 5.3e-02",
+            "differ from those with jit_compile=False by 5.3e-02",
         ),
         ({"twice": trained(True, [2.3, 2.2, 2.1, 2.0, math.nan])}, "by inf"),
     ],
@@ -85,25 +87,25 @@ def test_each_sign_against_it_fails(
 ) -> None:
     result = judge(monkeypatch, **change)
     assert result.outcome == "fail"
-    assert fault in result.summary
-    assert "; " not in result.summary
+    assert fault in result.sentence
+    assert len(result.problems) == 1
 
 
 def test_a_loss_that_does_not_fall(monkeypatch: pytest.MonkeyPatch) -> None:
     flat = [2.3] * 5
     changes = {"off": trained(False, flat), "on": trained(True, flat), "twice": trained(True, flat)}
     result = judge(monkeypatch, **changes)
-    assert (result.outcome, result.summary) == ("fail", f"the loss does not fall: {flat}")
+    assert (result.outcome, result.sentence) == ("fail", "the loss doesn't fall: 2.3000 to 2.3000")
 
 
 def test_what_was_seen_before_a_crash_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    result = run(monkeypatch, Answer(said()[:4], "SIGSEGV", "last words"))
-    assert (result.outcome, result.summary) == ("crash", "training with Keras: SIGSEGV")
+    result = run(monkeypatch, Answer(said()[:4], ended("SIGSEGV"), "last words"))
+    assert (result.outcome, result.sentence) == ("crash", "training with Keras was ended by SIGSEGV")
     assert result.evidence["off"]["losses"] == LOSSES
     assert result.evidence["last_lines"] == ["last words"]
 
 
 def test_an_exception_of_tensorflow_is_a_fault_and_ours_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    theirs = Answer(said()[:1], "InternalError: libdevice not found", "", in_tensorflow=True)
+    theirs = Answer(said()[:1], ended("InternalError: libdevice not found", in_tensorflow=True), "")
     assert run(monkeypatch, theirs).outcome == "fail"
-    assert run(monkeypatch, Answer([], "KeyError: 'x'", "")).outcome == "error"
+    assert run(monkeypatch, Answer([], ended("KeyError: 'x'"), "")).outcome == "error"

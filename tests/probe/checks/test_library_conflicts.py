@@ -69,14 +69,14 @@ def machine(tmp_path: Path, facts: dict[str, Any], monkeypatch: pytest.MonkeyPat
 
 
 def problems(result: Result) -> list[tuple[str, str]]:
-    assert (result.outcome == "fail") == bool(result.evidence["problems"])
-    return [(one["problem"], one["soname"]) for one in result.evidence["problems"]]
+    assert (result.outcome == "fail") == bool(result.problems)
+    return [(one["code"], one["soname"]) for one in result.problems]
 
 
 def test_one_copy_of_each(machine: Machine) -> None:
     result = machine.check()
     assert problems(result) == []
-    assert "one copy of each of the 1 CUDA libraries" in result.summary
+    assert "one copy of each of the 1 CUDA libraries" in result.sentence
     (library,) = result.evidence["libraries"]
     assert (library["found_by"], library["others"]) == ("RUNPATH", [])
     parts = [(part["soname"], part["found_by"], part["version"]) for part in result.evidence["cudnn_parts"]]
@@ -92,7 +92,7 @@ def test_a_newer_copy_in_front_does_no_harm(machine: Machine) -> None:
         machine.file(f"system/libcudnn_{part}.so.9")
     result = machine.check("system")
     assert problems(result) == []
-    assert "other copies, which do no harm: libcudnn.so.9 is taken from" in result.summary
+    assert "other copies, which do no harm: libcudnn.so.9 is taken from" in result.sentence
     (library,) = result.evidence["libraries"]
     assert library["found_by"] == "LD_LIBRARY_PATH"
     assert [(copy["found_by"], copy["version"]) for copy in library["others"]] == [("RUNPATH", "9.3.0.75")]
@@ -104,8 +104,8 @@ def test_an_older_copy_in_front_of_one_that_fits(machine: Machine) -> None:
         machine.file(f"system/libcudnn_{part}.so.9")
     result = machine.check("system")
     assert problems(result) == [("older_copy_wins", "libcudnn.so.9")]
-    assert "(9.1.0), found by LD_LIBRARY_PATH, comes before" in result.summary
-    assert "(9.3.0.75), and TensorFlow was built with 9.3.0.75" in result.summary
+    assert "(9.1.0), found by LD_LIBRARY_PATH, comes before" in result.sentence
+    assert "(9.3.0.75), and TensorFlow was built with 9.3.0.75" in result.sentence
 
 
 def test_an_older_copy_that_is_the_only_one_is_another_checks_business(machine: Machine) -> None:
@@ -117,7 +117,7 @@ def test_a_part_of_cudnn_from_elsewhere(machine: Machine) -> None:
     machine.file("system/libcudnn_cnn.so.9")
     result = machine.check("system")
     assert problems(result) == [("cudnn_parts_from_elsewhere", "libcudnn.so.9")]
-    assert f"{machine.root}/system/libcudnn_cnn.so.9 (found by LD_LIBRARY_PATH)" in result.summary
+    assert f"{machine.root}/system/libcudnn_cnn.so.9 (found by LD_LIBRARY_PATH)" in result.sentence
 
 
 def test_parts_of_cudnn_of_two_versions(machine: Machine) -> None:
@@ -127,7 +127,7 @@ def test_parts_of_cudnn_of_two_versions(machine: Machine) -> None:
         (file.parent / f"libcudnn_{part}.so.9").symlink_to(file.name)
     result = machine.check("system")
     assert problems(result) == [("cudnn_part_versions_differ", "libcudnn.so.9")]
-    assert "versions 9.1.0, 9.3.0" in result.summary
+    assert "versions 9.1.0, 9.3.0" in result.sentence
 
 
 def test_cublas_and_cublaslt_belong_together(machine: Machine) -> None:

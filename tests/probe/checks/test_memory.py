@@ -13,6 +13,8 @@ from validator.probe.check import Context, Result
 from validator.probe.checks import memory
 from validator.probe.isolate import Answer
 
+from ..children import ended
+
 MIB = 1 << 20
 EXHAUSTED = {"type": "ResourceExhaustedError", "message": "OOM when allocating tensor"}
 
@@ -67,7 +69,7 @@ class Trials:
     ) -> Answer:
         name = trial.__name__
         self.asked[name] = environment
-        return Answer(self.answers[name], self.failure.get(name), "last line", name in self.failure)
+        return Answer(self.answers[name], ended(self.failure.get(name), in_tensorflow=True), "last line")
 
 
 def run(monkeypatch: pytest.MonkeyPatch, trials: Trials, gpus: int = 1) -> Result:
@@ -79,7 +81,7 @@ def test_a_gpu_whose_memory_is_handled_well(monkeypatch: pytest.MonkeyPatch) -> 
     trials = Trials(values())
     result = run(monkeypatch, trials)
     assert result.outcome == "pass"
-    assert result.summary.startswith("on the GPU: growth takes 500 MiB, the default 15500 MiB, ")
+    assert result.sentence.startswith("on the GPU: growth takes 500 MiB, the default 15500 MiB, ")
     assert result.evidence["unknown"] == []
     # A variable that forces growth must not be taken for the default, and only for that.
     assert trials.asked["_take_whole"] == {"TF_FORCE_GPU_ALLOW_GROWTH": None}
@@ -92,7 +94,9 @@ def test_a_gpu_that_others_use_is_not_taken_whole(monkeypatch: pytest.MonkeyPatc
     assert result.outcome == "pass"
     assert "_take_whole" not in trials.asked
     assert result.evidence["whole"] is None
-    assert "8000 of 16384 MiB are free" in result.evidence["unknown"][0]
+    assert result.evidence["unknown"] == [
+        {"code": "gpu_memory_in_use", "free_bytes": 8000 * MIB, "total_bytes": 16384 * MIB}
+    ]
 
 
 def test_without_a_gpu_nothing_is_said_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,22 +106,31 @@ def test_without_a_gpu_nothing_is_said_of_one(monkeypatch: pytest.MonkeyPatch) -
     assert list(trials.asked) == ["_exhaust", "_train"]
     assert result.evidence["device_type"] == "CPU"
     assert result.evidence["growth"] is result.evidence["whole"] is None
-    assert "GPU" not in result.summary and "growth" not in result.summary
+    assert "GPU" not in result.sentence and "growth" not in result.sentence
 
 
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
         ({"_grow": {"taken_bytes": 15000 * MIB}}, "with memory growth a small operation took 15000 MiB"),
-        ({"_exhaust": {"raised": None}}, "2048 MiB were granted, beyond what there is"),
+        ({"_exhaust": {"raised": None}}, "2048 MiB were granted, more than there is"),
         (
             {"_exhaust": {"raised": {"type": "InternalError", "message": ""}}},
             "running out of memory raised InternalError, not ResourceExhaustedError",
         ),
-        ({"_exhaust": {"within_limit": EXHAUSTED}}, "within the limit: ResourceExhaustedError"),
-        ({"_exhaust": {"peak_bytes": 1025 * MIB}}, "1025 MiB were taken where 1024 is the limit"),
-        ({"_exhaust": {"recovered": False}}, "after running out of memory the process computes wrong"),
-        ({"_train": {"growth": 15 * MIB}}, "graph: 15.0 MiB more after 50 steps; xla: 15.0 MiB"),
+        (
+            {"_exhaust": {"within_limit": EXHAUSTED}},
+            "an allocation within the limit raised ResourceExhaustedError",
+        ),
+        ({"_exhaust": {"peak_bytes": 1025 * MIB}}, "1025 MiB were taken where the limit is 1024 MiB"),
+        (
+            {"_exhaust": {"recovered": False}},
+            "after running out of memory the process computes wrong results",
+        ),
+        (
+            {"_train": {"growth": 15 * MIB}},
+            "memory grows by 15 MiB over 50 training steps (graph); memory grows by 15 MiB",
+        ),
     ],
 )
 def test_memory_that_is_handled_badly(
@@ -125,14 +138,17 @@ def test_memory_that_is_handled_badly(
 ) -> None:
     result = run(monkeypatch, Trials(values(**changes)))
     assert result.outcome == "fail"
-    assert result.summary.startswith(said)
+    assert result.sentence.startswith(said)
 
 
 def test_a_trial_that_dies_is_named_with_what_was_found_before(monkeypatch: pytest.MonkeyPatch) -> None:
     trials = Trials(values())
     trials.failure["_exhaust"] = "SIGABRT"
     result = run(monkeypatch, trials)
-    assert (result.outcome, result.summary) == ("crash", "the trial of running out of memory: SIGABRT")
+    assert (result.outcome, result.sentence) == (
+        "crash",
+        "the trial of running out of memory was ended by SIGABRT",
+    )
     assert result.evidence["last_lines"] == ["last line"]
     assert result.evidence["growth"]["taken_bytes"] == 500 * MIB
 

@@ -12,6 +12,8 @@ from validator.probe.checks import mixed_precision
 from validator.probe.figures import spread
 from validator.probe.isolate import Answer
 
+from ..children import ended
+
 LOSSES = [2.31, 2.26, 2.22, 2.19, 2.16]
 CPU = "/job:localhost/replica:0/task:0/device:CPU:0"
 
@@ -45,7 +47,7 @@ def seen(**changes: dict[str, Any]) -> dict[str, Any]:
 def test_policies_that_agree_pass_whatever_their_speed() -> None:
     result = mixed_precision._judged(seen(mixed_float16={"speedup": spread([0.1])}))
     assert result.outcome == "pass"
-    assert "float16 0.10 (0.10 to 0.10)" in result.summary
+    assert "float16 0.10 (0.10 to 0.10)" in result.sentence
     assert result.evidence["policies"][1]["largest_difference"] == 0.0
 
 
@@ -55,10 +57,18 @@ def test_policies_that_agree_pass_whatever_their_speed() -> None:
         ("mixed_float16", {"compute_dtype": "float32"}, "mixed_float16 computes in float32"),
         ("mixed_bfloat16", {"variable_dtype": "bfloat16"}, "with weights in bfloat16"),
         ("mixed_float16", {"optimizer": "SGD"}, "without loss scaling"),
-        ("mixed_float16", {"losses": [loss * 1.05 for loss in LOSSES]}, "differ from float32's by 5.0e-02"),
-        ("mixed_bfloat16", {"losses": [loss * 1.1 for loss in LOSSES]}, "differ from float32's by 1.0e-01"),
-        ("mixed_bfloat16", {"losses": [float("nan")] * 5}, "mixed_bfloat16: the loss does not fall"),
-        ("float32", {"device": "/device:GPU:0"}, "float32 ran on /device:GPU:0, not on the CPU"),
+        (
+            "mixed_float16",
+            {"losses": [loss * 1.05 for loss in LOSSES]},
+            "differ from those in float32 by 5.0e-02",
+        ),
+        (
+            "mixed_bfloat16",
+            {"losses": [loss * 1.1 for loss in LOSSES]},
+            "differ from those in float32 by 1.0e-01",
+        ),
+        ("mixed_bfloat16", {"losses": [float("nan")] * 5}, "the loss of mixed_bfloat16 doesn't fall"),
+        ("float32", {"device": "/device:GPU:0"}, "the float32 step ran on /device:GPU:0, not on the CPU"),
     ],
 )
 def test_what_is_no_mixed_precision_or_not_the_same_fails(
@@ -66,7 +76,7 @@ def test_what_is_no_mixed_precision_or_not_the_same_fails(
 ) -> None:
     result = mixed_precision._judged(seen(**{name: change}))
     assert result.outcome == "fail"
-    assert said in result.summary
+    assert said in result.sentence
 
 
 def test_bfloat16_is_given_more_room_than_float16() -> None:
@@ -113,8 +123,9 @@ def test_kernels_for_tensor_cores_are_known_by_their_names(name: str, uses: bool
 
 
 def test_a_gpu_that_is_too_small_is_no_fault(facts: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    answer = Answer([{"device_type": "GPU"}], "ResourceExhaustedError: OOM when allocating tensor", "", True)
+    full = ended("ResourceExhaustedError: OOM when allocating tensor", in_tensorflow=True)
+    answer = Answer([{"device_type": "GPU"}], full, "")
     monkeypatch.setattr(fresh, "call", lambda *arguments, **settings: answer)
     result = mixed_precision.CHECK.run(Context(facts))
     assert result.outcome == "skip"
-    assert "OOM" in result.summary
+    assert "OOM" in result.sentence

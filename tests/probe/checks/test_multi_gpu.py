@@ -14,6 +14,8 @@ from validator.probe.check import Context, Result
 from validator.probe.checks import multi_gpu
 from validator.probe.isolate import Answer
 
+from ..children import ended
+
 MIB = 1 << 20
 
 
@@ -25,6 +27,7 @@ def answers(replicas: int = 2, **changes: Any) -> list[dict[str, Any]]:
         "largest_difference": 1e-7,
         "largest_weight_difference": 1e-7,
         "replicas_equal": True,
+        "tolerance": multi_gpu.TOLERANCE,
     }
     return [
         {"all_reduce": {**reduced, **{name: changes[name] for name in reduced if name in changes}}},
@@ -41,7 +44,7 @@ def run(
 ) -> Result:
     def call(function: Callable[..., Any], kind: str, count: int, limit_s: float) -> Answer:
         asked.append((kind, count))
-        return Answer(values, failure, "last line", failure is not None)
+        return Answer(values, ended(failure, in_tensorflow=True), "last line")
 
     asked: list[tuple[str, int]] = []
     tf = SimpleNamespace(
@@ -61,35 +64,34 @@ def run(
 @pytest.mark.parametrize("gpus", [2, 8])
 def test_gpus_that_agree(gpus: int, monkeypatch: pytest.MonkeyPatch) -> None:
     result = run(monkeypatch, gpus, answers(gpus))
-    said = f"NCCL reduces, a MirroredStrategy step on {gpus} GPUs equals a single one"
-    assert (result.outcome, result.summary) == ("pass", said)
-    assert result.evidence["unknown"] is None
+    said = f"NCCL reduces, and a MirroredStrategy step on {gpus} GPUs equals a single one"
+    assert (result.outcome, result.sentence) == ("pass", said)
+    assert result.evidence["devices"] == {"count": gpus, "kind": "GPU"}
 
 
 @pytest.mark.parametrize(
-    ("gpus", "devices", "device_type", "seen"),
-    [(0, "2 logical CPUs", "CPU", "none"), (1, "2 logical GPUs", "GPU", "one")],
+    ("gpus", "kind", "device_type"), [(0, "logical CPU", "CPU"), (1, "logical GPU", "GPU")]
 )
 def test_fewer_than_two_are_never_a_pass(
-    gpus: int, devices: str, device_type: str, seen: str, monkeypatch: pytest.MonkeyPatch
+    gpus: int, kind: str, device_type: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     result = run(monkeypatch, gpus, answers(nccl_operations=0))
     assert result.outcome == "skip"
-    assert result.summary.startswith(f"two GPUs are needed, TensorFlow sees {seen}; ")
-    assert result.evidence["devices"] == devices
+    few = {"code": "logical_devices_agree", "found": gpus, "devices": f"2 {kind}s"}
+    assert result.statement == few
+    assert result.evidence["devices"] == {"count": 2, "kind": kind}
     assert result.evidence["device_type"] == device_type
-    assert result.evidence["unknown"].startswith("NCCL and several GPUs: ")
     assert result.evidence["step"]["replicas_equal"]
 
 
 FAULTS: list[tuple[dict[str, Any], str]] = [
     ({"wrong": 3}, "3 sums of NcclAllReduce on"),
-    ({"largest_difference": 1e-2}, "losses of a MirroredStrategy step"),
-    ({"largest_difference": None}, "losses of a MirroredStrategy step on"),
-    ({"largest_weight_difference": 1e-2}, "weights of a MirroredStrategy step"),
+    ({"largest_difference": 1e-2}, "the losses of MirroredStrategy on"),
+    ({"largest_difference": float("nan")}, "the losses of MirroredStrategy on"),
+    ({"largest_weight_difference": 1e-2}, "the weights of a MirroredStrategy step"),
     ({"replicas_equal": False}, "no longer hold the same weights"),
-    ({"losses": [2.0, 2.0]}, "the loss does not fall"),
-    ({"losses": [2.0, float("nan")]}, "the loss does not fall"),
+    ({"losses": [2.0, 2.0]}, "the loss of MirroredStrategy on"),
+    ({"losses": [2.0, float("nan")]}, "the loss of MirroredStrategy on"),
     ({"replicas": 1}, "1 replicas on"),
 ]
 
@@ -101,30 +103,33 @@ def test_devices_that_disagree_fail_however_many_there_are(
 ) -> None:
     result = run(monkeypatch, gpus, answers(**changes))
     assert result.outcome == "fail"
-    assert said in result.summary
+    assert said in result.sentence
 
 
 def test_a_sum_that_nccl_had_no_part_in(monkeypatch: pytest.MonkeyPatch) -> None:
     result = run(monkeypatch, 2, answers(nccl_operations=0))
     assert result.outcome == "fail"
-    assert "did not use NCCL" in result.summary
+    assert "didn't use NCCL" in result.sentence
 
 
 def test_a_crash_names_a_small_shared_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     result = run(monkeypatch, 2, [], failure="SIGSEGV", shared=64 * MIB)
     assert result.outcome == "crash"
-    assert result.summary.startswith("tf.distribute on 2 GPUs: SIGSEGV (/dev/shm is only 64 MiB;")
-    assert "--shm-size" in result.summary
+    assert result.sentence == (
+        "training with tf.distribute was ended by SIGSEGV; worth knowing: /dev/shm is too small or missing:"
+        " 64 MiB; NCCL may need more (docker run --shm-size=1g)"
+    )
     assert result.evidence["last_lines"] == ["last line"]
-    assert run(monkeypatch, 2, [], failure="SIGSEGV").summary == "tf.distribute on 2 GPUs: SIGSEGV"
+    assert run(monkeypatch, 2, [], failure="SIGSEGV").problems == []
 
 
 def test_a_small_shared_memory_is_said_even_where_nccl_makes_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    for shared, said in ((64 * MIB, "only 64 MiB"), (None, "not there")):
+    for shared in (64 * MIB, None):
         result = run(monkeypatch, 2, answers(), shared=shared)
         assert result.outcome == "pass"
-        assert f"/dev/shm is {said}" in result.summary
-    assert "/dev/shm" not in run(monkeypatch, 0, answers(), shared=64 * MIB).summary
+        small = {"code": "shared_memory_small", "severity": "advisory", "bytes": shared}
+        assert result.problems == [small]
+    assert run(monkeypatch, 0, answers(), shared=64 * MIB).problems == []
 
 
 def test_the_size_of_shared_memory(tmp_path: Path) -> None:

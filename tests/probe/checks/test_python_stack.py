@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from validator.probe import stack
 from validator.probe.check import Context, Result
 from validator.probe.checks import python_stack
 from validator.probe.collectors import installed
@@ -66,8 +65,8 @@ FITTING = {
 @pytest.fixture
 def everything_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each package is where its metadata is."""
-    monkeypatch.setattr(stack, "_origin", lambda package: f"/site/{package}")
-    monkeypatch.setattr(stack, "_beside_metadata", lambda origin, names: True)
+    monkeypatch.setattr(python_stack, "_origin", lambda package: f"/site/{package}")
+    monkeypatch.setattr(python_stack, "_beside_metadata", lambda origin, names: True)
 
 
 def run(
@@ -88,20 +87,18 @@ def run(
 
 
 def problems(result: Result) -> list[tuple[str, str]]:
-    assert (result.outcome == "fail") == any(
-        one["severity"] == "fault" for one in result.evidence["problems"]
-    )
-    return [(one["problem"], one["package"]) for one in result.evidence["problems"]]
+    assert (result.outcome == "fail") == any(one["severity"] == "fault" for one in result.problems)
+    return [(one["code"], one["package"]) for one in result.problems]
 
 
 @pytest.mark.usefixtures("everything_in_place")
 @pytest.mark.parametrize("version", list(REQUIRES))
 def test_what_fits(version: str, facts: dict[str, Any]) -> None:
     result = run(facts, version)
-    assert result.outcome == "pass", result.summary
+    assert result.outcome == "pass", result.sentence
     assert problems(result) == []
     assert {entry["fits"] for entry in result.evidence["requirements"]} == {True}
-    assert f"numpy {FITTING[version]['numpy']}" in result.summary
+    assert f"numpy {FITTING[version]['numpy']}" in result.sentence
 
 
 @pytest.mark.usefixtures("everything_in_place")
@@ -150,7 +147,7 @@ def test_what_does_not_fit(
     result = run(facts, version, **packages)
     assert result.outcome == "fail"
     assert problems(result) == [expected]
-    assert said in result.summary
+    assert said in result.sentence
 
 
 @pytest.mark.usefixtures("everything_in_place")
@@ -226,7 +223,7 @@ def collected(facts: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.usefixtures("site")
 def test_the_installed_tensorflow_is_imported(facts: dict[str, Any]) -> None:
     result = python_stack.CHECK.run(Context(collected(facts)))
-    assert result.outcome == "pass", result.summary
+    assert result.outcome == "pass", result.sentence
 
 
 @pytest.mark.usefixtures("site")
@@ -245,7 +242,8 @@ def test_another_tensorflow_comes_first(
     assert result.outcome == "fail"
     assert problems(result) == [("package_shadowed", "tensorflow")]
     assert (
-        f"`import tensorflow` takes {first / ('tensorflow' if folder else 'tensorflow.py')}" in result.summary
+        f"`import tensorflow` takes {first / ('tensorflow' if folder else 'tensorflow.py')}"
+        in result.sentence
     )
 
 
@@ -269,8 +267,8 @@ def test_a_file_in_the_current_directory_is_worth_a_word(facts: dict[str, Any], 
 def test_half_of_it_from_the_user_site(
     facts: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stack.site, "ENABLE_USER_SITE", True)
-    monkeypatch.setattr(stack.site, "getusersitepackages", lambda: str(tmp_path / "user"))
+    monkeypatch.setattr(python_stack.site, "ENABLE_USER_SITE", True)
+    monkeypatch.setattr(python_stack.site, "getusersitepackages", lambda: str(tmp_path / "user"))
     (tmp_path / "user" / "six-1.16.0.dist-info").mkdir(parents=True)
     result = python_stack.CHECK.run(Context(collected(facts)))
     assert (result.outcome, problems(result)) == ("pass", [("packages_from_user_site", "six")])

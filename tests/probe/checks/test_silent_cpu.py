@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from validator import problems
 from validator.probe import xplane
 from validator.probe.check import Context
 from validator.probe.checks import silent_cpu
@@ -47,11 +48,11 @@ def seen(**changes: Any) -> dict[str, Any]:
 
 
 def test_all_witnesses_say_the_gpu() -> None:
-    assert silent_cpu._faults(seen()) == []
+    assert silent_cpu._problems(seen()) == []
 
 
 def test_what_surrounds_the_work_may_lie_on_the_cpu() -> None:
-    assert silent_cpu._faults(seen(placement=placement(_Arg="CPU:0"))) == []
+    assert silent_cpu._problems(seen(placement=placement(_Arg="CPU:0"))) == []
 
 
 @pytest.mark.parametrize(
@@ -63,33 +64,35 @@ def test_what_surrounds_the_work_may_lie_on_the_cpu() -> None:
             {"placement": [entry for entry in placement() if entry["op"] != "MatMul"]},
             "no MatMul was executed",
         ),
-        ({"loss_device": CPU}, "the loss lies on"),
+        ({"loss_device": CPU}, "the loss is on"),
         ({"allocated_bytes": 0}, "handed out 0 bytes"),
         ({"allocated_bytes": None}, "gives no count"),
         ({"kernels": 2}, "ran 2 kernels"),
         ({"gpu_time_s": 0.0}, "in 0.000000 s"),
-        ({"largest_difference": 0.5}, "differ from the CPU's"),
-        ({"largest_difference": float("nan")}, "differ from the CPU's"),
+        ({"largest_difference": 0.5}, "differ from those on the CPU"),
+        ({"largest_difference": float("nan")}, "differ from those on the CPU"),
     ],
 )
 def test_one_witness_against_it_is_enough(change: dict[str, Any], said: str) -> None:
-    faults = silent_cpu._faults(seen(**change))
-    assert len(faults) == 1
-    assert said in faults[0]
+    (problem,) = silent_cpu._problems(seen(**change))
+    assert problem["severity"] == "fault"
+    assert said in problems.sentence(problem)
 
 
 def test_a_cluster_stands_for_the_operations_that_it_took_in() -> None:
     clustered = [{"op": "_XlaRun", "device": "GPU:0", "count": 1}]
-    assert silent_cpu._faults(seen(placement=clustered, kernels=9)) == []
+    assert silent_cpu._problems(seen(placement=clustered, kernels=9)) == []
     clustered[0]["device"] = "CPU:0"
-    assert silent_cpu._faults(seen(placement=clustered)) == ["_XlaRun ran on CPU:0"]
+    (problem,) = silent_cpu._problems(seen(placement=clustered))
+    assert problems.sentence(problem) == "_XlaRun ran on CPU:0"
 
 
 def test_without_the_profiler_the_others_decide() -> None:
-    blind = {"kernels": None, "gpu_time_s": None, "gpu_time_unknown": "no CUPTI"}
-    assert silent_cpu._faults(seen(**blind)) == []
-    assert "GPU time unknown: no CUPTI" in silent_cpu._summary(seen(**blind))
-    assert silent_cpu._faults(seen(**blind, placement=placement(MatMul="CPU:0")))
+    blind = {"kernels": None, "gpu_time_s": None, "gpu_time_unknown": {"code": "profiler_saw_nothing"}}
+    assert silent_cpu._problems(seen(**blind)) == []
+    said = problems.sentence(silent_cpu._passed(seen(**blind)))
+    assert "its GPU time is unknown: the profiler saw no kernel" in said
+    assert silent_cpu._problems(seen(**blind, placement=placement(MatMul="CPU:0")))
 
 
 class FakeTensorflow:
@@ -102,7 +105,7 @@ class FakeTensorflow:
 def test_no_visible_gpu_is_a_failure_and_no_skip(gpu_facts: dict[str, Any]) -> None:
     result = silent_cpu.CHECK.run(Context(gpu_facts, None, FakeTensorflow()))
     assert result.outcome == "fail"
-    assert "sees no GPU" in result.summary
+    assert "sees no GPU" in result.sentence
 
 
 def event(name: str, plane: str = "/device:GPU:0") -> xplane.Event:
@@ -131,11 +134,11 @@ def test_the_steps_are_taken_once_whatever_the_profiler_does(
     found = silent_cpu._kernels(FakeTensorflow(), lambda: taken.append(1))
     assert taken == [1]
     assert found["kernels"] is None
-    assert "insufficient privileges" in found["gpu_time_unknown"]
+    assert "insufficient privileges" in found["gpu_time_unknown"]["message"]
 
 
 def test_a_profiler_that_sees_nothing_is_blind_and_no_witness(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(xplane, "record", lambda tf, work: (work(), [])[1])
     found = silent_cpu._kernels(FakeTensorflow(), lambda: None)
     assert found["kernels"] is None
-    assert "CUPTI may be missing" in found["gpu_time_unknown"]
+    assert found["gpu_time_unknown"] == {"code": "profiler_saw_nothing"}

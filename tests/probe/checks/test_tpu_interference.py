@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from validator import problems as problems_catalogue
 from validator.probe.check import Context, Result
 from validator.probe.checks import tpu_interference
 from validator.probe.collectors import installed
@@ -26,9 +27,7 @@ def run(facts: dict[str, Any], **found: dict[str, str]) -> Result:
 
 
 def problems(result: Result) -> list[tuple[str, str, str]]:
-    listed = result.evidence["problems"]
-    assert all(entry["wrong"] in result.summary for entry in listed if result.outcome == "pass")
-    return [(entry["problem"], entry["subject"], entry["severity"]) for entry in listed]
+    return [(entry["code"], entry["subject"], entry["severity"]) for entry in result.problems]
 
 
 @pytest.mark.usefixtures("site")
@@ -42,8 +41,8 @@ def test_variables_are_told(gpu_facts: dict[str, Any]) -> None:
     result = run(gpu_facts, variables={"TPU_NAME": "grpc://10.0.0.2:8470", "COLAB_TPU_ADDR": "10.0.0.2:8470"})
     assert result.outcome == "pass"
     assert problems(result) == [
-        ("tpu_variable", "COLAB_TPU_ADDR", "notice"),
-        ("tpu_variable", "TPU_NAME", "notice"),
+        ("tpu_variable", "COLAB_TPU_ADDR", "advisory"),
+        ("tpu_variable", "TPU_NAME", "advisory"),
     ]
 
 
@@ -61,14 +60,14 @@ def test_variables_are_told(gpu_facts: dict[str, Any]) -> None:
 def test_packages(package: str, problem: str, outcome: str, gpu_facts: dict[str, Any]) -> None:
     result = run(gpu_facts, packages={package: "1.0"})
     assert result.outcome == outcome
-    assert problems(result) == [(problem, package, "fault" if outcome == "fail" else "notice")]
-    assert f"{package} 1.0: " in result.summary
+    assert problems(result) == [(problem, package, "fault" if outcome == "fail" else "advisory")]
+    assert f"{package} 1.0 " in result.sentence
 
 
 def test_without_a_gpu_nothing_is_lost(facts: dict[str, Any], tmp_path: Path) -> None:
     facts["tensorflow"] = {"directory": str(tmp_path / "tensorflow")}
     result = run(facts, packages={"tensorflow-tpu": "2.19.0"})
-    assert (result.outcome, problems(result)) == ("pass", [("tpu_build", "tensorflow-tpu", "notice")])
+    assert (result.outcome, problems(result)) == ("pass", [("tpu_build", "tensorflow-tpu", "advisory")])
 
 
 def test_plugins_that_tensorflow_loads(site: Path, gpu_facts: dict[str, Any]) -> None:
@@ -78,7 +77,10 @@ def test_plugins_that_tensorflow_loads(site: Path, gpu_facts: dict[str, Any]) ->
     assert problems(run(gpu_facts)) == []
     (plugins / "libitex_gpu.so").touch()
     result = run(gpu_facts)
-    assert (result.outcome, problems(result)) == ("pass", [("device_plugin", "libitex_gpu.so", "notice")])
+    assert (result.outcome, problems(result)) == (
+        "pass",
+        [("device_plugin_files", "libitex_gpu.so", "advisory")],
+    )
 
 
 def test_without_tensorflow_it_is_skipped(facts: dict[str, Any]) -> None:
@@ -90,3 +92,13 @@ def test_every_variable_of_the_table_is_collected() -> None:
     assert all(installed.VARIABLES.match(name) for name in known["variables"])
     names = [row["name"] for row in known["packages"]]
     assert names == sorted(set(names))
+
+
+def test_the_catalogue_says_what_each_variable_and_package_does() -> None:
+    known, words = table("accelerators"), problems_catalogue.VOCABULARIES
+    assert set(words["tpu_variable"]) == set(known["variables"])
+    for row in known["packages"]:
+        kind = problems_catalogue.CATALOGUE[row["code"]]
+        named = [name for name in ("build", "plugin") if f"subject:{name}" in str(kind.template)]
+        assert all(row["name"] in words[name] for name in named), row
+        assert kind.severity == "either" or row["severity"] == kind.severity, row

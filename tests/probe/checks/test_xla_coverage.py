@@ -14,6 +14,8 @@ from validator.probe.checks import xla_coverage
 from validator.probe.isolate import Answer
 from validator.probe.xla_cases import BY_NAME, CASES
 
+from ..children import ended
+
 NAMES = [case.name for case in CASES]
 CORE = [case.name for case in CASES if case.core]
 NO_GPU = SimpleNamespace(config=SimpleNamespace(list_physical_devices=lambda kind: []))
@@ -33,7 +35,7 @@ class Interpreters:
         for name in names:
             values.append({"name": name})
             if name in self.ends:
-                return Answer(values, self.ends[name], "")
+                return Answer(values, ended(self.ends[name]), "")
             outcome = self.outcomes.get(name, "compiled")
             error = None if outcome == "compiled" else f"InvalidArgumentError: {name} has no kernel"
             values.append({"name": name, "outcome": outcome, "error": error, "seconds": 0.1})
@@ -50,7 +52,7 @@ def test_a_refusal_is_a_fact_and_no_fault(monkeypatch: pytest.MonkeyPatch) -> No
     result = run(monkeypatch, Interpreters(outcomes=refused))
     assert result.outcome == "pass"
     total = len(CASES)
-    assert result.summary == (
+    assert result.sentence == (
         f"XLA compiles {total - 3} of {total} layers and operations for the CPU, and refuses 3"
     )
     assert result.evidence["refused"] == {"loss": ["ctc_loss"], "host": ["string join", "py_function"]}
@@ -65,7 +67,9 @@ def test_what_every_model_needs_must_compile(
 ) -> None:
     result = run(monkeypatch, Interpreters(outcomes={name: outcome}))
     assert result.outcome == "fail"
-    assert f"{name} ({outcome}): InvalidArgumentError" in result.summary
+    (problem,) = result.problems
+    assert (problem["code"], problem["case"], problem["outcome"]) == ("core_not_compiled", name, outcome)
+    assert problem["error"].startswith("InvalidArgumentError")
 
 
 def test_the_core_is_what_models_are_made_of() -> None:
@@ -85,7 +89,7 @@ def test_another_operation_that_does_not_run_at_all_says_nothing_of_xla(
 ) -> None:
     result = run(monkeypatch, Interpreters(outcomes={"svd": "unavailable"}))
     assert result.outcome == "pass"
-    assert result.summary.endswith("refuses 0, 1 unavailable")
+    assert result.sentence.endswith("refuses 0, 1 unavailable")
     assert result.evidence["refused"] == {}
 
 
@@ -104,15 +108,15 @@ def test_what_ends_the_interpreter_is_told_and_the_rest_is_asked_again(
 def test_a_core_operation_that_ends_the_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
     result = run(monkeypatch, Interpreters({"conv2d": "SIGABRT"}))
     assert result.outcome == "fail"
-    assert "conv2d (crashed): SIGABRT" in result.summary
+    assert "XLA doesn't compile conv2d (crashed), which every model needs: SIGABRT" in result.sentence
 
 
 def test_a_core_operation_that_was_not_come_to_is_no_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     first = [name for name in NAMES if name not in CORE][:5]
     result = run(monkeypatch, Interpreters(dict.fromkeys(first, "SIGSEGV")))
     assert result.outcome == "crash"
-    assert result.summary.startswith("whether XLA compiles ")
-    assert result.summary.endswith(f"is not known, after {', '.join(first)}")
+    assert result.sentence.startswith("it isn't known whether XLA compiles ")
+    assert result.sentence.endswith(f", after {', '.join(first)}")
     assert set(result.evidence["untried"]) & set(CORE)
 
 
@@ -123,19 +127,19 @@ def test_the_time_ran_out(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     result = run(monkeypatch, Interpreters({name: "timeout"}))
     assert result.outcome == "timeout"
     assert result.evidence["untried"] == NAMES[NAMES.index(name) + 1 :]
-    assert result.summary.endswith(f"is not known, after {name}")
+    assert result.sentence.endswith(f", after {name}")
 
 
 def test_nothing_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
     result = run(monkeypatch, Interpreters(outcomes=dict.fromkeys(NAMES, "refused")))
     assert result.outcome == "fail"
-    assert result.summary == (
+    assert result.sentence == (
         f"XLA compiles nothing for the CPU: InvalidArgumentError: {NAMES[0]} has no kernel"
     )
 
 
 def test_an_interpreter_that_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fresh, "call", lambda *arguments, **settings: Answer([], "SIGSEGV", "gone"))
+    monkeypatch.setattr(fresh, "call", lambda *arguments, **settings: Answer([], ended("SIGSEGV"), "gone"))
     result = xla_coverage.CHECK.run(Context({}, None, NO_GPU))
     assert result.outcome == "crash"
     assert result.evidence["last_lines"] == ["gone"]

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from validator import problems
 from validator.probe import xplane
 from validator.probe.checks import xla_speedup
 from validator.probe.checks.xla_speedup import Mode
@@ -50,7 +51,7 @@ def test_the_ratios_are_those_of_what_was_measured() -> None:
     ratio = result.evidence["ratios"]["xla/graph"]
     assert (ratio["step_time"]["median"], ratio["peak_bytes"], ratio["kernels"]) == (0.5, 0.75, 1.0)
     assert result.evidence["ratios"]["xla/eager"]["step_time"]["median"] == 0.25
-    assert "0.50 (0.50 to 0.50) of the time of a graph's and 0.75 of its memory" in result.summary
+    assert "0.50 (0.50 to 0.50) of the time of a graph's and 0.75 of its memory" in result.sentence
     eager, graph, xla = result.evidence["modes"]
     assert (eager["compile_s"], graph["compile_s"], xla["compile_s"]) == (None, 9.8, 9.9)
 
@@ -60,7 +61,7 @@ def test_where_xla_is_slower_that_is_a_figure_and_no_fault() -> None:
     found[2].step_s = [1.0, 1.0, 1.0]
     result = xla_speedup._judged(evidence(found))
     assert result.outcome == "pass"
-    assert "takes 5.00 (" in result.summary
+    assert "takes 5.00 (" in result.sentence
 
 
 def test_memory_that_nothing_counts_is_unknown() -> None:
@@ -68,7 +69,7 @@ def test_memory_that_nothing_counts_is_unknown() -> None:
     assert result.outcome == "pass"
     assert {entry["peak_bytes"] for entry in result.evidence["modes"]} == {None}
     assert {entry["peak_bytes"] for entry in result.evidence["ratios"].values()} == {None}
-    assert "memory" not in result.summary
+    assert "memory" not in result.sentence
 
 
 @pytest.mark.parametrize("number", [0, 1, 2])
@@ -76,9 +77,9 @@ def test_a_mode_that_computes_something_else(number: int) -> None:
     found = modes()
     found[number].losses[1] = 1.2
     result = xla_speedup._judged(evidence(found))
-    assert (result.outcome, result.summary) == (
+    assert (result.outcome, result.sentence) == (
         "fail",
-        "eager, graph and XLA disagree: their losses differ by 2.0e-01",
+        "eager, graph and XLA disagree: their losses differ by 2.0e-01 (tolerance 0.05)",
     )
 
 
@@ -86,8 +87,8 @@ def test_a_loss_that_is_no_number() -> None:
     found = modes()
     found[2].losses[1] = math.nan
     result = xla_speedup._judged(evidence(found))
-    assert (result.outcome, result.summary) == ("fail", "a loss is not finite")
-    assert result.evidence["largest_difference"] is None
+    assert (result.outcome, result.sentence) == ("fail", "a loss is not finite")
+    assert result.evidence["largest_difference"] == math.inf
 
 
 def test_a_mode_that_ran_elsewhere() -> None:
@@ -95,7 +96,7 @@ def test_a_mode_that_ran_elsewhere() -> None:
     found[2].device = GPU.replace("GPU", "CPU")
     result = xla_speedup._judged(evidence(found))
     assert result.outcome == "fail"
-    assert result.summary.startswith("the xla step ran on ")
+    assert result.sentence.startswith("the xla step ran on ")
 
 
 class FakeError(Exception):
@@ -125,9 +126,9 @@ def test_kernels_that_can_not_be_counted(error: Exception | None, monkeypatch: p
     found = modes()
     found[0].kernels = None
     reason = xla_speedup._count_kernels(FAKE, "GPU", found, None, None)
-    assert reason is not None and (str(error) if error else "CUPTI") in reason
+    assert reason is not None and (str(error) if error else "CUPTI") in problems.sentence(reason)
     assert found[0].kernels is None
-    assert xla_speedup._count_kernels(FAKE, "CPU", found, None, None) == "there are kernels on a GPU only"
+    assert xla_speedup._count_kernels(FAKE, "CPU", found, None, None) == {"code": "kernels_only_on_gpu"}
 
 
 class Exhausted(Exception):
@@ -158,7 +159,9 @@ def test_a_batch_that_does_not_fit_is_made_smaller_and_then_given_up(monkeypatch
     fits = 0
     result = xla_speedup.CHECK.run(SimpleNamespace(tensorflow=gpu))
     assert result.outcome == "skip"
-    assert result.summary == "the GPU's memory does not hold a batch of 32: OOM when allocating"
+    assert (
+        result.sentence == "the GPU's memory doesn't hold the model with a batch of 32: OOM when allocating"
+    )
 
 
 def test_the_large_model_is_resnet_18() -> None:

@@ -11,6 +11,7 @@ from validator.probe.check import Context, Result
 from validator.probe.checks import xla_toolchain
 from validator.probe.collectors import toolchain
 from validator.probe.tables import table
+from validator.problems import CATALOGUE
 
 pytestmark = pytest.mark.service
 
@@ -69,7 +70,7 @@ def test_which_ptxas_comes_first(new: bool, first: str, tmp_path: Path) -> None:
     result = judge(tmp_path, new=new, preferred=preferred)
     assert result.evidence["ptxas"]["path"] == str(places.pop(first))
     assert [one["version"] for one in result.evidence["ptxas_found"]][-2:] == ["12.8.3", "12.9.86"]
-    assert "12.9.86, which is here too" in result.summary
+    assert "12.9.86, which is here too" in result.sentence
     for path in places.values():
         if path.parent.parent != tmp_path / "toolkit":
             path.unlink()
@@ -99,23 +100,23 @@ def test_nothing_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.chdir(tmp_path)
     result = judge(tmp_path)
     assert result.outcome == "fail"
-    assert "finds no ptxas" in result.summary
-    assert "finds no libdevice.10.bc" in result.summary
+    assert "finds no ptxas" in result.sentence
+    assert "finds no libdevice.10.bc" in result.sentence
 
 
 def test_a_ptxas_that_xla_does_not_run_is_not_enough(wheel: Path, tmp_path: Path) -> None:
     ptxas(wheel / "bin", "11.2.152")
     result = judge(tmp_path)
     assert result.outcome == "fail"
-    assert f"runs none of the ptxas that it finds: {wheel / 'bin' / 'ptxas'} (11.2.152)" in result.summary
-    assert "libdevice" not in result.summary.replace("libdevice.10.bc", "")
+    assert f"runs none of the ptxas that it finds: {wheel / 'bin' / 'ptxas'} (11.2.152)" in result.sentence
+    assert [problem["code"] for problem in result.problems] == ["ptxas_unusable"]
 
 
 def test_libdevice_alone_is_missing(wheel: Path, tmp_path: Path) -> None:
     (wheel / "nvvm" / "libdevice" / "libdevice.10.bc").unlink()
     result = judge(tmp_path)
     assert result.outcome == "fail"
-    assert result.summary.startswith("XLA finds no libdevice.10.bc")
+    assert result.sentence.startswith("XLA finds no libdevice.10.bc")
     libdevice(tmp_path)
     assert judge(tmp_path).evidence["libdevice"] == "./nvvm/libdevice/libdevice.10.bc"
 
@@ -123,15 +124,15 @@ def test_libdevice_alone_is_missing(wheel: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("version", "gpus", "ids", "applies"),
     [
-        ("12.0.0", ("9.0",), ["ptxas-hopper-clamp"], True),
-        ("12.5.82", ("9.0",), ["ptxas-hopper-clamp"], True),
-        ("12.6.77", ("8.6", "12.0"), ["ptxas-hopper-clamp"], True),
-        ("12.5.82", ("8.9",), ["ptxas-hopper-clamp"], False),
-        ("12.5.82", (), ["ptxas-hopper-clamp"], False),
+        ("12.0.0", ("9.0",), ["ptxas_hopper_clamp"], True),
+        ("12.5.82", ("9.0",), ["ptxas_hopper_clamp"], True),
+        ("12.6.77", ("8.6", "12.0"), ["ptxas_hopper_clamp"], True),
+        ("12.5.82", ("8.9",), ["ptxas_hopper_clamp"], False),
+        ("12.5.82", (), ["ptxas_hopper_clamp"], False),
         ("12.6.85", ("9.0",), [], False),
         ("11.8.89", ("9.0",), [], False),
-        ("13.0.88", ("7.0",), ["ptxas-13-before-turing"], True),
-        ("13.0.88", ("7.5",), ["ptxas-13-before-turing"], False),
+        ("13.0.88", ("7.0",), ["ptxas_13_before_turing"], True),
+        ("13.0.88", ("7.5",), ["ptxas_13_before_turing"], False),
     ],
 )
 def test_advisories_that_are_told(
@@ -140,26 +141,27 @@ def test_advisories_that_are_told(
     ptxas(wheel / "bin", version)
     result = judge(tmp_path, gpus=gpus)
     assert result.outcome == "pass"
-    assert [entry["id"] for entry in result.evidence["advisories"]] == ids
+    assert [entry["code"] for entry in result.evidence["advisories"]] == ids
     assert [entry["applies"] for entry in result.evidence["advisories"]] == [applies] * len(ids)
-    assert ("fixed in" in result.summary) == applies
+    assert [problem["code"] for problem in result.problems] == (ids if applies else [])
 
 
 def test_an_advisory_that_fails_the_check(wheel: Path, tmp_path: Path) -> None:
     ptxas(wheel / "bin", "11.0.221")
     assert judge(tmp_path, new=False).outcome == "pass"
     result = judge(tmp_path, new=False, gpus=("8.0",))
-    assert (result.outcome, result.summary[:29]) == ("fail", "ptxas before 11.1 miscompiles")
+    assert result.outcome == "fail"
+    assert result.sentence.startswith("ptxas 11.0.221 miscompiles XLA code")
 
 
 def test_the_table_is_sound() -> None:
     rows = table("advisories")["advisories"]
-    assert len({row["id"] for row in rows}) == len(rows)
+    assert len({row["code"] for row in rows}) == len(rows)
     for row in rows:
-        assert row["severity"] in ("fault", "notice")
+        assert CATALOGUE[row["code"]].fields == {"version": "text"}
         assert row["affects"].keys() <= {"tool", "from", "below"} and row["affects"]["tool"] == "ptxas"
         assert row.get("capabilities", {"from": ""}).keys() <= {"from", "below"}
-        assert row["summary"] and row["fixed"] and row["source"]
+        assert row["source"]
 
 
 def test_a_tensorflow_that_can_not_be_asked(facts: dict[str, Any], tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from validator.probe.check import HOST, PASS, TENSORFLOW, Check, Result
 
 
 def _fine(context):
-    return Result(PASS, "fine", {"lock": context.lock})
+    return Result(PASS, {"code": "fine"}, [], {"lock": context.lock})
 
 
 def _segfault(context):
@@ -35,13 +35,13 @@ def _raise(context):
 def _flood(context):
     for _ in range(64):
         os.write(2, b"x" * 65535 + b"\n")
-    return Result(PASS, "flooded")
+    return Result(PASS, {"code": "flooded"})
 
 
 def _garbage(context):
     print('{"event": "end", "check": "fine", "outcome": "pass"}')
     os.write(1, b"\xff\xfe garbage without a line end")
-    return Result(PASS, "printed")
+    return Result(PASS, {"code": "printed"})
 
 
 def _cut(context):
@@ -62,7 +62,7 @@ def _children(context):
 
 
 def _not_json(context):
-    return Result(PASS, "odd evidence", {"object": object(), "nan": float("nan")})
+    return Result(PASS, {"code": "odd_evidence"}, [], {"object": object(), "nan": float("nan")})
 
 
 def _in_tensorflow(context):

@@ -1,25 +1,26 @@
 """Does `tf.config.optimizer.set_jit` take effect: how many clusters does it make, and are they compiled?
 
-It must be set before a function's first call, and on a CPU it is without effect unless TensorFlow was started
-with a flag. So this is tried in fresh interpreters, on a CPU with that flag and without. The clusters are
-counted in the graph that is executed, and in what XLA says it compiled.
+It must be set before a function's first call, and on a CPU it has no effect unless TensorFlow was started
+with a flag. So the trials run in fresh interpreters, on a CPU both with that flag and without. The clusters
+are counted in the graph that is executed, and among the modules that XLA says it compiled.
 """
 
 import os
 from typing import Any, Dict, Iterator, List, Optional, Union
 
+from ...problems import problem, statement
 from .. import devices, fresh, hlo, training
-from ..check import FAIL, FULL, PASS, TENSORFLOW, Check, Context, Result
+from ..check import FULL, TENSORFLOW, Check, Context, Result, judged
 from ..devices import exact_float32, gpus
 
 STEPS = 5
 #: Largest relative difference between the losses of a step; as in `xla_train_step`.
 TOLERANCE = {"CPU": 1e-3, "GPU": 2e-2}
-#: Without it clusters are made on GPUs alone (tensorflow/compiler/jit/flags.cc).
+#: Without it clusters are made only on GPUs (tensorflow/compiler/jit/flags.cc).
 CPU_FLAG = "--tf_xla_cpu_global_jit"
 _LIMIT_S = 150.0
 
-#: What `set_jit` is given, one function after another.
+#: The argument of `set_jit`, for one function after another.
 Setting = Union[bool, str]
 _SETTINGS: List[Setting] = [False, True, "autoclustering", False]
 
@@ -45,8 +46,7 @@ def _run(context: Context) -> Result:
                 _trial, directory, settings, limit_s=_LIMIT_S, environment=_environment(directory, flag)
             )
         if answer.failure is not None:
-            broken = fresh.fault(answer, "training with automatic clustering")
-            return Result(broken.outcome, broken.summary, {**evidence, **broken.evidence})
+            return fresh.broken_off("auto_clustering", answer, evidence)
         evidence[name] = answer.values
     return _judged(evidence)
 
@@ -54,10 +54,7 @@ def _run(context: Context) -> Result:
 def _judged(evidence: Dict[str, Any]) -> Result:
     off, *on = evidence["runs"][:-1]
     evidence["largest_difference"] = max(training.difference(run["losses"], off["losses"]) for run in on)
-    faults = _faults(evidence)
-    if faults:
-        return Result(FAIL, "; ".join(faults), evidence)
-    return Result(PASS, _summary(evidence), evidence)
+    return judged(_problems(evidence), lambda: _passed(evidence), evidence)
 
 
 def _environment(directory: str, flag: Optional[str]) -> Dict[str, Optional[str]]:
@@ -66,7 +63,7 @@ def _environment(directory: str, flag: Optional[str]) -> Dict[str, Optional[str]
 
 
 def _trial(tf: Any, directory: str, settings: List[Setting]) -> Iterator[Dict[str, Any]]:
-    """Train a fresh function under each setting; nothing in it asks for XLA."""
+    """Train a fresh function under each setting. The function itself doesn't ask for XLA."""
     gpus(tf)
     images, labels = training.batch(tf)
     for setting in settings:
@@ -92,40 +89,39 @@ def _trained(step: Any, images: Any, labels: Any) -> Dict[str, Any]:
     }
 
 
-def _faults(evidence: Dict[str, Any]) -> List[str]:
-    wanted, faults = evidence["device_type"], []
+def _problems(evidence: Dict[str, Any]) -> List[Dict[str, Any]]:
+    wanted, found = evidence["device_type"], []
     off, *on, again = evidence["runs"]
     for run in on:
         compiled = [module for module in run["modules"] if module["device_type"] == wanted]
         if not run["clusters"]:
-            faults.append(f"set_jit({run['setting']!r}) is without effect: no cluster in the executed graph")
+            found.append(problem("set_jit_without_effect", setting=repr(run["setting"])))
         elif not compiled:
-            faults.append(
-                f"set_jit({run['setting']!r}) made clusters, but XLA compiled none for the {wanted}"
-            )
+            found.append(problem("clusters_not_compiled", setting=repr(run["setting"]), device_type=wanted))
     if again["clusters"] > off["clusters"]:
-        faults.append("set_jit(False) does not take it back")
-    if not evidence["largest_difference"] <= evidence["tolerance"]:
-        faults.append(f"losses differ from those without clusters by {evidence['largest_difference']:.1e}")
-    return faults
+        found.append(problem("set_jit_not_taken_back"))
+    return found + training.losses_differ("unclustered", evidence)
 
 
-def _summary(evidence: Dict[str, Any]) -> str:
+def _passed(evidence: Dict[str, Any]) -> Dict[str, Any]:
     off, on = evidence["runs"][:2]
     if off["clusters"]:
-        return (
-            f"TF_XLA_FLAGS={evidence['flags']} makes {off['clusters']} cluster(s) whatever set_jit is given"
-        )
-    made = f"set_jit(True) puts {off['operations']} operations into {on['clusters']} cluster(s) for the"
-    if evidence["device_type"] == "GPU":
-        return f"{made} GPU, {on['operations']} operations remain in the graph"
-    (plain,) = evidence["without_cpu_flag"]
-    return f"{made} CPU with TF_XLA_FLAGS={CPU_FLAG}, {plain['clusters']} without that flag"
+        return statement("clusters_always", flags=evidence["flags"], clusters=off["clusters"])
+    without = evidence["without_cpu_flag"]
+    return statement(
+        "clusters_made",
+        device_type=evidence["device_type"],
+        operations=off["operations"],
+        clusters=on["clusters"],
+        left=on["operations"],
+        cpu_flag=evidence["cpu_flag"],
+        clusters_without_flag=without[0]["clusters"] if without else None,
+    )
 
 
 CHECK = Check(
     id="auto_clustering",
-    title="tf.config.optimizer.set_jit takes effect: clusters are made and compiled",
+    title="Does tf.config.optimizer.set_jit make clusters, and does XLA compile them?",
     stage=TENSORFLOW,
     run=_run,
     limit_s=330,

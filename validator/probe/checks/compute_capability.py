@@ -1,11 +1,12 @@
-"""Do the kernels in TensorFlow's wheel, and those of cuDNN, run on the GPUs here under this driver?"""
+"""Do the kernels in TensorFlow's wheel and in cuDNN run on the GPUs here with this driver?"""
 
 from dataclasses import asdict
 from typing import Any, Dict, List, Optional
 
-from ..check import FAIL, HOST, PASS, SKIP, Check, Context, Result
+from ...problems import problem, statement
+from ..check import HOST, Check, Context, Result, judged, skipped
 from ..collectors import loader
-from ..collectors.kernels import JIT, NATIVE, NONE, Coverage, coverage, cudnn_minimum, older
+from ..collectors.kernels import JIT, NONE, Coverage, coverage, cudnn_minimum, older
 
 
 def _run(context: Context) -> Result:
@@ -19,19 +20,16 @@ def _run(context: Context) -> Result:
     ]
     evidence = {"driver_cuda": host["driver_cuda"], "cudnn": cudnn, "cudnn_minimum": minimum, "gpus": gpus}
     if not gpus:
-        return Result(SKIP, "no library of the driver tells a GPU's compute capability", evidence)
+        return skipped(statement("compute_capability_unknown"), evidence)
     if any(gpu["kernels"] is None for gpu in gpus):
-        return Result(SKIP, "which kernels this TensorFlow has is not known", evidence)
-    faults = [fault for gpu in gpus for fault in _faults(gpu, host["driver_cuda"])]
-    faults += [
-        f"cuDNN {cudnn} has kernels from compute capability {minimum} on, none for {_named(gpu)}"
+        return skipped(statement("kernels_unknown"), evidence)
+    problems = [entry for gpu in gpus for entry in _problems(gpu, host["driver_cuda"])]
+    problems += [
+        problem("cudnn_has_no_kernels", **_named(gpu), cudnn=cudnn, minimum=minimum)
         for gpu in gpus
         if gpu["cudnn"] is False
     ]
-    if faults:
-        return Result(FAIL, "; ".join(dict.fromkeys(faults)), evidence)
-    said = [_sentence(gpu, host["driver_cuda"]) for gpu in gpus]
-    return Result(PASS, "; ".join(dict.fromkeys(said)), evidence)
+    return judged(problems, lambda: _passed(gpus, host["driver_cuda"]), evidence)
 
 
 def _gpu(gpu: Dict[str, Any], found: Optional[Coverage], minimum: Optional[str]) -> Dict[str, Any]:
@@ -46,56 +44,51 @@ def _gpu(gpu: Dict[str, Any], found: Optional[Coverage], minimum: Optional[str])
 
 
 def _cudnn(values: List[Dict[str, Any]]) -> Optional[str]:
-    """The version of the cuDNN that TensorFlow opens."""
+    """Return the version of the cuDNN that TensorFlow opens."""
     opened = (value for value in values if str(value.get("soname")).startswith("libcudnn."))
     return next((value["version"] for value in opened), None)
 
 
-def _faults(gpu: Dict[str, Any], driver_cuda: Optional[str]) -> List[str]:
+def _problems(gpu: Dict[str, Any], driver_cuda: Optional[str]) -> List[Dict[str, Any]]:
     if gpu["kernels"] == NONE:
-        return [f"the wheel has no kernels for {_named(gpu)}"]
+        return [problem("no_kernels_for_gpu", **_named(gpu))]
     if gpu["isa"] and gpu["cuda"] and driver_cuda and older(driver_cuda, gpu["cuda"]):
         return [
-            f"on {_named(gpu)} {_compiled(gpu)}, which takes a driver for CUDA {gpu['cuda']} or newer; this"
-            f" one is for CUDA {driver_cuda} and answers CUDA_ERROR_UNSUPPORTED_PTX_VERSION"
+            problem(
+                "driver_lacks_ptx",
+                **_named(gpu),
+                compiled=gpu["compiled"],
+                units=gpu["units"],
+                isa=gpu["isa"],
+                cuda=gpu["cuda"],
+                driver_cuda=driver_cuda,
+            )
         ]
     return []
 
 
-def _sentence(gpu: Dict[str, Any], driver_cuda: Optional[str]) -> str:
-    if gpu["kernels"] == NATIVE:
-        text = f"{_named(gpu)} runs machine code of the wheel"
-    else:
-        text = f"on {_named(gpu)} {_compiled(gpu)}"
-        if not _certain(gpu, driver_cuda):
-            text += ", and whether it can is not known"
-    if gpu["without"]:
-        text += f"; {gpu['without']} of {gpu['units']} units have no code for it"
-    return text
-
-
-def _compiled(gpu: Dict[str, Any]) -> str:
-    units = (
-        f"{gpu['compiled']} of {gpu['units']} units of the wheel" if gpu["units"] else "kernels of the wheel"
+def _passed(gpus: List[Dict[str, Any]], driver_cuda: Optional[str]) -> Dict[str, Any]:
+    told = ("name", "compute_capability", "kernels", "isa", "compiled", "without", "units")
+    return statement(
+        "kernels_run",
+        gpus=[{**{key: gpu[key] for key in told}, "certain": _certain(gpu, driver_cuda)} for gpu in gpus],
     )
-    isa = f" (ISA {gpu['isa']})" if gpu["isa"] else ""
-    return f"the driver compiles {units} from PTX{isa}"
 
 
 def _certain(gpu: Dict[str, Any], driver_cuda: Optional[str]) -> bool:
-    """Whether the driver is known to compile the PTX."""
+    """Return whether the driver is known to compile the PTX."""
     if gpu["kernels"] != JIT:
         return True
     return bool(driver_cuda and gpu["cuda"] and not older(driver_cuda, gpu["cuda"]))
 
 
-def _named(gpu: Dict[str, Any]) -> str:
-    return f"{gpu['name']} (compute capability {gpu['compute_capability']})"
+def _named(gpu: Dict[str, Any]) -> Dict[str, Any]:
+    return {"gpu": gpu["name"], "compute_capability": gpu["compute_capability"]}
 
 
 CHECK = Check(
     id="compute_capability",
-    title="the kernels of TensorFlow and cuDNN run on the GPUs here under this driver",
+    title="Do the kernels of TensorFlow and cuDNN run on these GPUs with this driver?",
     stage=HOST,
     run=_run,
     limit_s=loader.LIMIT_S + 10,

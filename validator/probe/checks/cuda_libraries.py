@@ -1,9 +1,10 @@
-"""Does every CUDA library that this TensorFlow opens at run time resolve to one of a fitting version?"""
+"""Is every CUDA library that this TensorFlow opens at run time found, in a version that fits?"""
 
 import re
 from typing import Any, Dict, List, Optional, Tuple
 
-from ..check import ERROR, FAIL, HOST, PASS, Check, Context, Result
+from ...problems import problem, statement
+from ..check import ERROR, FAIL, HOST, Check, Context, Result, judged
 from ..collectors import loader
 from ..text import tail
 
@@ -32,14 +33,14 @@ def _run(context: Context) -> Result:
         for soname, error in attempts.items()
     ]
     evidence = {
-        "method": f"opened by the loader in {loader.FRAMEWORK}",
+        "opened_by": loader.FRAMEWORK,
         "libraries": libraries,
         "built_with_source": tensorflow["built_with_source"],
     }
     if answer.failure is not None:
-        return _unanswered(answer.failure, answer.stderr, evidence)
+        return _unanswered(str(answer.failure), answer.stderr, evidence)
     if not phases[loader.GATE_PHASE]:
-        return Result(ERROR, "TensorFlow's loader ran, but did not log what it opened", evidence)
+        return Result(ERROR, statement("loader_silent", error=None), [], evidence)
     return _judge([entry for entry in libraries if entry["phase"] == loader.GATE_PHASE], evidence)
 
 
@@ -58,47 +59,51 @@ def _library(
 
 
 def _judge(libraries: List[Dict[str, Any]], evidence: Dict[str, Any]) -> Result:
-    faults = [_missing(entry) for entry in libraries if entry["error"]]
+    problems = [_missing(entry) for entry in libraries if entry["error"]]
     for entry in libraries:
         if entry["soname"].startswith("libcudnn.") and too_old(entry["version"], entry["built_with"]):
-            faults.append(
-                f"cuDNN {entry['version']} is older than the {entry['built_with']} that TensorFlow was built"
-                f" with, which it refuses ({entry['path']})"
+            problems.append(
+                problem(
+                    "cudnn_too_old",
+                    version=entry["version"],
+                    built_with=entry["built_with"],
+                    path=entry["path"],
+                )
             )
-    if faults:
-        return Result(FAIL, "; ".join(faults), evidence)
     older = [entry["soname"] for entry in libraries if too_old(entry["version"], entry["built_with"])]
-    note = f"; older than what TensorFlow was built with: {', '.join(older)}" if older else ""
-    return Result(PASS, f"all {len(libraries)} libraries that TensorFlow opens are found{note}", evidence)
+    return judged(problems, lambda: statement("libraries_found", count=len(libraries), older=older), evidence)
 
 
-def _missing(entry: Dict[str, Any]) -> str:
+def _missing(entry: Dict[str, Any]) -> Dict[str, Any]:
     soname, error = entry["soname"], entry["error"]
     same = [path for path in entry["others"] if path.rpartition("/")[2] == soname]
     if same:
-        return f"{soname} is installed ({same[0]}), but not where the loader looks"
+        return problem("library_installed_not_found", soname=soname, path=same[0])
+    if error.partition(":")[0] != soname:
+        return problem("library_not_opened", soname=soname, error=error)
     others = sorted({path.rpartition("/")[2] for path in entry["others"]})
-    instead = f" (there is {', '.join(others)})" if others else ""
-    missing = error.partition(":")[0]
-    return f"{soname} is not found{instead}" if missing == soname else f"{soname} can't be opened: {error}"
+    return problem("library_not_found", soname=soname, others=others)
 
 
 def _unanswered(failure: str, stderr: str, evidence: Dict[str, Any]) -> Result:
-    evidence = {**evidence, "last_lines": tail(stderr, lines=20)}
+    evidence = {**evidence, "last_lines": tail(stderr, lines=20).splitlines()}
     if "undefined symbol" in failure:
-        return Result(ERROR, f"this TensorFlow's loader is not known to the probe ({failure})", evidence)
-    return Result(FAIL, f"opening the libraries ended the process: {failure}", evidence)
+        return Result(ERROR, statement("loader_unknown", error=failure), [], evidence)
+    return Result(FAIL, None, [problem("loading_ended_process", error=failure)], evidence)
 
 
 def built_with(soname: str, wheels: Dict[str, str]) -> Optional[str]:
-    """The version of a library that TensorFlow was built with, as its metadata tells."""
+    """Return the version of a library that TensorFlow was built with, according to its metadata."""
     stem = _WHEELS.get(loader.short_name(soname))
     return next((version for name, version in wheels.items() if re.fullmatch(f"{stem}-cu\\d+", name)), None)
 
 
 def too_old(version: Optional[str], floor: Optional[str]) -> bool:
-    """Whether major.minor is below the floor's; the patch level does not count in TensorFlow's own rule for
-    cuDNN (cuda_dnn.cc, IsSourceCompatibleWithCudnnLibrary)."""
+    """Return whether major.minor is below the floor's.
+
+    The patch level doesn't count in TensorFlow's own rule for cuDNN (cuda_dnn.cc,
+    IsSourceCompatibleWithCudnnLibrary).
+    """
     return version is not None and floor is not None and _minor(version) < _minor(floor)
 
 
@@ -108,7 +113,7 @@ def _minor(version: str) -> Tuple[int, ...]:
 
 CHECK = Check(
     id="cuda_libraries",
-    title="every CUDA library that this TensorFlow opens is found, in a fitting version",
+    title="Is every CUDA library that TensorFlow opens found, in a version that fits?",
     stage=HOST,
     run=_run,
     limit_s=loader.LIMIT_S + 10,

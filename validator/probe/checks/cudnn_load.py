@@ -1,9 +1,10 @@
-"""Does cuDNN load, whole, at the version that the lock says?"""
+"""Does cuDNN load with all its parts, in the locked version?"""
 
 import re
 from typing import Any, Dict, List, Optional
 
-from ..check import FAIL, HOST, PASS, Check, Context, Result
+from ...problems import problem, statement
+from ..check import FAIL, HOST, Check, Context, Result, judged
 from ..collectors import loader
 from ..text import tail
 from .cuda_libraries import built_with, too_old
@@ -23,48 +24,53 @@ def _run(context: Context) -> Result:
         "built_with_source": tensorflow["built_with_source"],
     }
     if answer.failure is not None:
-        evidence["last_lines"] = tail(answer.stderr, lines=20)
-        return Result(FAIL, f"loading cuDNN ended the process: {answer.failure}", evidence)
+        evidence["last_lines"] = tail(answer.stderr, lines=20).splitlines()
+        ended = problem("cudnn_load_ended_process", error=str(answer.failure))
+        return Result(FAIL, None, [ended], evidence)
     if main is None:
-        return Result(FAIL, "TensorFlow's loader did not try to open cuDNN", evidence)
+        return Result(FAIL, None, [problem("cudnn_not_tried")], evidence)
     if main["path"] is None:
-        return Result(FAIL, f"cuDNN does not load: {main['error']}", evidence)
-    faults = _faults(main["version"], evidence)
-    if faults:
-        return Result(FAIL, "; ".join(faults), evidence)
-    parts = len(evidence["sub_libraries"])
-    return Result(PASS, f"cuDNN {main['version']} with {parts} sub-libraries", evidence)
+        return Result(FAIL, None, [problem("cudnn_not_loaded", error=main["error"])], evidence)
+    version, parts = main["version"], len(evidence["sub_libraries"])
+    return judged(
+        _problems(version, evidence),
+        lambda: statement("cudnn_loaded", version=version, parts=parts),
+        evidence,
+    )
 
 
-def _faults(version: str, evidence: Dict[str, Any]) -> List[str]:
-    faults = []
+def _problems(version: str, evidence: Dict[str, Any]) -> List[Dict[str, Any]]:
+    found = []
     locked, major, floor = evidence["locked"], evidence["built_for_major"], evidence["built_with"]
+    path = evidence["library"]["path"]
     if locked is not None and version.split(".") != locked.split(".")[:3]:
-        faults.append(f"cuDNN {version} is loaded, {locked} is locked ({evidence['library']['path']})")
+        found.append(problem("cudnn_not_as_locked", version=version, locked=locked, path=path))
     if major is not None and version.partition(".")[0] != major.partition(".")[0]:
-        faults.append(f"cuDNN {version} is loaded, TensorFlow was built for cuDNN {major}")
+        found.append(problem("cudnn_of_another_major", version=version, built_for=major))
     elif too_old(version, floor):
-        faults.append(f"cuDNN {version} is older than the {floor} that TensorFlow was built with")
-    faults += [
-        f"{entry['sub_library']}: {entry['error']}" for entry in evidence["sub_libraries"] if entry["error"]
+        found.append(problem("cudnn_too_old", version=version, built_with=floor, path=path))
+    found += [
+        problem("cudnn_part_not_loaded", part=entry["sub_library"], error=entry["error"])
+        for entry in evidence["sub_libraries"]
+        if entry["error"]
     ]
-    faults += [
-        f"{check} answers {status}: a sub-library of another version"
+    found += [
+        problem("cudnn_part_of_another_version", function=check, status=status)
         for check, status in evidence["version_checks"].items()
         if status != 0
     ]
-    return faults
+    return found
 
 
 def locked_version(lock: Optional[Dict[str, str]]) -> Optional[str]:
-    """The cuDNN wheel's version in the lock, or None."""
+    """Return the version of the cuDNN wheel in the lock, or None."""
     pins = (lock or {}).items()
     return next((pin for name, pin in pins if re.fullmatch(r"nvidia-cudnn-cu\d+", name)), None)
 
 
 CHECK = Check(
     id="cudnn_load",
-    title="cuDNN loads with all its parts, at the locked version",
+    title="Does cuDNN load with all its parts, in the locked version?",
     stage=HOST,
     run=_run,
     limit_s=loader.LIMIT_S + 10,

@@ -1,10 +1,11 @@
-"""Does the NVIDIA driver answer, and do its parts belong together?"""
+"""Does the NVIDIA driver answer through NVML and CUDA, and do its parts agree?"""
 
 from typing import Any, Dict, List, Optional
 
-from ..check import FAIL, HOST, PASS, SKIP, Check, Context, Result
+from ...problems import problem, statement
+from ..check import HOST, Check, Context, Result, judged, skipped
 
-#: CUresult codes of a machine that simply has no GPU, or only the toolkit's stub of the library (cuda.h).
+#: CUresult codes (cuda.h): there is no GPU, or the library is only the toolkit's stub.
 _NO_DEVICE, _STUB_LIBRARY = 100, 34
 
 
@@ -17,46 +18,51 @@ def _run(context: Context) -> Result:
         "kernel_driver": host["kernel_driver"],
         **host["driver_libraries"],
     }
-    faults = _faults(host)
-    if faults:
-        return Result(FAIL, "; ".join(faults), evidence)
-    if not cuda["answered"]:
-        return Result(SKIP, f"no NVIDIA driver here ({cuda['error']})", evidence)
-    answers = f"driver {host['driver']}, CUDA {host['driver_cuda']}, {cuda['count']} GPU(s)"
-    return Result(PASS, answers, evidence)
+    problems = _problems(host)
+    if not problems and not cuda["answered"]:
+        return skipped(statement("no_driver", error=cuda["error"]), evidence)
+    return judged(
+        problems,
+        lambda: statement(
+            "driver_answers", driver=host["driver"], cuda=host["driver_cuda"], gpus=cuda["count"]
+        ),
+        evidence,
+    )
 
 
-def _faults(host: Dict[str, Any]) -> List[str]:
-    """What contradicts itself. A machine with no trace of a driver or GPU has no fault."""
+def _problems(host: Dict[str, Any]) -> List[Dict[str, Any]]:
+    """Return each contradiction. A machine without a trace of a driver or GPU has none."""
     nvml, cuda = host["driver_libraries"]["nvml"], host["driver_libraries"]["cuda"]
     traces = bool(host["device_nodes"] or host["kernel_driver"] or host["gpus"])
-    faults = [_cuda_fault(cuda, traces)]
+    found = [_cuda_problem(cuda, traces)]
     if (traces or cuda["count"]) and not nvml["answered"]:
-        faults.append(f"the management library does not answer ({nvml['error']})")
+        found.append(problem("nvml_not_answering", error=nvml["error"]))
     if cuda["count"] and not host["device_nodes"]:
-        faults.append("the CUDA library lists GPUs, but there is no device file of a driver")
+        found.append(problem("gpu_without_device_files"))
     if host["gpus"] and cuda["count"] == 0:
-        faults.append("there are GPUs, but CUDA offers none of them (CUDA_VISIBLE_DEVICES?)")
+        found.append(problem("cuda_offers_no_gpu"))
     if host["driver"] and host["kernel_driver"] and host["driver"] != host["kernel_driver"]:
-        faults.append(f"libraries of driver {host['driver']} over a kernel module of {host['kernel_driver']}")
-    return [fault for fault in faults if fault]
+        found.append(
+            problem("driver_versions_differ", libraries=host["driver"], kernel_module=host["kernel_driver"])
+        )
+    return [entry for entry in found if entry]
 
 
-def _cuda_fault(cuda: Dict[str, Any], traces: bool) -> Optional[str]:
+def _cuda_problem(cuda: Dict[str, Any], traces: bool) -> Optional[Dict[str, Any]]:
     if cuda["answered"]:
         return None
     if cuda["path"] is None:
-        return f"a driver is here, but its CUDA library is not found ({cuda['error']})" if traces else None
+        return problem("cuda_library_missing", error=cuda["error"]) if traces else None
     if cuda["code"] == _STUB_LIBRARY:
-        return f"the toolkit's stub is loaded as the CUDA library ({cuda['path']})" if traces else None
+        return problem("cuda_library_is_stub", path=cuda["path"]) if traces else None
     if cuda["code"] == _NO_DEVICE and not traces:
         return None
-    return f"the CUDA library does not answer ({cuda['error']})"
+    return problem("cuda_not_answering", error=cuda["error"])
 
 
 CHECK = Check(
     id="driver",
-    title="the NVIDIA driver answers through NVML and CUDA, and its parts agree",
+    title="Does the NVIDIA driver answer through NVML and CUDA, and do its parts agree?",
     stage=HOST,
     run=_run,
     limit_s=10,

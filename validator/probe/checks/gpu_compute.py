@@ -1,13 +1,14 @@
-"""Does the GPU compute, and compute right? A matrix product and a convolution, forward and backward.
+"""Does the GPU compute, and are the results right? A matrix product and a convolution, forward and backward.
 
 Both run on the GPU and on the CPU over the same numbers. Placement is forced (no soft placement), every
-result names the device it lies on, and the allocator of the GPU must have handed out memory: what only
-pretends to be a GPU driver passes none of it.
+result names its device, and the GPU's allocator must have handed out memory: a library that only pretends to
+be a GPU driver passes none of this.
 """
 
 from typing import Any, Dict, List
 
-from ..check import FAIL, PASS, TENSORFLOW, Check, Context, Result
+from ...problems import problem, statement
+from ..check import FAIL, TENSORFLOW, Check, Context, Result, judged
 from ..devices import exact_float32, gpus
 
 #: Largest difference, as a share of the largest magnitude in the CPU's result, in float32 without
@@ -20,7 +21,7 @@ _SIZE = 512
 def _run(context: Context) -> Result:
     tf = context.tensorflow
     if not gpus(tf):
-        return Result(FAIL, "TensorFlow sees no GPU")
+        return Result(FAIL, None, [problem("no_gpu_to_compute_on")])
     soft = tf.config.get_soft_device_placement()
     tf.config.set_soft_device_placement(False)
     try:
@@ -31,12 +32,12 @@ def _run(context: Context) -> Result:
     results = [_compare(tf, name, on_gpu[name], on_cpu[name]) for name in on_cpu]
     peak = tf.config.experimental.get_memory_info("GPU:0")["peak"]
     evidence = {"tolerance": TOLERANCE, "tensor_float_32": False, "results": results, "gpu_peak_bytes": peak}
-    faults = _faults(results, peak)
-    if faults:
-        return Result(FAIL, "; ".join(faults), evidence)
+    return judged(_problems(results, peak), lambda: _passed(results), evidence)
+
+
+def _passed(results: List[Dict[str, Any]]) -> Dict[str, Any]:
     worst = max(entry["difference"] for entry in results)
-    agreement = f"{len(results)} results agree with the CPU's, largest difference {worst:.1e}"
-    return Result(PASS, agreement, evidence)
+    return statement("gpu_agrees_with_cpu", results=len(results), difference=worst)
 
 
 def _compute(tf: Any, device: str) -> Dict[str, Any]:
@@ -62,7 +63,7 @@ def _compute(tf: Any, device: str) -> Dict[str, Any]:
 
 
 def _compare(tf: Any, name: str, gpu: Any, cpu: Any) -> Dict[str, Any]:
-    """Copied to the host first: a GPU that computes wrong must not be the one to compare."""
+    """Compare on the CPU: a GPU that computes wrong results must not judge itself."""
     with tf.device("/CPU:0"):
         found, expected = tf.identity(gpu), tf.identity(cpu)
         scale = float(tf.reduce_max(tf.abs(expected)))
@@ -71,22 +72,25 @@ def _compare(tf: Any, name: str, gpu: Any, cpu: Any) -> Dict[str, Any]:
     return {"name": name, "device": gpu.device, "difference": difference, "finite": finite}
 
 
-def _faults(results: List[Dict[str, Any]], peak: int) -> List[str]:
-    elsewhere = [entry for entry in results if "GPU:" not in entry["device"]]
-    faults = [f"{entry['name']} ran on {entry['device']}" for entry in elsewhere]
-    faults += [
-        f"{entry['name']} differs from the CPU's by {entry['difference']:.1e} of its magnitude"
+def _problems(results: List[Dict[str, Any]], peak: int) -> List[Dict[str, Any]]:
+    found = [
+        problem("operation_ran_elsewhere", operation=entry["name"], devices=[entry["device"]])
+        for entry in results
+        if "GPU:" not in entry["device"]
+    ]
+    found += [
+        problem("result_differs_from_cpu", operation=entry["name"], difference=entry["difference"])
         for entry in results
         if not (entry["finite"] and entry["difference"] <= TOLERANCE)
     ]
     if peak <= 0:
-        faults.append("the GPU's allocator handed out no memory")
-    return faults
+        found.append(problem("nothing_allocated_on_gpu"))
+    return found
 
 
 CHECK = Check(
     id="gpu_compute",
-    title="matrix product and convolution on the GPU agree with the CPU",
+    title="Do a matrix product and a convolution on the GPU agree with the CPU?",
     stage=TENSORFLOW,
     run=_run,
     limit_s=300,

@@ -1,12 +1,13 @@
 """Are the driver's device files here, and may this user open them?
 
-Required, since it is the one thing that a library put in the driver's place can't pretend: a kernel driver
-that answers when its device is opened.
+This is required because a library put in the driver's place can't fake it: a kernel driver that answers when
+its device is opened.
 """
 
 import re
 
-from ..check import FAIL, HOST, PASS, Check, Context, Result
+from ...problems import problem, statement
+from ..check import HOST, Check, Context, Result, judged
 
 
 def _run(context: Context) -> Result:
@@ -20,20 +21,24 @@ def _run(context: Context) -> Result:
         for pattern in needed
         if not any(re.fullmatch(pattern, node["path"]) for node in nodes)
     ]
-    if missing:
-        return Result(FAIL, f"missing: {', '.join(missing)}", evidence)
-    closed = [f"{node['path']} ({node['error']})" for node in nodes if not node["opens"]]
-    if closed:
-        return Result(FAIL, f"can't be opened: {', '.join(closed)}", evidence)
-    false = [node["path"] for node in nodes if not node["device"] or node["registered"] is False]
-    if false:
-        return Result(FAIL, f"not devices of the NVIDIA driver: {', '.join(false)}", evidence)
-    return Result(PASS, f"{', '.join(node['path'] for node in nodes)} open", evidence)
+    problems = [problem("device_file_missing", path=path) for path in missing]
+    problems += [
+        problem("device_file_closed", path=node["path"], error=node["error"])
+        for node in nodes
+        if not node["opens"]
+    ]
+    problems += [
+        problem("device_file_foreign", path=node["path"])
+        for node in nodes
+        if node["opens"] and (not node["device"] or node["registered"] is False)
+    ]
+    paths = [node["path"] for node in nodes]
+    return judged(problems, lambda: statement("device_files_open", paths=paths), evidence)
 
 
 CHECK = Check(
     id="gpu_device_nodes",
-    title="the driver's device files exist, belong to it, and open",
+    title="Do the driver's device files exist, belong to the driver, and open?",
     stage=HOST,
     run=_run,
     limit_s=10,

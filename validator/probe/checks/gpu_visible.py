@@ -2,7 +2,8 @@
 
 from typing import Any, Dict, List
 
-from ..check import FAIL, PASS, TENSORFLOW, Check, Context, Result
+from ...problems import problem, statement
+from ..check import TENSORFLOW, Check, Context, Result, judged
 from ..devices import gpus
 
 #: Variables that make the driver, or TensorFlow, leave GPUs out.
@@ -26,13 +27,17 @@ def _run(context: Context) -> Result:
         "nvml_devices": len(facts["host"]["gpus"]),
         "variables": hiding,
     }
-    set_to = "".join(f", {name}={value!r}" for name, value in hiding.items())
+    problems = []
     if not seen:
-        offered = f"CUDA offers it {cuda['count'] or 'none'}"
-        return Result(FAIL, f"TensorFlow sees no GPU; {offered}{set_to}", evidence)
-    if len(seen) < usable:
-        return Result(FAIL, f"TensorFlow sees {len(seen)} of the {usable} GPUs that CUDA offers it", evidence)
-    return Result(PASS, f"TensorFlow sees {len(seen)} GPU(s): {seen[0]['device_name']}", evidence)
+        shown = [{"name": name, "value": value} for name, value in hiding.items()]
+        problems = [problem("tensorflow_sees_no_gpu", offered=cuda["count"], variables=shown)]
+    elif len(seen) < usable:
+        problems = [problem("tensorflow_sees_fewer_gpus", seen=len(seen), usable=usable)]
+    return judged(
+        problems,
+        lambda: statement("gpus_visible", count=len(seen), name=seen[0]["device_name"]),
+        evidence,
+    )
 
 
 def _described(tf: Any, gpu: Any) -> Dict[str, Any]:
@@ -52,7 +57,7 @@ def _usable(offered: List[Dict[str, Any]]) -> int:
 
 CHECK = Check(
     id="gpu_visible",
-    title="TensorFlow sees every GPU that CUDA offers it",
+    title="Does TensorFlow see every GPU that CUDA offers it?",
     stage=TENSORFLOW,
     run=_run,
     limit_s=120,

@@ -1,8 +1,8 @@
-"""Does the input keep up with the device, and does the batch fill it?
+"""Does tf.data keep up with the device, and which batch fills it?
 
 One training step is fed with batches of several sizes, from memory and from a `tf.data` pipeline that reads
-records, decodes JPEG and makes batches. What the pipeline adds to a step is time the device waits; the batch
-from which on more examples bring no more throughput is the one that fills it.
+records, decodes JPEG and makes batches. The time that the pipeline adds to a step is time that the device
+waits. A batch fills the device when larger ones bring no more throughput.
 """
 
 import os
@@ -11,7 +11,9 @@ import time
 from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
-from ..check import FAIL, FULL, PASS, TENSORFLOW, Check, Context, Result
+from ...problems import problem, statement
+from .. import training
+from ..check import FULL, TENSORFLOW, Check, Context, Result, judged
 from ..devices import gpus
 from ..figures import ratios, spread
 from ..isolate import anonymous_file
@@ -67,10 +69,7 @@ def _run(context: Context) -> Result:
         "filled": FILLED,
     }
     evidence["filled_from"] = filled_from(evidence["batches"])
-    faults = _faults(evidence)
-    if faults:
-        return Result(FAIL, "; ".join(faults), evidence)
-    return Result(PASS, _summary(evidence), evidence)
+    return judged(_problems(evidence), lambda: _passed(evidence), evidence)
 
 
 def _write(tf: Any, path: str, size: Size) -> int:
@@ -198,32 +197,33 @@ def filled_from(batches: List[Dict[str, Any]]) -> Optional[int]:
     return None if first == rates[-1][0] else first
 
 
-def _faults(evidence: Dict[str, Any]) -> List[str]:
-    records, wanted = evidence["records"], evidence["device_type"]
-    faults = []
+def _problems(evidence: Dict[str, Any]) -> List[Dict[str, Any]]:
+    records = evidence["records"]
+    found = []
     if not records["count"] == records["read"] == records["right"]:
-        faults.append(f"of {records['count']} records {records['read']} were read, {records['right']} right")
-    if f"{wanted}:" not in evidence["device"]:
-        faults.append(f"the step ran on {evidence['device']}, not on the {wanted}")
-    return faults
+        fields = {name: records[name] for name in ("count", "read", "right")}
+        found.append(problem("records_wrong", **fields))
+    return found + training.ran_elsewhere(evidence["device"], evidence["device_type"])
 
 
-def _summary(evidence: Dict[str, Any]) -> str:
+def _passed(evidence: Dict[str, Any]) -> Dict[str, Any]:
     first, last = evidence["batches"][0], evidence["batches"][-1]
-    share = last[PIPELINE]["waiting_share"]["median"]
     rates = [entry[MEMORY]["examples_per_s"] for entry in (first, last)]
-    filled = evidence["filled_from"]
-    fills = f"{filled} at a time fill it" if filled else "no batch that was tried is sure to fill it"
-    return (
-        f"fed by tf.data with {evidence['cpus']} CPUs, the {evidence['device_type']} waits {share:.0%} of a"
-        f" step of {last['examples']} examples; {first['examples']} at a time it trains"
-        f" {rates[0] / rates[1]:.0%} as many a second, {fills}"
+    return statement(
+        "input_measured",
+        device_type=evidence["device_type"],
+        cpus=evidence["cpus"],
+        waiting=last[PIPELINE]["waiting_share"]["median"],
+        examples=last["examples"],
+        least=first["examples"],
+        rate=rates[0] / rates[1],
+        filled=evidence["filled_from"],
     )
 
 
 CHECK = Check(
     id="input_pipeline",
-    title="whether tf.data keeps up with the device, and which batch fills it",
+    title="Does tf.data keep up with the device, and which batch fills it?",
     stage=TENSORFLOW,
     run=_run,
     limit_s=300,

@@ -1,15 +1,17 @@
-"""Does `model.compile(jit_compile=True)` train, is it compiled in truth, and does it compute the same?
+"""Is `model.compile(jit_compile=True)` really compiled, does it train, and does it compute the same?
 
-Keras passes the wish on to `tf.function`, or drops it with a warning that nobody reads. So XLA is asked
-itself: it writes down every module it compiles, which it can be told to only before its first use, hence in
-a fresh interpreter. And a step that XLA can't compile must be refused: one that trains was not compiled.
+Keras passes the wish on to `tf.function`, or drops it with a warning that nobody reads. So the check asks XLA
+itself: it writes down every module that it compiles. It can be told to only before its first use, hence the
+fresh interpreter. In addition a step that XLA can't compile must be rejected: if it trains, it was not
+compiled.
 """
 
 import warnings
 from typing import Any, Dict, Iterator, List, Optional
 
+from ...problems import problem, statement
 from .. import fresh, hlo, training
-from ..check import FAIL, FULL, PASS, TENSORFLOW, Check, Context, Result
+from ..check import FULL, TENSORFLOW, Check, Context, Result, judged
 from ..devices import exact_float32, gpus
 from ..training import classifier, compile_model, describe, major
 
@@ -17,7 +19,7 @@ STEPS = 5
 #: Largest relative difference between the losses of a step, compiled and not, in float32 without
 #: TensorFloat-32; as in `xla_train_step`.
 TOLERANCE = {"CPU": 1e-3, "GPU": 2e-2}
-#: Without it, with it, and with it on top of `tf.config.optimizer.set_jit(True)`.
+#: Without jit_compile, with it, and with it after `tf.config.optimizer.set_jit(True)`.
 OFF, ON, TWICE = "off", "on", "twice"
 _LIMIT_S = 240.0
 
@@ -31,8 +33,7 @@ def _run(context: Context) -> Result:
     for value in answer.values:
         evidence.update(value)
     if answer.failure is not None:
-        broken = fresh.fault(answer, "training with Keras")
-        return Result(broken.outcome, broken.summary, {**evidence, **broken.evidence})
+        return fresh.broken_off("keras", answer, evidence)
     return _judged(evidence)
 
 
@@ -41,14 +42,11 @@ def _judged(evidence: Dict[str, Any]) -> Result:
     evidence["largest_difference"] = max(
         training.difference(evidence[mode]["losses"], evidence[OFF]["losses"]) for mode in (ON, TWICE)
     )
-    faults = _faults(evidence)
-    if faults:
-        return Result(FAIL, "; ".join(faults), evidence)
-    return Result(PASS, _summary(evidence), evidence)
+    return judged(_problems(evidence), lambda: _passed(evidence), evidence)
 
 
 def _trial(tf: Any, directory: str) -> Iterator[Dict[str, Any]]:
-    """Train in each way; say what Keras made of the wish, and what XLA compiled."""
+    """Train in each mode; yield what Keras made of the wish, and what XLA compiled."""
     yield {"device_type": "GPU" if gpus(tf) else "CPU", "keras": describe(tf)}
     yield {"resolved": _resolved(tf)}
     images, labels = training.batch(tf)
@@ -74,7 +72,7 @@ def _trained(tf: Any, mode: str, images: Any, labels: Any, directory: str) -> Di
 
 
 def _refused(tf: Any, mode: str, images: Any, labels: Any) -> Optional[str]:
-    """What is raised when the loss calls back into Python, which XLA has no instruction for; or None."""
+    """Return the exception raised when the loss calls back into Python, which XLA can't compile; or None."""
 
     def loss(expected: Any, logits: Any) -> Any:
         entropy = tf.nn.sparse_softmax_cross_entropy_with_logits(
@@ -92,7 +90,7 @@ def _refused(tf: Any, mode: str, images: Any, labels: Any) -> Optional[str]:
 
 
 def _resolved(tf: Any) -> Dict[str, Any]:
-    """What Keras makes of each value of `jit_compile`: for the classifier, and for a recurrent layer."""
+    """Return what Keras makes of each value of `jit_compile`, for the classifier and a recurrent layer."""
     keras = tf.keras
     asked: Dict[str, Dict[str, Any]] = {
         "default": {},
@@ -117,51 +115,49 @@ def _resolved(tf: Any) -> Dict[str, Any]:
 
 
 def _jit(model: Any) -> Optional[bool]:
-    """Whether Keras will compile this model; None where this Keras does not say."""
+    """Return whether Keras will compile this model; None where this Keras doesn't say."""
     for name in ("jit_compile", "_jit_compile"):
         if hasattr(model, name):
             return bool(getattr(model, name))
     return None
 
 
-def _faults(evidence: Dict[str, Any]) -> List[str]:
-    faults = []
+def _problems(evidence: Dict[str, Any]) -> List[Dict[str, Any]]:
+    found = []
     wanted = evidence["device_type"]
-    for mode, what in ((ON, "jit_compile=True"), (TWICE, "jit_compile=True after set_jit(True)")):
+    for mode in (ON, TWICE):
         seen = evidence[mode]
         compiled = [module for module in seen["modules"] if module["device_type"] == wanted]
         if seen["jit_compile"] is False:
-            faults.append(f"Keras turned {what} into False")
+            found.append(problem("jit_turned_off", mode=mode))
         if not compiled:
-            faults.append(f"{what} trained, but XLA compiled nothing for the {wanted}: a silent fallback")
+            found.append(problem("jit_compiled_nothing", mode=mode, device_type=wanted))
     if evidence["refused_on"] is None:
-        faults.append("a step that XLA can't compile trains under jit_compile=True: it is not compiled")
+        found.append(problem("uncompilable_step_trained"))
     if evidence["refused_off"] is not None:
-        faults.append(f"the same step fails without jit_compile too: {evidence['refused_off']}")
-    if not evidence[ON]["losses"][-1] < evidence[ON]["losses"][0]:
-        faults.append(f"the loss does not fall: {evidence[ON]['losses']}")
-    if not evidence["largest_difference"] <= evidence["tolerance"]:
-        faults.append(
-            f"losses differ from those of jit_compile=False by {evidence['largest_difference']:.1e}"
-        )
-    return faults
+        found.append(problem("step_fails_without_jit", error=evidence["refused_off"]))
+    found += training.not_falling(evidence[ON]["losses"])
+    return found + training.losses_differ("jit_off", evidence)
 
 
-def _summary(evidence: Dict[str, Any]) -> str:
+def _passed(evidence: Dict[str, Any]) -> Dict[str, Any]:
     keras, modules = evidence["keras"], evidence[ON]["modules"]
     resolved = evidence["resolved"]["classifier"]
-    automatic = "" if "auto" not in resolved else f", 'auto' is {resolved['auto']}"
-    largest = max(module["instructions"] for module in modules)
-    return (
-        f"{keras['package']} {keras['version']}: jit_compile=True is compiled for the"
-        f" {evidence['device_type']} ({len(modules)} module(s), {largest} instructions), and computes"
-        f" the same; unset it is {resolved['default']} here{automatic}"
+    return statement(
+        "keras_jit_works",
+        package=keras["package"],
+        version=keras["version"],
+        device_type=evidence["device_type"],
+        modules=len(modules),
+        instructions=max(module["instructions"] for module in modules),
+        default=resolved["default"],
+        auto=resolved.get("auto"),
     )
 
 
 CHECK = Check(
     id="keras_jit",
-    title="model.compile(jit_compile=True) is compiled, trains, and computes the same",
+    title="Is model.compile(jit_compile=True) compiled, and does it compute the same?",
     stage=TENSORFLOW,
     run=_run,
     limit_s=300,

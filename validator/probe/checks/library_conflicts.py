@@ -1,13 +1,16 @@
-"""Which copies of each CUDA library could load, which one does, and does it belong to the others?"""
+"""Is there another copy of a CUDA library that loads before the one that fits?"""
 
 import os
 from typing import Any, Dict, List, Optional
 
-from ..check import ERROR, FAIL, HOST, PASS, Check, Context, Result
+from ...problems import problem, statement
+from ..check import ERROR, HOST, Check, Context, Result, judged
 from ..collectors import copies, loader
 from .cuda_libraries import built_with, too_old
 
-#: Libraries of one wheel that only work with one another's version.
+#: Files that a problem or statement lists.
+_SHOWN = 3
+#: Libraries of one wheel that only work together in the same version.
 _TOGETHER = ("libcublas.so", "libcublasLt.so")
 
 
@@ -19,26 +22,24 @@ def _run(context: Context) -> Result:
         soname for value in answer.values if "phase" in value for soname in value["attempts"] if soname
     ]
     if not sonames:
-        return Result(ERROR, f"TensorFlow's loader did not tell what it opens ({answer.failure})")
+        error = str(answer.failure) if answer.failure else None
+        return Result(ERROR, statement("loader_silent", error=error))
     search = _Search(context.facts)
     libraries = [
         _library(soname, opened.get(soname), search, tensorflow) for soname in dict.fromkeys(sonames)
     ]
     parts = _cudnn_parts(libraries, search)
-    problems = _older(libraries) + _mixed(libraries) + _strayed(libraries, parts)
     evidence = {
         "search_path": {copies.LIBRARY_PATH: search.directories, copies.RUNPATH: search.runpath},
         "libraries": libraries,
         "cudnn_parts": parts,
-        "problems": problems,
     }
-    if problems:
-        return Result(FAIL, "; ".join(problem["wrong"] for problem in problems), evidence)
-    return Result(PASS, _summary(libraries), evidence)
+    problems = _older(libraries) + _mixed(libraries) + _strayed(libraries, parts)
+    return judged(problems, lambda: _passed(libraries), evidence)
 
 
 class _Search:
-    """Where the loader looks for what TensorFlow opens."""
+    """The places where the loader looks for what TensorFlow opens."""
 
     def __init__(self, facts: Dict[str, Any]) -> None:
         framework = os.path.join(facts["tensorflow"]["directory"], loader.FRAMEWORK)
@@ -47,7 +48,8 @@ class _Search:
         self.cache = copies.cached()
 
     def copies(self, soname: str, runpath: Optional[List[str]] = None) -> List[copies.Copy]:
-        """In the order of the search. runpath: of the object that opens it, if not TensorFlow's."""
+        """Return the copies in the order of the search. runpath: of the object that opens it, if not
+        TensorFlow."""
         searched = self.runpath if runpath is None else runpath
         return copies.copies(soname, self.directories, searched, self.cache)
 
@@ -69,14 +71,14 @@ def _library(
         "path": winner,
         "version": opened["version"] if opened else None,
         "built_with": built_with(soname, tensorflow["built_with"]),
-        # Not among the copies: something that was loaded before it brought it along.
+        # None where it is not among the copies: something that was loaded earlier opened it.
         "found_by": next((copy["found_by"] for copy in found if copy["path"] == winner), None),
         "others": [copy for copy in found if copy["path"] != winner],
     }
 
 
 def _cudnn_parts(libraries: List[Dict[str, Any]], search: _Search) -> List[Dict[str, Any]]:
-    """cuDNN's sub-libraries, which its main library opens by name, and where each would come from."""
+    """Return cuDNN's sub-libraries, which its main library opens by name, with the place of each."""
     main = next((entry for entry in libraries if entry["soname"].startswith("libcudnn.")), None)
     if main is None or main["path"] is None:
         return []
@@ -111,8 +113,8 @@ def _listed(directory: str) -> List[str]:
         return []
 
 
-def _older(libraries: List[Dict[str, Any]]) -> List[Dict[str, str]]:
-    """An older copy that comes before one that fits."""
+def _older(libraries: List[Dict[str, Any]]) -> List[Dict[str, Any]]:
+    """Return each older copy that comes before one that fits."""
     found = []
     for entry in libraries:
         fitting = [
@@ -121,65 +123,60 @@ def _older(libraries: List[Dict[str, Any]]) -> List[Dict[str, str]]:
             if copy["version"] is not None and not too_old(copy["version"], entry["built_with"])
         ]
         if fitting and too_old(entry["version"], entry["built_with"]):
-            said = (
-                f"{entry['path']} ({entry['version']}), found by {entry['found_by']}, comes before"
-                f" {fitting[0]['path']} ({fitting[0]['version']}), and TensorFlow was built with"
-                f" {entry['built_with']}"
-            )
-            found.append(_problem("older_copy_wins", entry["soname"], said))
+            told = {name: entry[name] for name in ("soname", "path", "version", "found_by", "built_with")}
+            other = {"other_path": fitting[0]["path"], "other_version": fitting[0]["version"]}
+            found.append(problem("older_copy_wins", **told, **other))
     return found
 
 
-def _mixed(libraries: List[Dict[str, Any]]) -> List[Dict[str, str]]:
-    """Libraries that only work together, of different versions."""
+def _mixed(libraries: List[Dict[str, Any]]) -> List[Dict[str, Any]]:
+    """Return the problem that libraries which only work together have different versions."""
     together = [
         entry for entry in libraries if entry["soname"].startswith(tuple(f"{name}." for name in _TOGETHER))
     ]
     versions = {entry["version"] for entry in together if entry["version"]}
     if len(versions) < 2:
         return []
-    said = " and ".join(f"{entry['soname']} {entry['version']} ({entry['path']})" for entry in together)
-    return [_problem("cublas_versions_differ", together[0]["soname"], f"{said} are not of one version")]
+    told = [{name: entry[name] for name in ("soname", "version", "path")} for entry in together]
+    return [problem("cublas_versions_differ", soname=together[0]["soname"], libraries=told)]
 
 
-def _strayed(libraries: List[Dict[str, Any]], parts: List[Dict[str, Any]]) -> List[Dict[str, str]]:
-    """Sub-libraries of cuDNN from another place than its main library, or of another version."""
+def _strayed(libraries: List[Dict[str, Any]], parts: List[Dict[str, Any]]) -> List[Dict[str, Any]]:
+    """Return the problem that parts of cuDNN come from elsewhere, or have different versions."""
     if not parts:
         return []
     main = next(entry for entry in libraries if entry["soname"].startswith("libcudnn."))
     home = os.path.dirname(main["path"])
     elsewhere = [part for part in parts if part["path"] and os.path.dirname(part["path"]) != home]
     if elsewhere:
-        shown = ", ".join(f"{part['path']} (found by {part['found_by']})" for part in elsewhere[:3])
-        said = f"cuDNN itself is {main['path']}, but {len(elsewhere)} of its sub-libraries are not: {shown}"
-        return [_problem("cudnn_parts_from_elsewhere", main["soname"], said)]
+        return [
+            problem(
+                "cudnn_parts_from_elsewhere",
+                soname=main["soname"],
+                path=main["path"],
+                count=len(elsewhere),
+                parts=[{name: part[name] for name in ("path", "found_by")} for part in elsewhere[:_SHOWN]],
+            )
+        ]
     versions = sorted({part["version"] for part in parts if part["version"]})
     if len(versions) > 1:
-        said = f"the sub-libraries of cuDNN in {home} are of versions {', '.join(versions)}"
-        return [_problem("cudnn_part_versions_differ", main["soname"], said)]
+        fields = {"soname": main["soname"], "directory": home, "versions": versions}
+        return [problem("cudnn_part_versions_differ", **fields)]
     return []
 
 
-def _problem(problem: str, soname: str, wrong: str) -> Dict[str, str]:
-    return {"problem": problem, "soname": soname, "severity": "fault", "wrong": wrong}
-
-
-def _summary(libraries: List[Dict[str, Any]]) -> str:
+def _passed(libraries: List[Dict[str, Any]]) -> Dict[str, Any]:
     shadowed = [entry for entry in libraries if entry["others"]]
     opened = sum(entry["path"] is not None for entry in libraries)
     if not shadowed:
-        return f"one copy of each of the {opened} CUDA libraries that TensorFlow opens can load"
-    shown = "; ".join(
-        f"{entry['soname']} is taken from {entry['path']} ({entry['found_by']}), not from"
-        f" {', '.join(copy['path'] for copy in entry['others'])}"
-        for entry in shadowed[:3]
-    )
-    return f"{len(shadowed)} of {opened} CUDA libraries have other copies, which do no harm: {shown}"
+        return statement("one_copy_each", count=opened)
+    told = [{name: entry[name] for name in ("soname", "path", "found_by")} for entry in shadowed[:_SHOWN]]
+    return statement("other_copies_harmless", count=len(shadowed), opened=opened, copies=told)
 
 
 CHECK = Check(
     id="library_conflicts",
-    title="no other copy of a CUDA library comes before the fitting one",
+    title="Does another copy of a CUDA library load before the one that fits?",
     stage=HOST,
     run=_run,
     limit_s=loader.LIMIT_S + 10,

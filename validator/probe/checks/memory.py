@@ -1,21 +1,22 @@
-"""Does TensorFlow keep to the memory it is given, and does it give back what it took?
+"""Does TensorFlow keep to the memory it is given, and does it release what it took?
 
 By default it takes almost all of every GPU at its first operation. Growth and limits can be set only before
-that, so each trial has a fresh interpreter. On a machine without a GPU those about the GPU have no answer;
-what becomes of an allocation that can't be had, and whether training leaks, is asked of the CPU then.
+that, so each trial has a fresh interpreter. On a machine without a GPU the trials about its memory have no
+answer; the CPU then shows what happens to an allocation that is too large, and whether training leaks.
 """
 
 import os
 from typing import Any, Dict, Iterator, List, Optional
 
+from ...problems import problem, statement
 from .. import fresh
-from ..check import FAIL, FULL, PASS, TENSORFLOW, Check, Context, Result
+from ..check import FULL, TENSORFLOW, Check, Context, Result, judged
 from ..collectors.driver import free_memory
 from ..devices import gpus
 from ..resnet import GRAPH, SIZES, XLA, Model, batch
 
 _MIB = 1 << 20
-#: Of the whole of a GPU's memory, so that the default, which takes all, is tried only where nobody else is.
+#: The share of a GPU's memory that must be free before the default, which takes everything, is tried.
 _IDLE = 0.8
 #: The share of the free memory that a process with growth may have taken after its first small operation.
 _SMALL = 0.5
@@ -30,14 +31,8 @@ TOLERANCE = 4 * _MIB
 _EXAMPLES = 32
 #: Seconds: the start and the import; the allocator waits 10 s for memory before it says that there is none.
 _LIMIT_S = 90.0
-#: What changes how the allocator behaves.
+#: Variables that change how the allocator behaves.
 _VARIABLES = ("TF_FORCE_GPU_ALLOW_GROWTH", "TF_GPU_ALLOCATOR", "TF_FORCE_UNIFIED_MEMORY")
-_TITLES = {
-    "growth": "memory growth",
-    "whole": "the default without growth",
-    "exhausted": "running out of memory",
-    "leak": "50 training steps",
-}
 
 
 def _run(context: Context) -> Result:
@@ -53,7 +48,7 @@ def _run(context: Context) -> Result:
     if device_type == "GPU":
         trials = {"growth": _grow, "whole": _take_whole, **trials}
     else:
-        evidence["unknown"].append("growth and whole: there is no GPU")
+        evidence["unknown"].append(statement("trial_needs_gpu", trials=["growth", "whole"]))
     for name, trial in trials.items():
         reason = _not_idle(evidence["growth"]) if name == "whole" else None
         if reason is not None:
@@ -63,31 +58,27 @@ def _run(context: Context) -> Result:
         unset: Dict[str, Optional[str]] = {"TF_FORCE_GPU_ALLOW_GROWTH": None} if name == "whole" else {}
         answer = fresh.call(trial, device_type, limit_s=_LIMIT_S, environment=unset)
         if answer.failure is not None:
-            broken = fresh.fault(answer, f"the trial of {_TITLES[name]}")
-            return Result(broken.outcome, broken.summary, {**evidence, **broken.evidence})
+            return fresh.broken_off(name, answer, evidence)
         evidence[name] = answer.values if name == "leak" else answer.values[0]
-    faults = _faults(evidence)
-    if faults:
-        return Result(FAIL, "; ".join(faults), evidence)
-    return Result(PASS, _summary(evidence), evidence)
+    return judged(_problems(evidence), lambda: _passed(evidence), evidence)
 
 
 def _grow(tf: Any, device_type: str) -> Iterator[Dict[str, Any]]:
-    """Memory growth set before the first operation."""
+    """Set memory growth before the first operation."""
     gpu = _only_first_gpu(tf)
     tf.config.experimental.set_memory_growth(gpu, True)
     yield _taken_by_one_operation(tf)
 
 
 def _take_whole(tf: Any, device_type: str) -> Iterator[Dict[str, Any]]:
-    """The default; and growth set when it is too late."""
+    """Try the default, and set growth when it is too late."""
     gpu = _only_first_gpu(tf)
     taken = _taken_by_one_operation(tf)
     yield {**taken, "late_growth": _error(lambda: tf.config.experimental.set_memory_growth(gpu, True))}
 
 
 def _exhaust(tf: Any, device_type: str) -> Iterator[Dict[str, Any]]:
-    """Ask for more than there is: on a GPU for more than the limit of a logical device."""
+    """Ask for more memory than there is; on a GPU, for more than the limit of a logical device."""
     on_gpu = device_type == "GPU"
     device = _only_first_gpu(tf) if on_gpu else tf.config.list_physical_devices("CPU")[0]
     one = [tf.config.LogicalDeviceConfiguration(memory_limit=_LIMIT // _MIB if on_gpu else None)]
@@ -109,7 +100,7 @@ def _exhaust(tf: Any, device_type: str) -> Iterator[Dict[str, Any]]:
 
 
 def _train(tf: Any, device_type: str) -> Iterator[Dict[str, Any]]:
-    """Bytes held after every few steps of training, as a graph and compiled."""
+    """Yield the bytes held after every few steps of training, as a graph and compiled."""
     if device_type == "GPU":
         tf.config.experimental.set_memory_growth(_only_first_gpu(tf), True)
     size = SIZES["CPU"]
@@ -138,14 +129,14 @@ def _held(tf: Any, device_type: str) -> int:
 
 
 def _only_first_gpu(tf: Any) -> Any:
-    """The others are left alone."""
+    """Return the first GPU; the others are hidden from TensorFlow."""
     gpu = tf.config.list_physical_devices("GPU")[0]
     tf.config.set_visible_devices([gpu], "GPU")
     return gpu
 
 
 def _taken_by_one_operation(tf: Any) -> Dict[str, Any]:
-    """What the CUDA driver has less to give after TensorFlow's first operation; its context included."""
+    """Return the memory that TensorFlow's first operation and its context take, according to the driver."""
     before = free_memory()
     with tf.device("/GPU:0"):
         total = float(tf.reduce_sum(tf.ones((256, 256))))
@@ -159,7 +150,7 @@ def _taken_by_one_operation(tf: Any) -> Dict[str, Any]:
 
 
 def _error(call: Any) -> Optional[Dict[str, str]]:
-    """What the call raises, or None."""
+    """Return what the call raises, or None."""
     try:
         call()
     except Exception as error:  # whatever it is, it is the answer
@@ -167,51 +158,56 @@ def _error(call: Any) -> Optional[Dict[str, str]]:
     return None
 
 
-def _not_idle(growth: Optional[Dict[str, Any]]) -> Optional[str]:
-    """Why the whole of the memory must not be taken here, or None."""
+def _not_idle(growth: Optional[Dict[str, Any]]) -> Optional[Dict[str, Any]]:
+    """Return the reason why the default, which takes the whole memory, must not be tried here, or None."""
     if growth is None or growth["free_bytes"] >= _IDLE * growth["total_bytes"]:
         return None
-    free, total = growth["free_bytes"] // _MIB, growth["total_bytes"] // _MIB
-    return f"whole: others use this GPU ({free} of {total} MiB are free), and it would take all that is left"
+    fields = {name: growth[name] for name in ("free_bytes", "total_bytes")}
+    return statement("gpu_memory_in_use", **fields)
 
 
-def _faults(evidence: Dict[str, Any]) -> List[str]:
-    faults = []
+def _problems(evidence: Dict[str, Any]) -> List[Dict[str, Any]]:
+    found = []
     growth, exhausted = evidence["growth"], evidence["exhausted"]
     if growth is not None and growth["taken_bytes"] > _SMALL * growth["free_bytes"]:
-        faults.append(f"with memory growth a small operation took {growth['taken_bytes'] // _MIB} MiB")
+        fields = {name: growth[name] for name in ("taken_bytes", "free_bytes")}
+        found.append(problem("growth_takes_too_much", **fields))
     raised, limit = exhausted["raised"], exhausted["limit_bytes"]
     if raised is None:
-        faults.append(f"{exhausted['asked_bytes'] // _MIB} MiB were granted, beyond what there is")
+        found.append(problem("impossible_allocation_granted", asked_bytes=exhausted["asked_bytes"]))
     elif raised["type"] != "ResourceExhaustedError":
-        faults.append(f"running out of memory raised {raised['type']}, not ResourceExhaustedError")
+        found.append(problem("exhaustion_raised_other", exception=raised["type"]))
     if exhausted["within_limit"] is not None:
-        faults.append(f"within the limit: {exhausted['within_limit']['type']}")
+        found.append(problem("allocation_within_limit_failed", exception=exhausted["within_limit"]["type"]))
     if limit is not None and exhausted["peak_bytes"] > limit:
-        faults.append(f"{exhausted['peak_bytes'] // _MIB} MiB were taken where {limit // _MIB} is the limit")
+        found.append(problem("memory_limit_exceeded", peak_bytes=exhausted["peak_bytes"], limit_bytes=limit))
     if not exhausted["recovered"]:
-        faults.append("after running out of memory the process computes wrong")
-    faults += [
-        f"{entry['mode']}: {entry['growth_bytes'] / _MIB:.1f} MiB more after {STEPS} steps"
+        found.append(problem("wrong_after_exhaustion"))
+    found += [
+        problem(
+            "memory_grows_over_steps", mode=entry["mode"], growth_bytes=entry["growth_bytes"], steps=STEPS
+        )
         for entry in evidence["leak"]
         if entry["growth_bytes"] > TOLERANCE
     ]
-    return faults
+    return found
 
 
-def _summary(evidence: Dict[str, Any]) -> str:
-    leaked = max(entry["growth_bytes"] for entry in evidence["leak"])
-    parts = ["running out of memory is raised and survived", f"{STEPS} steps leak nothing ({leaked} bytes)"]
-    if evidence["growth"] is not None:
-        parts.insert(0, f"growth takes {evidence['growth']['taken_bytes'] // _MIB} MiB")
-    if evidence["whole"] is not None:
-        parts.insert(1, f"the default {evidence['whole']['taken_bytes'] // _MIB} MiB")
-    return f"on the {evidence['device_type']}: {', '.join(parts)}"
+def _passed(evidence: Dict[str, Any]) -> Dict[str, Any]:
+    growth, whole = evidence["growth"], evidence["whole"]
+    return statement(
+        "memory_holds",
+        device_type=evidence["device_type"],
+        growth_bytes=growth["taken_bytes"] if growth else None,
+        whole_bytes=whole["taken_bytes"] if whole else None,
+        steps=STEPS,
+        leaked_bytes=max(entry["growth_bytes"] for entry in evidence["leak"]),
+    )
 
 
 CHECK = Check(
     id="memory",
-    title="memory growth and limits hold, running out is survived, training leaks nothing",
+    title="Do memory growth and limits hold, and does training leak nothing?",
     stage=TENSORFLOW,
     run=_run,
     limit_s=400,

@@ -1,8 +1,8 @@
-"""Does training in mixed precision work here, does it agree with float32, and what does it gain?
+"""Does training in mixed precision work here, does it agree with float32, and how fast is it?
 
-Keras's policies `mixed_float16` and `mixed_bfloat16` against `float32`: the same model in turns within one
-run, in an interpreter of its own, since a policy is global. That a policy is faster is no condition: without
-tensor cores it is not, and on a CPU float16 is much slower. That it trains to the same losses is one.
+The check compares Keras's policies `mixed_float16` and `mixed_bfloat16` with `float32`: the same model in
+turns within one run, in an interpreter of its own, since a policy is global. A policy need not be faster:
+without tensor cores it isn't, and on a CPU float16 is much slower. It must train to the same losses.
 """
 
 import re
@@ -10,10 +10,12 @@ import time
 from dataclasses import dataclass
 from typing import Any, Dict, Iterator, List, Optional, Tuple
 
+from ...problems import problem, statement
 from .. import fresh, training, xplane
-from ..check import FAIL, FULL, PASS, SKIP, TENSORFLOW, Check, Context, Result
+from ..check import FULL, TENSORFLOW, Check, Context, Result, judged, skipped
 from ..devices import gpus
-from ..figures import ratios, said, spread
+from ..figures import ratios, spread
+from ..isolate import EXCEPTION
 from ..training import classifier, compile_model, describe
 
 FULL_PRECISION = "float32"
@@ -54,25 +56,22 @@ def _run(context: Context) -> Result:
     evidence: Dict[str, Any] = {}
     for value in answer.values:
         evidence.update(value)
-    if answer.failure is not None and answer.failure.startswith("ResourceExhausted"):
-        # Of a GPU that is too small, or in use: nobody's fault.
-        return Result(SKIP, f"the GPU's memory does not hold the model: {answer.failure[:200]}", evidence)
-    if answer.failure is not None:
-        broken = fresh.fault(answer, "training in mixed precision")
-        return Result(broken.outcome, broken.summary, {**evidence, **broken.evidence})
+    ended = answer.failure
+    if ended is not None and ended.kind == EXCEPTION and ended.detail.startswith("ResourceExhausted"):
+        # The GPU is too small or in use, which is nobody's fault.
+        return skipped(statement("memory_too_small", batch=None, error=ended.detail[:200]), evidence)
+    if ended is not None:
+        return fresh.broken_off("mixed_precision", answer, evidence)
     evidence["tensor_cores"] = tensor_cores(context.facts["host"]["gpus"], evidence["device_type"])
     return _judged(evidence)
 
 
 def _judged(evidence: Dict[str, Any]) -> Result:
-    faults = _faults(evidence)
-    if faults:
-        return Result(FAIL, "; ".join(faults), evidence)
-    return Result(PASS, _summary(evidence), evidence)
+    return judged(_problems(evidence), lambda: _passed(evidence), evidence)
 
 
 def tensor_cores(found: List[Dict[str, Any]], device_type: str) -> Dict[str, Optional[bool]]:
-    """Whether the first GPU has tensor cores for each type; None without a GPU or its capability."""
+    """Return whether the first GPU has tensor cores for each type; None where that is unknown."""
     capability = found[0].get("compute_capability") if found and device_type == "GPU" else None
     if capability is None:
         return {name: None for name, _, _ in POLICIES.values()}
@@ -81,7 +80,7 @@ def tensor_cores(found: List[Dict[str, Any]], device_type: str) -> Dict[str, Opt
 
 
 def _trial(tf: Any) -> Iterator[Dict[str, Any]]:
-    """Train under each policy: first the losses, then the time."""
+    """Train under each policy: first for the losses, then for the time."""
     device_type = "GPU" if gpus(tf) else "CPU"
     size = _fitting(tf, SIZES[device_type])
     yield {
@@ -125,7 +124,7 @@ def _repeated(tf: Any, images: Any, labels: Any) -> Any:
 
 
 def _batch(tf: Any, size: Size) -> Tuple[Any, Any]:
-    """The images of `training`, made larger and more."""
+    """Return the images of `training`, resized and repeated."""
     images, labels = training.batch(tf)
     times = size.examples // training.BATCH
     images = tf.image.resize(images, (size.image, size.image), method="nearest")
@@ -142,7 +141,7 @@ def _model(tf: Any, size: Size, policy: str) -> Any:
 
 
 def _described(tf: Any, model: Any, images: Any, labels: Any) -> Dict[str, Any]:
-    """Its first steps, and what they were computed in."""
+    """Return the losses of the first steps, and the types that they were computed in."""
     history = model.fit(images, labels, batch_size=len(labels), epochs=COMPARED, shuffle=False, verbose=0)
     layer = next(layer for layer in model.layers if "conv" in layer.name)
     return {
@@ -155,7 +154,7 @@ def _described(tf: Any, model: Any, images: Any, labels: Any) -> Dict[str, Any]:
 
 
 def _times(models: Dict[str, Any], data: Any) -> Dict[str, List[float]]:
-    """Seconds a step of each policy, in turns; who goes first changes."""
+    """Return the seconds of a step under each policy, measured in turns, each going first in turn."""
     taken: Dict[str, List[float]] = {policy: [] for policy in models}
     for model in models.values():
         _take(model, data)
@@ -176,7 +175,7 @@ def _take(model: Any, data: Any) -> float:
 
 
 def _kernels(tf: Any, device_type: str, model: Any, data: Any) -> Tuple[Optional[int], Optional[int]]:
-    """Kernels of a turn, and how many of them are named as those for tensor cores; None where the profiler
+    """Return the kernels of a turn, and how many have a name used for tensor cores; None where the profiler
     can't see them."""
     if device_type != "GPU":
         return None, None
@@ -191,43 +190,42 @@ def _kernels(tf: Any, device_type: str, model: Any, data: Any) -> Tuple[Optional
     return (len(seen), sum(bool(_TENSOR_CORES.search(name)) for name in seen)) if seen else (None, None)
 
 
-def _faults(evidence: Dict[str, Any]) -> List[str]:
+def _problems(evidence: Dict[str, Any]) -> List[Dict[str, Any]]:
     seen = {entry["policy"]: entry for entry in evidence["policies"]}
     expected = seen[FULL_PRECISION]["losses"]
-    faults = []
+    found = []
     for policy, entry in seen.items():
-        if f"{evidence['device_type']}:" not in entry["device"]:
-            faults.append(f"{policy} ran on {entry['device']}, not on the {evidence['device_type']}")
-        if not entry["losses"][-1] < entry["losses"][0]:
-            faults.append(f"{policy}: the loss does not fall: {entry['losses']}")
+        found += training.ran_elsewhere(entry["device"], evidence["device_type"], policy)
+        found += training.not_falling(entry["losses"], policy)
     for policy, (name, _, tolerance) in POLICIES.items():
         entry = seen[policy]
         entry["tolerance"] = tolerance
         entry["largest_difference"] = training.difference(entry["losses"], expected)
         if (entry["compute_dtype"], entry["variable_dtype"]) != (name, FULL_PRECISION):
-            faults.append(
-                f"{policy} computes in {entry['compute_dtype']} with weights in {entry['variable_dtype']}"
-            )
-        if not entry["largest_difference"] <= tolerance:
-            faults.append(f"{policy}: the losses differ from float32's by {entry['largest_difference']:.1e}")
+            dtypes = {dtype: entry[dtype] for dtype in ("compute_dtype", "variable_dtype")}
+            found.append(problem("policy_not_followed", policy=policy, **dtypes))
+        found += training.losses_differ("float32", entry, policy)
     if "LossScale" not in seen["mixed_float16"]["optimizer"]:
-        faults.append("mixed_float16 trains without loss scaling: small gradients become zero")
-    return faults
+        found.append(problem("no_loss_scaling"))
+    return found
 
 
-def _summary(evidence: Dict[str, Any]) -> str:
+def _passed(evidence: Dict[str, Any]) -> Dict[str, Any]:
     seen = {entry["policy"]: entry for entry in evidence["policies"]}
-    words = {True: "with tensor cores", False: "without tensor cores", None: ""}
     gains = [
-        f"{name} {said(seen[policy]['speedup'])} {words[evidence['tensor_cores'][name]]}".strip()
+        {
+            "type": name,
+            "speedup": seen[policy]["speedup"],
+            "tensor_cores": evidence["tensor_cores"][name],
+        }
         for policy, (name, _, _) in POLICIES.items()
     ]
-    return f"trains as float32 does on the {evidence['device_type']}; times as fast: {', '.join(gains)}"
+    return statement("policies_train", device_type=evidence["device_type"], gains=gains)
 
 
 CHECK = Check(
     id="mixed_precision",
-    title="float16 and bfloat16 policies train, agree with float32, and at what speed",
+    title="Do the float16 and bfloat16 policies agree with float32, and how fast are they?",
     stage=TENSORFLOW,
     run=_run,
     limit_s=450,

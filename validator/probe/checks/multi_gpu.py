@@ -1,17 +1,18 @@
-"""Do several GPUs train as one does? NCCL sums up, and a step of `MirroredStrategy` equals a single one's.
+"""Do several GPUs train as one does, with NCCL and `MirroredStrategy`?
 
-Fewer than two GPUs can't answer that, and the check is skipped; but two logical devices, of the one GPU or of
-the CPU, run the same code of `tf.distribute`, and what that gives stands in the evidence. NCCL refuses two
-ranks on one device, so the replicas are reduced on one of them then.
+Fewer than two GPUs can't answer that, and the check is skipped. Even then two logical devices, of the one GPU
+or of the CPU, run the same code of `tf.distribute`, and the evidence shows the result. NCCL rejects two ranks
+on one device, so the replicas are then reduced on one of them.
 """
 
-import math
 import os
 import time
+from dataclasses import replace
 from typing import Any, Dict, Iterator, List, Optional, Tuple
 
-from .. import fresh
-from ..check import FAIL, FULL, PASS, SKIP, TENSORFLOW, Check, Context, Result
+from ...problems import problem, statement
+from .. import fresh, training
+from ..check import FULL, PASS, SKIP, TENSORFLOW, Check, Context, Result, judged
 from ..devices import exact_float32, gpus
 from ..figures import spread
 
@@ -41,33 +42,35 @@ def _run(context: Context) -> Result:
     evidence: Dict[str, Any] = {
         "device_type": "CPU" if kind == "logical CPU" else "GPU",
         "gpus": found,
-        "devices": f"{count} {kind}s",
+        "devices": {"count": count, "kind": kind},
         "shared_memory": shared_memory(),
         "all_reduce": None,
         "step": None,
-        "unknown": None if found >= 2 else f"NCCL and several GPUs: {_few(found)}",
     }
     answer = fresh.call(_mirror, kind, count, limit_s=_LIMIT_S)
     for value in answer.values:
         evidence.update(value)
+    advisories = _small_shared_memory(evidence)
     if answer.failure is not None:
-        broken = fresh.fault(answer, f"tf.distribute on {evidence['devices']}")
-        return Result(broken.outcome, _with_shared(broken.summary, evidence), {**evidence, **broken.evidence})
-    faults = _faults(evidence)
-    if faults:
-        return Result(FAIL, "; ".join(faults), evidence)
-    agreement = f"a MirroredStrategy step on {evidence['devices']} equals a single one"
-    if found < 2:
-        return Result(SKIP, f"{_few(found)}; {agreement}", evidence)
-    return Result(PASS, _with_shared(f"NCCL reduces, {agreement}", evidence), evidence)
+        broken = fresh.broken_off("distribution", answer, evidence)
+        return replace(broken, problems=[*broken.problems, *advisories])
+    devices = _named(evidence["devices"])
+    result = judged(
+        _problems(evidence) + advisories, lambda: statement("gpus_agree", devices=devices), evidence
+    )
+    if result.outcome == PASS and found < 2:
+        few = statement("logical_devices_agree", found=found, devices=devices)
+        return replace(result, outcome=SKIP, statement=few)
+    return result
 
 
-def _few(found: int) -> str:
-    return "two GPUs are needed, TensorFlow sees " + ("one" if found else "none")
+def _named(devices: Dict[str, Any]) -> str:
+    """Return a name such as `2 logical CPUs`."""
+    return f"{devices['count']} {devices['kind']}s"
 
 
 def shared_memory(path: str = _SHARED) -> Optional[Dict[str, Any]]:
-    """Size of `/dev/shm` and what is free of it; None where there is none."""
+    """Return the size of `/dev/shm` and how much of it is free; None where there is none."""
     try:
         system = os.statvfs(path)
     except OSError:
@@ -80,17 +83,16 @@ def shared_memory(path: str = _SHARED) -> Optional[Dict[str, Any]]:
     }
 
 
-def _with_shared(sentence: str, evidence: Dict[str, Any]) -> str:
-    """The sentence, and that /dev/shm is small where it is: NCCL's error does not always say so."""
+def _small_shared_memory(evidence: Dict[str, Any]) -> List[Dict[str, Any]]:
+    """Return the advisory that /dev/shm is small; NCCL's own error doesn't always say so."""
     shared = evidence["shared_memory"]
     if evidence["gpus"] < 2 or (shared and shared["above_docker_default"]):
-        return sentence
-    size = f"only {shared['bytes'] // _MIB} MiB" if shared else "not there"
-    return f"{sentence} ({_SHARED} is {size}; NCCL may need more: docker run --shm-size=1g)"
+        return []
+    return [problem("shared_memory_small", bytes=shared["bytes"] if shared else None)]
 
 
 def _mirror(tf: Any, kind: str, count: int) -> Iterator[Dict[str, Any]]:
-    """In a fresh interpreter: all-reduce, then the steps of a strategy and of a single device."""
+    """In a fresh interpreter: all-reduce, then steps with the strategy and on a single device."""
     devices = _devices(tf, kind, count)
     operations = tf.distribute.NcclAllReduce() if kind == "GPU" else tf.distribute.ReductionToOneDevice()
     strategy = tf.distribute.MirroredStrategy(devices, cross_device_ops=operations)
@@ -116,7 +118,7 @@ def _devices(tf: Any, kind: str, count: int) -> List[str]:
 
 
 def _reduce(tf: Any, strategy: Any) -> Dict[str, Any]:
-    """The sum over the replicas of a long vector of `replica + 1`, which is exact in float32."""
+    """Sum a long vector of `replica + 1` over the replicas, which is exact in float32."""
     replicas = strategy.num_replicas_in_sync
 
     def on_each() -> Any:
@@ -143,7 +145,7 @@ def _reduce(tf: Any, strategy: Any) -> Dict[str, Any]:
 
 
 def _train(tf: Any, strategy: Any, count: int) -> Tuple[List[float], List[List[Any]]]:
-    """Losses of each step, and the weights on each replica, from the same start and the same global batch."""
+    """Return the losses, and the weights on each replica, from the same start and the same global batch."""
     examples = _EXAMPLES * count
     labels = tf.range(examples, dtype=tf.int32) % _CLASSES
     prototypes = tf.random.stateless_normal((_CLASSES, _FEATURES), seed=(1, 0))
@@ -198,37 +200,36 @@ def _compared(single: Any, mirrored: Any, replicas: int) -> Dict[str, Any]:
         "replicas": replicas,
         "losses": mirrored_losses,
         "losses_single": losses,
-        "largest_difference": by_loss if math.isfinite(by_loss) else None,
-        "largest_weight_difference": by_weight if math.isfinite(by_weight) else None,
+        "largest_difference": by_loss,
+        "largest_weight_difference": by_weight,
         "replicas_equal": all((copy == each[0]).all().item() for each in copies for copy in each),
         "tolerance": TOLERANCE,
     }
 
 
-def _faults(evidence: Dict[str, Any]) -> List[str]:
-    reduced, step, where = evidence["all_reduce"], evidence["step"], f"on {evidence['devices']}"
-    faults = []
+def _problems(evidence: Dict[str, Any]) -> List[Dict[str, Any]]:
+    reduced, step, devices = evidence["all_reduce"], evidence["step"], _named(evidence["devices"])
+    found = []
     if reduced["wrong"]:
-        faults.append(f"{reduced['wrong']} sums of {reduced['implementation']} {where} are wrong")
+        told = {name: reduced[name] for name in ("wrong", "implementation")}
+        found.append(problem("sums_wrong", devices=devices, **told))
     if evidence["gpus"] >= 2 and not reduced["nccl_operations"]:
-        faults.append(f"tf.distribute {where} did not use NCCL, though it was asked to")
-    wanted = int(evidence["devices"].split()[0])
+        found.append(problem("nccl_not_used", devices=devices))
+    wanted = evidence["devices"]["count"]
     if not reduced["replicas"] == step["replicas"] == wanted:
-        faults.append(f"{step['replicas']} replicas {where}, where {wanted} were asked for")
-    for what, name in (("losses", "largest_difference"), ("weights", "largest_weight_difference")):
-        if step[name] is None or step[name] > TOLERANCE:
-            amount = "are not finite" if step[name] is None else f"differ by {step[name]:.1e}"
-            faults.append(f"{what} of a MirroredStrategy step {where} {amount} from a single device's")
+        found.append(problem("replicas_missing", replicas=step["replicas"], wanted=wanted, devices=devices))
+    found += training.losses_differ("single_device", step, f"MirroredStrategy on {devices}")
+    weights = step["largest_weight_difference"]
+    if not weights <= TOLERANCE:
+        found.append(problem("weights_differ", difference=weights, devices=devices))
     if not step["replicas_equal"]:
-        faults.append(f"the replicas {where} no longer hold the same weights")
-    if not step["losses"][-1] < step["losses"][0]:
-        faults.append(f"the loss does not fall {where}")
-    return faults
+        found.append(problem("replicas_differ", devices=devices))
+    return found + training.not_falling(step["losses"], f"MirroredStrategy on {devices}")
 
 
 CHECK = Check(
     id="multi_gpu",
-    title="several GPUs reduce by NCCL and train as one does",
+    title="Do several GPUs reduce with NCCL and train as one does?",
     stage=TENSORFLOW,
     run=_run,
     limit_s=270,

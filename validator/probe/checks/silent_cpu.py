@@ -1,16 +1,16 @@
 """Did the training step really run on the GPU?
 
-Training that names no device goes on without a word on the CPU when TensorFlow can't use the GPU, and ends
-with success. So the step is taken as a user takes it, with nothing placed by hand, and three witnesses that
-know nothing of each other are asked: where the placer put each operation, what the GPU's allocator handed
-out, and which kernels the profiler saw. The losses must be those of the CPU, which a device that only claims
-to compute would not come by.
+When TensorFlow can't use the GPU, training that names no device silently runs on the CPU and succeeds. So the
+step is run as a user would run it, with nothing placed by hand, and three independent witnesses are asked:
+where the placer put each operation, what the GPU's allocator handed out, and which kernels the profiler saw.
+The losses must be those of the CPU; a device that only claims to compute would not produce them.
 """
 
 from typing import Any, Dict, List, Optional
 
+from ...problems import problem, statement
 from .. import devices, training, xplane
-from ..check import FAIL, PASS, TENSORFLOW, Check, Context, Result
+from ..check import FAIL, TENSORFLOW, Check, Context, Result, judged
 from ..devices import exact_float32, gpus
 
 STEPS = 5
@@ -27,7 +27,7 @@ _CLUSTER = "_XlaRun"
 def _run(context: Context) -> Result:
     tf = context.tensorflow
     if not gpus(tf):
-        return Result(FAIL, "TensorFlow sees no GPU: training runs on the CPU")
+        return Result(FAIL, None, [problem("training_on_cpu")])
     with exact_float32(tf):
         before = _allocator(tf, reset=True)
         images, labels = training.batch(tf)
@@ -57,14 +57,11 @@ def _run(context: Context) -> Result:
         "tolerance": TOLERANCE,
         "largest_difference": training.difference(losses, expected),
     }
-    faults = _faults(evidence)
-    if faults:
-        return Result(FAIL, "; ".join(faults), evidence)
-    return Result(PASS, _summary(evidence), evidence)
+    return judged(_problems(evidence), lambda: _passed(evidence), evidence)
 
 
 def _allocator(tf: Any, reset: bool = False) -> Optional[Dict[str, int]]:
-    """The count of the GPU's allocator; None where TensorFlow has made no such device, or it keeps none."""
+    """Return the GPU allocator's counts; None where TensorFlow made no such device, or it keeps no counts."""
     try:
         if reset:
             tf.config.experimental.reset_memory_stats("GPU:0")
@@ -75,12 +72,12 @@ def _allocator(tf: Any, reset: bool = False) -> Optional[Dict[str, int]]:
 
 
 def _bytes(*tensors: Any) -> int:
-    """What the batch alone takes; the weights, activations and gradients come on top."""
+    """Return the size of the batch; weights, activations and gradients come on top."""
     return sum(tensor.shape.num_elements() * tensor.dtype.size for tensor in tensors)
 
 
 def _kernels(tf: Any, work: Any) -> Dict[str, Any]:
-    """What the profiler saw the GPU do during `work`, which it does in any case."""
+    """Return what the profiler saw the GPU do during `work`, which runs in any case."""
     unknown, seen = None, []
     done = []
 
@@ -93,10 +90,9 @@ def _kernels(tf: Any, work: Any) -> Dict[str, Any]:
     except (OSError, ValueError, tf.errors.OpError) as error:
         if not done:
             work()
-        unknown = f"the profiler does not work here: {type(error).__name__}: {str(error)[:200]}"
+        unknown = statement("profiler_failed", exception=type(error).__name__, message=str(error)[:200])
     if not seen and unknown is None:
-        unknown = "the profiler saw no kernel, not even one that was placed on the GPU by hand (CUPTI may be"
-        unknown += " missing, or not permitted)"
+        unknown = statement("profiler_saw_nothing")
     return {
         "kernels": len(seen) if seen else None,
         "gpu_time_s": sum(event.seconds for event in seen) if seen else None,
@@ -104,49 +100,47 @@ def _kernels(tf: Any, work: Any) -> Dict[str, Any]:
     }
 
 
-def _faults(evidence: Dict[str, Any]) -> List[str]:
-    faults = []
+def _problems(evidence: Dict[str, Any]) -> List[Dict[str, Any]]:
+    problems = []
     clustered = any(entry["op"] == _CLUSTER for entry in evidence["placement"])
     for family in (*COMPUTING, _CLUSTER):
         found = [entry for entry in evidence["placement"] if family in entry["op"]]
         elsewhere = sorted({entry["device"] for entry in found if not entry["device"].startswith("GPU:")})
         if elsewhere:
-            faults.append(f"{family} ran on {', '.join(elsewhere)}")
+            problems.append(problem("operation_ran_elsewhere", operation=family, devices=elsewhere))
         elif not found and not clustered and family != _CLUSTER:
-            faults.append(f"no {family} was executed")
+            problems.append(problem("operation_not_executed", operation=family))
     if "GPU:" not in evidence["loss_device"]:
-        faults.append(f"the loss lies on {evidence['loss_device']}")
+        problems.append(problem("loss_not_on_gpu", device=evidence["loss_device"]))
     if evidence["allocated_bytes"] is None:
-        faults.append("the GPU's allocator gives no count")
+        problems.append(problem("allocator_count_missing"))
     elif evidence["allocated_bytes"] < evidence["least_bytes"]:
-        faults.append(
-            f"the GPU's allocator handed out {evidence['allocated_bytes']} bytes, but the batch alone takes"
-            f" {evidence['least_bytes']}"
-        )
+        told = {name: evidence[name] for name in ("allocated_bytes", "least_bytes")}
+        problems.append(problem("too_little_allocated", **told))
     # A step without XLA is at least one kernel for each family but the assignments; a cluster, one.
     least = (STEPS - 1) * (1 if clustered else len(COMPUTING) - 1)
     if evidence["kernels"] is not None and (evidence["kernels"] < least or not evidence["gpu_time_s"] > 0):
-        faults.append(
-            f"the GPU ran {evidence['kernels']} kernels in {evidence['gpu_time_s']:.6f} s, fewer than"
-            f" {STEPS - 1} steps are made of"
+        seconds = evidence["gpu_time_s"]
+        problems.append(
+            problem("too_few_kernels", kernels=evidence["kernels"], seconds=seconds, steps=STEPS - 1)
         )
-    if not evidence["largest_difference"] <= evidence["tolerance"]:
-        faults.append(f"the losses differ from the CPU's by {evidence['largest_difference']:.1e}")
-    return faults
+    return problems + training.losses_differ("cpu", evidence)
 
 
-def _summary(evidence: Dict[str, Any]) -> str:
-    time = (
-        f"GPU time unknown: {evidence['gpu_time_unknown']}"
-        if evidence["kernels"] is None
-        else f"{evidence['kernels']} kernels took {evidence['gpu_time_s'] * 1e3:.2f} ms"
+def _passed(evidence: Dict[str, Any]) -> Dict[str, Any]:
+    seconds = evidence["gpu_time_s"]
+    return statement(
+        "step_ran_on_gpu",
+        allocated_bytes=evidence["allocated_bytes"],
+        kernels=evidence["kernels"],
+        gpu_time_ms=None if seconds is None else seconds * 1e3,
+        unknown=evidence["gpu_time_unknown"],
     )
-    return f"the step ran on the GPU, {evidence['allocated_bytes']} bytes were allocated there; {time}"
 
 
 CHECK = Check(
     id="silent_cpu",
-    title="a training step that names no device runs on the GPU",
+    title="Does a training step that names no device run on the GPU?",
     stage=TENSORFLOW,
     run=_run,
     limit_s=300,

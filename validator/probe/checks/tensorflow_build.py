@@ -1,8 +1,9 @@
-"""What was this TensorFlow built for, and is it the one that is installed?"""
+"""Is the imported TensorFlow the installed one, and which CUDA was it built for?"""
 
 import re
 
-from ..check import FAIL, PASS, TENSORFLOW, Check, Context, Result
+from ...problems import problem, statement
+from ..check import TENSORFLOW, Check, Context, Result, judged
 
 
 def _run(context: Context) -> Result:
@@ -16,19 +17,25 @@ def _run(context: Context) -> Result:
         "build": build,
     }
     if installed is not None and _plain(installed) != _plain(version):
-        return Result(FAIL, f"{version} is imported, but {installed} is installed", evidence)
+        problems = [problem("tensorflow_shadowed", imported=version, installed=installed)]
+    else:
+        problems = []
     cuda, cudnn = build.get("cuda_version"), build.get("cudnn_version")
-    return Result(PASS, f"TensorFlow {version} for CUDA {cuda}, cuDNN {cudnn}", evidence)
+    return judged(
+        problems,
+        lambda: statement("tensorflow_built_for", version=version, cuda=cuda, cudnn=cudnn),
+        evidence,
+    )
 
 
 def _plain(version: str) -> str:
-    """Without dashes and `.post1`, which the wheel's version has and the library's own has not."""
+    """Return the version without dashes and `.post1`, which only one of wheel and library has."""
     return re.sub(r"\.post\d+$", "", version.replace("-", ""))
 
 
 CHECK = Check(
     id="tensorflow_build",
-    title="TensorFlow is built with CUDA, and is the one that is installed",
+    title="Is the imported TensorFlow built with CUDA, and is it the installed one?",
     stage=TENSORFLOW,
     run=_run,
     limit_s=30,

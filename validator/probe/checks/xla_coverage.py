@@ -1,20 +1,22 @@
-"""Which of the common layers and operations does this TensorFlow's XLA refuse?
+"""Which common layers and operations does XLA compile in this TensorFlow?
 
-Each is compiled alone, with its gradient where training goes through it. A refusal is a fact about the
-release and no fault; where something is refused without which no model compiles, it is one. All is done in an
-interpreter of its own, which a case may take down without taking the answers before it along.
+Each is compiled by itself, with its gradient where training uses it. A refusal is a fact about the release
+and not a fault, unless no model compiles without the operation. The cases run in an interpreter of their own,
+which a case may crash without losing the answers of those before it.
 """
 
 import time
 from typing import Any, Dict, Iterator, List, Optional
 
+from ...problems import problem, statement
 from .. import fresh, hlo
-from ..check import CRASH, FAIL, FULL, PASS, TENSORFLOW, TIMEOUT, Check, Context, Result
+from ..check import CRASH, FAIL, FULL, TENSORFLOW, TIMEOUT, Check, Context, Result, judged
 from ..devices import gpus
+from ..isolate import TIMED_OUT
 from ..xla_cases import BY_NAME, CASES, inputs, step
 
-#: Outcomes of a case. `unavailable`: it does not run without XLA either, as when a release has no such
-#: operation; nothing is known of XLA then.
+#: Outcomes of a case. `unavailable`: it doesn't run without XLA either, for example because the release has
+#: no such operation; that says nothing about XLA.
 COMPILED, REFUSED, UNAVAILABLE, CRASHED, HUNG = "compiled", "refused", "unavailable", "crashed", "hung"
 _OUTCOMES = (COMPILED, REFUSED, UNAVAILABLE, CRASHED, HUNG)
 _LIMIT_S = 500.0
@@ -37,9 +39,9 @@ def _run(context: Context) -> Result:
         if answer.failure is None:
             break
         if begun is None or begun in found:
-            return fresh.fault(answer, "compiling one operation after another")
-        outcome = HUNG if answer.failure == "timeout" else CRASHED
-        found[begun] = {"name": begun, "outcome": outcome, "error": answer.failure, "seconds": None}
+            return fresh.broken_off("xla_coverage", answer, {"device_type": device_type})
+        outcome = HUNG if answer.failure.kind == TIMED_OUT else CRASHED
+        found[begun] = {"name": begun, "outcome": outcome, "error": str(answer.failure), "seconds": None}
         left = left[left.index(begun) + 1 :]
         if not left or time.monotonic() >= deadline:
             break
@@ -47,7 +49,7 @@ def _run(context: Context) -> Result:
 
 
 def _compile_all(tf: Any, device_type: str, names: List[str]) -> Iterator[Dict[str, Any]]:
-    """For each case its name before it is tried, and again with what came of it."""
+    """Yield the name of each case before it is tried, and again with its result."""
     gpus(tf)
     with tf.device(f"/{device_type}:0"):
         for name in names:
@@ -60,7 +62,7 @@ def _compile(tf: Any, name: str) -> Dict[str, Any]:
     try:
         tensors = inputs(tf, case)
         function = step(tf, case)
-        # The layers make their weights at the first call, which is none of XLA's business.
+        # The layers make their weights at the first call, which has nothing to do with XLA.
         tf.function(function, autograph=False)(*tensors)
     except Exception as error:  # whatever is raised here, there is nothing to ask XLA
         return {"outcome": UNAVAILABLE, "error": hlo.refusal(error), "seconds": None}
@@ -94,26 +96,26 @@ def _judged(device_type: str, found: Dict[str, Dict[str, Any]]) -> Result:
         if case.core and (case.name not in found or found[case.name]["outcome"] == HUNG)
     ]
     if not counts[COMPILED]:
-        return Result(FAIL, f"XLA compiles nothing for the {device_type}: {_first_error(cases)}", evidence)
-    if core:
-        named = "; ".join(f"{entry['name']} ({entry['outcome']}): {entry['error']}" for entry in core[:5])
-        return Result(FAIL, f"what every model needs is not compiled: {named}", evidence)
-    if unknown:
-        # Whether the one that the time ran out in would have ended can't be known.
+        nothing = problem("xla_compiles_nothing", device_type=device_type, error=_first_error(cases))
+        return Result(FAIL, None, [nothing], evidence)
+    if unknown and not core:
+        # It can't be known whether the case in which the time ran out would have ended.
         lost = [entry["name"] for entry in cases if entry["outcome"] in (CRASHED, HUNG)]
-        named = f"{', '.join(unknown[:5])} is not known, after {', '.join(lost)}"
-        return Result(TIMEOUT if counts[HUNG] else CRASH, f"whether XLA compiles {named}", evidence)
-    other = "".join(f", {counts[outcome]} {outcome}" for outcome in _OUTCOMES[2:] if counts[outcome])
-    return Result(
-        PASS,
-        f"XLA compiles {counts[COMPILED]} of {len(CASES)} layers and operations for the {device_type}, and"
-        f" refuses {counts[REFUSED]}{other}",
+        untold = statement("xla_coverage_unknown", cases=unknown[:5], lost=lost)
+        return Result(TIMEOUT if counts[HUNG] else CRASH, untold, [], evidence)
+    problems = [
+        problem("core_not_compiled", case=entry["name"], outcome=entry["outcome"], error=entry["error"])
+        for entry in core
+    ]
+    return judged(
+        problems,
+        lambda: statement("xla_coverage", device_type=device_type, total=len(CASES), **counts),
         evidence,
     )
 
 
 def _grouped(cases: List[Dict[str, Any]]) -> Dict[str, List[str]]:
-    """The names of what did not compile, by group."""
+    """Return the names of the cases that did not compile, by group."""
     groups: Dict[str, List[str]] = {}
     for entry in cases:
         if entry["outcome"] in (REFUSED, CRASHED, HUNG):
@@ -121,13 +123,13 @@ def _grouped(cases: List[Dict[str, Any]]) -> Dict[str, List[str]]:
     return groups
 
 
-def _first_error(cases: List[Dict[str, Any]]) -> str:
-    return next((entry["error"] for entry in cases if entry["error"]), "nothing was tried")
+def _first_error(cases: List[Dict[str, Any]]) -> Optional[str]:
+    return next((entry["error"] for entry in cases if entry["error"]), None)
 
 
 CHECK = Check(
     id="xla_coverage",
-    title="which common layers and operations XLA compiles, each alone",
+    title="Which common layers and operations does XLA compile?",
     stage=TENSORFLOW,
     run=_run,
     limit_s=600,

@@ -1,8 +1,8 @@
-"""What does XLA change: the time of a training step, the memory it takes, the number of kernels?
+"""How does XLA change the time of a training step, its memory and its number of kernels?
 
-One convolutional classifier is trained eager, as a graph and compiled by XLA, in turns within one run, so
-that whatever else disturbs the machine disturbs all three. That XLA is faster is no condition: the ratios are
-what was measured. That all three compute the same is one.
+One convolutional classifier is trained eagerly, as a graph and compiled by XLA, in turns within one run, so
+that anything else that disturbs the machine disturbs all three. XLA need not be faster: the ratios are only
+measured. But all three must compute the same.
 """
 
 import math
@@ -10,10 +10,11 @@ import time
 from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, List, Optional
 
-from .. import xplane
-from ..check import FAIL, FULL, PASS, SKIP, TENSORFLOW, Check, Context, Result
+from ...problems import problem, statement
+from .. import training, xplane
+from ..check import FULL, TENSORFLOW, Check, Context, Result, judged, skipped
 from ..devices import gpus
-from ..figures import ratios, said, spread
+from ..figures import ratios, spread
 from ..resnet import EAGER, GRAPH, SIZES, XLA, Model, batch
 
 MODES = (EAGER, GRAPH, XLA)
@@ -54,8 +55,8 @@ def _run(context: Context) -> Result:
                 return _judged(_measure(tf, device_type, examples))
             except tf.errors.ResourceExhaustedError as error:
                 full = str(error).splitlines()[0]
-    # Of a GPU that is too small, or in use: nobody's fault.
-    return Result(SKIP, f"the GPU's memory does not hold a batch of {examples}: {full[:200]}")
+    # The GPU is too small or in use, which is nobody's fault.
+    return skipped(statement("memory_too_small", batch=examples, error=full[:200]))
 
 
 def _measure(tf: Any, device_type: str, examples: int) -> Dict[str, Any]:
@@ -84,7 +85,9 @@ def _measure(tf: Any, device_type: str, examples: int) -> Dict[str, Any]:
         "modes": [_seen(mode, held, others) for mode in modes],
         "ratios": _ratios({mode.name: mode for mode in modes}, held, others),
         "kernels_unknown": kernels_unknown,
-        "memory_unknown": None if held is not None else _no_memory(device_type),
+        "memory_unknown": (
+            None if held is not None else statement("allocator_keeps_no_count", device_type=device_type)
+        ),
         "tolerance": TOLERANCE[device_type],
         "largest_difference": _difference(modes),
     }
@@ -125,14 +128,12 @@ def _memory(tf: Any, device_type: str, reset: bool = False) -> Optional[int]:
         return None
 
 
-def _no_memory(device_type: str) -> str:
-    return "the CPU's allocator keeps no count" if device_type == "CPU" else "this allocator keeps no count"
-
-
-def _count_kernels(tf: Any, device_type: str, modes: List[Mode], images: Any, labels: Any) -> Optional[str]:
-    """Kernels of a step into each mode; why not, or None."""
+def _count_kernels(
+    tf: Any, device_type: str, modes: List[Mode], images: Any, labels: Any
+) -> Optional[Dict[str, Any]]:
+    """Set the kernels of a step in each mode, or return the reason why they are unknown."""
     if device_type != "GPU":
-        return "there are kernels on a GPU only"
+        return statement("kernels_only_on_gpu")
 
     def steps() -> None:
         for _ in range(_PROFILED):
@@ -143,10 +144,10 @@ def _count_kernels(tf: Any, device_type: str, modes: List[Mode], images: Any, la
         try:
             seen = xplane.record(tf, steps)
         except (OSError, ValueError, tf.errors.OpError) as error:
-            return f"the profiler does not work here: {type(error).__name__}: {str(error)[:200]}"
+            return statement("profiler_failed", exception=type(error).__name__, message=str(error)[:200])
         kernels = sum(event.is_kernel for event in seen)
         if not kernels:
-            return "the profiler saw no kernel (CUPTI may be missing, or not permitted)"
+            return statement("profiler_saw_nothing")
         mode.kernels = kernels / _PROFILED
     return None
 
@@ -198,40 +199,35 @@ def _difference(modes: List[Mode]) -> float:
 
 
 def _judged(evidence: Dict[str, Any]) -> Result:
-    faults = _faults(evidence)
-    if not math.isfinite(evidence["largest_difference"]):
-        evidence["largest_difference"] = None
-    if faults:
-        return Result(FAIL, "; ".join(faults), evidence)
-    ratio = evidence["ratios"][f"{XLA}/{GRAPH}"]
-    memory = "" if ratio["peak_bytes"] is None else f" and {ratio['peak_bytes']:.2f} of its memory"
-    graph = said(evidence["ratios"][f"{GRAPH}/{EAGER}"]["step_time"])
-    return Result(
-        PASS,
-        f"on the {evidence['device_type']} a step compiled by XLA takes {said(ratio['step_time'])} of the"
-        f" time of a graph's{memory}; a graph's takes {graph} of an eager one's",
-        evidence,
+    return judged(_problems(evidence), lambda: _passed(evidence), evidence)
+
+
+def _passed(evidence: Dict[str, Any]) -> Dict[str, Any]:
+    xla, graph = (evidence["ratios"][name] for name in (f"{XLA}/{GRAPH}", f"{GRAPH}/{EAGER}"))
+    return statement(
+        "xla_step_times",
+        device_type=evidence["device_type"],
+        xla_graph=xla["step_time"],
+        memory=xla["peak_bytes"],
+        graph_eager=graph["step_time"],
     )
 
 
-def _faults(evidence: Dict[str, Any]) -> List[str]:
-    wanted = evidence["device_type"]
-    faults = [
-        f"the {mode['mode']} step ran on {mode['device']}, not on the {wanted}"
-        for mode in evidence["modes"]
-        if f"{wanted}:" not in mode["device"]
-    ]
-    difference = evidence["largest_difference"]
+def _problems(evidence: Dict[str, Any]) -> List[Dict[str, Any]]:
+    found = []
+    for mode in evidence["modes"]:
+        found += training.ran_elsewhere(mode["device"], evidence["device_type"], mode["mode"])
+    difference, tolerance = evidence["largest_difference"], evidence["tolerance"]
     if not math.isfinite(difference):
-        faults.append("a loss is not finite")
-    elif difference > evidence["tolerance"]:
-        faults.append(f"eager, graph and XLA disagree: their losses differ by {difference:.1e}")
-    return faults
+        found.append(problem("loss_not_finite"))
+    elif difference > tolerance:
+        found.append(problem("modes_disagree", difference=difference, tolerance=tolerance))
+    return found
 
 
 CHECK = Check(
     id="xla_speedup",
-    title="what XLA changes: step time, memory and kernels, against graph and eager",
+    title="How does XLA change the time, memory and kernels of a training step?",
     stage=TENSORFLOW,
     run=_run,
     limit_s=600,

@@ -1,15 +1,15 @@
-"""Does XLA compile a training step, and does the compiled step train as the uncompiled one does?
+"""Does XLA compile a training step, and does it train as the uncompiled step does?
 
-On a machine where TensorFlow sees no GPU the same is asked of the CPU; `evidence.device_type` says which it
-was, so that a certificate can demand the GPU.
+Where TensorFlow sees no GPU, the check uses the CPU. `evidence.device_type` says which it was, so that a
+certificate can demand the GPU.
 """
 
-import math
 import statistics
 from typing import Any, Dict, List
 
+from ...problems import problem, statement
 from .. import training
-from ..check import FAIL, PASS, TENSORFLOW, Check, Context, Result
+from ..check import TENSORFLOW, Check, Context, Result, judged
 from ..devices import exact_float32, gpus
 from ..hlo import proof
 
@@ -41,39 +41,37 @@ def _run(context: Context) -> Result:
         "step_s": _usual(compiled),
         "step_uncompiled_s": _usual(plain),
     }
-    faults = _faults(evidence)
-    if faults:
-        return Result(FAIL, "; ".join(faults), evidence)
-    return Result(
-        PASS,
-        f"compiled for the {device_type}: {evidence['hlo']['instructions']} instructions,"
-        f" loss {compiled.losses[0]:.3f} to {compiled.losses[-1]:.3f} in {STEPS} steps",
+    return judged(
+        _problems(evidence),
+        lambda: statement(
+            "step_compiled",
+            device_type=device_type,
+            instructions=evidence["hlo"]["instructions"],
+            first=compiled.losses[0],
+            last=compiled.losses[-1],
+            steps=STEPS,
+        ),
         evidence,
     )
 
 
 def _usual(run: training.Run) -> float:
-    """Seconds of a step once it is compiled."""
+    """Return the seconds of a step once it is compiled."""
     return statistics.median(run.seconds[1:])
 
 
-def _faults(evidence: Dict[str, Any]) -> List[str]:
-    losses, wanted = evidence["losses"], evidence["device_type"]
-    faults = []
+def _problems(evidence: Dict[str, Any]) -> List[Dict[str, Any]]:
+    found = []
     if evidence["hlo"]["module"] is None or not evidence["hlo"]["instructions"]:
-        faults.append("XLA gave no compiled module")
-    if f"{wanted}:" not in evidence["device"]:
-        faults.append(f"the compiled step ran on {evidence['device']}, not on the {wanted}")
-    if not all(math.isfinite(loss) for loss in losses) or losses[-1] >= losses[0]:
-        faults.append(f"the loss does not fall: {losses[0]:.4f} to {losses[-1]:.4f}")
-    if not evidence["largest_difference"] <= evidence["tolerance"]:
-        faults.append(f"losses differ from the uncompiled step's by {evidence['largest_difference']:.1e}")
-    return faults
+        found.append(problem("no_compiled_module"))
+    found += training.ran_elsewhere(evidence["device"], evidence["device_type"], "compiled")
+    found += training.not_falling(evidence["losses"])
+    return found + training.losses_differ("uncompiled", evidence)
 
 
 CHECK = Check(
     id="xla_train_step",
-    title="a training step compiled by XLA trains, and agrees with the uncompiled one",
+    title="Does a training step compiled by XLA train, and agree with the uncompiled one?",
     stage=TENSORFLOW,
     run=_run,
     limit_s=600,

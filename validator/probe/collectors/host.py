@@ -47,7 +47,7 @@ def _answered(answer: Answer) -> Dict[str, Any]:
     """Each query yields partial answers that build on one another; the last one holds the most."""
     found: Dict[str, Any] = dict(answer.values[-1]) if answer.values else {"answered": False, "error": None}
     if answer.failure is not None:
-        found.update(answered=False, error=answer.failure)
+        found.update(answered=False, error=str(answer.failure))
     return found
 
 

@@ -75,7 +75,7 @@ def tensorflow(found: Dict[str, List[str]]) -> Optional[Dict[str, Any]]:
         "requires": distribution.requires if distribution else None,
         "build": _build_information(directory / "python" / "platform" / "build_info.py"),
         "built_with": built_with,
-        "built_with_source": "the and-cuda extra in TensorFlow's metadata" if built_with else None,
+        "built_with_source": "and-cuda" if built_with else None,
     }
 
 

@@ -11,7 +11,7 @@ from typing import Any, Dict, List, Optional, Tuple
 from ..tables import table
 
 NATIVE, JIT, NONE = "native", "jit", "none"
-MEASURED, LISTED = "measured", "build information"
+MEASURED, LISTED = "measured", "build_information"
 
 Capability = Tuple[int, int]
 
@@ -27,7 +27,7 @@ class Coverage:
     compiled, without: translation units that must be compiled, and that have no code for the GPU; units:
         all of them. None where the wheel was not measured.
     has_ptx: whether there is PTX that the GPU can run.
-    source: `measured` or `build information`.
+    source: `measured` or `build_information`.
     """
 
     kernels: str

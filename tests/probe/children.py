@@ -1,0 +1,13 @@
+"""How children of a check end, for tests that stand in for them."""
+
+from __future__ import annotations
+
+from validator.probe.isolate import EXCEPTION, SIGNAL, TIMED_OUT, Failure
+
+
+def ended(how: str | None, in_tensorflow: bool = False) -> Failure | None:
+    """Return the failure for `timeout`, a signal's name or an exception; None for None."""
+    if how is None:
+        return None
+    kind = TIMED_OUT if how == "timeout" else SIGNAL if how.startswith("SIG") else EXCEPTION
+    return Failure(kind, "" if kind == TIMED_OUT else how, in_tensorflow)
