@@ -64,7 +64,7 @@ def installed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
 
 
 def problems(check: CheckResult) -> list[str]:
-    return [entry["problem"] for entry in check.evidence.raw["problems"]]
+    return [problem.code for problem in check.problems]
 
 
 def test_an_environment_as_it_should_be(installed: Installed) -> None:
@@ -97,16 +97,14 @@ def test_an_older_cudnn_in_front(installed: Installed, tmp_path: Path) -> None:
         "environment", "library_conflicts", LD_LIBRARY_PATH=f"{tmp_path}:{installed.library_path}"
     )
     assert problems(found["library_conflicts"]) == ["older_copy_wins", "cudnn_parts_from_elsewhere"]
-    (entry,) = found["environment"].evidence.raw["variables"]
-    assert (entry["problem"], entry["severity"]) == ("old_cudnn_on_library_path", "fault")
+    (problem,) = found["environment"].problems
+    assert (problem.code, problem.severity) == ("old_cudnn_on_library_path", "fault")
 
 
 def test_flags_that_this_xla_does_not_know(installed: Installed) -> None:
     def problem(**variables: str) -> str | None:
         (check,) = installed.checks("environment", **variables).values()
-        (entry,) = (one for one in check.evidence.raw["variables"] if one["name"] in variables)
-        name: str | None = entry["problem"]
-        return name
+        return next((one.code for one in check.problems if one.entry["variable"] in variables), None)
 
     known = "--xla_gpu_autotune_level=2 --xla_dump_to=/tmp/x --xla_force_host_platform_device_count=2"
     assert problem(XLA_FLAGS=known) is None
@@ -148,7 +146,7 @@ def test_the_compiler_of_the_wheel_is_named_with_its_version(installed: Installe
     (check,) = installed.checks("xla_toolchain", PATH="/nowhere", XLA_FLAGS=flag).values()
     version = check.evidence.raw["ptxas"]["version"]
     assert version == {"2.15.1": "12.2.140", "2.18.1": "12.5.82", "2.21.0": "12.5.82"}[installed.release]
-    assert [entry["id"] for entry in check.evidence.raw["advisories"]] == ["ptxas-hopper-clamp"]
+    assert [entry["code"] for entry in check.evidence.raw["advisories"]] == ["ptxas_hopper_clamp"]
     assert check.evidence.raw["advisories"][0]["applies"] is False
 
 

@@ -65,7 +65,7 @@ def test_eager_graph_and_xla_agree_and_each_has_its_figures(found: dict[str, Che
         assert entry["step_s"]["samples"] >= 3
         assert entry["peak_bytes"] is entry["kernels_per_step"] is None
         assert entry["losses"][-1] < entry["losses"][0]
-    assert evidence["kernels_unknown"] == "there are kernels on a GPU only"
+    assert evidence["kernels_unknown"] == {"code": "kernels_only_on_gpu"}
 
 
 def test_memory_runs_out_and_is_given_back(found: dict[str, CheckResult]) -> None:
@@ -80,7 +80,7 @@ def test_memory_runs_out_and_is_given_back(found: dict[str, CheckResult]) -> Non
 
 def test_two_logical_cpus_train_as_one(found: dict[str, CheckResult]) -> None:
     evidence = found["multi_gpu"].evidence.raw
-    assert evidence["devices"] == "2 logical CPUs"
+    assert evidence["devices"] == {"count": 2, "kind": "logical CPU"}
     assert evidence["step"]["replicas"] == evidence["all_reduce"]["replicas"] == 2
     assert evidence["step"]["largest_weight_difference"] < 1e-5
     assert evidence["all_reduce"]["wrong"] == evidence["all_reduce"]["nccl_operations"] == 0

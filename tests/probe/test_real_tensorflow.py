@@ -79,7 +79,7 @@ def report(as_built: Path, archive: Path, tmp_path_factory: pytest.TempPathFacto
 def test_without_a_gpu_what_needs_one_is_skipped_and_the_rest_passes(report: Report) -> None:
     outcomes = {check.id: (check.outcome.value, check.sentence) for check in report.checks}
     assert outcomes["driver"][0] == "skip"
-    assert {outcomes[name] for name in GPU_CHECKS} == {("skip", "no GPU here")}
+    assert {outcomes[name] for name in GPU_CHECKS} == {("skip", "there is no GPU here")}
     for name in PASSING:
         assert outcomes[name][0] == "pass", outcomes[name]
 
@@ -143,7 +143,7 @@ def test_cudnn_8_beside_a_wheel_that_wants_9(archive: Path) -> None:
     )
     libraries, cudnn = found(report, "cuda_libraries"), found(report, "cudnn_load")
     assert libraries.outcome is cudnn.outcome is CheckOutcome.FAIL
-    assert libraries.sentence == "libcudnn.so.9 is not found (there is libcudnn.so.8)"
+    assert libraries.sentence == "libcudnn.so.9 is not found; there is libcudnn.so.8"
     assert "libcudnn.so.9" in cudnn.sentence
 
 
