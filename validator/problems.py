@@ -164,6 +164,8 @@ class _Formatter(string.Formatter):
         if spec == "MiB":
             return f"{value / (1 << 20):.0f} MiB"
         if spec == "spread":
+            if value is None:
+                return "unknown"
             return f"{value['median']:.2f} ({value['q1']:.2f} to {value['q3']:.2f})"
         if isinstance(value, (list, tuple)):
             return (" and " if spec == "and" else ", ").join(str(item) for item in value)

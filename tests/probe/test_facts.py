@@ -19,8 +19,8 @@ import pytest
 from validator.probe.checks import lock_match
 from validator.probe.collectors import collect, host, installed, loader
 from validator.probe.isolate import call
+from validator.probe.pipes import Capture
 from validator.probe.report import shareable
-from validator.probe.text import Capture
 
 
 def test_facts_of_this_machine_are_json_and_name_nobody() -> None:

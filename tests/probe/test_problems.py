@@ -152,6 +152,8 @@ def test_a_summary_says_nothing_twice_and_stops_listing() -> None:
          "a (b), c (d)"),
         ("{files:and $path}", {"files": [{"path": "a"}, {"path": "c"}]}, "a and c"),
         ("{names}", {"names": ["a", "b"]}, "a, b"),
+        ("{ratio:spread}", {"ratio": {"median": 0.5, "q1": 0.5, "q3": 0.75}}, "0.50 (0.50 to 0.75)"),
+        ("{ratio:spread}", {"ratio": None}, "unknown"),
         ("{names:and}", {"names": ["a", "b"]}, "a and b"),
         ("{size:MiB}", {"size": 3 << 20}, "3 MiB"),
         ("{share:.0%}[ of {whole}]", {"share": 0.5, "whole": None}, "50%"),

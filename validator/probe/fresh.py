@@ -17,10 +17,10 @@ import sys
 from typing import Any, Callable, Dict, Iterator, List, Optional
 
 from ..problems import problem, statement
-from . import protocol
+from . import pipes
 from .check import CRASH, ERROR, FAIL, TIMEOUT, Result
 from .isolate import EXCEPTION, SIGNAL, STATUS, Answer, Failure, anonymous_file, failure, last_part, read
-from .text import tail
+from .pipes import tail
 from .worker import die_with_parent, interpreter, raised_by
 
 _VALUE, _RAISED = "value", "raised"
@@ -68,7 +68,7 @@ def call(
         with contextlib.suppress(ProcessLookupError):
             os.killpg(child.pid, signal.SIGKILL)
         status = child.wait()
-    messages = protocol.Lines().feed(text)
+    messages = pipes.Lines().feed(text)
     raised = next(
         (
             Failure(EXCEPTION, message["raised"], message["in_tensorflow"])
@@ -110,9 +110,9 @@ def main(descriptor: int, parent: int, module: str, name: str, arguments: str) -
         tensorflow = importlib.import_module("tensorflow")
         function = getattr(importlib.import_module(module), name)
         for value in function(tensorflow, *json.loads(arguments)):
-            protocol.send(descriptor, _VALUE, value=value)
+            pipes.send(descriptor, _VALUE, value=value)
     except BaseException as error:  # the parent reports it; nothing here could
-        protocol.send(descriptor, _RAISED, raised=_described(error), in_tensorflow=_in_tensorflow(error))
+        pipes.send(descriptor, _RAISED, raised=_described(error), in_tensorflow=_in_tensorflow(error))
     sys.stdout.flush()
     sys.stderr.flush()
     # Without running destructors, as the worker does.

@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass
 from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
-from .text import tail
+from .pipes import tail
 
 #: Bytes kept of what a child printed.
 STDERR_LIMIT = 65536

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, List, Optional, Sequence
 
 from ..problems import problem, statement
-from . import protocol
+from . import pipes
 from .check import CRASH, FAIL, TENSORFLOW, TIMEOUT, Check, Result, skipped
-from .text import Capture, tail
+from .pipes import Capture, tail
 from .worker import command
 
 #: The module that holds `CHECKS`. Not `__package__`, which the zip importer of Python 3.9 leaves unset.
@@ -68,7 +68,7 @@ class Stage:
     _told: bool = False
     _finished: bool = False
     _logged_before: int = 0
-    _lines: protocol.Lines = field(default_factory=protocol.Lines)
+    _lines: pipes.Lines = field(default_factory=pipes.Lines)
     _events: int = -1
     _errors: int = -1
     _errors_open: bool = False
@@ -111,7 +111,7 @@ class Stage:
         needs_import = self.name == TENSORFLOW
         self._ready, self._told, self._finished, self._current = not needs_import, False, False, None
         self._deadline = time.monotonic() + (self.import_limit_s if needs_import else BETWEEN_LIMIT_S)
-        self._lines = protocol.Lines()
+        self._lines = pipes.Lines()
         self._errors_open = True
         self._logged_before = self.log.total
         self.tell()
@@ -154,21 +154,21 @@ class Stage:
     def _take(self, message: Dict[str, Any]) -> None:
         now, event = time.monotonic(), message["event"]
         self._deadline = now + BETWEEN_LIMIT_S
-        if event == protocol.IMPORTED:
+        if event == pipes.IMPORTED:
             self._ready = True
             self.progress(f"TensorFlow imported in {message['duration_s']:.1f} s")
-        elif event == protocol.IMPORT_FAILED:
+        elif event == pipes.IMPORT_FAILED:
             self._import_failed(message)
-        elif event == protocol.BEGIN:
+        elif event == pipes.BEGIN:
             self._current = next(check for check in self.checks if check.id == message["check"])
             self._began, self._deadline = now, now + self._current.limit_s
             self._logged_before = self.log.total
-        elif event == protocol.END and self._current is not None:
+        elif event == pipes.END and self._current is not None:
             fields = {name: message[name] for name in ("outcome", "statement", "problems", "evidence")}
             result = Result(**fields)
             self._record(self._current, result, message["duration_s"])
             self._current = None
-        elif event == protocol.DONE:
+        elif event == pipes.DONE:
             self._finished = True
 
     def _record(self, check: Check, result: Result, duration_s: float) -> None:

@@ -16,9 +16,9 @@ import traceback
 from typing import Any, Dict, List, Tuple
 
 from ..problems import problem, statement
-from . import protocol
+from . import pipes
 from .check import ERROR, FAIL, TENSORFLOW, Check, Context, Result, skipped
-from .text import tail
+from .pipes import tail
 
 _PR_SET_PDEATHSIG = 1
 
@@ -33,12 +33,12 @@ def main(stage: str, descriptor: int, registry: str) -> None:
     checks = {check.id: check for check in importlib.import_module(registry).CHECKS}
     context = Context(message["facts"], message["lock"], module)
     for identifier in message["checks"]:
-        protocol.send(descriptor, protocol.BEGIN, check=identifier)
+        pipes.send(descriptor, pipes.BEGIN, check=identifier)
         start = time.monotonic()
         result = answer(checks[identifier], context)
-        protocol.send(
+        pipes.send(
             descriptor,
-            protocol.END,
+            pipes.END,
             check=identifier,
             outcome=result.outcome,
             statement=result.statement,
@@ -46,7 +46,7 @@ def main(stage: str, descriptor: int, registry: str) -> None:
             evidence=result.evidence,
             duration_s=time.monotonic() - start,
         )
-    protocol.send(descriptor, protocol.DONE)
+    pipes.send(descriptor, pipes.DONE)
     # Without running destructors: TensorFlow's take time, and may crash after everything was reported.
     sys.stdout.flush()
     sys.stderr.flush()
@@ -90,9 +90,9 @@ def _import_tensorflow(descriptor: int) -> Any:
     try:
         module = importlib.import_module("tensorflow")
     except BaseException as error:  # an import may raise anything, SystemExit included
-        protocol.send(descriptor, protocol.IMPORT_FAILED, **_import_fault(error))
+        pipes.send(descriptor, pipes.IMPORT_FAILED, **_import_fault(error))
         os._exit(0)
-    protocol.send(descriptor, protocol.IMPORTED, duration_s=time.monotonic() - start)
+    pipes.send(descriptor, pipes.IMPORTED, duration_s=time.monotonic() - start)
     return module
 
 

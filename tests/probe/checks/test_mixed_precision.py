@@ -9,8 +9,8 @@ import pytest
 from validator.probe import fresh
 from validator.probe.check import Context
 from validator.probe.checks import mixed_precision
-from validator.probe.figures import spread
 from validator.probe.isolate import Answer
+from validator.probe.measuring import spread
 
 from ..children import ended
 

@@ -6,7 +6,7 @@ from typing import Any, Dict, List, Optional, Tuple
 from ...problems import problem, statement
 from ..check import ERROR, FAIL, HOST, Check, Context, Result, judged
 from ..collectors import loader
-from ..text import tail
+from ..pipes import tail
 
 #: The wheel of each library, without the suffix that names its CUDA major.
 _WHEELS = {

@@ -6,7 +6,7 @@ from typing import Any, Dict, List, Optional
 from ...problems import problem, statement
 from ..check import FAIL, HOST, Check, Context, Result, judged
 from ..collectors import loader
-from ..text import tail
+from ..pipes import tail
 from .cuda_libraries import built_with, too_old
 
 

@@ -8,7 +8,7 @@ from typing import Any, Dict, List
 
 from ...problems import problem, statement
 from ..check import HOST, Check, Context, Result, judged
-from ..text import normalized
+from ..collectors.installed import normalized
 
 #: Accepted though not locked: packages that an interpreter's distribution or `python -m venv` installs. None
 #: of them takes part in a training run.

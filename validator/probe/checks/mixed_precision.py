@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 from ...problems import problem, statement
-from .. import fresh, training, xplane
+from .. import fresh, measuring, training
 from ..check import FULL, TENSORFLOW, Check, Context, Result, judged, skipped
 from ..devices import gpus
-from ..figures import ratios, spread
 from ..isolate import EXCEPTION
+from ..measuring import ratios, spread
 from ..training import classifier, compile_model, describe
 
 FULL_PRECISION = "float32"
@@ -184,7 +184,7 @@ def _kernels(tf: Any, device_type: str, model: Any, data: Any) -> Tuple[Optional
         _take(model, data)
 
     try:
-        seen = [event.name for event in xplane.record(tf, turn) if event.is_kernel]
+        seen = [event.name for event in measuring.record(tf, turn) if event.is_kernel]
     except (OSError, ValueError, tf.errors.OpError):
         return None, None
     return (len(seen), sum(bool(_TENSOR_CORES.search(name)) for name in seen)) if seen else (None, None)

@@ -14,7 +14,7 @@ from ...problems import problem, statement
 from .. import fresh, training
 from ..check import FULL, PASS, SKIP, TENSORFLOW, Check, Context, Result, judged
 from ..devices import exact_float32, gpus
-from ..figures import spread
+from ..measuring import spread
 
 _MIB = 1 << 20
 _SHARED = "/dev/shm"

@@ -13,8 +13,8 @@ from typing import Any, Dict, Iterator, List, Optional, Set
 
 from ...problems import problem, statement
 from ..check import HOST, PASS, SKIP, Check, Context, Result, judged, skipped
+from ..collectors.installed import normalized
 from ..tables import table
-from ..text import normalized
 
 Facts = Dict[str, Any]
 #: Packages whose place matters: another one with the same name, found first, would be imported instead.

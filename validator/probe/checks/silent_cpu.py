@@ -9,7 +9,7 @@ The losses must be those of the CPU; a device that only claims to compute would 
 from typing import Any, Dict, List, Optional
 
 from ...problems import problem, statement
-from .. import devices, training, xplane
+from .. import devices, measuring, training
 from ..check import FAIL, TENSORFLOW, Check, Context, Result, judged
 from ..devices import exact_float32, gpus
 
@@ -86,7 +86,7 @@ def _kernels(tf: Any, work: Any) -> Dict[str, Any]:
         done.append(True)
 
     try:
-        seen = [event for event in xplane.record(tf, once) if event.is_kernel]
+        seen = [event for event in measuring.record(tf, once) if event.is_kernel]
     except (OSError, ValueError, tf.errors.OpError) as error:
         if not done:
             work()

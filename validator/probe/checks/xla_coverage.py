@@ -13,7 +13,8 @@ from .. import fresh, hlo
 from ..check import CRASH, FAIL, FULL, TENSORFLOW, TIMEOUT, Check, Context, Result, judged
 from ..devices import gpus
 from ..isolate import TIMED_OUT
-from ..xla_cases import BY_NAME, CASES, inputs, step
+from ..xla_cases import BY_NAME, CASES
+from ..xla_cases.case import inputs, step
 
 #: Outcomes of a case. `unavailable`: it doesn't run without XLA either, for example because the release has
 #: no such operation; that says nothing about XLA.

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, Dict, List, Optional
 
 from ..tables import table
-from ..text import normalized
 
 #: Variables that change what TensorFlow, XLA, CUDA or the loader do.
 VARIABLES = re.compile(
@@ -23,6 +22,11 @@ FOREIGN = re.compile(
     r"TF_(VAR|CLI|TOKEN|LOG|INPUT|DATA|WORKSPACE|PLUGIN|REATTACH)|.*(TOKEN|SECRET|PASSW|CREDENTIAL|KEY$)",
     re.IGNORECASE,
 )
+
+
+def normalized(name: str) -> str:
+    """Return a distribution's name in lower case with runs of `-_.` as one dash (PyPA's normalization)."""
+    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def packages() -> Dict[str, List[str]]:

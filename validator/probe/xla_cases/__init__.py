@@ -1,16 +1,14 @@
-"""Common layers and operations, each as a function that XLA can be asked to compile alone.
+"""Common layers and operations, each as a function that XLA can be asked to compile by itself.
 
 What XLA refuses differs between releases, and between the CPU and the GPU. So the set holds what models are
-made of, and what people are known to trip over (openxla.org/xla/tf2xla, "Known issues"): shapes that depend
-on values, loops without a bound, strings, tables, calls back into Python, cuDNN's recurrent kernels.
+made of, and what people are known to stumble over (openxla.org/xla/tf2xla, "Known issues"): shapes that
+depend on values, loops without a bound, strings, tables, calls back into Python, cuDNN's recurrent kernels.
 """
 
 from typing import Dict, Tuple
 
-from . import data, layers, numeric, programs
-from .case import Case, inputs, step
+from . import network, programs
+from .case import Case
 
-__all__ = ["BY_NAME", "CASES", "Case", "inputs", "step"]
-
-CASES: Tuple[Case, ...] = numeric.CASES + layers.CASES + data.CASES + programs.CASES
+CASES: Tuple[Case, ...] = network.CASES + programs.CASES
 BY_NAME: Dict[str, Case] = {case.name: case for case in CASES}

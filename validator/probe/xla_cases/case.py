@@ -1,4 +1,4 @@
-"""What a case is: one function, its inputs, and the step that is compiled of it."""
+"""A case: one function, its inputs, and the step that is compiled from it."""
 
 import math
 from dataclasses import dataclass
@@ -28,10 +28,10 @@ Input = Union[Shape, Ints, Texts]
 
 @dataclass(frozen=True)
 class Case:
-    """One function: `make(tf)` gives it, it takes the inputs.
+    """One function: `make(tf)` returns it, and it takes the inputs.
 
-    gradient: compile the gradient by the floats and the weights too.
-    core: without it no model can be compiled, so that XLA is broken where it refuses.
+    gradient: also compile the gradient by the floats and the weights.
+    core: no model compiles without it, so XLA is broken if it refuses it.
     """
 
     name: str
@@ -43,7 +43,7 @@ class Case:
 
 
 def inputs(tf: Any, case: Case) -> List[Any]:
-    """The tensors of the case; the same each time."""
+    """Return the tensors of the case; they are the same each time."""
     return [_tensor(tf, entry, number) for number, entry in enumerate(case.inputs)]
 
 
@@ -56,7 +56,7 @@ def _tensor(tf: Any, entry: Input, number: int) -> Any:
 
 
 def step(tf: Any, case: Case) -> Callable[..., Any]:
-    """The case as one function of its tensors: the result, and the gradients where they are asked for."""
+    """Return the case as one function of its tensors: the result, and the gradients where wanted."""
     function = case.make(tf)
     if not case.gradient:
         return function
@@ -67,7 +67,7 @@ def step(tf: Any, case: Case) -> Callable[..., Any]:
             tape.watch(floats)
             result = function(*tensors)
             loss = tf.add_n([tf.reduce_sum(tf.square(part)) for part in tf.nest.flatten(result)])
-        # Whether a gradient is there at all is not the question.
+        # A case need not have every gradient.
         gradients = tape.gradient(loss, [*floats, *tape.watched_variables()])
         return result, [tf.convert_to_tensor(part) for part in gradients if part is not None]
 
@@ -86,7 +86,7 @@ def op(
     gradient: bool = False,
     core: bool = False,
 ) -> Case:
-    """A case of `function(tf, *tensors)`."""
+    """Return a case of `function(tf, *tensors)`."""
     return Case(
         name, group, lambda tf: lambda *tensors: function(tf, *tensors), given, gradient=gradient, core=core
     )

@@ -1,8 +1,8 @@
-"""What a network computes: linear algebra, convolution, normalization, losses."""
+"""What a network computes: linear algebra, convolution, normalization, losses, and the layers of Keras."""
 
-from typing import Any, Tuple
+from typing import Any, Callable, Tuple
 
-from .case import IMAGES, ROWS, SEQUENCE, VOLUME, Case, Ints, op
+from .case import IMAGES, ROWS, SEQUENCE, VOLUME, Case, Input, Ints, op
 
 
 def _attend(tf: Any, q: Any, k: Any, v: Any) -> Any:
@@ -32,7 +32,7 @@ def _cross_entropy(tf: Any, x: Any, labels: Any) -> Any:
     return tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=x)
 
 
-CASES: Tuple[Case, ...] = (
+_OPERATIONS: Tuple[Case, ...] = (
     op("matmul", "linear algebra", lambda tf, a, b: a @ b, ROWS, (8, 3), gradient=True, core=True),
     op(
         "batch matmul",
@@ -248,3 +248,50 @@ CASES: Tuple[Case, ...] = (
     ),
     op("ctc_loss", "loss", _ctc, (2, 6, 5), gradient=True),
 )
+
+
+def _layer(name: str, *given: Input, core: bool = False, label: str = "", **settings: Any) -> Case:
+    """Return a case of the Keras layer of that name, in training, with its gradients."""
+
+    def make(tf: Any) -> Callable[..., Any]:
+        layer = getattr(tf.keras.layers, name)(**settings)
+        # These take a second tensor, or have no argument `training`.
+        if name == "MultiHeadAttention":
+            return lambda x: layer(x, x, training=True)
+        if name in ("Dropout", "BatchNormalization", "LSTM", "GRU"):
+            return lambda x: layer(x, training=True)
+        return lambda *tensors: layer(*tensors)
+
+    group = "recurrent layers" if name in ("LSTM", "GRU", "SimpleRNN", "Bidirectional") else "layers"
+    return Case(label or name, group, make, given, gradient=True, core=core)
+
+
+def _bidirectional(tf: Any) -> Callable[..., Any]:
+    layers = tf.keras.layers
+    layer = layers.Bidirectional(layers.LSTM(4))
+    return lambda x: layer(x)
+
+
+_LAYERS: Tuple[Case, ...] = (
+    _layer("Dense", ROWS, units=4, core=True),
+    _layer("Conv2D", IMAGES, filters=4, kernel_size=3, core=True),
+    _layer("Conv1D", SEQUENCE, filters=4, kernel_size=3),
+    _layer("Conv2DTranspose", IMAGES, filters=4, kernel_size=3),
+    _layer("SeparableConv2D", IMAGES, filters=4, kernel_size=3),
+    _layer("DepthwiseConv2D", IMAGES, kernel_size=3),
+    _layer("BatchNormalization", IMAGES),
+    _layer("LayerNormalization", ROWS),
+    _layer("MaxPooling2D", IMAGES),
+    _layer("GlobalAveragePooling2D", IMAGES),
+    _layer("UpSampling2D", IMAGES, interpolation="bilinear"),
+    _layer("Embedding", Ints((4, 6)), input_dim=8, output_dim=4),
+    _layer("MultiHeadAttention", SEQUENCE, num_heads=2, key_dim=4),
+    _layer("Dropout", ROWS, rate=0.5),
+    _layer("LSTM", SEQUENCE, units=4),
+    _layer("LSTM", SEQUENCE, units=4, recurrent_dropout=0.2, label="LSTM, recurrent dropout"),
+    _layer("GRU", SEQUENCE, units=4),
+    _layer("SimpleRNN", SEQUENCE, units=4),
+    Case("Bidirectional", "recurrent layers", _bidirectional, (SEQUENCE,), gradient=True),
+)
+
+CASES: Tuple[Case, ...] = _OPERATIONS + _LAYERS

@@ -1,4 +1,4 @@
-"""Reading what TensorFlow's profiler writes, from messages put together as protobuf's encoding says."""
+"""Figures with their spread, and what is read from TensorFlow's profiler."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from validator.probe import xplane
+from validator.probe import measuring
+from validator.probe.measuring import ratios, spread
 
 
 def varint(value: int) -> bytes:
@@ -74,7 +75,7 @@ def test_kernels_are_told_from_copies_and_from_what_is_derived() -> None:
         )
         + plane("/device:GPU:1", STREAM)
     )
-    found = xplane.events(space)
+    found = measuring.events(space)
     assert len(found) == 13
     assert {event.seconds for event in found} == {2e-6}
     kernels = [(event.plane, event.name) for event in found if event.is_kernel]
@@ -83,20 +84,20 @@ def test_kernels_are_told_from_copies_and_from_what_is_derived() -> None:
 
 
 def test_nothing_ran() -> None:
-    assert xplane.events(b"") == []
-    assert xplane.events(plane("/device:GPU:0", {})) == []
+    assert measuring.events(b"") == []
+    assert measuring.events(plane("/device:GPU:0", {})) == []
 
 
 @given(st.binary(max_size=200))
 def test_any_bytes_are_read_or_refused(data: bytes) -> None:
     with contextlib.suppress(ValueError):
-        xplane.events(data)
+        measuring.events(data)
 
 
 @pytest.mark.parametrize("cut", [1, 5, 20])
 def test_a_profile_that_is_cut_short_is_refused(cut: int) -> None:
     with pytest.raises(ValueError, match="cut short"):
-        xplane.events(plane("/device:GPU:0", STREAM)[:-cut])
+        measuring.events(plane("/device:GPU:0", STREAM)[:-cut])
 
 
 class Profiler:
@@ -116,7 +117,7 @@ class Profiler:
 def test_a_recording_leaves_nothing_behind() -> None:
     profiler, worked = Profiler(), []
     tf = SimpleNamespace(profiler=SimpleNamespace(experimental=profiler))
-    found = xplane.record(tf, lambda: worked.append(True))
+    found = measuring.record(tf, lambda: worked.append(True))
     assert sum(event.is_kernel for event in found) == 3
     assert worked == [True]
     assert not profiler.directory.exists()
@@ -130,5 +131,26 @@ def test_a_recording_that_breaks_off_is_stopped_and_removed() -> None:
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        xplane.record(tf, work)
+        measuring.record(tf, work)
     assert not profiler.directory.exists()
+
+
+def test_the_spread_of_samples() -> None:
+    figure = spread([4.0, 1.0, 3.0, 2.0, 100.0])
+    assert figure == {"median": 3.0, "q1": 2.0, "q3": 4.0, "min": 1.0, "max": 100.0, "samples": 5}
+
+
+def test_one_sample_has_no_spread_and_none_has_no_figure() -> None:
+    assert spread([2.0]) == {"median": 2.0, "q1": 2.0, "q3": 2.0, "min": 2.0, "max": 2.0, "samples": 1}
+    assert spread([]) is None
+
+
+def test_ratios_are_taken_pair_by_pair() -> None:
+    """A disturbance that slows both samples of a round leaves the ratio as it is."""
+    figure = ratios([1.0, 50.0, 2.0], [2.0, 100.0, 4.0])
+    assert figure is not None
+    assert figure["min"] == figure["max"] == 0.5
+
+
+def test_a_ratio_to_nothing_is_left_out() -> None:
+    assert ratios([1.0], [0.0]) is None

@@ -1,16 +1,19 @@
-"""Counts the kernels that a GPU ran, from TensorFlow's profiler.
+"""Figures with their spread, and the kernels that a GPU ran, from TensorFlow's profiler.
+
+A number measured once on a busy machine says little, so a figure is a spread of samples.
 
 The profiler writes an `XSpace` message (openxla/xla, `third_party/tsl/tsl/profiler/protobuf/xplane.proto`).
-Its Python classes lie in another package in every other release, so the few fields that are needed are read
-from the wire format itself (protobuf.dev, "Encoding").
+Its Python classes are in a different package in every other release, so the few fields that are needed are
+read from the wire format itself (protobuf.dev, "Encoding").
 """
 
 import glob
 import os
 import re
+import statistics
 import tempfile
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple, Union
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple, Union
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 #: XSpace.planes; XPlane.name, .lines, .event_metadata; an entry of a map; XLine.name, .events;
@@ -24,6 +27,28 @@ _STREAM = re.compile(r"Stream #")
 _COPY = re.compile(r"mem(cpy|set)", re.IGNORECASE)
 
 
+def spread(samples: Sequence[float]) -> Optional[Dict[str, float]]:
+    """Return median, quartiles, extremes and number of the samples; None where there are none."""
+    if not samples:
+        return None
+    first, median, third = (
+        statistics.quantiles(samples, n=4, method="inclusive") if len(samples) > 1 else [samples[0]] * 3
+    )
+    return {
+        "median": median,
+        "q1": first,
+        "q3": third,
+        "min": min(samples),
+        "max": max(samples),
+        "samples": len(samples),
+    }
+
+
+def ratios(above: Sequence[float], below: Sequence[float]) -> Optional[Dict[str, float]]:
+    """Return the spread of `above / below`, pair by pair: both samples of a pair share their disturbances."""
+    return spread([left / right for left, right in zip(above, below) if right > 0])
+
+
 @dataclass(frozen=True)
 class Event:
     """Something that ran: on which plane (`/device:GPU:0`) and line (`Stream #13(Compute)`), and how long."""
@@ -35,19 +60,19 @@ class Event:
 
     @property
     def is_kernel(self) -> bool:
-        """Whether this is a kernel on a GPU, and no copy."""
+        """Return whether this is a kernel on a GPU and not a copy."""
         on_gpu = self.plane.startswith("/device:GPU:") and _STREAM.match(self.line)
         return bool(on_gpu and not _COPY.match(self.name))
 
 
 def record(tf: Any, work: Callable[[], None]) -> List[Event]:
-    """What the profiler sees while `work` runs.
+    """Return what the profiler sees while `work` runs.
 
-    The profiler can only write files: to a directory in memory where there is one, removed at once.
+    The profiler can only write files. They go to a directory in memory where there is one, removed at once.
     """
     memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     with tempfile.TemporaryDirectory(prefix="probe-", dir=memory) as directory:
-        # The devices alone: what the host does is not asked for, and would be most of the file.
+        # Only the devices: events of the host are not needed, and would be most of the file.
         options = tf.profiler.experimental.ProfilerOptions(
             host_tracer_level=0, python_tracer_level=0, device_tracer_level=1
         )
