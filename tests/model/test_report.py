@@ -7,7 +7,8 @@ import pytest
 
 from validator.model import codec
 from validator.model.evidence import CudnnLoad, XlaTrainStep
-from validator.model.report import CheckOutcome, ReportError, read_report, report_of
+from validator.model.report import CheckOutcome, Finding, ReportError, check_of, read_report, report_of
+from validator.problems import summary
 
 
 def deep(levels: int) -> list[Any]:
@@ -130,3 +131,69 @@ def test_format_1_may_hold_any_evidence(evidence: dict[str, Any]) -> None:
     assert report.evidence(XlaTrainStep).raw == evidence
     assert report.evidence(XlaTrainStep).device_type is None
     assert report.evidence(CudnnLoad) == CudnnLoad()
+
+
+STATEMENT = {"code": "driver_answers", "driver": "580.65.06", "cuda": "13.0", "gpus": 2}
+FAULT = {"code": "cuda_library_is_stub", "severity": "fault", "path": "/x/libcuda.so.1"}
+UNKNOWN = {"code": "of_a_newer_probe", "severity": "advisory", "what": "it"}
+
+
+def with_codes(**changes: Any) -> dict[str, Any]:
+    check = {"id": "xla_train_step", "outcome": "fail", "problems": [], "evidence": {"device_type": "GPU"}}
+    return document(format=2, checks=[check | changes])
+
+
+def test_format_2_holds_codes_from_which_the_sentence_is_made() -> None:
+    (check,) = report_of(with_codes(statement=STATEMENT, problems=[FAULT, UNKNOWN])).checks
+    assert check.statement == Finding("driver_answers", None, STATEMENT)
+    assert [(found.code, found.severity) for found in check.problems] == [
+        ("cuda_library_is_stub", "fault"),
+        ("of_a_newer_probe", "advisory"),
+    ]
+    assert check.sentence == summary({"statement": STATEMENT, "problems": [FAULT, UNKNOWN]})
+    assert "the toolkit's stub" in check.sentence
+    assert "of a newer probe (what: it)" in check.sentence
+
+
+def test_a_record_keeps_codes_and_not_the_sentence() -> None:
+    (check,) = report_of(with_codes(statement=STATEMENT, problems=[FAULT], summary="a lie")).checks
+    recorded = check.recorded()
+    assert recorded == {
+        "id": "xla_train_step",
+        "outcome": "fail",
+        "statement": STATEMENT,
+        "problems": [FAULT],
+        "required": False,
+        "evidence": {"device_type": "GPU"},
+        "duration_s": 0.0,
+    }
+    again = check_of(json.loads(json.dumps(recorded)))
+    assert again.recorded() == recorded
+    assert (again.sentence, again.evidence) == (check.sentence, check.evidence)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"evidence": {"device_type": 7}},
+            "checks[0].evidence.device_type: expected `str | null`, got `int`",
+        ),
+        ({"problems": {}}, "checks[0].problems: expected `array`, got `object`"),
+        ({"problems": ["a sentence"]}, "checks[0].problems[0]: expected `object`, got `str`"),
+        ({"problems": [{"severity": "fault"}]}, "checks[0].problems[0].code: missing"),
+        ({"statement": "a sentence"}, "checks[0].statement: expected `object`, got `str`"),
+        ({"statement": {"code": 5}}, "checks[0].statement.code: expected `str`, got `int`"),
+    ],
+)
+def test_format_2_is_typed(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ReportError) as caught:
+        report_of(with_codes(**changes))
+    assert message in str(caught.value)
+
+
+def test_what_a_newer_probe_adds_is_kept() -> None:
+    made = with_codes(evidence={"device_type": "GPU", "newer": [1]}, newer=1) | {"newer": {"of": "it"}}
+    report = report_of(made)
+    assert report.raw == made
+    assert report.evidence(XlaTrainStep).raw == {"device_type": "GPU", "newer": [1]}
