@@ -70,13 +70,21 @@ def test_a_directory_of_artifacts_is_imported_whole(
     ("name", "content", "message"),
     [
         ("b.jsonl", lines(record(2)) + b"{}\n", r"b\.jsonl:2: not a record"),
-        ("b.jsonl.gz", gzip.compress(lines(record(2)))[:-9], r"b\.jsonl\.gz:\d+: not whole as a gzip file"),
+        (
+            "b.jsonl.gz",
+            gzip.compress(lines(record(2)))[:-9],
+            r"b\.jsonl\.gz:\d+: the gzip file is incomplete",
+        ),
         (
             "b.jsonl.gz",
             gzip.compress(lines(record(2)))[:-8] + b"\0" * 8,
-            r"b\.jsonl\.gz:2: not whole as a gzip file: CRC",
+            r"b\.jsonl\.gz:2: the gzip file is incomplete or damaged: CRC",
         ),
-        ("b.jsonl.gz", b"\x1f\x8b\x08\0\0\0\0\0\0\0garbage", r"b\.jsonl\.gz:1: not whole as a gzip file"),
+        (
+            "b.jsonl.gz",
+            b"\x1f\x8b\x08\0\0\0\0\0\0\0garbage",
+            r"b\.jsonl\.gz:1: the gzip file is incomplete",
+        ),
         ("b.jsonl", gzip.compress(b"{}"), r"b\.jsonl:1: not a record"),
     ],
     # The bytes of a gzip file hold the time, so they can't be in the name of a test.
@@ -95,7 +103,9 @@ def test_one_wrong_file_and_nothing_is_imported(
 
 def test_a_directory_without_records_is_said(directory: Path) -> None:
     (directory / "artifacts").mkdir()
-    with pytest.raises(InputError, match=r"artifacts: holds no file whose name ends in \.jsonl"):
+    with pytest.raises(
+        InputError, match=r"artifacts: no file in this directory has a name that ends in \.jsonl"
+    ):
         run("import", "artifacts")
     with pytest.raises(InputError, match="nowhere: No such file"):
         run("import", "nowhere")
@@ -259,10 +269,10 @@ def test_stores_and_files_are_compared(
 @pytest.mark.parametrize(
     ("point", "message"),
     [
-        ("last week", "last week: neither a file, nor a store's URL, nor a time"),
+        ("last week", "last week: not a file, a store's URL or a time"),
         ("sqlite:///none.db", "there is no store at none.db"),
         ("7d", r"there is no store at .*records\.db"),
-        ("empty", "empty: holds no file whose name"),
+        ("empty", "empty: no file in this directory has a name"),
     ],
 )
 def test_what_can_not_be_compared_is_said(directory: Path, point: str, message: str) -> None:

@@ -127,7 +127,7 @@ records = st.builds(
 
 @given(records, records)
 def test_backwards_is_the_same_the_other_way_round(one: Record, two: Record) -> None:
-    turned = {Change(each.kind, each.name, each.after, each.before) for each in changes(two, one)}
-    assert set(changes(one, two)) == turned
+    reversed_ = {Change(each.kind, each.name, each.after, each.before) for each in changes(two, one)}
+    assert set(changes(one, two)) == reversed_
     assert all(each.before != each.after for each in changes(one, two))
     assert changes(one, one) == ()

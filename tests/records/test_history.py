@@ -1,4 +1,4 @@
-"""The state of cells at a time, and where one turned bad, for any history."""
+"""The newest record of each cell at a time, and where a cell got worse, for any history."""
 
 from __future__ import annotations
 
@@ -10,8 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from validator.model.record import Verdict
-from validator.records.entry import Entry
-from validator.records.history import by_cell, differing, finished, rank, regressions, state, turn
+from validator.records.history import (
+    Entry,
+    decline,
+    differences,
+    finished,
+    goodness,
+    histories,
+    newest_by_cell,
+    regressions,
+)
 
 from .values import record
 
@@ -37,7 +45,7 @@ def history(letters: str, cell: str = "cell") -> list[Entry]:
 def places(letters: str) -> tuple[int | None, int | None, int]:
     """Where the last good and the first bad one stand, and what lies between."""
     entries = history(letters)
-    found = turn(entries)
+    found = decline(entries)
     assert found.newest is entries[-1]
     return (
         None if found.last_good is None else entries.index(found.last_good),
@@ -116,22 +124,22 @@ def test_a_regression_names_the_last_good_record_even_if_it_is_older() -> None:
 
 def test_a_brought_report_counts_only_where_there_is_nothing_else() -> None:
     brought = entry(5, "U", keyed=False)
-    assert by_cell([*history("CC"), brought])["cell"] == history("CC")
+    assert histories([*history("CC"), brought])["cell"] == history("CC")
     assert regressions([*history("CC"), brought], day(0)) == []
-    assert by_cell([brought])["cell"] == [brought]
+    assert histories([brought])["cell"] == [brought]
 
 
 def test_a_time_that_can_not_be_read_is_the_oldest() -> None:
     odd = Entry("odd", "cell", Verdict.FAILED, "yesterday", True)
-    assert by_cell([*history("C"), odd])["cell"] == [odd, *history("C")]
-    assert state([odd, *history("C")], day(-1)) == {"cell": odd}
+    assert histories([*history("C"), odd])["cell"] == [odd, *history("C")]
+    assert newest_by_cell([odd, *history("C")], day(-1)) == {"cell": odd}
 
 
 def test_times_are_compared_as_times() -> None:
     # As text, the later one comes first.
     early = Entry("early", "cell", Verdict.CERTIFIED, "2026-11-01T12:00:00+02:00", True)
     late = Entry("late", "cell", Verdict.FAILED, "2026-11-01T11:00:00Z", True)
-    assert by_cell([late, early])["cell"] == [early, late]
+    assert histories([late, early])["cell"] == [early, late]
 
 
 entries = st.lists(
@@ -152,30 +160,30 @@ def test_the_order_in_which_records_are_found_is_of_no_account(
 ) -> None:
     shuffled = list(found)
     random.shuffle(shuffled)  # type: ignore[attr-defined]
-    assert state(shuffled) == state(found)
+    assert newest_by_cell(shuffled) == newest_by_cell(found)
     assert regressions(shuffled, day(since)) == regressions(found, day(since))
 
 
 @given(entries, st.integers(-1, 31))
 def test_a_state_is_the_newest_of_what_was_there(found: list[Entry], at: int) -> None:
-    for cell, newest in state(found, day(at)).items():
+    for cell, newest in newest_by_cell(found, day(at)).items():
         assert newest.cell == cell and finished(newest) <= day(at)
         own = [each for each in found if each.cell == cell and finished(each) <= day(at)]
         counted = [each for each in own if each.keyed] or own
         assert max(finished(each) for each in counted) == finished(newest)
-    assert state(found, day(31)) == state(found)
+    assert newest_by_cell(found, day(31)) == newest_by_cell(found)
 
 
 @given(entries, entries)
 def test_differing_is_all_of_it_and_the_same_backwards(one: list[Entry], two: list[Entry]) -> None:
-    before, after = state(one), state(two)
-    found = differing(before, after)
+    before, after = newest_by_cell(one), newest_by_cell(two)
+    found = differences(before, after)
     same = {cell for cell in before.keys() & after.keys() if before[cell].verdict is after[cell].verdict}
-    assert {pair.cell for pair in found} == (before.keys() | after.keys()) - same
+    assert {pair.either.cell for pair in found} == (before.keys() | after.keys()) - same
     assert [(pair.after, pair.before) for pair in found] == [
-        (pair.before, pair.after) for pair in differing(after, before)
+        (pair.before, pair.after) for pair in differences(after, before)
     ]
-    assert differing(before, before) == []
+    assert differences(before, before) == []
 
 
 @given(st.text("CUFB", min_size=1, max_size=12))
@@ -185,8 +193,8 @@ def test_all_after_the_last_good_is_worse_and_all_between_unproven(letters: str)
     if good is None:
         assert set(letters) <= {"F", "B"}
         return
-    assert all(rank(each.verdict) < rank(found[good].verdict) for each in found[good + 1 :])
-    assert all(rank(each.verdict) <= rank(found[good].verdict) for each in found)
+    assert all(goodness(each.verdict) < goodness(found[good].verdict) for each in found[good + 1 :])
+    assert all(goodness(each.verdict) <= goodness(found[good].verdict) for each in found)
     assert (bad is None) is (good == len(found) - 1)
     if bad is not None:
         assert bad - good - 1 == between
@@ -198,14 +206,14 @@ def test_a_regression_is_worse_than_its_last_good_record(found: list[Entry], sin
     told = regressions(found, day(since))
     for each in told:
         assert each.last_good is not None and each.first_bad is not None
-        assert rank(each.newest.verdict) < rank(each.last_good.verdict)
+        assert goodness(each.newest.verdict) < goodness(each.last_good.verdict)
         assert finished(each.last_good) <= finished(each.first_bad) <= finished(each.newest)
-    before, now = state(found, day(since)), state(found)
+    before, now = newest_by_cell(found, day(since)), newest_by_cell(found)
     kept = {each.cell for each in found if each.keyed}
     for cell in before.keys() & kept:
         # The plain reading: good then, and worse now.
         was, is_ = before[cell], now[cell]
-        if was.keyed and was.verdict in GOOD and rank(is_.verdict) < rank(was.verdict):
+        if was.keyed and was.verdict in GOOD and goodness(is_.verdict) < goodness(was.verdict):
             assert cell in {each.newest.cell for each in told}
 
 

@@ -66,7 +66,7 @@ def test_a_newer_schema_is_refused(server: Server, database: str) -> None:
 WRONG = {
     "database": ("/postgres", "/nix", 'database "nix" does not exist', "createdb"),
     "password": ("owner:", "owner:x", "password authentication failed", "PGPASSWORD"),
-    "user": ("owner:", "nemo:", 'password authentication failed for user "nemo"', "see the user"),
+    "user": ("owner:", "nemo:", 'password authentication failed for user "nemo"', "check user"),
     "tls": ("/postgres", "/postgres?sslmode=require", "does not support SSL", "parameters"),
     "parameter": ("/postgres", "/postgres?quark=1", 'invalid connection option "quark"', "parameters"),
     "host": ("127.0.0.1", "no.invalid", r"\[Errno -", "can be reached from here"),
@@ -217,7 +217,7 @@ def test_a_server_that_stays_away_is_said_and_nothing_is_half_written(
             adding.join()
         try:
             assert isinstance(adding.outcome, MissingError)
-            assert "nothing was half-written" in str(adding.outcome.hint)
+            assert "no record was written in part" in str(adding.outcome.hint)
             with pytest.raises(MissingError, match="Connection refused"):
                 list(store.all())
         finally:

@@ -94,7 +94,7 @@ def test_what_is_ended_half_way_leaves_nothing(
         patch.setattr(command, "upgrade", half)
         with pytest.raises(KeyboardInterrupt):
             Store(url)
-    with pytest.raises(InputError, match="holds no records"):
+    with pytest.raises(InputError, match="there are no records in"):
         Store(url, must_exist=True)
     with Store(url) as store:
         assert store.add(record(1))

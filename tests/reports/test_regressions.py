@@ -16,7 +16,7 @@ from validator import cli
 from validator.errors import EXIT_FAILED
 from validator.model.diagnosis import Diagnosis
 from validator.model.record import Record, Verdict
-from validator.records.comparison import Turned
+from validator.records.history import Decline
 from validator.records.store import Store
 from validator.reports.changes import LIMIT, issue
 
@@ -28,7 +28,7 @@ NO_GPU = REPORTS / "no-gpu-tf2.21.0-cuda12.5-cudnn9.3-py311.json"
 DIGEST = "sha256:" + "a" * 64
 
 
-def turned(cell: str = "tf2.21.0-cuda12.5-cudnn9.3-py312@r580-h100", **changes: Any) -> Turned:
+def decline(cell: str = "tf2.21.0-cuda12.5-cudnn9.3-py312@r580-h100", **changes: Any) -> Decline[Record]:
     """A cell that was certified, as values: no store, no signature, no machine."""
     image, _, host = cell.partition("@")
     fields: dict[str, Any] = {
@@ -53,7 +53,7 @@ def turned(cell: str = "tf2.21.0-cuda12.5-cudnn9.3-py312@r580-h100", **changes: 
         "host": {"driver": "580.82.07"},
     }
     bad = Record(**(fields | later | changes))
-    return Turned(newest=bad, last_good=Record(**fields), first_bad=bad, between=0)
+    return Decline(newest=bad, last_good=Record(**fields), first_bad=bad, between=0)
 
 
 def diagnosing(found: Diagnosis | None) -> Callable[[Record], Diagnosis | None]:
@@ -61,7 +61,7 @@ def diagnosing(found: Diagnosis | None) -> Callable[[Record], Diagnosis | None]:
 
 
 def test_the_cells_their_cause_and_the_last_good_image_are_named() -> None:
-    text = issue([turned(), turned("b@r535-a100")], diagnosing(diagnosis(cause())))
+    text = issue([decline(), decline("b@r535-a100")], diagnosing(diagnosis(cause())))
     assert text.startswith("2 cells are worse than before.")
     row = f"| `b@r535-a100` | certified | failed | `2026-11-20T01:10` | `{DIGEST}` |"
     assert row in text.splitlines()
@@ -72,14 +72,14 @@ def test_the_cells_their_cause_and_the_last_good_image_are_named() -> None:
 
 
 def test_without_a_known_cause_the_reason_stands() -> None:
-    text = issue([turned()], diagnosing(None))
+    text = issue([decline()], diagnosing(None))
     assert "## no known cause" in text
     assert "```text\ncudnn_load: it does not load\n```" in text
 
 
 def test_a_cell_with_no_image_says_none() -> None:
-    good = turned()
-    never = Turned(good.newest, None, good.newest, 0)
+    good = decline()
+    never = Decline(good.newest, None, good.newest, 0)
     assert "| failed |" in issue([never], diagnosing(None))
 
 
@@ -91,7 +91,7 @@ MARKUP = "<img src=x> [a](b) @org/team #12 https://evil.example/x www.evil.examp
 @example("``<0")
 @given(st.text(st.characters(), max_size=60) | st.text("`~<>/@#|[]()!:w. \n", max_size=40))
 def test_nothing_out_of_a_record_is_markup_a_mention_or_a_link(hostile: str) -> None:
-    found = turned(
+    found = decline(
         f"x{hostile}@r580-h100",
         reason=hostile,
         image_digest=hostile,
@@ -112,13 +112,13 @@ def test_nothing_out_of_a_record_is_markup_a_mention_or_a_link(hostile: str) -> 
 
 def test_names_of_people_and_machines_are_taken_out() -> None:
     where = "/home/hildegardzq/venv is not there; ask hildegardzq"
-    assert "hildegardzq" not in issue([turned(reason=where)], diagnosing(None))
+    assert "hildegardzq" not in issue([decline(reason=where)], diagnosing(None))
 
 
 @pytest.mark.parametrize("count", [1, 90, 300])
 def test_it_fits_into_an_issue(count: int) -> None:
     codes = iter(range(10_000))
-    found = [turned(f"tf{number}@r580-h100", reason="long " * 1000) for number in range(count)]
+    found = [decline(f"tf{number}@r580-h100", reason="long " * 1000) for number in range(count)]
     text = issue(found, lambda _: diagnosis(cause(number=next(codes), means="word " * 400)))
     assert len(text) < LIMIT + 1000 < 65_536
     assert ("There was no room" in text) is (count > 1)
@@ -128,7 +128,7 @@ def test_it_fits_into_an_issue(count: int) -> None:
 def test_the_command_writes_it_from_a_store(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     # A fixture: a value in a store of this test alone, with no signature.
     report = json.loads(NO_GPU.read_text())
-    found = turned(report=report, checks=[])
+    found = decline(report=report, checks=[])
     arguments = ["records", "regressions", "--since", "2026-11-10", "--format", "issue", "--store"]
     with Store(str(tmp_path / "records.db")) as store:
         assert found.last_good is not None

@@ -39,22 +39,22 @@ def compare_command(before: str, after: str, matrix_path: Path, store_url: str |
     A and B are stores (a file or a URL), JSON Lines (a file, or a directory of them), or times of this store:
     2026-11-01, 2026-11-01T06:30, 36h, 7d, 2w (ago). A date is its first moment, UTC.
     """
-    from ..records.comparison import differences, point
-    from ..records.history import differing
+    from ..records.comparison import difference_document, fetch_differences, open_snapshot
+    from ..records.history import differences
 
     now = datetime.now(timezone.utc)
     store = store_url_for(matrix_path, store_url)
     with contextlib.ExitStack() as stack:
-        old, new = (point(text, store, now, stack) for text in (before, after))
-        found = differences(differing(old.state, new.state), old.source, new.source)
+        old, new = (open_snapshot(text, store, now, stack) for text in (before, after))
+        found = fetch_differences(differences(old.newest, new.newest), old.source, new.source)
     if format_ == "json":
-        click.echo(json.dumps([difference.as_json() for difference in found], indent=2))
+        click.echo(json.dumps([difference_document(difference) for difference in found], indent=2))
     else:
         from ..reports.changes import differences_table
         from ..reports.terminal import show
 
         show(differences_table(found))
-        say(f"{len(old.state)} cells in A, {len(new.state)} in B, {len(found)} differ")
+        say(f"{len(old.newest)} cells in A, {len(new.newest)} in B, {len(found)} differ")
 
 
 @click.command("regressions")
@@ -84,7 +84,7 @@ def regressions_command(
     names of people and machines.
     """
     from ..model.timestamps import parse_time
-    from ..records.comparison import turned
+    from ..records.comparison import decline_document, fetch_declines
     from ..records.history import finished, regressions
 
     now = datetime.now(timezone.utc)
@@ -93,14 +93,14 @@ def regressions_command(
         raise InputError(f"--since {since}: lies in the future", hint="name a time that has passed")
     with store_to_read(matrix_path, store_url) as store:
         entries = store.entries()
-        turns = regressions(entries, at)
+        declines = regressions(entries, at)
         if measured_since is not None:
             earliest = parse_time(measured_since, now)
-            turns = [turn for turn in turns if finished(turn.newest) >= earliest]
-        worse = turned(turns, store)
-    found = [(turn, _causes(turn.newest)) for turn in worse]
+            declines = [each for each in declines if finished(each.newest) >= earliest]
+        worse = fetch_declines(declines, store)
+    found = [(each, _causes(each.newest)) for each in worse]
     if format_ == "json":
-        click.echo(json.dumps([turn.as_json() | _told(causes) for turn, causes in found], indent=2))
+        click.echo(json.dumps([decline_document(each) | _told(causes) for each, causes in found], indent=2))
     elif format_ == "issue":
         from ..reports.changes import issue
 
@@ -126,22 +126,22 @@ def bisect_command(cell: str, matrix_path: Path, store_url: str | None, format_:
 
     Good is what is as good as the cell ever was.
     """
-    from ..records.comparison import turned
-    from ..records.history import by_cell, turn
+    from ..records.comparison import decline_document, fetch_declines
+    from ..records.history import decline, histories
 
     with store_to_read(matrix_path, store_url) as store:
-        history = by_cell(store.entries(cell)).get(cell)
+        history = histories(store.entries(cell)).get(cell)
         if history is None:
             raise InputError(f"{cell}: no record of this cell", hint="see `records list`")
-        found = turned([turn(history)], store)[0]
+        found = fetch_declines([decline(history)], store)[0]
     causes = _causes(found.newest)
     if format_ == "json":
-        click.echo(json.dumps(found.as_json() | _told(causes), indent=2))
+        click.echo(json.dumps(decline_document(found) | _told(causes), indent=2))
     else:
-        from ..reports.changes import turned_text
+        from ..reports.changes import decline_text
         from ..reports.terminal import show
 
-        show(turned_text(found, causes))
+        show(decline_text(found, causes))
 
 
 def _diagnosis(record: Record) -> Diagnosis | None:

@@ -1,1 +1,1 @@
-"""The append-only store of what was measured, and the rule that turns a report into a verdict."""
+"""The append-only store of what was measured, and comparisons of what is in it."""

@@ -1,6 +1,6 @@
-"""What else changed between two records of a cell: the suspects, when its verdict changed.
+"""Find what else changed between two records of a cell: the suspects, when its verdict changed.
 
-A side that could not know a thing (nothing was probed, the engine has no images) tells of no change in it.
+Where one side could not know a fact (nothing was probed, the engine has no images), no change is reported.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _HOST = ("driver", "driver_cuda", "kernel_driver", "kernel", "os", "glibc", "con
 
 @dataclass(frozen=True)
 class Change:
-    """One thing that is not as it was.
+    """One thing that differs.
 
     kind: `lock`, `package`, `version`, `driver`, `gpu`, `machine`, `variable` and so on.
     name: of the package, version or variable; None where there is only one of the kind.
@@ -35,7 +35,7 @@ class Change:
 
 @dataclass(frozen=True)
 class CheckChange:
-    """A check with another outcome. None where the check was not made; summary is the newer one's."""
+    """A check whose outcome differs. None where it did not run; summary: the newer one's sentence."""
 
     id: str
     before: str | None
@@ -44,7 +44,7 @@ class CheckChange:
 
 
 def changes(before: Record, after: Record) -> tuple[Change, ...]:
-    """What changed: first what the environment and the host are made of, then what measured them."""
+    """Return what changed: first in the environment and the host, then in what measured them."""
     old, new = before.environment, after.environment
     return (
         *_one("lock", before.lock_digest, after.lock_digest),
@@ -63,7 +63,7 @@ def changes(before: Record, after: Record) -> tuple[Change, ...]:
 
 
 def changed_checks(before: Record, after: Record) -> tuple[CheckChange, ...]:
-    """Checks whose outcome is another one, in the newer record's order."""
+    """Return the checks whose outcome differs, in the newer record's order."""
     old = {check.id: check for check in before.results}
     new = {check.id: check for check in after.results}
     names = (*new, *(name for name in old if name not in new))
@@ -87,7 +87,7 @@ def _one(kind: str, before: str | None, after: str | None) -> list[Change]:
 
 
 def _each(kind: str, before: Mapping[str, str | None], after: Mapping[str, str | None]) -> list[Change]:
-    """Differences name by name. An empty mapping is one that nobody could fill."""
+    """Compare name by name. An empty mapping means that its side knows nothing."""
     if not before or not after:
         return []
     names = [*before, *(name for name in after if name not in before)]
@@ -108,12 +108,12 @@ def _host(record: Record) -> dict[str, str | None]:
 
 
 def _models(gpus: Iterable[Gpu]) -> str | None:
-    """`2 NVIDIA H100 80GB HBM3 (9.0)`"""
+    """Return `2 NVIDIA H100 80GB HBM3 (9.0)`."""
     models = Counter(f"{gpu.name} ({gpu.compute_capability})" for gpu in gpus)
     return ", ".join(f"{count} {model}" for model, count in sorted(models.items())) or None
 
 
 def _machine(gpus: Iterable[Gpu]) -> str | None:
-    """Tells machines apart by their GPUs' UUIDs, which name a person's hardware and are not shown."""
+    """Return a digest of the GPUs' UUIDs, which identify a person's hardware and must not be shown."""
     uuids = sorted(gpu.uuid for gpu in gpus if gpu.uuid)
     return hashlib.sha256("\n".join(uuids).encode(errors="replace")).hexdigest()[:12] if uuids else None

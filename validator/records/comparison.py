@@ -1,4 +1,4 @@
-"""Two records of a cell side by side, and where a cell turned bad: what commands and reports tell."""
+"""Compare records of a store, now or at an earlier time, and records in files; return comparisons as JSON."""
 
 from __future__ import annotations
 
@@ -15,104 +15,139 @@ from ..model.record import Record
 from ..model.timestamps import parse_time
 from . import jsonl
 from .changes import changed_checks, changes
-from .entry import Entry
-from .history import Differing, Turn, rank, state
+from .history import Decline, Difference, Entry, newest_by_cell
 from .store import Store
 
+_SQLITE = b"SQLite format 3\0"
 
-class Source(Protocol):
-    """Where records are: a store, or what was read from files."""
+
+class RecordSource(Protocol):
+    """A store, or records that were read from files."""
 
     def entries(self, cell: str | None = None) -> list[Entry]:
-        """Every record in short."""
+        """Return every record in short, or those of one cell."""
         ...
 
     def fetch(self, identifiers: Iterable[str]) -> dict[str, Record]:
-        """The records with these ids, by id."""
+        """Return the records with these ids, by id."""
         ...
 
 
-@dataclass(frozen=True)
-class Difference:
-    """A cell whose verdict differs. None on the side where it has no record."""
+class RecordsInMemory:
+    """Records that were read from files."""
 
-    before: Record | None
-    after: Record | None
+    def __init__(self, records: Iterable[Record]) -> None:
+        self._records = {record.id: record for record in records}
 
-    @property
-    def kind(self) -> str:
-        """`worse`, `better`, `appeared` or `vanished`."""
-        if self.before is None:
-            return "appeared"
-        if self.after is None:
-            return "vanished"
-        return "better" if rank(self.after.verdict) > rank(self.before.verdict) else "worse"
+    def entries(self, cell: str | None = None) -> list[Entry]:
+        entries = (Entry.of(record) for record in self._records.values())
+        return [entry for entry in entries if cell in (None, entry.cell)]
 
-    def as_json(self) -> dict[str, Any]:
-        shown = self.after or self.before
-        assert shown is not None
-        return {
-            **_cell(shown),
-            "kind": self.kind,
-            "before": _short(self.before),
-            "after": _short(self.after),
-            **_between(self.before, self.after),
-        }
+    def fetch(self, identifiers: Iterable[str]) -> dict[str, Record]:
+        return {identifier: self._records[identifier] for identifier in identifiers}
 
 
 @dataclass(frozen=True)
-class Turned:
-    """`history.Turn` with its records."""
+class Snapshot:
+    """The newest record of every cell as of some time, and the source that has the records."""
 
-    newest: Record
-    last_good: Record | None
-    first_bad: Record | None
-    between: int
-
-    def as_json(self) -> dict[str, Any]:
-        return {
-            **_cell(self.newest),
-            "newest": _short(self.newest),
-            "last_good": _short(self.last_good),
-            "first_bad": _short(self.first_bad),
-            "between": self.between,
-            **_between(self.last_good, self.first_bad),
-        }
+    newest: dict[str, Entry]
+    source: RecordSource
 
 
-def differences(pairs: Iterable[Differing], before: Source, after: Source) -> list[Difference]:
-    """The records of two states, read all at once."""
-    pairs = list(pairs)
-    old = before.fetch(pair.before.id for pair in pairs if pair.before)
-    new = after.fetch(pair.after.id for pair in pairs if pair.after)
-    return [Difference(_of(pair.before, old), _of(pair.after, new)) for pair in pairs]
+def open_snapshot(text: str, store_url: str, now: datetime, stack: contextlib.ExitStack) -> Snapshot:
+    """Open what a person named: a store, a file or directory of JSON Lines, or a time.
+
+    store_url: the store whose earlier state a time stands for. stack: closes what is opened here. Raises
+    InputError for anything else.
+    """
+    path = Path(text)
+    if "://" in text or _is_sqlite(path):
+        store = stack.enter_context(Store(text, must_exist=True))
+        return Snapshot(newest_by_cell(store.entries()), store)
+    if path.exists():
+        read = RecordsInMemory(record for file in jsonl.files_of(path) for record in jsonl.read_file(file))
+        return Snapshot(newest_by_cell(read.entries()), read)
+    try:
+        at = parse_time(text, now)
+    except InputError:
+        raise InputError(
+            f"{text}: not a file, a store's URL or a time",
+            hint="for example records.jsonl, postgresql+psycopg://user@host/database, 2026-11-01 or 7d (ago)",
+        ) from None
+    store = stack.enter_context(Store(store_url, must_exist=True))
+    return Snapshot(newest_by_cell(store.entries(), at), store)
 
 
-def turned(turns: Iterable[Turn], source: Source) -> list[Turned]:
-    """The records of turns, read all at once."""
-    turns = list(turns)
-    entries = [entry for turn in turns for entry in (turn.newest, turn.last_good, turn.first_bad) if entry]
+def _is_sqlite(path: Path) -> bool:
+    try:
+        with open(path, "rb") as stream:
+            return stream.read(len(_SQLITE)) == _SQLITE
+    except OSError:
+        return False
+
+
+def fetch_differences(
+    found: Iterable[Difference[Entry]], before: RecordSource, after: RecordSource
+) -> list[Difference[Record]]:
+    """Return differences with their records, read in one go from each source."""
+    found = list(found)
+    old = before.fetch(pair.before.id for pair in found if pair.before)
+    new = after.fetch(pair.after.id for pair in found if pair.after)
+    return [Difference(_record(pair.before, old), _record(pair.after, new)) for pair in found]
+
+
+def fetch_declines(found: Iterable[Decline[Entry]], source: RecordSource) -> list[Decline[Record]]:
+    """Return declines with their records, read in one go."""
+    found = list(found)
+    entries = [entry for each in found for entry in (each.newest, each.last_good, each.first_bad) if entry]
     records = source.fetch(entry.id for entry in entries)
     return [
-        Turned(
-            records[turn.newest.id],
-            _of(turn.last_good, records),
-            _of(turn.first_bad, records),
-            turn.between,
+        Decline(
+            records[each.newest.id],
+            _record(each.last_good, records),
+            _record(each.first_bad, records),
+            each.between,
         )
-        for turn in turns
+        for each in found
     ]
 
 
-def _of(entry: Entry | None, records: Mapping[str, Record]) -> Record | None:
+def _record(entry: Entry | None, records: Mapping[str, Record]) -> Record | None:
     return None if entry is None else records[entry.id]
+
+
+# As JSON (docs/reference/json.md).
+
+
+def difference_document(difference: Difference[Record]) -> dict[str, Any]:
+    """Return an entry of `records compare --json`."""
+    return {
+        **_cell(difference.either),
+        "kind": difference.kind,
+        "before": _in_short(difference.before),
+        "after": _in_short(difference.after),
+        **_changed(difference.before, difference.after),
+    }
+
+
+def decline_document(decline: Decline[Record]) -> dict[str, Any]:
+    """Return an entry of `records bisect --json` and `records regressions --json`, without its causes."""
+    return {
+        **_cell(decline.newest),
+        "newest": _in_short(decline.newest),
+        "last_good": _in_short(decline.last_good),
+        "first_bad": _in_short(decline.first_bad),
+        "between": decline.between,
+        **_changed(decline.last_good, decline.first_bad),
+    }
 
 
 def _cell(record: Record) -> dict[str, str]:
     return {"cell": record.cell, "image": record.image, "host_class": record.host_class}
 
 
-def _short(record: Record | None) -> dict[str, Any] | None:
+def _in_short(record: Record | None) -> dict[str, Any] | None:
     if record is None:
         return None
     return {
@@ -127,69 +162,7 @@ def _short(record: Record | None) -> dict[str, Any] | None:
     }
 
 
-def _between(before: Record | None, after: Record | None) -> dict[str, Any]:
+def _changed(before: Record | None, after: Record | None) -> dict[str, Any]:
     if before is None or after is None:
         return {"changes": [], "checks": []}
-    return {
-        "changes": encode(changes(before, after)),
-        "checks": encode(changed_checks(before, after)),
-    }
-
-
-# What may be compared: a store, a file or directory of JSON Lines, or this store as it was at a time.
-
-_SQLITE = b"SQLite format 3\0"
-
-
-@dataclass(frozen=True)
-class Point:
-    """The newest record of every cell, and where they are read."""
-
-    state: dict[str, Entry]
-    source: Source
-
-
-class Kept:
-    """Records that were read from files."""
-
-    def __init__(self, records: Iterable[Record]) -> None:
-        self._records = {record.id: record for record in records}
-
-    def entries(self, cell: str | None = None) -> list[Entry]:
-        entries = (Entry.of(record) for record in self._records.values())
-        return [entry for entry in entries if cell in (None, entry.cell)]
-
-    def fetch(self, identifiers: Iterable[str]) -> dict[str, Record]:
-        return {identifier: self._records[identifier] for identifier in identifiers}
-
-
-def point(text: str, store_url: str, now: datetime, stack: contextlib.ExitStack) -> Point:
-    """What a person named.
-
-    store_url: the store that times are times of. stack: closes what is opened here. Raises InputError for
-    what is neither a store, nor a file, nor a time.
-    """
-    path = Path(text)
-    if "://" in text or _is_sqlite(path):
-        store = stack.enter_context(Store(text, must_exist=True))
-        return Point(state(store.entries()), store)
-    if path.exists():
-        kept = Kept(record for file in jsonl.files_of(path) for record in jsonl.read_file(file))
-        return Point(state(kept.entries()), kept)
-    try:
-        at = parse_time(text, now)
-    except InputError:
-        raise InputError(
-            f"{text}: neither a file, nor a store's URL, nor a time",
-            hint="for example records.jsonl, postgresql+psycopg://user@host/database, 2026-11-01 or 7d (ago)",
-        ) from None
-    store = stack.enter_context(Store(store_url, must_exist=True))
-    return Point(state(store.entries(), at), store)
-
-
-def _is_sqlite(path: Path) -> bool:
-    try:
-        with open(path, "rb") as stream:
-            return stream.read(len(_SQLITE)) == _SQLITE
-    except OSError:
-        return False
+    return {"changes": encode(changes(before, after)), "checks": encode(changed_checks(before, after))}

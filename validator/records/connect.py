@@ -1,4 +1,4 @@
-"""From the text after `--store` to a database, SQLite or PostgreSQL. No password is ever shown."""
+"""Turn the text after `--store` into a database, SQLite or PostgreSQL. No password is ever shown."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from ..system.files import full_disk, says_full_disk
 
 #: How long a writer of an SQLite file waits for another one, in seconds.
 _BUSY_S = 60.0
-#: The pause before the mode of an SQLite file is asked for again, in seconds.
+#: The pause between attempts to set an SQLite file's mode, in seconds.
 _AGAIN_S = 0.02
 _POSTGRESQL = "postgresql+psycopg"
-#: How people and hosting providers write the same.
+#: The names that people and hosting providers use.
 _DRIVERS = {
     "sqlite": "sqlite",
     "sqlite+pysqlite": "sqlite",
@@ -28,8 +28,8 @@ _DRIVERS = {
     "postgresql": _POSTGRESQL,
     "postgres": _POSTGRESQL,
 }
-#: libpq's parameters (https://www.postgresql.org/docs/current/libpq-connect.html) where the URL names none.
-#: A peer that vanished without a word is noticed within a minute instead of the kernel's two hours.
+#: libpq's parameters (https://www.postgresql.org/docs/current/libpq-connect.html), unless the URL has
+#: its own. With them a vanished server is noticed within a minute, instead of the kernel's two hours.
 _LIBPQ = {
     "application_name": "tensorflow-gpu-matrix",
     "client_encoding": "utf8",
@@ -51,10 +51,7 @@ _ENCODE = (
 
 @dataclass(frozen=True)
 class Database:
-    """An engine, not yet connected.
-
-    location: what messages call it; holds no password.
-    """
+    """An engine, not yet connected. location: its name in messages, without a password."""
 
     engine: Engine
     location: str
@@ -65,17 +62,18 @@ class Database:
 
 
 def database(text: str, *, must_exist: bool = False) -> Database:
-    """The database that a URL or the path of an SQLite file names.
+    """Return the database for a URL or the path of an SQLite file.
 
-    must_exist: an SQLite file that is not there is an error instead of a new store. Raises InputError for
-    what is no store's URL, MissingError where no file can be made, or none is.
+    must_exist: raise an error for an SQLite file that doesn't exist, instead of making it. Raises InputError
+    for text that isn't a store's URL, MissingError when there is no file or none can be made.
     """
     if "://" not in text:
         return _file(URL.create("sqlite", database=text), must_exist)
     driver = _DRIVERS.get(text.partition("://")[0])
     if driver is None:
         raise InputError(
-            f"--store: {text.partition('://')[0]} is not a database that records are kept in", hint=_EXAMPLES
+            f"--store: {text.partition('://')[0]} is not a kind of database that can keep records",
+            hint=_EXAMPLES,
         )
     try:
         url = make_url(text).set(drivername=driver)
@@ -89,15 +87,13 @@ def _file(url: URL, must_exist: bool) -> Database:
     path = url.database
     if path not in (None, "", ":memory:"):
         if must_exist and not Path(str(path)).exists():
-            raise MissingError(
-                f"--store: there is no store at {path}", hint="`records import` makes one there"
-            )
+            raise MissingError(f"--store: there is no store at {path}", hint="`records import` makes one")
         try:
             Path(str(path)).parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             if says_full_disk(str(error)):
                 raise full_disk(str(path)) from error
-            raise MissingError(f"--store: {error}", hint="name a place where files can be written") from error
+            raise MissingError(f"--store: {error}", hint="name a writable directory") from error
     engine = create_engine(url, connect_args={"timeout": _BUSY_S})
     event.listen(engine, "connect", _prepare_sqlite)
     return Database(engine, path or "the store in memory")

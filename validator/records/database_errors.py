@@ -1,4 +1,4 @@
-"""What a database's refusal means: whether to try again, and what to tell a person."""
+"""Decide what a database's error means: whether to try again, and what to tell people."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from ..errors import InputError, MissingError, ValidatorError
 from ..system.files import full_disk, says_full_disk
 from .connect import Database
 
-#: SQLSTATEs (https://www.postgresql.org/docs/current/errcodes-appendix.html) of what passes by itself: the
-#: server is ended or starting, has no connection left, or let another transaction go first.
+#: SQLSTATEs (https://www.postgresql.org/docs/current/errcodes-appendix.html) of temporary errors: the server
+#: is stopping or starting, has no connection left, or let another transaction go first.
 _PASSING = {"57P01", "57P02", "57P03", "53300", "40001", "40P01"}
 _CONNECTION_CLASS = "08"
-#: The same while connecting, where libpq hands on the server's words without their SQLSTATE.
+#: The same while connecting, when libpq passes on the server's message without its SQLSTATE.
 _PASSING_WORDS = (
     "the database system is starting up",
     "the database system is shutting down",
@@ -25,26 +25,29 @@ _GRANT = (
     " GRANT SELECT ON records_schema TO <user>"
 )
 _PARAMETERS = "correct the parameters after the ? in --store; they are libpq's"
-#: Words of the server or of libpq -> what to do.
+#: What the server or libpq says -> what to do.
 _HINTS = (
-    ("password authentication failed", "see the user and the password; PGPASSWORD or ~/.pgpass may hold it"),
+    (
+        "password authentication failed",
+        "check user and password; PGPASSWORD or ~/.pgpass may hold it",
+    ),
     ("no password supplied", "set PGPASSWORD, or write the password into ~/.pgpass"),
-    ("does not exist", "make it with createdb and createuser, or correct --store"),
+    ("does not exist", "create it with createdb and createuser, or correct --store"),
     ("invalid connection option", _PARAMETERS),
     ("invalid sslmode value", _PARAMETERS),
     ("does not support SSL", _PARAMETERS),
     ("permission denied", _GRANT),
     ("must be owner", _GRANT),
-    ("read-only transaction", "name the server that takes writes; this one is a copy"),
+    ("read-only transaction", "name the server that accepts writes; this one is a replica"),
 )
-_UNREACHED = "see whether the server runs and can be reached from here; nothing was half-written"
+_UNREACHED = "check that the server runs and can be reached from here; no record was written in part"
 
 
 def passes(error: DBAPIError, *, opened: bool) -> bool:
-    """Whether the same may succeed in a moment.
+    """Tell whether the same attempt may succeed in a moment.
 
-    opened: whether the store was reached before. A server that never answered is named wrongly or down,
-    and is told at once; one that did answer is worth waiting for.
+    opened: the store was reached before. A server that never answered has a wrong name or is down, which is
+    reported at once; one that answered before is worth waiting for.
     """
     state = getattr(error.orig, "sqlstate", None)
     if state is not None:
@@ -55,7 +58,7 @@ def passes(error: DBAPIError, *, opened: bool) -> bool:
 
 
 def explain(error: DBAPIError, database: Database) -> ValidatorError:
-    """The error for a person. Holds no password: neither libpq nor the server quotes one."""
+    """Return the error for people. It has no password: neither libpq nor the server quotes one."""
     # `str(error)` would show the statement and its values.
     text = " ".join(str(error.orig).split())
     location = database.location
@@ -65,9 +68,9 @@ def explain(error: DBAPIError, database: Database) -> ValidatorError:
         return MissingError(f"{location}: {text}", hint=_server_hint(error, text))
     if "not a database" in text or "malformed" in text:
         return InputError(
-            f"{location}: is not a store of records ({text})", hint="name another one with --store"
+            f"{location}: not a store of records ({text})", hint="name another one with --store"
         )
-    return MissingError(f"{location}: {text}", hint="look at the store, or name another one with --store")
+    return MissingError(f"{location}: {text}", hint="check the store, or name another one with --store")
 
 
 def _server_hint(error: DBAPIError, text: str) -> str:
@@ -76,10 +79,10 @@ def _server_hint(error: DBAPIError, text: str) -> str:
             return hint
     if _is_connection_loss(error) or passes(error, opened=True):
         return _UNREACHED
-    return "look at the store, or name another one with --store"
+    return "check the store, or name another one with --store"
 
 
 def _is_connection_loss(error: DBAPIError) -> bool:
-    # psycopg gives no SQLSTATE where no answer of the server stands behind the error.
+    # psycopg gives no SQLSTATE when the error isn't an answer of the server.
     without_answer = getattr(error.orig, "sqlstate", "") is None
     return without_answer and type(error.orig).__name__ in ("OperationalError", "ConnectionTimeout")

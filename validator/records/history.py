@@ -1,7 +1,7 @@
-"""What became of cells over time: their state at a moment, what differs, since when a cell is bad.
+"""What became of cells over time: their newest record at a moment, what differs, since when a cell is worse.
 
-Pure functions over entries. A report that was brought from elsewhere is never `certified` and answers for no
-image, so it counts only in a cell that has nothing else.
+Pure functions over entries, which are records in short. An imported report is never `certified` and
+answers for no image, so it counts only in a cell that has no other record.
 """
 
 from __future__ import annotations
@@ -9,107 +9,141 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Generic, TypeVar
 
-from ..model.record import Verdict
+from ..model.record import Record, Verdict
 from ..model.timestamps import NEVER, parse_timestamp
-from .entry import Entry
 
-#: From worst to best.
-_RANK = {Verdict.BROKEN: 0, Verdict.FAILED: 1, Verdict.UNPROVEN: 2, Verdict.CERTIFIED: 3}
+_WORST_FIRST = (Verdict.BROKEN, Verdict.FAILED, Verdict.UNPROVEN, Verdict.CERTIFIED)
 _BAD = (Verdict.BROKEN, Verdict.FAILED)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One record in short: what a store's index knows of it, without its report.
+
+    finished: ISO 8601, as in the record. keyed: it was measured here. An imported report has no key.
+    """
+
+    id: str
+    cell: str
+    verdict: Verdict
+    finished: str
+    keyed: bool
+
+    @classmethod
+    def of(cls, record: Record) -> Entry:
+        return cls(record.id, record.cell, record.verdict, record.finished, bool(record.key))
+
+
+#: An entry, or the record that it stands for.
+T = TypeVar("T", Entry, Record)
 
 #: The records of one cell, oldest first.
 History = Sequence[Entry]
 
 
 @dataclass(frozen=True)
-class Turn:
-    """Where a cell turned bad.
+class Difference(Generic[T]):
+    """A cell whose newest verdict differs between two states. None on the side where it has no record."""
 
-    last_good: the newest record that is as good as the cell was; None where it never was good.
-    first_bad: the first after it with a verdict of `failed` or `broken`, or failing that the first that is
-        merely unproven; None where nothing is worse.
-    between: records between the two, which are `unproven`: neither good nor bad.
-    """
+    before: T | None
+    after: T | None
 
-    newest: Entry
-    last_good: Entry | None
-    first_bad: Entry | None
-    between: int = 0
+    @property
+    def either(self) -> T:
+        """The newer side, or the only one."""
+        found = self.after or self.before
+        assert found is not None
+        return found
+
+    @property
+    def kind(self) -> str:
+        """`worse`, `better`, `appeared` or `vanished`."""
+        if self.before is None:
+            return "appeared"
+        if self.after is None:
+            return "vanished"
+        return "better" if goodness(self.after.verdict) > goodness(self.before.verdict) else "worse"
 
 
 @dataclass(frozen=True)
-class Differing:
-    """A cell whose newest verdict is another one. None on the side where it has no record."""
+class Decline(Generic[T]):
+    """How a cell became worse.
 
-    cell: str
-    before: Entry | None
-    after: Entry | None
+    last_good: the newest record that is as good as the cell was; None where it never was good.
+    first_bad: the first after it that is `failed` or `broken`, or failing that the first `unproven` one; None
+        where nothing is worse.
+    between: how many records lie between the two; they are `unproven`, so neither good nor bad.
+    """
+
+    newest: T
+    last_good: T | None
+    first_bad: T | None
+    between: int = 0
 
 
-def rank(verdict: Verdict) -> int:
-    """The greater the better."""
-    return _RANK[verdict]
+def goodness(verdict: Verdict) -> int:
+    """Return a number that is the greater, the better the verdict is."""
+    return _WORST_FIRST.index(verdict)
 
 
 def finished(entry: Entry) -> datetime:
-    """When it was measured. A time that can't be read lies before every other."""
+    """Return when the measurement ended. A time that can't be read counts as earlier than every other."""
     return parse_timestamp(entry.finished) or NEVER
 
 
-def by_cell(entries: Iterable[Entry]) -> dict[str, History]:
-    """The history of every cell, cells sorted by name."""
+def histories(entries: Iterable[Entry]) -> dict[str, History]:
+    """Return the history of every cell, cells sorted by name."""
     cells: dict[str, list[Entry]] = {}
     for entry in sorted(entries, key=lambda entry: (finished(entry), entry.id)):
         cells.setdefault(entry.cell, []).append(entry)
     return {cell: [entry for entry in cells[cell] if entry.keyed] or cells[cell] for cell in sorted(cells)}
 
 
-def state(entries: Iterable[Entry], at: datetime | None = None) -> dict[str, Entry]:
-    """The newest record of every cell, at that time or now."""
+def newest_by_cell(entries: Iterable[Entry], at: datetime | None = None) -> dict[str, Entry]:
+    """Return the newest record of every cell, as of a time or of now."""
     known = entries if at is None else [entry for entry in entries if finished(entry) <= at]
-    return {cell: history[-1] for cell, history in by_cell(known).items()}
+    return {cell: history[-1] for cell, history in histories(known).items()}
 
 
-def differing(before: Mapping[str, Entry], after: Mapping[str, Entry]) -> list[Differing]:
-    """The cells whose verdict is another one, and those that only one of two states has."""
-    found = [
-        Differing(cell, before.get(cell), after.get(cell)) for cell in sorted(before.keys() | after.keys())
-    ]
-    return [
-        pair
-        for pair in found
-        if not (pair.before and pair.after and pair.before.verdict is pair.after.verdict)
-    ]
+def differences(before: Mapping[str, Entry], after: Mapping[str, Entry]) -> list[Difference[Entry]]:
+    """Return the cells whose verdict differs between two states, and those that only one of them has."""
+    pairs = [(before.get(cell), after.get(cell)) for cell in sorted(before.keys() | after.keys())]
+    return [Difference(old, new) for old, new in pairs if not (old and new and old.verdict is new.verdict)]
 
 
-def turn(history: History, measure: Verdict | None = None) -> Turn:
-    """The last good and the first bad record of a cell.
+def decline(history: History, standard: Verdict | None = None) -> Decline[Entry]:
+    """Return the last good and the first bad record of a cell.
 
-    measure: how good is good; by default as good as the cell ever was.
+    standard: what counts as good; by default the best verdict that the cell ever had.
     """
     newest = history[-1]
-    best = measure or max((entry.verdict for entry in history), key=rank)
-    if best in _BAD:
-        return Turn(newest, None, history[0])
-    good = max(number for number, entry in enumerate(history) if rank(entry.verdict) >= rank(best))
-    worse = history[good + 1 :]
-    if not worse:
-        return Turn(newest, history[good], None)
-    between = next((number for number, entry in enumerate(worse) if entry.verdict in _BAD), 0)
-    return Turn(newest, history[good], worse[between], between)
+    standard = standard or _best(history)
+    if standard in _BAD:
+        return Decline(newest, None, history[0])
+    good = [goodness(entry.verdict) >= goodness(standard) for entry in history]
+    last = len(good) - 1 - good[::-1].index(True)
+    after = history[last + 1 :]
+    if not after:
+        return Decline(newest, history[last], None)
+    between = next((number for number, entry in enumerate(after) if entry.verdict in _BAD), 0)
+    return Decline(newest, history[last], after[between], between)
 
 
-def regressions(entries: Iterable[Entry], since: datetime) -> list[Turn]:
-    """Cells that are worse now than they were at a time, or at any time since.
+def regressions(entries: Iterable[Entry], since: datetime) -> list[Decline[Entry]]:
+    """Return the cells that are worse now than they were at a time, or at any time since.
 
     A cell that was failed or broken all the while did not get worse.
     """
     found = []
-    for history in by_cell(entries).values():
-        before = [entry for entry in history if finished(entry) <= since][-1:]
-        window = [*before, *(entry for entry in history if finished(entry) > since)]
-        best = max((entry.verdict for entry in window), key=rank)
-        if best not in _BAD and rank(history[-1].verdict) < rank(best):
-            found.append(turn(history, best))
+    for history in histories(entries).values():
+        earlier = [entry for entry in history if finished(entry) <= since]
+        best = _best([*earlier[-1:], *history[len(earlier) :]])
+        if best not in _BAD and goodness(history[-1].verdict) < goodness(best):
+            found.append(decline(history, best))
     return found
+
+
+def _best(history: History) -> Verdict:
+    return max((entry.verdict for entry in history), key=goodness)

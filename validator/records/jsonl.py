@@ -1,4 +1,4 @@
-"""Records as JSON Lines, plain or gzipped, to carry them between machines."""
+"""Write and read records as JSON Lines, plain or gzipped, to move them between machines."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from ..errors import InputError
 from ..model.codec import LARGEST
 from ..model.record import Record, RecordError, read_record
 
-#: What is read of a directory, such as one of a CI's artifacts.
+#: The files that are read in a directory, such as a CI run's artifacts.
 _PATTERNS = ("*.jsonl", "*.jsonl.gz")
 _GZIP = b"\x1f\x8b"
 
 
 def write(records: Iterable[Record], stream: IO[str]) -> int:
-    """Write one record a line; gives back how many."""
+    """Write one record per line, and return how many."""
     count = 0
     for record in records:
         stream.write(json.dumps(record.document(), sort_keys=True, separators=(",", ":")) + "\n")
@@ -30,20 +30,20 @@ def write(records: Iterable[Record], stream: IO[str]) -> int:
 
 
 def files_of(path: Path) -> list[Path]:
-    """A file itself, or all files of JSON Lines below a directory. Raises InputError where there is none."""
+    """Return the file, or all JSON Lines files below a directory. Raises InputError if there are none."""
     if not path.is_dir():
         return [path]
     found = sorted(file for pattern in _PATTERNS for file in path.rglob(pattern) if file.is_file())
     if not found:
         raise InputError(
-            f"{path}: holds no file whose name ends in .jsonl or .jsonl.gz",
-            hint="see whether the artifacts were downloaded; `records export --output` writes such files",
+            f"{path}: no file in this directory has a name that ends in .jsonl or .jsonl.gz",
+            hint="check that the artifacts were downloaded; `records export --output` writes such files",
         )
     return found
 
 
 def read_file(path: Path) -> Iterator[Record]:
-    """Read records; `-` is standard input. Raises InputError naming the line that is not one."""
+    """Read records; `-` is standard input. Raises InputError that names the line which is not a record."""
     stdin = str(path) == "-"
     try:
         with open(0 if stdin else path, "rb", closefd=not stdin) as stream:
@@ -53,10 +53,7 @@ def read_file(path: Path) -> Iterator[Record]:
 
 
 def read(stream: BufferedReader, where: str) -> Iterator[Record]:
-    """The same of a stream.
-
-    where: what to call it in errors.
-    """
+    """Read records from a stream. where: its name in errors."""
     zipped = stream.peek(len(_GZIP)).startswith(_GZIP)
     number = 0
     try:
@@ -67,7 +64,7 @@ def read(stream: BufferedReader, where: str) -> Iterator[Record]:
                     yield _record(line, f"{where}:{number}")
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise InputError(
-            f"{where}:{number + 1}: not whole as a gzip file: {error}",
+            f"{where}:{number + 1}: the gzip file is incomplete or damaged: {error}",
             hint="copy or download it again; nothing was imported",
         ) from error
 

@@ -1,6 +1,6 @@
-"""The tables, and how a store comes up to them: by Alembic's migrations, whatever the database.
+"""Define the tables, and bring a store up to them by Alembic's migrations, on either database.
 
-Alembic is imported only where there is something to migrate: it would double what opening a store takes.
+Alembic is imported only when there is something to migrate: it would double the time to open a store.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from sqlalchemy import Column, Connection, Engine, MetaData, Table, Text, inspec
 
 from ..errors import InputError, MissingError
 
-#: The newest migration. A test compares it with what lies in `migrations/versions/`.
+#: The newest migration. A test compares it with the files in `migrations/versions/`.
 HEAD = "0001"
-#: Alembic's own table has a name of ours: the database may belong to others too.
+#: Alembic's table gets this name, since other programs may use Alembic in the same database.
 VERSION_TABLE = "records_schema"
-#: Whoever holds this lock in a PostgreSQL database migrates; a number that nobody else is likely to take.
+#: The process that holds this lock in a PostgreSQL database migrates. No other program is likely to use it.
 LOCK = 0x7265636F726473
 
 _metadata = MetaData()
-#: `document` holds the whole record as JSON in ASCII; the other columns are there to search by.
+#: `document` holds the whole record as JSON in ASCII; the other columns are for searching.
 records = Table(
     "records",
     _metadata,
@@ -30,29 +30,31 @@ _versions = Table(VERSION_TABLE, MetaData(), Column("version_num", Text))
 
 
 def bring_up(engine: Engine, location: str, *, must_exist: bool = False) -> None:
-    """Make or migrate the tables, all of it or nothing. Of two processes the second finds it done.
+    """Create or migrate the tables, in one transaction. A second process waits and finds it done.
 
-    must_exist: a database without records is an error. Raises InputError for tables that are not ours, or
-    that a newer version of this program made.
+    must_exist: a database without records is an error. Raises InputError for tables of another program, and
+    MissingError for tables that a newer version of this program made.
     """
     with engine.connect() as connection:
         found = _version(connection)
         if found == HEAD:
             return
         if found is None and must_exist and not inspect(connection).has_table(records.name):
-            raise InputError(f"{location}: holds no records", hint="name a store that does")
+            raise InputError(
+                f"{location}: there are no records in this database", hint="name another store with --store"
+            )
     with engine.begin() as connection:
         if engine.dialect.name == "postgresql":
             connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({LOCK})")
         else:
-            # The driver itself begins no transaction before a CREATE.
+            # The driver doesn't begin a transaction before a CREATE.
             connection.exec_driver_sql("BEGIN IMMEDIATE")
         _check(connection, location)
         _migrate(connection, location)
 
 
 def _version(connection: Connection) -> str | None:
-    """The migration that the store stands at; None for one without migrations."""
+    """Return the store's migration; None for an empty database, or a store older than migrations."""
     if not inspect(connection).has_table(VERSION_TABLE):
         return None
     found = connection.execute(select(_versions.c.version_num)).scalars().all()
@@ -60,14 +62,14 @@ def _version(connection: Connection) -> str | None:
 
 
 def _check(connection: Connection, location: str) -> None:
-    """Refuse to take over another program's table of the same name."""
+    """Raise InputError for another program's table of the same name."""
     inspector = inspect(connection)
     if not inspector.has_table(records.name):
         return
     missing = set(records.c.keys()) - {column["name"] for column in inspector.get_columns(records.name)}
     if missing:
         raise InputError(
-            f"{location}: is not a store of records: its table records has no {', '.join(sorted(missing))}",
+            f"{location}: not a store of records: its table records has no {', '.join(sorted(missing))}",
             hint="name another one with --store",
         )
 

@@ -1,8 +1,8 @@
-"""Where records are kept: an SQLite file by default, or a PostgreSQL server that many machines write to.
+"""Keep records in an SQLite file, the default, or on a PostgreSQL server that many machines write to.
 
-Append-only: there is no way here to change or delete a record, and the database is told to refuse it as
-well. What is added together is written in one transaction, so that a killed process or a lost connection
-leaves whole records or none.
+The store is append-only: this module can't change or delete a record, and triggers in the database refuse it
+too. Records that are added together are written in one transaction, so that a killed process or a lost
+connection leaves all of them or none.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from ..model.record import Record, RecordError, Verdict, read_record
 from . import schema
 from .connect import database
 from .database_errors import explain, passes
-from .entry import Entry
+from .history import Entry
 
 #: Relative to the directory that holds the matrix.
 DEFAULT_PATH = Path(".validator") / "records.db"
-#: Pauses before the next attempt to reach a server, in seconds: half a minute, which a restart takes.
+#: Pauses between attempts to reach a server, in seconds: half a minute together, enough for a restart.
 _PAUSES_S = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0)
-#: Documents that are read or written at once. One may have megabytes.
+#: Documents that are read or written at once. One may have several megabytes.
 _PAGE = 50
-#: Longer text is cut for the index: PostgreSQL's takes no 2,704 bytes.
+#: Longer text is cut for the index: an entry of PostgreSQL's may have at most 2,703 bytes.
 _SEARCHED = 400
 
 T = TypeVar("T")
@@ -43,11 +43,11 @@ class Store:
     """A store of records. Use as a context manager, or call `close`. Threads may share one."""
 
     def __init__(self, url: str, *, must_exist: bool = False) -> None:
-        """Open, and create what is not there yet.
+        """Open a store, and create what is missing.
 
         url: a database URL (`postgresql+psycopg://user@host/database`), or the path of an SQLite file.
-        must_exist: an empty place is an error instead of a new store. Raises InputError for what is no
-        store, MissingError when the database can't be reached.
+        must_exist: raise an error where there is no store yet, instead of making one. Raises InputError for
+        something that is not a store, MissingError when the database can't be reached.
         """
         self._database = database(url, must_exist=must_exist)
         self._opened = False
@@ -64,26 +64,26 @@ class Store:
 
     @property
     def location(self) -> str:
-        """What messages call it; holds no password."""
+        """The store's name in messages, without a password."""
         return self._database.location
 
     def close(self) -> None:
         self._database.engine.dispose()
 
     def add(self, record: Record) -> bool:
-        """Write a record, in a transaction of its own. False when this very record is there already.
+        """Write a record in its own transaction. Return False when it is in the store already.
 
-        A connection that was lost in the middle is made again; where the first attempt had been written
-        after all, the second finds it there.
+        After a lost connection the attempt is repeated; if the first one was written after all, the second
+        finds the record in the store.
         """
         return self.add_all([record]) == 1
 
     def add_all(self, records: Iterable[Record]) -> int:
-        """Write records in one transaction, all or none; gives back how many were not there already."""
+        """Write records in one transaction, all or none, and return how many were new."""
         rows = {record.id: _row(record) for record in records}
         if not rows:
             return 0
-        # In one order, so that two machines that write the same ones never wait for each other in a ring.
+        # Sorted, so that two machines that write the same records can't deadlock.
         ordered = [rows[identifier] for identifier in sorted(rows)]
         dialect = postgresql if self._database.is_server else sqlite
         statement = dialect.insert(_records).on_conflict_do_nothing().returning(_records.c.id)
@@ -95,7 +95,7 @@ class Store:
         return self._run(write)
 
     def all(self, *, cell: str | None = None, image: str | None = None) -> Iterator[Record]:
-        """Records, oldest first."""
+        """Yield records, oldest first."""
         query = select(_records.c.id).order_by(_records.c.finished, _records.c.id)
         if cell is not None:
             query = query.where(_records.c.cell == _searchable(cell))
@@ -106,7 +106,7 @@ class Store:
                 yield record
 
     def entries(self, cell: str | None = None) -> list[Entry]:
-        """Every record in short, oldest first."""
+        """Return every record in short, oldest first."""
         columns = (_records.c.id, _records.c.cell, _records.c.verdict, _records.c.finished, _records.c.key)
         query = select(*columns).order_by(_records.c.finished, _records.c.id)
         if cell is not None:
@@ -117,12 +117,12 @@ class Store:
         ]
 
     def fetch(self, identifiers: Iterable[str]) -> dict[str, Record]:
-        """The records with these ids, by id."""
+        """Return the records with these ids, by id."""
         asked = list(dict.fromkeys(identifiers))
         return dict(zip(asked, self._documents(asked), strict=True))
 
     def get(self, identifier: str) -> Record:
-        """The record with this id, or with the only id that begins so. Raises InputError otherwise."""
+        """Return the record with this id, or with the only id that begins so. Raises InputError otherwise."""
         begins = _records.c.id.startswith(_searchable(identifier), autoescape=True)
         found = self._texts(select(_records.c.document).where(begins).limit(2))
         if len(found) != 1:
@@ -131,7 +131,7 @@ class Store:
         return _record(found[0])
 
     def measured(self, key: str) -> Record | None:
-        """The newest record with this key that holds a measurement, so not a `broken` one."""
+        """Return the newest record with this key that holds a measurement, so not a `broken` one."""
         query = (
             select(_records.c.document)
             .where(_records.c.key == _searchable(key), _records.c.verdict != Verdict.BROKEN.value)
@@ -142,12 +142,12 @@ class Store:
         return _record(found[0]) if found else None
 
     def latest(self) -> dict[str, Record]:
-        """The newest record of every cell, by cell."""
+        """Return the newest record of every cell, by cell."""
         newest = {entry.cell: entry.id for entry in self.entries()}
         return {record.cell: record for record in self.fetch(newest.values()).values()}
 
     def _documents(self, identifiers: Sequence[str]) -> Iterator[Record]:
-        """The records with these ids, in their order. No connection is held while they are looked at."""
+        """Yield the records with these ids, in that order. No connection is held meanwhile."""
         columns = (_records.c.id, _records.c.document)
         for start in range(0, len(identifiers), _PAGE):
             page = identifiers[start : start + _PAGE]
@@ -162,7 +162,7 @@ class Store:
         return self._run(lambda connection: connection.execute(query).all())
 
     def _run(self, work: Callable[[Connection], T]) -> T:
-        """Do something in one transaction."""
+        """Call `work` in one transaction."""
 
         def transaction() -> T:
             with self._database.engine.begin() as connection:
@@ -171,7 +171,7 @@ class Store:
         return self._attempt(transaction)
 
     def _attempt(self, work: Callable[[], T]) -> T:
-        """Do what either happens whole or not at all; again where a server may answer in a moment."""
+        """Call `work`, a transaction; repeat it while the server may be back in a moment."""
         for pause in (*(_PAUSES_S if self._database.is_server else ()), None):
             try:
                 return work()
@@ -179,7 +179,7 @@ class Store:
                 told = explain(error, self._database)
                 if pause is None or not passes(error, opened=self._opened):
                     raise told from error
-                # Without this a person would wonder what half a minute is spent on.
+                # Tell people what they are waiting for.
                 _log.warning("%s; trying again in %g s", told, pause)
                 time.sleep(pause)
         raise AssertionError("unreachable")
@@ -193,13 +193,13 @@ def _row(record: Record) -> dict[str, Any]:
         "verdict": record.verdict.value,
         "key": _searchable(record.key),
         "finished": _searchable(record.finished),
-        # In ASCII: neither a NUL nor half a surrogate pair, which databases refuse, is left as it is.
+        # In ASCII, since databases refuse NUL and lone surrogates.
         "document": json.dumps(record.document(), sort_keys=True),
     }
 
 
 def _searchable(text: str) -> str:
-    """Text as a column holds it. What no database takes is written as JSON writes it."""
+    """Return text as a column holds it; characters that databases refuse are escaped as in JSON."""
     if any(character == "\0" or "\ud800" <= character <= "\udfff" for character in text):
         text = json.dumps(text)[1:-1]
     return text[:_SEARCHED]

@@ -1,4 +1,4 @@
-"""What changed over time, for a terminal: differences of two states, regressions, where a cell turned bad."""
+"""What changed over time, for a terminal: differences of two states, regressions, where a cell got worse."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rich.text import Text
 from ..model.diagnosis import Cause, Diagnosis
 from ..model.record import Record
 from ..records.changes import Change, changed_checks, changes
-from ..records.comparison import Difference, Turned
+from ..records.history import Decline, Difference
 from ..redaction.redact import Redaction
 from .issue import fenced, markdown
 from .markdown import table
@@ -24,37 +24,36 @@ _SHOWN = 8
 #: Hex digits of a digest that tell it apart from others.
 _DIGITS = 12
 
-Regression = tuple[Turned, Sequence[Cause]]
+CellDecline = Decline[Record]
+Regression = tuple[CellDecline, Sequence[Cause]]
 
 
-def differences_table(found: Iterable[Difference]) -> Table:
+def differences_table(found: Iterable[Difference[Record]]) -> Table:
     """One row a cell."""
     table = Table("cell", "A", "B", "what else changed", box=None, pad_edge=False)
     for difference in found:
         before, after = difference.before, difference.after
-        shown = after or before
-        assert shown is not None
         changed = changes(before, after) if before and after else ()
-        table.add_row(shown.cell, _verdict(before), _verdict(after), "; ".join(_some(changed)))
+        table.add_row(difference.either.cell, _verdict(before), _verdict(after), "; ".join(_some(changed)))
     return table
 
 
 def regressions_text(found: Sequence[Regression]) -> RenderableType:
     """One block a cell."""
-    blocks = (turned_text(turned, causes) for turned, causes in found)
+    blocks = (decline_text(decline, causes) for decline, causes in found)
     return Group(*(part for block in blocks for part in (block, "")))
 
 
-def turned_text(turned: Turned, causes: Iterable[Cause]) -> RenderableType:
+def decline_text(decline: CellDecline, causes: Iterable[Cause]) -> RenderableType:
     """A cell's last good and first bad record, and what lies between."""
-    good, bad, newest = turned.last_good, turned.first_bad, turned.newest
+    good, bad, newest = decline.last_good, decline.first_bad, decline.newest
     facts = Table.grid(padding=(0, 2))
     facts.add_row("last good", _told(good) if good else Text("none: this cell never was good"))
     facts.add_row(
         "first bad", _told(bad) if bad else Text("none: the newest record is as good as the cell ever was")
     )
     if good and bad:
-        facts.add_row("between", Text(f"{turned.between} records, neither good nor bad"))
+        facts.add_row("between", Text(f"{decline.between} records, neither good nor bad"))
     if newest is not bad and newest is not good:
         facts.add_row("newest", _told(newest))
     facts.add_row("why", Text(one_line(newest.reason)))
@@ -110,7 +109,7 @@ _REASON_READ, _REASON = 4000, 500
 Diagnose = Callable[[Record], Diagnosis | None]
 
 
-def issue(found: Sequence[Turned], diagnose: Diagnose) -> str:
+def issue(found: Sequence[CellDecline], diagnose: Diagnose) -> str:
     """GitHub-flavoured Markdown, no longer than an issue may be.
 
     diagnose: the causes that a record's report shows; None where it has no report that can be read.
@@ -129,12 +128,12 @@ def issue(found: Sequence[Turned], diagnose: Diagnose) -> str:
     return "\n".join(parts)
 
 
-def _texts(turned: Turned) -> Iterator[str]:
-    yield turned.newest.reason[:_REASON_READ]
-    yield from _changed(turned)
+def _texts(decline: CellDecline) -> Iterator[str]:
+    yield decline.newest.reason[:_REASON_READ]
+    yield from _changed(decline)
 
 
-def _head(found: Sequence[Turned]) -> Iterator[str]:
+def _head(found: Sequence[CellDecline]) -> Iterator[str]:
     cells = "1 cell is" if len(found) == 1 else f"{len(found)} cells are"
     yield f"{cells} worse than before. Every night updates this text; it closes the issue when none is left."
     yield ""
@@ -142,13 +141,13 @@ def _head(found: Sequence[Turned]) -> Iterator[str]:
         ("cell", "was", "is", "since", "last good image"),
         (
             (
-                _code(turned.newest.cell),
-                turned.last_good.verdict.value if turned.last_good else "",
-                turned.newest.verdict.value,
-                _code((turned.first_bad or turned.newest).finished[:16]),
-                _code(turned.last_good.image_digest or "none") if turned.last_good else "",
+                _code(decline.newest.cell),
+                decline.last_good.verdict.value if decline.last_good else "",
+                decline.newest.verdict.value,
+                _code((decline.first_bad or decline.newest).finished[:16]),
+                _code(decline.last_good.image_digest or "none") if decline.last_good else "",
             )
-            for turned in found[:_CELLS]
+            for decline in found[:_CELLS]
         ),
     )
     if len(found) > _CELLS:
@@ -156,18 +155,20 @@ def _head(found: Sequence[Turned]) -> Iterator[str]:
         yield f"And {len(found) - _CELLS} more."
 
 
-def _by_cause(found: Iterable[Turned], diagnose: Diagnose) -> list[tuple[list[Turned], Diagnosis | None]]:
+def _by_cause(
+    found: Iterable[CellDecline], diagnose: Diagnose
+) -> list[tuple[list[CellDecline], Diagnosis | None]]:
     """Cells with the same causes together, the largest group first; the diagnosis is the first cell's."""
-    groups: dict[tuple[str, ...], tuple[list[Turned], Diagnosis | None]] = {}
-    for turned in found:
-        diagnosis = diagnose(turned.newest)
+    groups: dict[tuple[str, ...], tuple[list[CellDecline], Diagnosis | None]] = {}
+    for decline in found:
+        diagnosis = diagnose(decline.newest)
         codes = tuple(cause.code for cause in diagnosis.causes) if diagnosis else ()
-        groups.setdefault(codes, ([], diagnosis if codes else None))[0].append(turned)
+        groups.setdefault(codes, ([], diagnosis if codes else None))[0].append(decline)
     return sorted(groups.values(), key=lambda group: (group[1] is None, -len(group[0])))
 
 
-def _group(members: Sequence[Turned], diagnosis: Diagnosis | None, redact: Redaction) -> Iterator[str]:
-    names = ", ".join(_code(turned.newest.cell) for turned in members[:_CELLS])
+def _group(members: Sequence[CellDecline], diagnosis: Diagnosis | None, redact: Redaction) -> Iterator[str]:
+    names = ", ".join(_code(decline.newest.cell) for decline in members[:_CELLS])
     codes = ", ".join(f"`{cause.code}`" for cause in diagnosis.causes) if diagnosis else "no known cause"
     yield f"## {codes}"
     yield ""
@@ -186,11 +187,11 @@ def _group(members: Sequence[Turned], diagnosis: Diagnosis | None, redact: Redac
         yield markdown(diagnosis)
 
 
-def _changed(turned: Turned) -> list[str]:
-    bad = turned.first_bad or turned.newest
+def _changed(decline: CellDecline) -> list[str]:
+    bad = decline.first_bad or decline.newest
     return (
-        [_regressions_sentence(change) for change in changes(turned.last_good, bad)]
-        if turned.last_good
+        [_regressions_sentence(change) for change in changes(decline.last_good, bad)]
+        if decline.last_good
         else []
     )
 
