@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from validator.certify.promote import Move, Standing, moves, wanted
+from validator.certify.promote import AliasTarget, Move, best_for_aliases, plan_moves
 from validator.model.certificate import Certificate, GpuFacts
 
 BASE = Certificate(
@@ -23,7 +23,7 @@ def certificate(digest: str, **changes: Any) -> Certificate:
 
 
 def goals(*certificates: Certificate) -> dict[str, str]:
-    return {alias: entry.image_digest for alias, entry in wanted(certificates).items()}
+    return {alias: entry.image_digest for alias, entry in best_for_aliases(certificates).items()}
 
 
 def test_each_alias_goes_to_what_is_certified_for_it() -> None:
@@ -73,7 +73,7 @@ def test_pre_releases_get_no_alias() -> None:
 
 
 def test_a_new_alias_and_one_that_is_right() -> None:
-    found = moves({"latest": Standing("a")}, [BASE])
+    found = plan_moves({"latest": AliasTarget("a")}, [BASE])
     assert found == [
         Move("latest", "a", "a", BASE.image, False),
         Move("2.21", None, "a", BASE.image, True),
@@ -82,7 +82,7 @@ def test_a_new_alias_and_one_that_is_right() -> None:
 
 
 def test_an_alias_without_a_certified_image_stays_and_says_so() -> None:
-    (move,) = moves({"2.19": Standing("x", "2.19.0")}, [])
+    (move,) = plan_moves({"2.19": AliasTarget("x", "2.19.0")}, [])
     assert (move.moves, move.now) == (False, None)
     assert "no image with a valid certificate" in move.why
 
@@ -97,6 +97,6 @@ def test_an_alias_without_a_certified_image_stays_and_says_so() -> None:
 def test_an_alias_goes_back_to_an_older_tensorflow_only_when_told(
     release: str | None, allow: bool, goes: bool
 ) -> None:
-    (latest, *_) = moves({"latest": Standing("x", release)}, [BASE], allow_older=allow)
+    (latest, *_) = plan_moves({"latest": AliasTarget("x", release)}, [BASE], allow_older=allow)
     assert latest.moves is goes
     assert bool(latest.why) is not goes

@@ -75,7 +75,7 @@ def test_records_lie_beside_the_matrix_wherever_one_stands(
     assert not (tmp_path / ".validator").exists()
     assert cli.run(["records", "list", "--matrix", str(matrix)]) == 0
     captured = capsys.readouterr()
-    assert "brought from elsewhere" in captured.out
+    assert "imported report" in captured.out
     assert captured.err.endswith("1 records\n")
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from validator.certify.promote import rank
+from validator.certify.promote import preference
 from validator.delivery.choose import (
     Assessment,
     Candidate,
@@ -279,8 +279,10 @@ def _certified(tag: str) -> Certificate:
 )
 def test_pull_and_promote_prefer_the_same_images(several: list[str]) -> None:
     ours = sorted(several, key=lambda tag: tagged_image(tag).preference)
-    by_alias = sorted(several, key=lambda tag: rank(_certified(tag)))
-    assert [rank(_certified(tag))[:6] for tag in ours] == [rank(_certified(tag))[:6] for tag in by_alias]
+    by_alias = sorted(several, key=lambda tag: preference(_certified(tag)))
+    assert [preference(_certified(tag))[:6] for tag in ours] == [
+        preference(_certified(tag))[:6] for tag in by_alias
+    ]
 
 
 #: An image whose CUDA and cuDNN depend on the day it was locked.

@@ -107,7 +107,7 @@ def test_an_unsigned_image_is_rejected(shelf: Shelf) -> None:
 def test_a_foreign_signature_is_rejected(shelf: Shelf, foreign: tuple[Signer, Trust]) -> None:
     shelf.certify(shelf.push(), H100, by=foreign)
     assert re.fullmatch(
-        r"its certificate sha256:\w{64} is rejected: it is not signed by the key that is trusted",
+        r"its certificate sha256:\w{64} is rejected: it is not signed by the trusted key",
         reason_for_rejection(shelf),
     )
 
@@ -136,7 +136,7 @@ def test_an_old_measurement_is_rejected_by_max_age(shelf: Shelf) -> None:
 def test_a_clock_that_is_behind_is_mentioned(shelf: Shelf, off: timedelta) -> None:
     shelf.push_certified(H100)
     reason = reason_for_rejection(shelf, terms=Terms(shelf.trust, now=now_utc() + off))
-    assert re.search(r"it is of the future \(issued \S+\): a clock is wrong, there or here", reason)
+    assert re.search(r"it was issued in the future \(\S+\): a clock is wrong, there or here", reason)
 
 
 @pytest.mark.parametrize(
@@ -297,5 +297,5 @@ def test_recommend_gives_the_reason_for_each_image(shelf: Shelf, foreign: tuple[
         "predicted to work, but not certified for this host: it is certified on driver 535.183.01"
     )
     assert "has no CUDA" in whys[2]
-    assert "not signed by the key that is trusted" in whys[3]
+    assert "not signed by the trusted key" in whys[3]
     assert "not signed: no certificate" in whys[4]

@@ -86,8 +86,8 @@ def _altered_manifest(shelf: Shelf, foreign: tuple[Signer, Trust], proxy: Proxy)
     ("tamper", "says"),
     [
         (_unsigned, "it is not signed: no certificate is attached to it"),
-        (_foreign, "it is not signed by the key that is trusted"),
-        (_wrong_key, "it is not signed by the key that is trusted"),
+        (_foreign, "it is not signed by the trusted key"),
+        (_wrong_key, "it is not signed by the trusted key"),
         (_expired, "it is too old: measured"),
         (_future, "a clock is wrong, there or here"),
         (_other_driver, "certified on driver 575.57.08"),

@@ -1,8 +1,8 @@
-"""What is attached to an image that may be a certificate: sigstore bundles around DSSE envelopes.
+"""Find and attach certificates of an image in its registry: sigstore bundles around DSSE envelopes.
 
-cosign 3 attaches a bundle as an artifact that refers to the image (OCI 1.1 referrers); `certify` does the
-same. cosign 2 kept bare envelopes as the layers of an image with a tag of its own, `sha256-<digest>.att`;
-those that a key signed are read too.
+cosign 3 attaches a bundle as an artifact that refers to the image (OCI 1.1 referrers), and so does `certify`.
+cosign 2 kept bare envelopes as the layers of another image with the tag `sha256-<digest>.att`; those that
+a key signed are read too.
 """
 
 from __future__ import annotations
@@ -22,27 +22,29 @@ _ENVELOPE = "application/vnd.dsse.envelope.v1+json"
 _PAYLOAD = "application/vnd.in-toto+json"
 _CONTENT_MARK = "dev.sigstore.bundle.content"
 _TYPE_MARK = "dev.sigstore.bundle.predicateType"
-#: A certificate has about 10 kB.
+#: Bytes of a bundle. A certificate has about 10 kB.
 _LARGEST = 4 << 20
 
 
 class Unreadable(ValueError):
-    """What is attached is no bundle around a statement."""
+    """An attachment is not a bundle around a statement."""
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """Something attached. what: where, for a person. read: fetches the bundle; raises Unreadable or
-    ValidatorError."""
+    """An attachment that may be a certificate.
+
+    what: its digest or tag, for people. read: fetches the bundle; raises Unreadable or ValidatorError.
+    """
 
     what: str
     read: Callable[[], bytes]
 
 
 def candidates(registry: Registry, digest: str) -> Iterator[Candidate]:
-    """Everything attached to an image that is not said to be of another predicate type."""
+    """Yield the attachments of an image, except those that are marked as another predicate type."""
     for entry in registry.attached(digest, BUNDLE):
-        # Nobody signed this mark, but who can change it can take the whole certificate away too.
+        # This mark is not signed, but whoever can change it could also remove the whole certificate.
         if entry.annotations.get(_TYPE_MARK, PREDICATE) == PREDICATE:
             yield Candidate(entry.digest, _reader(registry, entry.digest))
     tag = f"{digest.replace(':', '-')}.att"
@@ -54,24 +56,24 @@ def candidates(registry: Registry, digest: str) -> Iterator[Candidate]:
 
 
 def attach(registry: Registry, digest: str, bundle: bytes) -> str:
-    """Attach a bundle as cosign does; the digest of what refers to the image."""
+    """Attach a bundle as cosign does, and return the digest of the artifact that refers to the image."""
     return registry.attach(digest, BUNDLE, bundle, {_CONTENT_MARK: "dsse-envelope", _TYPE_MARK: PREDICATE})
 
 
 def payload_of(bundle: bytes) -> bytes:
-    """The signed statement in a bundle. Raises Unreadable."""
+    """Return the signed statement in a bundle. Raises Unreadable."""
     document = _object(bundle)
     envelope = document.get("dsseEnvelope")
     if not isinstance(envelope, dict) or envelope.get("payloadType") != _PAYLOAD:
-        raise Unreadable("it is no in-toto statement in a DSSE envelope")
+        raise Unreadable("it is not an in-toto statement in a DSSE envelope")
     try:
         return base64.b64decode(str(envelope.get("payload")), validate=True)
     except binascii.Error:
-        raise Unreadable("its payload is no base64") from None
+        raise Unreadable("its payload is not base64") from None
 
 
 def is_by_key(bundle: bytes) -> bool:
-    """Whether a bundle says that a key signed it, and no identity. Raises Unreadable."""
+    """Tell whether a bundle claims to be signed by a key rather than an identity. Raises Unreadable."""
     material = _object(bundle).get("verificationMaterial")
     return isinstance(material, dict) and "publicKey" in material
 
@@ -125,5 +127,5 @@ def _object(data: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise Unreadable(f"it can't be read: {error}") from None
     if not isinstance(document, dict):
-        raise Unreadable("it is no JSON object")
+        raise Unreadable("it is not a JSON object")
     return document

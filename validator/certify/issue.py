@@ -1,4 +1,4 @@
-"""Certifies one record: statement, signature, and its place beside the image in the registry."""
+"""Certify one record: write its statement, sign it, and attach it to the image in the registry."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .verify import certificates, verified_certificate
 
 @dataclass(frozen=True)
 class Issued:
-    """attached: the digest of the new certificate, or None where the image had one of this record."""
+    """A certificate. attached: its digest, or None if the image already had one for this record."""
 
     certificate: Certificate
     attached: str | None
@@ -32,10 +32,10 @@ def certify(
 ) -> Issued:
     """Attach a certificate of a record to its image.
 
-    trust: what `signer.trust()` gives. The new certificate is verified with it before anything is written.
+    trust: what `signer.trust()` returns. The new certificate is verified with it before anything is written.
 
-    Raises NotCertifiable when the record may not be certified, or not by this signer, or its image in the
-    registry is another one; MissingError when the registry or cosign can't do it.
+    Raises NotCertifiable when the record may not be certified, or not by this signer, or the registry has a
+    different image; MissingError when the registry or cosign fails.
     """
     at = now or now_utc()
     report = checked_report(record, at)
@@ -54,14 +54,14 @@ def certify(
 
 
 _WRONG_KEY = {
-    True: "record {} was made up by a test; only a key that is marked as thrown away signs such",
-    False: "record {} is of a real measurement; a key that is marked as thrown away can't certify it",
+    True: "record {} was made up by a test; only a throw-away key may sign it",
+    False: "record {} is a real measurement; a throw-away key can't certify it",
 }
 _WRONG_KEY_HINT = "`certify keygen` makes keys for releases, `certify keygen --throw-away` keys for tests"
 
 
 def _check_image(registry: Registry, record: Record, digest: str) -> None:
-    """What the record is about must be what people pull by its tag."""
+    """Raise NotCertifiable unless the image of the record is the one that people pull by its tag."""
     try:
         tag = tag_of(record.image)
     except ValueError as error:
@@ -71,7 +71,7 @@ def _check_image(registry: Registry, record: Record, digest: str) -> None:
     if found != digest:
         raise NotCertifiable(
             f"record {record.id} is about {digest}, but {reference} is {found or 'not in the registry'}",
-            hint="push the image that was measured (build-matrix --push), or measure the one that is there",
+            hint="push the image that was measured (build-matrix --push), or measure the one in the registry",
         )
     if registry.manifest(digest) is None:
         raise ValidatorError(f"{reference} points at {digest}, which the registry does not have")

@@ -1,8 +1,8 @@
-"""Moves aliases to the newest certified images, also when several do so at the same time.
+"""Move aliases to the newest certified images, even when several processes do so at the same time.
 
-Nothing locks a registry. So whoever has set an alias looks again: at the images, their certificates and the
-aliases as they are by then, and sets right what is not. The last one to write therefore also looks last, and
-what it leaves is what all certificates of that moment ask for.
+A registry can't be locked. So a process that has set an alias checks again: it reads the images, their
+certificates and the aliases as they are by then, and corrects what is wrong. The last process to write is
+therefore also the last to check, and it leaves the aliases as the certificates of that moment ask for.
 """
 
 from __future__ import annotations
@@ -23,14 +23,15 @@ from .verify import certificates
 
 #: `latest`, `2.21`, `2.21-driver535`.
 ALIAS = re.compile(rf"{LATEST}|\d+\.\d+(-driver\d+)?")
-#: As the image's builder writes it: the TensorFlow release (OCI image specification, annotations).
+#: The label with the TensorFlow release, which the image's builder writes (OCI image specification,
+#: annotations).
 _VERSION_LABEL = "org.opencontainers.image.version"
-_LOOKS = 8
+_ROUNDS = 8
 
 
 @dataclass(frozen=True)
 class Rules:
-    """trust, max_age: which certificates count. allow_older: an alias may go back to an older TensorFlow."""
+    """Which certificates count (trust, max_age), and whether an alias may go back to an older TensorFlow."""
 
     trust: Trust
     max_age: timedelta | None = None
@@ -43,18 +44,16 @@ def promote(
     *,
     dry_run: bool = False,
     now: datetime | None = None,
-    tell: Callable[[Move], None] = lambda move: None,
+    on_move: Callable[[Move], None] = lambda move: None,
 ) -> list[Move]:
-    """Move every alias to where it belongs; what became of each, `was` being what this run found first.
+    """Move every alias to where it belongs, and return what became of each; `was` is what this run found.
 
-    tell: told of each move as soon as it is done.
-
-    Raises ValidatorError when the aliases don't come to rest since others keep moving them, and MissingError
-    when the registry can't be reached; what was moved by then is right.
+    on_move: called for each move as soon as it is done. Raises ValidatorError when others keep moving the
+    aliases, and MissingError when the registry can't be reached; the moves done by then are right.
     """
     first: dict[str, Move] = {}
-    for _ in range(_LOOKS):
-        found = _survey(registry, rules, now)
+    for _ in range(_ROUNDS):
+        found = _plan(registry, rules, now)
         for move in found:
             before = first.setdefault(move.alias, move)
             first[move.alias] = replace(move, was=before.was, moves=before.moves or move.moves)
@@ -65,21 +64,21 @@ def promote(
             try:
                 registry.tag(str(move.now), move.alias)
             except ConcurrentChangeError:
-                # Somebody else set it in the same moment. The next look says who is right.
+                # Another process set it at the same moment. The next round decides who is right.
                 continue
-            tell(move)
+            on_move(move)
     raise ValidatorError(
-        f"the aliases of {registry.repository} don't come to rest: something else keeps moving them",
-        hint="see what else sets tags there, and repeat the command",
+        f"the aliases of {registry.repository} keep changing: another process moves them too",
+        hint="find out what else sets tags there, stop it, and repeat the command",
     )
 
 
-def _survey(registry: Registry, rules: Rules, now: datetime | None) -> list[Move]:
-    """What is to become of each alias, as things are at this moment."""
+def _plan(registry: Registry, rules: Rules, now: datetime | None) -> list[Move]:
+    """Return what should become of each alias, as of this moment."""
     tags = registry.tags()
-    # Aliases first: one that moves on while the images are looked at is seen as moved at the next look.
+    # Aliases first: one that moves while the images are read is seen as moved in the next round.
     current = {tag: registry.digest_of(tag) for tag in tags if ALIAS.fullmatch(tag)}
-    # What an alias points at counts although its tag went on to a newer build that is not certified yet.
+    # The image of an alias counts even if its tag has moved on to a newer build that is not certified yet.
     images = {*current.values(), *(registry.digest_of(tag) for tag in tags if identifier_of(tag))} - {None}
     certified = [
         certificate
@@ -89,36 +88,36 @@ def _survey(registry: Registry, rules: Rules, now: datetime | None) -> list[Move
         ).certificates
     ]
     good = {entry.image_digest for entry in certified}
-    standing = {
-        alias: Standing(digest, None if digest in good else _release(registry, digest))
+    current_targets = {
+        alias: AliasTarget(digest, None if digest in good else _release(registry, digest))
         for alias, digest in current.items()
         if digest is not None
     }
-    return moves(standing, certified, allow_older=rules.allow_older)
+    return plan_moves(current_targets, certified, allow_older=rules.allow_older)
 
 
 def _release(registry: Registry, digest: str) -> str | None:
-    """The TensorFlow release of an image without a certificate, as its label says; None: unknown."""
+    """Return the TensorFlow release in the label of an image without a certificate; None: unknown."""
     try:
         labels = (registry.config(digest).get("config") or {}).get("Labels") or {}
     except MissingError:
         raise
     except ValidatorError:
-        # Altered, or no image at all: an alias should not stay on it.
+        # Altered, or not an image: an alias should not stay on it.
         return None
     release = labels.get(_VERSION_LABEL)
     return str(release) if release else None
 
 
-# Which image an alias is to point at: pure rules over certified images.
+# The rules that say which image an alias points at. They are pure functions over certificates.
 
 _DEFAULT_BASE = re.compile(r".*-py\d+")
 _FLOATS = re.compile(r"-(?:cuda|cudnn)latest\b")
 
 
 @dataclass(frozen=True)
-class Standing:
-    """What an alias points at now. release: the TensorFlow release, as its label says; None: unknown."""
+class AliasTarget:
+    """The image that an alias points at now. release: of TensorFlow, as its label says; None: unknown."""
 
     digest: str
     release: str | None = None
@@ -129,8 +128,8 @@ class Move:
     """What becomes of one alias.
 
     was, now: digests; `was` is None for a new alias, `now` where no certified image fits.
-    image: the image spec of `now`. moves: whether it is to be set. why: one sentence; empty where nothing
-        needs saying.
+    image: the image spec of `now`. moves: the alias must be set. why: one sentence, for an alias that stays
+        where it should not; otherwise empty.
     """
 
     alias: str
@@ -141,8 +140,8 @@ class Move:
     why: str = ""
 
 
-def wanted(certificates: Iterable[Certificate]) -> dict[str, Certificate]:
-    """Alias -> the certificate of the image that it is to point at. Pre-releases get no alias."""
+def best_for_aliases(certificates: Iterable[Certificate]) -> dict[str, Certificate]:
+    """Return, by alias, the certificate of the image to point at. Pre-releases get no alias."""
     best: dict[str, Certificate] = {}
     for certificate in certificates:
         if version_or_oldest(certificate.tensorflow).is_prerelease:
@@ -154,16 +153,16 @@ def wanted(certificates: Iterable[Certificate]) -> dict[str, Certificate]:
             driver_alias(certificate.tensorflow, branch),
         )
         for alias in names:
-            if alias not in best or rank(certificate) > rank(best[alias]):
+            if alias not in best or preference(certificate) > preference(best[alias]):
                 best[alias] = certificate
     return best
 
 
-def rank(certificate: Certificate) -> tuple[object, ...]:
-    """What the better of two certificates has more of.
+def preference(certificate: Certificate) -> tuple[object, ...]:
+    """Return a key by which the better of two certificates is the greater.
 
-    The newest TensorFlow; then the base and the CUDA that the project proposes rather than another; the
-    newest Python, CUDA and cuDNN; and of one image spec, what was measured last.
+    The newest TensorFlow is best; then the project's default base and a fixed CUDA and cuDNN; then the newest
+    Python, CUDA and cuDNN; and among images of one spec, the one that was measured last.
     """
     return (
         version_or_oldest(certificate.tensorflow),
@@ -177,31 +176,29 @@ def rank(certificate: Certificate) -> tuple[object, ...]:
     )
 
 
-def moves(
-    current: Mapping[str, Standing], certificates: Iterable[Certificate], *, allow_older: bool = False
+def plan_moves(
+    current: Mapping[str, AliasTarget], certificates: Iterable[Certificate], *, allow_older: bool = False
 ) -> list[Move]:
-    """What is to become of every alias that there is, and of every one that there should be."""
-    best = wanted(certificates)
+    """Return what should become of every alias that exists or should exist."""
+    best = best_for_aliases(certificates)
     return [
         _move(alias, current.get(alias), best.get(alias), allow_older)
         for alias in sorted({*current, *best}, key=_order)
     ]
 
 
-def _move(alias: str, standing: Standing | None, best: Certificate | None, allow_older: bool) -> Move:
-    was = standing.digest if standing else None
+def _move(alias: str, target: AliasTarget | None, best: Certificate | None, allow_older: bool) -> Move:
+    was = target.digest if target else None
     if best is None:
         return Move(alias, was, None, None, False, "no image with a valid certificate fits it")
     now = best.image_digest
     if was == now:
         return Move(alias, was, now, best.image, False)
-    older = (
-        standing is not None and standing.release is not None and _older(best.tensorflow, standing.release)
-    )
-    if standing is not None and older and not allow_older:
+    release = target.release if target else None
+    if release is not None and not allow_older and _older(best.tensorflow, release):
         why = (
-            f"it points at TensorFlow {standing.release}, without a valid certificate, and the newest"
-            f" certified image has {best.tensorflow}"
+            f"it points at TensorFlow {release}, which has no valid certificate, and the newest certified"
+            f" image has {best.tensorflow}"
         )
         return Move(alias, was, now, best.image, False, why)
     return Move(alias, was, now, best.image, True)

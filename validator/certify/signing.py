@@ -1,7 +1,7 @@
-"""The `cosign` program: key pairs, signatures over statements, and their verification.
+"""Run the `cosign` program: make key pairs, sign statements, verify signatures.
 
-Everything is done on files, one bundle at a time, so that what was verified is what is read afterwards. With
-a key, nothing but this machine is needed: cosign is given empty lists of sigstore's services and roots.
+cosign works on files here, one bundle at a time, so that exactly what was verified is read afterwards.
+Signing and verifying with a key needs no network: cosign gets empty lists of sigstore's services and roots.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ _NO_SERVICES = (
 )
 _NO_ROOTS = '{"mediaType":"application/vnd.dev.sigstore.trustedroot+json;version=0.1"}'
 
-#: What cosign says -> what it means for a certificate.
-_REFUSALS = (
-    ("signatures do not match threshold", "it is not signed by the key that is trusted"),
-    ("unsupported signature", "it is not signed by the key that is trusted"),
-    ("no matching certificateidentity", "it is not signed by the identity that is trusted"),
+#: What cosign prints -> why the certificate is rejected.
+_REJECTIONS = (
+    ("signatures do not match threshold", "it is not signed by the trusted key"),
+    ("unsupported signature", "it is not signed by the trusted key"),
+    ("no matching certificateidentity", "it is not signed by the trusted identity"),
     ("does not match any digest in statement", "it is about another image"),
-    ("not enough verified log entries", "the transparency log does not have it"),
+    ("not enough verified log entries", "it is not in the transparency log"),
 )
-#: Without these nothing can be verified, which says nothing about the certificate.
+#: With these errors nothing could be verified, which says nothing about the certificate.
 _NO_ANSWER = ("tuf refresh failed", "failed to create tuf client", "no such host", "connection refused")
 
 
 class NotVerified(ValidatorError):
-    """cosign does not accept a bundle. The message says why."""
+    """cosign rejects a bundle. The message says why."""
 
 
 def generate_key_pair(directory: Path, password: str) -> tuple[str, str]:
-    """A new private key, encrypted, and its public key, both in PEM; nothing is left in the directory."""
+    """Return a new encrypted private key and its public key, in PEM; no file is left in the directory."""
     prefix = directory / "new"
     _run(["generate-key-pair", "--output-key-prefix", prefix], password=password, what="no key pair was made")
     files = [prefix.with_suffix(".key"), prefix.with_suffix(".pub")]
@@ -52,15 +52,15 @@ def generate_key_pair(directory: Path, password: str) -> tuple[str, str]:
 
 
 def public_key(key: str, password: str) -> str:
-    """The public half of a private key. key: a file, or `env://NAME`."""
+    """Return the public half of a private key. key: a file, or `env://NAME`."""
     return _run(["public-key", "--key", key], password=password, what=f"the key {key} can't be used").decode()
 
 
 def sign(statement: bytes, *, key: str | None, password: str | None, log: bool) -> bytes:
-    """A bundle: the statement as it is, in a DSSE envelope.
+    """Sign a statement and return the bundle, which has it unchanged in a DSSE envelope.
 
-    key: None signs as the identity whose OIDC token is there, which always goes into the transparency log.
-    log: enter what a key signs there too.
+    key: None signs as the identity of the OIDC token in the environment, which always adds an entry to the
+    transparency log. log: add an entry for a key's signature too.
     """
     with _scratch() as directory:
         file, bundle = directory / "statement", directory / "bundle"
@@ -76,7 +76,7 @@ def sign(statement: bytes, *, key: str | None, password: str | None, log: bool) 
 
 
 def verify_by_key(bundle: bytes, digest: str, predicate_type: str, key: Path) -> None:
-    """Raises NotVerified unless the key signed a statement of that type about that digest."""
+    """Raise NotVerified unless the key signed a statement of that type about that digest."""
     with _scratch() as directory:
         _verify(
             directory, bundle, digest, predicate_type,
@@ -87,8 +87,8 @@ def verify_by_key(bundle: bytes, digest: str, predicate_type: str, key: Path) ->
 def verify_by_identity(
     bundle: bytes, digest: str, predicate_type: str, identity: str, issuer: str, trusted_root: Path | None
 ) -> None:
-    """Raises NotVerified unless that identity signed while its certificate was valid, as the transparency
-    log has it."""
+    """Raise NotVerified unless the transparency log shows that this identity signed the bundle while its
+    certificate was valid."""
     with _scratch() as directory:
         trusted: list[str | Path] = ["--certificate-identity", identity, "--certificate-oidc-issuer", issuer]
         if trusted_root is not None:
@@ -110,10 +110,10 @@ def _verify(
     if done.timed_out or any(mark in message for mark in _NO_ANSWER):
         raise MissingError(
             f"certificates can't be verified: {_last(done)}",
-            hint="an identity is verified with sigstore's roots: check the network, or name them as a file",
+            hint="an identity is verified with sigstore's roots: check the network, or give them as a file",
         )
-    known = next((says for mark, says in _REFUSALS if mark in message), None)
-    raise NotVerified(known or f"cosign does not accept it: {_last(done)}")
+    known = next((why for mark, why in _REJECTIONS if mark in message), None)
+    raise NotVerified(known or f"cosign rejects it: {_last(done)}")
 
 
 def _run(arguments: Sequence[str | Path], *, password: str | None, what: str) -> bytes:
@@ -122,16 +122,17 @@ def _run(arguments: Sequence[str | Path], *, password: str | None, what: str) ->
         return done.stdout
     message = done.stderr_tail
     if "decrypt" in message.lower():
-        raise ValidatorError(f"{what}: the password is not the key's", hint="give it in COSIGN_PASSWORD")
+        raise ValidatorError(f"{what}: wrong password for the key", hint="give it in COSIGN_PASSWORD")
     raise MissingError(f"{what}: {_last(done)}")
 
 
 def _cosign(arguments: Sequence[str | Path], *, password: str | None) -> processes.Completed:
     if shutil.which("cosign") is None:
         raise MissingError(
-            "the program cosign is not here", hint="install cosign 3 or newer (Debian and Homebrew have it)"
+            "the program cosign is not installed",
+            hint="install cosign 3 or newer (Debian and Homebrew have it)",
         )
-    # The password goes by the environment: a command line can be read by every user of the machine.
+    # The password is passed in the environment: every user of the machine can read command lines.
     environment = {name: value for name, value in os.environ.items() if name != "COSIGN_PASSWORD"}
     if password is not None:
         environment["COSIGN_PASSWORD"] = password
@@ -145,9 +146,9 @@ def _last(done: processes.Completed) -> str:
     if done.timed_out:
         return f"cosign did not end within {_TIMEOUT_S:.0f} s"
     lines = [line.strip() for line in done.stderr_tail.splitlines() if line.strip()]
-    # The line before the last says the same without a second prefix.
+    # The first error line is the same as the last, without a second prefix.
     found = next((line.removeprefix("Error: ") for line in lines if line.startswith("Error: ")), None)
-    return (found or (lines or ["cosign says nothing"])[-1])[:300]
+    return (found or (lines or ["cosign printed nothing"])[-1])[:300]
 
 
 @contextmanager
@@ -159,17 +160,18 @@ def _scratch() -> Iterator[Path]:
         yield directory
 
 
-# Who signs: a key pair, or the identity whose OIDC token is there.
+# The signer: a key pair, or the identity of an OIDC token.
 
 _VARIABLE = "env://"
 
 
 @dataclass(frozen=True)
 class Signer:
-    """key: the private key's file, or `env://NAME`; None signs as an identity.
+    """The key or the identity that signs.
 
-    identity, issuer: who that is, as those who verify will ask for it.
-    log: enter what a key signs into sigstore's public transparency log.
+    key: the private key's file, or `env://NAME`; None signs as an identity.
+    identity, issuer: of that identity, as people will name it when they verify.
+    log: add an entry to sigstore's public transparency log when a key signs.
     """
 
     key: str | None = None
@@ -181,16 +183,16 @@ class Signer:
 
     @property
     def throw_away(self) -> bool:
-        """Whether the key is marked as made for a test."""
+        """Whether the key is marked as a throw-away key, made for a test."""
         return self.key is not None and THROW_AWAY in self._text().splitlines()
 
     def sign(self, statement: bytes) -> bytes:
-        """The bundle around a statement."""
+        """Return the bundle around a statement."""
         return sign(statement, key=self.key, password=self.password, log=self.log)
 
     @contextmanager
     def trust(self) -> Iterator[Trust]:
-        """The trust that takes what this signer signs. Raises ValidatorError when the key can't be used."""
+        """Return the trust that accepts this signer. Raises ValidatorError when the key can't be used."""
         if self.key is None:
             trust = Trust(identity=self.identity, issuer=self.issuer, trusted_root=self.trusted_root)
             trust.check()
@@ -209,21 +211,21 @@ class Signer:
             return read_key(Path(key))
         name = key.removeprefix(_VARIABLE)
         if not os.environ.get(name):
-            raise InputError(f"the variable {name}, which is to hold the private key, is not set")
+            raise InputError(f"the variable {name}, which should hold the private key, is not set")
         return os.environ[name]
 
 
 def make_key_pair(prefix: Path, password: str, *, throw_away: bool = False) -> tuple[Path, Path]:
-    """Writes `PREFIX.key`, readable by its owner alone, and `PREFIX.pub`, in cosign's format.
+    """Write `PREFIX.key`, readable only by its owner, and `PREFIX.pub`, in cosign's format.
 
-    throw_away: mark both as made for a test, see `Trust.fixtures`.
-
-    Raises InputError when either is there already.
+    throw_away: mark both as made for a test, see `Trust.fixtures`. Raises InputError if either file exists.
     """
     files = prefix.with_name(f"{prefix.name}.key"), prefix.with_name(f"{prefix.name}.pub")
     for file in files:
         if file.exists():
-            raise InputError(f"{file}: is there already; keys are never overwritten", hint="choose a name")
+            raise InputError(
+                f"{file}: already exists; keys are never overwritten", hint="choose another name"
+            )
     with tempfile.TemporaryDirectory(prefix="validator-key-") as name:
         pair = generate_key_pair(Path(name), password)
     for file, text, mode in zip(files, pair, (0o600, 0o644), strict=True):

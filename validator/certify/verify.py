@@ -1,4 +1,4 @@
-"""The certificates of an image, each verified by itself."""
+"""Verify the certificates of an image, each on its own."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from .trust import Trust, is_throw_away
 
 _AT_ONCE = 8
 _OTHER_KIND = {
-    True: "it is signed by a key, and an identity is trusted",
-    False: "it is signed by an identity, and a key is trusted",
+    True: "it is signed by a key, but an identity is trusted",
+    False: "it is signed by an identity, but a key is trusted",
 }
 
 
 @dataclass(frozen=True)
 class Refused:
-    """Something attached to an image that does not count. what: its digest or tag. why: one sentence."""
+    """An attachment that does not count. what: its digest or tag. why: one sentence."""
 
     what: str
     why: str
@@ -32,7 +32,7 @@ class Refused:
 
 @dataclass(frozen=True)
 class Verified:
-    """What is attached to an image. certificates: the good ones, newest measurement first."""
+    """The attachments of an image. certificates: the valid ones, newest measurement first."""
 
     certificates: tuple[Certificate, ...]
     refused: tuple[Refused, ...]
@@ -46,9 +46,9 @@ def certificates(
     max_age: timedelta | None = None,
     now: datetime | None = None,
 ) -> Verified:
-    """What is attached to an image, divided into good certificates and the rest, with the reason.
+    """Return the valid certificates of an image, and the other attachments with the reason.
 
-    max_age: how long ago the measurement may be. now: None for the clock.
+    max_age: of the measurement. now: None for the current time.
 
     Raises InputError when the trust can't be used, MissingError when the registry can't be reached or cosign
     can't verify anything.
@@ -61,7 +61,7 @@ def certificates(
 
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         found = list(pool.map(judge, attached.candidates(registry, digest)))
-    # A certificate whose entry was lost and made again may be listed twice.
+    # A certificate whose attachment was lost and repeated may be listed twice.
     good = dict.fromkeys(entry for entry in found if isinstance(entry, Certificate))
     return Verified(
         tuple(sorted(good, key=lambda entry: parse_timestamp(entry.measured) or at, reverse=True)),
@@ -72,7 +72,7 @@ def certificates(
 def verified_certificate(
     bundle: bytes, digest: str, trust: Trust, *, max_age: timedelta | None, now: datetime
 ) -> Certificate:
-    """The certificate in one bundle. Raises NotVerified, Unreadable or NoCertificate with the reason."""
+    """Return the certificate in a bundle. Raises NotVerified, Unreadable or NoCertificate with the reason."""
     if attached.is_by_key(bundle) is not (trust.key is not None):
         raise NoCertificate(_OTHER_KIND[trust.key is None])
     if trust.key is not None:
@@ -98,16 +98,16 @@ def _judged(
 
 
 def _against(certificate: Certificate, trust: Trust, max_age: timedelta | None, now: datetime) -> str | None:
-    """Why a certificate with a good signature does not count."""
+    """Return why a certificate with a valid signature does not count, or None."""
     if certificate.fixture and not trust.fixtures:
         return "it was made by a test and proves nothing"
     if not certificate.fixture and trust.key is not None and is_throw_away(trust.key):
-        return "a key that is marked as thrown away signed it"
+        return "it is signed by a throw-away key"
     measured, issued = parse_timestamp(certificate.measured), parse_timestamp(certificate.issued)
     if measured is None or issued is None:
         return f"its times are not timestamps ({certificate.measured}, {certificate.issued})"
     if issued > now + TOLERANCE:
-        return f"it is of the future (issued {certificate.issued}): a clock is wrong, there or here"
+        return f"it was issued in the future ({certificate.issued}): a clock is wrong, there or here"
     if measured > issued + TOLERANCE:
         return f"it was issued {certificate.issued}, before its measurement ({certificate.measured})"
     if max_age is not None and now - measured > max_age:

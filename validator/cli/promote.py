@@ -46,7 +46,7 @@ def command(
 
     rules = Rules(trust, max_age, allow_older)
     result = promote(
-        registry, rules, dry_run=dry_run, tell=lambda move: say(f"set {move.alias} to {move.now}")
+        registry, rules, dry_run=dry_run, on_move=lambda move: say(f"set {move.alias} to {move.now}")
     )
     if format_ == "json":
         click.echo(json.dumps([asdict(move) for move in result], indent=2))

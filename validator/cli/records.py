@@ -117,7 +117,7 @@ def export_command(matrix_path: Path, store_url: str | None, output: Path | None
     "reports",
     multiple=True,
     type=click.Path(path_type=Path),
-    help="A report that probe.pyz wrote on another machine; its record is marked as brought from elsewhere.",
+    help="A report that probe.pyz wrote on another machine; its record is marked as imported.",
 )
 @matrix_option
 @store_option

@@ -109,7 +109,7 @@ _TRUST = (
     click.option(
         "--fixtures",
         is_flag=True,
-        help="For tests: take certificates of made-up records, by a key that is marked as thrown away.",
+        help="For tests: accept certificates of made-up records, signed by a throw-away key.",
     ),
 )
 

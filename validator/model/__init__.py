@@ -1,1 +1,1 @@
-"""The plain values that pass between the rooms. Imports nothing else of this project."""
+"""The typed values that pass between the rooms, and the one reader of their JSON."""

@@ -1,4 +1,4 @@
-"""What the diagnosis says: causes in the order to mend them, what is harmless, what was not understood."""
+"""The answer of a diagnosis: causes in the order to fix them, harmless messages, lines not understood."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ _HEDGES = {"likely": "Likely: ", "possible": "Possibly: "}
 
 @dataclass(frozen=True)
 class Evidence:
-    """What speaks for a finding.
+    """Evidence for a finding.
 
-    text: the line as it was pasted (without colours, quote marks and line ends), or a report's own words.
+    text: the line as it was pasted (without colours, quote marks and line ends), or the text of a report.
     where: `line 12` of a log, or a report's field such as `checks.driver`.
-    count: how often the same was seen.
+    count: how often it was seen.
     """
 
     text: str
@@ -24,11 +24,11 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Remedy:
-    """How to mend a cause where TensorFlow was installed in one way.
+    """How to fix a cause, for one way of installing TensorFlow.
 
     way: `any`, `pip`, `conda`, `docker`, `wsl` or `host` (the machine itself, as its administrator).
     says: one sentence.
-    commands: shell commands, one a line, to be run in this order; empty where no command mends it.
+    commands: shell commands, one per line, to run in this order; empty where no command fixes it.
     """
 
     way: str
@@ -38,16 +38,16 @@ class Remedy:
 
 @dataclass(frozen=True)
 class Cause:
-    """One cause, found.
+    """A cause that was found.
 
     code: stable, snake_case.
     title: one sentence that names it, with the values that were seen.
-    means: what it means and why it has the effect that was met.
-    evidence: what speaks for it, strongest first.
-    remedies: for the ways of installing that the text speaks of first; never empty.
-    sources: where the facts were read, one line each that a person can follow.
-    explains: codes of other causes with signs of their own here that are only consequences of this one.
-    strength: `certain`; `likely`, which fits better than anything else; or `possible`, a guess.
+    means: what it means, and why it has this effect.
+    evidence: strongest first.
+    remedies: never empty; first for the ways of installing that the text is about.
+    sources: of the facts, one line each.
+    explains: codes of other causes that show here too and are only consequences of this one.
+    strength: `certain`; `likely`, if it fits better than anything else; or `possible`, a guess.
     """
 
     code: str
@@ -61,13 +61,13 @@ class Cause:
 
     @property
     def headline(self) -> str:
-        """The title, as sure as its signs are."""
+        """The title, introduced by how sure it is."""
         return _HEDGES.get(self.strength, "") + self.title
 
 
 @dataclass(frozen=True)
 class Harmless:
-    """A message that looks alarming and shows no fault.
+    """A message that looks alarming but shows no fault.
 
     code: stable, snake_case.
     says: one sentence: what the message is, and why it may be ignored.
@@ -80,13 +80,13 @@ class Harmless:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """The answer. No cause and no line that was not understood means: no fault in what was read.
+    """The answer. Without causes and unknown lines, no fault was found in what was read.
 
-    causes: in the order to mend them; the first is the answer to "why".
-    unknown: lines that speak of a fault and fit no signature.
+    causes: in the order to fix them; the first is the answer to "why".
+    unknown: lines that show a fault and match no known message.
     facts: what was recognized of the environment, such as `tensorflow`: `2.18.0`, `driver`: `535.183.01`.
     read: what was read, in a sentence (`312 lines`; `the first and last 32 MB of 1.1 GB`).
-    next_step: what to run or to look at next, one sentence.
+    next_step: what to run or to check next, one sentence.
     """
 
     causes: tuple[Cause, ...]

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 class Wheel:
     """One pinned wheel.
 
-    name: normalized as PyPA's name normalization says (lower case, dashes).
+    name: normalized by PyPA's rules (lower case, dashes).
     sha256: hex digest of the file.
-    filename: the wheel's file name, which says its tags.
-    size: bytes as downloaded, or None where the index does not say.
+    filename: of the wheel, which has its tags.
+    size: bytes to download, or None if the index does not say.
     """
 
     name: str
@@ -31,8 +31,8 @@ class Lock:
     """The wheels of one image spec, sorted by name.
 
     identifier: the image spec's.
-    requirements: what was asked for, one requirement a line; a lock whose requirements differ from what
-        the spec asks for today no longer satisfies its spec.
+    requirements: the requested requirements, one per line; a lock whose requirements differ from those
+        of its spec today no longer satisfies the spec.
     platform: the wheel platform it was resolved for, as uv names it (`x86_64-manylinux_2_28`).
     """
 
@@ -44,15 +44,15 @@ class Lock:
 
     @property
     def digest(self) -> str:
-        """`sha256:` over name, version and hash of every wheel: the same wheels, the same digest."""
+        """`sha256:` over name, version and hash of every wheel. The same wheels have the same digest."""
         text = "".join(f"{wheel.name}=={wheel.version} {wheel.sha256}\n" for wheel in self.wheels)
         return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
 
     @property
     def size(self) -> int:
-        """Bytes to download, as far as the index said."""
+        """Bytes to download, of the wheels whose size is known."""
         return sum(wheel.size or 0 for wheel in self.wheels)
 
     def version(self, name: str) -> str | None:
-        """The pinned version of a distribution, or None when the lock does not hold it."""
+        """Return the pinned version of a distribution, or None if it is not in the lock."""
         return next((wheel.version for wheel in self.wheels if wheel.name == name), None)

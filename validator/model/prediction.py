@@ -1,4 +1,4 @@
-"""What the compatibility rules say of a cell before anything runs."""
+"""What the compatibility rules predict for a cell before anything runs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .spec import Cell
 
 
 class Outcome(str, Enum):
-    """`unknown` means that the facts do not decide it, not that nobody looked."""
+    """`unknown` means that the facts do not decide, not that nobody checked."""
 
     WORKS = "works"
     FAILS = "fails"
@@ -19,12 +19,12 @@ class Outcome(str, Enum):
 
 @dataclass(frozen=True)
 class Reason:
-    """One sentence of a prediction, with the fact it rests on and where that was read.
+    """One reason of a prediction, with the fact that it is based on and the fact's source.
 
-    outcome: what this reason alone would make of the cell.
+    outcome: what this reason on its own would predict. text: one sentence.
     fact: identifier of the fact in `validator/compat/data/`.
-    source: where the fact was read (title, address, or issue), as one line.
-    status: how sure the fact is: `verified`, `verified-local`, `derived` or `unverified`.
+    source: where the fact was read (title, address or issue), on one line.
+    status: how sure the fact is, `verified`, `verified-local`, `derived` or `unverified`.
     """
 
     outcome: Outcome

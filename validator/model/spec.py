@@ -10,7 +10,7 @@ from ..versions import ComputeCapability, DriverRelease
 
 
 class Variant(str, Enum):
-    """Whether an image carries CUDA."""
+    """Whether an image has CUDA in it."""
 
     GPU = "gpu"
     CPU = "cpu"
@@ -23,13 +23,13 @@ LATEST = "latest"
 
 @dataclass(frozen=True)
 class Choice:
-    """One CUDA or cuDNN axis of an image spec: the policy asked for, and the version it gives.
+    """The CUDA or cuDNN of an image spec: the requested policy, and the version that it results in.
 
     policy: `as-built`, `latest`, or the pin itself (`12.8`, `9.10.2`).
-    version: major.minor that the policy gives (`12.5`). For a floating choice it is what the lock, or
-        failing that the facts, say today.
-    floats: True when the version depends on the day the lock was resolved; the identifier then names
-        the policy instead of the version.
+    version: major.minor that results (`12.5`). For a floating choice it is the version in the lock, or
+        without a lock, in the facts.
+    floats: the version depends on the day when the lock was resolved; the identifier then has the policy
+        instead of the version.
     """
 
     policy: str
@@ -38,7 +38,7 @@ class Choice:
 
     @property
     def label(self) -> str:
-        """The part of the identifier: the version where it is fixed, else `latest`."""
+        """Its part of the identifier: the version if it is fixed, else `latest`."""
         return LATEST if self.floats else self.version
 
 
@@ -73,7 +73,7 @@ class ImageSpec:
         return self.identifier
 
 
-#: The host class of a machine where no GPU was found; nothing can be proven on it.
+#: The host class of a machine without a GPU. Nothing can be proven on it.
 NO_GPU = "no-gpu"
 
 
@@ -95,8 +95,8 @@ class HostClass:
 
     @classmethod
     def without_gpu(cls, runner: tuple[str, ...] = ()) -> HostClass:
-        """The class `no-gpu`. Its driver and capability lie below every real one, so no rule takes them
-        for one."""
+        """Return the class `no-gpu`. Its driver and capability are below every real one, so that no rule
+        mistakes them for one."""
         return cls(NO_GPU, DriverRelease(0, (0,), "none"), ComputeCapability(0, 0), runner=runner)
 
     @property
@@ -123,26 +123,26 @@ class Cell:
 
 
 def python_label(python: str) -> str:
-    """`py312`"""
+    """Return `py312`."""
     return f"py{python.replace('.', '')}"
 
 
 def host_identifier(
     driver: DriverRelease, gpu: str | None, capability: ComputeCapability, compat: str | None = None
 ) -> str:
-    """`r535-h100`, `r535.183.01-sm90` or `r535-h100-compat12.9`.
+    """Return `r535-h100`, `r535.183.01-sm90` or `r535-h100-compat12.9`.
 
-    gpu: the model's slug, or None where only its capability is known.
+    gpu: the model's slug, or None if only its capability is known.
     """
     label = gpu or capability.sm.replace("_", "")
     return f"r{driver}-{label}" + (f"-compat{compat}" if compat else "")
 
 
 def cell_identifier(image: str, host: str) -> str:
-    """`tf2.21.0-cuda12.5-cudnn9.3-py312@r535-h100`"""
+    """Return `tf2.21.0-cuda12.5-cudnn9.3-py312@r535-h100`."""
     return f"{image}@{host}"
 
 
 def slug(text: str) -> str:
-    """Lower-case letters, digits, dots and dashes only, so that a name can stand in an identifier."""
+    """Return a name for identifiers: only lower-case letters, digits, dots and dashes."""
     return re.sub(r"[^a-z0-9.]+", "-", text.lower()).strip("-.")

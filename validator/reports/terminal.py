@@ -91,7 +91,7 @@ def records_table(records: Iterable[Record]) -> Table:
             record.cell,
             word(record.verdict.value),
             Text(record.reason),
-            record.engine if record.origin.value == "here" else "brought from elsewhere",
+            record.engine if record.origin.value == "here" else "imported report",
             record.finished[:19],
         )
     return table

@@ -383,7 +383,7 @@
       facts([
         ...Object.entries(detail.host),
         ...Object.entries(record.versions).map(([what, version]) => [`${what} found`, version]),
-        ["engine", record.origin === "here" ? record.engine : "brought from elsewhere, so never certified"],
+        ["engine", record.origin === "here" ? record.engine : "imported report, so never certified"],
         ["probe", record.probe_version],
         ["started", record.started],
         ["finished", record.finished],
