@@ -1,4 +1,4 @@
-"""`doctor` as a person calls it: what it reads, what it answers, how it leaves."""
+"""`doctor` as a person runs it: its input, its output, its exit code."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def whole(
     )  # fmt: skip
 
 
-def test_a_log_names_its_cause_and_that_is_exit_code_1(log: Path) -> None:
+def test_a_log_with_a_cause_exits_with_1(log: Path) -> None:
     done = whole("--log", str(log))
     out = done.stdout.decode()
     assert done.returncode == 1, done.stderr
@@ -77,15 +77,15 @@ def test_text_from_stdin_with_colours_and_quotes_gives_the_same_answer(
     assert {"causes", "harmless", "unknown", "facts", "read", "next_step"} == found.keys()
 
 
-def test_without_a_fault_it_leaves_with_0(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_log_without_a_fault_exits_with_0(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log.write_text(HARMLESS)
     assert cli.run(["doctor", "--log", str(log)]) == 0
     out = capsys.readouterr().out
-    assert out.startswith("No fault in what was read.\n")
+    assert out.startswith("No fault found.\n")
     assert "factory_notice" in out
 
 
-def test_a_fault_that_no_cause_fits_is_no_success(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_fault_that_fits_no_cause_is_not_a_success(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log.write_text(
         'Traceback (most recent call last):\n  File "a.py", line 1\nZorkError: the frobnicator is bent\n'
     )
@@ -126,16 +126,14 @@ def test_a_report_names_its_cause(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert json.loads(done.stdout) == found
 
 
-def test_a_report_without_a_fault_leaves_with_0(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_report_without_a_fault_exits_with_0(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "report.json"
     path.write_bytes(report(H100))
     assert cli.run(["doctor", "--report", str(path)]) == 0
-    assert capsys.readouterr().out.startswith("No fault in what was read.\n")
+    assert capsys.readouterr().out.startswith("No fault found.\n")
 
 
-def test_a_report_with_bytes_that_were_no_text_is_read(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_report_with_surrogates_is_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     document = json.loads(report(H100))
     document["environment"]["variables"] = {"CUDA_VISIBLE_DEVICES": "0\udc80"}
     document["environment"]["packages"] = {"numpy": "1\udc80"}
@@ -146,11 +144,11 @@ def test_a_report_with_bytes_that_were_no_text_is_read(
         assert capsys.readouterr().out.encode()
 
 
-def test_it_runs_the_probe_here_and_keeps_the_report(
+def test_it_runs_the_probe_here_and_saves_the_report(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept = tmp_path / "report.json"
-    # As a person names it: relative to where they stand.
+    # A relative path, as a person would type it.
     python = Path(sys.executable)
     monkeypatch.chdir(python.parents[1])
     arguments = ["doctor", "--python", f"{python.parent.name}/{python.name}", "--save-report", str(kept)]
@@ -162,7 +160,7 @@ def test_it_runs_the_probe_here_and_keeps_the_report(
     assert json.loads(capsys.readouterr().out) == found
 
 
-def test_the_block_for_an_issue_tracker(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_markdown_for_an_issue_tracker(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log.write_text(f"annabel@atlas-07:~$ python /home/annabel/train.py\n{MISMATCH}hostname: atlas-07\n")
     assert cli.run(["doctor", "--log", str(log), "--markdown"]) == 1
     out = capsys.readouterr().out
@@ -173,7 +171,7 @@ def test_the_block_for_an_issue_tracker(log: Path, capsys: pytest.CaptureFixture
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
-def test_a_line_that_is_not_shown_gives_names_away_all_the_same(
+def test_names_in_lines_that_are_not_shown_are_used_too(
     log: Path, capsys: pytest.CaptureFixture[str], encoding: str
 ) -> None:
     fault = MISMATCH.strip() + " seen on atlas by annabel\n"
@@ -198,7 +196,7 @@ def test_the_end_of_a_long_text_gives_names_away_too(log: Path, capsys: pytest.C
     assert "atlas" not in out
 
 
-def test_a_report_gives_names_away_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_names_in_a_report_are_taken_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     document = json.loads(report(H100))
     document["environment"]["variables"] = {"USER": "annabel", "HOSTNAME": "atlas-07"}
     document["checks"][2] |= {"outcome": "fail", "summary": "annabel broke it on atlas-07"}
@@ -211,19 +209,16 @@ def test_a_report_gives_names_away_too(tmp_path: Path, capsys: pytest.CaptureFix
     assert "atlas" not in out
 
 
-# -- wrong input -----------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("content", "message"),
     [
         (b"", "is empty"),
         (b" \n\n ", "is empty"),
         (b"\x7fELF\x02\x01\x00\x00", "is binary, not text"),
-        (b"\x1f\x8b\x08\x00rest", r"is packed \(gzip\), not text"),
+        (b"\x1f\x8b\x08\x00rest", r"is compressed \(gzip\), not text"),
     ],
 )
-def test_what_is_no_log_is_said(tmp_path: Path, content: bytes, message: str) -> None:
+def test_input_that_is_not_a_log_is_rejected(tmp_path: Path, content: bytes, message: str) -> None:
     path = tmp_path / "log"
     path.write_bytes(content)
     with pytest.raises(InputError, match=message) as caught:
@@ -235,20 +230,20 @@ def test_what_is_no_log_is_said(tmp_path: Path, content: bytes, message: str) ->
 # PowerShell redirects into UTF-16.
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
 @pytest.mark.parametrize("indent", [None, 1])
-def test_a_report_is_no_log(tmp_path: Path, indent: int | None, encoding: str) -> None:
+def test_a_report_is_not_a_log(tmp_path: Path, indent: int | None, encoding: str) -> None:
     path = tmp_path / "report.json"
     path.write_text(json.dumps(json.loads(report(H100)), indent=indent), encoding=encoding)
-    with pytest.raises(InputError, match="is a report of `check`, no log") as caught:
+    with pytest.raises(InputError, match="is a report of `check`, not a log") as caught:
         cli.run(["doctor", "--log", str(path)])
-    assert caught.value.hint == "give it to --report"
+    assert caught.value.hint == "use --report to read it"
 
 
-def test_a_packed_report_is_to_be_unpacked(tmp_path: Path) -> None:
+def test_a_compressed_report_is_rejected(tmp_path: Path) -> None:
     path = tmp_path / "report.json.gz"
     path.write_bytes(gzip.compress(b"{}"))
-    with pytest.raises(InputError, match=r"report\.json\.gz is packed \(gzip\), not text") as caught:
+    with pytest.raises(InputError, match=r"report\.json\.gz is compressed \(gzip\), not text") as caught:
         cli.run(["doctor", "--report", str(path)])
-    assert caught.value.hint == "unpack it first"
+    assert caught.value.hint == "decompress it first"
 
 
 @pytest.mark.parametrize(
@@ -262,7 +257,7 @@ def test_a_packed_report_is_to_be_unpacked(tmp_path: Path) -> None:
         (b"2026-11-21 08:33:12: E cuda_driver.cc:152] failed call to cuInit", "Extra data|Expecting"),
     ],
 )
-def test_what_is_no_report_is_said(tmp_path: Path, content: bytes, message: str) -> None:
+def test_input_that_is_not_a_report_is_rejected(tmp_path: Path, content: bytes, message: str) -> None:
     path = tmp_path / "report.json"
     path.write_bytes(content)
     with pytest.raises(InputError, match=message) as caught:
@@ -271,7 +266,7 @@ def test_what_is_no_report_is_said(tmp_path: Path, content: bytes, message: str)
     assert "--log" in (caught.value.hint or "")
 
 
-def test_a_report_of_any_size_is_refused_early(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_huge_report_is_rejected_early(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "huge"
     with path.open("wb") as stream:
         stream.truncate(2 << 30)
@@ -287,7 +282,7 @@ def test_a_report_of_any_size_is_refused_early(tmp_path: Path, monkeypatch: pyte
         "--log README.md --save-report x", "--depth deep", "--format junit",
     ],
 )  # fmt: skip
-def test_wrong_usage_is_exit_code_2(
+def test_wrong_usage_exits_with_2(
     arguments: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(ROOT)
@@ -297,7 +292,7 @@ def test_wrong_usage_is_exit_code_2(
     assert "Error:" in captured.err
 
 
-def test_a_file_that_breaks_off_is_said(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_can_not_be_read_is_reported(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object) -> object:
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
@@ -309,18 +304,15 @@ def test_a_file_that_breaks_off_is_said(log: Path, monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize("command", ["doctor", "check"])
 @pytest.mark.parametrize("image", ["", "--privileged"])
-def test_what_is_no_name_of_an_image_is_refused(command: str, image: str) -> None:
+def test_text_that_is_not_an_image_name_is_rejected(command: str, image: str) -> None:
     with pytest.raises(InputError, match="is no name of an image"):
         cli.run([command, "--image", image])
 
 
-def test_without_an_engine_an_image_can_not_be_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_image_needs_an_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/nothing.sock")
     with pytest.raises(MissingError):
         cli.run(["doctor", "--image", "tensorflow/tensorflow:2.18.0-gpu"])
-
-
-# -- what only a whole process shows ---------------------------------------------------------------------
 
 
 def test_reading_a_log_imports_nothing_heavy(log: Path) -> None:
@@ -357,7 +349,7 @@ def test_one_endless_line_of_a_pipe_needs_little_memory(tmp_path: Path) -> None:
 
 
 def on_a_terminal(*arguments: str, **environment: str) -> str:
-    """What a terminal of 80 columns is sent."""
+    """Return what is written to a terminal of 80 columns."""
     ours, theirs = pty.openpty()
     child = subprocess.Popen(
         [*DOCTOR, *arguments],
@@ -370,21 +362,21 @@ def on_a_terminal(*arguments: str, **environment: str) -> str:
         while piece := os.read(ours, 65536):
             shown.write(piece)
     except OSError:
-        # How Linux says that the other side is closed.
+        # Linux reports the closed other side as an error.
         pass
     child.wait()
     os.close(ours)
     return shown.getvalue().decode()
 
 
-def test_colours_are_for_terminals_that_want_them(log: Path) -> None:
+def test_only_terminals_that_want_colours_get_them(log: Path) -> None:
     coloured = on_a_terminal("--log", str(log), NO_COLOR="")
     assert coloured.startswith("\x1b[")
     assert "\x1b" not in on_a_terminal("--log", str(log), NO_COLOR="1")
     assert "\x1b" not in on_a_terminal("--log", str(log), TERM="dumb")
 
 
-def test_a_pasted_log_does_not_command_the_terminal(tmp_path: Path) -> None:
+def test_a_pasted_log_does_not_control_the_terminal(tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.write_bytes(
         b"E x.cc:1] failed call to cuInit: \xc2\x9b2J \xe2\x80\xaeUNKNOWN \x1b]0;title\x07 ERROR (999)\n"

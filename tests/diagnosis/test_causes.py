@@ -13,8 +13,9 @@ import yaml
 
 from validator.diagnosis import causes, diagnose_log, document, remedies
 from validator.diagnosis.causes import STRENGTHS, CauseEntry
-from validator.diagnosis.derive import devices, mismatches, running
-from validator.diagnosis.messages import DATA, UNRECOGNIZED, catalogue
+from validator.diagnosis.compiled import DATA
+from validator.diagnosis.conclusions import gpus, packages, runtime, version_conflicts
+from validator.diagnosis.messages import UNRECOGNIZED, catalogue
 from validator.diagnosis.read_report import fields
 
 from .. import laws
@@ -32,8 +33,8 @@ def names(template: str) -> set[str]:
 
 @functools.cache
 def derived() -> set[str]:
-    """Return the kinds that the rules of derive/ add."""
-    source = "".join(inspect.getsource(module) for module in (devices, running, mismatches))
+    """Return the kinds that the rules of conclusions/ add."""
+    source = "".join(inspect.getsource(module) for module in (gpus, packages, runtime, version_conflicts))
     return set(re.findall(r'"([a-z0-9_]+)"', source))
 
 
@@ -117,7 +118,7 @@ def the_conditions_of_its_remedies_are_of_the_format(entry: CauseEntry) -> None:
         assert set(remedy.when) <= WHEN
         assert set(remedy.when.get("os", ())) <= {"linux", "windows", "macos"}
         for name in ("tensorflow", "capability"):
-            remedies.within("1.0", remedy.when.get(name, ()))
+            remedies.is_within("1.0", remedy.when.get(name, ()))
 
 
 @functools.cache
@@ -143,7 +144,7 @@ def its_section_has_its_meaning_signs_remedies_and_sources(entry: CauseEntry) ->
 
 
 def lines_that_are_said_to_show_it_do(entry: CauseEntry) -> None:
-    block = re.search(r"among others:\n\n```text\n(.*?)\n```", section(entry.code), re.DOTALL)
+    block = re.search(r"lines that show it:\n\n```text\n(.*?)\n```", section(entry.code), re.DOTALL)
     for line in block[1].splitlines() if block else ():
         found = diagnose_log(line.removesuffix(" …")).causes
         named = {cause.code for cause in found} | {code for cause in found for code in cause.explains}
@@ -167,7 +168,7 @@ def test_a_cause(entry: CauseEntry) -> None:
     laws.check(LAWS, entry)
 
 
-def test_the_page_of_causes_that_is_checked_in_is_current() -> None:
+def test_the_committed_page_of_causes_is_current() -> None:
     hint = "run python -m validator.diagnosis.document"
     assert document.PATH.read_text(encoding="utf-8") == page(), hint
 
@@ -183,7 +184,7 @@ def test_codes_are_unique() -> None:
     assert len(set(codes)) == len(codes)
 
 
-def test_what_explains_what_has_no_circle() -> None:
+def test_no_cause_explains_itself_through_others() -> None:
     explains = {entry.code: entry.explains for entry in causes()}
     assert all(code in explains for codes in explains.values() for code in codes)
 
@@ -196,14 +197,14 @@ def test_what_explains_what_has_no_circle() -> None:
     assert [code for code in explains if reaches(code, code)] == []
 
 
-def test_nothing_that_only_says_what_was_seen_is_a_cause() -> None:
+def test_an_unrecognized_line_is_not_a_sign() -> None:
     assert UNRECOGNIZED not in {
         sign.kind for entry in causes() for part in entry.signatures for sign in part.all
     }
 
 
 @pytest.mark.parametrize("path", sorted(DATA.rglob("*.yaml")), ids=lambda path: path.stem)
-def test_yaml_cuts_no_text_at_a_hash(path: Path) -> None:
+def test_yaml_does_not_cut_text_at_a_hash(path: Path) -> None:
     """In a value without quotes ` #` begins a comment, and the rest of a command is gone."""
     content = path.read_text(encoding="utf-8")
     ends: dict[int, int] = {}

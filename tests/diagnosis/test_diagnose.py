@@ -1,4 +1,4 @@
-"""The answer as a whole: causes, harmless messages, what was not understood, and what to do next."""
+"""The whole answer: causes, harmless messages, unrecognized lines, and the next step."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NUMA = (
 )
 
 
-def test_a_cause_is_named_with_its_line_its_remedy_and_what_to_do_next() -> None:
+def test_a_cause_has_evidence_remedies_and_a_next_step() -> None:
     found = diagnose_log(
         "TensorFlow 2.13.0\n" + CUINIT + "CUDA_ERROR_SYSTEM_NOT_READY: system not yet initialized\n"
     )
@@ -32,30 +32,32 @@ def test_a_cause_is_named_with_its_line_its_remedy_and_what_to_do_next() -> None
     assert any("nvidia-fabricmanager" in command for remedy in cause.remedies for command in remedy.commands)
     assert found.facts["tensorflow"] == "2.13.0"
     assert found.read == "2 lines"
-    assert found.next_step.startswith("mend the first cause")
+    assert found.next_step.startswith("fix the first cause")
 
 
-def test_harmless_lines_alone_are_no_fault() -> None:
+def test_harmless_lines_are_not_a_fault() -> None:
     found = diagnose_log((NUMA + "\n") * 3)
     assert found.causes == () and found.unknown == ()
     assert [(entry.code, entry.evidence[0].count) for entry in found.harmless] == [("numa_notice", 3)]
-    assert found.next_step.startswith("no fault in these lines; whether the GPU is used they do not tell")
+    assert found.next_step.startswith(
+        "these lines show no fault, but they don't show whether the GPU is used"
+    )
 
 
-def test_a_gpu_that_was_registered_is_told() -> None:
+def test_a_registered_gpu_is_mentioned() -> None:
     found = diagnose_log("[PhysicalDevice(name='/physical_device:GPU:0', device_type='GPU')]\n")
     assert found.causes == () and found.unknown == ()
-    assert found.next_step.startswith("no fault in these lines, and TensorFlow has registered a GPU")
+    assert found.next_step.startswith("these lines show no fault, and TensorFlow has registered a GPU")
 
 
-def test_a_known_message_that_fits_no_cause_is_told_as_not_understood() -> None:
+def test_a_known_message_without_a_cause_is_not_recognized() -> None:
     found = diagnose_log(CUINIT + "CUDA_ERROR_INVALID_VALUE: invalid argument\n")
     assert found.causes == ()
     assert [line.where for line in found.unknown] == ["line 1"]
-    assert found.next_step.startswith("these lines fit no known cause")
+    assert found.next_step.startswith("no known cause fits these lines")
 
 
-def test_lines_that_are_not_understood_are_told_beside_a_cause() -> None:
+def test_unrecognized_lines_are_given_next_to_a_cause() -> None:
     text = (
         CUINIT
         + "CUDA_ERROR_SYSTEM_NOT_READY: x\n"
@@ -67,7 +69,7 @@ def test_lines_that_are_not_understood_are_told_beside_a_cause() -> None:
     assert [line.where for line in found.unknown] == ["line 2"]
 
 
-def test_remedies_for_the_way_of_installing_that_is_told_come_first() -> None:
+def test_remedies_for_the_known_way_of_installing_come_first() -> None:
     text = (
         "Could not load dynamic library 'libcudnn.so.8'; dlerror: libcudnn.so.8: cannot open shared object"
         " file\n"
@@ -94,7 +96,7 @@ def test_a_file_and_a_text_have_the_same_answer() -> None:
     assert diagnose_file(io.BytesIO(text.encode()), "log") == diagnose_log(text)
 
 
-def test_an_empty_text_is_refused() -> None:
+def test_an_empty_text_is_rejected() -> None:
     with pytest.raises(InputError, match=r"^the text is empty"):
         diagnose_log(" \n")
 
@@ -125,11 +127,11 @@ def test_the_answer_is_plain_json() -> None:
         "Aborted",
     ],
 )
-def test_a_line_that_speaks_of_a_fault_is_never_no_fault(line: str) -> None:
+def test_a_line_about_a_fault_is_never_called_harmless(line: str) -> None:
     found = diagnose_log(f"$ python train.py\n{line}\n")
     assert not found.causes
     assert [each.text for each in found.unknown] == [line]
-    assert found.next_step.startswith("these lines fit no known cause")
+    assert found.next_step.startswith("no known cause fits these lines")
 
 
 NOT_LOADED = (
@@ -148,23 +150,21 @@ NOT_LOADED = (
         ("TensorFlow 2.14.0\n", "tensorflow/stream_executor/platform", True),
     ],
 )
-def test_lines_of_an_old_release_get_the_remedies_of_old_releases(
-    before: str, path: str, extra: bool
-) -> None:
+def test_lines_of_an_old_release_get_remedies_for_old_releases(before: str, path: str, extra: bool) -> None:
     (cause,) = diagnose_log(f"{before}{STAMP}W {NOT_LOADED.format(path=path)}\n").causes
     commands = [command for remedy in cause.remedies for command in remedy.commands]
     assert any("[and-cuda]" in command for command in commands) is extra
     assert any("cudatoolkit=11" in command for command in commands) or extra
 
 
-def test_what_docker_compose_puts_before_lines_changes_nothing() -> None:
+def test_prefixes_of_docker_compose_change_nothing() -> None:
     line = CUINIT + "UNKNOWN ERROR (303)\n"
     alone, composed = (diagnose_log(f"{name}{line}{name}[]\n") for name in ("", "trainer-1  | "))
     assert [cause.code for cause in alone.causes] == ["libcuda_wrong_or_not_found"]
     assert [cause.code for cause in composed.causes] == ["libcuda_wrong_or_not_found"]
 
 
-def test_what_is_likely_is_called_so() -> None:
+def test_a_likely_cause_is_called_likely() -> None:
     assert diagnosed("written/negation.txt").causes[0].headline.startswith("Likely: ")
     assert diagnosed("written/tf-works-slow.txt").causes[0].headline.startswith("Possibly: ")
     assert diagnosed("written/oom.txt").causes[0].headline == diagnosed("written/oom.txt").causes[0].title

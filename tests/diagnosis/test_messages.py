@@ -1,4 +1,4 @@
-"""The catalogue of messages: every row says what its examples show; what is harmless shows nothing else."""
+"""The catalogue of messages: every row matches its examples, and a harmless one shows nothing else."""
 
 from __future__ import annotations
 
@@ -10,18 +10,16 @@ from typing import Any
 
 import pytest
 import re2
-import yaml
 
-from validator.diagnosis import messages
+from validator.compat.compile import read_yaml
+from validator.diagnosis import compile, messages
 from validator.diagnosis.causes import causes
 from validator.diagnosis.messages import FAULT, UNRECOGNIZED, Message
+from validator.diagnosis.patterns import BacktrackingFinder, Pattern, Re2Finder
 
 from .. import laws
 
-DIRECTORY = messages.DATA / "messages"
-FILES = sorted(DIRECTORY.glob("*.yaml"))
-#: With libyaml it takes a fifth of the time.
-LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+FILES = compile.message_files()
 REQUIRED = {"kind", "pattern", "examples", "seen", "source"}
 OPTIONAL = {"values", "harmless", "fact", "wordless"}
 #: What a message says itself may be called as the cause that it names.
@@ -30,18 +28,25 @@ SAID_BY_THE_MESSAGE = {"cudnn_version_mismatch"}
 
 @dataclass(frozen=True)
 class Row:
-    """A row of the catalogue: what its file says, and the message that is made of it."""
+    """A row of the catalogue: what its file says, and the message that is made from it."""
 
     name: str
     written: Mapping[str, Any]
     message: Message
 
+    @property
+    def examples(self) -> list[str]:
+        """Return the real lines that show the message."""
+        examples: list[str] = self.written["examples"]
+        return examples
+
 
 ROWS = [
     Row(f"{path.stem}-{number}-{message.kind}", written, message)
-    for path in FILES
-    for number, (written, message) in enumerate(
-        zip(yaml.load(path.read_bytes(), Loader=LOADER), messages.read(path), strict=True), start=1
+    for (path, number, written), message in zip(
+        ((path, *row) for path in FILES for row in enumerate(read_yaml(path), start=1)),
+        messages.catalogue().messages,
+        strict=True,
     )
 ]
 FACTS = {row.message.kind for row in ROWS if row.message.fact}
@@ -71,10 +76,10 @@ def it_has_the_fields_of_the_format_and_no_others(row: Row) -> None:
 def it_shows_its_kind_and_values_in_each_of_its_examples(row: Row) -> None:
     message = row.message
     assert re.fullmatch(r"[a-z][a-z0-9_]*", message.kind)
-    assert message.examples
+    assert row.examples
     named = groups(message.pattern)
     given: set[str] = set()
-    for example in message.examples:
+    for example in row.examples:
         assert message in seen(example), example
         found = values(message, example)
         assert found
@@ -86,17 +91,35 @@ def it_shows_its_kind_and_values_in_each_of_its_examples(row: Row) -> None:
 
 
 def it_is_marked_as_wordless_when_its_pattern_needs_no_word(row: Row) -> None:
-    """Without the mark it would be tried on every line; with it, a word that it has would not be used."""
+    """Without the mark it would be tried on every line. With it, a word that it has would not be used."""
     filter_ = re2.Filter()
     filter_.Add(f"(?m){row.message.pattern}")
     filter_.Compile()
     assert bool(filter_.Match("", potential=True)) == row.message.wordless
 
 
+@functools.cache
+def finders() -> tuple[Re2Finder, BacktrackingFinder]:
+    patterns = [Pattern(row.message.pattern, row.message.wordless, row.message.words) for row in ROWS]
+    return Re2Finder(patterns), BacktrackingFinder(patterns)
+
+
+def it_shows_the_same_without_re2(row: Row) -> None:
+    with_re2, without = finders()
+    for example in row.examples:
+        assert without.may_match(example.encode())
+        found = with_re2.matching(example)
+        assert list(without.matching(example)) == list(found), example
+        for position in found:
+            assert without.has_groups(position) == with_re2.has_groups(position)
+            groups = [list(finder.groups(position, example)) for finder in (with_re2, without)]
+            assert groups[0] == groups[1], (example, ROWS[position].name)
+
+
 def a_block_shows_what_one_of_its_lines_shows(row: Row) -> None:
     """In a catalogue without other rows, a row is tried on the block as a whole: not only its words."""
     catalogue = messages.Catalogue((row.message,))
-    for example in row.message.examples:
+    for example in row.examples:
         block = f"1/200 - loss: 2.3\n{example}\n2/200 - loss: 2.2"
         assert catalogue.may_show_anything(block.encode()), example
     assert not catalogue.may_show_anything(b"1/200 - loss: 2.3\n2/200 - loss: 2.2")
@@ -105,15 +128,15 @@ def a_block_shows_what_one_of_its_lines_shows(row: Row) -> None:
 def every_named_value_is_shown_by_an_example(row: Row) -> None:
     """A group that no example fills may be one that nothing ever fills."""
     message = row.message
-    found = {name for example in message.examples for shown in values(message, example) for name in shown}
+    found = {name for example in row.examples for shown in values(message, example) for name in shown}
     assert groups(message.pattern) <= found
 
 
 def a_line_as_it_is_pasted_shows_the_same(row: Row) -> None:
-    """Indented as in a quoted block, where the row does not stand for the whole line."""
+    """Try the line indented, as in a quoted block, unless the pattern is anchored."""
     if re.search(r"(?<!\[)\^", row.message.pattern):
         return
-    for example in row.message.examples:
+    for example in row.examples:
         assert row.message in seen(f"    worker-1 | {example}"), example
 
 
@@ -121,7 +144,7 @@ def a_harmless_line_shows_no_fault(row: Row) -> None:
     if row.message.harmless is None:
         return
     assert row.message.harmless.endswith(".")
-    for example in row.message.examples:
+    for example in row.examples:
         others = {other.kind for other in seen(example) if other.harmless is None} - FACTS
         assert not others, example
 
@@ -130,6 +153,7 @@ LAWS = (
     it_has_the_fields_of_the_format_and_no_others,
     it_shows_its_kind_and_values_in_each_of_its_examples,
     it_is_marked_as_wordless_when_its_pattern_needs_no_word,
+    it_shows_the_same_without_re2,
     a_block_shows_what_one_of_its_lines_shows,
     every_named_value_is_shown_by_an_example,
     a_line_as_it_is_pasted_shows_the_same,
@@ -168,19 +192,19 @@ def test_an_ordinary_line_shows_no_fault(line: str) -> None:
     assert {row.kind for row in seen(line)} <= FACTS
 
 
-def test_what_is_not_recognized_counts_only_alone() -> None:
+def test_a_line_is_unrecognized_only_if_it_shows_nothing_else() -> None:
     known = "2024-05-01 10:00:00.1: E tensorflow/x.cc:1] failed call to cuInit: CUDA_ERROR_NO_DEVICE"
     unknown = "2024-05-01 10:00:00.1: E tensorflow/x.cc:1] a thing that no row knows"
     assert {row.kind for row in seen(known)} == {"cuda_error", "cuinit_failed", FAULT}
     assert {row.kind for row in seen(unknown)} == {UNRECOGNIZED}
 
 
-def test_no_kind_is_a_cause() -> None:
+def test_kinds_are_not_causes() -> None:
     kinds = {row.message.kind for row in ROWS}
     assert kinds & {cause.code for cause in causes()} <= SAID_BY_THE_MESSAGE
 
 
-def test_rows_of_one_kind_are_all_harmless_or_none() -> None:
+def test_messages_of_one_kind_are_all_harmless_or_none_is() -> None:
     harmless: dict[str, set[bool]] = {}
     for row in ROWS:
         harmless.setdefault(row.message.kind, set()).add(row.message.harmless is not None)
@@ -188,6 +212,6 @@ def test_rows_of_one_kind_are_all_harmless_or_none() -> None:
     assert not mixed
 
 
-def test_no_pattern_stands_twice() -> None:
+def test_patterns_are_unique() -> None:
     patterns = [row.message.pattern for row in ROWS]
     assert len(patterns) == len(set(patterns))

@@ -1,4 +1,4 @@
-"""From a probe's report to the cause: by its fields, by what its checks caught, and by its logs."""
+"""From a probe's report to the cause: by its fields, by the output of its checks, and by its logs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from validator.model.report import report_of
 
 @pytest.fixture
 def document() -> dict[str, Any]:
-    """A report of a machine with an H100 on which every check passed."""
+    """Return a report of a machine with an H100 on which every check passed."""
     ids = ("driver", "gpu_device_nodes", "environment", "python_stack", "cuda_libraries", "cudnn_load")
     ids += ("library_conflicts", "compute_capability", "tensorflow_build", "xla_toolchain", "gpu_visible")
     ids += ("gpu_compute", "xla_train_step", "silent_cpu", "memory", "multi_gpu")
@@ -63,10 +63,10 @@ def first(document: dict[str, Any]) -> str | None:
     return causes[0].code if causes else None
 
 
-def test_a_report_in_which_all_is_well_names_no_cause(document: dict[str, Any]) -> None:
+def test_a_report_without_a_fault_has_no_cause(document: dict[str, Any]) -> None:
     found = diagnosed(document)
     assert found.causes == () and found.unknown == ()
-    assert found.next_step == "nothing to mend: every check that could run here passed"
+    assert found.next_step == "nothing to fix: every check that could run here passed"
     assert found.facts == {
         "tensorflow": "2.18.1", "python": "3.11.7", "driver": "570.124.06", "driver_cuda": "12.8",
         "gpu": "NVIDIA H100 PCIe", "os": "linux",
@@ -93,16 +93,14 @@ def variable(problem: str, severity: str = "fault", name: str = "X", value: str 
         ("gpu_allocator_unknown", "allocator_wrong"),
     ],
 )
-def test_a_variable_that_does_harm_is_the_cause_with_its_sentence(
-    document: dict[str, Any], problem: str, code: str
-) -> None:
+def test_a_harmful_variable_is_the_cause(document: dict[str, Any], problem: str, code: str) -> None:
     fail(document, "environment", "X='y': it is wrong", variables=[variable(problem)])
     cause = diagnosed(document).causes[0]
     assert cause.code == code
     assert "X" in cause.title and "it is wrong" in cause.title
 
 
-def test_a_variable_that_does_no_harm_here_is_no_cause(document: dict[str, Any]) -> None:
+def test_a_variable_that_does_no_harm_here_is_not_a_cause(document: dict[str, Any]) -> None:
     notice = variable("visible_devices_hides_all_gpus", severity="notice")
     check(document, "environment")["evidence"] = {"variables": [notice]}
     assert first(document) is None
@@ -152,7 +150,7 @@ def test_a_variable_that_does_no_harm_here_is_no_cause(document: dict[str, Any])
         ("multi_gpu", "/dev/shm has 64 MiB", "nccl_failure"),
     ],
 )
-def test_a_check_that_failed_is_the_cause_in_its_own_words(
+def test_a_problem_of_a_check_is_the_cause(
     document: dict[str, Any], name: str, summary: str, code: str
 ) -> None:
     fail(document, name, summary)
@@ -178,7 +176,7 @@ def test_a_package_that_does_not_fit_is_the_cause(
     assert (cause.code, cause.title) == (code, "it does not fit.")
 
 
-def test_the_driver_s_answer_is_the_cause_and_what_follows_from_it_is_not(document: dict[str, Any]) -> None:
+def test_the_error_of_the_driver_is_the_cause_not_its_consequences(document: dict[str, Any]) -> None:
     document["host"]["driver_libraries"]["cuda"].update(code=803)
     fail(document, "gpu_visible", "TensorFlow sees no GPU")
     found = diagnosed(document)
@@ -201,7 +199,7 @@ def without_driver(document: dict[str, Any]) -> None:
         ({"pci_gpus": 0, "wsl": True}, "libcuda_wrong_or_not_found"),
     ],
 )
-def test_without_libcuda_the_machine_tells_why(
+def test_without_libcuda_the_machine_shows_why(
     document: dict[str, Any], changes: dict[str, Any], code: str
 ) -> None:
     without_driver(document)
@@ -209,7 +207,7 @@ def test_without_libcuda_the_machine_tells_why(
     assert first(document) == code
 
 
-def test_what_software_said_in_a_check_that_failed_is_read_with_its_place(document: dict[str, Any]) -> None:
+def test_printed_lines_of_a_failed_check_are_read_with_their_place(document: dict[str, Any]) -> None:
     lines = [
         "Traceback (most recent call last):",
         "ImportError: DLL load failed",
@@ -221,7 +219,7 @@ def test_what_software_said_in_a_check_that_failed_is_read_with_its_place(docume
     assert cause.evidence[0].where == "checks.tensorflow_build, line 4"
 
 
-def test_what_a_check_that_passed_says_is_not_read_for_faults(document: dict[str, Any]) -> None:
+def test_a_passed_check_is_not_searched_for_faults(document: dict[str, Any]) -> None:
     check(document, "gpu_compute")["summary"] = "no kernel image is available for execution on the device"
     assert first(document) is None
 
@@ -235,7 +233,7 @@ def test_the_logs_are_read_with_their_place(document: dict[str, Any]) -> None:
     assert cause.evidence[0].where == "logs.tensorflow_stderr, line 2"
 
 
-def test_a_check_that_fits_no_cause_is_told_as_not_understood(document: dict[str, Any]) -> None:
+def test_a_failed_check_without_a_cause_is_not_recognized(document: dict[str, Any]) -> None:
     fail(document, "gpu_compute", "matrix product differs by 0.3")
     found = diagnosed(document)
     assert found.causes == ()
@@ -245,7 +243,7 @@ def test_a_check_that_fits_no_cause_is_told_as_not_understood(document: dict[str
 
 @pytest.mark.parametrize("value", [None, [], {}, 3, "text", [None], {"gpus": 3}])
 @pytest.mark.parametrize("part", ["evidence", "logs", "host"])
-def test_fields_of_another_shape_show_nothing(document: dict[str, Any], part: str, value: Any) -> None:
+def test_fields_of_a_wrong_shape_show_nothing(document: dict[str, Any], part: str, value: Any) -> None:
     changed = copy.deepcopy(document)
     if part == "evidence" and isinstance(value, dict):
         changed["checks"][2]["evidence"] = {"variables": value}
@@ -256,6 +254,6 @@ def test_fields_of_another_shape_show_nothing(document: dict[str, Any], part: st
     assert diagnosed(changed) is not None
 
 
-def test_every_field_that_is_listed_is_one_that_a_captured_report_can_have() -> None:
+def test_every_listed_field_is_one_of_a_report() -> None:
     names = {field.path[0] for field in fields()}
     assert names <= {"host", "environment", "checks", "logs"}

@@ -1,4 +1,4 @@
-"""Which remedies fit, and what is filled into them."""
+"""The remedies that fit, and the values in them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def shown(
     observations = Observations()
     for kind in kinds:
         observations.add(Observation(kind, MappingProxyType({})))
-    return remedies.fitting(found, values or {}, observations, ())
+    return remedies.fitting_remedies(found, values or {}, observations, ())
 
 
 @pytest.mark.parametrize(
@@ -43,29 +43,29 @@ def shown(
         ("", ("==2.16.1",), False),
     ],
 )
-def test_a_version_within_ranges(version: str, ranges: tuple[str, ...], fits: bool) -> None:
-    assert remedies.within(version, ranges) is fits
+def test_a_version_is_within_ranges(version: str, ranges: tuple[str, ...], fits: bool) -> None:
+    assert remedies.is_within(version, ranges) is fits
 
 
-def test_a_range_that_is_none_is_refused() -> None:
-    with pytest.raises(ValueError, match="is no range"):
-        remedies.within("2.18.0", ("2.18",))
+def test_text_that_is_not_a_range_is_rejected() -> None:
+    with pytest.raises(ValueError, match="does not begin with"):
+        remedies.is_within("2.18.0", ("2.18",))
 
 
-def test_only_what_fits_is_shown_and_all_where_nothing_does() -> None:
+def test_fitting_remedies_are_returned_or_all_if_none_fits() -> None:
     both = entry({"tensorflow": (">=2.16",)}, {"tensorflow": ("<2.16",)})
     assert [each.says for each in shown(both, {"tensorflow": "2.18.1"})] == ["0."]
     assert [each.says for each in shown(both)] == ["0.", "1."]
     assert [each.says for each in shown(entry({"os": ("windows",)}))] == ["0."]
 
 
-def test_systems_and_what_was_seen() -> None:
+def test_remedies_depend_on_systems_and_observations() -> None:
     known = entry({"os": ("windows",)}, {"os": ("linux",)}, {"seen": ("conda",)}, {"unseen": ("conda",)})
     assert [each.says for each in shown(known)] == ["1.", "3."]
     assert [each.says for each in shown(known, {"system": "windows"}, ("conda",))] == ["0.", "2."]
 
 
-def test_what_a_shell_would_run_is_not_filled_in() -> None:
+def test_values_that_a_shell_would_run_are_not_filled_in() -> None:
     known = entry({}, command='mv "{path}" x')
     assert shown(known, {"path": "/home/me/my code/tensorflow.py"})[0].commands == (
         'mv "/home/me/my code/tensorflow.py" x',
@@ -74,7 +74,7 @@ def test_what_a_shell_would_run_is_not_filled_in() -> None:
         assert shown(known, {"path": path})[0].commands == ('mv "<path>" x',)
 
 
-def test_a_value_that_is_not_known_is_explained() -> None:
+def test_an_unknown_value_is_explained() -> None:
     known = entry({}, command="pip install tensorflow=={tensorflow}")
     assert "<tensorflow> is your release" in shown(known)[0].says
     assert shown(known, {"tensorflow": "2.18.0"})[0].says == "0."
@@ -103,7 +103,7 @@ def test_a_value_that_is_not_known_is_explained() -> None:
         ("compat-geforce.txt", ["LD_LIBRARY_PATH"], ["rmmod"]),
     ],
 )
-def test_the_remedies_fit_what_was_read(file: str, there: list[str], not_there: list[str]) -> None:
+def test_the_remedies_fit_the_text(file: str, there: list[str], not_there: list[str]) -> None:
     first = diagnosed(f"written/{file}").causes[0]
     said = "\n".join(line for remedy in first.remedies for line in (remedy.says, *remedy.commands))
     assert [words for words in there if words not in said] == []

@@ -1,4 +1,4 @@
-"""Reading what people paste, whatever its size and kind."""
+"""Reading pasted text of any size and kind."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from validator.diagnosis import text
+from validator.diagnosis import lines, text
 from validator.errors import InputError
 
 
-def lines(data: bytes) -> list[str]:
+def clean_lines(data: bytes) -> list[str]:
     return [line.text for line in text.read(io.BytesIO(data), "log")]
 
 
-def test_lines_are_numbered_from_one_and_told() -> None:
+def test_lines_are_numbered_from_one_and_counted() -> None:
     pasted = text.read_text("one\ntwo\n")
     assert [(line.number, line.text) for line in pasted] == [(1, "one"), (2, "two")]
     assert pasted.read == "2 lines"
@@ -43,7 +43,7 @@ def test_lines_are_numbered_from_one_and_told() -> None:
     ],
 )
 def test_a_line_is_cleaned(raw: bytes, cleaned: str) -> None:
-    assert lines(raw) == [cleaned]
+    assert clean_lines(raw) == [cleaned]
 
 
 #: What decides how lines are cleaned, and what surrounds it.
@@ -72,15 +72,15 @@ PIECES = st.sampled_from(
 
 
 @given(st.lists(PIECES, max_size=40).map("".join))
-def test_lines_that_are_cleaned_together_are_as_if_cleaned_one_by_one(pasted: str) -> None:
+def test_lines_are_the_same_cleaned_together_or_one_by_one(pasted: str) -> None:
     data = b"first\n" + pasted.encode("utf-8", errors="surrogateescape")
-    with mock.patch.object(text, "_cleaned_together", return_value=None):
+    with mock.patch.object(lines, "_clean_together", return_value=None):
         cleaned = list(text.read(io.BytesIO(data), "log"))
     assert list(text.read(io.BytesIO(data), "log")) == cleaned
 
 
-def test_each_state_of_a_progress_bar_is_a_line_of_its_own() -> None:
-    assert lines(b"1/2\r2/2\r\nnext") == ["1/2", "2/2", "next"]
+def test_each_state_of_a_progress_bar_is_a_line() -> None:
+    assert clean_lines(b"1/2\r2/2\r\nnext") == ["1/2", "2/2", "next"]
 
 
 def test_the_states_of_a_long_progress_bar_have_the_number_of_its_line() -> None:
@@ -90,20 +90,20 @@ def test_the_states_of_a_long_progress_bar_have_the_number_of_its_line() -> None
     assert found == [(1, "first"), *((2, f"{step}/500 {'━' * 20}") for step in range(500)), (3, "last")]
 
 
-def test_a_long_line_is_one_whatever_ends_it() -> None:
+def test_a_long_line_is_one_line_with_either_line_end() -> None:
     for end in ("\n", "\r\n"):
         found = [(line.number, line.text) for line in text.read_text(f"first{end}{'x' * 9000}{end}last{end}")]
         assert found == [(1, "first"), (2, "x" * 9000), (3, "last")]
 
 
-def test_what_a_coloured_prompt_asks_is_seen() -> None:
+def test_a_coloured_prompt_is_a_question() -> None:
     coloured, plain = (text.read_text(f"{prompt} nvidia-smi\nx") for prompt in ("\x1b[32m$\x1b[0m", "$"))
     assert [line.asks for line in coloured] == [line.asks for line in plain] == [True, False]
 
 
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
 def test_text_with_a_byte_order_mark_is_read(encoding: str) -> None:
-    assert lines("failed call to cuInit\r\nnext".encode(encoding)) == ["failed call to cuInit", "next"]
+    assert clean_lines("failed call to cuInit\r\nnext".encode(encoding)) == ["failed call to cuInit", "next"]
 
 
 @pytest.mark.parametrize(
@@ -112,23 +112,23 @@ def test_text_with_a_byte_order_mark_is_read(encoding: str) -> None:
         (b"", "is empty"),
         (b" \n\n\t", "is empty"),
         (b"\x7fELF\x02\x01\x00\x00", "is binary"),
-        (gzip.compress(b"failed call to cuInit", mtime=0), r"is packed \(gzip\)"),
+        (gzip.compress(b"failed call to cuInit", mtime=0), r"is compressed \(gzip\)"),
     ],
 )
-def test_what_is_no_text_is_refused_by_name(data: bytes, said: str) -> None:
+def test_input_that_is_not_text_is_rejected_with_its_name(data: bytes, said: str) -> None:
     with pytest.raises(InputError, match=f"^log {said}"):
-        lines(data)
+        clean_lines(data)
 
 
 def test_an_endless_line_is_read_in_pieces_that_overlap() -> None:
     word = b"failed call to cuInit: CUDA_ERROR_NO_DEVICE"
-    for start in range(text.PIECE - len(word), text.PIECE + 1, 7):
+    for start in range(lines.PIECE - len(word), lines.PIECE + 1, 7):
         data = b"x" * start + word + b"x" * 50_000
-        assert any(word.decode() in line for line in lines(data)), start
+        assert any(word.decode() in line for line in clean_lines(data)), start
 
 
 class Pipe(io.RawIOBase):
-    """A stream that can't be sought, and whose content is never whole in memory."""
+    """A stream that can't seek, and whose content is never completely in memory."""
 
     def __init__(self, first: bytes, filling: bytes, count: int, last: bytes) -> None:
         self._parts = itertools.chain([first], itertools.repeat(filling, count), [last])
@@ -146,7 +146,7 @@ class Pipe(io.RawIOBase):
         return len(taken)
 
 
-def test_of_a_huge_pipe_the_first_and_the_last_part_are_read() -> None:
+def test_the_first_and_the_last_part_of_a_huge_pipe_are_read() -> None:
     filling = b"x" * 99 + b"\n"
     stream = io.BufferedReader(Pipe(b"first\n", filling * 10_000, 100, b"last\n"), 1 << 20)
     pasted = text.read(stream, "log")
@@ -158,7 +158,7 @@ def test_of_a_huge_pipe_the_first_and_the_last_part_are_read() -> None:
     assert sum(len(line.text) for line in found) < text.LIMIT
 
 
-def test_a_huge_pipe_is_never_whole_in_memory() -> None:
+def test_a_huge_pipe_is_never_completely_in_memory() -> None:
     filling = (b"x" * 99 + b"\n") * 10_000
     stream = io.BufferedReader(Pipe(b"first\n", filling, 300, b"last\n"), 1 << 20)
     tracemalloc.start()
@@ -169,7 +169,7 @@ def test_a_huge_pipe_is_never_whole_in_memory() -> None:
         tracemalloc.stop()
 
 
-def test_of_a_huge_file_the_first_and_the_last_part_are_read(tmp_path: os.PathLike[str]) -> None:
+def test_the_first_and_the_last_part_of_a_huge_file_are_read(tmp_path: os.PathLike[str]) -> None:
     path = os.path.join(tmp_path, "log")
     with open(path, "wb") as file:
         file.write(b"first\n" + b"x" * 99 + b"\n")
@@ -187,13 +187,13 @@ def test_of_a_huge_file_the_first_and_the_last_part_are_read(tmp_path: os.PathLi
     assert pasted.read.endswith("of 1,024 MiB")
 
 
-def test_wrapped_lines_are_put_together_with_and_without_a_blank() -> None:
+def test_wrapped_lines_are_joined_with_and_without_a_blank() -> None:
     given_lines = [
-        text.Line(1, "x" * 40 + " Could not find"),
-        text.Line(2, "cuda drivers"),
-        text.Line(3, "on your"),
+        lines.Line(1, "x" * 40 + " Could not find"),
+        lines.Line(2, "cuda drivers"),
+        lines.Line(3, "on your"),
     ]
-    found = [joined for joined, _ in text.joined(given_lines)]
+    found = [joined for joined, _ in lines.unwrapped(given_lines)]
     assert "x" * 40 + " Could not find cuda drivers on your" in found
     assert "x" * 40 + " Could not findcuda drivers" in found
 
@@ -202,14 +202,14 @@ def test_wrapped_lines_are_put_together_with_and_without_a_blank() -> None:
     "beginning",
     ["2024-05-01 10:00:00", "E0000 00:00:17", "Traceback (most", "[INFO]", "ValueError: x", '  File "a.py"'],
 )
-def test_a_line_that_begins_anew_continues_none(beginning: str) -> None:
-    assert list(text.joined([text.Line(1, "y" * 80), text.Line(2, beginning)])) == []
+def test_the_start_of_a_log_line_does_not_continue_another_line(beginning: str) -> None:
+    assert list(lines.unwrapped([lines.Line(1, "y" * 80), lines.Line(2, beginning)])) == []
 
 
 @given(st.binary(max_size=400))
-def test_whatever_comes_is_read_or_refused(data: bytes) -> None:
+def test_any_bytes_are_read_or_rejected(data: bytes) -> None:
     try:
-        found = lines(data)
+        found = clean_lines(data)
     except InputError:
         return
     assert all(not any(character in line for character in "\x1b\r\n\0\x07") for line in found)
@@ -225,25 +225,25 @@ def test_whatever_comes_is_read_or_refused(data: bytes) -> None:
         ("In [3]: tf.__version__\n'2.6.0'", "In [3]: tf.__version__: '2.6.0'"),
     ],
 )
-def test_a_prompt_or_a_heading_is_put_together_with_its_answer(asked: str, put_together: str) -> None:
-    assert [joined for joined, _ in text.answered(list(text.read_text(asked)))] == [put_together]
+def test_a_prompt_or_a_heading_is_joined_to_its_answer(asked: str, put_together: str) -> None:
+    assert [joined for joined, _ in lines.answers(list(text.read_text(asked)))] == [put_together]
 
 
 @pytest.mark.parametrize(
     "asked",
     [">>> a = 1\n>>> b = 2", "### Heading\n\n### Another", "### Heading\n\n\n\n\nlate", "> quoted\nx"],
 )
-def test_what_has_no_answer_is_put_together_with_nothing(asked: str) -> None:
-    assert list(text.answered(list(text.read_text(asked)))) == []
+def test_a_question_without_an_answer_is_not_joined(asked: str) -> None:
+    assert list(lines.answers(list(text.read_text(asked)))) == []
 
 
-def test_half_a_surrogate_pair_in_an_entry_of_dockers_log_is_no_text() -> None:
+def test_half_a_surrogate_pair_in_an_entry_of_dockers_log_is_replaced() -> None:
     entry = rb'{"log":"\ud800 failed call to cuInit\n"}'
-    (line,) = lines(entry)
+    (line,) = clean_lines(entry)
     assert line.encode() == b"? failed call to cuInit"
 
 
-def test_entries_of_dockers_log_files_are_the_lines_that_they_hold() -> None:
+def test_entries_of_dockers_log_files_are_unpacked() -> None:
     pasted = r'{"log":"env: CUDA_VISIBLE_DEVICES=\"-1\"\n","stream":"stderr","time":"2025-03-03T03:03:03Z"}'
     other = '{"log":"cut off'
     assert [line.text for line in text.read_text(f"{pasted}\n{other}\n")] == [

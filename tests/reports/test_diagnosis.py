@@ -1,4 +1,4 @@
-"""A diagnosis as text and as a block for an issue tracker: whole, and nothing gets out of its place."""
+"""A diagnosis as text and as Markdown: complete, and pasted text can't change how it is shown."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def cause(number: int = 1, **values: object) -> Cause:
 
 def diagnosis(*causes: Cause, **values: object) -> Diagnosis:
     fields: dict[str, object] = {
-        "harmless": (Harmless("numa_notice", "It speaks of NUMA.", (Evidence("x", "line 1", 4),)),),
+        "harmless": (Harmless("numa_notice", "It is about NUMA.", (Evidence("x", "line 1", 4),)),),
         "unknown": (),
         "facts": {"tensorflow": "2.18.0", "driver": "535.183.01", "unheard_of": "x"},
         "read": "312 lines",
@@ -48,53 +48,53 @@ def plain(found: Diagnosis, columns: int | None = None) -> list[str]:
     return click.unstyle(text(found, columns)).splitlines()
 
 
-def test_the_answer_stands_first_then_its_proof_then_what_mends_it() -> None:
+def test_the_answer_comes_first_then_the_evidence_then_the_fix() -> None:
     lines = plain(diagnosis(cause()))
     assert lines[:2] == ["Cause number 1 is to blame.", "cause_1"]
-    places = [lines.index(line) for line in ("Shown by", "Mend it", "Harmless")]
+    places = [lines.index(line) for line in ("Evidence", "How to fix it", "Harmless")]
     assert places == sorted(places)
     assert f"  line 12 (3 times): {LONG}" in lines
     assert "  checks.driver: short" in lines
-    assert "  It explains another_cause too." in lines
-    assert lines[lines.index("Mend it") + 1 :][:4] == [
+    assert "  This also explains another_cause." in lines
+    assert lines[lines.index("How to fix it") + 1 :][:4] == [
         "  On the machine: Load the module.",
         "      sudo modprobe nvidia",
         "      nvidia-smi",
         "  With Docker: Start the container otherwise.",
     ]
-    assert "  numa_notice (4 lines): It speaks of NUMA." in lines
+    assert "  numa_notice (4 lines): It is about NUMA." in lines
     assert lines[-2:] == [
         "Read: 312 lines; TensorFlow 2.18.0, driver 535.183.01.",
         "Next: run `python -m validator doctor` there.",
     ]
 
 
-def test_several_causes_are_numbered_in_the_order_to_mend_them() -> None:
+def test_several_causes_are_numbered_in_the_order_in_which_to_fix_them() -> None:
     lines = plain(diagnosis(cause(1), cause(2)))
-    assert lines[0] == "2 causes, in the order to mend them."
+    assert lines[0] == "2 causes, in the order to fix them."
     assert lines.index("1. Cause number 1 is to blame.") < lines.index("2. Cause number 2 is to blame.")
 
 
 def test_without_a_cause_it_says_so() -> None:
-    assert plain(diagnosis())[0] == "No fault in what was read."
+    assert plain(diagnosis())[0] == "No fault found."
     unknown = tuple(Evidence(f"what {number}?", f"line {number}") for number in range(20))
     lines = plain(diagnosis(unknown=unknown))
-    assert lines[0] == "Unknown: no known cause fits what was read."
+    assert lines[0] == "Unknown: no known cause fits this."
     assert "  line 0: what 0?" in lines
     assert "  and 10 more, which --json lists" in lines
 
 
 @pytest.mark.parametrize("columns", [40, 80, 200])
-def test_on_a_terminal_no_line_is_wider_than_it_and_nothing_is_left_out(columns: int) -> None:
+def test_on_a_terminal_lines_fit_its_width_and_nothing_is_left_out(columns: int) -> None:
     lines = plain(diagnosis(cause(), cause(2)), columns)
     assert max(len(line) for line in lines) <= columns
     assert [line for line in lines if len(line) > WIDTH and "word" not in line] == []
-    # A word that is longer than the terminal is wide goes on in the next line.
+    # A word that is longer than the terminal is wide continues on the next line.
     assert "".join("".join(lines).split()).count("".join(LONG.split())) == 2
 
 
 @pytest.mark.parametrize("columns", [None, 80])
-def test_what_was_pasted_does_not_command_the_terminal(columns: int | None) -> None:
+def test_pasted_text_does_not_control_the_terminal(columns: int | None) -> None:
     evidence = (Evidence(HOSTILE, HOSTILE),)
     found = diagnosis(
         cause(
@@ -108,10 +108,7 @@ def test_what_was_pasted_does_not_command_the_terminal(columns: int | None) -> N
     assert re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e\udc80]", shown) is None
 
 
-# -- for an issue tracker --------------------------------------------------------------------------------
-
-
-def test_the_block_has_answer_evidence_remedies_and_environment() -> None:
+def test_the_markdown_has_answer_evidence_remedies_and_environment() -> None:
     block = markdown(diagnosis(cause()))
     assert block.startswith("### Cause number 1 is to blame.\n\n`cause_1`: It means")
     assert f"<details><summary>Evidence</summary>\n\n```text\nline 12 (3 times): {LONG}\n" in block
@@ -122,7 +119,7 @@ def test_the_block_has_answer_evidence_remedies_and_environment() -> None:
 
 
 def outside_of_code(block: str) -> str:
-    """What is left when fenced blocks are taken out as CommonMark finds them."""
+    """Return what is outside of fenced blocks, as CommonMark finds them."""
     left, fence = [], ""
     for line in block.splitlines():
         if fence:
@@ -139,7 +136,7 @@ def outside_of_code(block: str) -> str:
 @example("```")
 @example("`````` ")
 @given(st.text(st.characters(), max_size=80) | st.text("`~<>/details \n", max_size=40))
-def test_nothing_pasted_gets_out_of_its_block(pasted: str) -> None:
+def test_pasted_text_does_not_get_out_of_its_block(pasted: str) -> None:
     found = diagnosis(
         cause(
             title=f"seen: {pasted}", evidence=(Evidence(pasted, "line 1"),),
@@ -160,7 +157,7 @@ def test_nothing_pasted_gets_out_of_its_block(pasted: str) -> None:
     st.text("abcdefghijklm", min_size=6, max_size=12).map(lambda name: f"{name}_zq"),
     st.sampled_from(("/home/{}/x", "{}@host:~$ ls", "hostname: {}", "Nov 21 08:33:12 {} kernel: NVRM: Xid")),
 )
-def test_a_name_that_one_line_gives_away_is_nowhere_in_the_block(name: str, place: str) -> None:
+def test_a_name_that_one_line_reveals_is_nowhere_in_the_markdown(name: str, place: str) -> None:
     found = diagnosis(
         cause(
             title=f"{name} has no GPU.",
@@ -175,5 +172,5 @@ def test_a_name_that_one_line_gives_away_is_nowhere_in_the_block(name: str, plac
     assert "<" in block
 
 
-def test_names_that_are_given_are_taken_out() -> None:
+def test_given_names_are_taken_out() -> None:
     assert "atlas" not in markdown(diagnosis(cause(title="On atlas there is no GPU.")), ["atlas"])

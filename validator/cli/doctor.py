@@ -18,26 +18,28 @@ if TYPE_CHECKING:
     from ..model.report import Report
 
 _SOURCES = ("--log", "--report", "--image", "--python")
-#: Bytes at each end of a text in which names are looked for, besides the lines that are shown. It takes a
-#: second or two.
+#: Bytes at each end of a text in which names are looked for, in addition to the lines that are shown. This
+#: takes a second or two.
 _NAMES_LIMIT = 1 << 20
 _FILE = click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path)
 
 
 @click.command("doctor")
-@click.option("--log", "log_path", type=_FILE, help="Read a pasted text from this file, or - for stdin.")
-@click.option("--report", "report_path", type=_FILE, help="Read a probe's report, or - for stdin.")
+@click.option("--log", "log_path", type=_FILE, help="Read pasted text from this file, or - for stdin.")
+@click.option(
+    "--report", "report_path", type=_FILE, help="Read a report of the probe from this file, or - for stdin."
+)
 @click.option("--image", metavar="NAME", help="Run the probe in this Docker image.")
 @click.option(
     "--python",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Run the probe with this Python: the one that trains.  [default: the one that runs this]",
+    help="Run the probe with this Python, the one you train with.  [default: the one that runs this]",
 )
 @depth_option
 @click.option(
     "--save-report",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Keep the probe's report in this file.",
+    help="Save the probe's report in this file.",
 )
 @format_option("text", "json", "markdown", short=("json", "markdown"))
 @verbose_option
@@ -50,12 +52,12 @@ def command(
     save_report: Path | None,
     format_: str,
 ) -> int:
-    """Name the cause when TensorFlow does not use the GPU, with what proves it and what mends it.
+    """Name the cause when TensorFlow does not use the GPU, with the evidence and how to fix it.
 
-    Runs the probe in this very environment, in an image or with another Python; or reads a report; or reads
-    text that was pasted: log lines, a traceback, nvidia-smi, pip list, errors of docker run, in any mixture.
-    The format markdown is for an issue tracker: without names of people and machines. The exit code is 1 when
-    a cause was named, or a fault was seen that fits none.
+    Runs the probe in this environment, in an image or with another Python; or reads a report; or reads
+    pasted text: log lines, a traceback, nvidia-smi, pip list, errors of docker run, in any mixture. The
+    format markdown is for issue trackers: it leaves out names of people and machines. The exit code is 1 if a
+    cause was found, or a fault that fits no known cause.
     """
     given = [
         name
@@ -63,14 +65,14 @@ def command(
         if value is not None
     ]
     if len(given) > 1:
-        raise click.UsageError(f"{' and '.join(given)} exclude each other")
+        raise click.UsageError(f"{' and '.join(given)} can't be combined")
     if log_path or report_path:
-        refuse(("depth", "save_report"), "goes with a run of the probe")
+        refuse(("depth", "save_report"), "has an effect only when the probe runs")
     if log_path:
-        diagnosis, read = _of_log(log_path)
+        diagnosis, read = _diagnose_log(log_path)
     else:
-        report = _read_report(report_path) if report_path else _probed(image, python, depth, save_report)
-        diagnosis, read = _of_report(report), json.dumps(report.raw, indent=0)
+        report = _read_report(report_path) if report_path else _run_probe(image, python, depth, save_report)
+        diagnosis, read = _diagnose_report(report), json.dumps(report.raw, indent=0)
     if format_ == "text":
         _show(diagnosis)
     else:
@@ -78,8 +80,8 @@ def command(
     return EXIT_FAILED if diagnosis.causes or diagnosis.unknown else EXIT_OK
 
 
-class _Kept:
-    """A stream that remembers the first and the last of what was read from it."""
+class _RememberingStream:
+    """A stream that remembers the first and the last part of what was read from it."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream
@@ -96,37 +98,37 @@ class _Kept:
         return getattr(self._stream, name)
 
     def text(self) -> str:
-        # Without the zeros, Latin text in UTF-16 is itself.
+        # Without its zeros, Latin text in UTF-16 is plain text.
         return (self._first + b"\n" + self._last).replace(b"\0", b"").decode("utf-8", errors="replace")
 
 
-def _of_log(path: Path) -> tuple[Diagnosis, str]:
-    """The diagnosis, and the text itself as far as names are looked for in it."""
+def _diagnose_log(path: Path) -> tuple[Diagnosis, str]:
+    """Return the diagnosis, and the part of the text in which names are looked for."""
     from ..diagnosis import diagnose_file
 
     with click.open_file(str(path), "rb") as stream:
-        kept = _Kept(cast("BinaryIO", stream))
+        remembering = _RememberingStream(cast("BinaryIO", stream))
         try:
-            return diagnose_file(cast("BinaryIO", kept), _named(path)), kept.text()
+            return diagnose_file(cast("BinaryIO", remembering), _name(path)), remembering.text()
         except OSError as error:
-            raise InputError(f"{_named(path)} can't be read: {error.strerror}") from error
+            raise InputError(f"{_name(path)} can't be read: {error.strerror}") from error
 
 
-def _of_report(report: Report) -> Diagnosis:
+def _diagnose_report(report: Report) -> Diagnosis:
     from ..diagnosis import diagnose_report
 
     return diagnose_report(report)
 
 
 def _read_report(path: Path) -> Report:
-    from ..diagnosis.text import refuse_packed
+    from ..diagnosis.text import refuse_compressed
     from ..model.codec import LARGEST
     from ..model.report import ReportError, read_report
 
-    name = _named(path)
+    name = _name(path)
     with click.open_file(str(path), "rb") as stream:
         content = stream.read(LARGEST + 1)
-    refuse_packed(content, name)
+    refuse_compressed(content, name)
     try:
         return read_report(content)
     except ReportError as error:
@@ -136,11 +138,11 @@ def _read_report(path: Path) -> Report:
         ) from error
 
 
-def _named(path: Path) -> str:
+def _name(path: Path) -> str:
     return "stdin" if str(path) == "-" else str(path)
 
 
-def _probed(image: str | None, python: Path | None, depth: str, save_report: Path | None) -> Report:
+def _run_probe(image: str | None, python: Path | None, depth: str, save_report: Path | None) -> Report:
     from .probing import probe
 
     report = probe(image, python, depth)
@@ -163,7 +165,10 @@ def _show(diagnosis: Diagnosis) -> None:
 
 
 def _rendered(diagnosis: Diagnosis, format_: str, read: str) -> str:
-    """read: what the diagnosis was made from. It gives away names that its own lines would not."""
+    """Return the diagnosis as JSON or Markdown.
+
+    read: what the diagnosis was made from. It reveals names that the shown lines alone would not.
+    """
     if format_ == "json":
         from ..model.codec import encode
 

@@ -1,7 +1,10 @@
-"""Causes: from a probe's report or a pasted text to the cause, its evidence and its remedy.
+"""The diagnosis: from a probe's report or a pasted text to the cause, its evidence and its remedy.
 
 `data/messages/` holds the messages that software prints, `data/report.yaml` the fields of a report, and
-`data/causes.yaml` what they are signs of.
+`data/causes.yaml` the causes that they are signs of. `compile.py` makes `data/compiled.json` from them, which
+is all that is read at run time.
+
+The diagnosis of text needs nothing but Python's standard library.
 """
 
 from .causes import CauseEntry, causes

@@ -1,131 +1,159 @@
-"""Which of the causes that show are the answer: the first of a causal chain, and its order."""
+"""Decide which causes are the answer, and in which order they have to be fixed."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol, TypeVar
 
 from ..model.diagnosis import Cause
 from .causes import POSSIBLE, STRENGTHS, CauseEntry, Signature, causes
-from .observations import Observation, Observations, evidence_of
-from .remedies import fitting
+from .observations import Observation, Observations
+from .remedies import fitting_remedies
 
-#: Lines of evidence given for a cause.
+#: Lines of evidence that are given for a cause.
 _EVIDENCE = 12
 
 
+class _Sure(Protocol):
+    @property
+    def strength(self) -> str: ...
+
+
+_Finding = TypeVar("_Finding", bound=_Sure)
+
+
 @dataclass(frozen=True)
-class _Shown:
-    """A cause with the signatures that show it best, in their order, and everything that does."""
+class _ShownSignature:
+    """A signature and the observations that match it."""
+
+    signature: Signature
+    observations: Sequence[Observation]
+
+    @property
+    def strength(self) -> str:
+        return self.signature.strength
+
+    def values(self, facts: Mapping[str, str]) -> Mapping[str, str]:
+        """Return the facts and the observed values. The first observation that has a value decides."""
+        values = dict(facts)
+        for observation in reversed(self.observations):
+            values.update(observation.values)
+        return values
+
+
+@dataclass(frozen=True)
+class _ShownCause:
+    """A cause and the signatures that show it, surest first. position: in the causal chain."""
 
     entry: CauseEntry
-    signatures: tuple[Signature, ...]
-    seen: tuple[Observation, ...]
     position: int
+    signatures: Sequence[_ShownSignature]
 
     @property
     def strength(self) -> str:
         return self.signatures[0].strength
 
     @property
-    def doubt(self) -> int:
-        return STRENGTHS.index(self.strength)
+    def evidence(self) -> Iterator[Observation]:
+        for shown in self.signatures:
+            yield from shown.observations
+
+    def explains(self, other: _ShownCause) -> bool:
+        """Return whether the other cause is only a consequence of this one; never if the other is surer."""
+        return other.entry.code in self.entry.explains and _doubt(self) <= _doubt(other)
+
+    def title(self, facts: Mapping[str, str]) -> tuple[str, Mapping[str, str]]:
+        """Return the title and the values for it.
+
+        It is the title of the first signature whose values are all known, among those that are as sure as
+        any; or else the title of the cause itself.
+        """
+        for shown in self.signatures:
+            if shown.strength != self.strength:
+                break
+            values = shown.values(facts)
+            try:
+                return shown.signature.title.format_map(values) or self.entry.title, values
+            except KeyError:
+                continue
+        return self.entry.title, self.signatures[0].values(facts)
 
 
-def rank(
+def causes_in_order(
     observations: Observations, facts: Mapping[str, str], ways: Sequence[Collection[str]]
 ) -> tuple[Cause, ...]:
-    """The causes in the order to mend them: the surer first, then as they follow from one another.
+    """Return the causes in the order in which they have to be fixed: surer ones first, then along the chain.
 
-    A cause that another one explains, and no surer than it, is a consequence: it is named with that one and
-    not by itself. What is only possible is named where nothing better is. ways: of installing, in
-    groups, the fitting first.
+    A consequence is named with its cause instead of on its own. What is only possible is named only where
+    there is nothing better.
+
+    facts: values for titles and remedies. ways: of installing, in groups, the best fit first.
     """
-    shown = [entry for entry in _shown(observations) if entry is not None]
-    if any(entry.strength != POSSIBLE for entry in shown):
-        shown = [entry for entry in shown if entry.strength != POSSIBLE]
-    consequences = {
-        other.entry.code: entry.entry.code
-        for entry in shown
-        for other in shown
-        if other.entry.code in entry.entry.explains and entry.doubt <= other.doubt
+    shown = _shown_causes(observations)
+    explained_by = {
+        other.entry.code: one.entry.code for one in shown for other in shown if one.explains(other)
     }
-    roots = [entry for entry in shown if entry.entry.code not in consequences]
-    roots.sort(key=lambda entry: (entry.doubt, entry.position))
-    explained = {
-        root.entry.code: tuple(code for code in consequences if _root(code, consequences) == root.entry.code)
-        for root in roots
-    }
-    return tuple(_cause(root, explained[root.entry.code], observations, facts, ways) for root in roots)
+    roots = [one for one in shown if one.entry.code not in explained_by]
+    return tuple(
+        _cause(root, _consequences(root.entry.code, explained_by), observations, facts, ways)
+        for root in sorted(roots, key=lambda root: (_doubt(root), root.position))
+    )
 
 
-def _root(code: str, consequences: Mapping[str, str]) -> str:
-    while code in consequences:
-        code = consequences[code]
-    return code
-
-
-def _shown(observations: Observations) -> list[_Shown]:
-    found = []
+def _shown_causes(observations: Observations) -> Sequence[_ShownCause]:
+    shown = []
     for position, entry in enumerate(causes()):
         if any(sign.matches(observations) for sign in entry.ruled_out_by):
             continue
-        matched = [(signature, signature.matches(observations)) for signature in entry.signatures]
-        matched = [(signature, seen) for signature, seen in matched if seen]
-        if matched:
-            matched.sort(key=lambda pair: STRENGTHS.index(pair[0].strength))
-            # What is only possible proves nothing beside what is more.
-            if matched[0][0].strength != POSSIBLE:
-                matched = [pair for pair in matched if pair[0].strength != POSSIBLE]
-            seen = tuple(observation for _, part in matched for observation in part)
-            best = tuple(pair[0] for pair in matched if pair[0].strength == matched[0][0].strength)
-            found.append(_Shown(entry, best, seen, position))
-    return found
+        signatures = _without_guesses(
+            [
+                _ShownSignature(signature, matching)
+                for signature in entry.signatures
+                if (matching := signature.matches(observations))
+            ]
+        )
+        if signatures:
+            shown.append(_ShownCause(entry, position, sorted(signatures, key=_doubt)))
+    return _without_guesses(shown)
+
+
+def _without_guesses(findings: Sequence[_Finding]) -> Sequence[_Finding]:
+    """Return the findings that are more than possible, or all of them where there are none."""
+    return [one for one in findings if one.strength != POSSIBLE] or findings
+
+
+def _doubt(finding: _Sure) -> int:
+    return STRENGTHS.index(finding.strength)
+
+
+def _consequences(root: str, explained_by: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the codes that a cause explains, directly or through others."""
+
+    def origin(code: str) -> str:
+        while code in explained_by:
+            code = explained_by[code]
+        return code
+
+    return tuple(code for code in explained_by if origin(code) == root)
 
 
 def _cause(
-    shown: _Shown,
+    shown: _ShownCause,
     explains: tuple[str, ...],
     observations: Observations,
     facts: Mapping[str, str],
     ways: Sequence[Collection[str]],
 ) -> Cause:
     entry = shown.entry
-    title, values = _titled(shown, observations, facts)
+    title, values = shown.title(facts)
     return Cause(
         code=entry.code,
         strength=shown.strength,
         title=title,
         means=entry.means,
-        evidence=evidence_of(observations, shown.seen)[:_EVIDENCE],
-        remedies=fitting(entry, values, observations, ways),
+        evidence=observations.evidence(shown.evidence)[:_EVIDENCE],
+        remedies=fitting_remedies(entry, values, observations, ways),
         sources=entry.sources,
         explains=explains,
     )
-
-
-def _titled(
-    shown: _Shown, observations: Observations, facts: Mapping[str, str]
-) -> tuple[str, Mapping[str, str]]:
-    """The title of the first signature all of whose values are known, and what is known there."""
-    for signature in shown.signatures:
-        values = _values(signature, observations, facts)
-        title = _filled(signature.title, values)
-        if title or not signature.title:
-            return title or shown.entry.title, values
-    return shown.entry.title, _values(shown.signatures[0], observations, facts)
-
-
-def _values(signature: Signature, observations: Observations, facts: Mapping[str, str]) -> Mapping[str, str]:
-    values = dict(facts)
-    for seen in reversed(signature.matches(observations)):
-        values.update(seen.values)
-    return values
-
-
-def _filled(template: str, values: Mapping[str, str]) -> str:
-    """The template with its values, or nothing where one of them is not known."""
-    try:
-        return template.format_map(values)
-    except KeyError:
-        return ""

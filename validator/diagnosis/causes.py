@@ -1,4 +1,4 @@
-"""The list of causes (`data/causes.yaml`): what each means, what it is known by, how it is mended."""
+"""The list of causes (`data/causes.yaml`): what each one means, which signs show it, and how to fix it."""
 
 from __future__ import annotations
 
@@ -8,30 +8,28 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from ..compat import facts
-from ..compat.facts import source_line
-from .messages import DATA
+from . import compiled
 from .observations import Observation, Observations
 
-#: How sure signs are, surest first: they leave no doubt; they fit better than anything else; they are worth
-#: naming when there is nothing better.
+#: How sure signs are, surest first: they leave no doubt; they fit this cause better than any other; they are
+#: worth naming when there is nothing better.
 CERTAIN, LIKELY, POSSIBLE = "certain", "likely", "possible"
 STRENGTHS = (CERTAIN, LIKELY, POSSIBLE)
 
 
 @dataclass(frozen=True)
 class Sign:
-    """One condition: something of this kind was seen, with one of these texts for each value named."""
+    """One condition: something of this kind was observed, and each named value is one of these texts."""
 
     kind: str
     values: Mapping[str, tuple[str, ...]]
 
     def matches(self, observations: Observations) -> tuple[Observation, ...]:
-        """What was seen of it."""
+        """Return the observations that meet the condition."""
         return tuple(
-            seen
-            for seen in observations.of(self.kind)
-            if all(seen.values.get(name) in wanted for name, wanted in self.values.items())
+            one
+            for one in observations.of(self.kind)
+            if all(one.values.get(name) in wanted for name, wanted in self.values.items())
         )
 
     def __str__(self) -> str:
@@ -43,8 +41,8 @@ class Sign:
 class Signature:
     """Signs that together show a cause.
 
-    all: every one must be there. none: none of these may. title: one that names the values that were seen,
-    for where all of them were; empty where the cause's own title says it all.
+    all: every one of them must be there. none: none of these may be there. title: names the values that were
+    observed, and is used where all of them are known; empty if the cause's own title is enough.
     """
 
     all: tuple[Sign, ...]
@@ -53,19 +51,20 @@ class Signature:
     title: str
 
     def matches(self, observations: Observations) -> tuple[Observation, ...]:
-        """What shows the cause; empty when it is not shown."""
+        """Return the observations that show the cause; nothing if it is not shown."""
         if any(sign.matches(observations) for sign in self.none):
             return ()
         found = [sign.matches(observations) for sign in self.all]
-        return tuple(seen for part in found for seen in part) if all(found) else ()
+        return tuple(one for part in found for one in part) if all(found) else ()
 
 
 @dataclass(frozen=True)
 class RemedyEntry:
-    """As `model.diagnosis.Remedy`, with `{placeholders}` for values that were seen.
+    """Like `model.diagnosis.Remedy`, with `{placeholders}` for observed values.
 
-    when: what it fits, everything where empty. Of `tensorflow` and `capability` ranges (`>=2.14`); of `os`
-    names of systems; of `seen` and `unseen` kinds, of which any, and none, must be there.
+    when: the conditions under which it fits; empty if it always does. `tensorflow` and `capability` have
+    ranges (`>=2.14`), `os` has names of systems. `seen` and `unseen` have kinds: one of `seen`, and none of
+    `unseen`, must have been observed.
     """
 
     way: str
@@ -76,9 +75,9 @@ class RemedyEntry:
 
 @dataclass(frozen=True)
 class CauseEntry:
-    """One cause as it stands in the list.
+    """One cause of the list.
 
-    ruled_out_by: signs that speak against it whatever else was seen.
+    ruled_out_by: signs that rule it out, whatever else was observed.
     explains: codes of causes whose signs are only consequences where this one is found.
     sources: lines that a person can follow.
     """
@@ -95,21 +94,20 @@ class CauseEntry:
 
 @functools.cache
 def causes() -> tuple[CauseEntry, ...]:
-    """Every known cause, in the order of the causal chain: what comes first is to be mended first."""
-    document = facts.read(DATA / "causes.yaml")
-    return tuple(_cause(row) for row in document)
+    """Return every known cause in the order of the causal chain: an earlier one has to be fixed first."""
+    return tuple(_cause(row) for row in compiled.section("causes"))
 
 
 def _cause(row: Mapping[str, Any]) -> CauseEntry:
     return CauseEntry(
         code=row["code"],
         title=row["title"],
-        means=" ".join(row["means"].split()),
+        means=row["means"],
         signatures=tuple(_signature(entry) for entry in row["signs"]),
         ruled_out_by=_signs(row.get("ruled_out_by", ())),
         explains=tuple(row.get("explains", ())),
         remedies=tuple(_remedy(entry) for entry in row["remedies"]),
-        sources=tuple(_source(key) for key in row["sources"]),
+        sources=tuple(row["sources"]),
     )
 
 
@@ -118,17 +116,13 @@ def _remedy(entry: Mapping[str, Any]) -> RemedyEntry:
     return RemedyEntry(entry["way"], entry["says"], tuple(entry.get("commands", ())), MappingProxyType(when))
 
 
-def _texts(value: Any) -> tuple[str, ...]:
-    """A list of texts, or one alone."""
-    return tuple(value) if isinstance(value, list) else (value,)
-
-
 def _signature(entry: Mapping[str, Any]) -> Signature:
-    """`{kind: ...}` alone, or `{all: [...], none: [...]}`; either with `strength` and `title`."""
-    rest = {name: value for name, value in entry.items() if name not in ("all", "none", "strength", "title")}
-    wanted = entry.get("all", [rest])
+    """Read `{kind: ...}`, or `{all: [...], none: [...]}`; either may have a `strength` and a `title`."""
+    single = {
+        name: value for name, value in entry.items() if name not in ("all", "none", "strength", "title")
+    }
     return Signature(
-        all=_signs(wanted),
+        all=_signs(entry.get("all", [single])),
         none=_signs(entry.get("none", ())),
         strength=entry.get("strength", CERTAIN),
         title=entry.get("title", ""),
@@ -145,6 +139,6 @@ def _signs(entries: Iterable[Mapping[str, Any]]) -> tuple[Sign, ...]:
     )
 
 
-def _source(key: str) -> str:
-    """A key of compat's list of sources, an issue as `owner/name#123`, or a line as it is."""
-    return key if key.startswith("https://") or " " in key else source_line(key)
+def _texts(value: Any) -> tuple[str, ...]:
+    """Return a list of texts, or a single text, as a tuple."""
+    return tuple(value) if isinstance(value, list) else (value,)

@@ -1,4 +1,4 @@
-"""The answer: from a pasted text or a report to causes, what is harmless, and what was not understood."""
+"""Diagnose a pasted text or a report: causes, what is harmless, and what was not recognized."""
 
 from __future__ import annotations
 
@@ -6,22 +6,23 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, BinaryIO
 
 from ..model.diagnosis import Diagnosis, Harmless
+from ..versions import leading_numbers
 from . import read_log, text
-from .builds import build, built_with, number
-from .causal_order import rank
-from .derive import derive, tensorflow
-from .derive.devices import capability, newest_release
-from .derive.mismatches import cudart_asked_for
+from .causal_order import causes_in_order
+from .conclusions import conclude
+from .conclusions.gpus import capability, newest_release_for
+from .conclusions.version_conflicts import requested_cudart
 from .messages import FAULT, UNRECOGNIZED, catalogue
-from .observations import Observations, evidence_of, on_windows
+from .observations import Observations, on_windows, tensorflow
+from .release_builds import newest_older_build, release_build
 
 if TYPE_CHECKING:
     from ..model.report import Report
 
-#: Lines given as not understood, and lines given for one harmless message.
+#: Lines that are given as not recognized, and lines that are given for one harmless message.
 _UNKNOWN, _HARMLESS = 20, 3
-#: What is known as a message and, where no cause fits it, is a line that was not understood all the same.
-_TELLING = (
+#: Kinds that are known as messages but still count as not recognized where no cause fits.
+_SYMPTOMS = (
     "cuinit_failed",
     "cuda_error",
     "cuda_init_error",
@@ -32,7 +33,7 @@ _TELLING = (
     "device_not_registered",
     "gpu_list_empty",
 )
-#: Facts that are told: name -> kind and value.
+#: Facts about the environment: name -> kind and value.
 _FACTS = {
     "python": ("python", "version"),
     "keras": ("keras", "version"),
@@ -44,7 +45,7 @@ _FACTS = {
     "os": ("os", "name"),
     "image": ("image", "name"),
 }
-#: Signs of how TensorFlow came to be there: kind -> way of installing.
+#: Kinds that show how TensorFlow was installed -> way of installing.
 _WAYS = (
     ("container", "docker"),
     ("image", "docker"),
@@ -52,8 +53,7 @@ _WAYS = (
     ("wsl", "wsl"),
     ("conda", "conda"),
 )
-
-#: What only a container engine says.
+#: Errors that only a container engine reports.
 _ENGINE = (
     "docker_no_gpu_driver",
     "docker_unknown_runtime",
@@ -63,107 +63,114 @@ _ENGINE = (
     "cgroup_lost_gpu",
 )
 
-_AFTER_CAUSE = "mend the first cause, then run `python -m validator doctor` in that environment"
-_NOT_UNDERSTOOD = (
-    "these lines fit no known cause; run `python -m validator doctor` in that environment, or paste all"
-    " that was printed from the import of TensorFlow on"
+_AFTER_CAUSE = "fix the first cause, then run `python -m validator doctor` in that environment"
+_NOT_RECOGNIZED = (
+    "no known cause fits these lines; run `python -m validator doctor` in that environment, or paste"
+    " everything that was printed from the import of TensorFlow on"
 )
 _NO_FAULT = (
-    "no fault in these lines; whether the GPU is used they do not tell: run `python -m validator doctor`"
+    "these lines show no fault, but they don't show whether the GPU is used; run `python -m validator doctor`"
     " in that environment"
 )
 _REGISTERED = (
-    "no fault in these lines, and TensorFlow has registered a GPU; whether training runs on it,"
-    " `python -m validator doctor` measures in that environment"
+    "these lines show no fault, and TensorFlow has registered a GPU; to measure whether training runs on it,"
+    " run `python -m validator doctor` in that environment"
 )
-_ALL_IS_WELL = "nothing to mend: every check that could run here passed"
+_ALL_PASSED = "nothing to fix: every check that could run here passed"
 _CHECKS_FAILED = "no known cause fits the checks that did not pass; their evidence is in the report"
 
 
 def diagnose_log(pasted: str) -> Diagnosis:
-    """Name the causes that a pasted text shows. Raises InputError for an empty one."""
-    return _of_pasted(text.read_text(pasted))
+    """Name the causes that a pasted text shows. Raises InputError if it is empty."""
+    return _diagnose_text(text.read_text(pasted))
 
 
 def diagnose_file(stream: BinaryIO, name: str) -> Diagnosis:
-    """The same of a file or pipe of any size, of which at most `text.LIMIT` bytes are looked at.
+    """Name the causes that the text in a file or pipe shows, looking at most at `text.LIMIT` bytes of it.
 
-    name: what to call it in errors. Raises InputError for what is empty, or no text.
+    name: what to call it in errors. Raises InputError if it is empty or not text.
     """
-    return _of_pasted(text.read(stream, name))
+    return _diagnose_text(text.read(stream, name))
 
 
 def diagnose_report(report: Report) -> Diagnosis:
     """Name the causes that a probe's report shows."""
-    # Text needs nothing of it.
+    # The diagnosis of text does not need this module, and a browser does not have what it imports.
     from .read_report import observe_report
 
     found = observe_report(report, catalogue())
     read = f"a report of {report.started} with {len(report.checks)} checks"
-    diagnosis = _diagnosis(found, read)
+    diagnosis = _diagnose(found, read)
     if diagnosis.causes:
         return diagnosis
-    failed = evidence_of(found, found.of("check_not_passed"))
-    step = _CHECKS_FAILED if failed else _ALL_IS_WELL
+    failed = found.evidence(found.of("check_not_passed"))
+    step = _CHECKS_FAILED if failed else _ALL_PASSED
     return Diagnosis((), diagnosis.harmless, failed, diagnosis.facts, read, step)
 
 
-def _of_pasted(pasted: text.Pasted) -> Diagnosis:
-    found = read_log.observe(pasted, catalogue())
-    return _diagnosis(found, pasted.read)
+def _diagnose_text(pasted: text.Pasted) -> Diagnosis:
+    return _diagnose(read_log.observe(pasted, catalogue()), pasted.read)
 
 
-def _diagnosis(found: Observations, read: str) -> Diagnosis:
-    derive(found)
+def _diagnose(found: Observations, read: str) -> Diagnosis:
+    conclude(found)
     facts = _facts(found)
-    causes = rank(found, {**facts, **_needed(found, facts)}, _ways(found))
-    kinds = (UNRECOGNIZED,) if causes else (UNRECOGNIZED, FAULT, *_TELLING)
-    unknown = evidence_of(found, (seen for kind in kinds for seen in found.of(kind)))[:_UNKNOWN]
-    well = _REGISTERED if found.has("gpu_list") or found.has("gpu_created") else _NO_FAULT
-    otherwise = _NOT_UNDERSTOOD if unknown else well
-    step = _AFTER_CAUSE if causes else otherwise
-    return Diagnosis(causes, _harmless(found), unknown, facts, read, step)
+    causes = causes_in_order(found, {**facts, **_requirements(found, facts)}, _ways(found))
+    kinds = (UNRECOGNIZED,) if causes else (UNRECOGNIZED, FAULT, *_SYMPTOMS)
+    unknown = found.evidence(one for kind in kinds for one in found.of(kind))[:_UNKNOWN]
+    return Diagnosis(causes, _harmless(found), unknown, facts, read, _next_step(found, causes, unknown))
+
+
+def _next_step(found: Observations, causes: Collection[object], unknown: Collection[object]) -> str:
+    if causes:
+        return _AFTER_CAUSE
+    if unknown:
+        return _NOT_RECOGNIZED
+    return _REGISTERED if found.has("gpu_list") or found.has("gpu_created") else _NO_FAULT
 
 
 def _facts(found: Observations) -> dict[str, str]:
     release = tensorflow(found)
     facts = {"tensorflow": release.values["version"]} if release is not None else {}
     for name, (kind, value) in _FACTS.items():
-        seen = found.value(kind, value)
-        if seen:
-            facts[name] = seen
+        fact = found.value(kind, value)
+        if fact:
+            facts[name] = fact
     return facts
 
 
-def _needed(found: Observations, facts: Mapping[str, str]) -> dict[str, str]:
-    """What remedies name and depend on: the release's minor version, CUDA and cuDNN, the driver's branch, the
-    GPU's compute capability and the release for it, the system."""
+def _requirements(found: Observations, facts: Mapping[str, str]) -> dict[str, str]:
+    """Return the other values for remedies, as far as they are known.
+
+    These are the release's minor version, CUDA and cuDNN, the driver's branch, the GPU's compute capability
+    and the newest release for it, and the system.
+    """
     release = facts.get("tensorflow", "")
-    needed = build(release) or built_with(cudart_asked_for(found))
-    # Older releases say 7003.
+    build = release_build(release) or newest_older_build(requested_cudart(found))
+    # Older releases print cuDNN's version as 7003.
     compiled = found.value("cudnn_version_mismatch", "compiled") or ""
-    cudnn = compiled if "." in compiled else needed.cudnn if needed else ""
-    of_gpu = capability(found) or ""
+    cudnn = compiled if "." in compiled else build.cudnn if build else ""
+    gpu_capability = capability(found) or ""
     system = "windows" if on_windows(found) else facts.get("os", "")
-    wanted = {
-        "tensorflow_minor": ".".join(str(part) for part in number(release)[:2]),
-        "cuda_needed": needed.cuda if needed else "",
-        "cuda_major": needed.cuda.partition(".")[0] if needed else "",
+    requirements = {
+        "tensorflow_minor": ".".join(str(part) for part in leading_numbers(release)[:2]),
+        "cuda_needed": build.cuda if build else "",
+        "cuda_major": build.cuda.partition(".")[0] if build else "",
         "cudnn_needed": cudnn,
         "cudnn_major": cudnn.partition(".")[0],
         "driver_branch": facts.get("driver", "").partition(".")[0],
-        "capability": of_gpu,
-        "release_for_gpu": newest_release(of_gpu) or "",
+        "capability": gpu_capability,
+        "release_for_gpu": newest_release_for(gpu_capability) or "",
         "system": system,
     }
-    # NVIDIA's wheels of CUDA, which the extra asks for, exist for Linux alone.
+    # The extra asks for NVIDIA's wheels of CUDA, which exist only for Linux.
     extra = {"extra": "[and-cuda]" if system in ("", "linux") else ""}
-    return extra | {name: value for name, value in wanted.items() if value}
+    return extra | {name: value for name, value in requirements.items() if value}
 
 
 def _ways(found: Observations) -> Sequence[Collection[str]]:
-    """Ways of installing, in groups: what mends an error of the container's engine, what fits here, and pip
-    where another way was used."""
+    """Return ways of installing in groups: those that fix an error of the container engine, those that fit
+    here, and pip where another way was used."""
     used = {way for kind, way in _WAYS if found.has(kind)}
     engine = {"docker"} if any(found.has(kind) for kind in _ENGINE) else set()
     pip = {"pip"} if "conda" not in used else set()
@@ -171,8 +178,11 @@ def _ways(found: Observations) -> Sequence[Collection[str]]:
 
 
 def _harmless(found: Observations) -> tuple[Harmless, ...]:
-    says: dict[str, str] = {}
-    for seen in found:
-        if seen.harmless is not None:
-            says.setdefault(seen.kind, seen.harmless)
-    return tuple(Harmless(kind, says[kind], evidence_of(found, found.of(kind))[:_HARMLESS]) for kind in says)
+    explanations: dict[str, str] = {}
+    for one in found:
+        if one.harmless is not None:
+            explanations.setdefault(one.kind, one.harmless)
+    return tuple(
+        Harmless(kind, explanation, found.evidence(found.of(kind))[:_HARMLESS])
+        for kind, explanation in explanations.items()
+    )

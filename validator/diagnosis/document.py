@@ -1,4 +1,4 @@
-"""The list of causes as a page: `python -m validator.diagnosis.document` writes `docs/causes.md`."""
+"""Write the list of causes as a page: `python -m validator.diagnosis.document` writes `docs/causes.md`."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from .causes import CERTAIN, CauseEntry, RemedyEntry, Sign, Signature, causes
-from .messages import Catalogue, catalogue
-from .remedies import named
+from .compile import examples
+from .messages import catalogue
+from .remedies import filled_in
 
-#: The copy that is checked in.
+#: The committed copy.
 PATH = Path(__file__).parents[2] / "docs" / "causes.md"
-#: Real lines shown for one cause, and characters of each.
+#: Real lines that are shown for one cause, and characters of each.
 _LINES, _WIDTH = 6, 400
 _WAYS = {
     "any": "However it was installed",
@@ -26,28 +27,28 @@ _SYSTEMS = {"linux": "Linux", "windows": "native Windows", "macos": "macOS"}
 _HEAD = """\
 # Causes
 
-What `python -m validator doctor` can name, in the order of the causal chain: what comes first is to be mended
-first, and what comes later may be its consequence. Made from `validator/diagnosis/data/causes.yaml` by
-`python -m validator.diagnosis.document`; change it there.
+These are the causes that `python -m validator doctor` can name, in the order of the causal chain: an earlier
+cause has to be fixed first, and a later one may be its consequence. `python -m validator.diagnosis.document`
+writes this page from `validator/diagnosis/data/causes.yaml`; make changes there.
 
-A *sign* is something seen in a pasted text or in a probe's report; its names are those of
-`validator/diagnosis/data/messages/` and `report.yaml`. Any one of a cause's signs shows it. A *likely* sign
-fits it better than anything else, a *possible* one is named only where nothing better is. `<…>` in a command
-stands for what was seen, or is to be filled in.
+A *sign* is something that was observed in a pasted text or in a probe's report. The names of signs are those
+in `validator/diagnosis/data/messages/` and `report.yaml`. Any one of its signs shows a cause. A *likely* sign
+fits this cause better than any other; a *possible* one counts only where there is nothing better. `<…>` in a
+command stands for a value that was observed, or that you fill in.
 """
 
 
 def text() -> str:
-    """The page. Ends with a newline."""
+    """Return the page. It ends with a newline."""
     known = causes()
     rows = [f"| [`{entry.code}`](#{entry.code}) | {_cell(entry.title)} |" for entry in known]
-    parts = [_HEAD, "| cause | in a sentence |", "|---|---|", *rows]
+    parts = [_HEAD, "| cause | in one sentence |", "|---|---|", *rows]
     for entry in known:
-        parts += ["", *_cause(entry, catalogue())]
+        parts += ["", *_cause(entry)]
     return "\n".join(parts) + "\n"
 
 
-def _cause(entry: CauseEntry, messages: Catalogue) -> Iterator[str]:
+def _cause(entry: CauseEntry) -> Iterator[str]:
     yield f"## `{entry.code}`"
     yield ""
     yield f"**{_prose(entry.title)}** {_prose(entry.means)}"
@@ -55,10 +56,10 @@ def _cause(entry: CauseEntry, messages: Catalogue) -> Iterator[str]:
     yield "Signs:"
     yield ""
     yield from (f"- {_signature(signature)}" for signature in entry.signatures)
-    lines = _real_lines(entry, messages)
+    lines = _real_lines(entry)
     if lines:
         yield ""
-        yield "Lines that show it, among others:"
+        yield "Some lines that show it:"
         yield ""
         yield from _block("text", lines)
     if entry.ruled_out_by:
@@ -67,28 +68,28 @@ def _cause(entry: CauseEntry, messages: Catalogue) -> Iterator[str]:
     if entry.explains:
         links = ", ".join(f"[`{code}`](#{code})" for code in entry.explains)
         yield ""
-        yield f"May have as consequences: {links}."
+        yield f"Possible consequences: {links}."
     for remedy in entry.remedies:
         yield ""
-        yield f"*{_WAYS[remedy.way]}{_when(remedy)}:* {_prose(named(remedy.says, {}))}"
+        yield f"*{_WAYS[remedy.way]}{_when(remedy)}:* {_prose(filled_in(remedy.says, {}))}"
         if remedy.commands:
             yield ""
-            yield from _block("sh", [named(command, {}) for command in remedy.commands])
+            yield from _block("sh", [filled_in(command, {}) for command in remedy.commands])
     yield ""
     yield f"Sources: {'; '.join(_prose(source) for source in entry.sources)}."
 
 
 def _when(remedy: RemedyEntry) -> str:
-    """What a remedy is for, where it is not for all."""
+    """Return the conditions of a remedy, in parentheses; nothing if it has none."""
     when = remedy.when
-    said = [
+    conditions = [
         *(f"TensorFlow {_prose(bound)}" for bound in when.get("tensorflow", ())),
         *(f"compute capability {_prose(bound)}" for bound in when.get("capability", ())),
         *([" or ".join(_SYSTEMS[name] for name in when["os"])] if when.get("os") else []),
         *([f"with {' or '.join(f'`{kind}`' for kind in when['seen'])}"] if when.get("seen") else []),
         *([f"without {' or '.join(f'`{kind}`' for kind in when['unseen'])}"] if when.get("unseen") else []),
     ]
-    return f" ({', '.join(said)})" if said else ""
+    return f" ({', '.join(conditions)})" if conditions else ""
 
 
 def _signature(signature: Signature) -> str:
@@ -108,18 +109,19 @@ def _sign(sign: Sign) -> str:
     return f"`{sign.kind}` ({values})" if values else f"`{sign.kind}`"
 
 
-def _real_lines(entry: CauseEntry, messages: Catalogue) -> list[str]:
-    """Examples of the catalogue that show the cause by themselves: one for each signature, then more."""
-    alone = [signature.all[0] for signature in entry.signatures if len(signature.all) == 1]
+def _real_lines(entry: CauseEntry) -> list[str]:
+    """Return real lines that show the cause by themselves: one for each signature, then more."""
+    messages, lines = catalogue(), examples()
+    single = [signature.all[0] for signature in entry.signatures if len(signature.all) == 1]
     found = [
         [
             line if len(line) <= _WIDTH else f"{line[:_WIDTH]} …"
             for message in messages.messages
             if message.kind == sign.kind
-            for line in message.examples
+            for line in lines[message.pattern]
             if any(_shows(sign, values) for values in messages.values(message, line))
         ]
-        for sign in alone
+        for sign in single
     ]
     turns = [line for turn in itertools.zip_longest(*found) for line in turn if line is not None]
     return list(dict.fromkeys(turns))[:_LINES]
@@ -136,7 +138,7 @@ def _block(language: str, lines: Iterable[str]) -> Iterator[str]:
 
 
 def _prose(sentence: str) -> str:
-    """A sentence in which nothing is taken for HTML or emphasis."""
+    """Return a sentence with HTML and emphasis escaped."""
     if sentence.startswith("https://"):
         return f"<{sentence}>"
     return sentence.replace("<", "\\<").replace("*", "\\*")

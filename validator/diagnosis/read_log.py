@@ -1,148 +1,169 @@
-"""From pasted text to observations."""
+"""Read pasted text into observations."""
 
 from __future__ import annotations
 
 import re
 from collections import defaultdict, deque
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
+from .lines import Block, Line, answers, unwrapped
 from .messages import FAULT, UNRECOGNIZED, Catalogue
-from .observations import WIDTH, Observation, Observations, Said
-from .text import PASTE_LINES, Block, Line, Pasted, answered, joined
+from .observations import WIDTH, Content, Observation, Observations
+from .text import Pasted
 
-#: Distinct lines whose meaning is remembered, so that one that comes a million times is read once.
+#: Distinct lines whose meaning is remembered, so that a line that comes a million times is matched once.
 _REMEMBERED = 50_000
-#: Lines before the end of a process that may say why it ended; empty ones don't count.
-_BEFORE = 3
-#: The value that a message has which says that a process ended.
+#: Lines before the end of a process that may say why it ended. Empty lines don't count.
+_BEFORE_END = 3
+#: The value of messages that report the end of a process.
 _ENDS = "ends"
-#: The time before TensorFlow's lines and, behind the letter of their severity, before Abseil's.
+#: The time before TensorFlow's lines and, after the letter of the severity, before Abseil's.
 _STAMP = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{6}: |[IWEF]\d{4} \d\d:\d\d:\d+\.\d+ ")
 
 
-class _Shown:
-    """What a line shows wherever it stands; worked out once, however often it comes.
+def observe(pasted: Pasted, catalogue: Catalogue, source: str = "") -> Observations:
+    """Return everything that the lines show.
 
-    unrecognized: what counts only where the line shows nothing else, not even joined to others. seen: the
-    rest. kinds: of it, what makes the line understood. ends: whether it tells that a process ended. again:
-    how often the line came after the first time.
+    source: what to put before a line's number in the place of an observation (`logs.host_stderr, `).
+    """
+    reader = _Reader(catalogue, source)
+    recent: deque[Block] = deque(maxlen=_BEFORE_END + 1)
+    for block in pasted.blocks():
+        recent.append(block)
+        if catalogue.may_show_anything(block.data):
+            for position, line in enumerate(block.lines):
+                if reader.read(line):
+                    reader.read_before_end(_lines_before(recent, position))
+    paste = pasted.paste_lines()
+    for text, parts in (*answers(paste), *unwrapped(paste)):
+        reader.read_together(text, parts)
+    return reader.finish()
+
+
+@dataclass(frozen=True)
+class _Meaning:
+    """What a line shows, wherever it stands.
+
+    counted: what counts in any case. unrecognized: what counts only if the line shows nothing else, not even
+    together with its neighbours. explaining: the kinds that explain the line.
     """
 
-    def __init__(self, observations: Sequence[Observation], outside: Collection[str]) -> None:
-        self.kinds = {one.kind for one in observations} - {UNRECOGNIZED, *outside}
-        alone = (UNRECOGNIZED,) if self.kinds else (UNRECOGNIZED, FAULT)
-        self.unrecognized = [one for one in observations if one.kind in alone]
-        self.seen = [one for one in observations if one.kind not in alone]
-        self.ends = any(_ENDS in one.values for one in observations)
-        self.again = 0
+    counted: tuple[Observation, ...]
+    unrecognized: tuple[Observation, ...]
+    explaining: frozenset[str]
+    ends_process: bool
 
 
-def observe(pasted: Pasted, catalogue: Catalogue, source: str = "") -> Observations:
-    """Everything that the lines show. source: what stands before a line's number (`logs.host_stderr, `)."""
-    found = Observations()
-    paste: list[Line] | None = [] if pasted.is_paste else None
-    unknown: list[tuple[int, Observation]] = []
-    kinds: dict[int, set[str]] = defaultdict(set)
-    facts: dict[int, set[Said]] = defaultdict(set)
-    recent: deque[Block] = deque(maxlen=_BEFORE + 1)
-    known: dict[str, _Shown] = {}
-    for block in pasted.blocks():
-        if paste is not None:
-            paste += block.lines
-            if len(paste) > PASTE_LINES:
-                paste = None
-        recent.append(block)
-        if not catalogue.may_show_anything(block.data):
-            continue
-        for position, line in enumerate(block.lines):
-            said = _unstamped(line.text)
-            shown = known.get(said)
-            if shown is not None:
-                shown.again += 1
-            else:
-                observations = _observations(line.text, line.number, catalogue, source)
-                if not observations:
-                    continue
-                shown = _Shown(observations, catalogue.outside)
-                if len(known) < _REMEMBERED:
-                    known[said] = shown
-                for observation in shown.seen:
-                    found.add(observation)
-            if shown.kinds:
-                kinds[line.number] |= shown.kinds
-            if paste is not None:
-                facts[line.number] |= {one.says for one in shown.seen if one.kind in catalogue.outside}
-            unknown += [(line.number, observation) for observation in shown.unrecognized]
-            if shown.ends:
-                unknown += [(one.number, _before_end(one, source)) for one in _before(recent, position)]
-    for shown in known.values():
-        for observation in shown.seen if shown.again else ():
-            found.add(observation, shown.again)
-    if paste is not None:
-        _add_joined(paste, kinds, facts, found, catalogue, source)
-    for number, observation in unknown:
-        if number not in kinds:
-            found.add(observation)
-    return found
+class _Reader:
+    """Collect what the lines of one text show, alone and together.
+
+    Two things are kept by the number of a line: the kinds that explain it, and what to report if nothing
+    does.
+    """
+
+    def __init__(self, catalogue: Catalogue, source: str) -> None:
+        self._catalogue, self._source = catalogue, source
+        self._found = Observations()
+        self._meanings: dict[str, _Meaning] = {}
+        self._explained: dict[int, set[str]] = defaultdict(set)
+        self._unrecognized: list[tuple[int, Observation]] = []
+
+    def read(self, line: Line) -> bool:
+        """Add what a line shows by itself. Return whether it reports the end of a process."""
+        meaning = self._meaning(line)
+        if meaning is None:
+            return False
+        for observation in meaning.counted:
+            self._found.add(observation)
+        if meaning.explaining:
+            self._explained[line.number] |= meaning.explaining
+        self._unrecognized += [(line.number, observation) for observation in meaning.unrecognized]
+        return meaning.ends_process
+
+    def read_before_end(self, lines: Iterable[Line]) -> None:
+        """Add lines that may say why a process ended."""
+        for line in lines:
+            observation = Observation(FAULT, {}, line.text.strip()[:WIDTH], self._place(line.number))
+            self._unrecognized.append((line.number, observation))
+
+    def read_together(self, text: str, parts: Sequence[Line]) -> None:
+        """Add what lines show when they are joined to one text, unless one of them shows it alone."""
+        observations = self._observations(text, parts[0].number)
+        if not observations:
+            return
+        explained = {kind for part in parts for kind in self._explained.get(part.number, ())}
+        facts = {content for part in parts for content in self._facts(part)}
+        for observation in observations:
+            kind = observation.kind
+            if kind in (UNRECOGNIZED, FAULT, *explained) or observation.content in facts:
+                continue
+            self._found.add(observation)
+            if kind not in self._catalogue.outside:
+                for part in parts:
+                    self._explained[part.number].add(kind)
+
+    def finish(self) -> Observations:
+        """Return everything that was found, with the lines that nothing explains."""
+        for number, observation in self._unrecognized:
+            if number not in self._explained:
+                self._found.add(observation)
+        return self._found
+
+    def _facts(self, line: Line) -> Iterable[Content]:
+        """Return the facts that a line states by itself."""
+        meaning = self._meaning(line)
+        counted = meaning.counted if meaning else ()
+        return (one.content for one in counted if one.kind in self._catalogue.outside)
+
+    def _meaning(self, line: Line) -> _Meaning | None:
+        words = _without_stamp(line.text)
+        known = self._meanings.get(words)
+        if known is not None:
+            return known
+        observations = self._observations(line.text, line.number)
+        if not observations:
+            return None
+        explaining = {one.kind for one in observations} - {UNRECOGNIZED, *self._catalogue.outside}
+        unrecognized = (UNRECOGNIZED,) if explaining else (UNRECOGNIZED, FAULT)
+        meaning = _Meaning(
+            counted=tuple(one for one in observations if one.kind not in unrecognized),
+            unrecognized=tuple(one for one in observations if one.kind in unrecognized),
+            explaining=frozenset(explaining),
+            ends_process=any(_ENDS in one.values for one in observations),
+        )
+        if len(self._meanings) < _REMEMBERED:
+            self._meanings[words] = meaning
+        return meaning
+
+    def _observations(self, text: str, number: int) -> Sequence[Observation]:
+        messages = self._catalogue.matches(text)
+        if not messages:
+            return ()
+        where, shown = self._place(number), text.strip()[:WIDTH]
+        observations = (
+            Observation(message.kind, values, shown, where, message.harmless)
+            for message in messages
+            for values in self._catalogue.values(message, text)
+        )
+        # Several messages of one kind may say the same about a line; it counts once.
+        return list({observation.key: observation for observation in observations}.values())
+
+    def _place(self, number: int) -> str:
+        return self._source + (f"line {number}" if number else "the last part")
 
 
-def _unstamped(text: str) -> str:
-    """What a line says, whenever it says it: but for its first character, without the time."""
+def _without_stamp(text: str) -> str:
+    """Return a line without its time, so that the same words at another time are equal. The letter of the
+    severity stays."""
     stamp = _STAMP.match(text)
     return text[0] + text[stamp.end() :] if stamp else text
 
 
-def _before(blocks: Sequence[Block], position: int) -> list[Line]:
-    """The last lines that are not empty before a position in the last block; a prompt says nothing of an end,
-    nor what stands before it."""
+def _lines_before(blocks: Sequence[Block], position: int) -> list[Line]:
+    """Return the last nonempty lines before a position in the last block, from the last prompt on."""
     *earlier, last = blocks
     lines = [*(line for block in earlier for line in block.lines), *last.lines[:position]]
-    told = [line for line in lines if line.text.strip()]
-    asked = max((position for position, line in enumerate(told) if line.asks), default=-1)
-    return told[asked + 1 :][-_BEFORE:]
-
-
-def _before_end(line: Line, source: str) -> Observation:
-    return Observation(FAULT, {}, line.text.strip()[:WIDTH], _where(line.number, source))
-
-
-def _where(number: int, source: str) -> str:
-    return source + (f"line {number}" if number else "the last part")
-
-
-def _add_joined(
-    lines: Sequence[Line],
-    kinds: dict[int, set[str]],
-    facts: Mapping[int, set[Said]],
-    found: Observations,
-    catalogue: Catalogue,
-    source: str,
-) -> None:
-    """What shows only when lines are put together: those that a terminal or a mailer broke, and answers with
-    what was asked. kinds, facts: what lines show alone, by their numbers."""
-    for text, parts in (*answered(lines), *joined(lines)):
-        alone = {kind for part in parts for kind in kinds.get(part.number, ())}
-        for observation in _observations(text, parts[0].number, catalogue, source):
-            if observation.kind in (UNRECOGNIZED, FAULT) or observation.kind in alone:
-                continue
-            if any(observation.says in facts.get(part.number, ()) for part in parts):
-                continue
-            found.add(observation)
-            if observation.kind not in catalogue.outside:
-                for part in parts:
-                    kinds[part.number].add(observation.kind)
-
-
-def _observations(text: str, number: int, catalogue: Catalogue, source: str) -> list[Observation]:
-    messages = catalogue.matches(text)
-    if not messages:
-        return []
-    where = _where(number, source)
-    said = text.strip()[:WIDTH]
-    seen = [
-        Observation(message.kind, values, said, where, message.harmless)
-        for message in messages
-        for values in catalogue.values(message, text)
-    ]
-    # Several rows of one kind may say the same of a line; it counts once.
-    return list({observation.key: observation for observation in seen}.values())
+    shown = [line for line in lines if line.text.strip()]
+    prompt = max((position for position, line in enumerate(shown) if line.asks), default=-1)
+    return shown[prompt + 1 :][-_BEFORE_END:]

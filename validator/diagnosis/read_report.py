@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-import re2
-
-from ..compat import facts
 from ..model.report import Report
-from .messages import DATA, FAULT, UNRECOGNIZED, Catalogue
+from . import compiled
+from .messages import FAULT, UNRECOGNIZED, Catalogue
 from .observations import WIDTH, Observation, Observations
 from .read_log import observe
 from .text import read_text
@@ -88,7 +87,7 @@ def _printed(report: Report) -> Iterator[tuple[str, str]]:
 @functools.cache
 def fields() -> tuple[Field, ...]:
     """The list of fields, read once."""
-    rows = facts.read(DATA / "report.yaml")
+    rows = compiled.section("report")
     return tuple(
         Field(
             kind=row["kind"],
@@ -110,7 +109,7 @@ def _observation(row: Field, place: _Place) -> Observation | None:
     if any(_text(beside.get(name)) != wanted for name, wanted in row.when.items()):
         return None
     text = _text(place.value)
-    match = re2.compile(row.pattern, _options()).fullmatch(text)
+    match = re.fullmatch(row.pattern, text, re.DOTALL | re.ASCII)
     if match is None:
         return None
     values = {name: value for name, value in match.groupdict().items() if value is not None}
@@ -120,13 +119,6 @@ def _observation(row: Field, place: _Place) -> Observation | None:
     if row.key:
         values[row.key] = place.key
     return Observation(row.kind, MappingProxyType({**row.values, **values}), text[:WIDTH], place.where)
-
-
-@functools.cache
-def _options() -> Any:
-    options = re2.Options()
-    options.dot_nl = True
-    return options
 
 
 def _places(document: Any, path: tuple[str, ...], where: str = "", parent: Any = None) -> Iterator[_Place]:

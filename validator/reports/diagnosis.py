@@ -1,7 +1,7 @@
-"""A diagnosis for a terminal: first the sentence that says why, the lines that prove it, what mends it.
+"""Render a diagnosis for a terminal: the sentence that says why, the lines that prove it, and how to fix it.
 
-Plain lines with styles of click, which drops them where no terminal is; rich would take longer to import than
-a log takes to read.
+Plain lines with click's styles, which click drops where there is no terminal. The import of rich would take
+longer than reading a log.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import click
 from ..model.diagnosis import Cause, Diagnosis, Evidence, Harmless, Remedy
 from .printable import one_line, printable
 
-#: Columns that prose is wrapped at, on a terminal as wide as that or wider, and in a file.
+#: Columns at which prose is wrapped, in a file and on a terminal that is at least as wide.
 WIDTH = 80
-#: Lines of evidence shown for a cause, and lines shown that were not understood.
+#: Lines of evidence that are shown for a cause, and lines that are shown as not recognized.
 _EVIDENCE, _UNKNOWN = 5, 10
-#: Names of the facts, in the order in which they are told.
+#: Names of the facts, in the order in which they are shown.
 _FACTS = {
     "tensorflow": "TensorFlow",
     "python": "Python",
@@ -31,7 +31,7 @@ _FACTS = {
     "os": "on",
     "image": "image",
 }
-#: How ways of installing are called.
+#: Names of the ways of installing.
 WAYS = {
     "any": "",
     "host": "on the machine",
@@ -43,20 +43,20 @@ WAYS = {
 
 
 def text(diagnosis: Diagnosis, columns: int | None = None) -> str:
-    """The whole answer, styled; `click.echo` drops the styles where no terminal is.
+    """Return the whole answer with styles, which `click.echo` drops where there is no terminal.
 
     columns: the terminal's width. Without one, lines of evidence are never broken, so that `grep` finds them.
     """
     return "\n".join(_Page(columns).lines(diagnosis)) + "\n"
 
 
-def told_facts(diagnosis: Diagnosis) -> Sequence[str]:
-    """What was recognized of the environment: `TensorFlow 2.18.0`, `driver 535.183.01`."""
+def environment_facts(diagnosis: Diagnosis) -> Sequence[str]:
+    """Return what is known about the environment: `TensorFlow 2.18.0`, `driver 535.183.01`."""
     return [f"{_FACTS[name]} {one_line(diagnosis.facts[name])}" for name in _FACTS if name in diagnosis.facts]
 
 
 class _Page:
-    """What is rendered for one width."""
+    """Render a diagnosis for one width."""
 
     def __init__(self, columns: int | None) -> None:
         self._columns = columns
@@ -65,21 +65,21 @@ class _Page:
     def lines(self, diagnosis: Diagnosis) -> Iterator[str]:
         several = len(diagnosis.causes) > 1
         if several:
-            yield f"{len(diagnosis.causes)} causes, in the order to mend them."
+            yield f"{len(diagnosis.causes)} causes, in the order to fix them."
             yield ""
         for number, cause in enumerate(diagnosis.causes, start=1):
             yield from self._cause(cause, f"{number}. " if several else "")
             yield ""
         if not diagnosis.causes:
-            says, colour = (
-                ("Unknown: no known cause fits what was read.", "yellow")
+            answer, colour = (
+                ("Unknown: no known cause fits this.", "yellow")
                 if diagnosis.unknown
-                else ("No fault in what was read.", "green")
+                else ("No fault found.", "green")
             )
-            yield click.style(says, bold=True, fg=colour)
+            yield click.style(answer, bold=True, fg=colour)
             yield ""
         if diagnosis.unknown:
-            yield _heading("Not understood")
+            yield _heading("Not recognized")
             yield from self._evidence(diagnosis.unknown, _UNKNOWN)
             yield ""
         if diagnosis.harmless:
@@ -87,8 +87,8 @@ class _Page:
             for entry in diagnosis.harmless:
                 yield from self._harmless(entry)
             yield ""
-        told = told_facts(diagnosis)
-        yield from self._wrapped(f"Read: {'; '.join(filter(None, (diagnosis.read, ', '.join(told))))}.")
+        facts = ", ".join(environment_facts(diagnosis))
+        yield from self._wrapped(f"Read: {'; '.join(filter(None, (diagnosis.read, facts)))}.")
         yield from self._wrapped(f"Next: {diagnosis.next_step}.")
 
     def _cause(self, cause: Cause, number: str) -> Iterator[str]:
@@ -98,12 +98,12 @@ class _Page:
         yield ""
         yield from self._wrapped(cause.means, "  ")
         yield ""
-        yield _heading("Shown by")
+        yield _heading("Evidence")
         yield from self._evidence(cause.evidence, _EVIDENCE)
         if cause.explains:
-            yield from self._wrapped(f"It explains {', '.join(cause.explains)} too.", "  ")
+            yield from self._wrapped(f"This also explains {', '.join(cause.explains)}.", "  ")
         yield ""
-        yield _heading("Mend it")
+        yield _heading("How to fix it")
         for remedy in cause.remedies:
             yield from self._remedy(remedy)
 
@@ -116,21 +116,21 @@ class _Page:
     def _evidence(self, entries: Sequence[Evidence], most: int) -> Iterator[str]:
         for entry in entries[:most]:
             times = f" ({entry.count} times)" if entry.count > 1 else ""
-            head, line = f"  {one_line(entry.where)}{times}: ", one_line(entry.text)
+            place, line = f"  {one_line(entry.where)}{times}: ", one_line(entry.text)
             if self._columns is None:
-                yield click.style(head, dim=True) + line
+                yield click.style(place, dim=True) + line
                 continue
             first, *others = textwrap.wrap(
-                head + line, self._columns, subsequent_indent="      ", break_on_hyphens=False
+                place + line, self._columns, subsequent_indent="      ", break_on_hyphens=False
             )
-            shown = len(head) if first.startswith(head) else 0
-            yield click.style(first[:shown], dim=True) + first[shown:]
+            dimmed = len(place) if first.startswith(place) else 0
+            yield click.style(first[:dimmed], dim=True) + first[dimmed:]
             yield from others
         if len(entries) > most:
             yield click.style(f"  and {len(entries) - most} more, which --json lists", dim=True)
 
     def _harmless(self, entry: Harmless) -> Iterable[str]:
-        count = sum(seen.count for seen in entry.evidence)
+        count = sum(evidence.count for evidence in entry.evidence)
         lines = "1 line" if count == 1 else f"{count} lines"
         return self._wrapped(f"{entry.code} ({lines}): {entry.says}", "  ", "    ")
 

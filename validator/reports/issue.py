@@ -1,4 +1,4 @@
-"""A diagnosis as a block of Markdown for an issue tracker: without names of people and machines."""
+"""Render a diagnosis as Markdown for an issue tracker, without names of people and machines."""
 
 from __future__ import annotations
 
@@ -8,25 +8,29 @@ from collections.abc import Iterable, Iterator
 
 from ..model.diagnosis import Cause, Diagnosis, Evidence
 from ..redaction.redact import Redaction
-from .diagnosis import WAYS, told_facts
+from .diagnosis import WAYS, environment_facts
 from .printable import one_line
 
-#: What Markdown would read as its own in a sentence.
+#: Characters that are markup in Markdown.
 _MARKUP = re.compile(r"([\\`*_\[\]<>|])")
-#: What GitHub makes a mention, a reference or a link of after Markdown is done, so that no backslash helps.
+#: Places where GitHub makes a mention, a reference or a link after it has read the Markdown, so that a
+#: backslash does not help.
 _LINKED = re.compile(r"(?i)(?<=[@#])|(?<=www)(?=\.)|(?<=:)(?=//)")
 _ADDRESS = re.compile(r"https://[\w./#?=&%~+-]+")
-#: A space of no width, which parts it.
+#: A space without width, which keeps GitHub from doing so.
 _APART = "&#8203;"
 
 
 def markdown(diagnosis: Diagnosis, names: Iterable[str] = ()) -> str:
-    """GitHub-flavoured Markdown, ready to be pasted. names: to be taken out besides those that are found."""
+    """Return GitHub-flavoured Markdown, ready to be pasted.
+
+    names: to take out in addition to those that are found in the diagnosis.
+    """
     return "\n".join(_lines(_redacted(diagnosis, names))) + "\n"
 
 
 def _redacted(diagnosis: Diagnosis, names: Iterable[str]) -> Diagnosis:
-    """The diagnosis with every text redacted, before markup makes names hard to find."""
+    """Return the diagnosis with every text redacted, before markup makes names hard to find."""
     redact = Redaction(_texts(diagnosis), names)
 
     def evidence(entries: Iterable[Evidence]) -> tuple[Evidence, ...]:
@@ -55,7 +59,7 @@ def _redacted(diagnosis: Diagnosis, names: Iterable[str]) -> Diagnosis:
 
 
 def _texts(diagnosis: Diagnosis) -> Iterator[str]:
-    """Every text in which a name may stand."""
+    """Yield every text that may contain a name."""
     for cause in diagnosis.causes:
         yield cause.title
         yield from (entry.text for entry in cause.evidence)
@@ -70,15 +74,15 @@ def _lines(diagnosis: Diagnosis) -> Iterator[str]:
         for number, cause in enumerate(diagnosis.causes, start=1):
             yield from _cause(cause, number if len(diagnosis.causes) > 1 else None)
     else:
-        what = "no known cause fits" if diagnosis.unknown else "no fault was found in"
-        yield f"**`validator doctor`: {what} what was read.**"
+        answer = "no known cause fits this" if diagnosis.unknown else "no fault found"
+        yield f"**`validator doctor`: {answer}.**"
         yield ""
     if diagnosis.unknown:
-        yield from _details("Lines that were not understood", fenced(_quoted(diagnosis.unknown)))
+        yield from _details("Lines that were not recognized", fenced(_quoted(diagnosis.unknown)))
     if diagnosis.harmless:
-        says = (f"- `{entry.code}`: {_escaped(entry.says)}" for entry in diagnosis.harmless)
-        yield from _details("Harmless messages", says)
-    facts = told_facts(diagnosis)
+        lines = (f"- `{entry.code}`: {_escaped(entry.says)}" for entry in diagnosis.harmless)
+        yield from _details("Harmless messages", lines)
+    facts = environment_facts(diagnosis)
     if facts:
         yield from _details("Environment", (f"- {_escaped(fact)}" for fact in facts))
     yield f"Read: {_escaped(diagnosis.read)}. Next: {_escaped(diagnosis.next_step, commands=True)}."
@@ -118,7 +122,7 @@ def _quoted(entries: Iterable[Evidence]) -> list[str]:
 
 
 def fenced(lines: Iterable[str], language: str = "text") -> Iterator[str]:
-    """A code block that nothing in it can end: its fence is longer than any run of backticks inside."""
+    """Yield a code block that its content can't end: its fence is longer than any run of backticks inside."""
     content = [one_line(line) for line in lines]
     longest = max((len(run) for line in content for run in re.findall(r"`+", line)), default=0)
     fence = "`" * max(3, longest + 1)
@@ -128,12 +132,12 @@ def fenced(lines: Iterable[str], language: str = "text") -> Iterator[str]:
 
 
 def _source(source: str) -> str:
-    """Sources are the project's own words; those that are addresses stay links."""
+    """Return a source, which the project wrote itself. An address stays a link."""
     return source if _ADDRESS.fullmatch(source) else _escaped(source)
 
 
 def _escaped(sentence: str, commands: bool = False) -> str:
-    """A sentence in which nothing is markup; with `commands`, what stands in backticks stays code."""
+    """Return a sentence with all markup escaped. With `commands`, text in backticks stays code."""
     sentence = one_line(sentence)
     if commands:
         return "`".join(

@@ -1,4 +1,4 @@
-"""Which causes are the answer, and in which order."""
+"""The causes that are the answer, and their order."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from types import MappingProxyType
 import pytest
 
 from validator.diagnosis import causal_order
+from validator.diagnosis.causal_order import causes_in_order
 from validator.diagnosis.causes import CauseEntry, RemedyEntry, Sign, Signature
 from validator.diagnosis.observations import Observation, Observations
 from validator.model.diagnosis import Cause
@@ -50,9 +51,9 @@ def codes(found: tuple[Cause, ...]) -> list[str]:
     return [cause.code for cause in found]
 
 
-def test_the_first_of_the_chain_comes_first_whatever_the_order_of_lines(causes: list[CauseEntry]) -> None:
+def test_the_causal_chain_decides_the_order_not_the_lines(causes: list[CauseEntry]) -> None:
     causes += [entry("driver", shown("a")), entry("library", shown("b"))]
-    assert codes(causal_order.rank(observed("b", "a"), {}, ())) == ["driver", "library"]
+    assert codes(causes_in_order(observed("b", "a"), {}, ())) == ["driver", "library"]
 
 
 def test_a_consequence_is_named_with_its_cause(causes: list[CauseEntry]) -> None:
@@ -61,48 +62,46 @@ def test_a_consequence_is_named_with_its_cause(causes: list[CauseEntry]) -> None
         entry("library", shown("b"), explains=("step",)),
     ]
     causes += [entry("step", shown("c"))]
-    found = causal_order.rank(observed("a", "b", "c"), {}, ())
+    found = causes_in_order(observed("a", "b", "c"), {}, ())
     assert codes(found) == ["driver"]
     assert set(found[0].explains) == {"library", "step"}
 
 
-def test_a_cause_does_not_explain_what_is_surer_than_it(causes: list[CauseEntry]) -> None:
+def test_a_cause_does_not_explain_a_surer_one(causes: list[CauseEntry]) -> None:
     causes += [entry("driver", shown("a", "likely"), explains=("library",)), entry("library", shown("b"))]
-    assert codes(causal_order.rank(observed("a", "b"), {}, ())) == ["library", "driver"]
+    assert codes(causes_in_order(observed("a", "b"), {}, ())) == ["library", "driver"]
 
 
-def test_what_is_only_possible_is_named_where_nothing_better_is(causes: list[CauseEntry]) -> None:
+def test_a_possible_cause_is_named_only_if_there_is_nothing_better(causes: list[CauseEntry]) -> None:
     causes += [entry("guess", shown("a", "possible")), entry("library", shown("b", "likely"))]
-    assert codes(causal_order.rank(observed("a", "b"), {}, ())) == ["library"]
-    assert codes(causal_order.rank(observed("a"), {}, ())) == ["guess"]
+    assert codes(causes_in_order(observed("a", "b"), {}, ())) == ["library"]
+    assert codes(causes_in_order(observed("a"), {}, ())) == ["guess"]
 
 
-def test_what_is_only_possible_proves_nothing_beside_what_is_more(causes: list[CauseEntry]) -> None:
+def test_a_possible_sign_is_not_evidence_next_to_a_likely_one(causes: list[CauseEntry]) -> None:
     causes += [entry("library", shown("a", "possible"), shown("b", "likely"))]
-    assert [line.text for line in causal_order.rank(observed("a", "b"), {}, ())[0].evidence] == [
-        "line about b"
-    ]
-    assert [line.text for line in causal_order.rank(observed("a"), {}, ())[0].evidence] == ["line about a"]
+    assert [line.text for line in causes_in_order(observed("a", "b"), {}, ())[0].evidence] == ["line about b"]
+    assert [line.text for line in causes_in_order(observed("a"), {}, ())[0].evidence] == ["line about a"]
 
 
-def test_what_rules_a_cause_out_and_signs_that_may_not_be_there(causes: list[CauseEntry]) -> None:
+def test_signs_can_rule_out_a_cause_or_a_signature(causes: list[CauseEntry]) -> None:
     causes += [entry("driver", shown("a"), out=(sign("works"),))]
     causes += [entry("container", Signature((sign("a"),), (sign("gpus"),), "certain", ""))]
-    assert codes(causal_order.rank(observed("a"), {}, ())) == ["driver", "container"]
-    assert codes(causal_order.rank(observed("a", "works"), {}, ())) == ["container"]
-    assert codes(causal_order.rank(observed("a", "gpus"), {}, ())) == ["driver"]
+    assert codes(causes_in_order(observed("a"), {}, ())) == ["driver", "container"]
+    assert codes(causes_in_order(observed("a", "works"), {}, ())) == ["container"]
+    assert codes(causes_in_order(observed("a", "gpus"), {}, ())) == ["driver"]
 
 
 def test_all_signs_of_a_signature_are_needed_with_their_values(causes: list[CauseEntry]) -> None:
     causes += [entry("both", Signature((sign("a"), sign("b", code="100")), NONE, "certain", ""))]
-    assert codes(causal_order.rank(observed("a"), {}, ())) == []
-    assert codes(causal_order.rank(observed("a", "b", code="101"), {}, ())) == []
-    assert codes(causal_order.rank(observed("a", "b", code="100"), {}, ())) == ["both"]
+    assert codes(causes_in_order(observed("a"), {}, ())) == []
+    assert codes(causes_in_order(observed("a", "b", code="101"), {}, ())) == []
+    assert codes(causes_in_order(observed("a", "b", code="100"), {}, ())) == ["both"]
 
 
-def test_titles_and_remedies_name_what_was_seen(causes: list[CauseEntry]) -> None:
+def test_titles_and_remedies_contain_observed_values(causes: list[CauseEntry]) -> None:
     causes += [entry("library", shown("b", title="{library} of {tensorflow} is not there."))]
-    found = causal_order.rank(
+    found = causes_in_order(
         observed("b", library="libcudnn.so.9"), {"tensorflow": "2.18.0"}, ({"docker"}, {"pip"})
     )[0]
     assert found.title == "libcudnn.so.9 of 2.18.0 is not there."
@@ -111,21 +110,21 @@ def test_titles_and_remedies_name_what_was_seen(causes: list[CauseEntry]) -> Non
     assert [line.text for line in found.evidence] == ["line about b"]
 
 
-def test_a_title_whose_values_were_not_seen_is_not_used(causes: list[CauseEntry]) -> None:
+def test_a_title_with_unknown_values_is_not_used(causes: list[CauseEntry]) -> None:
     causes += [entry("library", shown("b", title="{library} is not there."))]
-    assert causal_order.rank(observed("b"), {}, ())[0].title == "library."
+    assert causes_in_order(observed("b"), {}, ())[0].title == "library."
 
 
-def test_the_next_signature_that_is_as_sure_gives_the_title_then(causes: list[CauseEntry]) -> None:
+def test_the_title_comes_from_the_next_signature_that_is_as_sure(causes: list[CauseEntry]) -> None:
     named, number = shown("b", title="{library} is not there."), shown("b", title="Library {number} is not.")
     causes += [entry("library", shown("b", "likely", title="Perhaps."), named, number)]
-    assert causal_order.rank(observed("b", number="3"), {}, ())[0].title == "Library 3 is not."
-    assert causal_order.rank(observed("b", number="3", library="x"), {}, ())[0].title == "x is not there."
-    assert causal_order.rank(observed("b"), {}, ())[0].title == "library."
+    assert causes_in_order(observed("b", number="3"), {}, ())[0].title == "Library 3 is not."
+    assert causes_in_order(observed("b", number="3", library="x"), {}, ())[0].title == "x is not there."
+    assert causes_in_order(observed("b"), {}, ())[0].title == "library."
 
 
 def test_the_surest_signature_gives_the_title_and_all_give_evidence(causes: list[CauseEntry]) -> None:
     causes += [entry("library", shown("a", "likely", title="Perhaps."), shown("b", title="Surely."))]
-    found = causal_order.rank(observed("a", "b"), {}, ())[0]
+    found = causes_in_order(observed("a", "b"), {}, ())[0]
     assert found.title == "Surely."
     assert {line.text for line in found.evidence} == {"line about a", "line about b"}

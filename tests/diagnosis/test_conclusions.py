@@ -1,4 +1,4 @@
-"""What follows from several things that were seen."""
+"""Conclusions from several observations."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from types import MappingProxyType
 import pytest
 
 from validator.compat import kernels, releases
-from validator.diagnosis.builds import build, driver_below, driver_floor, number
-from validator.diagnosis.derive import derive
-from validator.diagnosis.derive.devices import newest_release
+from validator.diagnosis.conclusions import conclude
+from validator.diagnosis.conclusions.gpus import newest_release_for
 from validator.diagnosis.observations import Observation, Observations
+from validator.diagnosis.release_builds import is_older_driver, oldest_driver, release_build
 from validator.model.prediction import Outcome
-from validator.versions import ComputeCapability
+from validator.versions import ComputeCapability, leading_numbers
 
 
 def seen(*entries: tuple[str, dict[str, str]]) -> Observations:
     found = Observations()
     for kind, values in entries:
         found.add(Observation(kind, MappingProxyType(values), f"{kind} {values}", "line 1"))
-    derive(found)
+    conclude(found)
     return found
 
 
@@ -43,15 +43,15 @@ def seen(*entries: tuple[str, dict[str, str]]) -> Observations:
         ),
     ],
 )
-def test_official_images_whose_cudnn_does_not_fit(
+def test_official_images_with_a_wrong_cudnn(
     image: str, beside: tuple[tuple[str, dict[str, str]], ...], counts: bool
 ) -> None:
-    """The tag latest was on other images once."""
+    """The tag latest has meant different images over time."""
     found = seen(("image", {"name": f"tensorflow/tensorflow:{image}-gpu-jupyter"}), *beside)
     assert found.has("official_image") is counts
 
 
-def test_tags_that_name_a_python_are_older_than_the_fault() -> None:
+def test_image_tags_that_name_a_python_are_older_than_the_fault() -> None:
     found = seen(("image", {"name": "tensorflow/tensorflow:latest-gpu-py3-jupyter"}))
     assert not found.has("official_image")
 
@@ -162,7 +162,7 @@ CUDA_VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
         ([("gpu_memory", {"used": "12799", "total": "16280"})], "memory_mostly_used", {"used": "12799"}),
     ],
 )
-def test_what_does_not_fit_is_seen(
+def test_a_conflict_is_found(
     entries: list[tuple[str, dict[str, str]]], kind: str, values: dict[str, str]
 ) -> None:
     found = seen(*entries).first(kind)
@@ -200,7 +200,7 @@ def test_what_does_not_fit_is_seen(
         ([("gpu_memory", {"used": "x" * 99, "total": "0"})], "memory_mostly_used"),
     ],
 )
-def test_what_fits_shows_nothing(entries: list[tuple[str, dict[str, str]]], kind: str) -> None:
+def test_versions_that_fit_are_not_a_conflict(entries: list[tuple[str, dict[str, str]]], kind: str) -> None:
     assert not seen(*entries).has(kind)
 
 
@@ -221,21 +221,21 @@ def test_what_fits_shows_nothing(entries: list[tuple[str, dict[str, str]]], kind
         ("$SLURM_GPUS", None, False),
     ],
 )
-def test_a_value_of_cuda_visible_devices_hides_or_not(value: str, count: str | None, hides: bool) -> None:
+def test_cuda_visible_devices_hides_gpus(value: str, count: str | None, hides: bool) -> None:
     entries: list[tuple[str, dict[str, str]]] = [("variable", {"name": CUDA_VISIBLE_DEVICES, "value": value})]
     if count is not None:
         entries.append(("gpu_count", {"count": count}))
     assert seen(*entries).has("devices_hidden") is hides
 
 
-def test_what_a_container_is_shown_may_be_nothing() -> None:
+def test_nvidia_visible_devices_hides_gpus() -> None:
     assert seen(("variable", {"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"})).has("devices_hidden")
     assert not seen(("variable", {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"})).has("devices_hidden")
 
 
 @pytest.mark.parametrize("capability", ["3.5", "3.7", "5.0", "5.2", "5.3"])
-def test_an_old_gpu_gets_the_newest_release_that_has_kernels_for_it(capability: str) -> None:
-    found = newest_release(capability)
+def test_an_old_gpu_has_a_newest_release(capability: str) -> None:
+    found = newest_release_for(capability)
     assert found is not None
     stable = [known.version for known in releases.releases() if not known.prerelease]
     outcomes = [
@@ -247,13 +247,13 @@ def test_an_old_gpu_gets_the_newest_release_that_has_kernels_for_it(capability: 
 
 
 @pytest.mark.parametrize("capability", ["", "x", "5", "5.x", "5.2.1", "0.0", "3.0", "6.0", "9.0", "12.0"])
-def test_other_gpus_get_no_old_release(capability: str) -> None:
-    assert newest_release(capability) is None
+def test_other_gpus_have_no_newest_release(capability: str) -> None:
+    assert newest_release_for(capability) is None
 
 
 @pytest.mark.parametrize("release", releases.releases(), ids=lambda release: str(release.version))
-def test_the_build_of_a_listed_release_is_compats(release: releases.Release) -> None:
-    known = build(release.version)
+def test_the_build_of_a_listed_release_comes_from_compat(release: releases.Release) -> None:
+    known = release_build(release.version)
     assert known is not None
     assert (known.cuda, known.cudnn, known.pythons) == (release.cuda, release.cudnn, release.pythons)
 
@@ -262,21 +262,21 @@ def test_the_build_of_a_listed_release_is_compats(release: releases.Release) -> 
     ("version", "cuda", "cudnn"), [("2.4.1", "11.0", "8.0"), ("1.15", "10.0", "7.4"), ("1.3.0", "8.0", "6.0")]
 )
 def test_older_releases_are_known(version: str, cuda: str, cudnn: str) -> None:
-    known = build(version)
+    known = release_build(version)
     assert known is not None and (known.cuda, known.cudnn) == (cuda, cudnn)
 
 
 @pytest.mark.parametrize("version", ["", "x", "2", "9.9.9", "2.99.0"])
-def test_what_is_no_release_has_no_build(version: str) -> None:
-    assert build(version) is None
+def test_text_that_is_not_a_release_has_no_build(version: str) -> None:
+    assert release_build(version) is None
 
 
 def test_numbers_and_drivers() -> None:
-    assert number("2.18.0rc1") == (2, 18, 0)
-    assert number("v2.4.1-0-g85c8b2a817f") == (2, 4, 1)
-    assert number("unknown") == ()
-    assert driver_floor("12.5", windows=False) == "525.60.13"
-    assert driver_floor("10.0", windows=True) == "411.31"
-    assert driver_floor("7.5", windows=False) is None
-    assert driver_below("R470", "525.60.13") and not driver_below("535.54.03", "525.60.13")
-    assert not driver_below("no release", "525.60.13")
+    assert leading_numbers("2.18.0rc1") == (2, 18, 0)
+    assert leading_numbers("v2.4.1-0-g85c8b2a817f") == (2, 4, 1)
+    assert leading_numbers("unknown") == ()
+    assert oldest_driver("12.5", windows=False) == "525.60.13"
+    assert oldest_driver("10.0", windows=True) == "411.31"
+    assert oldest_driver("7.5", windows=False) is None
+    assert is_older_driver("R470", "525.60.13") and not is_older_driver("535.54.03", "525.60.13")
+    assert not is_older_driver("no release", "525.60.13")

@@ -1,0 +1,126 @@
+"""Compile the data that people edit, `data/**/*.yaml`, to the JSON that is read at run time.
+
+    python -m validator.diagnosis.compile           writes data/compiled.json
+    python -m validator.diagnosis.compile --check   fails if that file is not current
+
+Examples and their sources stay behind: only the tests and docs/causes.md use them.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from ..compat.compile import read_yaml
+from ..compat.facts import source_line
+from .compiled import DATA, PATH
+
+if sys.version_info >= (3, 11):
+    from re import _constants as constants
+    from re import _parser as parser
+else:
+    import sre_constants as constants
+    import sre_parse as parser
+
+Row = Mapping[str, Any]
+Words = tuple[str, ...]
+#: Fields of a message that only people read.
+_FOR_PEOPLE = ("examples", "seen", "source")
+#: The file with messages that only describe the environment.
+_FACTS = "facts"
+#: Characters of a word, at least. A shorter one is in too many texts.
+_SHORTEST = 3
+
+
+def content() -> str:
+    """Return the compiled data as JSON with one row a line, so that a change shows what it changes."""
+    sections = {
+        "messages": [_message(path, row) for path in message_files() for row in read_yaml(path)],
+        "causes": [_cause(row) for row in read_yaml(DATA / "causes.yaml")],
+        "report": read_yaml(DATA / "report.yaml"),
+    }
+    parts = [
+        f'"{name}": [\n' + ",\n".join(_compact(row) for row in entries) + "\n]"
+        for name, entries in sections.items()
+    ]
+    parts.append(f'"older": {_compact(read_yaml(DATA / "older.yaml"))}')
+    return "{" + ",\n".join(parts) + "}\n"
+
+
+def message_files() -> list[Path]:
+    """Return the files of messages, in the order in which their messages are tried."""
+    return sorted((DATA / "messages").glob("*.yaml"))
+
+
+def examples() -> Mapping[str, tuple[str, ...]]:
+    """Return the real lines that are listed for each message, by its pattern."""
+    return {row["pattern"]: tuple(row["examples"]) for path in message_files() for row in read_yaml(path)}
+
+
+def _message(path: Path, row: Row) -> Row:
+    kept = {name: value for name, value in row.items() if name not in _FOR_PEOPLE}
+    fact = {"fact": True} if path.stem == _FACTS and "fact" not in row else {}
+    return {**kept, **fact, "words": required_words(row["pattern"])}
+
+
+def _cause(row: Row) -> Row:
+    return {
+        **row,
+        "means": " ".join(row["means"].split()),
+        "sources": [_source(key) for key in row["sources"]],
+    }
+
+
+def _source(key: str) -> str:
+    """Return the line for a key of compat's sources or an issue (`owner/name#123`), or another as it is."""
+    return key if key.startswith("https://") or " " in key else source_line(key)
+
+
+def _compact(row: object) -> str:
+    return json.dumps(row, ensure_ascii=False, separators=(",", ":"))
+
+
+def required_words(expression: str) -> Words:
+    """Return words in lower case of which every match contains at least one; empty where there are none."""
+    return _best(_in_sequence(parser.parse(expression).data))
+
+
+def _best(alternatives: Iterable[Words]) -> Words:
+    """Return the set of words that is least likely to be in a text by chance."""
+    usable = [words for words in alternatives if words and min(map(len, words)) >= _SHORTEST]
+    return max(usable, key=lambda words: (min(map(len, words)), -len(words)), default=())
+
+
+def _in_sequence(items: Iterable[Any]) -> list[Words]:
+    """Return the sets of words of which every match of a sequence contains one each."""
+    found: list[Words] = []
+    run = ""
+    for operator, argument in items:
+        if operator is constants.LITERAL:
+            run += chr(argument).lower()
+            continue
+        found, run = [*found, (run,)], ""
+        if operator is constants.SUBPATTERN:
+            found += _in_sequence(argument[-1])
+        elif operator in (constants.MAX_REPEAT, constants.MIN_REPEAT) and argument[0] > 0:
+            found += _in_sequence(argument[2])
+        elif operator is constants.BRANCH:
+            branches = [_best(_in_sequence(branch)) for branch in argument[1]]
+            if all(branches):
+                found.append(tuple(dict.fromkeys(word for words in branches for word in words)))
+    return [*found, (run,)]
+
+
+def is_current() -> bool:
+    """Return whether the committed file is what the YAML files compile to."""
+    return PATH.read_text(encoding="utf-8") == content()
+
+
+if __name__ == "__main__":
+    if "--check" not in sys.argv[1:]:
+        PATH.write_text(content(), encoding="utf-8")
+    elif not is_current():
+        sys.exit(f"{PATH} is not current: run python -m validator.diagnosis.compile")

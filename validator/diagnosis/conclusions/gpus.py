@@ -1,0 +1,219 @@
+"""GPUs that are hidden, not supported, or missing without a message."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from ...compat import gpus, kernels, releases
+from ...compat.unknown import UnknownGpu, UnknownRelease
+from ...model.prediction import Outcome
+from ...versions import ComputeCapability, leading_numbers
+from ..observations import Observation, Observations, normalized, release
+
+#: More GPUs than any one machine has. An index from here on is wrong on every machine.
+_MANY_GPUS = 64
+#: The first compute capability that no stable wheel up to 2.21 works on (tensorflow/tensorflow issue 111958).
+_BLACKWELL = (10, 0)
+_FIRST_RELEASE_FOR_BLACKWELL = (2, 22)
+#: The first compute capability that cuDNN 9.11 and driver 590 still support.
+_TURING = (7, 5)
+_CUDNN_WITHOUT_VOLTA, _DRIVER_WITHOUT_VOLTA = (9, 11), (590,)
+#: The first compute capability that the newest wheels have kernels for (2.17 dropped 5.x).
+_OLDEST = ComputeCapability(6, 0)
+#: A driver branch that compiles every PTX.
+_ANY_DRIVER = 9999
+
+
+def empty_list(observations: Observations) -> None:
+    """An empty list on its own line, after a question for the GPUs or the start of TensorFlow."""
+    empty = observations.first("empty_list")
+    before = (observations.first(kind) for kind in ("gpu_list_asked", "factory_notice", "cpu_feature_notice"))
+    asked = next((one for one in before if one is not None), None)
+    if asked is not None and empty is not None and not observations.has("gpu_list"):
+        observations.conclude("gpu_list_empty", {}, asked, empty)
+
+
+def visible_devices(observations: Observations) -> None:
+    """A value of CUDA_VISIBLE_DEVICES or NVIDIA_VISIBLE_DEVICES that hides GPUs.
+
+    Source: CUDA programming guide, environment variables.
+    """
+    count = max(
+        (int(one.values["count"]) for one in observations.of("gpu_count") if _is_small_count(one)),
+        default=None,
+    )
+    for one in observations.of("variable"):
+        name, value = one.values.get("name"), one.values.get("value", "").strip("'\" ")
+        if name == "NVIDIA_VISIBLE_DEVICES":
+            reason = "no device" if value in ("void", "none") else None
+        elif name == "CUDA_VISIBLE_DEVICES":
+            reason = _why_hidden(value, count)
+        else:
+            continue
+        if reason:
+            observations.conclude("devices_hidden", {"name": name, "value": value, "why": reason}, one)
+
+
+def _is_small_count(one: Observation) -> bool:
+    return one.values.get("count", "").isdecimal() and len(one.values["count"]) < 4
+
+
+def _why_hidden(value: str, count: int | None) -> str | None:
+    """Return why a value of CUDA_VISIBLE_DEVICES hides GPUs on a machine with so many, or None."""
+    first = value.split(",")[0].strip()
+    if not first:
+        return "an empty value shows no GPU"
+    if re.fullmatch(r"-\d+", first):
+        return "a negative index shows no GPU"
+    if re.fullmatch(r"\d{1,9}", first):
+        index = int(first)
+        if count is not None and count > 0 and index >= count:
+            return f"there is no GPU {index}: they are numbered from 0 to {count - 1}"
+        return f"no machine has a GPU {index}" if index >= _MANY_GPUS else None
+    if re.match(r"(?i)all$", first):
+        return '"all" is not an index: it shows no GPU'
+    if re.match(r"(?i)(GPU|MIG)-|\$", first):
+        return None
+    return f'"{first}" is neither an index nor a UUID: it shows no GPU'
+
+
+def capabilities(observations: Observations) -> None:
+    """GPUs that the release, its cuDNN or the driver does not support."""
+    found = release(observations)
+    driver = observations.first("driver")
+    cudnn = next(
+        (
+            one
+            for one in observations.of("package")
+            if normalized(one.values["name"]).startswith("nvidia-cudnn")
+        ),
+        None,
+    )
+    for one, capability in _gpu_capabilities(observations):
+        values = {"gpu": one.values.get("name", f"capability {capability}"), "capability": capability}
+        numbers = leading_numbers(capability)
+        if found is not None:
+            version, stated = found
+            kind = _conflict_with_release(version, capability)
+            if kind:
+                observations.conclude(kind, {**values, "tensorflow": version}, one, stated)
+        if cudnn is not None and numbers < _TURING:
+            version = cudnn.values["version"]
+            if leading_numbers(version) >= _CUDNN_WITHOUT_VOLTA:
+                observations.conclude("cudnn_dropped_gpu", {**values, "cudnn": version}, one, cudnn)
+        if driver is not None and numbers < _TURING:
+            version = driver.values["version"]
+            if leading_numbers(version)[:1] >= _DRIVER_WITHOUT_VOLTA:
+                observations.conclude("driver_dropped_gpu", {**values, "driver": version}, one, driver)
+
+
+def _conflict_with_release(version: str, capability: str) -> str | None:
+    """Return the kind of conflict between a release and a GPU, or None."""
+    too_new = leading_numbers(capability) >= _BLACKWELL
+    if too_new and leading_numbers(version) < _FIRST_RELEASE_FOR_BLACKWELL:
+        return "gpu_newer_than_build"
+    return "gpu_older_than_build" if _has_no_kernels(version, capability) else None
+
+
+def capability(observations: Observations) -> str | None:
+    """Return the compute capability of the GPU, stated or known by its model; None where GPUs differ."""
+    found = {value for _, value in _gpu_capabilities(observations)}
+    found |= {
+        one.values["cc"] for one in observations.of("compute_capability_ignored") if one.values.get("cc")
+    }
+    return found.pop() if len(found) == 1 else None
+
+
+def newest_release_for(capability: str) -> str | None:
+    """Return the newest stable release whose wheel has machine code for a GPU that today's wheels dropped.
+
+    Return None for other GPUs, and if no such release is known.
+    """
+    try:
+        wanted = ComputeCapability.parse(capability)
+    except ValueError:
+        return None
+    if wanted >= _OLDEST:
+        return None
+    for known in reversed(releases.releases()):
+        works = kernels.run_on(known.version, wanted, _ANY_DRIVER).outcome is Outcome.WORKS
+        if works and not known.prerelease:
+            return known.version
+    return None
+
+
+def _has_no_kernels(version: str, capability: str) -> bool:
+    """Return whether a release's wheel is known to hold no code that the GPU can run, with any driver."""
+    try:
+        reason = kernels.run_on(version, ComputeCapability.parse(capability), _ANY_DRIVER)
+    except (UnknownRelease, ValueError):
+        return False
+    return reason.outcome is Outcome.FAILS
+
+
+def _gpu_capabilities(observations: Observations) -> Iterator[tuple[Observation, str]]:
+    for one in observations.of("compute_capability"):
+        if leading_numbers(one.values.get("value", "")):
+            yield one, one.values["value"]
+    for one in observations.of("gpu"):
+        try:
+            yield one, str(gpus.gpu(one.values["name"]).compute_capability)
+        except UnknownGpu:
+            continue
+
+
+def driver_parts(observations: Observations) -> None:
+    """A driver library and a kernel module of different versions. TensorFlow and NVIDIA's tools name both."""
+    kernel = observations.first("kernel_driver_version")
+    for kind in ("libcuda_version", "nvml_library_version"):
+        library = observations.first(kind)
+        if kernel is None or library is None:
+            continue
+        versions = {"kernel": kernel.values.get("version", ""), "library": library.values.get("version", "")}
+        # Versions are written with and without leading zeros: 470.57.2 and 470.57.02.
+        numbers = {leading_numbers(version) for version in versions.values()}
+        if len(numbers) == 2 and () not in numbers and len({len(parts) for parts in numbers}) == 1:
+            observations.conclude("driver_versions_differ", versions, library, kernel)
+
+
+def compat_library(observations: Observations) -> None:
+    """A directory of cuda-compat on the loader's path."""
+    for one in observations.of("variable"):
+        if one.values.get("name") == "LD_LIBRARY_PATH":
+            directories = one.values.get("value", "").split(":")
+            compat = [path for path in directories if re.search(r"cuda[^/]*/compat/?$", path)]
+            if compat:
+                observations.conclude("compat_library_on_path", {"path": compat[0]}, one)
+
+
+#: Kinds that say why there is no GPU.
+_REASONS = (
+    "cuinit_failed",
+    "gpu_libraries_not_opened",
+    "libcuda_not_loaded",
+    "cudart_not_opened",
+    "cuda_library_not_loaded",
+    "kernel_module_not_running",
+    "compute_capability_ignored",
+    "gpu_cores_ignored",
+)
+
+
+def no_reason_given(observations: Observations) -> None:
+    """A build with CUDA that found no GPU and printed no reason: so a missing libcuda looks from 2.13 to
+    2.17.
+
+    Only a build with CUDA registers its factories twice, which it reports (2.14 to 2.20). From 2.18 on, a
+    failed call to cuInit is always printed.
+    """
+    empty = observations.first("gpu_list_empty") or observations.first("device_not_registered")
+    factory = observations.first("factory_notice")
+    found = release(observations)
+    if empty is None or factory is None or any(observations.has(kind) for kind in _REASONS):
+        return
+    if found is None or (2, 13) <= leading_numbers(found[0]) < (2, 18):
+        observations.conclude("no_gpu_without_a_reason", {}, empty, factory)
+
+
+RULES = (empty_list, visible_devices, capabilities, driver_parts, compat_library, no_reason_given)

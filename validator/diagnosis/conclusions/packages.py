@@ -1,0 +1,105 @@
+"""Python, its packages and its files against the release in use."""
+
+from __future__ import annotations
+
+import re
+
+from ...versions import leading_numbers
+from ..observations import Observation, Observations, normalized, package, release
+from ..release_builds import release_build
+
+#: The first release that was built for NumPy 2, the first with Keras 3, and the first for protobuf 4.
+_NUMPY_2, _KERAS_3, _PROTOBUF_4 = (2, 18), (2, 16), (2, 12)
+#: Distributions that install the package `tensorflow`.
+_TENSORFLOW = (
+    "tensorflow",
+    "tensorflow-gpu",
+    "tensorflow-cpu",
+    "tensorflow-intel",
+    "tf-nightly",
+    "tf-nightly-cpu",
+)
+#: Conda builds without CUDA.
+_CPU_BUILD = re.compile(r"(eigen|mkl|cpu)_")
+
+
+def shadowing_file(observations: Observations) -> None:
+    """A file tensorflow.py of the user. Packages have files of that name too, in directories of their own."""
+    for one in observations.of("tensorflow_py_file"):
+        if not re.search(r"(?:site|dist)-packages", one.values["path"]):
+            path = one.values["path"].strip()
+            renamed = path.removesuffix("tensorflow.py") + "my_script.py"
+            observations.conclude("shadowing_file", {"path": path, "renamed": renamed}, one)
+
+
+def python(observations: Observations) -> None:
+    """A Python for which the release has no wheel."""
+    found = release(observations)
+    version = observations.value("pip_requested", "version") or (found[0] if found else None)
+    python = observations.first("python")
+    build = release_build(version) if version else None
+    if python is None or build is None or version is None:
+        return
+    minor = ".".join(str(part) for part in leading_numbers(python.values["version"])[:2])
+    if minor.count(".") == 1 and minor not in build.pythons:
+        values = {
+            "tensorflow": version,
+            "python": minor,
+            "pythons": f"{build.pythons[0]} to {build.pythons[-1]}",
+        }
+        observations.conclude("python_without_wheel", values, python)
+
+
+def python_packages(observations: Observations) -> None:
+    """NumPy 2 under a build for NumPy 1, Keras 3 under a release for Keras 2, a protobuf that is too new."""
+    found = release(observations)
+    if found is None:
+        return
+    version, stated = found
+    for name, major, first_release, kind in (
+        ("numpy", 2, _NUMPY_2, "numpy_2_under_numpy_1_build"),
+        ("keras", 3, _KERAS_3, "keras_3_under_keras_2_release"),
+        ("protobuf", 4, _PROTOBUF_4, "protobuf_over_bound"),
+    ):
+        installed = package(observations, name)
+        if installed is None or leading_numbers(version) >= first_release:
+            continue
+        if leading_numbers(installed.values["version"])[:1] >= (major,):
+            values = {"tensorflow": version, name: installed.values["version"]}
+            observations.conclude(kind, values, installed, stated)
+
+
+def tensorflow_packages(observations: Observations) -> None:
+    """Builds without CUDA, and several distributions that overwrite one another's files."""
+    installed: dict[str, Observation] = {}
+    for one in observations.of("package"):
+        name = normalized(one.values["name"])
+        if name in _TENSORFLOW:
+            installed.setdefault(name, one)
+        if name == "tensorflow" and _is_older_build_without_cuda(one):
+            observations.conclude("build_without_cuda", {"build": f"tensorflow {one.values['version']}"}, one)
+        if name in ("tensorflow", "tensorflow-base") and _CPU_BUILD.match(one.values.get("build", "")):
+            observations.conclude("build_without_cuda", {"build": one.values["build"]}, one)
+    for name in ("tensorflow-cpu", "tf-nightly-cpu"):
+        if name in installed and len(installed) == 1:
+            observations.conclude("build_without_cuda", {"build": name}, installed[name])
+    # tensorflow and tensorflow-gpu, and tensorflow and tensorflow-intel, belong together.
+    several = [name for name in installed if name not in ("tensorflow-gpu", "tensorflow-intel")]
+    if len(several) > 1:
+        observations.conclude(
+            "several_tensorflow_packages",
+            {"packages": ", ".join(several)},
+            *(installed[name] for name in several),
+        )
+
+
+def _is_older_build_without_cuda(one: Observation) -> bool:
+    """Return whether a package `tensorflow` is from the time when only tensorflow-gpu was built with CUDA.
+
+    That was before 2.1, except for 1.15. The name of a conda build says by itself whether it has CUDA.
+    """
+    version = leading_numbers(one.values["version"])
+    return version < (2, 1) and version[:2] != (1, 15) and not one.values.get("build")
+
+
+RULES = (shadowing_file, python, python_packages, tensorflow_packages)

@@ -1,0 +1,187 @@
+"""Find out which of many patterns match a text, with RE2 or with the standard library.
+
+RE2 matches in time proportional to the length of the text, whatever the text is. `re2.Filter` looks for the
+words that each pattern needs, for all patterns at once, and tries only the patterns whose words were found.
+(`re2.Set` makes one automaton of its patterns. With all patterns in it, that takes 200 times as long on
+random text, because every character leads to a new state. It serves the few patterns that need no word.)
+
+Where RE2 can't be imported, as in a browser, `re` gives the same answers. `re` backtracks, so hostile input
+can make a pattern take very long there: use it only on text that comes from the person who waits for the
+answer.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+try:
+    import re2
+except ImportError:
+    re2 = None
+
+#: Patterns whose words are all in a text by chance, at most. So few are worth trying on a whole block.
+_CHANCE = 4
+#: Characters by which the standard library's finder looks up words; no word is shorter.
+_START = 3
+_NO_WORDS: Mapping[str, list[int]] = {}
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """One regular expression in the syntax that RE2 and `re` share.
+
+    wordless: RE2 finds no word of three letters that every match contains.
+    words: in lower case; every match contains at least one of them. Empty where there are none.
+    """
+
+    expression: str
+    wordless: bool = False
+    words: tuple[str, ...] = ()
+
+
+class Finder(Protocol):
+    """Match one text against many patterns. `^` and `$` are the start and the end of a line."""
+
+    def may_match(self, block: bytes) -> bool:
+        """Return False only if no pattern matches any line of a block of UTF-8 text."""
+
+    def matching(self, line: str) -> Sequence[int]:
+        """Return the positions of the patterns that match a line, in ascending order."""
+
+    def groups(self, position: int, line: str) -> Iterator[Mapping[str, str]]:
+        """Yield the named groups that took part, for each match of one pattern in a line."""
+
+    def has_groups(self, position: int) -> bool:
+        """Return whether a pattern has named groups."""
+
+
+def finder(patterns: Iterable[Pattern]) -> Finder:
+    """Return the fastest finder that is available here."""
+    return BacktrackingFinder(patterns) if re2 is None else Re2Finder(patterns)
+
+
+def searcher(expression: str) -> Callable[[bytes], object]:
+    """Return a function that says whether an expression matches anywhere in UTF-8 text."""
+    if re2 is None:
+        compiled = re.compile(expression, re.MULTILINE | re.ASCII)
+        return lambda data: compiled.search(data.decode()) is not None
+    # A set has the least overhead per call.
+    one = re2.Set.SearchSet()
+    one.Add(f"(?m){expression}")
+    one.Compile()
+    match: Callable[[bytes], object] = one.Match
+    return match
+
+
+class Re2Finder:
+    """Match with RE2."""
+
+    def __init__(self, patterns: Iterable[Pattern]) -> None:
+        # The filter would try the wordless patterns on every line. One automaton is faster for so few.
+        self._by_word, self._wordless = re2.Filter(), re2.Set.SearchSet()
+        self._patterns = tuple(patterns)
+        self._positions_by_word: list[int] = []
+        self._positions_wordless: list[int] = []
+        self._filter_index: dict[int, int] = {}
+        for position, pattern in enumerate(self._patterns):
+            if pattern.wordless:
+                self._wordless.Add(f"(?m){pattern.expression}")
+                self._positions_wordless.append(position)
+            else:
+                self._filter_index[position] = self._by_word.Add(f"(?m){pattern.expression}")
+                self._positions_by_word.append(position)
+        self._by_word.Compile()
+        self._wordless.Compile()
+        self._compiled: dict[int, tuple[Any, tuple[tuple[str, int], ...]]] = {}
+
+    def may_match(self, block: bytes) -> bool:
+        words = self._by_word.Match(block, potential=True)
+        if words and len(words) <= _CHANCE:
+            words = self._by_word.Match(block)
+        return bool(words or self._wordless.Match(block))
+
+    def matching(self, line: str) -> Sequence[int]:
+        data = line.encode()
+        wordless = self._wordless.Match(data)
+        # For a line that matches nothing, this takes half as long as the full answer.
+        if not wordless and not self._by_word.Match(data, potential=True):
+            return ()
+        found = [self._positions_by_word[index] for index in self._by_word.Match(data) or ()]
+        found += [self._positions_wordless[index] for index in wordless or ()]
+        return sorted(found)
+
+    def groups(self, position: int, line: str) -> Iterator[Mapping[str, str]]:
+        compiled, names = self._expression(position)
+        # Given bytes, the library does not count characters, which takes longer than the match.
+        for match in compiled.finditer(line.encode()):
+            found = ((name, match[number]) for name, number in names)
+            yield {name: value.decode() for name, value in found if value is not None}
+
+    def has_groups(self, position: int) -> bool:
+        return bool(self._expression(position)[1])
+
+    def _expression(self, position: int) -> tuple[Any, tuple[tuple[str, int], ...]]:
+        """Return a compiled pattern with the names and numbers of its groups, which the library would look up
+        again at each call."""
+        found = self._compiled.get(position)
+        if found is None:
+            index = self._filter_index.get(position)
+            # The filter gives out the patterns that it has compiled; a set does not.
+            compiled = (
+                re2.compile(self._patterns[position].expression) if index is None else self._by_word.re(index)
+            )
+            found = self._compiled[position] = (compiled, tuple(compiled.groupindex.items()))
+        return found
+
+
+class BacktrackingFinder:
+    """Match with the standard library. Patterns are compiled when their words are first seen in a text."""
+
+    def __init__(self, patterns: Iterable[Pattern]) -> None:
+        self._patterns = tuple(patterns)
+        self._compiled: dict[int, re.Pattern[str]] = {}
+        self._always: list[int] = []
+        self._by_start: dict[str, dict[str, list[int]]] = {}
+        for position, pattern in enumerate(self._patterns):
+            if not pattern.words:
+                self._always.append(position)
+            for word in pattern.words:
+                of_start = self._by_start.setdefault(word[:_START], {})
+                of_start.setdefault(word, []).append(position)
+
+    def may_match(self, block: bytes) -> bool:
+        text = block.decode()
+        return any(self._expression(position).search(text) for position in self._candidates(text))
+
+    def matching(self, line: str) -> Sequence[int]:
+        return sorted(
+            position for position in self._candidates(line) if self._expression(position).search(line)
+        )
+
+    def groups(self, position: int, line: str) -> Iterator[Mapping[str, str]]:
+        for match in self._expression(position).finditer(line):
+            yield {name: value for name, value in match.groupdict().items() if value is not None}
+
+    def has_groups(self, position: int) -> bool:
+        return bool(self._expression(position).groupindex)
+
+    def _candidates(self, text: str) -> set[int]:
+        """Return each pattern that has a word in a text, and those that need none."""
+        lowered = text.lower()
+        found = set(self._always)
+        for place in range(len(lowered) - _START + 1):
+            for word, positions in self._by_start.get(lowered[place : place + _START], _NO_WORDS).items():
+                if lowered.startswith(word, place):
+                    found.update(positions)
+        return found
+
+    def _expression(self, position: int) -> re.Pattern[str]:
+        found = self._compiled.get(position)
+        if found is None:
+            # RE2's classes, such as \d, are those of ASCII.
+            expression = self._patterns[position].expression
+            found = self._compiled[position] = re.compile(expression, re.MULTILINE | re.ASCII)
+        return found
