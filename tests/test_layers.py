@@ -24,7 +24,7 @@ ALLOWED = {
     "probe": {"problems"},
     "records": {"model", "system", "errors"},
     "certify": {"model", "versions", "records", "registry", "system", "errors"},
-    "diagnosis": {"model", "versions", "compat", "errors"},
+    "diagnosis": {"model", "versions", "compat", "errors", "problems"},
     "pipeline": {
         "model", "versions", "compat", "matrix", "locks", "engines", "records", "registry", "system",
         "errors",

@@ -250,9 +250,9 @@ def test_a_compressed_report_is_rejected(tmp_path: Path) -> None:
     ("content", "message"),
     [
         (b"", "Expecting value"),
-        (b"[]", "the report: expected dict, found list"),
-        (b'{"format": 99}', "the report has format 99; this version reads format 1"),
-        (b"[" * 100_000, "recursion"),
+        (b"[]", "the report: expected `object`, got `array`"),
+        (b'{"format": 99}', "the report has format 99; this version reads 1 and 2"),
+        (b"[" * 100_000, "nested more than 64 levels deep"),
         (b"\xff\xfe", "decode|Expecting"),
         (b"2026-11-21 08:33:12: E cuda_driver.cc:152] failed call to cuInit", "Extra data|Expecting"),
     ],

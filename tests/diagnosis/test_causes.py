@@ -16,7 +16,7 @@ from validator.diagnosis.causes import STRENGTHS, CauseEntry
 from validator.diagnosis.compiled import DATA
 from validator.diagnosis.conclusions import gpus, packages, runtime, version_conflicts
 from validator.diagnosis.messages import UNRECOGNIZED, catalogue
-from validator.diagnosis.read_report import fields
+from validator.diagnosis.read_report import field_rows, problem_rows
 
 from .. import laws
 
@@ -47,8 +47,13 @@ def values_of(kind: str) -> list[set[str]]:
         if message.kind == kind
     ]
     rows += [
-        set(row.values) | set(row.beside) | set(re.findall(r"\(\?P<(\w+)>", row.pattern)) | ({row.key} - {""})
-        for row in fields()
+        set(row.values) | set(re.findall(r"\(\?P<(\w+)>", row.pattern)) | ({row.key} - {""})
+        for row in field_rows()
+        if row.kind == kind
+    ]
+    rows += [
+        set(row.values) | set(row.fields) | {"problem", "severity", "sentence"}
+        for row in problem_rows()
         if row.kind == kind
     ]
     return rows
@@ -72,7 +77,7 @@ def it_is_whole(entry: CauseEntry) -> None:
 def visible() -> set[str]:
     """Return every kind of observation that there is."""
     messages = {message.kind for message in catalogue().messages}
-    return messages | {row.kind for row in fields()} | derived()
+    return messages | {row.kind for row in (*field_rows(), *problem_rows())} | derived()
 
 
 def every_sign_is_something_that_can_be_seen(entry: CauseEntry) -> None:

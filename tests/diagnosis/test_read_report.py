@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import copy
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from validator.diagnosis import diagnose_report
-from validator.diagnosis.read_report import fields
+from validator.diagnosis import causes, diagnose_report
+from validator.diagnosis.read_report import field_rows, problem_rows
 from validator.model.diagnosis import Diagnosis
 from validator.model.report import report_of
+from validator.probe.checks import CHECKS
+from validator.problems import CATALOGUE, clause, problem, sentence, statement
+
+from ..corpus.reader import REPORTS
 
 
 @pytest.fixture
@@ -20,7 +26,7 @@ def document() -> dict[str, Any]:
     ids += ("library_conflicts", "compute_capability", "tensorflow_build", "xla_toolchain", "gpu_visible")
     ids += ("gpu_compute", "xla_train_step", "silent_cpu", "memory", "multi_gpu")
     return {
-        "format": 1,
+        "format": 2,
         "probe": {"version": "1.0.0+0"},
         "started": "2026-11-21T08:00:00Z",
         "finished": "2026-11-21T08:00:09Z",
@@ -38,11 +44,20 @@ def document() -> dict[str, Any]:
         },
         "environment": {"python": "3.11.7", "tensorflow": "2.18.1", "packages": {}, "variables": {}},
         "checks": [
-            {"id": name, "outcome": "pass", "summary": "it is so", "evidence": {}, "required": True}
-            for name in ids
+            {"id": name, "outcome": "pass", "problems": [], "evidence": {}, "required": True} for name in ids
         ],
         "logs": {"host_stderr": "", "tensorflow_stderr": ""},
     }
+
+
+@pytest.fixture
+def older(document: dict[str, Any]) -> dict[str, Any]:
+    """Return a report of format 1 on which every check passed."""
+    document["format"] = 1
+    for entry in document["checks"]:
+        del entry["problems"]
+        entry["summary"] = "it is so"
+    return document
 
 
 def check(document: dict[str, Any], name: str) -> dict[str, Any]:
@@ -50,8 +65,8 @@ def check(document: dict[str, Any], name: str) -> dict[str, Any]:
     return found
 
 
-def fail(document: dict[str, Any], name: str, summary: str, **evidence: Any) -> None:
-    check(document, name).update(outcome="fail", summary=summary, evidence=evidence)
+def fail(document: dict[str, Any], name: str, *found: dict[str, Any], **evidence: Any) -> None:
+    check(document, name).update(outcome="fail", problems=list(found), evidence=evidence)
 
 
 def diagnosed(document: dict[str, Any]) -> Diagnosis:
@@ -73,8 +88,10 @@ def test_a_report_without_a_fault_has_no_cause(document: dict[str, Any]) -> None
     }  # fmt: skip
 
 
-def variable(problem: str, severity: str = "fault", name: str = "X", value: str = "y") -> dict[str, str]:
-    return {"name": name, "value": value, "problem": problem, "severity": severity, "wrong": "it is wrong"}
+def variable(code: str, severity: str = "fault") -> dict[str, Any]:
+    fields = {"entry": "9", "gpus": [], "file": "y", "flags": ["y"], "level": "9", "package": "jax"}
+    fields |= {"directory": "/y", "path": "/y/libcudnn.so.9", "version": "8.9", "built_with": "9.3"}
+    return {"code": code, "severity": severity, "variable": "X", "value": "y", **fields}
 
 
 @pytest.mark.parametrize(
@@ -94,91 +111,113 @@ def variable(problem: str, severity: str = "fault", name: str = "X", value: str 
     ],
 )
 def test_a_harmful_variable_is_the_cause(document: dict[str, Any], problem: str, code: str) -> None:
-    fail(document, "environment", "X='y': it is wrong", variables=[variable(problem)])
+    fail(document, "environment", variable(problem))
     cause = diagnosed(document).causes[0]
     assert cause.code == code
-    assert "X" in cause.title and "it is wrong" in cause.title
+    assert "X" in cause.title and clause(variable(problem)) in cause.title
+    assert cause.evidence[0].text == sentence(variable(problem))
+    assert cause.evidence[0].where == "checks.environment.problems[0]"
 
 
 def test_a_variable_that_does_no_harm_here_is_not_a_cause(document: dict[str, Any]) -> None:
-    notice = variable("visible_devices_hides_all_gpus", severity="notice")
-    check(document, "environment")["evidence"] = {"variables": [notice]}
+    advisory = variable("visible_devices_hides_all_gpus", severity="advisory")
+    check(document, "environment")["problems"] = [advisory]
     assert first(document) is None
 
 
 @pytest.mark.parametrize(
-    ("name", "summary", "code"),
+    ("name", "found", "code"),
     [
         (
             "cuda_libraries",
-            "libcusolver.so.11 is installed (~/x.so), but not where the loader looks",
+            problem("library_installed_not_found", soname="libcusolver.so.11", path="~/x.so"),
             "library_path_not_set",
         ),
         (
             "cuda_libraries",
-            "libcudnn.so.9 is not found (there is libcudnn.so.8)",
+            problem("library_not_found", soname="libcudnn.so.9", others=["libcudnn.so.8"]),
             "cuda_library_missing_or_wrong_version",
         ),
         (
             "cuda_libraries",
-            "cuDNN 9.1.0 is older than the 9.3.0.75 that TensorFlow was built with",
+            problem("library_not_opened", soname="libcudnn.so.9", error="wrong ELF class"),
+            "cuda_library_missing_or_wrong_version",
+        ),
+        (
+            "cuda_libraries",
+            problem("cudnn_too_old", version="9.1.0", path="/x", built_with="9.3.0.75"),
             "cudnn_version_mismatch",
         ),
-        ("cudnn_load", "cuDNN does not load", "cudnn_version_mismatch"),
+        ("cudnn_load", problem("cudnn_not_loaded", error="no such file"), "cudnn_version_mismatch"),
         (
             "compute_capability",
-            "the wheel has no kernels for X (compute capability 3.5)",
+            problem("no_kernels_for_gpu", gpu="X", compute_capability="3.5"),
             "compute_capability_unsupported",
         ),
         (
             "compute_capability",
-            "on X the driver compiles kernels of the wheel from PTX, which takes a driver for CUDA 12.5",
+            problem(
+                "driver_lacks_ptx", gpu="X", compute_capability="9.0", compiled=3, units=9, isa="8.5",
+                cuda="12.5", driver_cuda="12.2",
+            ),
             "driver_too_old",
         ),
-        (
-            "xla_toolchain",
-            "XLA finds no ptxas, without which it compiles nothing",
-            "ptxas_missing_or_unsuitable",
-        ),
-        ("xla_toolchain", "XLA finds no libdevice", "libdevice_not_found"),
-        ("silent_cpu", "the step ran on the CPU", "silent_cpu"),
+        ("xla_toolchain", problem("ptxas_missing"), "ptxas_missing_or_unsuitable"),
+        ("xla_toolchain", problem("ptxas_before_11_1", version="11.0"), "ptxas_missing_or_unsuitable"),
+        ("xla_toolchain", problem("libdevice_missing"), "libdevice_not_found"),
+        ("silent_cpu", problem("loss_not_on_gpu", device="CPU:0"), "silent_cpu"),
+        ("tensorflow_build", problem("tensorflow_missing", error="x"), "tensorflow_not_installed"),
         (
             "tensorflow_build",
-            "TensorFlow is not installed: No module named 'tensorflow'",
-            "tensorflow_not_installed",
+            problem("tensorflow_shadowed", imported="2.18.1", installed="2.17.0"),
+            "wrong_tensorflow_imported",
         ),
-        ("multi_gpu", "/dev/shm has 64 MiB", "nccl_failure"),
+        ("multi_gpu", problem("shared_memory_small", bytes=64 << 20), "nccl_failure"),
+        (
+            "gpu_device_nodes",
+            problem("device_file_missing", path="/dev/nvidia-uvm"),
+            "driver_state_needs_reload",
+        ),
+        ("memory", problem("memory_grows_over_steps", mode="fit", growth_bytes=9, steps=9), "memory_leak"),
+        ("python_stack", problem("numpy_2", package="numpy", installed="2.1"), "numpy_abi_break"),
+        ("python_stack", problem("protobuf_4", package="protobuf", installed="5"), "protobuf_conflict"),
+        (
+            "python_stack",
+            problem("requirement_unmet", package="keras", required=">=3", installed="2"),
+            "keras_version_conflict",
+        ),
+        (
+            "python_stack",
+            problem("requirement_unmet", package="absl-py", required=">=1", installed="0.1"),
+            "python_package_conflict",
+        ),
+        (
+            "python_stack",
+            problem("several_versions", package="tensorflow", versions=["2.18.1", "2.17.0"]),
+            "wrong_tensorflow_imported",
+        ),
     ],
-)
+    ids=lambda value: value["code"] if isinstance(value, dict) else value,
+)  # fmt: skip
 def test_a_problem_of_a_check_is_the_cause(
-    document: dict[str, Any], name: str, summary: str, code: str
+    document: dict[str, Any], name: str, found: dict[str, Any], code: str
 ) -> None:
-    fail(document, name, summary)
-    assert first(document) == code
-
-
-@pytest.mark.parametrize(
-    ("problem", "package", "code"),
-    [
-        ("numpy_2", "numpy", "numpy_abi_break"),
-        ("protobuf_4", "protobuf", "protobuf_conflict"),
-        ("requirement_unmet", "keras", "keras_version_conflict"),
-        ("requirement_unmet", "absl-py", "python_package_conflict"),
-        ("several_distributions", "tensorflow", "wrong_tensorflow_imported"),
-    ],
-)
-def test_a_package_that_does_not_fit_is_the_cause(
-    document: dict[str, Any], problem: str, package: str, code: str
-) -> None:
-    found = {"problem": problem, "package": package, "severity": "fault", "wrong": "it does not fit"}
-    fail(document, "python_stack", "it does not fit", problems=[found])
+    fail(document, name, found)
     cause = diagnosed(document).causes[0]
-    assert (cause.code, cause.title) == (code, "it does not fit.")
+    assert cause.code == code
+    evidence = {(one.where, one.text) for one in cause.evidence}
+    assert (f"checks.{name}.problems[0]", sentence(found)) in evidence
+
+
+def test_a_build_without_cuda_is_a_statement(document: dict[str, Any]) -> None:
+    build = check(document, "tensorflow_build")
+    build.update(outcome="skip", statement=statement("tensorflow_without_cuda"))
+    assert first(document) == "cpu_only_build"
 
 
 def test_the_error_of_the_driver_is_the_cause_not_its_consequences(document: dict[str, Any]) -> None:
     document["host"]["driver_libraries"]["cuda"].update(code=803)
-    fail(document, "gpu_visible", "TensorFlow sees no GPU")
+    fail(document, "gpu_visible", problem("tensorflow_sees_no_gpu", offered=None, variables=[]))
     found = diagnosed(document)
     assert [cause.code for cause in found.causes] == ["driver_library_mismatch"]
 
@@ -213,14 +252,17 @@ def test_printed_lines_of_a_failed_check_are_read_with_their_place(document: dic
         "ImportError: DLL load failed",
         "A module that was compiled using NumPy 1.x cannot be run in",
     ]
-    fail(document, "tensorflow_build", "TensorFlow can't be imported", traceback=lines)
+    found = problem("tensorflow_import_failed", error="ImportError: DLL load failed")
+    fail(document, "tensorflow_build", found, traceback=lines)
     cause = diagnosed(document).causes[0]
     assert cause.code == "numpy_abi_break"
     assert cause.evidence[0].where == "checks.tensorflow_build, line 4"
 
 
 def test_a_passed_check_is_not_searched_for_faults(document: dict[str, Any]) -> None:
-    check(document, "gpu_compute")["summary"] = "no kernel image is available for execution on the device"
+    error = "no kernel image is available for execution on the device"
+    stated = statement("trial_raised", trial="growth", error=error)
+    check(document, "gpu_compute")["statement"] = stated
     assert first(document) is None
 
 
@@ -234,17 +276,19 @@ def test_the_logs_are_read_with_their_place(document: dict[str, Any]) -> None:
 
 
 def test_a_failed_check_without_a_cause_is_not_recognized(document: dict[str, Any]) -> None:
-    fail(document, "gpu_compute", "matrix product differs by 0.3")
+    fail(document, "gpu_compute", problem("result_differs_from_cpu", operation="MatMul", difference=0.3))
     found = diagnosed(document)
     assert found.causes == ()
-    assert [line.text for line in found.unknown] == ["gpu_compute: fail: matrix product differs by 0.3"]
+    assert [line.text for line in found.unknown] == [
+        "gpu_compute: fail: MatMul differs from the CPU's result by 3.0e-01 of its magnitude"
+    ]
     assert found.next_step.startswith("no known cause fits the checks that did not pass")
 
 
 @pytest.mark.parametrize("value", [None, [], {}, 3, "text", [None], {"gpus": 3}])
 @pytest.mark.parametrize("part", ["evidence", "logs", "host"])
-def test_fields_of_a_wrong_shape_show_nothing(document: dict[str, Any], part: str, value: Any) -> None:
-    changed = copy.deepcopy(document)
+def test_fields_of_a_wrong_shape_show_nothing(older: dict[str, Any], part: str, value: Any) -> None:
+    changed = copy.deepcopy(older)
     if part == "evidence" and isinstance(value, dict):
         changed["checks"][2]["evidence"] = {"variables": value}
     elif part == "host" and isinstance(value, dict):
@@ -254,6 +298,90 @@ def test_fields_of_a_wrong_shape_show_nothing(document: dict[str, Any], part: st
     assert diagnosed(changed) is not None
 
 
-def test_every_listed_field_is_one_of_a_report() -> None:
-    names = {field.path[0] for field in fields()}
-    assert names <= {"host", "environment", "checks", "logs"}
+def test_the_rows_fit_the_report_and_the_catalogue_of_problems() -> None:
+    assert {row.path[0] for row in field_rows()} <= {"host", "environment"}
+    checks = {one.id for one in CHECKS}
+    for row in problem_rows():
+        assert row.check in checks
+        kinds = [CATALOGUE[code] for code in row.codes] or [
+            kind for kind in CATALOGUE.values() if kind.group == row.check and kind.severity
+        ]
+        for kind in kinds:
+            assert {*row.when, *row.fields.values()} <= set(kind.fields), row
+
+
+def test_the_problems_of_causes_are_codes() -> None:
+    signs = [
+        sign
+        for entry in causes()
+        for signature in entry.signatures
+        for sign in (*signature.all, *signature.none)
+        if sign.kind.endswith("_problem")
+    ]
+    codes = {code for sign in signs for code in sign.values.get("problem", ())}
+    assert codes <= set(CATALOGUE)
+    assert len(codes) > 20
+
+
+@pytest.mark.parametrize(
+    ("name", "evidence", "code"),
+    [
+        (
+            "environment",
+            {"variables": [
+                {"name": "X", "value": "y", "problem": "stubs_on_library_path", "severity": "fault"}
+            ]},
+            "libcuda_wrong_or_not_found",
+        ),
+        (
+            "python_stack",
+            {"problems": [{"problem": "numpy_2", "package": "numpy", "severity": "fault", "wrong": "x"}]},
+            "numpy_abi_break",
+        ),
+        (
+            "cuda_libraries",
+            {"libraries": [
+                {"soname": "libcublas.so.12", "phase": "gate", "error": "libcublas.so.12: x", "others": []}
+            ]},
+            "cuda_library_missing_or_wrong_version",
+        ),
+        (
+            "cuda_libraries",
+            {"libraries": [
+                {"soname": "libcublas.so.12", "phase": "gate", "error": "wrong ELF class", "others": []}
+            ]},
+            "cuda_library_missing_or_wrong_version",
+        ),
+        ("cudnn_load", {}, "cudnn_version_mismatch"),
+        (
+            "compute_capability",
+            {"gpus": [{"name": "X", "compute_capability": "3.5", "kernels": "none"}]},
+            "compute_capability_unsupported",
+        ),
+        ("silent_cpu", {}, "silent_cpu"),
+    ],
+)  # fmt: skip
+def test_a_failed_check_of_format_1_is_the_cause(
+    older: dict[str, Any], name: str, evidence: dict[str, Any], code: str
+) -> None:
+    check(older, name).update(outcome="fail", summary="it is not so", evidence=evidence)
+    assert first(older) == code
+
+
+def test_tensorflow_is_missing_or_without_cuda_in_format_1(older: dict[str, Any]) -> None:
+    check(older, "tensorflow_build").update(outcome="skip", summary="it is not so")
+    assert first(older) == "cpu_only_build"
+    check(older, "tensorflow_build")["outcome"] = "fail"
+    older["environment"]["tensorflow"] = None
+    assert first(older) == "tensorflow_not_installed"
+
+
+@pytest.mark.parametrize("path", sorted(REPORTS.glob("*.json")), ids=lambda path: path.stem)
+def test_the_sentences_of_format_1_are_not_read(path: Path) -> None:
+    captured = json.loads(path.read_bytes())
+    assert captured["format"] == 1
+    reworded = copy.deepcopy(captured)
+    for entry in reworded["checks"]:
+        entry["summary"] = "other words"
+    codes = [[cause.code for cause in diagnosed(one).causes] for one in (captured, reworded)]
+    assert codes[0] == codes[1]

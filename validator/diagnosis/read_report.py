@@ -1,137 +1,186 @@
-"""From a probe's report to observations: fields by `data/report.yaml`, logs by the catalogue of messages."""
+"""Read a probe's report into observations: fields and problems by `data/report.yaml`, logs like any text."""
 
 from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from ..model.report import Report
+from ..model.report import CheckOutcome, Report
 from . import compiled
 from .messages import FAULT, UNRECOGNIZED, Catalogue
 from .observations import WIDTH, Observation, Observations
 from .read_log import observe
+from .report_problems import ReportedProblem, problems_of
 from .text import read_text
 
-#: The text of an absent value; only a pattern that is this very text matches it.
+#: The text of an absent value. Only a pattern that is exactly this text matches it.
 _NULL = "null"
 
 
 @dataclass(frozen=True)
-class Field:
+class FieldRow:
     """A field of the report that shows something.
 
-    path: names joined by dots; `*` is every entry of a list or every key; checks are named by their id.
-    pattern: RE2, for all of the field's text (`null`, `true`, a number, a string); named groups are values.
-    when: texts that fields beside it must have.
-    beside: values taken from fields beside it: name of the value -> name of the field.
-    key: the name of the value that the key, which the last `*` stood for, is given as.
+    path: names joined by dots; `*` is every entry of a list or every key.
+    pattern: for the whole text of the field (`null`, `true`, a number, a string); named groups are values.
+    key: the name of the value that holds the key that the last `*` stands for.
     """
 
     kind: str
     path: tuple[str, ...]
     pattern: str
     values: Mapping[str, str]
-    when: Mapping[str, str]
-    beside: Mapping[str, str]
     key: str
 
 
 @dataclass(frozen=True)
+class ProblemRow:
+    """Problems of a check that show something.
+
+    codes: one of them; every problem of the check if empty. when: texts that fields must have.
+    outcome: of the check; any if None. fields: name of the value -> name of the field.
+    """
+
+    kind: str
+    check: str
+    codes: frozenset[str]
+    when: Mapping[str, Sequence[str]]
+    outcome: CheckOutcome | None
+    values: Mapping[str, str]
+    fields: Mapping[str, str]
+
+    def matches(self, problem: ReportedProblem) -> bool:
+        """Return whether a problem is one of these."""
+        return (
+            problem.check == self.check
+            and self.outcome in (None, problem.outcome)
+            and (problem.code in self.codes if self.codes else not problem.is_statement)
+            and all(_text(problem.fields.get(name)) in texts for name, texts in self.when.items())
+        )
+
+
+@dataclass(frozen=True)
 class _Place:
-    """A value in the document, with what it lies in and where."""
+    """A value in the document, its place, and its key."""
 
     value: Any
-    parent: Any
     where: str
     key: str
 
 
 def observe_report(report: Report, catalogue: Catalogue) -> Observations:
-    """Everything that the report shows."""
+    """Return everything that the report shows."""
     found = Observations()
-    document = {**report.raw, "checks": {entry["id"]: entry for entry in report.raw["checks"]}}
-    for row in fields():
-        for place in _places(document, row.path):
-            observation = _observation(row, place)
+    for row in field_rows():
+        for place in _places(report.raw, row.path):
+            observation = _of_field(row, place)
             if observation is not None:
                 found.add(observation)
-    for where, text in _printed(report):
+    problems = [problem for check in report.checks for problem in problems_of(check, report)]
+    for problem_row in problem_rows():
+        for problem in problems:
+            if problem_row.matches(problem):
+                found.add(_of_problem(problem_row, problem))
+    for where, text in _printed(report, problems):
         for observation in observe(read_text(text), catalogue, where):
-            # A check may have provoked a line on purpose; what it means is for the check to say.
+            # A check may provoke a line on purpose, and reports by itself what it means.
             if observation.kind not in (UNRECOGNIZED, FAULT):
                 found.add(observation)
     for check in report.checks:
         if check.went_wrong:
-            where, text = f"checks.{check.id}", f"{check.id}: {check.outcome.value}: {check.sentence}"
+            text = f"{check.id}: {check.outcome.value}: {check.sentence}"
             values = {"check": check.id, "outcome": check.outcome.value}
+            where = f"checks.{check.id}"
             found.add(Observation("check_not_passed", MappingProxyType(values), text[:WIDTH], where))
     return found
 
 
-def _printed(report: Report) -> Iterator[tuple[str, str]]:
-    """What software said, with where: the logs, and what the checks that did not pass caught of it."""
+def _printed(report: Report, problems: Sequence[ReportedProblem]) -> Iterator[tuple[str, str]]:
+    """Yield the output of other software with its place: the logs, and what failed checks caught of it."""
     printed = {
         "logs.host_stderr, ": report.logs.host_stderr or "",
         "logs.tensorflow_stderr, ": report.logs.tensorflow_stderr or "",
     }
     for check in report.checks:
         if check.went_wrong:
-            printed[f"checks.{check.id}, "] = "\n".join([check.sentence, *check.evidence.printed])
+            quoted = [line for one in problems if one.check == check.id for line in one.quoted]
+            printed[f"checks.{check.id}, "] = "\n".join([*quoted, *check.evidence.printed])
     yield from ((where, text) for where, text in printed.items() if text.strip())
 
 
 @functools.cache
-def fields() -> tuple[Field, ...]:
-    """The list of fields, read once."""
-    rows = compiled.section("report")
+def field_rows() -> tuple[FieldRow, ...]:
+    """Return the rows that are about fields."""
     return tuple(
-        Field(
+        FieldRow(
             kind=row["kind"],
             path=tuple(row["field"].split(".")),
-            pattern=row.get("pattern", ".+"),
+            pattern=row["pattern"],
             values=row.get("values", {}),
-            when=row.get("when", {}),
-            beside=row.get("beside", {}),
             key=row.get("key", ""),
         )
-        for row in rows
+        for row in compiled.section("report")
+        if "field" in row
     )
 
 
-def _observation(row: Field, place: _Place) -> Observation | None:
+@functools.cache
+def problem_rows() -> tuple[ProblemRow, ...]:
+    """Return the rows that are about problems of checks."""
+    return tuple(
+        ProblemRow(
+            kind=row["kind"],
+            check=row["check"],
+            codes=frozenset(row.get("codes", ())),
+            when=row.get("when", {}),
+            outcome=CheckOutcome(row["outcome"]) if "outcome" in row else None,
+            values=row.get("values", {}),
+            fields=row.get("fields", {}),
+        )
+        for row in compiled.section("report")
+        if "check" in row
+    )
+
+
+def _of_problem(row: ProblemRow, problem: ReportedProblem) -> Observation:
+    stated = {"problem": problem.code, "severity": problem.severity, "sentence": problem.clause}
+    fields = {name: problem.fields.get(field) for name, field in row.fields.items()}
+    values = {
+        **{name: value for name, value in stated.items() if value},
+        **{name: _text(value) for name, value in fields.items() if value is not None},
+        **row.values,
+    }
+    return Observation(row.kind, MappingProxyType(values), problem.sentence[:WIDTH], problem.where)
+
+
+def _of_field(row: FieldRow, place: _Place) -> Observation | None:
     if place.value is None and row.pattern != _NULL:
-        return None
-    beside = place.parent if isinstance(place.parent, dict) else {}
-    if any(_text(beside.get(name)) != wanted for name, wanted in row.when.items()):
         return None
     text = _text(place.value)
     match = re.fullmatch(row.pattern, text, re.DOTALL | re.ASCII)
     if match is None:
         return None
     values = {name: value for name, value in match.groupdict().items() if value is not None}
-    values |= {
-        name: _text(beside[field]) for name, field in row.beside.items() if beside.get(field) is not None
-    }
     if row.key:
         values[row.key] = place.key
     return Observation(row.kind, MappingProxyType({**row.values, **values}), text[:WIDTH], place.where)
 
 
-def _places(document: Any, path: tuple[str, ...], where: str = "", parent: Any = None) -> Iterator[_Place]:
+def _places(document: Any, path: tuple[str, ...], where: str = "") -> Iterator[_Place]:
     if not path:
-        yield _Place(document, parent, where, where.rpartition(".")[2])
+        yield _Place(document, where, where.rpartition(".")[2])
         return
     name, rest = path[0], path[1:]
     if isinstance(document, dict):
         for key in [key for key in document if name in ("*", key)]:
-            yield from _places(document[key], rest, f"{where}.{key}".lstrip("."), document)
+            yield from _places(document[key], rest, f"{where}.{key}".lstrip("."))
     elif isinstance(document, list) and name == "*":
         for number, entry in enumerate(document):
-            yield from _places(entry, rest, f"{where}[{number}]", document)
+            yield from _places(entry, rest, f"{where}[{number}]")
 
 
 def _text(value: Any) -> str:
@@ -139,5 +188,5 @@ def _text(value: Any) -> str:
         return _NULL
     if isinstance(value, bool):
         return str(value).lower()
-    # Bytes that were no text in a path or a variable came as surrogates, which RE2 does not take.
+    # Bytes of a path or a variable that were not text are surrogates, which can't be encoded.
     return str(value).encode(errors="backslashreplace").decode()
