@@ -1,7 +1,7 @@
-# Installing single packages of Debian sid on an older Debian, for the scripts beside this file, which source it.
-# They set STATE, a directory of their own, and define `say` and `die`.
+# Functions that install single packages from Debian sid on an older Debian. The other scripts in this directory
+# source this file; they set STATE to a directory of their own and define `say` and `die`.
 
-readonly FOR_DEBIAN="this script is for Debian; elsewhere, install it as its documentation says"
+readonly FOR_DEBIAN="this script is for Debian; on other systems, install the packages by hand"
 
 missing_packages() {
     local package
@@ -11,21 +11,20 @@ missing_packages() {
     done
 }
 
-# A private apt configuration: the machine's own sources plus Debian sid, with everything in sid but the
-# named packages pinned away. The machine's configuration and lists stay as they are, so a later
-# `apt-get upgrade` by anybody does not see sid.
+# Writes a private apt configuration: the machine's sources and Debian sid, with all packages from sid disabled except
+# the given ones. The machine's own configuration and lists do not change, so a later `apt-get upgrade` ignores sid.
 configure_apt() { # packages that may come from sid
     local codename mirror
     codename=$(. /etc/os-release && printf '%s' "${VERSION_CODENAME:-}")
     mirror=$(apt-get indextargets --format '$(REPO_URI)' \
         'Created-By: Packages' 'Origin: Debian' 'Label: Debian' "Codename: $codename" | head -n 1)
     if [[ -z $mirror ]]; then
-        # Before the first `apt-get update` nothing says whose the targets are; then their suite tells.
+        # Before the first `apt-get update`, apt does not know the origin of its targets.
         apt-get -q update >&2
         mirror=$(apt-get indextargets --format '$(REPO_URI)' \
             'Created-By: Packages' 'Origin: Debian' 'Label: Debian' "Codename: $codename" | head -n 1)
     fi
-    [[ -n $mirror ]] || die "apt's sources name no Debian mirror" "$FOR_DEBIAN"
+    [[ -n $mirror ]] || die "apt's sources contain no Debian mirror" "$FOR_DEBIAN"
 
     rm -rf "$STATE/apt"
     mkdir -p "$STATE/apt/sources.list.d" "$STATE/apt/preferences.d" "$STATE/apt/lists/partial"
@@ -59,19 +58,21 @@ Acquire::Retries "3";
 END
 }
 
-install_packages() { # names of the arrays with the packages from sid, and from the machine's own release
+install_packages() { # the names of two arrays: packages from sid, and from the machine's own release
     local -n from_sid=$1 from_own=$2
     local packages
     mapfile -t packages < <(missing_packages "${from_sid[@]}" "${from_own[@]}")
     if ((${#packages[@]} == 0)); then return; fi
-    command -v apt-get >/dev/null || die "apt-get is not here, and these are missing: ${packages[*]}" "$FOR_DEBIAN"
-    ((EUID == 0)) || die "installing ${packages[*]} needs root"
+    command -v apt-get >/dev/null \
+        || die "these packages are missing, and there is no apt-get to install them: ${packages[*]}" "$FOR_DEBIAN"
+    ((EUID == 0)) || die "root is needed to install ${packages[*]}" "run this as root, or install them by hand"
     say "installing ${packages[*]}"
     configure_apt "${from_sid[@]}"
-    # RUNLEVEL=1 keeps the packages' own service scripts from starting anything.
+    # With RUNLEVEL=1, the packages' service scripts start nothing.
     export APT_CONFIG="$STATE/apt/apt.conf" DEBIAN_FRONTEND=noninteractive RUNLEVEL=1
     apt-get -q update >&2 || die "apt-get update failed" "its messages are above"
-    apt-get -q install --yes --no-install-recommends "${packages[@]}" >&2 || die "apt-get install failed" "its messages are above"
+    apt-get -q install --yes --no-install-recommends "${packages[@]}" >&2 \
+        || die "apt-get install failed" "its messages are above"
     unset APT_CONFIG
     rm -rf "$STATE/apt"
 }

@@ -1,4 +1,4 @@
-"""The venv engine, with locks so small that they install in a second."""
+"""The venv engine, with small locks that install within a second."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def lock_of(*wheels: Wheel) -> Lock:
 
 
 @pytest.mark.engine
-def test_an_environment_is_built_once_and_found_again(lock: Lock, tmp_path: Path) -> None:
+def test_an_environment_is_built_once_and_then_reused(lock: Lock, tmp_path: Path) -> None:
     engine = VenvEngine(host_sources(), tmp_path)
     assert engine.existing(SPEC, lock) is None
     built = engine.build(SPEC, lock, quiet)
@@ -56,7 +56,7 @@ def test_an_environment_is_built_once_and_found_again(lock: Lock, tmp_path: Path
 
 
 @pytest.mark.engine
-def test_the_probe_runs_in_it_and_compares_the_lock(lock: Lock, tmp_path: Path) -> None:
+def test_the_probe_runs_in_the_environment_and_compares_the_lock(lock: Lock, tmp_path: Path) -> None:
     from validator.locks.files import render
 
     engine = VenvEngine(host_sources(), tmp_path)
@@ -69,7 +69,7 @@ def test_the_probe_runs_in_it_and_compares_the_lock(lock: Lock, tmp_path: Path) 
 
 
 @pytest.mark.engine
-def test_a_file_that_is_not_the_locked_one_is_refused_by_name(tmp_path: Path) -> None:
+def test_a_file_that_differs_from_the_lock_is_rejected_by_name(tmp_path: Path) -> None:
     wrong = lock_of(Wheel("six", "1.16.0", "0" * 64, "six-1.16.0-py2.py3-none-any.whl"))
     with pytest.raises(InputError, match=r"file for six==1\.16\.0 is not the one in the lock"):
         VenvEngine(host_sources(), tmp_path).build(SPEC, wrong, quiet)
@@ -84,7 +84,7 @@ def test_a_pin_that_the_index_no_longer_has_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.engine
-def test_an_index_that_does_not_answer_is_missing_and_not_named(
+def test_an_index_that_does_not_respond_is_missing_and_not_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
@@ -99,7 +99,7 @@ def test_an_index_that_does_not_answer_is_missing_and_not_named(
 
 
 @pytest.mark.engine
-def test_a_python_that_is_not_here_is_said(tmp_path: Path) -> None:
+def test_a_missing_python_is_reported(tmp_path: Path) -> None:
     engine = VenvEngine(PackageSources(), tmp_path)
     assert engine.provides("3.1") == "Python 3.1 is not installed"
     assert engine.provides(PYTHON) is None
@@ -107,7 +107,7 @@ def test_a_python_that_is_not_here_is_said(tmp_path: Path) -> None:
         engine.build(ImageSpec("2.21.0", "3.1", Variant.CPU), lock_of(), quiet)
 
 
-def test_leftovers_of_the_dead_go_and_work_of_the_living_stays(tmp_path: Path) -> None:
+def test_leftovers_of_dead_processes_are_removed_and_work_in_progress_stays(tmp_path: Path) -> None:
     dead, living = tmp_path / ".partial-dead", tmp_path / ".partial-living"
     for directory in (dead, living):
         (directory / "environment").mkdir(parents=True)
@@ -119,7 +119,7 @@ def test_leftovers_of_the_dead_go_and_work_of_the_living_stays(tmp_path: Path) -
     assert not living.exists()
 
 
-def test_all_directories_of_nvidia_are_on_the_library_path(tmp_path: Path) -> None:
+def test_all_nvidia_directories_are_on_the_library_path(tmp_path: Path) -> None:
     nvidia = tmp_path / "lib" / "python3.11" / "site-packages" / "nvidia"
     for name in ("cusolver", "cudnn"):
         (nvidia / name / "lib").mkdir(parents=True)
@@ -139,25 +139,25 @@ def test_the_callers_environment_does_not_leak_into_the_probe(monkeypatch: pytes
     assert answer == b"None /ours:/given\n"
 
 
-def test_a_probe_that_hangs_is_ended() -> None:
+def test_a_probe_that_hangs_is_stopped() -> None:
     sleep = "import time; time.sleep(3600)"
     program = f"import subprocess, sys\nsubprocess.Popen([sys.executable, '-c', {sleep!r}])\n{sleep}"
     with pytest.raises(ValidatorError, match="exceeded its time limit of 1 s"):
         run_probe(Path(sys.executable), request(program, timeout_s=1), quiet)
 
 
-def test_a_probe_that_dies_without_a_report_is_told_with_its_last_line() -> None:
+def test_the_error_for_a_crashed_probe_contains_its_last_line() -> None:
     program = "import os, sys; print('last words', file=sys.stderr, flush=True); os.abort()"
     with pytest.raises(ValidatorError, match=r"status -6 without a report: last words"):
         run_probe(Path(sys.executable), request(program), quiet)
 
 
-def test_what_is_no_python_is_named(tmp_path: Path) -> None:
+def test_a_program_that_is_not_a_python_is_named(tmp_path: Path) -> None:
     with pytest.raises(MissingError, match="can't be run"):
         run_probe(tmp_path / "python", request(""), quiet)
 
 
-def test_the_engine_says_what_it_is(tmp_path: Path) -> None:
+def test_the_engine_describes_itself(tmp_path: Path) -> None:
     engine = VenvEngine(PackageSources(), tmp_path)
     assert engine.name == "venv"
     assert "uv" in engine.describe()

@@ -1,4 +1,4 @@
-"""One registry for the tests of this room, and a proxy before it for each test."""
+"""A registry for the tests in this directory, with a proxy in front of it for each test."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningRegistry
 
 @pytest.fixture
 def repository(server: RunningRegistry) -> Repository:
-    """A repository that nothing was pushed to yet."""
+    """Return an empty repository."""
     return Repository(server.address, f"team/tensorflow-{next(_numbers)}")
 
 
@@ -37,5 +37,5 @@ def proxy(server: RunningRegistry) -> Iterator[Proxy]:
 
 @pytest.fixture
 def through(proxy: Proxy, repository: Repository) -> Repository:
-    """The same repository, seen through the proxy."""
+    """Return the same repository behind the proxy."""
     return Repository(proxy.address, repository.path)

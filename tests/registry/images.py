@@ -1,4 +1,4 @@
-"""Images of a few bytes, made without an engine, and pushed by oras."""
+"""Images of a few bytes, made without an engine and pushed with oras."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def push_image(
     content: str = "",
     program: Path | None = None,
 ) -> str:
-    """Push an image of one layer and give back its digest. The same arguments give the same image.
+    """Push an image with one layer and return its digest. The same arguments give the same image.
 
     program: a static one, which containers of the image start.
     """
@@ -48,7 +48,7 @@ def push_image(
 
 
 def oras(verb: str, *arguments: str, cwd: Path | None = None) -> str:
-    """Run oras against a registry of a test; gives back what it printed."""
+    """Run oras against a test's registry and return its output."""
     done = subprocess.run(
         ["oras", *verb.split(), "--plain-http", *arguments], cwd=cwd, capture_output=True, text=True
     )

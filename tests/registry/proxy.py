@@ -1,4 +1,4 @@
-"""A proxy before a registry that notes what is asked, and answers otherwise where a test wants it to."""
+"""A proxy in front of a registry, which records requests and can inject faults."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _CODES = {401: "UNAUTHORIZED", 403: "DENIED", 429: "TOOMANYREQUESTS", 400: "MANI
 
 @dataclass(frozen=True)
 class Asked:
-    """One request and its answer. sent: bytes of its body. status: 0 when the connection was dropped."""
+    """A request and its response. sent: the size of its body. status: 0 for a dropped connection."""
 
     method: str
     path: str
@@ -33,7 +33,7 @@ class Asked:
 
 @dataclass
 class Fault:
-    """What goes wrong, and when.
+    """A fault, and the requests that it affects.
 
     method, path, body: regular expressions that a request is searched for; those with a body alone are held
         against it.
@@ -58,7 +58,7 @@ class Fault:
 
 @dataclass
 class Proxy:
-    """A running proxy at `address`. `asked` lists the requests; `faults` may be changed at any time."""
+    """A running proxy at `address`. `asked` lists the requests. `faults` can be changed at any time."""
 
     address: str
     faults: list[Fault] = field(default_factory=list)
@@ -66,11 +66,11 @@ class Proxy:
     guard: threading.Lock = field(default_factory=threading.Lock)
 
     def sent(self) -> int:
-        """Bytes that were sent in bodies: blobs and manifests."""
+        """Return the number of bytes sent in blobs and manifests."""
         return sum(asked.sent for asked in self.asked)
 
     def uploads(self) -> list[Asked]:
-        """Requests that brought blobs."""
+        """Return the requests that uploaded blobs."""
         return [asked for asked in self.asked if "/blobs/uploads/" in asked.path and asked.sent]
 
     def fault_for(self, method: str, path: str, body: bytes | None, length: int) -> Fault | None:
@@ -90,12 +90,12 @@ class Proxy:
 
 
 class _Dropped(Exception):
-    """The connection is to end here."""
+    """Raised to drop the connection."""
 
 
 @contextmanager
 def running_proxy(upstream: str) -> Iterator[Proxy]:
-    """A proxy on a free port of the loopback address, before the registry at `upstream`."""
+    """Run a proxy on a free loopback port, in front of the registry at `upstream`."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"

@@ -1,4 +1,4 @@
-"""A registry of a test's own: Debian's docker-registry on a free port of the loopback address."""
+"""A registry for tests: Debian's docker-registry on a free loopback port."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MANIFESTS = "application/vnd.oci.image.manifest.v1+json, application/vnd.oci.ima
 
 @dataclass
 class RunningRegistry:
-    """A registry that answers at `address` (`127.0.0.1:1234`) and keeps everything under `storage`."""
+    """A registry at `address` (`127.0.0.1:1234`) that stores everything in `storage`."""
 
     address: str
     storage: Path
@@ -46,26 +46,26 @@ class RunningRegistry:
                 time.sleep(0.05)
 
     def stop(self) -> None:
-        """As if its machine went down; `start` brings it back with what it held."""
+        """Stop the registry. `start` starts it again with the same content."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
             self._process = None
 
     def blobs(self) -> dict[str, int]:
-        """Digest -> bytes of everything that it holds, each once."""
+        """Return digest -> size in bytes of all blobs and manifests."""
         found = self.storage.glob("docker/registry/v2/blobs/sha256/*/*/data")
         return {f"sha256:{path.parent.name}": path.stat().st_size for path in found}
 
     def tags(self, repository: str) -> dict[str, str]:
-        """Tag -> digest, as the storage has them."""
+        """Return tag -> digest, read from the storage."""
         directory = self.storage / "docker/registry/v2/repositories" / repository / "_manifests/tags"
         return {
             path.name: (path / "current/link").read_text(encoding="ascii") for path in directory.glob("*")
         }
 
     def manifest(self, repository: str, reference: str) -> dict[str, object]:
-        """A manifest, by tag or digest."""
+        """Return a manifest, given its tag or digest."""
         request = Request(
             f"http://{self.address}/v2/{repository}/manifests/{reference}", headers={"Accept": MANIFESTS}
         )
@@ -76,7 +76,7 @@ class RunningRegistry:
 
 @contextmanager
 def running_registry(root: Path, *, htpasswd: Path | None = None) -> Iterator[RunningRegistry]:
-    """A registry with everything it keeps under `root`. With a htpasswd file it wants a password."""
+    """Run a registry that stores everything in `root`. With a htpasswd file, it requires a password."""
     program = shutil.which("docker-registry", path=f"{os.environ.get('PATH', '')}:/usr/bin")
     if program is None:
         pytest.skip("docker-registry is not installed (Debian package docker-registry)")
@@ -103,7 +103,7 @@ def running_registry(root: Path, *, htpasswd: Path | None = None) -> Iterator[Ru
 
 
 def answers(address: str) -> bool:
-    """Whether a registry answers there."""
+    """Return True if a registry responds at the address."""
     try:
         with urlopen(f"http://{address}/v2/", timeout=5):
             return True

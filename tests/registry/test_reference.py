@@ -1,4 +1,4 @@
-"""Names of repositories: what is taken, and what is refused before anything is asked."""
+"""Names of repositories, tags and digests: invalid ones are rejected before any request."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DIGEST = "sha256:" + "a" * 64
         (" registry.example:443/a/b/c ", "registry.example:443", "a/b/c"),
     ],
 )
-def test_a_repository_is_read_and_written_as_it_was(text: str, host: str, path: str) -> None:
+def test_a_repository_is_parsed_and_written_unchanged(text: str, host: str, path: str) -> None:
     repository = Repository.parse(text)
     assert repository == Repository(host, path)
     assert str(repository) == text.strip()
@@ -36,7 +36,7 @@ def test_a_repository_is_read_and_written_as_it_was(text: str, host: str, path: 
         "ghcr.io/" + "a" * 300,
     ],
 )  # fmt: skip
-def test_what_is_no_repository_is_refused(text: str) -> None:
+def test_an_invalid_repository_is_rejected(text: str) -> None:
     with pytest.raises(InputError):
         Repository.parse(text)
 
@@ -49,7 +49,7 @@ def test_what_is_no_repository_is_refused(text: str) -> None:
         ("127.0.0.1.example:5000", False),
     ],
 )  # fmt: skip
-def test_plain_http_is_for_this_machine(host: str, loopback: bool) -> None:
+def test_plain_http_is_only_for_this_machine(host: str, loopback: bool) -> None:
     assert Repository(host, "tf").is_loopback is loopback
 
 
@@ -60,7 +60,7 @@ def test_tags_and_digests_are_appended() -> None:
 
 
 @pytest.mark.parametrize("tag", ["", "-x", ".x", "a b", "a/b", "a" * 129, "a\n"])
-def test_what_can_be_no_tag_is_refused(tag: str) -> None:
+def test_an_invalid_tag_is_rejected(tag: str) -> None:
     with pytest.raises(InputError):
         Repository("localhost", "tf").tagged(tag)
 
@@ -68,6 +68,6 @@ def test_what_can_be_no_tag_is_refused(tag: str) -> None:
 @pytest.mark.parametrize(
     "digest", ["", "latest", "sha256:", "sha256:" + "A" * 64, "md5:" + "a" * 64, DIGEST + "\n"]
 )
-def test_what_is_no_digest_is_refused(digest: str) -> None:
+def test_an_invalid_digest_is_rejected(digest: str) -> None:
     with pytest.raises(InputError):
         Repository("localhost", "tf").at(digest)

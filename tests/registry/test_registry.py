@@ -1,4 +1,4 @@
-"""A real registry, and the faults between it and us: what is tried again, and what is said."""
+"""The client with a real registry and injected faults: what is retried, and what is reported."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NOWHERE = "sha256:" + "0" * 64
 
 @pytest.fixture
 def once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No tries of ours after oras's own: what fails for good then fails sooner."""
+    """Disable the client's retries, so that permanent failures end sooner."""
     monkeypatch.setattr(registry_module, "_PAUSES", ())
 
 
@@ -39,7 +39,7 @@ def test_an_image_is_found_with_its_labels(repository: Repository) -> None:
     assert registry.config(digest)["config"]["Labels"] == {"name": "value"}
 
 
-def test_what_is_not_there_is_no_fault(repository: Repository) -> None:
+def test_a_missing_object_is_not_an_error(repository: Repository) -> None:
     registry = Registry(repository)
     assert (registry.digest_of("one"), registry.tags(), registry.manifest(NOWHERE)) == (None, [], None)
     assert registry.attached(NOWHERE, KIND) == []
@@ -47,7 +47,7 @@ def test_what_is_not_there_is_no_fault(repository: Repository) -> None:
     assert (registry.digest_of("two"), registry.manifest(NOWHERE)) == (None, None)
 
 
-def test_an_alias_moves(repository: Repository) -> None:
+def test_an_alias_can_be_moved(repository: Repository) -> None:
     first, second = push_image(repository, "one"), push_image(repository, "two")
     registry = Registry(repository)
     registry.tag(first, "latest")
@@ -59,7 +59,7 @@ def test_an_alias_moves(repository: Repository) -> None:
     assert registry.digest_of("latest") == second
 
 
-def test_an_alias_that_somebody_else_moved_is_noticed(
+def test_a_concurrent_change_of_an_alias_is_noticed(
     repository: Repository, through: Repository, proxy: Proxy
 ) -> None:
     first, second = push_image(repository, "one"), push_image(repository, "two")
@@ -70,7 +70,7 @@ def test_an_alias_that_somebody_else_moved_is_noticed(
         Registry(through).tag(first, "latest")
 
 
-def test_what_is_attached_is_listed_by_type(repository: Repository) -> None:
+def test_attached_artifacts_are_listed_by_type(repository: Repository) -> None:
     digest = push_image(repository, "one")
     registry = Registry(repository)
     attached = registry.attach(digest, KIND, b"content", {"mark": "x"})
@@ -84,10 +84,10 @@ def test_what_is_attached_is_listed_by_type(repository: Repository) -> None:
     assert registry.blob(manifest["layers"][0]["digest"]) == b"content"
 
 
-def test_nothing_is_lost_when_two_attach_at_once(
+def test_no_artifact_is_lost_when_two_clients_attach_at_once(
     repository: Repository, through: Repository, proxy: Proxy
 ) -> None:
-    """The first has read the list and writes it when the second has long written its own."""
+    """The first client writes its list after the second one has written its own."""
     digest = push_image(repository, "one")
     proxy.faults = [Fault(method="PUT", path="manifests/sha256-", status=None, delay_s=0.5, times=1)]
     with ThreadPoolExecutor(1) as pool:
@@ -100,7 +100,7 @@ def test_nothing_is_lost_when_two_attach_at_once(
 
 
 @pytest.mark.parametrize("status", [429, 500, 502, 503, 0])
-def test_what_passes_is_tried_again(
+def test_temporary_failures_are_retried(
     repository: Repository, through: Repository, proxy: Proxy, status: int
 ) -> None:
     digest = push_image(repository, "one")
@@ -112,7 +112,7 @@ def test_what_passes_is_tried_again(
 
 
 @pytest.mark.parametrize("when", ["/blobs/uploads/", "/manifests/"])
-def test_an_upload_that_fails_once_is_tried_again(
+def test_an_upload_that_fails_once_is_retried(
     repository: Repository, through: Repository, proxy: Proxy, when: str
 ) -> None:
     digest = push_image(repository, "one")
@@ -134,7 +134,7 @@ def test_an_upload_that_fails_once_is_tried_again(
         (Fault(status=0), "can't be reached", "network"),
     ],
 )
-def test_what_does_not_pass_is_said(
+def test_permanent_failures_are_explained(
     through: Repository, proxy: Proxy, fault: Fault, says: str, hint: str
 ) -> None:
     fault.happened = 0
@@ -147,7 +147,7 @@ def test_what_does_not_pass_is_said(
 
 
 @pytest.mark.parametrize("status", [401, 403])
-def test_a_refusal_is_not_tried_again(through: Repository, proxy: Proxy, status: int) -> None:
+def test_a_denied_request_is_not_retried(through: Repository, proxy: Proxy, status: int) -> None:
     proxy.faults = [Fault(status=status)]
     with pytest.raises(MissingError):
         Registry(through).digest_of("latest")
@@ -156,13 +156,13 @@ def test_a_refusal_is_not_tried_again(through: Repository, proxy: Proxy, status:
 
 @pytest.mark.service
 @pytest.mark.usefixtures("once")
-def test_nobody_listens() -> None:
+def test_a_registry_that_is_down_is_reported() -> None:
     with pytest.raises(MissingError, match="can't be reached"):
         Registry(Repository("127.0.0.1:9", "tf")).tags()
 
 
 @pytest.mark.usefixtures("once")
-def test_a_registry_that_hangs_is_given_up(
+def test_a_registry_that_hangs_is_abandoned(
     through: Repository, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(registry_module, "_TIMEOUT_S", 1.0)
@@ -187,7 +187,7 @@ def _read_config(registry: Registry, digest: str) -> object:
     ("act", "path"),
     [(_read_manifest, "/manifests/"), (_set_tag, "/manifests/"), (_read_config, "/blobs/")],
 )
-def test_what_was_altered_is_not_taken(
+def test_altered_content_is_rejected(
     repository: Repository,
     through: Repository,
     proxy: Proxy,
@@ -202,9 +202,7 @@ def test_what_was_altered_is_not_taken(
     assert Registry(repository).digest_of("latest") is None
 
 
-def test_what_was_altered_in_the_storage_is_not_taken(
-    server: RunningRegistry, repository: Repository
-) -> None:
+def test_content_altered_in_the_storage_is_rejected(server: RunningRegistry, repository: Repository) -> None:
     digest = push_image(repository, "one", content="altered in the storage")
     hexadecimal = digest.removeprefix("sha256:")
     file = server.storage / "docker/registry/v2/blobs/sha256" / hexadecimal[:2] / hexadecimal / "data"

@@ -1,4 +1,4 @@
-"""Tags say which image they are of, there and back."""
+"""The tags of images and their aliases."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ GPU = ImageSpec("2.21.0", "3.12", Variant.GPU, Choice("as-built", "12.5"), Choic
         ),
     ],
 )
-def test_a_tag_and_its_image_spec_belong_together(spec: ImageSpec, tag: str) -> None:
+def test_a_tag_is_converted_to_its_image_spec_and_back(spec: ImageSpec, tag: str) -> None:
     assert image_tag(spec) == tag
     assert identifier_of(tag) == spec.identifier
 
@@ -35,16 +35,16 @@ def test_a_tag_and_its_image_spec_belong_together(spec: ImageSpec, tag: str) -> 
 @pytest.mark.parametrize(
     "tag", ["latest", "2.21", "2.21-driver535", "2.21.0", "sha256-" + "a" * 64 + ".att", "2.21.0-gpu", "v1"]
 )
-def test_aliases_and_tags_of_others_are_no_images(tag: str) -> None:
+def test_aliases_and_foreign_tags_have_no_identifier(tag: str) -> None:
     assert identifier_of(tag) is None
 
 
 @pytest.mark.parametrize("identifier", ["", "2.21.0-cpu-py3.12", "tf2.21.0", "tf2.21.0-cpu-py3.12", "latest"])
-def test_what_is_no_identifier_gives_no_tag(identifier: str) -> None:
+def test_an_invalid_identifier_has_no_tag(identifier: str) -> None:
     with pytest.raises(ValueError, match="not the identifier"):
         tag_of(identifier)
 
 
-def test_aliases() -> None:
+def test_aliases_are_made_from_releases() -> None:
     assert release_alias("2.21.0") == "2.21"
     assert driver_alias("2.21.0", 535) == "2.21-driver535"

@@ -139,20 +139,20 @@ def test_when_all_have_ended_nothing_is_waited_for(workspace: Workspace) -> None
         *jobs(a="completed", b="completed", c="completed"),
         {"name": "end", "status": "queued"},
     ]
-    assert waited(workspace, IDLE_MINUTES="999") == "wait: all 3 validations have ended\n"
+    assert waited(workspace, IDLE_MINUTES="999") == "wait: all 3 validations have finished\n"
     assert len(workspace.state.calls) == 1
 
 
 def test_a_runner_that_is_not_there_is_not_waited_for(workspace: Workspace) -> None:
     workspace.state.jobs = jobs(a="completed", b="queued", c="queued")
     said = waited(workspace)
-    assert "going on with 1 of 3 validations; 0 are running, 2 wait for a runner" in said
+    assert "continuing with 1 of 3 validations; 0 running, 2 waiting for a runner" in said
 
 
 def test_what_runs_is_waited_for_but_not_for_ever(workspace: Workspace) -> None:
     workspace.state.jobs = jobs(a="completed", b="in_progress", c="queued")
     said = waited(workspace, LONGEST_MINUTES="0")
-    assert "going on with 1 of 3 validations; 1 are running, 1 wait for a runner" in said
+    assert "continuing with 1 of 3 validations; 1 running, 1 waiting for a runner" in said
 
 
 def test_what_runs_is_waited_for_until_it_ends(workspace: Workspace) -> None:
@@ -163,7 +163,7 @@ def test_what_runs_is_waited_for_until_it_ends(workspace: Workspace) -> None:
         jobs(a="completed", b="completed", c="in_progress"),
         jobs(a="completed", b="completed", c="completed"),
     ]
-    assert "all 3 validations have ended" in waited(workspace)
+    assert "all 3 validations have finished" in waited(workspace)
     assert len(workspace.state.calls) == 5
 
 
@@ -177,8 +177,8 @@ def test_without_cells_nothing_is_waited_for(workspace: Workspace) -> None:
 
 def test_a_github_that_does_not_answer_is_asked_again_and_given_up(workspace: Workspace) -> None:
     said = waited(workspace, GH_TOKEN="")
-    assert "can't be listed; asking again" in said
-    assert "going on with none of 3" in said
+    assert "can't be listed; retrying" in said
+    assert "continuing with none of 3" in said
 
 
 def test_a_run_with_jobs_that_no_runner_took_is_cancelled(workspace: Workspace) -> None:
@@ -227,7 +227,8 @@ def test_the_records_of_the_newest_earlier_night_are_fetched(workspace: Workspac
 def test_the_first_night_has_no_history(workspace: Workspace) -> None:
     workspace.state.runs = [earlier(workspace, 7)]
     done = workspace.run("history")
-    assert (done.returncode, done.stderr) == (0, "history: no earlier night has records; this is the first\n")
+    assert done.returncode == 0
+    assert done.stderr == "history: no earlier night has records, so this is the first\n"
 
 
 def test_not_being_able_to_ask_for_the_history_is_an_error(workspace: Workspace) -> None:
@@ -281,7 +282,7 @@ def test_a_runner_that_sends_nonsense_spoils_its_own_records_alone(workspace: Wo
     done = workspace.run("merge", CELLS=CELLS)
     assert done.returncode == 0, done.stderr
     assert "it was altered" in done.stderr
-    assert "::error::night/tonight/records-tf1@r580-h100/records.jsonl was not taken" in done.stdout
+    assert "::error::night/tonight/records-tf1@r580-h100/records.jsonl was rejected" in done.stdout
     assert merged(workspace) == {"tf2@r580-h100"}
     assert "- `tf1@r580-h100`\n- `tf2@r535-a100`\n" in workspace.summary.read_text()
 

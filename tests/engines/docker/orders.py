@@ -1,4 +1,4 @@
-"""Specs, locks and orders for the tests of the docker engine."""
+"""Image specs, locks and orders for the tests of the Docker engine."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ REGISTRY = Base(
 
 
 def lock_of(spec: ImageSpec, *pins: str) -> Lock:
-    """A lock of `name==version` pins, with made-up hashes."""
+    """Return a lock with `name==version` pins and fake hashes."""
     wheels = []
     for number, pin in enumerate(sorted(pins)):
         name, version = pin.split("==")
@@ -29,7 +29,7 @@ def lock_of(spec: ImageSpec, *pins: str) -> Lock:
 
 
 def order_of(spec: ImageSpec, **changes: object) -> Order:
-    """An order of a spec with paths that need not exist."""
+    """Return an order for a spec; its paths need not exist."""
     fields: dict[str, object] = {
         "spec": spec,
         "lock": lock_of(spec, "tensorflow==2.21.0"),

@@ -1,4 +1,4 @@
-"""What buildx is asked to build."""
+"""The bake file, which is the input of buildx."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_the_constraint_admits_the_drivers_that_the_rules_admit(cuda: str, drive
     assert (branch.cuda >= found.cuda) is (reason.outcome is Outcome.WORKS), reason.text
 
 
-def test_the_least_compute_capability_is_the_least_that_is_not_ruled_out() -> None:
+def test_the_minimum_compute_capability_is_the_lowest_that_the_rules_allow() -> None:
     found = host_requirements(GPU)
     assert found is not None and found.compute_capability is not None
     known = kernels(GPU.tensorflow)
@@ -54,26 +54,26 @@ def test_the_least_compute_capability_is_the_least_that_is_not_ruled_out() -> No
     assert fit(known, CudaVersion(12, 5), least, 999).outcome is Outcome.WORKS
 
 
-def test_a_release_that_the_facts_do_not_know_makes_no_claim_about_gpus() -> None:
+def test_nothing_is_claimed_about_gpus_for_an_unknown_release() -> None:
     spec = dataclasses.replace(GPU, tensorflow="2.99.0")
     document = bake_document(order_of(spec, lock=lock_of(spec, "tensorflow==2.99.0")))["target"][TARGET]
     assert "VALIDATOR_COMPUTE_CAPABILITY" not in document["args"]
     assert names.LABEL_SASS not in document["labels"]
 
 
-def test_no_image_sets_a_bare_cuda_version() -> None:
-    """The toolkit takes one without NVIDIA_REQUIRE_CUDA for an image of its old scheme."""
+def test_no_image_sets_a_plain_cuda_version() -> None:
+    """With CUDA_VERSION, the toolkit could treat the image as one that uses its old scheme."""
     dockerfile = (names.IMAGES / "Dockerfile").read_text(encoding="utf-8")
     instructions = [line for line in dockerfile.splitlines() if not line.lstrip().startswith("#")]
     assert not [line for line in instructions if re.search(r"(?<![A-Z_])CUDA_VERSION", line)]
     assert bake_document(order_of(GPU))["target"][TARGET]["args"]["NVIDIA_REQUIRE_CUDA"]
 
 
-def test_the_entry_points_tables_are_of_the_facts() -> None:
+def test_the_tables_of_the_entry_point_are_made_from_the_facts() -> None:
     lines = tables().splitlines()
     assert "branch 525 12.0" in lines and "branch 580 13.0" in lines
     assert "gpu 5.2 M60" in lines and "gpu 8.0 A100" in lines
-    # The shell reads three words a line, and takes the last branch that is not newer than the driver.
+    # The shell reads three words per line, and uses the last branch that is not newer than the driver.
     assert all(len(line.split()) == 3 for line in lines)
     numbers = [int(line.split()[1]) for line in lines if line.startswith("branch ")]
     assert numbers == sorted(numbers)
@@ -103,7 +103,7 @@ def test_the_document_names_the_image_and_its_contexts() -> None:
     json.dumps(target)
 
 
-def test_layers_are_kept_as_asked() -> None:
+def test_layers_have_the_requested_compression() -> None:
     outputs = {
         compression: bake_document(order_of(GPU, compression=compression))["target"][TARGET]["output"]
         for compression in Compression
@@ -113,7 +113,7 @@ def test_layers_are_kept_as_asked() -> None:
     assert outputs[Compression.NONE] == ["type=docker"]
 
 
-def test_labels_say_what_the_image_is() -> None:
+def test_labels_describe_the_image() -> None:
     found = labels(order_of(GPU))
     assert found["org.opencontainers.image.title"] == GPU.identifier
     assert (
@@ -145,7 +145,7 @@ def test_a_cpu_image_has_no_label_about_gpus() -> None:
     )
 
 
-def test_a_bootstrapped_base_has_no_digest_to_label() -> None:
+def test_a_bootstrapped_base_has_no_digest_label() -> None:
     base = Base("tensorflow-gpu-matrix-base:bookworm-1", "bootstrap:bookworm", "debian:bookworm")
     found = labels(order_of(CPU, base=base))
     assert "org.opencontainers.image.base.digest" not in found
@@ -156,7 +156,7 @@ def test_equal_orders_give_equal_documents() -> None:
     assert bake_document(order_of(GPU)) == bake_document(order_of(GPU))
 
 
-def test_long_identifiers_still_make_a_tag() -> None:
+def test_a_long_identifier_gives_a_valid_tag() -> None:
     spec = ImageSpec("2.21.0", "3.12", Variant.CPU, base="registry.example/" + "a/" * 90 + "image:1")
     other = dataclasses.replace(spec, base=f"{spec.base}1")
     tags = [names.image_reference(each.identifier).partition(":")[2] for each in (spec, other)]
@@ -164,7 +164,7 @@ def test_long_identifiers_still_make_a_tag() -> None:
     assert tags[0] != tags[1]
 
 
-def test_a_changed_script_is_a_changed_recipe(tmp_path: Path) -> None:
+def test_a_changed_script_changes_the_recipe(tmp_path: Path) -> None:
     for name in ("build", "entrypoint"):
         shutil.copytree(names.IMAGES / name, tmp_path / name)
     shutil.copy(names.IMAGES / "Dockerfile", tmp_path)
@@ -197,7 +197,7 @@ def test_build_scripts_are_executable_posix_shell(script: Path) -> None:
     assert subprocess.run(["sh", "-n", script], check=False).returncode == 0
 
 
-def test_layers_are_cached_where_it_is_said_and_nowhere_else() -> None:
+def test_layers_are_cached_only_in_the_given_repository() -> None:
     plain = bake_document(order_of(GPU))["target"][TARGET]
     assert not [key for key in plain if key.startswith("cache")]
     where = names.cache_reference("localhost:5000/team/tf", GPU.identifier)

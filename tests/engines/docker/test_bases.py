@@ -1,4 +1,4 @@
-"""Where a base comes from."""
+"""The base of an image: from a registry, the engine's own copy, or a bootstrap."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NO_HOST = APIError(
 
 
 class Registry:
-    """Stands in for the SDK's client: what a registry answers, and which images the engine has."""
+    """A fake of the SDK's client, with the answer of a registry and the images of the engine."""
 
     def __init__(self, answer: str | Exception, *images: str) -> None:
         self.answer = answer
@@ -59,7 +59,7 @@ def bases(registry: Registry, policy: BasePolicy = BasePolicy.AUTO) -> Bases:
 
 @pytest.fixture
 def bootstraps(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The suites that were bootstrapped; nothing is downloaded."""
+    """Return the list of bootstrapped suites. Nothing is downloaded."""
     made: list[str] = []
 
     def root_file_system(suite: str, directory: Path, progress: Callable[[str], None]) -> Path:
@@ -71,7 +71,7 @@ def bootstraps(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return made
 
 
-def test_a_registrys_answer_pins_the_base_by_digest(bootstraps: list[str]) -> None:
+def test_a_base_from_a_registry_is_pinned_by_digest(bootstraps: list[str]) -> None:
     registry = Registry("sha256:ba5e")
     found = bases(registry).base(CPU, lambda _: None)
     assert found.reference == "python:3.12-slim-bookworm@sha256:ba5e"
@@ -81,7 +81,9 @@ def test_a_registrys_answer_pins_the_base_by_digest(bootstraps: list[str]) -> No
 
 
 @pytest.mark.parametrize("fault", [NO_HOST, requests.ReadTimeout()])
-def test_auto_falls_back_says_so_once_and_asks_once(fault: Exception, bootstraps: list[str]) -> None:
+def test_auto_falls_back_to_a_bootstrap_with_one_message_and_one_request(
+    fault: Exception, bootstraps: list[str]
+) -> None:
     registry = Registry(fault)
     said: list[str] = []
     both = bases(registry)
@@ -92,26 +94,26 @@ def test_auto_falls_back_says_so_once_and_asks_once(fault: Exception, bootstraps
     assert bootstraps == ["bookworm"]
 
 
-def test_an_image_that_the_registry_lacks_is_not_an_unreachable_registry(bootstraps: list[str]) -> None:
+def test_a_missing_image_is_not_reported_as_an_unreachable_registry(bootstraps: list[str]) -> None:
     missing = APIError("404 Client Error", SimpleNamespace(status_code=404), "manifest unknown")
     registry = Registry(missing)
     with pytest.raises(MissingError, match="nobody/nothing:1 is not in the registry"):
         bases(registry).base(dataclasses.replace(CPU, base="nobody/nothing:1"), lambda _: None)
 
 
-def test_a_registry_that_is_insisted_on_is_not_replaced(bootstraps: list[str]) -> None:
+def test_the_policy_registry_never_bootstraps(bootstraps: list[str]) -> None:
     with pytest.raises(MissingError, match="the image registry can't be reached"):
         bases(Registry(NO_HOST), BasePolicy.REGISTRY).base(PY311, lambda _: None)
     assert bootstraps == []
 
 
-def test_a_bootstrap_that_is_insisted_on_asks_no_registry(bootstraps: list[str]) -> None:
+def test_the_policy_bootstrap_uses_no_registry(bootstraps: list[str]) -> None:
     registry = Registry("sha256:ba5e")
     found = bases(registry, BasePolicy.BOOTSTRAP).base(PY311, lambda _: None)
     assert (found.origin, registry.asked) == ("bootstrap:bookworm", [])
 
 
-def test_the_engines_own_copy_serves_without_a_registry(bootstraps: list[str]) -> None:
+def test_the_engine_s_own_copy_is_used_without_a_registry(bootstraps: list[str]) -> None:
     registry = Registry(NO_HOST, "python:3.12-slim-bookworm")
     found = bases(registry).base(CPU, lambda _: None)
     assert found.reference == "python:3.12-slim-bookworm"
@@ -124,7 +126,7 @@ def test_a_base_is_bootstrapped_once_for_all_runs(bootstraps: list[str]) -> None
     assert bootstraps == []
 
 
-def test_a_python_without_a_base_is_said_with_both_reasons(bootstraps: list[str]) -> None:
+def test_both_reasons_are_given_for_a_python_without_a_base(bootstraps: list[str]) -> None:
     reason = bases(Registry(NO_HOST)).provides("3.12")
     assert reason is not None
     assert "registry can't be reached" in reason
@@ -133,7 +135,7 @@ def test_a_python_without_a_base_is_said_with_both_reasons(bootstraps: list[str]
     assert bases(Registry("sha256:ba5e")).provides("3.12") is None
 
 
-def test_a_changed_recipe_is_another_base(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_changed_recipe_changes_the_name_of_the_base(monkeypatch: pytest.MonkeyPatch) -> None:
     before = bootstrap.tag("trixie")
     monkeypatch.setattr(bootstrap, "PACKAGES", (*bootstrap.PACKAGES, "less"))
     assert bootstrap.tag("trixie") != before
@@ -141,7 +143,9 @@ def test_a_changed_recipe_is_another_base(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.mark.service
-def test_the_hosts_mirrors_serve_other_suites(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_host_s_mirrors_are_used_for_other_suites(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     apt = tmp_path / "apt-get"
     apt.write_text(
         "#!/bin/sh\n"
@@ -163,15 +167,13 @@ def test_the_hosts_mirrors_serve_other_suites(monkeypatch: pytest.MonkeyPatch, t
     assert sources.environment == {"http_proxy": "http://proxy.invalid:3128"}
 
 
-def test_a_host_without_apt_leaves_the_mirror_to_the_tool(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_without_apt_the_tool_chooses_the_mirror(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     assert bootstrap.apt_sources("trixie") == bootstrap.AptSources()
 
 
 @pytest.mark.service
-def test_what_tells_of_the_host_is_removed(tmp_path: Path) -> None:
+def test_traces_of_the_host_are_removed(tmp_path: Path) -> None:
     traces = [
         "etc/resolv.conf", "etc/hostname", "etc/machine-id", "etc/apt/sources.list",
         "etc/apt/sources.list.d/mirror.sources", "var/lib/apt/lists/mirror_Packages", "var/log/bootstrap.log",

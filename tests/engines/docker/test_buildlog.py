@@ -1,4 +1,4 @@
-"""Reading buildx's plain output. The logs under `logs/` are real ones, cut to what matters."""
+"""Parsing of buildx's plain output. The logs in `logs/` are real ones, shortened to the relevant lines."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def read(name: str, said: list[str] | None = None) -> BuildLog:
         ("index-unreachable", MissingError, "tensorflow", "the package index can't be reached"),
         ("certificate-unknown", MissingError, "tensorflow", "certificate is not trusted"),
         ("base-unreachable", MissingError, None, "the registry can't be reached"),
-        ("other-python", BuildError, "venv", "the base image has Python 3.11; it needs Python 3.12"),
+        ("other-python", BuildError, "venv", "the base image has Python 3.11; Python 3.12 is needed"),
         ("disk-full", MissingError, "tensorflow", "no space left on the engine's disk"),
         ("engine-killed", MissingError, "tensorflow", "the Docker Engine stopped responding"),
     ],
 )
-def test_each_fault_is_told_from_the_others(name: str, kind: type, stage: str | None, words: str) -> None:
+def test_each_failure_gets_its_own_error(name: str, kind: type, stage: str | None, words: str) -> None:
     log = read(name)
     error = explain_build(WHAT, log, PackageSources(), answers=True)
     assert type(error) is kind
@@ -45,7 +45,7 @@ def test_each_fault_is_told_from_the_others(name: str, kind: type, stage: str | 
         assert log.failed_stage == stage
 
 
-def test_an_engine_that_no_longer_answers_comes_before_what_the_log_says() -> None:
+def test_an_engine_that_no_longer_responds_takes_precedence_over_the_log() -> None:
     error = explain_build(WHAT, read("pin-gone"), PackageSources(), answers=False)
     assert isinstance(error, MissingError)
     assert "stopped responding" in str(error)
@@ -59,7 +59,7 @@ def test_addresses_are_not_shown() -> None:
     assert "127.0.0.1" not in str(error)
 
 
-def test_an_unknown_fault_keeps_the_last_lines() -> None:
+def test_an_unknown_failure_keeps_the_last_lines() -> None:
     log = BuildLog(lambda _: None)
     log.feed("ERROR: failed to build: something new")
     error = explain_build(WHAT, log, PackageSources(), answers=True)
@@ -84,7 +84,7 @@ def test_progress_names_layers_and_phases_once() -> None:
     ]
 
 
-def test_a_name_given_by_another_process_is_recognised() -> None:
+def test_a_name_taken_by_another_process_is_recognized() -> None:
     assert read("name-taken").name_was_taken
     assert not read("disk-full").name_was_taken
 

@@ -1,4 +1,4 @@
-"""Which engine is used, and why one is not."""
+"""How an engine is found, and the errors for engines that can't be used."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from validator.errors import MissingError
 
 @contextlib.contextmanager
 def answering(path: Path, answers: bytes) -> Iterator[None]:
-    """A socket where every connection gets these bytes."""
+    """Listen on a socket and answer every connection with these bytes."""
     server = socket.socket(socket.AF_UNIX)
     server.bind(str(path))
     server.listen()
@@ -45,7 +45,7 @@ def answering(path: Path, answers: bytes) -> Iterator[None]:
 
 @pytest.fixture
 def no_context(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """As for a user without any Docker configuration."""
+    """Remove the Docker configuration of the user who runs the tests."""
     monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path / "no-configuration"))
     for name in ("DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_TLS_VERIFY", "DOCKER_CERT_PATH"):
         monkeypatch.delenv(name, raising=False)
@@ -54,13 +54,13 @@ def no_context(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 pytestmark = pytest.mark.usefixtures("no_context")
 
 
-def test_no_socket(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_missing_socket_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/absent.sock")
     with pytest.raises(MissingError, match=r"the socket .*absent\.sock does not exist"):
         connect()
 
 
-def test_a_socket_that_nobody_listens_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_socket_without_a_listener_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(tmp_path / "dead.sock"))
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/dead.sock")
@@ -68,7 +68,7 @@ def test_a_socket_that_nobody_listens_on(monkeypatch: pytest.MonkeyPatch, tmp_pa
         connect()
 
 
-def test_no_permission(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_socket_without_permission_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def refuse(*_: Any) -> None:
         raise PermissionError(13, "Permission denied")
 
@@ -78,7 +78,9 @@ def test_no_permission(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         connect()
 
 
-def test_something_else_that_listens_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_another_service_on_the_socket_is_not_an_engine(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/other.sock")
     with (
         answering(tmp_path / "other.sock", b"220 mail ready\r\n"),
@@ -87,13 +89,13 @@ def test_something_else_that_listens_there(monkeypatch: pytest.MonkeyPatch, tmp_
         connect()
 
 
-def test_a_wrong_docker_host(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_invalid_docker_host_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DOCKER_HOST", "carrier-pigeon://coop")
     with pytest.raises(MissingError, match="no Docker Engine responds"):
         connect()
 
 
-def test_a_context_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_context_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DOCKER_CONTEXT", "absent")
     with pytest.raises(MissingError, match="the Docker context absent does not exist"):
         connect()
@@ -107,13 +109,13 @@ def test_a_context_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
         ("28.5.2", "aarch64", "linux/aarch64 containers"),
     ],
 )
-def test_engines_that_can_not_do_it(version: str, architecture: str, words: str) -> None:
+def test_an_unsuitable_engine_is_rejected(version: str, architecture: str, words: str) -> None:
     with pytest.raises(MissingError, match=words):
         _check_server(version, {"OSType": "linux", "Architecture": architecture})
 
 
 @pytest.mark.parametrize("version", ["23.0.0", "28.5.2+dfsg4", "29.0.0-rc.1"])
-def test_engines_that_can(version: str) -> None:
+def test_a_suitable_engine_is_accepted(version: str) -> None:
     _check_server(version, {"OSType": "linux", "Architecture": "x86_64"})
 
 
@@ -136,7 +138,7 @@ def test_a_docker_without_buildx_does_not_hide_one_with_it(
 
 
 @pytest.mark.service
-def test_no_buildx_anywhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_missing_buildx_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", docker_that(tmp_path / "old", "exit 1"))
     with pytest.raises(MissingError, match="no buildx plugin"):
         find_buildx("default")
@@ -145,13 +147,13 @@ def test_no_buildx_anywhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
         find_buildx("default")
 
 
-def test_only_a_newer_bake_is_told_what_it_may_do() -> None:
+def test_only_newer_versions_of_buildx_get_permissions() -> None:
     assert not Buildx((), "default", (0, 16)).takes_allow
     assert Buildx((), "default", (0, 17)).takes_allow
     assert Buildx((), "default", (1, 0)).takes_allow
 
 
-def test_gpus_are_asked_for_as_the_engine_offers_them() -> None:
+def test_gpus_are_requested_in_the_way_that_the_engine_offers_them() -> None:
     cdi = {"DiscoveredDevices": [{"Source": "cdi", "ID": "nvidia.com/gpu=0"}, {"ID": "nvidia.com/gpu=all"}]}
     runtime = {"Runtimes": {"runc": {}, "nvidia": {}}}
     assert device_requests(cdi)[0]["DeviceIDs"] == ["nvidia.com/gpu=all"]

@@ -1,4 +1,4 @@
-"""Which wheel goes into which layer."""
+"""The assignment of wheels to layers."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_each_wheel_has_its_group(name: str, group: str) -> None:
         )
     )
 )
-def test_no_wheel_is_lost_or_doubled(names: set[str]) -> None:
+def test_every_wheel_is_in_exactly_one_group(names: set[str]) -> None:
     lock = lock_of(GPU, "tensorflow==2.21.0", *(f"{name}==1.0" for name in names))
     groups = group_wheels(lock, Variant.GPU)
     assert sorted(str(wheel) for wheels in groups.values() for wheel in wheels) == [
@@ -68,12 +68,12 @@ def test_a_cpu_image_has_no_layer_for_nvidia() -> None:
         group_wheels(lock_of(CPU, "tensorflow-cpu==2.21.0", "nvidia-cudnn-cu12==9.3"), Variant.CPU)
 
 
-def test_a_lock_without_tensorflow_is_refused() -> None:
+def test_a_lock_without_tensorflow_is_rejected() -> None:
     with pytest.raises(BuildError, match="does not contain TensorFlow"):
         group_wheels(lock_of(CPU, "numpy==2.0.0"), Variant.CPU)
 
 
-def test_requirements_pin_one_file_each() -> None:
+def test_each_requirement_pins_one_file() -> None:
     text = requirements(lock_of(CPU, "numpy==2.0.0", "six==1.17.0").wheels)
     assert text == f"numpy==2.0.0 --hash=sha256:{0:064x}\nsix==1.17.0 --hash=sha256:{1:064x}\n"
 
@@ -91,7 +91,7 @@ def test_the_dockerfile_has_a_stage_and_a_copy_for_every_group(variant: Variant)
     assert copied == {"venv", *entrypoint, *OF_VARIANT[variant]}
 
 
-def test_what_images_share_comes_before_what_they_do_not() -> None:
+def test_shared_layers_come_first() -> None:
     text = (IMAGES / "Dockerfile").read_text(encoding="utf-8").partition("FROM runtime AS gpu\n")[2]
     order = re.findall(r"COPY --link --from=(\w+) /layer", text)
     assert order[-2:] == ["python", "tensorflow"]

@@ -1,4 +1,4 @@
-"""Whose size is whose: histories as engines gave them."""
+"""Sizes of layers are read from histories as engines return them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ OLDER = [
 
 
 class FakeImage:
-    """What an engine answers: steps newest first, and the digests of the layers."""
+    """Return an image as an engine describes it: steps, newest first, and the digests of the layers."""
 
     def __init__(self, steps: list[tuple[int, str]], digests: list[str]) -> None:
         self.steps = steps
@@ -46,7 +46,7 @@ def layers(steps: list[tuple[int, str]], *digests: str) -> tuple[Layer, ...] | N
     return layers_of(FakeImage(steps, list(digests)))  # type: ignore[arg-type]
 
 
-def test_each_digest_gets_its_size_lowest_first() -> None:
+def test_each_layer_gets_its_size_lowest_first() -> None:
     assert layers(BUILDKIT, "a", "b", "c", "d") == (
         Layer("a", 184459264),
         Layer("b", 69632),
@@ -55,10 +55,10 @@ def test_each_digest_gets_its_size_lowest_first() -> None:
     )
 
 
-def test_a_layer_may_be_empty_and_a_setting_is_none() -> None:
+def test_a_layer_may_be_empty_and_a_setting_is_not_a_layer() -> None:
     assert layers(OLDER, "a", "b", "c") == (Layer("a", 74800000), Layer("b", 9200000), Layer("c", 0))
 
 
-def test_where_it_is_not_clear_nothing_is_said() -> None:
+def test_an_ambiguous_history_gives_no_sizes() -> None:
     assert layers(BUILDKIT, "a", "b", "c") is None
     assert layers(BUILDKIT[:2]) is None

@@ -26,7 +26,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def read_by_shell(path: Path) -> dict[str, str]:
-    """The variables that a shell has after sourcing a file, beside those that it always has."""
+    """Return the variables that a shell gets from sourcing a file."""
     text = subprocess.run(
         ["sh", "-c", '. "$0"; env -0', path], env={}, stdout=subprocess.PIPE, check=True
     ).stdout.decode()
@@ -51,25 +51,25 @@ def test_the_host_path_of_the_ca_bundle_stays_on_the_host(tmp_path: Path) -> Non
     assert written["ca"].read_bytes() == CERTIFICATE
 
 
-def test_only_the_owner_may_read_them(tmp_path: Path) -> None:
+def test_only_the_owner_can_read_the_files(tmp_path: Path) -> None:
     written = write_secrets(PackageSources(index_url="https://index.example/simple"), tmp_path)
     assert {path.stat().st_mode & 0o777 for path in written.values()} == {0o600}
 
 
-def test_netrc_is_handed_on(tmp_path: Path, home: Path) -> None:
+def test_netrc_is_passed_to_the_build(tmp_path: Path, home: Path) -> None:
     assert "netrc" not in write_secrets(PackageSources(), tmp_path)
     (home / ".netrc").write_text("machine index.example login a password b\n", encoding="utf-8")
     assert b"password b" in write_secrets(PackageSources(), tmp_path)["netrc"].read_bytes()
 
 
-def test_a_large_bundle_is_cut_to_its_certificates(tmp_path: Path) -> None:
+def test_a_large_bundle_is_reduced_to_its_certificates(tmp_path: Path) -> None:
     bundle = tmp_path / "bundle.pem"
     bundle.write_bytes((b"# a long comment\n" * 100 + CERTIFICATE) * 300)
     assert bundle.stat().st_size > LARGEST_SECRET
     assert write_secrets(PackageSources(ca_bundle=bundle), tmp_path)["ca"].read_bytes() == CERTIFICATE
 
 
-def test_a_bundle_that_stays_too_large_is_refused_by_name(tmp_path: Path) -> None:
+def test_a_bundle_that_is_still_too_large_is_rejected_by_name(tmp_path: Path) -> None:
     bundle = tmp_path / "bundle.pem"
     bundle.write_bytes(
         b"".join(CERTIFICATE.replace(b"QUJD", str(number).encode().zfill(4)) for number in range(400))
