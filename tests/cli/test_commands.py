@@ -169,7 +169,7 @@ def test_lock_check(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     good = path.read_text()
     path.write_text(good.replace("# requires: nvidia-cudnn-cu12==9.3.0.75\n", ""))
     assert cli.run(["lock", "--check"]) == 2
-    assert "the spec asks for nvidia-cudnn-cu12==9.3.0.75" in capsys.readouterr().err
+    assert "the spec requires nvidia-cudnn-cu12==9.3.0.75" in capsys.readouterr().err
     path.write_text(good.replace("==9.3.0.75 --hash", "==9.4.0.58 --hash"))
     assert cli.run(["lock", "--check"]) == 2
     assert "it was edited by hand or cut short" in capsys.readouterr().err

@@ -67,14 +67,14 @@ def test_choices(
             "12.2",
             AS_BUILT,
             "cuda",
-            '"12.2" is outside what tensorflow 2.21.0 admits (>=12.5,<13); the nearest is 12.5',
+            '"12.2" is not allowed by the metadata of tensorflow 2.21.0 (>=12.5,<13); the nearest is 12.5',
         ),
         (
             "2.21.0",
             "13.0",
             AS_BUILT,
             "cuda",
-            '"13.0" is outside what tensorflow 2.21.0 admits (>=12.5,<13); the nearest is 12.9',
+            '"13.0" is not allowed by the metadata of tensorflow 2.21.0 (>=12.5,<13); the nearest is 12.9',
         ),
         # The first release of CUDA 12.5 is older than the lower bounds, which are those of 12.5.1.
         (
@@ -82,21 +82,21 @@ def test_choices(
             "12.5.0",
             AS_BUILT,
             "cuda",
-            '"12.5.0" is outside what tensorflow 2.21.0 admits (>=12.5,<13); the nearest is 12.5',
+            '"12.5.0" is not allowed by the metadata of tensorflow 2.21.0 (>=12.5,<13); the nearest is 12.5',
         ),
         (
             "2.21.0",
             AS_BUILT,
             "8.9",
             "cudnn",
-            '"8.9" is outside what tensorflow 2.21.0 admits (>=9.3,<10); the nearest is 9.3',
+            '"8.9" is not allowed by the metadata of tensorflow 2.21.0 (>=9.3,<10); the nearest is 9.3',
         ),
         (
             "2.18.0",
             "12.6",
             AS_BUILT,
             "cuda",
-            '"12.6" is outside what tensorflow 2.18.0 admits (==12.5); the nearest is 12.5',
+            '"12.6" is not allowed by the metadata of tensorflow 2.18.0 (==12.5); the nearest is 12.5',
         ),
         ("2.21.0", "12.7", AS_BUILT, "cuda", '"12.7" is not known; the nearest are 12.8, 12.6, 12.9'),
         ("2.21.0", "newest", AS_BUILT, "cuda", '"newest" is not known; the nearest are 12.9, 12.8, 12.6'),
@@ -106,7 +106,7 @@ def test_choices(
             "11.8",
             AS_BUILT,
             "cuda",
-            '"11.8" is outside what tensorflow 2.10.1 admits (no NVIDIA wheels)',
+            '"11.8" is not allowed by the metadata of tensorflow 2.10.1 (no NVIDIA wheels)',
         ),
     ],
 )
@@ -125,7 +125,7 @@ def test_what_cannot_be_had_is_said_with_what_can(
 def test_latest_needs_an_extra(axis: str) -> None:
     asked = {"cuda": AS_BUILT, "cudnn": AS_BUILT, axis: LATEST}
     with pytest.raises(
-        PolicyError, match=f"no and-cuda extra, so nothing says what its latest {axis} is"
+        PolicyError, match=f"no and-cuda extra, which would define its latest {axis}"
     ) as caught:
         policies.choose(release("2.13.1"), asked["cuda"], asked["cudnn"])
     assert (caught.value.axis, caught.value.nearest) == (axis, (AS_BUILT,))
@@ -222,7 +222,7 @@ def test_the_cpu_variant_asks_for_no_cuda() -> None:
 
 
 def test_a_release_whose_cuda_has_no_wheels_cannot_be_built() -> None:
-    with pytest.raises(PolicyError, match=r"built with CUDA 11\.2, of which there are no wheels"):
+    with pytest.raises(PolicyError, match=r"built with CUDA 11\.2, for which there are no wheels"):
         policies.requirements(spec("2.10.1", AS_BUILT))
 
 

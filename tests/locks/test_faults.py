@@ -1,4 +1,4 @@
-"""uv's own words, told apart by whose fault it is."""
+"""Each failure of uv becomes an error of the right kind, with the package that it is about."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ FULL = "error: failed to write to file: No space left on device (os error 28)"
         (CERTIFICATE, MissingError, "the index's certificate is not trusted here"),
         (FULL, MissingError, "no space left on the disk"),
         ("something new under the sun", BuildError, "something new under the sun"),
-        ("", BuildError, "uv failed without a word"),
+        ("", BuildError, "uv failed without a message"),
     ],
 )
 def test_each_failure_is_told_apart(text: str, kind: type[ValidatorError], message: str) -> None:

@@ -52,7 +52,7 @@ def test_no_line_of_wheels_can_be_lost_or_changed_unnoticed(lock: Lock, data: st
     if not places:
         return
     place = data.draw(st.sampled_from(places))
-    with pytest.raises(InputError, match="it was edited by hand or cut short"):
+    with pytest.raises(InputError, match="the file was edited by hand or cut short"):
         files.parse("".join([*lines[:place], *lines[place + 1 :]]))
     changed = lines[place].replace("==", "==9", 1)
     with pytest.raises(InputError):
@@ -97,12 +97,18 @@ def test_files_are_written_and_read_by_identifier(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda text: text + "six>=1\n", r':8: "six>=1" is not a line of a lock'),
-        (lambda text: text.replace("sha256:" + "b" * 64, "sha256:short"), r":6: .* is not a line of a lock"),
-        (lambda text: text.replace("# python: 3.12\n", ""), "the header lacks python"),
-        (lambda text: "", "the header lacks identifier, python, platform, digest"),
-        (lambda text: text.replace("py312; written", "py311; written"), "is the lock of tf2.21.0-cpu-py311"),
-        (lambda text: text.rsplit("six==", 1)[0], "it was edited by hand or cut short"),
+        (lambda text: text + "six>=1\n", r':8: "six>=1" is not a valid line of a lock file'),
+        (
+            lambda text: text.replace("sha256:" + "b" * 64, "sha256:short"),
+            r":6: .* is not a valid line of a lock file",
+        ),
+        (lambda text: text.replace("# python: 3.12\n", ""), "missing in the header: python"),
+        (lambda text: "", "missing in the header: identifier, python, platform, digest"),
+        (
+            lambda text: text.replace("py312; written", "py311; written"),
+            "contains the lock of tf2.21.0-cpu-py311",
+        ),
+        (lambda text: text.rsplit("six==", 1)[0], "the file was edited by hand or cut short"),
     ],
 )
 def test_what_is_no_lock_is_refused_with_its_place(tmp_path: Path, change: object, message: str) -> None:
@@ -130,11 +136,11 @@ def test_a_lock_satisfies_its_own_spec() -> None:
 @pytest.mark.parametrize(
     ("lock", "asked", "sentence"),
     [
-        (LOCK, ("tensorflow-cpu==2.20.0",), "it holds tensorflow-cpu 2.21.0, the spec asks for ==2.20.0"),
-        (LOCK, (*ASKED, "numpy<2"), "it holds no numpy"),
-        (LOCK, (*ASKED, "numpy<2"), "the spec asks for numpy<2, the lock was not resolved with it"),
-        (LOCK, (), "the lock was resolved with tensorflow-cpu==2.21.0, the spec no longer asks for it"),
-        (Lock("x", "3.11", "x", ASKED, LOCK.wheels), ASKED, "it is for Python 3.11, the spec asks for 3.12"),
+        (LOCK, ("tensorflow-cpu==2.20.0",), "it has tensorflow-cpu 2.21.0, but the spec requires ==2.20.0"),
+        (LOCK, (*ASKED, "numpy<2"), "it has no numpy"),
+        (LOCK, (*ASKED, "numpy<2"), "the spec requires numpy<2, but the lock was resolved without it"),
+        (LOCK, (), "the lock was resolved with tensorflow-cpu==2.21.0, which the spec no longer requires"),
+        (Lock("x", "3.11", "x", ASKED, LOCK.wheels), ASKED, "it is for Python 3.11, but the spec needs 3.12"),
     ],
 )
 def test_what_no_longer_satisfies_is_said(lock: Lock, asked: tuple[str, ...], sentence: str) -> None:

@@ -200,13 +200,13 @@ IMAGES = {
     ),
     "cuDNN below the metadata": (
         changed("hosts:", '    cudnn: ["9.10", "9.2"]\nhosts:'),
-        'm.yaml:4:21: images[0].cudnn[1]: "9.2" is outside what tensorflow 2.21.0 admits (>=9.3,<10);'
-        " the nearest is 9.3",
+        'm.yaml:4:21: images[0].cudnn[1]: "9.2" is not allowed by the metadata of tensorflow 2.21.0'
+        " (>=9.3,<10); the nearest is 9.3",
     ),
     "CUDA above the metadata": (
         changed("hosts:", '    cuda: "13.0"\nhosts:'),
-        'm.yaml:4:11: images[0].cuda: "13.0" is outside what tensorflow 2.21.0 admits (>=12.5,<13);'
-        " the nearest is 12.9",
+        'm.yaml:4:11: images[0].cuda: "13.0" is not allowed by the metadata of tensorflow 2.21.0'
+        " (>=12.5,<13); the nearest is 12.9",
     ),
     "CUDA that never was": (
         changed("hosts:", '    cuda: "12.7"\nhosts:'),
@@ -214,7 +214,7 @@ IMAGES = {
     ),
     "pin of an exact release": (
         image('  - {tensorflow: "2.18.1", python: all, cudnn: "9.10"}\n'),
-        'm.yaml:2:48: images[0].cudnn: "9.10" is outside what tensorflow 2.18.1 admits (==9.3);'
+        'm.yaml:2:48: images[0].cudnn: "9.10" is not allowed by the metadata of tensorflow 2.18.1 (==9.3);'
         " the nearest is 9.3",
     ),
     "a version as policy": (
@@ -228,13 +228,13 @@ IMAGES = {
     ),
     "latest without an extra": (
         image('  - {tensorflow: "2.13.1", python: all, policy: latest}\n'),
-        "m.yaml:2:49: images[0].policy: tensorflow 2.13.1 has no and-cuda extra, so nothing says what its"
-        " latest cuda is; use as-built or a version",
+        "m.yaml:2:49: images[0].policy: tensorflow 2.13.1 has no and-cuda extra, which would define its"
+        " latest cuda; use as-built or a version",
     ),
     "no CUDA wheels at all": (
         image('  - {tensorflow: "2.11.1", python: all}\n'),
         "m.yaml:2:18: images[0].tensorflow: tensorflow 2.11.1 was built with CUDA 11.2,"
-        " of which there are no wheels",
+        " for which there are no wheels",
     ),
     "CUDA of a cpu image": (
         changed("hosts:", "    variant: cpu\n    cuda: latest\nhosts:"),

@@ -1,1 +1,4 @@
-"""Compatibility facts as data with their sources (`data/`), and pure rules over them: cell -> prediction."""
+"""Compatibility facts with their sources (`data/`), and the rules that predict a cell from them.
+
+Apart from `compile` and `inspect`, this needs only the standard library.
+"""

@@ -1,7 +1,7 @@
-"""What was read in TensorFlow's own wheels (`data/builds.yaml`); it takes precedence over published tables.
+"""What was read in TensorFlow's own wheels (`data/builds.yaml`). It takes precedence over published tables.
 
-Not every patch release was opened. One that was not takes the row of the nearest one of its minor version,
-and what follows from that is derived, not measured.
+Not every patch release was opened. For one that was not, the nearest one of the same minor version is used,
+and the fact is derived, not measured.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ Isa = tuple[int, int]
 
 @dataclass(frozen=True)
 class KernelGroup:
-    """Translation units that hold the same device code.
+    """Translation units with the same device code.
 
-    count: how many, None where the wheel was not opened. sass: architectures with machine code. ptx: the
-    architectures that there is PTX for, with its ISA version where that was read.
+    count: the number of units, None if the wheel was not opened. sass: architectures with machine code. ptx:
+    architectures with PTX, each with the ISA version if that was read.
     """
 
     count: int | None
@@ -33,11 +33,11 @@ class KernelGroup:
 
 @dataclass(frozen=True)
 class Build:
-    """One wheel as it was found.
+    """What was read in one wheel.
 
-    cudnn: version of the cuDNN headers that it was compiled with, None where it can't be told.
-    folders: of NVIDIA's wheels that its own search path reaches. not_found: sonames that it needs and that
-    are in none of them.
+    cudnn: the version of the cuDNN headers that it was compiled with, None if that can't be told.
+    folders: the folders of NVIDIA's wheels in its own search path. not_found: sonames of libraries that it
+    needs and that are in none of these folders.
     """
 
     version: str
@@ -50,7 +50,7 @@ class Build:
 
 @functools.cache
 def build(version: str) -> Build | None:
-    """The build of a release, or of the nearest opened patch release of its minor version, or None."""
+    """Return the build of a release, or of the nearest patch release that was opened, or None."""
     opened = _opened()
     if version in opened:
         return _build(opened[version], version)
@@ -96,6 +96,6 @@ def _group(group: facts.Row) -> KernelGroup:
 
 
 def isa(text: str) -> Isa:
-    """`8.5` -> (8, 5)"""
+    """Return (8, 5) for `8.5`."""
     major, minor = text.split(".")
     return int(major), int(minor)

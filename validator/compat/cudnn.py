@@ -1,4 +1,4 @@
-"""cuDNN: the CUDA major versions and GPUs that a release supports, and what TensorFlow asks of it."""
+"""Rules about cuDNN: the CUDA versions and GPUs that a release supports, and what TensorFlow requires."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from .facts import Fact
 
 @dataclass(frozen=True)
 class Support:
-    """What one range of cuDNN releases supports.
+    """What the cuDNN releases of one range support.
 
-    drivers: CUDA major versions that have a build -> the oldest driver. capabilities: those that its table
-    lists. minimum: below it there are no kernels.
+    drivers: CUDA major version -> oldest driver, for every CUDA that has a build. capabilities: those in the
+    support matrix. minimum: the oldest capability with kernels.
     """
 
     first: Version
@@ -30,35 +30,38 @@ class Support:
 
 @functools.cache
 def support(version: str) -> Support | None:
-    """The support of a cuDNN release (`9.3.0.75`, or less of it), or None when no table covers it."""
+    """Return the support of a cuDNN release (`9.3.0.75`, `9.3`), or None if no table covers it."""
     asked = Version(version)
     return next((known for known in _table() if known.first <= asked < known.below), None)
 
 
 @functools.lru_cache(maxsize=8192)
 def fits_gpu(version: str, capability: ComputeCapability) -> Reason:
-    """Whether a cuDNN release has kernels for a GPU."""
+    """Decide if a cuDNN release has kernels for a GPU."""
     known = support(version)
     if known is None:
-        return _table()[-1].fact.unknown(f"no table read covers cuDNN {version}")
+        return _table()[-1].fact.unknown(f"no known support matrix covers cuDNN {version}")
     if capability < known.minimum:
         return known.fact.fails(
-            f"cuDNN {version} has kernels from compute capability {known.minimum} on, none for {capability}"
+            f"cuDNN {version} has kernels for compute capability {known.minimum} and newer,"
+            f" not for {capability}"
         )
     if capability in known.capabilities:
         return known.fact.works(f"cuDNN {version} supports compute capability {capability}")
-    return known.fact.unknown(f"the table of cuDNN {version} does not name compute capability {capability}")
+    return known.fact.unknown(
+        f"the support matrix of cuDNN {version} does not list compute capability {capability}"
+    )
 
 
 @functools.lru_cache(maxsize=8192)
 def fits_cuda(version: str, cuda: CudaVersion, driver: DriverRelease | None) -> Reason:
-    """Whether a cuDNN release has a build for a CUDA major version, and the driver is new enough for it.
+    """Decide if a cuDNN release has a build for a CUDA major version, and the driver is new enough for it.
 
-    driver: None where a forward compatibility package stands in for it.
+    driver: None if a forward compatibility package replaces it.
     """
     known = support(version)
     if known is None:
-        return _table()[-1].fact.unknown(f"no table read covers cuDNN {version}")
+        return _table()[-1].fact.unknown(f"no known support matrix covers cuDNN {version}")
     floor = known.drivers.get(cuda.major)
     if floor is None:
         return known.fact.fails(f"cuDNN {version} has no build for CUDA {cuda.major}")
@@ -71,17 +74,17 @@ def fits_cuda(version: str, cuda: CudaVersion, driver: DriverRelease | None) -> 
 
 @functools.lru_cache(maxsize=1024)
 def fits_build(version: str, built_with: str) -> Reason:
-    """Whether TensorFlow, compiled with one cuDNN, takes another at run time.
+    """Decide if TensorFlow, compiled with one cuDNN, accepts another at run time.
 
-    It compares major and minor only: the major must be the same and the minor not older.
+    It compares only major and minor: the major must be the same, and the minor not older.
     """
     rule = facts.rule("cudnn", "cudnn-same-major-newer-minor")
     runtime, compiled = Version(version), Version(built_with)
     text = f"TensorFlow was compiled with cuDNN {built_with} and loads {version}"
     if runtime.major != compiled.major:
-        return rule.fails(f"{text}: another major version")
+        return rule.fails(f"{text}: a different major version")
     if runtime.minor < compiled.minor:
-        return rule.fails(f"{text}: an older minor version, which it refuses")
+        return rule.fails(f"{text}: an older minor version, which it rejects")
     return rule.works(f"{text}, which is not older")
 
 

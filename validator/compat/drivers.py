@@ -1,4 +1,4 @@
-"""What a driver runs: its newest CUDA, the toolkits it can serve, and the GPUs it still or already knows."""
+"""Rules about drivers: the newest CUDA of a branch, the toolkits that it runs, and its GPUs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .gpus import CONSUMER, DATA_CENTER
 
 @dataclass(frozen=True)
 class Branch:
-    """A driver branch and the newest CUDA version that it supports."""
+    """A driver branch and its newest CUDA version."""
 
     number: int
     cuda: CudaVersion
@@ -23,7 +23,7 @@ class Branch:
 
 @dataclass(frozen=True)
 class MinorVersion:
-    """The oldest driver that runs every toolkit of one CUDA major version, compiling PTX apart."""
+    """The oldest driver that runs every toolkit of a CUDA major version. It may not compile all their PTX."""
 
     cuda_major: int
     driver: DriverRelease
@@ -32,7 +32,7 @@ class MinorVersion:
 
 @functools.cache
 def branches() -> tuple[Branch, ...]:
-    """Every known driver branch, oldest first."""
+    """Return every known driver branch, oldest first."""
     return tuple(
         Branch(row["branch"], CudaVersion.parse(row["cuda"]), facts.fact(row))
         for row in facts.rows("drivers", "branches")
@@ -41,19 +41,19 @@ def branches() -> tuple[Branch, ...]:
 
 @functools.cache
 def branch_of(number: int) -> Branch | None:
-    """The branch of that number or the newest one before it; None for one older than all that are known."""
+    """Return the branch of that number or the newest one before it; None if no known one is as old."""
     return next((known for known in reversed(branches()) if known.number <= number), None)
 
 
 @functools.cache
 def branch_for(cuda: CudaVersion) -> Branch | None:
-    """The branch that brought a CUDA version, or None when the tables don't have it."""
+    """Return the first branch with a CUDA version, or None if the tables don't have it."""
     return next((known for known in branches() if known.cuda == cuda), None)
 
 
 @functools.cache
 def minor_version(cuda_major: int) -> MinorVersion | None:
-    """The floor of a CUDA major version, or None when the tables don't have it."""
+    """Return the oldest driver for a CUDA major version, or None if the tables don't have it."""
     for row in facts.rows("drivers", "minor_version"):
         if row["cuda_major"] == cuda_major:
             return MinorVersion(cuda_major, DriverRelease.parse(row["driver"]), facts.fact(row))
@@ -62,7 +62,7 @@ def minor_version(cuda_major: int) -> MinorVersion | None:
 
 @functools.cache
 def toolkit_driver(cuda: CudaVersion) -> tuple[DriverRelease, Fact] | None:
-    """The oldest driver of the branch that came with a toolkit's first release, or None when not listed."""
+    """Return the driver that came with the first release of a toolkit, or None if it is not listed."""
     for row in facts.rows("toolkits", "toolkits"):
         if CudaVersion.parse(row["release"]) == cuda:
             return DriverRelease.parse(row["driver"]), facts.fact(row)
@@ -71,9 +71,9 @@ def toolkit_driver(cuda: CudaVersion) -> tuple[DriverRelease, Fact] | None:
 
 @functools.lru_cache(maxsize=8192)
 def runs_toolkit(toolkit: CudaVersion, driver: DriverRelease, lifted_to: CudaVersion | None) -> Reason:
-    """Whether a driver runs the libraries of a toolkit.
+    """Decide if a driver runs the libraries of a toolkit.
 
-    lifted_to: the CUDA version of a forward compatibility package in use, which stands in for the driver's.
+    lifted_to: the CUDA version of a forward compatibility package in use, which replaces the driver's.
     """
     if lifted_to is not None:
         return _runs_lifted(toolkit, lifted_to)
@@ -97,10 +97,10 @@ def runs_toolkit(toolkit: CudaVersion, driver: DriverRelease, lifted_to: CudaVer
 
 @functools.lru_cache(maxsize=8192)
 def knows_gpu(kernel_branch: int, user_branch: int, capability: ComputeCapability) -> tuple[Reason, ...]:
-    """Whether a driver is too old or too new for a GPU; empty when it is neither.
+    """Return why a driver is too old or too new for a GPU; nothing if it is neither.
 
-    kernel_branch: of the installed driver. user_branch: of the libcuda in use, which differs from it where a
-    forward compatibility package is.
+    kernel_branch: the branch of the installed driver. user_branch: that of the libcuda in use, which differs
+    if there is a forward compatibility package.
     """
     return (*_retired(max(kernel_branch, user_branch), capability), *_not_yet(kernel_branch, capability))
 
@@ -118,14 +118,14 @@ def _retired(branch: int, capability: ComputeCapability) -> tuple[Reason, ...]:
 
 
 def _not_yet(branch: int, capability: ComputeCapability) -> tuple[Reason, ...]:
-    # No driver table by GPU was read. A branch that comes before the PTX ISA that first names an architecture
-    # can't have a compiler for it; that the driver then doesn't serve the GPU is derived.
+    # There is no table of drivers by GPU. A branch from before the first PTX ISA with an architecture can't
+    # have a compiler for it. That the driver doesn't support the GPU either is derived from this.
     for row in facts.rows("drivers", "ptx"):
         if str(capability) in row["first_targets"] and branch < row["branch"]:
             known = facts.fact(row)
             text = (
-                f"compute capability {capability} is named first by PTX ISA {row['isa']}, which came with"
-                f" R{row['branch']}; R{branch} is older than the GPU"
+                f"PTX ISA {row['isa']}, new in R{row['branch']}, is the first with compute capability"
+                f" {capability}; R{branch} is older than the GPU"
             )
             return (known.derived().fails(text),)
     return ()
@@ -135,7 +135,7 @@ def _runs_lifted(toolkit: CudaVersion, lifted_to: CudaVersion) -> Reason:
     row = next(row for row in facts.rows("forward", "packages") if row["compat"] == str(lifted_to))
     known = facts.fact(row)
     if lifted_to.major >= toolkit.major:
-        return known.works(f"cuda-compat {lifted_to} stands in for the driver's CUDA and runs CUDA {toolkit}")
+        return known.works(f"cuda-compat {lifted_to} replaces the driver's CUDA and runs CUDA {toolkit}")
     return known.fails(
         f"cuda-compat {lifted_to} is older than CUDA {toolkit.major}.x, which CUDA {toolkit} needs"
     )
@@ -143,17 +143,18 @@ def _runs_lifted(toolkit: CudaVersion, lifted_to: CudaVersion) -> Reason:
 
 def _no_floor(toolkit: CudaVersion) -> Reason:
     newest = branches()[-1]
-    return newest.fact.unknown(f"which driver CUDA {toolkit} needs is not known")
+    return newest.fact.unknown(f"the oldest driver for CUDA {toolkit} is not known")
 
 
-# Forward compatibility: whether a cuda-compat package on the loader path lifts a driver.
+# Forward compatibility: does a cuda-compat package on the loader path give a driver a newer CUDA?
 
 
 @dataclass(frozen=True)
 class UserDriver:
     """The CUDA user-mode driver (libcuda) that a process gets.
 
-    branch: of that library. lifted_to: the package's CUDA version where it stands in for the driver's own.
+    branch: the branch of that library. lifted_to: the CUDA version of the package if it replaces the
+    driver's.
     """
 
     branch: int
@@ -163,10 +164,10 @@ class UserDriver:
 
 @functools.lru_cache(maxsize=8192)
 def user_driver(driver: DriverRelease, compat: str | None, kind: str | None) -> UserDriver:
-    """What a driver offers together with a cuda-compat package.
+    """Return the user-mode driver of a driver with a cuda-compat package.
 
-    compat: the package's CUDA version (`12.9`), or None when there is no package. kind: the GPU's, as
-    `gpus.Gpu.kind` has it, or None when it is not known.
+    compat: the package's CUDA version (`12.9`), or None if there is no package. kind: that of the GPU, as in
+    `gpus.Gpu.kind`, or None if it is not known.
     """
     if compat is None:
         return UserDriver(driver.branch, None, ())
@@ -174,15 +175,15 @@ def user_driver(driver: DriverRelease, compat: str | None, kind: str | None) -> 
     branch = branch_for(asked)
     row = next((row for row in facts.rows("forward", "packages") if row["compat"] == str(asked)), None)
     if row is None or branch is None:
-        text = f"no table read has a cuda-compat {asked}"
+        text = f"no known table has a cuda-compat {asked}"
         return UserDriver(driver.branch, None, (facts.rule("forward", "compat-eligible").unknown(text),))
     if driver.branch == branch.number:
         text = f"cuda-compat {asked} is not needed: driver {driver} has CUDA {asked} itself"
         return UserDriver(driver.branch, None, (facts.fact(row).works(text),))
     if driver.branch > branch.number:
         text = (
-            f"cuda-compat {asked} is older than driver {driver}, which there is no package for; take it off"
-            " the loader path: the driver itself runs older CUDA versions"
+            f"cuda-compat {asked} is older than driver {driver} and does not support it; remove it from the"
+            " loader path, because the driver itself runs older CUDA versions"
         )
         return UserDriver(driver.branch, None, (facts.fact(row).unknown(text),))
     return _lifted(driver, asked, branch.number, row, kind)
@@ -191,24 +192,22 @@ def user_driver(driver: DriverRelease, compat: str | None, kind: str | None) -> 
 def _lifted(
     driver: DriverRelease, asked: CudaVersion, branch: int, row: facts.Row, kind: str | None
 ) -> UserDriver:
-    """The package is newer than the driver, which is what it is made for, on GPUs that are eligible."""
+    """Return the result for a package that is newer than the driver, as it should be."""
     if kind == CONSUMER:
         text = (
-            f"cuda-compat {asked} on a GPU that is not a data-center product: cuInit answers error 804"
+            f"cuda-compat {asked} on a GPU that is not a data-center product: cuInit returns error 804"
             " (forward compatibility not supported on this device) and no GPU is found"
         )
         return UserDriver(branch, asked, (facts.rule("forward", "compat-error-804").fails(text),))
     if row["bases"].get(str(driver.branch)) != "compatible":
         bases = ", ".join(f"R{base}" for base, answer in row["bases"].items() if answer == "compatible")
         text = (
-            f"cuda-compat {asked} is not offered for base driver R{driver.branch}, which is no supported base"
-            f" (ended, or a feature branch); it is for {bases or 'none that is still supported'}"
+            f"cuda-compat {asked} does not support the base driver R{driver.branch}, a branch that has ended"
+            f" or is a feature branch; it supports {bases or 'no branch that is still maintained'}"
         )
         return UserDriver(branch, asked, (facts.fact(row).unknown(text),))
     if kind != DATA_CENTER:
-        text = (
-            "only some professional GPUs are eligible for cuda-compat, and whether this one is, is not known"
-        )
+        text = "only some professional GPUs are eligible for cuda-compat, and it is not known if this one is"
         return UserDriver(branch, asked, (facts.rule("forward", "compat-eligible").unknown(text),))
-    text = f"cuda-compat {asked} is offered for base driver R{driver.branch} on data-center GPUs"
+    text = f"cuda-compat {asked} supports the base driver R{driver.branch} on data-center GPUs"
     return UserDriver(branch, asked, (facts.fact(row).works(text),))

@@ -29,19 +29,19 @@ COMPILED = DATA / "compiled.json"
 
 DERIVED = "derived"
 UNVERIFIED = "unverified"
-#: How sure a fact can be, surest first. `unverified` never decides an outcome by itself.
+#: The statuses of facts, most certain first. An `unverified` fact never decides an outcome by itself.
 STATUSES = ("verified", "verified-local", DERIVED, UNVERIFIED)
 
-#: How the text of a reason begins that does not change the outcome.
+#: The first word of a reason that does not change the outcome.
 ADVISORY = "advisory"
 
-#: A source that needs no entry in sources.yaml: an issue or pull request by repository and number.
+#: An issue or pull request by repository and number. It needs no entry in sources.yaml.
 _THREAD = re.compile(r"^[\w.-]+/[\w.-]+#\d+$")
 
 
 @dataclass(frozen=True)
 class Fact:
-    """What a reason rests on.
+    """A fact that a reason is based on.
 
     source: where it was read, as one line that a person can follow.
     """
@@ -52,32 +52,32 @@ class Fact:
 
     @property
     def decides(self) -> bool:
-        """Whether an outcome of `works` or `fails` may rest on this fact."""
+        """True if an outcome of `works` or `fails` may be based on this fact."""
         return self.status != UNVERIFIED
 
     def with_(self, other: Fact) -> Fact:
-        """This fact resting on another one as well: the less sure status of the two, the sources of both."""
+        """Return this fact based on another one too: the less certain status, and the sources of both."""
         sources = dict.fromkeys((*self.source.split("; "), *other.source.split("; ")))
         return Fact(self.id, max(self.status, other.status, key=STATUSES.index), "; ".join(sources))
 
     def derived(self) -> Fact:
-        """This fact with a conclusion drawn from it that nobody ran on hardware."""
+        """Return this fact for a conclusion from it that nobody has run on hardware."""
         return Fact(self.id, max(self.status, DERIVED, key=STATUSES.index), self.source)
 
     def works(self, text: str) -> Reason:
-        """A reason that speaks for the cell."""
+        """Return a reason why the cell works."""
         return self._reason(Outcome.WORKS, text)
 
     def fails(self, text: str) -> Reason:
-        """A reason that rules the cell out."""
+        """Return a reason why the cell fails."""
         return self._reason(Outcome.FAILS, text)
 
     def unknown(self, text: str) -> Reason:
-        """A reason that leaves the cell open."""
+        """Return a reason why the outcome is not known."""
         return self._reason(Outcome.UNKNOWN, text)
 
     def advises(self, text: str) -> Reason:
-        """A remark that does not change the outcome, whatever the status of the fact."""
+        """Return a remark that does not change the outcome, whatever the status of the fact."""
         return Reason(Outcome.WORKS, f"{ADVISORY}: {text}", self.id, self.source, self.status)
 
     def _reason(self, outcome: Outcome, text: str) -> Reason:
@@ -99,20 +99,20 @@ def rows(name: str, section: str) -> list[Row]:
 
 
 def fact(row: Row) -> Fact:
-    """The identifier, status and sources of a row."""
+    """Return the identifier, status and sources of a row."""
     return Fact(row["id"], row["status"], "; ".join(source_line(key) for key in row["sources"]))
 
 
 @functools.cache
 def rule(name: str, identifier: str) -> Fact:
-    """A fact that is a sentence rather than a row of a table, by file and id. Raises KeyError."""
+    """Return a fact that is a sentence and not a row of a table, by file and id. Raises KeyError."""
     known = {row["id"]: row for row in rows(name, "rules")}
     return fact(known[identifier])
 
 
 @functools.cache
 def source_line(key: str) -> str:
-    """One source as a line a person can follow. Raises KeyError when nothing is known under that key."""
+    """Return a source as a line that a person can follow. Raises KeyError for an unknown key."""
     if _THREAD.match(key):
         repository, number = key.split("#")
         return f"https://github.com/{repository}/issues/{number}"

@@ -1,4 +1,4 @@
-"""GPUs by name: their compute capability, and which kind of product they are."""
+"""Look up GPUs by name: their compute capability and the kind of product."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ DATA_CENTER = "data-center"
 PROFESSIONAL = "professional"
 CONSUMER = "consumer"
 
-#: What NVML, shops and people put around a model's name: vendor, brand, form factor, memory size. Not
-#: "Quadro" and not "Server": they tell models of the same number apart.
+#: What NVML, shops and people write around the name of a model: vendor, brand, form factor, memory size.
+#: "Quadro" and "Server" are not in it, because they distinguish models of the same number.
 _NOISE = re.compile(
     r"\b(nvidia|tesla|geforce|graphics|generation|(max q )?workstation|edition|laptop|gpu"
     r"|sxm\d?|pcie|nvl|hbm\d\w?|\d+ ?gb)\b"
 )
 _GLUED = re.compile(r"(?<=\b[rg]tx)(?=\w)|(?<=\d)(?=(ti|super)\b)")
-#: What comes before the number in the name of a series.
+#: The words before the number in the names of series.
 _FAMILIES = ("rtx", "gtx")
 _SPELLING = {"ti": "Ti", "super": "SUPER", "series": "series", "quadro": "Quadro", "pascal": "Pascal"}
 
@@ -34,8 +34,8 @@ _SPELLING = {"ti": "Ti", "super": "SUPER", "series": "series", "quadro": "Quadro
 class Gpu:
     """One GPU model.
 
-    slug: for identifiers (`rtx-4090`). kind: `data-center`, `professional` or `consumer`, which decides
-    whether forward compatibility packages support it.
+    slug: the name in identifiers (`rtx-4090`). kind: `data-center`, `professional` or `consumer`, which
+    decides if forward compatibility packages support it.
     """
 
     name: str
@@ -51,7 +51,7 @@ class Gpu:
 
 @functools.cache
 def gpu(model: str) -> Gpu:
-    """The GPU of a name such as `h100`, `rtx 4090`, `Tesla V100-SXM2-16GB` or `NVIDIA A100-SXM4-80GB`.
+    """Return the GPU of a name such as `h100`, `rtx 4090`, `Tesla V100-SXM2-16GB` or `NVIDIA A100-SXM4-80GB`.
 
     Raises UnknownGpu with the nearest known names.
     """
@@ -67,14 +67,14 @@ def gpu(model: str) -> Gpu:
     raise UnknownGpu(
         f'GPU "{model}" is not known{nearest_clause(nearest)}',
         nearest,
-        hint="give its compute capability instead, which"
-        " `nvidia-smi --query-gpu=name,compute_cap --format=csv` shows",
+        hint="give its compute capability instead:"
+        " `nvidia-smi --query-gpu=name,compute_cap --format=csv` shows it",
     )
 
 
 def _nearest(wanted: str) -> tuple[str, ...]:
-    """Names near one that is not known: what holds its words or its number, its family; else by spelling."""
-    # A number that stands alone is mostly that of a series: 3060 is an RTX 3060.
+    """Return known names near an unknown one: by its words, its number or its series, else by spelling."""
+    # A number without a name is mostly that of a series: 3060 is an RTX 3060.
     found = [name for family in _FAMILIES if (name := _in_series(f"{family} {wanted}"))]
     words = set(wanted.split())
     found += [known.name for known in gpus() if words and words <= set(_parts(known.name))]
@@ -88,14 +88,14 @@ def _nearest(wanted: str) -> tuple[str, ...]:
 
 
 def _in_series(plain: str) -> str | None:
-    """How a name is written that the pattern of a series holds."""
+    """Return the usual spelling of a name that belongs to a series, else None."""
     if any(pattern is not None and pattern.fullmatch(plain) for pattern, _ in _patterns()):
         return _written(plain)
     return None
 
 
 def _parts(name: str) -> list[str]:
-    """The words of a name, and the number in a word such as A6000."""
+    """Return the words of a name, and the number in a word such as A6000."""
     words = _plain(name).split()
     return [*words, *(word.lstrip("abcdefghijklmnopqrstuvwxyz") for word in words)]
 
@@ -106,7 +106,7 @@ def _written(plain: str) -> str:
 
 @functools.cache
 def gpus() -> tuple[Gpu, ...]:
-    """Every known model, a series counting as one, by compute capability."""
+    """Return every known model, with a series as one, by compute capability."""
     return tuple(
         Gpu(
             name=row["name"],
@@ -121,7 +121,7 @@ def gpus() -> tuple[Gpu, ...]:
 
 @functools.cache
 def _patterns() -> tuple[tuple[re.Pattern[str] | None, Gpu], ...]:
-    """Each model by its name, and again by its pattern where it has one."""
+    """Return each model without a pattern, then each one that has a pattern again with it."""
     plain: list[tuple[re.Pattern[str] | None, Gpu]] = [(None, known) for known in gpus()]
     series = [
         (re.compile(row["pattern"]), known)
@@ -133,6 +133,6 @@ def _patterns() -> tuple[tuple[re.Pattern[str] | None, Gpu], ...]:
 
 @functools.lru_cache(maxsize=1024)
 def _plain(model: str) -> str:
-    """Lower case, words only, without what does not tell models apart."""
+    """Return the words of a name in lower case, without those that don't distinguish models."""
     text = _GLUED.sub(" ", re.sub(r"[^a-z0-9]+", " ", model.lower()))
     return " ".join(_NOISE.sub(" ", text).split())

@@ -1,7 +1,7 @@
-"""The device code in TensorFlow's wheel: which GPUs run it as it is, which need PTX compiled by the driver.
+"""The rule about the device code in TensorFlow's wheel: which GPUs run it, and with which drivers.
 
-CUDA runs machine code (SASS) on GPUs of the same major compute capability and the same or a higher minor one;
-anything else needs PTX of an equal or lower compute capability, which the driver compiles as it loads it.
+CUDA runs machine code (SASS) on GPUs of the same major compute capability and the same or a higher minor one.
+Other GPUs need PTX of an equal or lower compute capability, which the driver compiles when it loads it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Kernels:
 
 @functools.cache
 def kernels(version: str) -> Kernels | None:
-    """The device code of a release: measured, else as tables list it, else None."""
+    """Return the device code of a release: as measured, else as tables list it, else None."""
     measured = build(version)
     if measured is not None and measured.kernels:
         return Kernels(measured.kernels, measured.fact)
@@ -40,20 +40,21 @@ def kernels(version: str) -> Kernels | None:
 
 @functools.lru_cache(maxsize=8192)
 def run_on(version: str, capability: ComputeCapability, user_branch: int) -> Reason:
-    """Whether the kernels of a release's wheel run on a GPU under a driver; see `fit`."""
+    """Decide if the kernels of a release's wheel run on a GPU with a driver. See `fit`."""
     release = find_release(version)
     known = kernels(version)
     if known is None:
         return release.fact.unknown(
-            f"which compute capabilities the wheel of tensorflow {version} has kernels for is not known"
+            f"it is not known which compute capabilities the wheel of tensorflow {version} has kernels for"
         )
     return fit(known, CudaVersion.parse(release.cuda), capability, user_branch)
 
 
 def fit(known: Kernels, cuda: CudaVersion, capability: ComputeCapability, user_branch: int) -> Reason:
-    """Whether device code runs on a GPU under a driver.
+    """Decide if device code runs on a GPU with a driver.
 
-    cuda: what it was compiled with. user_branch: the branch of the libcuda in use, which compiles PTX.
+    cuda: the version that it was compiled with. user_branch: the branch of the libcuda in use, which compiles
+    PTX.
     """
     without = [group for group in known.groups if _native(group, capability) is None]
     if not without:
@@ -63,10 +64,10 @@ def fit(known: Kernels, cuda: CudaVersion, capability: ComputeCapability, user_b
         return known.fact.fails(_nothing_text(known, capability))
     if nowhere:
         return known.fact.unknown(
-            f"{_share(known.groups, nowhere)} of the wheel: no code for compute capability {capability};"
-            " what needs them fails, and what that is, is not known"
+            f"{_share(known.groups, nowhere)} of the wheel have no code for compute capability {capability};"
+            " operations that need them fail, and it is not known which these are"
         )
-    what = f"on compute capability {capability} {_share(known.groups, without)} of the wheel are PTX only"
+    what = f"for compute capability {capability}, {_share(known.groups, without)} of the wheel are only PTX"
     isas = [group.ptx[source] for group in without if (source := _source(group, capability))]
     read = [one for one in isas if one is not None]
     if len(read) == len(isas):
@@ -75,34 +76,35 @@ def fit(known: Kernels, cuda: CudaVersion, capability: ComputeCapability, user_b
 
 
 def _compile(known: Kernels, what: str, newest: Isa, user_branch: int) -> Reason:
-    """Kernels are there as PTX only: can the driver's compiler read their PTX ISA?"""
+    """Decide if the driver's compiler reads the PTX ISA of kernels that are only PTX."""
     row = next((row for row in facts.rows("drivers", "ptx") if isa(row["isa"]) == newest), None)
     if row is None:
-        return known.fact.unknown(f"{what}, and which driver compiles PTX ISA {newest} is not known")
+        missing = ".".join(map(str, newest))
+        return known.fact.unknown(f"{what}, and it is not known which driver compiles PTX ISA {missing}")
     rests_on = facts.fact(row).with_(known.fact).derived()
     text = f"{what}, in PTX ISA {row['isa']}, which drivers from R{row['branch']} on compile"
     if user_branch >= row["branch"]:
         return rests_on.works(text)
-    return rests_on.fails(f"{text}; R{user_branch} answers CUDA_ERROR_UNSUPPORTED_PTX_VERSION")
+    return rests_on.fails(f"{text}; R{user_branch} returns CUDA_ERROR_UNSUPPORTED_PTX_VERSION")
 
 
 def _compile_unread(known: Kernels, what: str, cuda: CudaVersion, user_branch: int) -> Reason:
-    """The PTX ISA was not read; it can't be newer than that of the CUDA that the wheel was built with."""
+    """Decide without the PTX ISA, which is at most that of the CUDA that the wheel was built with."""
     branch = drivers.branch_for(cuda)
     bound = known.fact.derived()
     if branch is not None and user_branch >= branch.number:
-        return bound.works(f"{what}; R{user_branch} compiles all PTX that CUDA {cuda} writes")
-    return bound.unknown(f"{what}; whether R{user_branch} compiles that of CUDA {cuda} is not known")
+        return bound.works(f"{what}; R{user_branch} compiles all PTX of CUDA {cuda}")
+    return bound.unknown(f"{what}; it is not known if R{user_branch} compiles that of CUDA {cuda}")
 
 
 def _native(group: KernelGroup, capability: ComputeCapability) -> ComputeCapability | None:
-    """The machine code that the GPU runs, or None when the group has none for it."""
+    """Return the capability of the machine code that the GPU runs, or None if the group has none for it."""
     fitting = [one for one in group.sass if one.major == capability.major and one.minor <= capability.minor]
     return max(fitting, default=None)
 
 
 def _source(group: KernelGroup, capability: ComputeCapability) -> ComputeCapability | None:
-    """The PTX that the driver would compile for the GPU, or None when the group has none for it."""
+    """Return the capability of the PTX that the driver compiles for the GPU, or None if there is none."""
     return max((one for one in group.ptx if one <= capability), default=None)
 
 
@@ -115,13 +117,13 @@ def _native_text(known: Kernels, capability: ComputeCapability) -> str:
 def _nothing_text(known: Kernels, capability: ComputeCapability) -> str:
     machine_code = sorted(frozenset[ComputeCapability]().union(*(group.sass for group in known.groups)))
     return (
-        f"the wheel has no kernels for compute capability {capability}: machine code for"
-        f" {', '.join(map(str, machine_code))}, and no PTX of an older one"
+        f"the wheel has no kernels for compute capability {capability}: it has machine code for"
+        f" {', '.join(map(str, machine_code))}, and no PTX for an older one"
     )
 
 
 def _share(groups: tuple[KernelGroup, ...], some: list[KernelGroup]) -> str:
-    """`1149 of 1479 kernel groups`, as far as they were counted."""
+    """Return `1149 of 1479 translation units`, or `some kernels` if they were not counted."""
     counts = [group.count for group in groups if group.count is not None]
     if len(counts) < len(groups):
         return "all kernels" if len(some) == len(groups) and not some[0].sass else "some kernels"
@@ -129,10 +131,10 @@ def _share(groups: tuple[KernelGroup, ...], some: list[KernelGroup]) -> str:
 
 
 def _listed(row: facts.Row) -> KernelGroup:
-    """A build's list of compute capabilities: sm_XY is machine code, compute_XY is PTX.
+    """Return the kernels of a build's list of compute capabilities: sm_XY is machine code, compute_XY is PTX.
 
-    The kernels that nvcc compiles have machine code for compute_XY as well, those that TensorFlow generates
-    have not (seen in every wheel opened); the list alone can't tell, so the worse is taken.
+    The kernels that nvcc compiles also have machine code for compute_XY. Those that TensorFlow generates have
+    not, in every wheel that was opened. The list doesn't tell which is which, so the worse is assumed.
     """
     names: list[str] = row["list"]
     return KernelGroup(

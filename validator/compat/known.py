@@ -1,4 +1,4 @@
-"""Combinations that are known to break, or to need care, as rows of data with conditions."""
+"""Combinations that are known to fail or to need care, as rows of data with conditions."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ ADVISORY = "advisory"
 
 @dataclass(frozen=True)
 class Combination:
-    """One row of known.yaml. A condition that is None (or empty) always holds.
+    """One row of known.yaml. A condition that is None or empty always holds.
 
-    capabilities: from (inclusive), and below where there is an upper bound. unlocked: whether the condition
-    on wheels holds where no lock says their version.
+    capabilities: the first capability, and the one below which the condition holds, or None. unlocked: True
+    if the condition on wheels holds when no lock says their version.
     """
 
     releases: tuple[SpecifierSet, ...]
@@ -37,7 +37,7 @@ class Combination:
     fact: Fact
 
     def holds_for_image(self, version: str, python: str, from_extra: bool, wheels: Mapping[str, str]) -> bool:
-        """Whether every condition on the image holds. wheels: name without suffix -> version."""
+        """Return True if every condition on the image holds. wheels: name without suffix -> version."""
         return (
             (not self.releases or any(_inside(one, version) for one in self.releases))
             and (not self.pythons or python in self.pythons)
@@ -49,14 +49,14 @@ class Combination:
         )
 
     def holds_for_gpu(self, capability: ComputeCapability) -> bool:
-        """Whether the condition on the GPU holds."""
+        """Return True if the condition on the GPU holds."""
         if self.capabilities is None:
             return True
         first, below = self.capabilities
         return first <= capability and (below is None or capability < below)
 
     def reason(self) -> Reason:
-        """What the row means for the cell."""
+        """Return what the row means for a cell."""
         text = f"{self.text}; {self.remedy}"
         if self.means == FAILS:
             return self.fact.fails(text)
@@ -67,20 +67,20 @@ class Combination:
 
 @functools.cache
 def combinations() -> tuple[Combination, ...]:
-    """Every known combination, sorted by id."""
+    """Return every known combination, sorted by id."""
     return tuple(_combination(row) for row in facts.rows("known", "known"))
 
 
 def on_image(
     version: str, python: str, from_extra: bool, wheels: Mapping[str, str]
 ) -> tuple[Combination, ...]:
-    """The combinations that an image meets, their condition on the GPU apart."""
+    """Return the combinations that apply to an image, without a look at their condition on the GPU."""
     return tuple(one for one in combinations() if one.holds_for_image(version, python, from_extra, wheels))
 
 
 @functools.lru_cache(maxsize=8192)
 def on_gpu(identifiers: tuple[str, ...], capability: ComputeCapability) -> tuple[Reason, ...]:
-    """The reasons of those among these combinations whose condition on the GPU holds."""
+    """Return the reasons of those of these combinations whose condition on the GPU holds."""
     return tuple(
         one.reason() for one in combinations() if one.fact.id in identifiers and one.holds_for_gpu(capability)
     )

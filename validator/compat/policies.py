@@ -1,4 +1,4 @@
-"""What a CUDA or cuDNN policy means for a release: the choice it gives, and what to ask the resolver for."""
+"""What a CUDA or cuDNN policy means for a release: the versions it chooses, the requirements to resolve."""
 
 from __future__ import annotations
 
@@ -27,11 +27,12 @@ _LOWER = re.compile(r"(?:==|>=)([\w.]+)")
 def choose(
     release: Release, cuda_policy: str, cudnn_policy: str, *, within_metadata: bool = True
 ) -> tuple[Choice, Choice]:
-    """The CUDA and the cuDNN choice that two policies give for a release.
+    """Return the CUDA and the cuDNN choice of two policies for a release.
 
-    A policy is `as-built`, `latest`, or a version (`12.8`, `9.10.2`). With `within_metadata` False a version
-    is taken even where the wheel's metadata excludes it, so that a prediction can say what would happen.
-    Raises PolicyError for a version that does not exist, that the metadata excludes, or for `latest` on a
+    A policy is `as-built`, `latest`, or a version (`12.8`, `9.10.2`). If `within_metadata` is False, a
+    version that the wheel's metadata excludes is accepted, so that a prediction can say what would happen.
+
+    Raises PolicyError for a version that does not exist or that the metadata excludes, and for `latest` of a
     release without the extra.
     """
     return (
@@ -41,10 +42,10 @@ def choose(
 
 
 def requirements(spec: ImageSpec) -> tuple[str, ...]:
-    """What the resolver is asked for, TensorFlow first, then the pins by name.
+    """Return the requirements to resolve: TensorFlow first, then the pins by name.
 
-    Nothing floats: every NVIDIA wheel is pinned and the extra (which would bring TensorRT) is left out.
-    Something floats: the extra, with pins for the axis that does not. Raises PolicyError where a release
+    If nothing floats, every NVIDIA wheel is pinned, and the extra, which may ask for TensorRT, is left out.
+    If one axis floats, the extra is used, with pins for the other axis. Raises PolicyError for a release that
     needs CUDA wheels that do not exist.
     """
     if spec.variant is Variant.CPU or spec.cuda is None or spec.cudnn is None:
@@ -53,7 +54,7 @@ def requirements(spec: ImageSpec) -> tuple[str, ...]:
     if not release.wheels:
         raise PolicyError(
             CUDA,
-            f"tensorflow {release.version} was built with CUDA {release.cuda}, of which there are no wheels",
+            f"tensorflow {release.version} was built with CUDA {release.cuda}, for which there are no wheels",
         )
     pins: dict[str, str] = {}
     if not spec.cuda.floats:
@@ -68,7 +69,7 @@ def requirements(spec: ImageSpec) -> tuple[str, ...]:
 
 
 def cuda_wheels(release: Release, choice: Choice) -> dict[str, str]:
-    """The CUDA component wheels that a choice gives: wheel -> version.
+    """Return the CUDA component wheels of a choice: wheel -> version.
 
     For a floating choice they are the newest that the facts know. Empty for a release without wheels.
     """
@@ -81,9 +82,9 @@ def cuda_wheels(release: Release, choice: Choice) -> dict[str, str]:
 
 
 def cudnn_version(release: Release, choice: Choice) -> str:
-    """The cuDNN wheel version that a choice gives (`9.3.0.75`); for a floating one the newest known.
+    """Return the cuDNN wheel version of a choice (`9.3.0.75`); for a floating one the newest that is known.
 
-    Where no wheel is known (cuDNN 8.1), the choice's own version.
+    If no wheel is known (cuDNN 8.1), return the choice's own version.
     """
     if _is_pinned(release, choice):
         pin = release.wheels.get(_cudnn_wheel(release))
@@ -95,7 +96,7 @@ def cudnn_version(release: Release, choice: Choice) -> str:
 
 @functools.cache
 def constraints(version: str) -> tuple[str, ...]:
-    """What a resolver must be told beside the pins, because the metadata of the release forgot it."""
+    """Return requirements that are missing in the metadata of a release."""
     return tuple(
         row["requirement"] for row in facts.rows("tensorflow", "constraints") if version in row["releases"]
     )
@@ -114,27 +115,27 @@ def _latest(release: Release, axis: str, built: str) -> Choice:
     if release.extra_style == "none":
         raise PolicyError(
             axis,
-            f"tensorflow {release.version} has no and-cuda extra, so nothing says what its latest"
-            f" {axis} is; use {AS_BUILT} or a version",
+            f"tensorflow {release.version} has no and-cuda extra, which would define its latest {axis};"
+            f" use {AS_BUILT} or a version",
             (AS_BUILT,),
         )
     if release.extra_style == "range":
-        return Choice(LATEST, major_minor(_admitted(release, axis)[-1]), floats=True)
+        return Choice(LATEST, major_minor(_allowed(release, axis)[-1]), floats=True)
     # An exact extra gives the versions it was built with; only TensorRT makes it differ from as-built.
     return Choice(LATEST, built, floats=True) if release.needs_tensorrt else Choice(AS_BUILT, built)
 
 
 def _pin(release: Release, axis: str, policy: str, within_metadata: bool) -> Choice:
-    admitted = _admitted(release, axis)
+    allowed = _allowed(release, axis)
     known = _known(axis)
     if not _PIN.match(policy) or not any(is_release_of(version, policy) for version in known):
-        nearest = nearest_versions(policy, _minors(admitted or known))
+        nearest = nearest_versions(policy, _minors(allowed or known))
         raise PolicyError(axis, f'"{policy}" is not known{nearest_clause(nearest)}', nearest)
-    if within_metadata and not any(is_release_of(version, policy) for version in admitted):
-        nearest = nearest_versions(policy, _minors(admitted), count=1)
+    if within_metadata and not any(is_release_of(version, policy) for version in allowed):
+        nearest = nearest_versions(policy, _minors(allowed), count=1)
         raise PolicyError(
             axis,
-            f'"{policy}" is outside what tensorflow {release.version} admits'
+            f'"{policy}" is not allowed by the metadata of tensorflow {release.version}'
             f" ({_range(release, axis)}){nearest_clause(nearest)}",
             nearest,
         )
@@ -142,7 +143,7 @@ def _pin(release: Release, axis: str, policy: str, within_metadata: bool) -> Cho
 
 
 def _known(axis: str) -> list[str]:
-    """Every version that exists, whether or not there are wheels of it that TensorFlow could use."""
+    """Return every version that exists, with or without wheels that TensorFlow could use."""
     if axis == CUDNN:
         return [*cudnn_releases("cu11"), *cudnn_releases("cu12")]
     toolkits = [row["release"] for row in facts.rows("toolkits", "toolkits")]
@@ -150,8 +151,8 @@ def _known(axis: str) -> list[str]:
 
 
 @functools.cache
-def _admitted(release: Release, axis: str) -> tuple[str, ...]:
-    """The known versions that the metadata of a release admits, oldest first."""
+def _allowed(release: Release, axis: str) -> tuple[str, ...]:
+    """Return the known versions that the metadata of a release allows, oldest first."""
     if axis == CUDNN:
         specifier = SpecifierSet(release.wheels.get(_cudnn_wheel(release), ""))
         known = cudnn_releases(release.suffix) if release.wheels else ()
@@ -169,7 +170,7 @@ def _admitted(release: Release, axis: str) -> tuple[str, ...]:
 
 
 def _range(release: Release, axis: str) -> str:
-    """`>=12.5,<13`: the metadata's bounds, by major and minor."""
+    """Return the bounds of the metadata by major and minor: `>=12.5,<13`."""
     wheel = _cudnn_wheel(release) if axis == CUDNN else f"nvidia-cuda-runtime-{release.suffix}"
     specifier = release.wheels.get(wheel)
     if specifier is None:
@@ -178,7 +179,7 @@ def _range(release: Release, axis: str) -> str:
 
 
 def _is_pinned(release: Release, choice: Choice) -> bool:
-    """Whether the extra's own pins (or lower bounds) are what the choice gives."""
+    """Return True if the choice means the pins (or lower bounds) of the extra."""
     return choice.policy == AS_BUILT or (choice.policy == LATEST and release.extra_style == "exact")
 
 
@@ -187,7 +188,7 @@ def _minors(versions: Iterable[str]) -> list[str]:
 
 
 def _all_cudnn(suffix: str) -> list[str]:
-    """Every cuDNN release, those of the suffix last, so that they are found first."""
+    """Return every cuDNN release, with those of the suffix last, because the last match is taken."""
     others = [s for s in ("cu11", "cu12") if s != suffix]
     return [version for s in (*others, suffix) for version in cudnn_releases(s)]
 
@@ -202,7 +203,7 @@ def _cudnn_wheel(release: Release) -> str:
 
 
 def _lower(specifier: str) -> str:
-    """The version of an exact pin, or the lower bound of a range."""
+    """Return the version of an exact pin, or the lower bound of a range. Raises ValueError."""
     match = _LOWER.search(specifier)
     if match is None:
         raise ValueError(f'"{specifier}" has neither an exact version nor a lower bound')
@@ -213,7 +214,7 @@ def _pinned(pins: dict[str, str]) -> list[str]:
     return [f"{name}=={version}" for name, version in sorted(pins.items())]
 
 
-# NVIDIA's wheels: the component versions of each CUDA release, and the cuDNN releases there are.
+# NVIDIA's wheels: the component versions of each CUDA release, and the cuDNN releases.
 
 
 @dataclass(frozen=True)
@@ -236,7 +237,7 @@ class CudaRelease:
 
 @functools.cache
 def cuda_releases(suffix: str | None = None) -> tuple[CudaRelease, ...]:
-    """Every CUDA release that has wheels (of one suffix, or of all), oldest first."""
+    """Return every CUDA release that has wheels, of one suffix or of all, oldest first."""
     return tuple(
         CudaRelease(
             version=row["release"],
@@ -251,7 +252,7 @@ def cuda_releases(suffix: str | None = None) -> tuple[CudaRelease, ...]:
 
 @functools.cache
 def cudnn_releases(suffix: str) -> tuple[str, ...]:
-    """Every cuDNN wheel version of one suffix, oldest first; empty for an unknown suffix."""
+    """Return every cuDNN wheel version of one suffix, oldest first; nothing for an unknown suffix."""
     for row in facts.rows("wheels", "cudnn"):
         if row["suffix"] == suffix:
             return tuple(row["releases"])

@@ -1,7 +1,7 @@
-"""Cell -> prediction: every rule is asked, and the reasons that decide come first.
+"""Predict a cell: apply every rule, and put the reasons that decide first.
 
-The parts of a cell that rules look at are few (release, CUDA, cuDNN, driver, GPU), so each rule remembers its
-answers; what is left for a cell is to put them in order.
+Rules look at few parts of a cell (release, CUDA, cuDNN, driver, GPU), so each rule caches its answers. For a
+cell they only have to be put in order.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from .drivers import UserDriver, user_driver
 from .releases import release as find_release
 from .unknown import UnknownGpu
 
-#: The wheels of a lock whose versions rules ask for, without the -cuNN suffix.
-_ASKED = ("numpy", "nvidia-cuda-nvcc", "nvidia-cuda-runtime", "nvidia-cudnn")
+#: The wheels of a lock whose versions the rules use, without the -cuNN suffix.
+_USED_WHEELS = ("numpy", "nvidia-cuda-nvcc", "nvidia-cuda-runtime", "nvidia-cudnn")
 
-_NO_GPU_TEXT = "there is no GPU here: TensorFlow runs on the CPU, which says nothing of any GPU"
+_NO_GPU_TEXT = "this host has no GPU: TensorFlow runs on the CPU, which says nothing about any GPU"
 
 
 @dataclass(frozen=True)
 class _Environment:
-    """What an image spec comes to: the versions that decide on a GPU, and the reasons that need none.
+    """What the rules need of an image: the versions that matter for a GPU, and the reasons that need no GPU.
 
-    combinations: ids of the known ones that the image meets and whose condition on the GPU is still open.
-    against: reasons that fail it on any host.
+    combinations: ids of the known combinations that apply to the image and have a condition on the GPU.
+    against: reasons why it fails on every host.
     """
 
     tensorflow: str
@@ -44,9 +44,9 @@ class _Environment:
 
 @dataclass(frozen=True)
 class _Host:
-    """What a host class comes to: the driver as it is, the libcuda in use, and the reasons that they give.
+    """What the rules need of a host class: the driver, the libcuda in use, and the reasons from them.
 
-    user_cuda: the newest CUDA that the libcuda supports, None for one older than all that are known.
+    user_cuda: the newest CUDA that the libcuda supports, None if it is older than every known one.
     """
 
     driver: DriverRelease
@@ -57,36 +57,36 @@ class _Host:
 
 
 def predict(cell: Cell, wheels: Mapping[str, str] | None = None) -> Prediction:
-    """What the compatibility rules say of a cell.
+    """Predict a cell.
 
-    wheels: the versions of its lock by wheel name, where there is a lock, so that a floating choice is judged
-    by what it really is; without them, by the newest that the facts know. Raises UnknownRelease for a
-    TensorFlow that the facts do not know at all.
+    wheels: the versions in its lock by wheel name, so that a floating choice is predicted for these versions.
+    Without a lock, it is predicted for the newest versions that the facts know. Raises UnknownRelease for a
+    TensorFlow that the facts do not know.
     """
     image = cell.image
     if image.cuda is None or image.cudnn is None:
-        return _settle(_on_cpu(image))
-    environment = _environment(image.tensorflow, image.python, image.cuda, image.cudnn, _relevant(wheels))
+        return _decide(_on_cpu(image))
+    environment = _environment(image.tensorflow, image.python, image.cuda, image.cudnn, _used_wheels(wheels))
     if not cell.host.has_gpu:
-        return _settle((*environment.against, _rule("no-gpu").unknown(_NO_GPU_TEXT)))
-    # What fails anywhere is not worth a driver's word; what else the image has to say is worth less than one.
-    return _settle((*environment.against, *_on_gpu(environment, _host(cell.host)), *environment.reasons))
+        return _decide((*environment.against, _rule("no-gpu").unknown(_NO_GPU_TEXT)))
+    # Why the image fails everywhere comes before what the driver changes; its other reasons come after that.
+    return _decide((*environment.against, *_on_gpu(environment, _host(cell.host)), *environment.reasons))
 
 
 def of_image(image: ImageSpec) -> tuple[Reason, ...]:
-    """What the rules say of an image for GPUs whatever the machine, the deciding reasons first."""
+    """Return the reasons that hold for an image on every host, those that decide first."""
     assert image.cuda is not None and image.cudnn is not None
     environment = _environment(image.tensorflow, image.python, image.cuda, image.cudnn, ())
-    return tuple(sorted((*environment.against, *environment.reasons), key=_rank))
+    return tuple(sorted((*environment.against, *environment.reasons), key=_order))
 
 
 def _on_cpu(image: ImageSpec) -> tuple[Reason, ...]:
-    text = "tensorflow-cpu holds no CUDA: it runs on the CPU by design, whatever the driver and GPU"
+    text = "tensorflow-cpu contains no CUDA: it runs on the CPU by design, with any driver and GPU"
     return (_rule("tensorflow-cpu").works(text), installation.python_wheel(image.tensorflow, image.python))
 
 
 def _on_gpu(environment: _Environment, host: _Host) -> Iterator[Reason]:
-    """The reasons that need the GPU or the driver, in the order in which they would be met."""
+    """Return the reasons that need the GPU or the driver, in the order in which a user would meet them."""
     lifted_to = host.user.lifted_to
     yield from host.reasons
     yield drivers.runs_toolkit(environment.cuda, host.driver, lifted_to)
@@ -100,13 +100,13 @@ def _on_gpu(environment: _Environment, host: _Host) -> Iterator[Reason]:
             yield compiled
 
 
-def _settle(reasons: Iterable[Reason]) -> Prediction:
-    """One failing reason fails the cell, one gap leaves it open; remarks come last."""
-    ordered = tuple(sorted(reasons, key=_rank))
+def _decide(reasons: Iterable[Reason]) -> Prediction:
+    """Return `fails` if a reason fails, else `unknown` if one is unknown, else `works`. Remarks come last."""
+    ordered = tuple(sorted(reasons, key=_order))
     return Prediction(ordered[0].outcome, ordered)
 
 
-def _rank(reason: Reason) -> int:
+def _order(reason: Reason) -> int:
     if reason.outcome is Outcome.FAILS:
         return 0
     if reason.outcome is Outcome.UNKNOWN:
@@ -127,14 +127,14 @@ def _environment(
     versions = {**from_lock, "nvidia-cudnn": cudnn_version, **({"nvidia-cuda-nvcc": nvcc} if nvcc else {})}
     from_extra = cuda.floats or cudnn_choice.floats
     combinations = known.on_image(tensorflow, python, from_extra, versions)
-    asked = (
+    found = (
         installation.python_wheel(tensorflow, python),
         *(one.reason() for one in combinations if one.capabilities is None),
         installation.cuda_major(tensorflow, toolkit),
         cudnn.fits_build(cudnn_version, (measured.cudnn if measured else None) or release.cudnn),
         installation.search_path(tensorflow),
     )
-    reasons = [reason for reason in asked if reason is not None]
+    reasons = [reason for reason in found if reason is not None]
     return _Environment(
         tensorflow=tensorflow,
         cuda=toolkit,
@@ -161,7 +161,7 @@ def _host(host: HostClass) -> _Host:
 
 
 def _kind(name: str | None, capability: ComputeCapability) -> str | None:
-    """The kind of GPU by its name; without one, by its capability where all such GPUs are of one kind."""
+    """Return the kind of a GPU by its name, or by its capability if all GPUs with it are of one kind."""
     if name is not None:
         try:
             return gpus.gpu(name).kind
@@ -175,13 +175,13 @@ def _rule(identifier: str) -> facts.Fact:
     return facts.rule("tensorflow", identifier)
 
 
-def _relevant(wheels: Mapping[str, str] | None) -> tuple[tuple[str, str], ...]:
-    """The wheels that rules ask for: (name without suffix, version)."""
+def _used_wheels(wheels: Mapping[str, str] | None) -> tuple[tuple[str, str], ...]:
+    """Return the wheels that the rules use: (name without suffix, version)."""
     if not wheels:
         return ()
     return tuple(
         (name, version)
-        for name in _ASKED
+        for name in _USED_WHEELS
         for spelled in (name, f"{name}-cu11", f"{name}-cu12")
         if (version := wheels.get(spelled))
     )

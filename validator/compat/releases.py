@@ -1,4 +1,4 @@
-"""TensorFlow releases: which Pythons, which CUDA and cuDNN, and what the `and-cuda` extra asks for."""
+"""TensorFlow releases: their Pythons, CUDA and cuDNN, and the requirements of the `and-cuda` extra."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class Release:
 
     pythons: the Python versions that have a Linux x86_64 wheel, oldest first.
     cuda, cudnn: major.minor of the tested build configuration.
-    extra: wheel -> version specifier, as the `and-cuda` extra asks for; for `extra_style` `none` the wheels
-        that stand for the tested build; empty where no such wheels exist.
+    extra: wheel -> version specifier of the `and-cuda` extra. If `extra_style` is `none`, the wheels with the
+        versions of the tested build; empty if there are none.
     extra_style: `exact`, `range`, or `none` (the release has no extra).
-    facts_of: the listed release that the facts were read for; the release itself where it is listed.
-    fact, extra_fact: what the above rests on (extra_fact is None where there is neither extra nor wheels).
+    facts_of: the listed release that the facts are about; the release itself if it is listed.
+    fact, extra_fact: what the above is based on (extra_fact is None if there is neither extra nor wheels).
     """
 
     version: str
@@ -38,12 +38,12 @@ class Release:
 
     @property
     def listed(self) -> bool:
-        """False for a release that the tables do not list; its facts are those of a sibling."""
+        """False for a release that is not in the tables. Its facts are those of a sibling."""
         return self.version == self.facts_of
 
     @property
     def minor(self) -> str:
-        """`2.21`"""
+        """The minor version: `2.21`."""
         return major_minor(self.version)
 
     @property
@@ -52,12 +52,12 @@ class Release:
 
     @property
     def suffix(self) -> str:
-        """What the names of its NVIDIA wheels end in: `cu11` or `cu12`."""
+        """The end of the names of its NVIDIA wheels: `cu11` or `cu12`."""
         return f"cu{self.cuda.split('.')[0]}"
 
     @property
     def needs_tensorrt(self) -> bool:
-        """Whether the extra asks for TensorRT, whose wheels are not to be had for every Python, or at all."""
+        """True if the extra requires TensorRT, whose wheels don't exist for every Python, or at all."""
         return any(name.startswith("tensorrt") for name in self.extra)
 
     @property
@@ -68,17 +68,17 @@ class Release:
 
 @functools.cache
 def releases() -> tuple[Release, ...]:
-    """Every listed release, oldest first."""
+    """Return every listed release, oldest first."""
     extras = {version: row for row in facts.rows("tensorflow", "extras") for version in row["releases"]}
     return tuple(_release(row, extras.get(row["version"])) for row in facts.rows("tensorflow", "releases"))
 
 
 @functools.cache
 def release(version: str) -> Release:
-    """The facts of one release.
+    """Return the facts of one release.
 
-    A patch release that the tables do not list (2.19.3) takes the facts of the newest listed one of its
-    minor version. Raises UnknownRelease for a minor version that is not known.
+    A patch release that is not listed (2.19.3) gets the facts of the newest listed one of its minor version.
+    Raises UnknownRelease for an unknown minor version.
     """
     try:
         asked = Version(version)
@@ -99,13 +99,13 @@ def release(version: str) -> Release:
 
 @functools.cache
 def newest() -> Release:
-    """The newest stable release."""
+    """Return the newest stable release."""
     return [known for known in releases() if not known.prerelease][-1]
 
 
 @functools.cache
 def newest_patch(minor: str) -> Release:
-    """The newest stable release of a minor version (`2.19`). Raises UnknownRelease when there is none."""
+    """Return the newest stable release of a minor version (`2.19`). Raises UnknownRelease."""
     found = [known for known in releases() if known.minor == minor and not known.prerelease]
     if not found:
         minors = dict.fromkeys(known.minor for known in releases() if not known.prerelease)

@@ -1,1 +1,1 @@
-"""Image spec to lock: resolve with uv; read, write and compare locks."""
+"""Locks of image specs: resolve them with uv; read, write and compare them."""

@@ -21,7 +21,7 @@ from ..model.lock import Lock, Wheel
 from ..model.spec import ImageSpec
 from ..system.files import write_atomically
 
-#: Where the locks of the checked-in matrix lie, seen from the matrix file.
+#: The directory of the locks, relative to the matrix file.
 DIRECTORY = Path("images") / "locks"
 
 _WHEEL = re.compile(
@@ -30,11 +30,11 @@ _WHEEL = re.compile(
 )
 _HEADER = re.compile(r"^# (?P<key>python|platform|digest|requires): (?P<value>.+)$")
 _TITLE = re.compile(r"^# Lock of (?P<identifier>\S+); written by")
-_FIX = "write it anew with `python -m validator lock --upgrade --select image={}`"
+_FIX = "write it again with `python -m validator lock --upgrade --select image={}`"
 
 
 def render(lock: Lock) -> str:
-    """The text of a lock file. `parse(render(lock)) == lock`."""
+    """Return the text of a lock file. `parse(render(lock)) == lock`."""
     lines = [
         f"# Lock of {lock.identifier}; written by `python -m validator lock`, not by hand.",
         f"# python: {lock.python}",
@@ -47,13 +47,13 @@ def render(lock: Lock) -> str:
 
 
 def render_wheel(wheel: Wheel) -> str:
-    """One line of a lock file."""
+    """Return the line of a wheel in a lock file."""
     size = "" if wheel.size is None else f" {wheel.size}"
     return f"{wheel} --hash=sha256:{wheel.sha256}  # {wheel.filename}{size}"
 
 
 def parse(text: str, where: str = "lock") -> Lock:
-    """Read a lock file's text. Raises InputError naming the line that is wrong."""
+    """Read a lock file's text. Raises InputError with the line that is wrong."""
     values: dict[str, str] = {}
     requirements: list[str] = []
     wheels: list[Wheel] = []
@@ -69,31 +69,31 @@ def parse(text: str, where: str = "lock") -> Lock:
             wheels.append(_wheel(match))
         else:
             raise InputError(
-                f'{where}:{number}: "{line[:120]}" is not a line of a lock',
+                f'{where}:{number}: "{line[:120]}" is not a valid line of a lock file',
                 hint=_FIX.format(values.get("identifier", "NAME")),
             )
     missing = [key for key in ("identifier", "python", "platform", "digest") if key not in values]
     if missing:
-        raise InputError(f"{where}: the header lacks {', '.join(missing)}", hint=_FIX.format("NAME"))
+        raise InputError(f"{where}: missing in the header: {', '.join(missing)}", hint=_FIX.format("NAME"))
     lock = Lock(
         values["identifier"], values["python"], values["platform"], tuple(requirements), tuple(wheels)
     )
     if lock.digest != values["digest"]:
         raise InputError(
-            f"{where}: its wheels give the digest {lock.digest}, its header says {values['digest']}:"
-            " it was edited by hand or cut short",
+            f"{where}: the digest of its wheels is {lock.digest}, but its header says {values['digest']}:"
+            " the file was edited by hand or cut short",
             hint=_FIX.format(lock.identifier),
         )
     return lock
 
 
 def path_of(directory: Path, identifier: str) -> Path:
-    """The file of an image spec's lock."""
+    """Return the path of an image spec's lock."""
     return directory / f"{identifier}.txt"
 
 
 def read(directory: Path, identifier: str) -> Lock | None:
-    """The lock of an image spec, or None when there is none yet. Raises InputError when it is no lock."""
+    """Return the lock of an image spec, or None if there is none yet. Raises InputError if it is invalid."""
     path = path_of(directory, identifier)
     try:
         text = path.read_text(encoding="utf-8")
@@ -104,42 +104,45 @@ def read(directory: Path, identifier: str) -> Lock | None:
     lock = parse(text, str(path))
     if lock.identifier != identifier:
         raise InputError(
-            f"{path}: is the lock of {lock.identifier}", hint=f"rename it, or {_FIX.format(identifier)}"
+            f"{path}: contains the lock of {lock.identifier}",
+            hint=f"rename the file, or {_FIX.format(identifier)}",
         )
     return lock
 
 
 def write(directory: Path, lock: Lock) -> Path:
-    """Write the lock, whole or not at all. Gives back its path."""
+    """Write the lock, completely or not at all, and return its path."""
     path = path_of(directory, lock.identifier)
     write_atomically(path, render(lock).encode())
     return path
 
 
 def mismatches(lock: Lock, spec: ImageSpec, requirements: Iterable[str]) -> list[str]:
-    """Why a lock no longer satisfies its spec, one sentence each; empty when it does.
+    """Return the reasons why a lock no longer satisfies its spec, as sentences; empty if it does.
 
-    requirements: what the spec asks for today (`validator.compat.policies.requirements`).
+    requirements: the requirements of the spec today (`validator.compat.policies.requirements`).
     """
     found = []
     if lock.python != spec.python:
-        found.append(f"it is for Python {lock.python}, the spec asks for {spec.python}")
+        found.append(f"it is for Python {lock.python}, but the spec needs {spec.python}")
     asked = tuple(requirements)
     for line in sorted(set(asked) - set(lock.requirements)):
-        found.append(f"the spec asks for {line}, the lock was not resolved with it")
+        found.append(f"the spec requires {line}, but the lock was resolved without it")
     for line in sorted(set(lock.requirements) - set(asked)):
-        found.append(f"the lock was resolved with {line}, the spec no longer asks for it")
+        found.append(f"the lock was resolved with {line}, which the spec no longer requires")
     for line in asked:
         try:
             requirement = Requirement(line)
         except InvalidRequirement:
-            # Nothing that we ask for is written so; a lock is not the place to find that out.
+            # Our own requirements are always valid, so this is an error in the rules and not in the lock.
             raise AssertionError(f"{spec}: {line!r} is not a requirement") from None
         version = lock.version(canonicalize_name(requirement.name))
         if version is None:
-            found.append(f"it holds no {requirement.name}")
+            found.append(f"it has no {requirement.name}")
         elif not requirement.specifier.contains(version, prereleases=True):
-            found.append(f"it holds {requirement.name} {version}, the spec asks for {requirement.specifier}")
+            found.append(
+                f"it has {requirement.name} {version}, but the spec requires {requirement.specifier}"
+            )
     return found
 
 

@@ -1,8 +1,8 @@
 """Resolve an image spec to the exact wheels of one Python on one platform, with uv.
 
-uv resolves and picks; this module asks it for `pylock.toml` (PEP 751), which unlike requirements names
-the files, keeps for each package the one wheel that the target would install, and drops the addresses:
-a lock must be the same on every network.
+uv is asked for `pylock.toml` (PEP 751), which unlike requirements lists the files. For each package this
+module keeps the one wheel that the target would install, without its address, so that a lock is the same on
+every network.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from ..system import processes, toml
 from ..system.sources import PackageSources
 from .uv_errors import explain
 
-#: glibc 2.28: the oldest that all wheels of TensorFlow 2.21 and its dependencies run on; Debian 10,
-#: Ubuntu 20.04 and RHEL 8 or newer have it.
+#: glibc 2.28 is the oldest that all wheels of TensorFlow 2.21 and its dependencies run on. Debian 10, Ubuntu
+#: 20.04 and RHEL 8 have it or a newer one.
 GLIBC = (2, 28)
 PLATFORM = f"x86_64-manylinux_{GLIBC[0]}_{GLIBC[1]}"
 
 _TIMEOUT_S = 600.0
-#: Sizes are a courtesy; an index that does not answer quickly goes without.
+#: Sizes are optional, so an index that does not answer quickly is not waited for.
 _SIZE_TIMEOUT_S = 20.0
 
 
@@ -42,11 +42,10 @@ def resolve(
 ) -> Lock:
     """Resolve a spec. Needs the package index.
 
-    Raises InputError when the requirements can't be met together, MissingError when the index can't be
-    reached.
+    Raises InputError if the requirements can't be met together, MissingError if the index can't be reached.
     """
     asked = tuple(requirements)
-    # Wheels only: what a source distribution builds to depends on the machine that builds it.
+    # Only wheels, because what a source distribution becomes depends on the machine that builds it.
     command = [
         find_uv_bin(), "pip", "compile", "-", "--format", "pylock.toml", "--only-binary", ":all:",
         "--python-version", spec.python, "--python-platform", PLATFORM, "--no-header", "--no-annotate",
@@ -77,7 +76,7 @@ def resolve(
 
 
 def target_tags(python: str) -> dict[Tag, int]:
-    """The wheel tags that the target takes, each with its rank (0 is the best)."""
+    """Return the wheel tags that the target accepts, each with its rank (0 is the best)."""
     major, minor = (int(part) for part in python.split("."))
     platforms = [f"manylinux_2_{glibc}_x86_64" for glibc in range(GLIBC[1], 4, -1)]
     for glibc, alias in ((17, "manylinux2014"), (12, "manylinux2010"), (5, "manylinux1")):
@@ -91,7 +90,10 @@ def target_tags(python: str) -> dict[Tag, int]:
 
 
 def pick(package: dict[str, Any], tags: dict[Tag, int], spec: ImageSpec) -> tuple[Wheel, str]:
-    """The wheel of a `pylock.toml` package that the target installs, and its address."""
+    """Return the wheel of a `pylock.toml` package that the target installs, and its address.
+
+    Raises InputError if no wheel fits, MissingError if the index gives no hash.
+    """
     ranked = []
     for entry in package.get("wheels", []):
         filename = entry.get("name") or entry["url"].rsplit("/", 1)[-1].split("#", 1)[0].split("?", 1)[0]
@@ -119,7 +121,7 @@ _known_sizes: dict[str, int | None] = {}
 
 
 def _sizes(urls: list[str], sources: PackageSources) -> list[int | None]:
-    """Bytes of each file as the index's server says, None where it does not."""
+    """Return the size of each file in bytes according to the index's server, None if it does not say."""
     wanted = [url for url in urls if url not in _known_sizes]
     with requests.Session() as session:
         if sources.ca_bundle:

@@ -1,6 +1,6 @@
-"""What uv's failure means, told apart by whose fault it is.
+"""Turn the output of a failed uv into an error that says what is wrong: the input, the network or the disk.
 
-The phrases are uv's own (0.8 to 0.13); an unknown failure keeps its last lines, so nothing is lost.
+The phrases are those of uv 0.8 to 0.13. For an unknown failure, the error has the last lines of the output.
 """
 
 from __future__ import annotations
@@ -28,37 +28,37 @@ _UNSOLVABLE = re.compile(r"No solution found|requirements are unsatisfiable", re
 
 
 def explain(text: str, what: str, *, timed_out: bool = False) -> ValidatorError:
-    """The error that uv's stderr stands for.
+    """Return the error for what uv wrote to stderr. Never raises.
 
-    what: what was being done, as the beginning of the sentence. Never raises.
+    what: what was being done, as the beginning of the sentence.
     """
     last = " ".join(line.strip() for line in text.strip().splitlines()[-12:])
     # uv wraps its explanations; one line makes them searchable.
     flat = " ".join(text.split())
     if timed_out:
-        return MissingError(f"{what}: uv gave no answer in time", hint="try again; the index may be slow")
+        return MissingError(f"{what}: uv did not finish in time", hint="try again; the index may be slow")
     if says_full_disk(text):
         return MissingError(f"{what}: no space left on the disk", hint="free some space and run it again")
     if _CERTIFICATE.search(flat):
         return MissingError(
             f"{what}: the index's certificate is not trusted here",
-            hint="name your network's CA bundle in SSL_CERT_FILE",
+            hint="set SSL_CERT_FILE to the CA bundle of your network",
         )
     if _NETWORK.search(flat):
         return MissingError(
             f"{what}: the package index can't be reached",
-            hint="look at the index, proxy and CA settings of pip or uv on this machine",
+            hint="check the index, proxy and CA settings of pip or uv on this machine",
         )
     if match := _NO_HASH.search(flat):
         return InputError(
             f"{what}: the index's file for {match['pin']} is not the one in the lock (its hash differs)",
-            hint="resolve anew with `python -m validator lock --upgrade`, and ask why the file changed",
+            hint="resolve again with `python -m validator lock --upgrade`, and find out why the file changed",
         )
     for pattern in _GONE:
         if match := pattern.search(flat):
             return InputError(
                 f"{what}: the index does not have {match['pin'].rstrip('.,')}",
-                hint="resolve anew with `python -m validator lock --upgrade`, or use an index that kept it",
+                hint="resolve again with `python -m validator lock --upgrade`, or use an index that has it",
             )
     if match := _NO_WHEEL.search(flat):
         return InputError(
@@ -66,5 +66,5 @@ def explain(text: str, what: str, *, timed_out: bool = False) -> ValidatorError:
             hint="choose another Python or another release",
         )
     if _UNSOLVABLE.search(flat):
-        return InputError(f"{what}: {last}", hint="choose versions that go together")
-    return BuildError(f"{what}: {last[-600:] or 'uv failed without a word'}", log=text)
+        return InputError(f"{what}: {last}", hint="choose versions that fit together")
+    return BuildError(f"{what}: {last[-600:] or 'uv failed without a message'}", log=text)

@@ -23,7 +23,7 @@ _PLATFORMS = ("manylinux_2_27_x86_64", "manylinux_2_17_x86_64", "manylinux2014_x
 
 
 def download(version: str, python: str, folder: Path) -> Path:
-    """Fetch the wheel of a release into a folder. Raises MissingError where pip can't."""
+    """Fetch the wheel of a release into a folder. Raises MissingError if pip can't."""
     if importlib.util.find_spec("pip") is None:
         raise MissingError("pip is not installed in this environment", hint=f"{sys.executable} -m ensurepip")
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-cache-dir"]
@@ -34,13 +34,13 @@ def download(version: str, python: str, folder: Path) -> Path:
     if done.returncode != 0 or len(wheels) != 1:
         raise MissingError(
             f"tensorflow {version} for Python {python}: pip could not download it:\n{done.stderr.strip()}",
-            hint="the releases that the index has: python -m pip index versions --pre tensorflow",
+            hint="to see the releases in the index: python -m pip index versions --pre tensorflow",
         )
     return wheels[0]
 
 
 def inspect(target: str, python: str) -> dict[str, object]:
-    """The row of a wheel file, or of a release, whose wheel is downloaded and deleted again."""
+    """Return the row of a wheel file, or of a release, whose wheel is downloaded and deleted again."""
     today = datetime.date.today()
     if target.endswith(".whl"):
         return rows.row(inspect_tensorflow(Path(target)), today)
@@ -52,7 +52,7 @@ def inspect(target: str, python: str) -> dict[str, object]:
 def main_inner(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(
         prog="inspect-wheel",
-        description="Print what TensorFlow wheels say of themselves, as rows of builds.yaml.",
+        description="Print facts read from TensorFlow wheels, as rows of builds.yaml.",
     )
     parser.add_argument("targets", nargs="+", metavar="RELEASE|FILE", help="2.21.0, or a wheel file")
     parser.add_argument(

@@ -1,4 +1,4 @@
-"""The facts of one TensorFlow wheel, and how they are read out of it."""
+"""Read the facts of one TensorFlow wheel."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ _PIP_FOLDERS = {
     "libnvshmem_host": "nvshmem",
 }
 
-#: Without one of these TensorFlow registers no GPU ("Cannot dlopen some GPU libraries. ... Skipping
-#: registering GPU devices"): what `DsoLoader::TryDlopenCUDALibraries()` opens. It is the same in 2.12 to 2.22
-#: but for cuRAND, which went with 2.14.
+#: The libraries that `DsoLoader::TryDlopenCUDALibraries()` opens. If one is missing, TensorFlow registers no
+#: GPU ("Cannot dlopen some GPU libraries. ... Skipping registering GPU devices"). They are the same in 2.12
+#: to 2.22, except for cuRAND, which was dropped in 2.14.
 _REQUIRED = frozenset(
     (
         "libcublas",
@@ -58,7 +58,7 @@ class Kernels:
 
     sass: architectures with machine code, as 10 * major + minor.
     ptx: architecture -> PTX ISA version of its text.
-    fatbins: how many there are.
+    fatbins: their number.
     """
 
     sass: tuple[int, ...]
@@ -68,9 +68,9 @@ class Kernels:
 
 @dataclass(frozen=True)
 class PipLibraries:
-    """Whether the CUDA libraries that pip installed beside TensorFlow are found without LD_LIBRARY_PATH.
+    """Where TensorFlow finds the CUDA libraries that pip installed with it, without LD_LIBRARY_PATH.
 
-    opener: the library that calls dlopen; its search path alone counts.
+    opener: the library that calls dlopen; only its search path counts.
     folders: `nvidia/<folder>/lib` on that search path.
     missing_required: sonames without which no GPU is registered, whose folder is not on it.
     missing_optional: sonames opened on demand (profiler, collectives), whose folder is not on it.
@@ -84,15 +84,15 @@ class PipLibraries:
 
 @dataclass(frozen=True)
 class TensorFlowBuild:
-    """What one TensorFlow wheel says of itself.
+    """What was read in one TensorFlow wheel.
 
     build_info: the dictionary that `tf.sysconfig.get_build_info()` returns.
-    cudnn_headers: the cuDNN version compiled against, or None where it can't be told.
-    and_cuda: requirements of the extra `and-cuda`, sorted; empty where there is no such extra.
+    cudnn_headers: the cuDNN version compiled against, or None if it can't be read.
+    and_cuda: requirements of the extra `and-cuda`, sorted; empty if there is no such extra.
     requires: the requirements on numpy and keras, by name.
     opens: sonames of NVIDIA's libraries that are opened at run time, sorted.
     kernels: most frequent first.
-    relocatable: fatbins of code that is linked into others (NCCL, when it is built in).
+    relocatable: fatbins of code that is linked into others (NCCL, if it is built in).
     """
 
     version: str
@@ -111,7 +111,7 @@ class TensorFlowBuild:
 
 
 def inspect_tensorflow(path: Path, *, scratch: Path | None = None) -> TensorFlowBuild:
-    """Read a TensorFlow wheel. Raises InspectionError where the file is not one, or damaged."""
+    """Read a TensorFlow wheel. Raises InspectionError if the file is not one, or is damaged."""
     with WheelFile(path) as wheel:
         metadata = wheel.metadata()
         build_info = read_build_info(wheel.read(_BUILD_INFO).decode("utf-8"), f"{path}: {_BUILD_INFO}")
@@ -144,7 +144,7 @@ def inspect_tensorflow(path: Path, *, scratch: Path | None = None) -> TensorFlow
 
 
 def read_build_info(source: str, where: str) -> dict[str, Any]:
-    """The literal dictionary in build_info.py, which is parsed and not run."""
+    """Return the literal dictionary in build_info.py, which is parsed but not run. Raises InspectionError."""
     try:
         tree = ast.parse(source)
         for node in tree.body:
@@ -152,13 +152,13 @@ def read_build_info(source: str, where: str) -> dict[str, Any]:
                 return dict(ast.literal_eval(node.value.args[0]))
     except (SyntaxError, ValueError, IndexError, TypeError) as error:
         raise InspectionError(f"{where}: can't be read: {error}") from None
-    raise InspectionError(f"{where}: assigns no build_info")
+    raise InspectionError(f"{where}: does not assign build_info")
 
 
 def pip_folders(library: ElfFile, member: str) -> tuple[str, ...]:
-    """The folders `nvidia/<folder>/lib` of site-packages that a library searches, sorted.
+    """Return the folders `nvidia/<folder>/lib` of site-packages that a library searches, sorted.
 
-    member: the library's place in the wheel, which is its place under site-packages.
+    member: the library's path in the wheel, which is also its path in site-packages.
     """
     folder = posixpath.dirname(member)
     reached = {
@@ -169,8 +169,10 @@ def pip_folders(library: ElfFile, member: str) -> tuple[str, ...]:
 
 
 def count_kernels(found: Iterable[Fatbin]) -> tuple[Kernels, ...]:
-    """Fatbins grouped by the GPUs that they cover, most frequent first. Those without kernels do not count,
-    nor does relocatable code, which is in a linked fatbin as well."""
+    """Group fatbins by the GPUs that they cover, most frequent first.
+
+    Fatbins without kernels are not counted, nor is relocatable code, which is also in a linked fatbin.
+    """
     groups = Counter(
         (fatbin.sass, tuple((architecture, f"{isa[0]}.{isa[1]}") for architecture, isa in fatbin.ptx))
         for fatbin in found
@@ -203,7 +205,7 @@ def _stem(soname: str) -> str:
 
 
 def _plain(requirements: Iterable[Requirement], name: str) -> tuple[str, ...]:
-    """The specifiers (with their markers) asked of a distribution whatever the extras."""
+    """Return the specifiers (with their markers) for a distribution that are required without any extra."""
     return tuple(
         f"{requirement.specifier}; {requirement.marker}" if requirement.marker else str(requirement.specifier)
         for requirement in requirements

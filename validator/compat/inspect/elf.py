@@ -36,7 +36,7 @@ class Section:
     link: int
 
     def holds(self, offset: int) -> bool:
-        """Whether a file offset lies inside the section."""
+        """Return True if a file offset is inside the section."""
         return self.offset <= offset < self.offset + self.size
 
 
@@ -50,12 +50,12 @@ class Symbol:
 
 
 def is_elf(buffer: Buffer) -> bool:
-    """Whether the buffer starts as an ELF file does."""
+    """Return True if the buffer starts like an ELF file."""
     return buffer[:4] == _MAGIC
 
 
 class ElfFile:
-    """A shared library. Raises InspectionError where the file contradicts itself.
+    """A shared library. Raises InspectionError if the file contradicts itself.
 
     name: what to call the file in errors.
     needed: DT_NEEDED, in the order of the file.
@@ -136,18 +136,18 @@ class ElfFile:
         return self.sections[section.link]
 
     def section_at(self, offset: int) -> str | None:
-        """The name of the section that holds a file offset."""
+        """Return the name of the section with a file offset."""
         return next((section.name for section in self.sections if section.holds(offset)), None)
 
     def offset_of(self, address: int) -> int:
-        """The file offset of a virtual address. Raises InspectionError where nothing is loaded there."""
+        """Return the file offset of a virtual address. Raises InspectionError if nothing is loaded there."""
         for start, offset, size in self._segments:
             if start <= address < start + size:
                 return offset + address - start
         raise InspectionError(f"{self.name}: damaged: nothing is loaded at address {address:#x}")
 
     def content(self, symbol: Symbol) -> bytes:
-        """The bytes that a symbol names: a function's code, an object's value."""
+        """Return the bytes of a symbol: a function's code or an object's value."""
         offset = self.offset_of(symbol.address)
         if offset + symbol.size > len(self.buffer):
             raise InspectionError(
@@ -156,7 +156,7 @@ class ElfFile:
         return self.buffer[offset : offset + symbol.size]
 
     def names_with(self, prefix: bytes, suffix: bytes) -> tuple[str, ...]:
-        """The names in the symbol string tables that start and end so, sorted.
+        """Return the names in the symbol string tables with a prefix and a suffix, sorted.
 
         Looking for text in the string table is far faster than decoding a million symbols.
         """
@@ -174,7 +174,7 @@ class ElfFile:
         return tuple(sorted(found))
 
     def symbol(self, name: str) -> Symbol | None:
-        """The definition of a symbol, exported or (where the file is not stripped) local."""
+        """Return the definition of a symbol, exported or (if the file is not stripped) local; else None."""
         wanted = name.encode()
         for table in self._symbol_tables():
             strings = self._linked(table)
@@ -206,7 +206,7 @@ class ElfFile:
 
 
 class InspectionError(InputError):
-    """The file is not what its name says, or is cut short or damaged."""
+    """A file that is not what its name says, or is cut short or damaged."""
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
         super().__init__(

@@ -33,7 +33,7 @@ _SHORT_PTX = 4096
 
 
 class Kind(IntEnum):
-    """What an image holds. Other kinds (link-time IR) exist and are passed over."""
+    """The kind of an image. Other kinds (link-time IR) exist and are ignored."""
 
     PTX = 1
     ELF = 2
@@ -63,7 +63,7 @@ class Fatbin:
 
     @functools.cached_property
     def sass(self) -> tuple[int, ...]:
-        """The architectures that have machine code, ascending."""
+        """The architectures with machine code, ascending."""
         return tuple(sorted({image.architecture for image in self.images if image.kind == Kind.ELF}))
 
     @functools.cached_property
@@ -78,7 +78,7 @@ class Fatbin:
 
 
 def fatbins(elf: ElfFile) -> Iterator[Fatbin]:
-    """Every fatbin of a library, in the order of the file. Raises InspectionError where one is damaged."""
+    """Return every fatbin of a library, in the order of the file. Raises InspectionError."""
     buffer = elf.buffer
     position = buffer.find(_MAGIC)
     while position >= 0:
@@ -131,7 +131,7 @@ def _ptx_image(architecture: int, code_version: tuple[int, int], text: bytes | N
 
 
 def ptx_prefix(payload: bytes, flags: int, where: str) -> bytes | None:
-    """The first bytes of a PTX text, or None where it is compressed with zstd.
+    """Return the first bytes of a PTX text, or None if it is compressed with zstd.
 
     zstd came with CUDA 12.8; the code version in the image's header serves for these.
     """

@@ -1,4 +1,4 @@
-"""Rows of `data/builds.yaml`: one block for each release, one line for each group of facts."""
+"""Write rows of `data/builds.yaml`: one block for each release, one line for each group of facts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ STATUS = "verified-local"
 
 
 def row(build: TensorFlowBuild, date: datetime.date) -> dict[str, Any]:
-    """The row of a build, as plain data in the order that it is written in."""
+    """Return the row of a build, as plain data in the order in which it is written."""
     info = build.build_info
     cells: dict[str, Any] = {
         "tensorflow": build.version,
@@ -60,7 +60,7 @@ def row(build: TensorFlowBuild, date: datetime.date) -> dict[str, Any]:
 
 
 def render(cells: dict[str, Any]) -> str:
-    """A row as YAML: a block whose values are in flow style, so that each fact stays on its line."""
+    """Return a row as YAML: a block whose values are in flow style, so that each fact is on one line."""
     lines = []
     for key, value in cells.items():
         if key == "kernels" and value:
@@ -72,7 +72,7 @@ def render(cells: dict[str, Any]) -> str:
 
 
 def merge(text: str, rows: Iterable[dict[str, Any]]) -> str:
-    """The text of builds.yaml with these rows in place of, or beside, those of the same release, sorted.
+    """Return the text of builds.yaml with these rows added, in place of those of the same releases, sorted.
 
     The comment at the top of the file is kept.
     """

@@ -1,12 +1,12 @@
-"""What TensorFlow's CUDA loader was compiled to open, and the cuDNN it was compiled against.
+"""Read which libraries TensorFlow's CUDA loader opens, and the cuDNN that it was compiled against.
 
 TensorFlow links to no CUDA library. `tsl::internal::DsoLoader::Get<Library>DsoHandle()` opens each of them
-by a soname that it composes at run time from a name and a version, so no soname stands in the file as text.
+by a soname that it composes at run time from a name and a version, so no soname is in the file as text.
 Both parts are constants of a function of some 150 bytes whose symbol is exported, and are read from its
 x86-64 code. The cuDNN version is a constant of `stream_executor::gpu::CudnnSupport::Init()`, which compares
 it with the cuDNN that it finds ("Loaded runtime CuDNN library: ... but source was compiled with: ..."). The
-patterns are those of the compilers seen so far (GCC 9, Clang 16 to 18); what fits none of them is reported
-as not known.
+patterns are those of the compilers seen so far (GCC 9, Clang 16 to 18); code that matches none of them is
+reported as not known.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _STACK_STORE = re.compile(
     rb"|(?P<put>\x48\x89|\x66\x89|\x89)(?P<modrm>[\x45\x4d\x55\x5d\x65\x6d\x75\x7d])(?P<put_at>.)",
     re.DOTALL,
 )
-# Of 64-bit immediate stores only lengths and null pointers are made, so these count for nothing.
+# 64-bit immediate stores are only used for lengths and null pointers, so they are ignored.
 _STORED_BYTES = {b"\xc6\x45": 1, b"\x66\xc7\x45": 2, b"\xc7\x45": 4, b"\x48\xc7\x45": 0}
 _PUT_BYTES = {b"\x66\x89": 2, b"\x89": 4, b"\x48\x89": 8}
 
@@ -46,12 +46,12 @@ _VIEW = re.compile(rb"\x48\x8d\x0d(?P<text>.{4})(?:\x48\x8d[\x75\x7d].){0,2}\xba
 
 # movabs reg, i64: a version as two 32-bit numbers, major in the low half.
 _PACKED_VERSION = re.compile(rb"\x48[\xb8-\xbf]([\x08-\x0f]\0\0\0[\0-\x63]\0\0\0)", re.DOTALL)
-# mov edi, i32 (or xor edi, edi for nought); mov rsi, reg; call: a number turned into text.
+# mov edi, i32 (or xor edi, edi for zero); mov rsi, reg; call: a number turned into text.
 _NUMBER_TO_TEXT = re.compile(rb"(?:\xbf(.\0\0\0)|\x31\xff)[\x48\x4c]\x89[\xc6-\xfe]\xe8", re.DOTALL)
 
 
 def opened_sonames(elf: ElfFile) -> tuple[str, ...]:
-    """Sonames of NVIDIA's libraries that the loader in this library opens, sorted; empty if it has none."""
+    """Return the sonames of NVIDIA's libraries that the loader in this library opens, sorted."""
     sonames = set()
     for getter in elf.names_with(_GETTER_PREFIX, _GETTER_SUFFIX):
         symbol = elf.symbol(getter)
@@ -70,13 +70,15 @@ def opened_sonames(elf: ElfFile) -> tuple[str, ...]:
 
 
 def calls_dlopen(elf: ElfFile) -> bool:
-    """Whether the loader's call of dlopen is in this library: only the search path of the library that calls
-    counts (ld.so(8))."""
+    """Return True if the loader's call of dlopen is in this library.
+
+    Only the search path of the library that calls it counts (ld.so(8)).
+    """
     return elf.symbol(_DLOPEN) is not None
 
 
 def compiled_cudnn(elf: ElfFile) -> str | None:
-    """The cuDNN version of the headers, `9.3.0`, or `8.6` where the patch level can't be told; or None."""
+    """Return the cuDNN version of the headers: `9.3.0`, or `8.6` without the patch level, or None."""
     constant = elf.symbol(_CUDNN_CONSTANT)
     if constant is not None and constant.size == _CUDNN_CONSTANT_FORMAT.size:
         return _dotted(_CUDNN_CONSTANT_FORMAT.unpack(elf.content(constant)))
@@ -96,7 +98,7 @@ def _dotted(numbers: Iterable[int]) -> str:
 
 
 def _stack_texts(code: bytes) -> list[str]:
-    """The NUL-terminated texts that a function puts on its stack, by address."""
+    """Return the NUL-terminated texts that a function puts on its stack, by address."""
     memory: dict[int, int] = {}
     registers: dict[int, bytes] = {}
     for match in _STACK_STORE.finditer(code):

@@ -1,4 +1,4 @@
-"""A wheel file: its metadata and its shared libraries, without installing or running anything."""
+"""Read the metadata and the shared libraries of a wheel, without installing or running anything."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SHARED_LIBRARY = re.compile(r"\.so(\.[0-9]+)*$")
 
 
 class WheelFile:
-    """An open wheel. Raises InspectionError where the file is not a whole wheel."""
+    """An open wheel. Raises InspectionError if the file is not a complete wheel."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -45,7 +45,7 @@ class WheelFile:
         return self.path.stat().st_size
 
     def sha256(self) -> str:
-        """The hex digest that the index and lock files name the file by."""
+        """Return the hex digest of the file, as in the index and in lock files."""
         digest = hashlib.sha256()
         with self.path.open("rb") as file:
             while block := file.read(1 << 20):
@@ -53,7 +53,7 @@ class WheelFile:
         return digest.hexdigest()
 
     def metadata(self) -> Message:
-        """The core metadata (PEP 566) as headers."""
+        """Return the core metadata (PEP 566) as headers."""
         names = [
             name for name in self._archive.namelist() if re.fullmatch(r"[^/]+\.dist-info/METADATA", name)
         ]
@@ -64,7 +64,7 @@ class WheelFile:
         return HeaderParser().parsestr(self.read(names[0]).decode("utf-8"))
 
     def read(self, member: str) -> bytes:
-        """The content of one member. Raises InspectionError where it is absent or damaged."""
+        """Return the content of one member. Raises InspectionError if it is absent or damaged."""
         try:
             return self._archive.read(member)
         except KeyError:
@@ -87,7 +87,7 @@ class WheelFile:
 
     @contextlib.contextmanager
     def _mapped(self, member: str, scratch: Path | None) -> Iterator[mmap.mmap | bytes]:
-        """The member unpacked into a file of no name and mapped, so that a gigabyte takes no memory."""
+        """Unpack a member into a file without a name and map it, so that a gigabyte takes no memory."""
         with tempfile.TemporaryFile(dir=scratch) as file:
             try:
                 with self._archive.open(member) as packed:
