@@ -1,4 +1,4 @@
-"""`build-matrix` with a registry: which options go together, what the exit code and the JSON say."""
+"""Test the options, exit code and JSON of `build-matrix` with a registry."""
 
 from __future__ import annotations
 
@@ -20,26 +20,29 @@ from ..pipeline.test_build_matrix import OTHER, SPEC
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["--retag"], "--retag goes with --push"),
-        (["--push", "localhost:5000/a", "--pull-from", "localhost:5000/a"], "do not go together"),
-        (["--pull-from", "localhost:5000/a", "--no-validate"], "leaves nothing to do"),
-        (["--push", "localhost:5000/a", "--engine", "venv"], "makes no images"),
-        (["--cache", "localhost:5000/a", "--engine", "venv"], "makes no images"),
+        (["--retag"], "--retag has no effect without --push"),
+        (
+            ["--push", "localhost:5000/a", "--pull-from", "localhost:5000/a"],
+            "--push and --pull-from can't be combined",
+        ),
+        (["--pull-from", "localhost:5000/a", "--no-validate"], "nothing would be left to do"),
+        (["--push", "localhost:5000/a", "--engine", "venv"], "builds no images"),
+        (["--cache", "localhost:5000/a", "--engine", "venv"], "builds no images"),
         (["--cache", "localhost:5000/a", "--pull-from", "localhost:5000/a"], "builds nothing"),
     ],
 )
-def test_options_that_do_not_go_together_touch_nothing(arguments: list[str], says: str) -> None:
+def test_contradicting_options_change_nothing(arguments: list[str], says: str) -> None:
     result = CliRunner().invoke(command, arguments)
     assert result.exit_code == EXIT_INPUT
     assert says in result.output
 
 
-def test_a_name_that_is_no_repository_is_wrong_input() -> None:
+def test_a_name_that_is_not_a_repository_is_rejected() -> None:
     result = CliRunner().invoke(command, ["--push", "tensorflow"])
     assert isinstance(result.exception, InputError)
 
 
-def test_the_exit_code_tells_a_refusal_from_what_is_missing(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_exit_code_distinguishes_refused_from_missing(capsys: pytest.CaptureFixture[str]) -> None:
     taken = TagTaken("the tag names another image", hint="--retag moves the tag")
     gone = MissingError("the registry is down")
     refused = Result(SPEC, Status.REFUSED, detail=str(taken), error=taken)
@@ -48,11 +51,11 @@ def test_the_exit_code_tells_a_refusal_from_what_is_missing(capsys: pytest.Captu
     assert _exit_code([done]) == EXIT_OK
     assert _exit_code([done, missing]) == EXIT_MISSING
     assert _exit_code([refused, missing]) == EXIT_FAILED
-    said = capsys.readouterr().err
-    assert "error: the tag names another image\n  hint: --retag moves the tag" in said
+    printed = capsys.readouterr().err
+    assert "error: the tag names another image\n  hint: --retag moves the tag" in printed
 
 
-def test_a_run_that_skips_everything_is_no_success(capsys: pytest.CaptureFixture[str]) -> None:
+def test_skipping_every_image_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
     skipped = Result(SPEC, Status.SKIPPED, detail="Python 3.11 is not installed")
     assert _exit_code([skipped, skipped]) == EXIT_MISSING
     assert "every image was skipped" in capsys.readouterr().err

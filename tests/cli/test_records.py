@@ -1,4 +1,4 @@
-"""`records import` of many artifacts; `compare`, `regressions`, `bisect`."""
+"""Test `records import` with many files, and `compare`, `regressions` and `bisect`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from ..loop import tiers
 from ..postgresql import Server, running_server
 from ..records.values import record
 
-#: A report of a container that was given no GPU.
+#: A report from a container without a GPU.
 NO_GPU = REPORTS / "no-gpu-tf2.21.0-cuda12.5-cudnn9.3-py311.json"
 NOW = datetime.now(timezone.utc)
 
@@ -50,9 +50,7 @@ def run(*arguments: str, store: str = "records.db") -> int:
     return cli.run(["records", *arguments, "--store", store])
 
 
-def test_a_directory_of_artifacts_is_imported_whole(
-    directory: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_all_records_of_a_directory_are_imported(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (directory / "artifacts" / "a100").mkdir(parents=True)
     (directory / "artifacts" / "h100").mkdir()
     (directory / "artifacts" / "a100" / "records.jsonl").write_bytes(lines(record(1), record(2)))
@@ -62,7 +60,7 @@ def test_a_directory_of_artifacts_is_imported_whole(
     (directory / "artifacts" / "h100" / "notes.txt").write_text("not records")
     (directory / "more").write_bytes(gzip.compress(lines(record(4))))
     assert run("import", "artifacts", "more") == 0
-    assert capsys.readouterr().err == "4 records imported, 1 were there already\n"
+    assert capsys.readouterr().err == "4 records imported, 1 already present\n"
     assert stored() == {record(number).id for number in (1, 2, 3, 4)}
 
 
@@ -90,7 +88,7 @@ def test_a_directory_of_artifacts_is_imported_whole(
     # The bytes of a gzip file hold the time, so they can't be in the name of a test.
     ids=["wrong line", "cut short", "wrong checksum", "no gzip file", "gzip under another name"],
 )
-def test_one_wrong_file_and_nothing_is_imported(
+def test_nothing_is_imported_if_one_file_is_wrong(
     directory: Path, name: str, content: bytes, message: str
 ) -> None:
     (directory / "artifacts").mkdir()
@@ -101,7 +99,7 @@ def test_one_wrong_file_and_nothing_is_imported(
     assert not (directory / "records.db").exists()
 
 
-def test_a_directory_without_records_is_said(directory: Path) -> None:
+def test_a_directory_without_records_is_an_error(directory: Path) -> None:
     (directory / "artifacts").mkdir()
     with pytest.raises(
         InputError, match=r"artifacts: no file in this directory has a name that ends in \.jsonl"
@@ -112,14 +110,14 @@ def test_a_directory_without_records_is_said(directory: Path) -> None:
 
 
 def night(ago: int, cell: str, verdict: Verdict, **changes: Any) -> Record:
-    """A record of that many nights ago."""
+    """Make a record that is this many nights old."""
     at = (NOW - timedelta(days=ago)).isoformat(timespec="seconds")
     image, _, host_class = cell.partition("@")
     values = {"image": image, "host_class": host_class, "started": at, "finished": at, "verdict": verdict}
     return record(1, cell=cell, **(values | changes))
 
 
-#: Fixtures of the tests, in throw-away stores.
+#: The verdicts of the test records, which only go to throw-away stores.
 C, F, U = Verdict.CERTIFIED, Verdict.FAILED, Verdict.UNPROVEN
 LOST, KEPT, NEW = "tf2.21.0-x@r580-h100", "tf2.20.0-x@r580-h100", "tf2.22.0-x@r580-h100"
 
@@ -143,7 +141,7 @@ def server() -> Iterator[Server]:
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.service)])
 def nights(request: pytest.FixtureRequest, directory: Path) -> Iterator[str]:
-    """A store with a history."""
+    """Make a store with a history."""
     with contextlib.ExitStack() as stack:
         url = str(directory / "nights.db")
         if request.param == "postgresql":
@@ -160,7 +158,7 @@ def answer(capsys: pytest.CaptureFixture[str]) -> Any:
     return json.loads(capsys.readouterr().out)
 
 
-def test_regressions_are_told_with_all_that_an_issue_needs(
+def test_regressions_have_everything_that_an_issue_needs(
     nights: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run("regressions", "--since", "7d", "--json", store=nights) == 1
@@ -178,13 +176,13 @@ def test_regressions_are_told_with_all_that_an_issue_needs(
     assert found["causes"] == []
 
 
-def test_without_regressions_all_is_well(nights: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_regressions_is_a_success(nights: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("regressions", "--since", "36h", "--json", store=nights) == 0
     assert answer(capsys) == []
     Store("empty.db").close()
     assert run("regressions", store="empty.db") == 0
     captured = capsys.readouterr()
-    assert captured.out == "" and captured.err.startswith("0 of 0 cells are worse")
+    assert captured.out == "" and captured.err.startswith("0 of 0 cells worse than at or after ")
 
 
 def test_regressions_and_bisect_as_text(nights: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -199,7 +197,7 @@ def test_regressions_and_bisect_as_text(nights: str, capsys: pytest.CaptureFixtu
     assert "driver 570.1 -> 580.2" in shown
 
 
-def test_the_cause_is_the_newest_report_s(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_cause_comes_from_the_newest_report(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
     report = json.loads(NO_GPU.read_bytes())
     with Store("records.db") as store:
         store.add_all([night(3, LOST, C), night(1, LOST, F, report=report)])
@@ -211,7 +209,9 @@ def test_the_cause_is_the_newest_report_s(directory: Path, capsys: pytest.Captur
     assert f"{cause['code']}: {cause['title']}" in capsys.readouterr().out
 
 
-def test_bisect_says_when_there_is_no_good_or_no_bad(nights: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bisect_explains_a_missing_good_or_bad_record(
+    nights: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run("bisect", KEPT, "--json", store=nights) == 0
     found = answer(capsys)
     assert found["first_bad"] is None and found["last_good"]["record"] == NIGHTS[4].id
@@ -221,7 +221,7 @@ def test_bisect_says_when_there_is_no_good_or_no_bad(nights: str, capsys: pytest
         store.add(night(0, "never@r580-h100", F))
     assert run("bisect", "never@r580-h100", store=nights) == 0
     assert "none: this cell never was good" in capsys.readouterr().out
-    with pytest.raises(InputError, match="tf9@nowhere: no record of this cell"):
+    with pytest.raises(InputError, match="tf9@nowhere: there are no records of this cell"):
         run("bisect", "tf9@nowhere", store=nights)
 
 
@@ -236,7 +236,7 @@ def kinds(capsys: pytest.CaptureFixture[str]) -> dict[str, tuple[str, str | None
     }
 
 
-def test_two_times_are_compared(nights: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_two_points_in_time_are_compared(nights: str, capsys: pytest.CaptureFixture[str]) -> None:
     expected = {LOST: ("worse", "certified", "failed"), NEW: ("appeared", None, "unproven")}
     assert run("compare", "7d", "0d", "--json", store=nights) == 0
     assert kinds(capsys) == expected
@@ -245,7 +245,7 @@ def test_two_times_are_compared(nights: str, capsys: pytest.CaptureFixture[str])
     assert kinds(capsys) == {LOST: ("better", "failed", "certified"), NEW: ("vanished", "unproven", None)}
     assert run("compare", "7d", "0d", store=nights) == 0
     captured = capsys.readouterr()
-    assert captured.err == "2 cells in A, 3 in B, 2 differ\n"
+    assert captured.err == "2 cells in A, 3 in B, 2 different\n"
     assert "lock sha256:00 -> sha256:11; driver 570.1 -> 580.2" not in captured.out
     assert "certified  failed" in captured.out and "driver 570.1 -> 580.2" in captured.out
 
@@ -275,7 +275,7 @@ def test_stores_and_files_are_compared(
         ("empty", "empty: no file in this directory has a name"),
     ],
 )
-def test_what_can_not_be_compared_is_said(directory: Path, point: str, message: str) -> None:
+def test_points_that_cannot_be_compared_are_rejected(directory: Path, point: str, message: str) -> None:
     (directory / "empty").mkdir()
     (directory / "a.jsonl").write_bytes(lines(record(1)))
     for points in (("a.jsonl", point), (point, "a.jsonl")):
@@ -285,6 +285,6 @@ def test_what_can_not_be_compared_is_said(directory: Path, point: str, message: 
 
 
 @pytest.mark.parametrize("since", ["tomorrow", "2999-01-01", ""])
-def test_since_must_be_a_time_that_has_passed(since: str) -> None:
-    with pytest.raises(InputError, match=r"not a time|lies in the future"):
+def test_since_must_be_a_time_in_the_past(since: str) -> None:
+    with pytest.raises(InputError, match=r"not a time|this time is in the future"):
         run("regressions", "--since", since)

@@ -1,4 +1,4 @@
-"""`report --html` as a person calls it."""
+"""Test `report --html`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NEWEST = image()
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A copy of the matrix and its locks, in the current directory."""
+    """Make a current directory with a copy of the matrix and its locks."""
     shutil.copy(ROOT / "matrix.yaml", tmp_path)
     shutil.copytree(ROOT / "images" / "locks", tmp_path / "images" / "locks")
     monkeypatch.chdir(tmp_path)
@@ -46,14 +46,12 @@ def details(project: Path) -> list[dict[str, object]]:
     return [detail_of(path.read_bytes()) for path in sorted((project / "site" / "data").glob("*.js"))]
 
 
-def test_the_page_is_written_and_brought_up_to_date(
-    project: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_page_is_written_and_updated(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     add(measured(NEWEST, H100, Verdict.FAILED, 1))
     assert html() == 0
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert "written: site/index.html" in captured.err
+    assert "Wrote site/index.html" in captured.err
     first = {path.name for path in (project / "site" / "data").iterdir()}
     assert len(first) == 1
     assert (project / "site" / "badges" / "2.21.svg").exists()
@@ -65,7 +63,7 @@ def test_the_page_is_written_and_brought_up_to_date(
     assert {path.name for path in (project / "site" / "data").iterdir()}.isdisjoint(first)
 
 
-def test_other_files_stay_and_another_page_is_not_replaced(project: Path) -> None:
+def test_other_files_and_other_pages_are_left_alone(project: Path) -> None:
     (project / "site").mkdir()
     (project / "site" / "CNAME").write_text("mine")
     assert html() == 0
@@ -84,7 +82,7 @@ def test_other_files_stay_and_another_page_is_not_replaced(project: Path) -> Non
         ["--certificates", "file.json"],
     ],
 )
-def test_what_does_not_go_together_is_said(project: Path, arguments: list[str]) -> None:
+def test_contradicting_options_are_rejected(project: Path, arguments: list[str]) -> None:
     assert cli.run(["report", *arguments]) == 2
     assert not (project / "site").exists()
 
@@ -100,7 +98,7 @@ def test_a_report_shows_its_cause_and_remedy(project: Path) -> None:
     assert any(cause["remedies"] for cause in causes)
 
 
-def test_certificates_and_registry_come_from_outside(project: Path) -> None:
+def test_the_page_shows_the_given_certificates_and_registry(project: Path) -> None:
     record = measured(NEWEST, H100, Verdict.CERTIFIED, 1)
     add(record)
     document = {"certificates": [encode(certificate(record))], "refused": []}
@@ -116,13 +114,13 @@ def test_certificates_and_registry_come_from_outside(project: Path) -> None:
     "content",
     [b"", b"[]", b"7", b"{}", b'{"certificates": 7}', b'{"certificates": [{}]}', b"\xff", b"[" * 100_000],
 )
-def test_a_file_without_certificates_is_named(project: Path, content: bytes) -> None:
+def test_a_file_without_certificates_is_rejected(project: Path, content: bytes) -> None:
     (project / "verified.json").write_bytes(content)
-    with pytest.raises(InputError, match=r"verified\.json: holds no certificates"):
+    with pytest.raises(InputError, match=r"verified\.json: not a file of certificates"):
         html("--certificates", "verified.json")
     assert not (project / "site").exists()
 
 
-def test_a_file_that_is_not_there_is_named(project: Path) -> None:
+def test_a_missing_file_of_certificates_is_rejected(project: Path) -> None:
     with pytest.raises(InputError, match=r"verified\.json: No such file"):
         html("--certificates", "verified.json")

@@ -1,4 +1,4 @@
-"""What a process may meet before it begins: closed streams, no libraries, a reader that leaves."""
+"""Test unusual surroundings of the process: closed streams, missing packages, a closed pipe."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NOISE = re.compile("Traceback|Exception|Error:")
 
 def in_shell(redirected: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = " ".join([sys.executable, "-m", "validator", *arguments, redirected])
-    # Unbuffered, Python takes what the pipe took for the whole, and never learns that the reader has gone.
+    # With unbuffered output, Python would not notice that the reader is gone.
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
     return subprocess.run(
         ["bash", "-c", command], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120
@@ -40,7 +40,7 @@ def log(tmp_path: Path) -> Path:
 
 @pytest.mark.service
 @pytest.mark.parametrize("closed", [">&-", "2>&-", "<&-", "<&- >&- 2>&-"])
-def test_a_closed_stream_is_no_fault(log: Path, closed: str) -> None:
+def test_a_closed_stream_causes_no_error(log: Path, closed: str) -> None:
     done = in_shell(closed, "doctor", "--log", str(log))
     assert done.returncode == 1
     assert not NOISE.search(done.stderr)
@@ -59,21 +59,23 @@ def test_a_closed_stream_is_no_fault(log: Path, closed: str) -> None:
         (("check", "--only", "driver"), None),
     ],
 )
-def test_every_command_bears_it(closed: str, arguments: tuple[str, ...], code: int | None) -> None:
+def test_every_command_works_with_a_closed_stream(
+    closed: str, arguments: tuple[str, ...], code: int | None
+) -> None:
     done = in_shell(closed, *arguments)
     assert code in (None, done.returncode)
     assert not re.search("Traceback|Exception", done.stderr + done.stdout)
 
 
 @pytest.mark.service
-def test_what_is_read_from_a_closed_stdin_is_empty() -> None:
+def test_a_closed_stdin_reads_as_empty() -> None:
     done = in_shell("<&-", "doctor", "--log", "-")
     assert (done.returncode, done.stdout) == (2, "")
     assert "stdin is empty" in done.stderr
 
 
 @pytest.mark.service
-def test_a_file_that_is_opened_later_does_not_become_the_closed_output() -> None:
+def test_a_file_opened_later_does_not_replace_a_closed_stream() -> None:
     program = (
         "import os; from validator.__main__ import _hold_streams; _hold_streams();"
         " os._exit(10 + os.open(os.devnull, os.O_RDONLY))"
@@ -82,7 +84,7 @@ def test_a_file_that_is_opened_later_does_not_become_the_closed_output() -> None
     assert subprocess.run(["bash", "-c", command], cwd=ROOT, timeout=60).returncode == 10 + 3
 
 
-def test_a_python_without_the_libraries_is_told_what_to_do() -> None:
+def test_a_python_without_the_packages_gets_instructions() -> None:
     # -S: without the directories of installed packages.
     done = subprocess.run(
         [sys.executable, "-S", "-m", "validator", "doctor"],
@@ -96,7 +98,7 @@ def test_a_python_without_the_libraries_is_told_what_to_do() -> None:
     assert f"--python {sys.executable}" in second
 
 
-def test_a_python_that_is_too_old_is_told_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_old_python_gets_instructions(monkeypatch: pytest.MonkeyPatch) -> None:
     program = "import sys\nfrom validator import __main__\nsys.version_info = (3, 9, 18)\n__main__.main()"
     done = subprocess.run(
         [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=60
@@ -105,12 +107,12 @@ def test_a_python_that_is_too_old_is_told_the_same(monkeypatch: pytest.MonkeyPat
     assert "is Python 3.9, but Python 3.10 or newer is needed" in done.stderr
 
 
-def test_every_library_that_is_needed_is_looked_for() -> None:
-    """Those that pyproject.toml names, by the name that they are imported by."""
+def test_needed_lists_every_dependency() -> None:
+    """The dependencies in pyproject.toml are compared by their import names."""
     provided = metadata.packages_distributions()
     names = {name: {entry.lower() for entry in provided[name]} for name in NEEDED}
     project = tomli.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    # What stands in for a part of newer Pythons is imported only in the others.
+    # Backports for older Pythons have a marker and are only imported there.
     asked = [each for each in map(Requirement, project["dependencies"]) if each.marker is None]
     wanted = {each.name for each in asked}
     assert len(wanted) > 8
@@ -119,7 +121,7 @@ def test_every_library_that_is_needed_is_looked_for() -> None:
 
 @pytest.mark.service
 @pytest.mark.parametrize("format_", ["table", "json"])
-def test_a_reader_that_leaves_early_is_told_as_shells_tell_it(format_: str) -> None:
+def test_a_closed_pipe_gives_the_exit_code_of_shells(format_: str) -> None:
     arguments = ("plan", "--profile", "nightly", "--format", format_)
     done = in_shell("| head -n 1; exit ${PIPESTATUS[0]}", *arguments)
     assert done.returncode == EXIT_PIPE == 128 + signal.SIGPIPE

@@ -1,4 +1,4 @@
-"""What is given wrong, or for nothing, is said; what only reads makes nothing."""
+"""Test wrong or useless options, and that commands which only read create nothing."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A matrix, its locks and a log, in the current directory."""
+    """Make a current directory with a matrix, its locks and a log."""
     shutil.copy(ROOT / "matrix.yaml", tmp_path)
     shutil.copytree(ROOT / "images" / "locks", tmp_path / "images" / "locks")
     (tmp_path / "train.log").write_text("failed call to cuInit: CUDA_ERROR_UNKNOWN: unknown error\n")
@@ -32,31 +32,31 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ("doctor --log train.log --json --markdown", "--json and --markdown exclude each other"),
-        ("doctor --log train.log --markdown --json", "--json and --markdown exclude each other"),
+        ("doctor --log train.log --json --markdown", "--json and --markdown can't be combined"),
+        ("doctor --log train.log --markdown --json", "--json and --markdown can't be combined"),
         (
             "doctor --log train.log --markdown --format text",
-            "--markdown and --format text exclude each other",
+            "--markdown and --format text can't be combined",
         ),
-        ("plan --json --format table", "--json and --format table exclude each other"),
-        ("records list --json --format table", "--json and --format table exclude each other"),
+        ("plan --json --format table", "--json and --format table can't be combined"),
+        ("records list --json --format table", "--json and --format table can't be combined"),
         ("doctor --log train.log --depth full", "--depth goes with a run of the probe"),
         ("doctor --report train.log --depth quick", "--depth goes with a run of the probe"),
         ("doctor --log train.log --save-report x", "--save-report goes with a run of the probe"),
-        ("check --list --depth full", "--depth says nothing beside --list"),
-        ("check --list --only driver", "--only says nothing beside --list"),
-        ("check --list --save-probe x", "--save-probe says nothing beside --list"),
-        ("check --save-probe x --image y", "--image says nothing beside --save-probe"),
-        ("check --save-probe x --json", "--json says nothing beside --save-probe"),
-        ("build-matrix --no-validate --depth full", "--depth says nothing beside --no-validate"),
-        ("build-matrix --engine venv --base registry", "--base is for the engine docker"),
+        ("check --list --depth full", "--depth has no effect with --list"),
+        ("check --list --only driver", "--only has no effect with --list"),
+        ("check --list --save-probe x", "--save-probe has no effect with --list"),
+        ("check --save-probe x --image y", "--image has no effect with --save-probe"),
+        ("check --save-probe x --json", "--json has no effect with --save-probe"),
+        ("build-matrix --no-validate --depth full", "--depth has no effect with --no-validate"),
+        ("build-matrix --engine venv --base registry", "--base has no effect with --engine venv"),
         ("predict --tensorflow 2.21.0 --gpu a100", "--driver is needed"),
         ("predict --tensorflow 2.21.0 --driver 580", "--gpu or --compute-capability is needed"),
         ("predict --tensorflow 2.21.0 --compat 12.9", "--driver is needed"),
         ("predict --tensorflow 2.21.0 --variant cpu --compat 12.9", "--driver is needed"),
     ],
 )
-def test_what_would_be_ignored_is_wrong_usage(
+def test_options_without_effect_are_rejected(
     project: Path, capsys: pytest.CaptureFixture[str], arguments: str, says: str
 ) -> None:
     assert cli.run(arguments.split()) == 2
@@ -67,7 +67,7 @@ def test_what_would_be_ignored_is_wrong_usage(
 
 
 @pytest.mark.parametrize("arguments", ["--json", "--format json", "--json --format json", "--json --json"])
-def test_the_same_format_twice_is_no_contradiction(
+def test_the_same_format_can_be_given_twice(
     project: Path, capsys: pytest.CaptureFixture[str], arguments: str
 ) -> None:
     assert cli.run(["plan", "--select", "gpu=t4", *arguments.split()]) == 0
@@ -78,7 +78,7 @@ READING = (["records", "list"], ["records", "export"], ["records", "show", "abc"
 
 
 @pytest.mark.parametrize("arguments", READING, ids=" ".join)
-def test_reading_makes_no_store_where_none_is(
+def test_reading_creates_no_store(
     project: Path, capsys: pytest.CaptureFixture[str], arguments: list[str]
 ) -> None:
     if "show" in arguments:
@@ -86,7 +86,7 @@ def test_reading_makes_no_store_where_none_is(
             cli.run(arguments)
     else:
         assert cli.run(arguments) == 0
-    assert "no records yet: .validator/records.db is not there\n" in capsys.readouterr().err
+    assert "There are no records yet: .validator/records.db does not exist.\n" in capsys.readouterr().err
     assert not (project / ".validator").exists()
 
 
@@ -94,7 +94,7 @@ def test_reading_makes_no_store_where_none_is(
 @pytest.mark.parametrize(
     "store", ["absent/x.db", "x.db", "sqlite:///absent/x.db", "sqlite:///x.db?timeout=1"]
 )
-def test_a_store_that_was_named_and_is_not_there_is_missing(
+def test_a_given_store_that_does_not_exist_is_an_error(
     project: Path, arguments: list[str], store: str
 ) -> None:
     before = sorted(project.rglob("*"))
@@ -105,13 +105,11 @@ def test_a_store_that_was_named_and_is_not_there_is_missing(
 
 
 @pytest.mark.parametrize("store", ["x.db", "sqlite:///x.db"])
-def test_a_store_that_was_named_and_is_there_is_read(
-    project: Path, capsys: pytest.CaptureFixture[str], store: str
-) -> None:
+def test_a_given_store_is_read(project: Path, capsys: pytest.CaptureFixture[str], store: str) -> None:
     with Store("x.db") as made:
         made.add(record(1))
     assert cli.run(["records", "list", "--store", store]) == 0
-    assert capsys.readouterr().err == "1 records\n"
+    assert capsys.readouterr().err == "1 record\n"
 
 
 def executable(path: Path, text: str) -> Path:
@@ -134,7 +132,7 @@ def executable(path: Path, text: str) -> Path:
         ("#!/no/such/interpreter\n", "can't be run: No such file or directory"),
     ],
 )
-def test_what_is_no_python_is_wrong_input(tmp_path: Path, command: str, text: str, says: str) -> None:
+def test_a_program_that_is_not_python_is_rejected(tmp_path: Path, command: str, text: str, says: str) -> None:
     path = executable(tmp_path / "program", text)
     with pytest.raises(InputError, match=says) as caught:
         cli.run([command, "--python", str(path)])
@@ -142,7 +140,7 @@ def test_what_is_no_python_is_wrong_input(tmp_path: Path, command: str, text: st
     assert caught.value.exit_code == 2
 
 
-def test_a_file_that_can_not_be_run_is_wrong_input(tmp_path: Path) -> None:
+def test_a_file_that_is_not_executable_is_rejected(tmp_path: Path) -> None:
     path = tmp_path / "activate"
     path.write_text("text")
     with pytest.raises(InputError, match="can't be run: Permission denied"):
@@ -150,12 +148,12 @@ def test_a_file_that_can_not_be_run_is_wrong_input(tmp_path: Path) -> None:
 
 
 @pytest.mark.service
-def test_another_program_is_no_python() -> None:
+def test_another_program_is_rejected() -> None:
     with pytest.raises(InputError, match="/ls is not a Python"):
         cli.run(["check", "--python", shutil.which("ls") or "/bin/ls"])
 
 
-def test_a_python_that_is_a_link_is_run_where_the_link_lies(
+def test_a_python_is_run_through_its_link(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     os.symlink(sys.executable, tmp_path / "python")

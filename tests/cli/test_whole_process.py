@@ -1,4 +1,4 @@
-"""What only a whole process shows: its exit code, both of its outputs, and how it takes signals."""
+"""Test what only a whole process shows: its exit code, both outputs, and its reaction to signals."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ VALIDATOR = [sys.executable, "-m", "validator"]
 
 @pytest.fixture
 def matrix(tmp_path: Path) -> Path:
-    """A matrix that does not lie in the current directory."""
+    """Make a matrix outside the current directory."""
     (tmp_path / "project").mkdir()
     return Path(shutil.copy(ROOT / "matrix.yaml", tmp_path / "project"))
 
@@ -38,7 +38,7 @@ def matrix(tmp_path: Path) -> Path:
         pytest.param(["predict", "--tensorflow", "2.21.0", "--variant", "cpu"], id="less than that"),
     ],
 )
-def test_a_full_disk_behind_stdout_is_said_and_no_success(arguments: list[str]) -> None:
+def test_a_full_disk_behind_stdout_is_an_error(arguments: list[str]) -> None:
     with open("/dev/full", "wb") as full:
         done = subprocess.run(
             [*VALIDATOR, *arguments],
@@ -51,7 +51,7 @@ def test_a_full_disk_behind_stdout_is_said_and_no_success(arguments: list[str]) 
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_stops_it_in_order(tmp_path: Path, matrix: Path, number: signal.Signals) -> None:
+def test_a_signal_stops_a_command_cleanly(tmp_path: Path, matrix: Path, number: signal.Signals) -> None:
     pipe = tmp_path / "records.jsonl"
     os.mkfifo(pipe)
     child = subprocess.Popen(
@@ -66,7 +66,7 @@ def test_a_signal_stops_it_in_order(tmp_path: Path, matrix: Path, number: signal
     assert not (matrix.parent / ".validator").exists()
 
 
-def test_records_lie_beside_the_matrix_wherever_one_stands(
+def test_records_are_stored_next_to_the_matrix(
     tmp_path: Path, matrix: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -76,11 +76,11 @@ def test_records_lie_beside_the_matrix_wherever_one_stands(
     assert cli.run(["records", "list", "--matrix", str(matrix)]) == 0
     captured = capsys.readouterr()
     assert "imported report" in captured.out
-    assert captured.err.endswith("1 records\n")
+    assert captured.err.endswith("1 record\n")
 
 
 @pytest.mark.service
-def test_records_go_through_a_pipe(tmp_path: Path) -> None:
+def test_records_can_be_piped(tmp_path: Path) -> None:
     for name, numbers in (("one.db", range(5)), ("two.db", range(3, 8))):
         with Store(str(tmp_path / name)) as store:
             for number in numbers:
@@ -95,7 +95,7 @@ def test_records_go_through_a_pipe(tmp_path: Path) -> None:
         cwd=tmp_path, capture_output=True, text=True, timeout=120,
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (0, "")
-    assert "3 records imported, 2 were there already" in done.stderr
+    assert "3 records imported, 2 already present" in done.stderr
     with Store(str(tmp_path / "two.db")) as store:
         assert {found.id for found in store.all()} == {record(number).id for number in range(8)}
 
@@ -104,7 +104,7 @@ def test_records_go_through_a_pipe(tmp_path: Path) -> None:
     "arguments",
     [["report", "--format", "json"], ["report", "--format", "markdown"], ["records", "export"]],
 )
-def test_an_output_that_can_not_be_written_is_said(
+def test_an_output_that_cannot_be_written_is_an_error(
     tmp_path: Path, matrix: Path, arguments: list[str]
 ) -> None:
     with pytest.raises(MissingError, match="can't be written") as caught:
@@ -123,7 +123,7 @@ def test_an_output_that_can_not_be_written_is_said(
         (("environment", "packages"), {"six": 1}, r"environment\.packages\.six: expected str, found int"),
     ],
 )
-def test_a_report_with_wrong_facts_is_refused_and_nothing_is_written(
+def test_an_invalid_report_is_rejected_and_nothing_is_written(
     tmp_path: Path, matrix: Path, place: tuple[str, str], value: object, message: str
 ) -> None:
     report = json.loads(REPORT.read_bytes())
@@ -140,7 +140,7 @@ def test_a_report_with_wrong_facts_is_refused_and_nothing_is_written(
     assert not (matrix.parent / ".validator").exists()
 
 
-def test_a_prediction_as_text_has_every_reason_with_fact_and_source(
+def test_a_prediction_shows_every_reason_with_its_fact_and_source(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     arguments = ["predict", "--tensorflow", "2.21.0", "--driver", "535.183.01", "--gpu", "h100"]
@@ -150,12 +150,12 @@ def test_a_prediction_as_text_has_every_reason_with_fact_and_source(
     assert outcome == "fails"
     assert first.startswith("fails  ")
     assert source.strip().startswith("ptx-8.5")
-    # A warning is not headed by the word for "speaks for it".
+    # A warning has its own heading, since it is not a reason to expect success.
     [warning] = [line for line in others if "miscompile" in line]
     assert warning.startswith("advisory  ptxas 12.0")
 
 
-def test_a_release_alone_is_told_with_what_it_needs(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_release_without_a_machine_shows_what_it_needs(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run(["predict", "--tensorflow", "2.18.0"]) == 0
     captured = capsys.readouterr()
     image, *lines = captured.out.splitlines()
@@ -172,7 +172,7 @@ def test_a_release_alone_is_told_with_what_it_needs(capsys: pytest.CaptureFixtur
     assert "--driver and --gpu" in captured.err
 
 
-def test_a_release_alone_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_requirements_of_a_release_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run(["predict", "--tensorflow", "2.18.0", "--cudnn", "9.10", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["cudnn"].startswith("9.10.")
@@ -183,11 +183,13 @@ def test_a_release_alone_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert by_capability["12.0"]["reason"]["outcome"] == "fails"
 
 
-def test_a_release_that_can_not_be_installed_fails_alone(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_release_that_cannot_be_installed_fails_without_a_machine(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert cli.run(["predict", "--tensorflow", "2.21.0", "--python", "3.9"]) == 1
     assert "has no wheel for Python 3.9" in capsys.readouterr().out
 
 
-def test_a_selector_that_is_none_is_wrong_input() -> None:
+def test_an_unknown_selector_is_rejected() -> None:
     with pytest.raises(InputError, match="colour"):
         cli.run(["plan", "--select", "colour=red", "--matrix", str(ROOT / "matrix.yaml")])

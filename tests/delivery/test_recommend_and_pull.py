@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from validator.cli.host_options import engine_for
+from validator.cli.host_options import connect_engine
 from validator.engines.docker.endpoint import Reached
 from validator.errors import EXIT_FAILED, EXIT_INPUT, EXIT_MISSING, EXIT_OK, MissingError
 
@@ -151,7 +151,7 @@ def test_a_remote_engine_has_other_gpus(
             patch.setenv("DOCKER_HOST", address)
             for driver, gpus in ((None, ()), ("580", ()), (None, ("h100",))):
                 with pytest.raises(MissingError, match="whose driver and GPUs are not known here"):
-                    engine_for(driver, gpus)
+                    connect_engine(driver, gpus)
         done = run(shelf, "pull", "--fixtures", "--driver", "580", "--gpu", "h100", DOCKER_HOST=address)
         assert done.code == EXIT_OK, done.err
         done = run(shelf, "run", "--fixtures", "--mount", "--devices", "gpus", *HERE, DOCKER_HOST=address)

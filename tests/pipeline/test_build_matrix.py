@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from validator.cli.build_matrix import totals
+from validator.cli.progress import totals
 from validator.compat.policies import requirements
 from validator.engines.base import Built, Engine, ProbeRequest, Progress
 from validator.errors import BuildError, MissingError, ValidatorError

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from validator.cli.build_matrix import totals
+from validator.cli.progress import totals
 from validator.engines.base import Built, ImageEngine, Progress
 from validator.engines.venv import VenvEngine
 from validator.errors import MissingError, ValidatorError

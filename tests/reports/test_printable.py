@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from validator.cli.options import say
+from validator.cli.options import print_status
 from validator.model.prediction import Outcome
 from validator.reports.overview import overview
 from validator.reports.printable import one_line, printable
@@ -60,7 +60,7 @@ def test_no_text_of_a_record_commands_the_terminal(
         overview_text(overview([row], {found.cell: found})),
     ):
         show(content)
-    say(HOSTILE)
+    print_status(HOSTILE)
     shown = capsys.readouterr()
     text = shown.out + shown.err
     # Bold headers are rich's own.

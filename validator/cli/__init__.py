@@ -1,6 +1,8 @@
-"""The command line: one thin module a command. Each parses, calls one function, prints.
+"""The command line. The module of a command parses options, calls one function and prints the result.
 
-A command's module is imported only when that command runs, so that `--help` stays quick.
+`--help`, `COMMAND --help` and complaints about options must answer at once. So a command's module is imported
+only when that command runs, and it imports what takes long to load (SQLAlchemy, docker, rich, RE2, PyYAML,
+Jinja) inside the functions that use it. `tests/cli/test_startup.py` holds the modules to this.
 """
 
 from __future__ import annotations
@@ -13,24 +15,24 @@ import click
 from .. import __version__
 from ..errors import EXIT_OK
 
-#: Command, and the line that `--help` shows for it. The module has the command's name, but for those below.
+#: Each command with its line in `--help`. Its module has the same name, except for those in MODULES.
 COMMANDS = {
-    "build-matrix": "Lock, build, probe and record every selected cell: the main job.",
-    "certify": "Sign what was certified by measurement, and attach it to the images; make keys.",
-    "check": "Run the probe once: here, in an image, or with another Python.",
-    "doctor": "Name the cause when the GPU is not used: here, from a report, or from a pasted log.",
+    "build-matrix": "Lock, build, probe and record every selected image: the main job.",
+    "certify": "Sign certificates for measured images and attach them to the images; make keys.",
+    "check": "Run the probe once: in this environment, in an image, or with another Python.",
+    "doctor": "Find out why the GPU is not used: here, from a report, or from a pasted log.",
     "lock": "Resolve image specs to exact wheels and write their locks.",
     "plan": "List the cells with their predictions, without running anything.",
-    "predict": "Say what the facts predict for any one combination.",
-    "promote": "Move the aliases that people pull to the newest certified images.",
-    "pull": "Pull the best image that is certified for this host, by its digest.",
-    "recommend": "List the images of a registry that fit a host, and why the others do not.",
-    "records": "List, show, move and compare what was recorded; say what got worse, and since when.",
-    "report": "Show the matrix, predicted beside measured.",
-    "run": "Print or run the docker run line of the best certified image for this host.",
-    "verify": "Verify the certificates of images in a registry.",
+    "predict": "Predict whether one combination of versions, driver and GPU works.",
+    "promote": "Move aliases such as latest to the newest certified images.",
+    "pull": "Pull the best image that is certified for this host.",
+    "recommend": "List the images in a registry that fit this host, and why the others do not.",
+    "records": "List, show, export, import and compare records; find regressions.",
+    "report": "Show the matrix with its predictions and measured verdicts, or write it as a web page.",
+    "run": "Print or run the `docker run` line for the best certified image.",
+    "verify": "Verify the certificates of the images in a registry.",
 }
-#: A module of that name would take the place of this module's own `run`.
+#: A module named `run` would hide the function `run` of this package.
 MODULES = {"run": "run_image"}
 
 
@@ -46,7 +48,7 @@ class _LazyGroup(click.Group):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        # click would import every command's module to ask it for its line.
+        # click would import every command's module for its help line.
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
 
@@ -54,20 +56,20 @@ class _LazyGroup(click.Group):
 @click.group(
     cls=_LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="Exit codes: 0 all is well; 1 a cell, a check or a prediction failed, or doctor saw a fault;"
-    " 2 the input is wrong; 3 what was needed is not there.",
+    epilog="Exit codes: 0 success; 1 a cell, a check or a prediction failed, or doctor found a problem;"
+    " 2 the input is wrong; 3 something that is needed is missing.",
 )
 @click.version_option(__version__, prog_name="validator")
 def group() -> None:
-    """Which TensorFlow, CUDA, cuDNN and driver work together, and the images that prove it."""
+    """Find out which TensorFlow, CUDA, cuDNN and driver work together, and use images that prove it."""
 
 
 def run(arguments: list[str] | None = None) -> int:
-    """Run a command and give back its exit code. Raises ValidatorError for what a person should read."""
-    given = sys.argv[1:] if arguments is None else arguments
+    """Run a command and return its exit code. Raises ValidatorError for errors that a user should read."""
+    words = sys.argv[1:] if arguments is None else arguments
     try:
-        # Not `group.main`, which exits by itself where the reader of the output has gone.
-        with group.make_context("python -m validator", list(given)) as context:
+        # Not `group.main`, which exits by itself if the reader of the output is gone.
+        with group.make_context("python -m validator", list(words)) as context:
             code = group.invoke(context)
     except click.ClickException as error:
         error.show()

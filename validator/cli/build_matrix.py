@@ -1,4 +1,4 @@
-"""`build-matrix`: the main job."""
+"""`build-matrix`: build, probe and record the selected images."""
 
 from __future__ import annotations
 
@@ -6,25 +6,23 @@ import json
 import os
 import shlex
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-from rich.table import Table
-from rich.text import Text
 
 from ..errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_MISSING, EXIT_OK
-from ..model.record import Verdict
-from ..pipeline.run import Result, Status
-from ..reports.terminal import word
+from ..registry.client import Registry
+from ..registry.names import Repository
+from ..reports.printable import counted
+from ..system.sources import host_sources
 from .options import (
     depth_option,
     format_option,
     matrix_option,
+    print_status,
     profile_option,
-    refuse,
-    say,
+    reject_options,
     select_option,
     store_option,
     store_url_for,
@@ -34,7 +32,7 @@ from .options import (
 if TYPE_CHECKING:
     from ..engines.base import Engine
     from ..pipeline.publisher import Publisher
-    from ..registry.names import Repository
+    from ..pipeline.run import Result
 
 
 @click.command("build-matrix")
@@ -48,38 +46,47 @@ if TYPE_CHECKING:
     type=click.Choice(["auto", "docker", "venv"]),
     default="auto",
     show_default=True,
-    help="What builds and runs; auto takes docker where one answers.",
+    help="What builds and runs the environments. auto uses docker if an engine answers, else venv.",
 )
 @click.option(
     "--base",
     type=click.Choice(["auto", "registry", "bootstrap"]),
     default="auto",
     show_default=True,
-    help="Where docker's default base comes from; auto bootstraps one where no registry answers.",
+    help="Where the default base image comes from. auto bootstraps one if no registry answers.",
 )
 @click.option(
-    "--jobs", type=click.IntRange(1, 64), metavar="N", help="Images built at once.  [default: 1 per 4 cores]"
+    "--jobs",
+    type=click.IntRange(1, 64),
+    metavar="N",
+    help="How many images to build at once.  [default: 1 per 4 cores]",
 )
-@click.option("--keep-going/--fail-fast", default=True, show_default=True, help="After a cell has failed.")
-@click.option("--no-validate", is_flag=True, help="Build only; nothing is probed.")
+@click.option(
+    "--keep-going/--fail-fast",
+    default=True,
+    show_default=True,
+    help="Whether to continue after an image has failed.",
+)
+@click.option("--no-validate", is_flag=True, help="Only build the images, without probing them.")
 @click.option(
     "--push",
     metavar="REGISTRY/NAME",
-    help="Push every image there, under a tag such as 2.21.0-cuda12.5-cudnn9.3-py3.12, before it is probed.",
+    help="Push every image to this repository before it is probed, with a tag such as"
+    " 2.21.0-cuda12.5-cudnn9.3-py3.12.",
 )
-@click.option("--retag", is_flag=True, help="With --push: move tags that name another image.")
+@click.option("--retag", is_flag=True, help="With --push: move tags that already name another image.")
 @click.option(
     "--pull-from",
     metavar="REGISTRY/NAME",
-    help="Build nothing: probe the images that another run pushed there.",
+    help="Probe the images that another run pushed to this repository, instead of building them.",
 )
 @click.option(
     "--cache",
     metavar="REGISTRY/NAME",
-    help="Keep the layers of builds there, under tags such as cache-tf2.21.0-…, and take them from there.",
+    help="Cache the layers of builds in this repository, with tags such as cache-tf2.21.0-…",
 )
 @depth_option
-@click.option("--force", is_flag=True, help="Build and validate even what is unchanged.")
+@click.option("--force", is_flag=True, help="Also build and validate images that are unchanged.")
 @format_option("text", "json")
 @verbose_option
 def command(
@@ -100,32 +107,31 @@ def command(
     force: bool,
     format_: str,
 ) -> int:
-    """Plan, lock, build, probe and record: every selected image ends as a recorded verdict.
+    """Plan, lock, build, probe and record: every selected image gets a recorded verdict.
 
-    Each image is measured on this machine. The other host classes of the matrix keep their predictions
-    until somebody runs this there: with --pull-from, on the images that --push put into a registry.
+    The images are measured on this machine. To measure the matrix's other host classes, push the images with
+    --push and run this command with --pull-from on a machine of each class.
     """
     if no_validate:
-        refuse(("depth",), "says nothing beside --no-validate, which probes nothing")
+        reject_options(("depth",), "has no effect with --no-validate")
     if engine_name == "venv":
-        refuse(("base",), "is for the engine docker")
+        reject_options(("base",), "has no effect with --engine venv")
     from ..engines.docker import BasePolicy
     from ..pipeline.build_matrix import EngineChoice, build_matrix, choose_engine
     from ..pipeline.locking import refuse_wrong_locks
     from ..pipeline.run import Options, RegistryUse, Run
     from ..records.store import Store
-    from ..system.sources import host_sources
-    from .planning import locks_directory, planned
+    from .planning import load_plan, locks_directory
     from .progress import Progress
 
-    # Before an engine is looked for: wrong input touches nothing.
-    planned(matrix_path, profile, selectors)
+    # Check the input before looking for an engine, so that wrong input touches nothing.
+    load_plan(matrix_path, profile, selectors)
     repository = _repository(push, pull_from, retag, no_validate, engine_name, cache)
     sources = host_sources()
     choice = EngineChoice.DOCKER if repository or cache else EngineChoice(engine_name)
     engine, description = choose_engine(choice, sources, BasePolicy(base), cache)
-    say(f"Engine: {description}")
-    plan = planned(
+    print_status(f"Engine: {description}")
+    plan = load_plan(
         matrix_path, profile, selectors, lambda python: None if engine.provides(python) else engine.name
     )
     refuse_wrong_locks(locks_directory(matrix_path), plan.images)
@@ -155,31 +161,27 @@ def _repository(
     engine_name: str,
     cache: str | None,
 ) -> Repository | None:
-    """The repository that the run has to do with. Raises UsageError for options that don't go together."""
-    from ..registry.names import Repository
+    """Return the repository to push to or pull from. Raises UsageError for contradicting options."""
 
     if retag and not push:
-        raise click.UsageError("--retag goes with --push")
+        raise click.UsageError("--retag has no effect without --push")
     if push and pull_from:
-        raise click.UsageError("--push and --pull-from do not go together")
+        raise click.UsageError("--push and --pull-from can't be combined")
     if pull_from and no_validate:
-        raise click.UsageError("--pull-from with --no-validate leaves nothing to do")
+        raise click.UsageError("--pull-from and --no-validate can't be combined: nothing would be left to do")
     if pull_from and cache:
-        raise click.UsageError("--pull-from builds nothing that --cache could help")
+        raise click.UsageError("--cache has no effect with --pull-from, which builds nothing")
     if cache:
         Repository.parse(cache)
-    given = push or pull_from
-    if (given or cache) and engine_name == "venv":
-        raise click.UsageError(
-            "the venv engine makes no images that a registry could hold; use --engine docker"
-        )
-    return Repository.parse(given) if given else None
+    name = push or pull_from
+    if (name or cache) and engine_name == "venv":
+        raise click.UsageError("--engine venv builds no images for a registry: use --engine docker")
+    return Repository.parse(name) if name else None
 
 
 def _publisher(engine: Engine, repository: Repository, retag: bool) -> Publisher:
     from ..engines.base import ImageEngine
     from ..pipeline.publisher import Publisher
-    from ..registry.client import Registry
 
     assert isinstance(engine, ImageEngine)
     return Publisher(engine, Registry(repository), retag)
@@ -187,6 +189,7 @@ def _publisher(engine: Engine, repository: Repository, retag: bool) -> Publisher
 
 def _show(results: list[Result]) -> None:
     from ..reports.terminal import show
+    from .progress import results_table, totals
 
     show(results_table(results))
     click.echo(totals(results))
@@ -204,65 +207,26 @@ def _as_json(result: Result) -> dict[str, object]:
 
 
 def _exit_code(results: list[Result]) -> int:
-    missing = [result for result in results if result.status is Status.MISSING]
-    refused = [result for result in results if result.status is Status.REFUSED]
-    for result in (*missing, *refused):
+    """Return the exit code of a run, after printing why images are missing, refused or not finished."""
+    from ..pipeline.run import Status
+
+    def having(status: Status) -> list[Result]:
+        return [result for result in results if result.status is status]
+
+    for result in (*having(Status.MISSING), *having(Status.REFUSED)):
         hint = result.error.hint if result.error else None
-        say(f"error: {result.detail}" + (f"\n  hint: {hint}" if hint else ""))
-    if results and all(result.status is Status.SKIPPED for result in results):
-        say("error: nothing was done: every image was skipped, each for the reason above")
+        print_status(f"error: {result.detail}" + (f"\n  hint: {hint}" if hint else ""))
+    if results and len(having(Status.SKIPPED)) == len(results):
+        print_status("error: nothing was done: every image was skipped, for the reasons above")
         return EXIT_MISSING
-    if any(result.status is Status.STOPPED for result in results):
-        stopped = sum(result.status is Status.STOPPED for result in results)
-        say(f"{stopped} of {len(results)} images were not finished; what was finished is kept. To go on:")
-        say(f"  python -m validator {shlex.join(sys.argv[1:])}")
-        if not any(result.failed for result in results) and not missing and not refused:
-            return EXIT_INTERRUPTED
-    if refused or any(result.failed for result in results):
+    if stopped := having(Status.STOPPED):
+        print_status(
+            f"{len(stopped)} of {counted(len(results), 'image')} not finished. Finished images are kept."
+            " Continue with:"
+        )
+        print_status(f"  python -m validator {shlex.join(sys.argv[1:])}")
+    if having(Status.REFUSED) or any(result.failed for result in results):
         return EXIT_FAILED
-    return EXIT_MISSING if missing else EXIT_OK
-
-
-# The results of a run as a table and as one line.
-
-
-def results_table(results: Sequence[Result]) -> Table:
-    """One row an image."""
-    table = Table("image", "result", "why", box=None, pad_edge=False)
-    table.columns[0].no_wrap = True
-    for result in results:
-        record = result.record
-        if record is None:
-            table.add_row(result.spec.identifier, result.status.value, Text(result.detail))
-        else:
-            note = "" if result.status is Status.MEASURED else f" ({result.detail})"
-            table.add_row(result.spec.identifier, word(record.verdict.value), Text(record.reason + note))
-    return table
-
-
-def totals(results: Sequence[Result]) -> str:
-    """`1 built, 1 validated, 0 unchanged`, and what else there was: pushed, failed, refused, skipped…"""
-
-    def count(status: Status) -> int:
-        return sum(result.status is status for result in results)
-
-    validated = sum(
-        result.status is Status.MEASURED
-        and result.record is not None
-        and result.record.verdict is not Verdict.BROKEN
-        for result in results
-    )
-    parts = [
-        f"{sum(result.built for result in results)} built",
-        f"{validated} validated",
-        f"{count(Status.UNCHANGED)} unchanged",
-    ]
-    others = {
-        "pushed": sum(result.published is not None and result.published.sent for result in results),
-        "failed": sum(result.failed for result in results),
-        "refused": count(Status.REFUSED),
-        "skipped": count(Status.SKIPPED),
-        "missing": count(Status.MISSING),
-        "stopped": count(Status.STOPPED),
-    }
-    return ", ".join([*parts, *(f"{number} {name}" for name, number in others.items() if number)])
+    if having(Status.MISSING):
+        return EXIT_MISSING
+    return EXIT_INTERRUPTED if stopped else EXIT_OK

@@ -4,43 +4,46 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from ..errors import EXIT_FAILED, EXIT_OK
-from .options import depth_option, format_option, refuse, say, verbose_option
+from ..model.report import Report
+from ..model.verdict import failed_checks, judge
+from ..reports.junit import junit
+from ..reports.printable import printable
+from ..system.files import write_atomically
+from .options import depth_option, format_option, print_status, reject_options, verbose_option
 
-if TYPE_CHECKING:
-    from ..model.report import Report
-
-#: Parameters that speak of a run.
-_OF_A_RUN = ("image", "python", "lock_path", "depth", "only", "skip")
+#: Parameters that only affect a run of the probe.
+_RUN_PARAMETERS = ("image", "python", "lock_path", "depth", "only", "skip")
 
 
 @click.command("check")
 @click.option(
-    "--image", metavar="NAME", help="In a Docker image with a Python and TensorFlow in it, ours or not."
+    "--image", metavar="NAME", help="Run in this Docker image, which needs Python and should have TensorFlow."
 )
 @click.option(
     "--python",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="With this Python, so in its environment.",
+    help="Run with this Python, in its environment.",
 )
 @click.option(
     "--lock",
     "lock_path",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Compare what is installed with this lock.",
+    help="Compare the installed packages with this lock.",
 )
 @depth_option
-@click.option("--only", metavar="CHECK", multiple=True, help="Run this check, of any depth; repeatable.")
-@click.option("--skip", metavar="CHECK", multiple=True, help="Leave this check out; repeatable.")
-@click.option("--list", "list_", is_flag=True, help="List the checks and run none.")
+@click.option(
+    "--only", metavar="CHECK", multiple=True, help="Only run this check, whatever its depth; repeatable."
+)
+@click.option("--skip", metavar="CHECK", multiple=True, help="Do not run this check; repeatable.")
+@click.option("--list", "list_", is_flag=True, help="List the checks without running any.")
 @click.option(
     "--save-probe",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Write the probe to this file, to be run by hand on any machine, and run nothing.",
+    help="Only write the probe to this file, so that you can run it on any machine.",
 )
 @format_option("text", "json", "junit")
 @verbose_option
@@ -55,22 +58,21 @@ def command(
     save_probe: Path | None,
     format_: str,
 ) -> int:
-    """Run the probe once: in this very environment, in an image, or in another environment.
+    """Run the probe once: in this environment, in an image, or with another Python.
 
-    Nothing is recorded. The exit code is 1 when a check failed.
+    Nothing is recorded. The exit code is 1 if a check failed.
     """
     if image is not None and python:
-        raise click.UsageError("--image and --python exclude each other")
+        raise click.UsageError("--image and --python can't be combined")
     if list_:
-        refuse((*_OF_A_RUN, "save_probe"), "says nothing beside --list, which runs nothing")
+        reject_options((*_RUN_PARAMETERS, "save_probe"), "has no effect with --list")
         return _list(format_)
     if save_probe:
-        refuse((*_OF_A_RUN, "format_", "as_json"), "says nothing beside --save-probe, which runs nothing")
+        reject_options((*_RUN_PARAMETERS, "format_", "as_json"), "has no effect with --save-probe")
         return _save(save_probe)
-    from ..model.verdict import failed_checks
-    from .probing import chosen, probe
+    from .probing import probe, select_checks
 
-    report = probe(image, python, depth, lock_path, chosen(only, skip))
+    report = probe(image, python, depth, lock_path, select_checks(only, skip))
     _show(report, format_)
     return EXIT_FAILED if failed_checks(report) else EXIT_OK
 
@@ -79,7 +81,7 @@ def _list(format_: str) -> int:
     from ..engines.probe_archive import probe_checks
 
     if format_ == "junit":
-        raise click.UsageError("--list has no JUnit form")
+        raise click.UsageError("--list cannot be written as JUnit")
     checks = probe_checks()
     if format_ == "json":
         click.echo(json.dumps(checks, indent=2))
@@ -92,10 +94,9 @@ def _list(format_: str) -> int:
 
 def _save(path: Path) -> int:
     from ..engines.probe_archive import probe_archive
-    from ..system.files import write_atomically
 
     write_atomically(path, probe_archive())
-    say(f"written: {path}; run it with: python3 {path.name} > report.json")
+    print_status(f"Wrote {path}. Run it with: python3 {path.name} > report.json")
     return EXIT_OK
 
 
@@ -103,12 +104,8 @@ def _show(report: Report, format_: str) -> None:
     if format_ == "json":
         click.echo(json.dumps(report.raw, indent=2))
     elif format_ == "junit":
-        from ..reports.junit import junit
-
         click.echo(junit(report), nl=False)
     else:
-        from ..model.verdict import judge
-        from ..reports.printable import printable
         from ..reports.terminal import checks_table, show
 
         show(checks_table(report))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 import click
 
 from ..errors import EXIT_FAILED, EXIT_OK, InputError
-from .options import depth_option, format_option, refuse, verbose_option
+from .options import depth_option, format_option, reject_options, verbose_option
 
 if TYPE_CHECKING:
     from ..model.diagnosis import Diagnosis
@@ -67,7 +67,7 @@ def command(
     if len(given) > 1:
         raise click.UsageError(f"{' and '.join(given)} can't be combined")
     if log_path or report_path:
-        refuse(("depth", "save_report"), "has an effect only when the probe runs")
+        reject_options(("depth", "save_report"), "has an effect only when the probe runs")
     if log_path:
         diagnosis, read = _diagnose_log(log_path)
     else:

@@ -1,4 +1,4 @@
-"""Options of the commands that choose an image for a host: which host, and which images."""
+"""Options of the commands that choose an image for a host, and the functions that evaluate them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from .options import say
+from ..errors import MissingError
+from .options import print_status
 
 if TYPE_CHECKING:
     from ..delivery.candidates import Terms
@@ -19,51 +20,53 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def host_options(function: F) -> F:
-    """`--driver`, `--gpu`: `host_of` makes a host of them."""
+    """Add `--driver` and `--gpu`, the arguments of `resolve_host`."""
     function = click.option(
         "--gpu",
         "gpus",
         multiple=True,
         metavar="MODEL",
-        help="For a host with this GPU: a100, 'RTX 4090', or a compute capability such as 8.0; repeatable,"
-        " and the image must suit all.  [default: those of this machine]",
+        help="The host's GPU: a100, 'RTX 4090', or a compute capability such as 8.0; repeatable for a host"
+        " with several GPUs.  [default: detected]",
     )(function)
     return click.option(
         "--driver",
         metavar="RELEASE",
-        help="For a host with this driver: 535.183.01, or a branch: 535.  [default: that of this machine]",
+        help="The host's driver: a release such as 535.183.01 or a branch such as 535.  [default: detected]",
     )(function)
 
 
-def wanted_options(function: F) -> F:
-    """`--tensorflow`, `--python`: which images come into question."""
-    function = click.option("--python", metavar="VERSION", help="This Python alone, such as 3.12.")(function)
+def version_options(function: F) -> F:
+    """Add `--tensorflow` and `--python`, which restrict the images."""
+    function = click.option(
+        "--python", metavar="VERSION", help="Only images with this Python, such as 3.12."
+    )(function)
     return click.option(
-        "--tensorflow", metavar="VERSION", help="This TensorFlow alone: a release, or all of 2.20."
+        "--tensorflow",
+        metavar="VERSION",
+        help="Only images with this TensorFlow: a release such as 2.20.0, or all of 2.20.",
     )(function)
 
 
 image_option = click.option(
     "--image",
     metavar="TAG|DIGEST",
-    help="This image alone; it is verified as any other.  [default: the best that is certified for the host]",
+    help="Use this image, after verifying it.  [default: the best one that is certified for the host]",
 )
 
 
-def host_of(driver: str | None, gpus: Sequence[str]) -> Host:
-    """The host that was asked about; what was not said is read from this machine.
+def resolve_host(driver: str | None, gpus: Sequence[str]) -> Host:
+    """Return the host with this driver and these GPUs; what is not given is detected on this machine.
 
-    Raises InputError for what is not known, MissingError where this machine has no NVIDIA driver or GPU.
+    Raises InputError for an unknown driver or GPU, MissingError if this machine has no NVIDIA driver or GPU.
     """
-    from ..delivery.host import Host, parse_driver, parse_gpus
+    from ..delivery.host import Host, parse_driver, parse_gpus, this_host
 
-    release, cards = parse_driver(driver) if driver else None, parse_gpus(gpus)
-    if release is None or not cards:
-        from ..delivery.host import this_host
-
+    release, models = parse_driver(driver) if driver else None, parse_gpus(gpus)
+    if release is None or not models:
         here = this_host()
-        return Host(release or here.driver, cards or here.gpus)
-    return Host(release, cards)
+        return Host(release or here.driver, models or here.gpus)
+    return Host(release, models)
 
 
 def select_image(
@@ -74,39 +77,43 @@ def select_image(
     tensorflow: str | None,
     python: str | None,
 ) -> SelectedImage:
-    """The image that may be pulled, and on stderr what it is and why others are refused."""
+    """Return the image to pull. Prints to stderr what it is and why others are rejected."""
     from ..delivery.choose import measured_on
     from ..delivery.pull import select_best, select_named
 
     if image and (tensorflow or python):
-        raise click.UsageError("--image names one image; leave out --tensorflow and --python")
-    say(f"for {host}")
+        raise click.UsageError("--image already names one image: leave out --tensorflow and --python")
+    print_status(f"Host: {host}")
     if image:
-        selected = select_named(registry, host, terms, image, say)
+        selected = select_named(registry, host, terms, image, print_status)
     else:
-        selected = select_best(registry, host, terms, tensorflow, python, say)
+        selected = select_best(registry, host, terms, tensorflow, python, print_status)
     for certificate in selected.certificates:
-        say(f"{selected.image.tag}: measured on {measured_on(certificate)}, signed by {certificate.signer}")
+        print_status(
+            f"{selected.image.tag}: measured on {measured_on(certificate)}, signed by {certificate.signer}"
+        )
     return selected
 
 
-def engine_for(driver: str | None, gpus: Sequence[str]) -> Engine:
-    """The engine. Raises MissingError when there is none, or it runs on a machine that nobody described."""
+def connect_engine(driver: str | None, gpus: Sequence[str]) -> Engine:
+    """Connect to the engine.
+
+    Raises MissingError if there is none, or if it runs on another machine that the options don't describe.
+    """
     from ..delivery.pull import Engine
-    from ..errors import MissingError
 
     engine = Engine()
     if not engine.is_local and not (driver and gpus):
         engine.close()
         raise MissingError(
-            "the Docker Engine runs on another machine, whose driver and GPUs are not known here",
-            hint="name them with --driver and --gpu, or run this command there",
+            "the Docker Engine runs on another machine, whose driver and GPUs cannot be detected from here",
+            hint="describe that machine with --driver and --gpu, or run this command there",
         )
     return engine
 
 
 def pull_selected(engine: Engine, registry: Registry, selected: SelectedImage) -> None:
-    """Pull an image that may be selected; progress goes to stderr."""
+    """Pull the selected image and print the progress to stderr."""
     from ..delivery.pull import local_ids
 
     last = ""
@@ -114,8 +121,8 @@ def pull_selected(engine: Engine, registry: Registry, selected: SelectedImage) -
     def progress(text: str) -> None:
         nonlocal last
         if text != last:
-            say(f"{selected.image.tag}: {text}")
+            print_status(f"{selected.image.tag}: {text}")
         last = text
 
     engine.pull(selected, local_ids(registry, selected.digest), progress)
-    say(f"pulled {selected.reference}; it is {selected.name} here")
+    print_status(f"Pulled {selected.reference} and tagged it {selected.name}.")

@@ -1,4 +1,4 @@
-"""`lock`: resolve image specs and write their locks, or check those that are there."""
+"""`lock`: resolve image specs and write their locks, or check the existing locks."""
 
 from __future__ import annotations
 
@@ -8,25 +8,29 @@ import click
 
 from ..errors import EXIT_INPUT, EXIT_OK, InputError
 from ..model.spec import ImageSpec
-from .options import matrix_option, profile_option, say, select_option, verbose_option
+from ..reports.printable import counted
+from ..system.sources import host_sources
+from .options import matrix_option, print_status, profile_option, select_option, verbose_option
 
 
 @click.command("lock")
 @matrix_option
 @profile_option
 @select_option
-@click.option("--check", is_flag=True, help="Write nothing; fail if a lock no longer satisfies its spec.")
-@click.option("--upgrade", is_flag=True, help="Resolve anew even what is locked already.")
+@click.option(
+    "--check", is_flag=True, help="Write nothing; fail if a lock is missing or does not satisfy its spec."
+)
+@click.option("--upgrade", is_flag=True, help="Resolve again, also what is already locked.")
 @verbose_option
 def command(
     matrix_path: Path, profile: str | None, selectors: tuple[str, ...], check: bool, upgrade: bool
 ) -> int:
     """Write images/locks/<image spec>.txt: the exact wheels of each image, with their hashes."""
     if check and upgrade:
-        raise click.UsageError("--check writes nothing and --upgrade writes; give one of them")
-    from .planning import locks_directory, planned
+        raise click.UsageError("--check and --upgrade can't be combined: --check writes nothing")
+    from .planning import load_plan, locks_directory
 
-    specs = planned(matrix_path, profile, selectors).images
+    specs = load_plan(matrix_path, profile, selectors).images
     directory = locks_directory(matrix_path)
     return _check(directory, specs) if check else _write(directory, specs, upgrade)
 
@@ -42,23 +46,22 @@ def _check(directory: Path, specs: tuple[ImageSpec, ...]) -> int:
             reasons = [str(error)]
         wrong += bool(reasons)
         for reason in reasons:
-            say(f"{spec}: {reason}")
-    say(f"{len(specs) - wrong} locks satisfy their specs, {wrong} do not")
+            print_status(f"{spec}: {reason}")
+    print_status(f"{len(specs) - wrong} of {counted(len(specs), 'lock')} up to date")
     if wrong:
-        say("  hint: run `python -m validator lock` with the same options")
+        print_status("  hint: run `python -m validator lock` with the same options to update them")
     return EXIT_INPUT if wrong else EXIT_OK
 
 
 def _write(directory: Path, specs: tuple[ImageSpec, ...], upgrade: bool) -> int:
     from ..pipeline.locking import ensure_lock
-    from ..system.sources import host_sources
 
     sources = host_sources()
     written = 0
     for number, spec in enumerate(specs, start=1):
         locked = ensure_lock(directory, spec, sources, lambda _: None, upgrade=upgrade)
         written += locked.written
-        megabytes = f"{len(locked.lock.wheels)} wheels, {locked.lock.size / 1e6:,.0f} MB"
-        say(f"[{number}/{len(specs)}] {spec}: {locked.why} ({megabytes})")
-    say(f"{written} locks written, {len(specs) - written} unchanged")
+        size = f"{counted(len(locked.lock.wheels), 'wheel')}, {locked.lock.size / 1e6:,.0f} MB"
+        print_status(f"[{number}/{len(specs)}] {spec}: {locked.why} ({size})")
+    print_status(f"{counted(written, 'lock')} written, {len(specs) - written} unchanged")
     return EXIT_OK

@@ -1,8 +1,9 @@
-"""Options that several commands share, and what they lead to."""
+"""Options that several commands share, and the functions that evaluate them."""
 
 from __future__ import annotations
 
 import functools
+import logging
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -25,20 +26,20 @@ matrix_option = click.option(
     show_default=True,
     help="The matrix file.",
 )
-profile_option = click.option("--profile", help="A profile of the matrix.  [default: the matrix's own]")
+profile_option = click.option("--profile", help="The profile of the matrix.  [default: quick]")
 select_option = click.option(
     "--select",
     "selectors",
     multiple=True,
     metavar="EXPRESSION",
-    help="Keep matching cells only, such as 'tensorflow>=2.20', python=3.12, gpu=h100; repeatable.",
+    help="Only select matching cells, such as 'tensorflow>=2.20', python=3.12 or gpu=h100; repeatable.",
 )
 depth_option = click.option(
     "--depth",
     type=click.Choice(("quick", "full")),
     default="quick",
     show_default=True,
-    help="What a verdict needs, or every measurement too, which takes minutes.",
+    help="quick: the checks that a verdict needs; full: all checks, with measurements that take minutes.",
 )
 store_option = click.option(
     "--store",
@@ -46,15 +47,15 @@ store_option = click.option(
     metavar="URL",
     envvar="VALIDATOR_STORE",
     show_envvar=True,
-    help="Where records are kept: an SQLite file, or postgresql+psycopg://user@host/database."
-    "  [default: beside the matrix]",
+    help="Where records are stored: an SQLite file, or postgresql+psycopg://user@host/database."
+    "  [default: .validator/records.db next to the matrix]",
 )
 
 
 def format_option(*formats: str, short: tuple[str, ...] = ("json",)) -> Callable[[F], F]:
-    """`--format`, whose first value is the default, and `--json` for `--format json`; see `short`.
+    """Add `--format`, whose first value is the default, and a flag such as `--json` for each of `short`.
 
-    The command takes it as `format_`. Different ones given together exclude each other.
+    The command receives the format as `format_`. Contradicting options are a usage error.
     """
     switches = [name for name in short if name in formats]
 
@@ -65,14 +66,14 @@ def format_option(*formats: str, short: tuple[str, ...] = ("json",)) -> Callable
             if format_ is not None:
                 named[f"--format {format_}"] = format_
             if len(set(named.values())) > 1:
-                raise click.UsageError(f"{' and '.join(named)} exclude each other")
+                raise click.UsageError(f"{' and '.join(named)} can't be combined")
             return function(*arguments, format_=next(iter(named.values()), formats[0]), **options)
 
         decorated: Any = click.option(
             "--format",
             "format_",
             type=click.Choice(formats),
-            help=f"How the result is written to stdout.  [default: {formats[0]}]",
+            help=f"The format of the result on stdout.  [default: {formats[0]}]",
         )(command)
         for name in reversed(switches):
             decorated = click.option(
@@ -83,51 +84,57 @@ def format_option(*formats: str, short: tuple[str, ...] = ("json",)) -> Callable
     return decorate
 
 
-def refuse(names: Iterable[str], why: str) -> None:
-    """Raise UsageError where one of these parameters was given, since it would do nothing: `why`."""
+def reject_options(names: Iterable[str], reason: str) -> None:
+    """Raise UsageError if one of these parameters was given on the command line.
+
+    reason: the rest of the sentence that starts with the option.
+    """
     context = click.get_current_context()
     for parameter in context.command.params:
         source = context.get_parameter_source(parameter.name or "")
         if parameter.name in names and source is click.core.ParameterSource.COMMANDLINE:
-            raise click.UsageError(f"{parameter.opts[-1]} {why}")
+            raise click.UsageError(f"{parameter.opts[-1]} {reason}")
 
 
 def verbose_option(function: F) -> F:
-    """`-v`: show what is run."""
+    """Add `-v`, which shows the commands that are run."""
 
     def switch(_: click.Context, __: click.Parameter, value: bool) -> None:
         if value:
-            import logging
-
             logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
 
     return click.option(
-        "-v", "--verbose", is_flag=True, expose_value=False, callback=switch, help="Show what is run."
+        "-v",
+        "--verbose",
+        is_flag=True,
+        expose_value=False,
+        callback=switch,
+        help="Show the commands that are run.",
     )(function)
 
 
-def store_url_for(matrix_path: Path, given: str | None) -> str:
-    """The store that was named, or the one beside the matrix."""
+def store_url_for(matrix_path: Path, store_url: str | None) -> str:
+    """Return the URL of the given store, or of the one next to the matrix."""
     from ..records.store import DEFAULT_PATH
 
-    return given or str(matrix_path.parent / DEFAULT_PATH)
+    return store_url or str(matrix_path.parent / DEFAULT_PATH)
 
 
-def store_to_read(matrix_path: Path, given: str | None) -> Store:
-    """The store to read from, which reading never makes.
+def open_store(matrix_path: Path, store_url: str | None) -> Store:
+    """Open a store for reading, without creating one.
 
-    Where none was named and none lies beside the matrix there are no records yet: an empty one that is kept
-    nowhere. Raises MissingError where one was named that is not there.
+    If no store was given and there is none next to the matrix, there are no records yet: returns an empty
+    store in memory. Raises MissingError if the given store does not exist.
     """
     from ..records.store import Store
 
-    url = store_url_for(matrix_path, given)
-    if given is None and not Path(url).exists():
-        say(f"no records yet: {url} is not there")
+    url = store_url_for(matrix_path, store_url)
+    if store_url is None and not Path(url).exists():
+        print_status(f"There are no records yet: {url} does not exist.")
         return Store(":memory:")
     return Store(url, must_exist=True)
 
 
-def say(text: str) -> None:
-    """A line for the person at the terminal; stdout is for results alone. May hold text from anywhere."""
+def print_status(text: str) -> None:
+    """Print a line to stderr, since stdout is only for results. The text may come from anywhere."""
     click.echo(printable(text), err=True)

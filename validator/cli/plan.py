@@ -1,4 +1,4 @@
-"""`plan`: the cells with their predictions."""
+"""`plan`: list the cells with their predictions."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from pathlib import Path
 
 import click
 
-from .options import format_option, matrix_option, profile_option, say, select_option, verbose_option
+from ..reports.printable import counted
+from .options import format_option, matrix_option, print_status, profile_option, select_option, verbose_option
 
 
 @click.command("plan")
@@ -17,23 +18,20 @@ from .options import format_option, matrix_option, profile_option, say, select_o
 @format_option("table", "json", "github", "github-images")
 @verbose_option
 def command(matrix_path: Path, profile: str | None, selectors: tuple[str, ...], format_: str) -> None:
-    """List the cells with prediction and reason, without running anything.
+    """List the cells with their predictions and reasons, without running anything.
 
-    `github` writes the object that a workflow's strategy.matrix takes through fromJSON, one job a cell;
-    `github-images` the same for the jobs that build, one an image.
+    The format github is a value for strategy.matrix in a GitHub workflow (read with fromJSON) with one job
+    per cell; github-images has one job per image, for jobs that build.
     """
-    from .planning import planned
+    from ..matrix.plan import github_image_matrix, github_matrix
+    from .planning import load_plan
 
-    plan = planned(matrix_path, profile, selectors)
+    plan = load_plan(matrix_path, profile, selectors)
     if format_ == "json":
         click.echo(json.dumps([cell.as_json() for cell in plan.cells], indent=2))
     elif format_ == "github":
-        from ..matrix.plan import github_matrix
-
         click.echo(json.dumps(github_matrix(plan.cells)))
     elif format_ == "github-images":
-        from ..matrix.plan import github_image_matrix
-
         click.echo(json.dumps(github_image_matrix(plan.images)))
     else:
         from ..reports.terminal import plan_table, show
@@ -41,6 +39,7 @@ def command(matrix_path: Path, profile: str | None, selectors: tuple[str, ...], 
         show(plan_table(plan.cells))
     outcomes = [cell.prediction.outcome.value for cell in plan.cells]
     counts = ", ".join(f"{outcomes.count(word)} {word}" for word in ("works", "fails", "unknown"))
-    say(f"{len(plan.images)} images, {len(plan.cells)} cells: {counts}; {len(plan.excluded)} excluded")
+    images, cells = counted(len(plan.images), "image"), counted(len(plan.cells), "cell")
+    print_status(f"{images}, {cells}: {counts}; {len(plan.excluded)} excluded")
     for reason in dict.fromkeys(cell.reason for cell in plan.excluded):
-        say(f"  excluded: {reason}")
+        print_status(f"  Excluded: {reason}")

@@ -1,4 +1,4 @@
-"""From the shared options to a plan: what every command that takes a matrix begins with."""
+"""Make a plan from the options that the commands with a matrix share."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from ..matrix.selection import parse_selectors
 from ..model.spec import ImageSpec
 
 
-def planned(
+def load_plan(
     matrix_path: Path,
     profile: str | None,
     selectors: tuple[str, ...],
     available: Available | None = None,
 ) -> Plan:
-    """The plan of a profile, judged by the locks that lie beside the matrix.
+    """Return the plan of a profile, with predictions that use the locks next to the matrix.
 
-    Raises InputError when nothing is selected, so that a slip in a selector is not taken for success.
+    Raises InputError if nothing is selected, so that a typo in a selector does not look like success.
     """
     selected = parse_selectors(selectors)
     matrix = load_matrix(matrix_path)
     directory = locks_directory(matrix_path)
 
     def wheels(spec: ImageSpec) -> Mapping[str, str] | None:
-        # Only a floating choice needs the lock to be judged; reading the others would tell nothing new.
+        # Only predictions for floating versions depend on the lock.
         if not (spec.cuda and spec.cuda.floats) and not (spec.cudnn and spec.cudnn.floats):
             return None
         lock = files.read(directory, spec.identifier)
@@ -38,12 +38,12 @@ def planned(
     if not found.cells and not found.excluded:
         raise InputError(
             f"{matrix_path}: profile {profile or DEFAULT_PROFILE} has no cell"
-            + (f" that {' '.join(selectors)} selects" if selectors else ""),
-            hint="see `python -m validator plan --profile full` for all there are",
+            + (f" that matches {' '.join(selectors)}" if selectors else ""),
+            hint="`python -m validator plan --profile full` lists all cells",
         )
     return found
 
 
 def locks_directory(matrix_path: Path) -> Path:
-    """Where the locks of a matrix lie."""
+    """Return the directory with the locks of a matrix."""
     return matrix_path.parent / files.DIRECTORY

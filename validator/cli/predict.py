@@ -1,38 +1,81 @@
-"""`predict`: the prediction for any one combination, in the matrix or not."""
+"""`predict`: predict whether one combination works, in the matrix or not."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import click
 
 from ..compat.gpus import UnknownGpu, gpu
 from ..compat.policies import choose
+from ..compat.predict import predict
+from ..compat.release_requirements import needs
 from ..compat.releases import release
 from ..errors import EXIT_FAILED, EXIT_OK, InputError
-from ..model.spec import AS_BUILT, HostClass, ImageSpec, Variant, host_identifier, slug
+from ..model.prediction import Outcome, PlannedCell
+from ..model.spec import AS_BUILT, Cell, HostClass, ImageSpec, Variant, host_identifier, slug
 from ..versions import ComputeCapability, CudaVersion, DriverRelease
-from .options import format_option, say, verbose_option
+from .options import format_option, print_status, verbose_option
 
-if TYPE_CHECKING:
-    from ..model.spec import ImageSpec
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Combination:
+    """The options of `predict` that describe an image and a machine."""
+
+    tensorflow: str
+    python: str | None
+    policy: str | None
+    cuda: str | None
+    cudnn: str | None
+    variant: Variant
+    driver: str | None
+    gpu: str | None
+    compute_capability: str | None
+    compat: str | None
+
+    @property
+    def names_host(self) -> bool:
+        """True if any option describes the machine."""
+        return any((self.driver, self.gpu, self.compute_capability, self.compat))
 
 
 @click.command("predict")
-@click.option("--tensorflow", required=True, metavar="VERSION", help="Such as 2.21.0.")
-@click.option("--python", metavar="VERSION", help="Such as 3.12.  [default: the newest it has wheels for]")
 @click.option(
-    "--policy", metavar="POLICY", help="For CUDA and cuDNN: as-built or latest.  [default: as-built]"
+    "--tensorflow", required=True, metavar="VERSION", help="The TensorFlow release, such as 2.21.0."
 )
-@click.option("--cuda", metavar="POLICY", help="as-built, latest, or a version such as 12.8.")
-@click.option("--cudnn", metavar="POLICY", help="as-built, latest, or a version such as 9.10.")
+@click.option(
+    "--python",
+    metavar="VERSION",
+    help="The Python version, such as 3.12.  [default: the newest one that it has wheels for]",
+)
+@click.option(
+    "--policy",
+    metavar="POLICY",
+    help="The default of --cuda and --cudnn: as-built or latest.  [default: as-built]",
+)
+@click.option(
+    "--cuda", metavar="POLICY", help="The CUDA version: as-built, latest, or a version such as 12.8."
+)
+@click.option(
+    "--cudnn", metavar="POLICY", help="The cuDNN version: as-built, latest, or a version such as 9.10."
+)
 @click.option("--variant", type=click.Choice(["gpu", "cpu"]), default="gpu", show_default=True)
-@click.option("--driver", metavar="RELEASE", help="Of the machine: such as 535.183.01, or a branch: 535.")
-@click.option("--gpu", metavar="MODEL", help="Of the machine: such as h100 or 'RTX 4090'.")
-@click.option("--compute-capability", metavar="VERSION", help="Such as 9.0, for a model that is not known.")
+@click.option(
+    "--driver",
+    metavar="RELEASE",
+    help="The machine's driver: a release such as 535.183.01 or a branch such as 535.",
+)
+@click.option("--gpu", metavar="MODEL", help="The machine's GPU, such as h100 or 'RTX 4090'.")
+@click.option(
+    "--compute-capability",
+    metavar="VERSION",
+    help="The GPU's compute capability, such as 9.0, if the model is unknown.",
+)
 @click.option("--compat", metavar="CUDA", help="The cuda-compat package on the loader's path, such as 12.9.")
 @format_option("text", "json")
 @verbose_option
@@ -49,20 +92,16 @@ def command(
     compat: str | None,
     format_: str,
 ) -> int:
-    """Say what the facts predict for one combination, with every reason, its fact and its source.
+    """Predict whether one combination works, and show every reason with its fact and its source.
 
-    With --tensorflow alone: which CUDA, cuDNN and driver the release needs, and on which GPUs it can run. The
-    exit code is 1 when the combination fails.
+    Without --driver and --gpu: show which CUDA, cuDNN and driver the release needs, and which GPUs it can run
+    on. The exit code is 1 if the combination fails.
     """
-    from ..compat.predict import predict
-    from ..model.prediction import Outcome, PlannedCell
-    from ..model.spec import Cell, Variant
-
     combination = Combination(
         tensorflow, python, policy, cuda, cudnn, Variant(variant), driver, gpu, compute_capability, compat
     )
     if combination.variant is Variant.GPU and not combination.names_host:
-        return _alone(image_of(combination), format_)
+        return _show_requirements(image_of(combination), format_)
     cell = Cell(image_of(combination), host_of(combination))
     prediction = predict(cell)
     if format_ == "json":
@@ -75,93 +114,69 @@ def command(
     return EXIT_FAILED if prediction.outcome is Outcome.FAILS else EXIT_OK
 
 
-def _alone(image: ImageSpec, format_: str) -> int:
-    from ..compat.release_requirements import needs
-
-    found = needs(image)
+def _show_requirements(image: ImageSpec, format_: str) -> int:
+    requirements = needs(image)
     if format_ == "json":
-        click.echo(json.dumps(found.as_json(), indent=2))
+        click.echo(json.dumps(requirements.as_json(), indent=2))
     else:
         from ..reports.terminal import needs_text, show
 
         click.echo(image.identifier)
-        show(needs_text(found))
-        say("with --driver and --gpu: what the facts predict for that machine")
-    return EXIT_FAILED if found.fails else EXIT_OK
+        show(needs_text(requirements))
+        print_status("Add --driver and --gpu for the prediction for one machine.")
+    return EXIT_FAILED if requirements.fails else EXIT_OK
 
 
-# One combination given by options, as an image spec and a host class.
+def image_of(combination: Combination) -> ImageSpec:
+    """Return the image spec, even for a version that the wheel's metadata excludes.
 
-T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class Combination:
-    """The options of `predict`, as given."""
-
-    tensorflow: str
-    python: str | None
-    policy: str | None
-    cuda: str | None
-    cudnn: str | None
-    variant: Variant
-    driver: str | None
-    gpu: str | None
-    compute_capability: str | None
-    compat: str | None
-
-    @property
-    def names_host(self) -> bool:
-        """Whether anything was given about the machine."""
-        return any((self.driver, self.gpu, self.compute_capability, self.compat))
-
-
-def image_of(asked: Combination) -> ImageSpec:
-    """The image spec. A version that the wheel's metadata excludes is taken all the same: what would
-    happen is what is asked. Raises InputError for what is not known."""
-    found = release(asked.tensorflow)
-    python = asked.python or found.pythons[-1]
+    Raises InputError for unknown versions.
+    """
+    tensorflow = release(combination.tensorflow)
+    python = combination.python or tensorflow.pythons[-1]
     if not all(part.isdigit() for part in python.split(".")) or python.count(".") != 1:
         raise InputError(f'--python: "{python}" is not a Python version', hint="write it as 3.12")
-    if asked.variant is Variant.CPU:
-        if asked.policy or asked.cuda or asked.cudnn:
-            raise click.UsageError("--policy, --cuda and --cudnn are for the gpu variant")
-        return ImageSpec(found.version, python, Variant.CPU)
-    if asked.policy and asked.cuda and asked.cudnn:
-        raise click.UsageError("--policy says nothing where --cuda and --cudnn are both given")
-    policy = asked.policy or AS_BUILT
-    cuda, cudnn = choose(found, asked.cuda or policy, asked.cudnn or policy, within_metadata=False)
-    return ImageSpec(found.version, python, Variant.GPU, cuda, cudnn)
+    if combination.variant is Variant.CPU:
+        if combination.policy or combination.cuda or combination.cudnn:
+            raise click.UsageError("--policy, --cuda and --cudnn have no effect with --variant cpu")
+        return ImageSpec(tensorflow.version, python, Variant.CPU)
+    if combination.policy and combination.cuda and combination.cudnn:
+        raise click.UsageError("--policy has no effect with both --cuda and --cudnn")
+    policy = combination.policy or AS_BUILT
+    cuda, cudnn = choose(
+        tensorflow, combination.cuda or policy, combination.cudnn or policy, within_metadata=False
+    )
+    return ImageSpec(tensorflow.version, python, Variant.GPU, cuda, cudnn)
 
 
-def host_of(asked: Combination) -> HostClass:
-    """The host class. Raises InputError for what is not known or contradicts itself."""
-    if asked.variant is Variant.CPU and not asked.names_host:
+def host_of(combination: Combination) -> HostClass:
+    """Return the host class. Raises InputError for unknown or contradictory values."""
+    if combination.variant is Variant.CPU and not combination.names_host:
         return HostClass.without_gpu()
-    if not asked.driver:
+    if not combination.driver:
         raise click.UsageError(
-            "--driver is needed beside what else is said of the machine: its release, or its branch;"
-            " without all of it, what the TensorFlow release needs is told"
+            "--driver is needed to predict for a machine. Give its driver release or branch, or leave out"
+            " all options about the machine to see what the TensorFlow release needs."
         )
-    driver = _read(DriverRelease.parse, asked.driver, "--driver")
+    driver = _read(DriverRelease.parse, combination.driver, "--driver")
     given = (
-        _read(ComputeCapability.parse, asked.compute_capability, "--compute-capability")
-        if asked.compute_capability
+        _read(ComputeCapability.parse, combination.compute_capability, "--compute-capability")
+        if combination.compute_capability
         else None
     )
-    if asked.compat:
-        _read(CudaVersion.parse, asked.compat, "--compat")
+    if combination.compat:
+        _read(CudaVersion.parse, combination.compat, "--compat")
     model: str | None = None
-    if asked.gpu:
-        model, given = _model(asked.gpu, given)
+    if combination.gpu:
+        model, given = _model(combination.gpu, given)
     if given is None:
-        raise click.UsageError("--gpu or --compute-capability is needed")
-    name = host_identifier(driver, model, given, asked.compat)
-    return HostClass(name, driver, given, model, (), asked.compat)
+        raise click.UsageError("--gpu or --compute-capability is needed to predict for a machine")
+    name = host_identifier(driver, model, given, combination.compat)
+    return HostClass(name, driver, given, model, (), combination.compat)
 
 
 def _model(name: str, given: ComputeCapability | None) -> tuple[str, ComputeCapability]:
-    """A model's slug and its capability; a model that the facts do not know has the one that was given."""
+    """Return a model's slug and capability; for an unknown model, the capability that was given."""
     try:
         known = gpu(name)
     except UnknownGpu:
@@ -171,7 +186,7 @@ def _model(name: str, given: ComputeCapability | None) -> tuple[str, ComputeCapa
     if given is not None and given != known.compute_capability:
         raise InputError(
             f"--compute-capability {given}: {known.name} has {known.compute_capability}",
-            hint="give one of the two",
+            hint="give only one of the two options",
         )
     return known.slug, known.compute_capability
 

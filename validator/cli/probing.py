@@ -1,4 +1,4 @@
-"""Runs the probe once for `check` and `doctor`: here, in an image, or with another Python."""
+"""Run the probe once for `check` and `doctor`: in this environment, in an image, or with another Python."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ..engines.base import ProbeRequest
 from ..engines.probe_archive import probe_checks, probe_request
 from ..errors import InputError, ValidatorError
 from ..model.report import Report, ReportError, read_report
-from .options import say
+from .options import print_status
 
 
 def probe(
@@ -17,13 +17,14 @@ def probe(
     python: Path | None,
     depth: str,
     lock: Path | None = None,
-    choice: tuple[str, ...] = (),
+    selection: tuple[str, ...] = (),
 ) -> Report:
-    """The probe's report. lock: compared with what is installed. choice: what `chosen` gave.
+    """Run the probe and return its report.
 
-    Raises ValidatorError when no report came.
+    lock: a lock to compare the installed packages with. selection: the result of `select_checks`. Raises
+    ValidatorError if the probe gives no report.
     """
-    request = probe_request(depth, lock.read_bytes() if lock else None, choice)
+    request = probe_request(depth, lock.read_bytes() if lock else None, selection)
     answer = _in_image(image, request) if image is not None else _with_python(python, request)
     try:
         return read_report(answer)
@@ -31,14 +32,14 @@ def probe(
         raise ValidatorError(f"the probe's report can't be read: {error}") from error
 
 
-def chosen(only: tuple[str, ...], skip: tuple[str, ...]) -> tuple[str, ...]:
-    """The probe's arguments for a choice of checks. Raises InputError for a check that does not exist."""
+def select_checks(only: tuple[str, ...], skip: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the probe's arguments that select checks. Raises InputError for a check that does not exist."""
     known = [check["id"] for check in probe_checks()] if only or skip else []
     for name in (*only, *skip):
         if name not in known:
-            raise InputError(f'no check is called "{name}"', hint=f"there are {', '.join(known)}")
+            raise InputError(f'there is no check "{name}"', hint=f"the checks are {', '.join(known)}")
     if only and set(only) <= set(skip):
-        raise InputError(f"nothing is left to run: {', '.join(only)} is to be run and to be left out")
+        raise InputError(f"no check is left to run: --only and --skip both name {', '.join(only)}")
     pairs = [("--only", name) for name in only] + [("--skip", name) for name in skip]
     return tuple(word for pair in pairs for word in pair)
 
@@ -49,11 +50,11 @@ def _in_image(image: str, request: ProbeRequest) -> bytes:
 
     if not image or image.startswith("-"):
         raise InputError(
-            f'"{image}" is no name of an image', hint="give one as for `docker run`, or its identifier"
+            f'--image: "{image}" is not the name of an image', hint="give a name or ID as for `docker run`"
         )
     engine = find(host_sources())
     try:
-        return engine.probe_image(image, request, say)
+        return engine.probe_image(image, request, print_status)
     finally:
         engine.close()
 
@@ -62,7 +63,7 @@ def _with_python(python: Path | None, request: ProbeRequest) -> bytes:
     from ..engines.venv import refuse_other_program, run_probe
 
     if python is None:
-        return run_probe(Path(sys.executable), request, say)
-    # Made absolute and not resolved: a virtual environment's Python is a link, and it runs elsewhere.
+        return run_probe(Path(sys.executable), request, print_status)
+    # Make it absolute without resolving it: a virtual environment's Python is a link that must be kept.
     refuse_other_program(python.absolute())
-    return run_probe(python.absolute(), request, say)
+    return run_probe(python.absolute(), request, print_status)

@@ -1,10 +1,14 @@
-"""Shows a run as it goes: one live line an image on a terminal, plain lines elsewhere. All to stderr."""
+"""Show a run of `build-matrix`: its progress on stderr while it runs, and its results afterwards.
+
+A terminal shows one live line per image. Other outputs get plain lines.
+"""
 
 from __future__ import annotations
 
 import logging
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from types import TracebackType
 
@@ -13,12 +17,14 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from ..model.record import Verdict
 from ..model.spec import ImageSpec
-from ..pipeline.run import Event, Phase, Result
+from ..pipeline.run import Event, Phase, Result, Status
 from ..reports.printable import one_line, printable
+from ..reports.terminal import word
 
-#: Between two plain lines about the same phase of the same image, in seconds; -v shows every line.
-_QUIET_S = 20.0
+#: The seconds between two plain lines about the same phase of an image. With -v, every line is shown.
+_INTERVAL_S = 20.0
 
 
 @dataclass
@@ -26,11 +32,14 @@ class _State:
     phase: Phase
     since: float
     detail: str = ""
-    said: float = 0.0
+    printed: float = 0.0
 
 
 class Progress:
-    """Listens to a run's events. Use as a context manager."""
+    """Show the events of a run. Use it as a context manager.
+
+    total: the number of images.
+    """
 
     def __init__(self, total: int) -> None:
         self._console = Console(stderr=True, highlight=False)
@@ -38,13 +47,13 @@ class Progress:
         self._done = 0
         self._started = time.monotonic()
         self._states: dict[ImageSpec, _State] = {}
-        self._guard = threading.Lock()
+        self._lock = threading.Lock()
         self._live = (
             Live(get_renderable=self._table, console=self._console, refresh_per_second=4, transient=True)
             if self._console.is_terminal
             else None
         )
-        self._chatty = logging.getLogger().isEnabledFor(logging.INFO)
+        self._verbose = logging.getLogger().isEnabledFor(logging.INFO)
 
     def __enter__(self) -> Progress:
         if self._live:
@@ -58,13 +67,13 @@ class Progress:
             self._live.__exit__(kind, error, trace)
 
     def __call__(self, event: Event) -> None:
-        """Called from any thread."""
-        with self._guard:
+        """Show an event. May be called from any thread."""
+        with self._lock:
             if event.phase is Phase.DONE:
                 self._states.pop(event.spec, None)
                 self._done += 1
                 if event.result:
-                    self._say(f"{event.spec}: {sentence(event.result)}")
+                    self._print(f"{event.spec}: {sentence(event.result)}")
                 return
             now = time.monotonic()
             state = self._states.get(event.spec)
@@ -72,11 +81,11 @@ class Progress:
             if state is None or new:
                 state = self._states[event.spec] = _State(event.phase, now)
             state.detail = event.detail
-            if self._live is None and (new or self._chatty or now - state.said >= _QUIET_S):
-                state.said = now
-                self._say(f"{event.spec}: {event.phase.value} {event.detail}".rstrip())
+            if self._live is None and (new or self._verbose or now - state.printed >= _INTERVAL_S):
+                state.printed = now
+                self._print(f"{event.spec}: {event.phase.value} {event.detail}".rstrip())
 
-    def _say(self, line: str) -> None:
+    def _print(self, line: str) -> None:
         clock = _clock(time.monotonic() - self._started)
         self._console.print(Text(printable(f"[{clock}] {line}")), soft_wrap=True)
 
@@ -85,7 +94,7 @@ class Progress:
         table = Table.grid(padding=(0, 1))
         header = f"{self._done} of {self._total} done, {_clock(now - self._started)}"
         table.add_row(Text(header, style="bold"), "", "", "")
-        with self._guard:
+        with self._lock:
             for spec, state in self._states.items():
                 detail = Text(one_line(state.detail), no_wrap=True, overflow="ellipsis", style="dim")
                 table.add_row(spec.identifier, state.phase.value, _clock(now - state.since), detail)
@@ -93,12 +102,54 @@ class Progress:
 
 
 def sentence(result: Result) -> str:
-    """`unproven: no GPU`, `skipped: no python3.12 here`, `unchanged: unproven: no GPU`…"""
+    """Return a phrase such as `unproven: no GPU` or `unchanged: unproven: no GPU`."""
     if result.record is not None:
         verdict = f"{result.record.verdict.value}: {result.record.reason}"
-        return verdict if result.status.value == "measured" else f"{result.status.value}: {verdict}"
+        return verdict if result.status is Status.MEASURED else f"{result.status.value}: {verdict}"
     return f"{result.status.value}: {result.detail}" if result.detail else result.status.value
 
 
 def _clock(seconds: float) -> str:
     return f"{int(seconds) // 60:02d}:{int(seconds) % 60:02d}"
+
+
+def results_table(results: Sequence[Result]) -> Table:
+    """Return a table with one row per image."""
+    table = Table("image", "result", "why", box=None, pad_edge=False)
+    table.columns[0].no_wrap = True
+    for result in results:
+        record = result.record
+        if record is None:
+            table.add_row(result.spec.identifier, result.status.value, Text(result.detail))
+        else:
+            note = "" if result.status is Status.MEASURED else f" ({result.detail})"
+            table.add_row(result.spec.identifier, word(record.verdict.value), Text(record.reason + note))
+    return table
+
+
+def totals(results: Sequence[Result]) -> str:
+    """Return `1 built, 1 validated, 0 unchanged`, followed by other results that occurred."""
+
+    def count(status: Status) -> int:
+        return sum(result.status is status for result in results)
+
+    validated = sum(
+        result.status is Status.MEASURED
+        and result.record is not None
+        and result.record.verdict is not Verdict.BROKEN
+        for result in results
+    )
+    parts = [
+        f"{sum(result.built for result in results)} built",
+        f"{validated} validated",
+        f"{count(Status.UNCHANGED)} unchanged",
+    ]
+    others = {
+        "pushed": sum(result.published is not None and result.published.sent for result in results),
+        "failed": sum(result.failed for result in results),
+        "refused": count(Status.REFUSED),
+        "skipped": count(Status.SKIPPED),
+        "missing": count(Status.MISSING),
+        "stopped": count(Status.STOPPED),
+    }
+    return ", ".join([*parts, *(f"{number} {name}" for name, number in others.items() if number)])

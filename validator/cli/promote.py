@@ -1,31 +1,28 @@
-"""`promote`: moves the aliases that people pull to the newest certified images."""
+"""`promote`: move aliases to the newest certified images."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import asdict
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
 import click
 
+from ..certify.promote import Move, Rules, promote
+from ..certify.trust import Trust
 from ..errors import EXIT_FAILED, EXIT_OK
-from .options import format_option, say, verbose_option
-from .trust_options import evidence_options
-
-if TYPE_CHECKING:
-    from ..certify.promote import Move
-    from ..certify.trust import Trust
-    from ..registry.client import Registry
+from ..registry.client import Registry
+from .options import format_option, print_status, verbose_option
+from .trust_options import certificate_options
 
 
 @click.command("promote")
-@evidence_options
-@click.option("--dry-run", is_flag=True, help="Say what would move, and move nothing.")
+@certificate_options
+@click.option("--dry-run", is_flag=True, help="Show what would move, and move nothing.")
 @click.option(
     "--allow-older",
     is_flag=True,
-    help="Let an alias go back to an older TensorFlow, when what it points at is not certified.",
+    help="Let an alias move to an older TensorFlow if its current image is not certified.",
 )
 @format_option("text", "json")
 @verbose_option
@@ -39,14 +36,12 @@ def command(
 ) -> int:
     """Move the aliases (latest, 2.21, 2.21-driver535) to the newest certified images.
 
-    An alias never moves to an image without a valid certificate. Ends with 1 when one stays where it should
-    not.
+    An alias never moves to an image without a valid certificate. The exit code is 1 if an alias stays on an
+    image that it should not point at.
     """
-    from ..certify.promote import Rules, promote
-
     rules = Rules(trust, max_age, allow_older)
     result = promote(
-        registry, rules, dry_run=dry_run, on_move=lambda move: say(f"set {move.alias} to {move.now}")
+        registry, rules, dry_run=dry_run, on_move=lambda move: print_status(f"Set {move.alias} to {move.now}")
     )
     if format_ == "json":
         click.echo(json.dumps([asdict(move) for move in result], indent=2))
@@ -54,7 +49,7 @@ def command(
         for move in result:
             click.echo(_line(move, dry_run))
     if not result:
-        say(f"{registry.repository} has no certified image, and no alias")
+        print_status(f"{registry.repository} has no certified images and no aliases.")
     return EXIT_FAILED if any(move.why for move in result) else EXIT_OK
 
 

@@ -1,35 +1,32 @@
-"""`pull`: the best certified image for a host, verified and pulled by its digest."""
+"""`pull`: verify the best certified image for a host and pull it by its digest."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
 import click
 
+from ..certify.trust import Trust
+from ..registry.client import Registry
 from .host_options import (
-    engine_for,
-    host_of,
+    connect_engine,
     host_options,
     image_option,
     pull_selected,
+    resolve_host,
     select_image,
-    wanted_options,
+    version_options,
 )
 from .options import verbose_option
-from .trust_options import evidence_options
-
-if TYPE_CHECKING:
-    from ..certify.trust import Trust
-    from ..registry.client import Registry
+from .trust_options import certificate_options
 
 
 @click.command("pull")
 @host_options
-@wanted_options
+@version_options
 @image_option
-@evidence_options
+@certificate_options
 @verbose_option
 def command(
     driver: str | None,
@@ -41,15 +38,15 @@ def command(
     trust: Trust,
     max_age: timedelta | None,
 ) -> None:
-    """Pull the best image that is certified for this host, or the one that is named.
+    """Pull the best image that is certified for this host, or the image given with --image.
 
-    Signature, digest, time and host are verified first; what is refused is not pulled. Writes the reference
-    by digest to stdout.
+    First verifies the signature, digest, time and host of the certificate; an image that fails is not pulled.
+    Prints the image's reference by digest.
     """
     from ..delivery.candidates import Terms
 
-    host = host_of(driver, gpus)
-    engine = engine_for(driver, gpus)
+    host = resolve_host(driver, gpus)
+    engine = connect_engine(driver, gpus)
     try:
         selected = select_image(registry, host, Terms(trust, max_age), image, tensorflow, python)
         pull_selected(engine, registry, selected)

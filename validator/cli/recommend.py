@@ -1,4 +1,4 @@
-"""`recommend`: the images of a registry that fit a host, best first."""
+"""`recommend`: list the images of a registry that fit a host, best first."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..certify.trust import Trust
 from ..errors import EXIT_FAILED, EXIT_OK
-from .host_options import host_of, host_options, wanted_options
-from .options import format_option, say, verbose_option
-from .trust_options import evidence_options
+from ..registry.client import Registry
+from ..registry.names import Repository
+from .host_options import host_options, resolve_host, version_options
+from .options import format_option, print_status, verbose_option
+from .trust_options import certificate_options
 
 if TYPE_CHECKING:
-    from ..certify.trust import Trust
     from ..delivery.choose import Assessment
     from ..delivery.host import Host
-    from ..registry.client import Registry
-    from ..registry.names import Repository
 
-#: As docker shortens digests, with the algorithm.
+#: The length of a digest as docker shortens it, with the algorithm.
 _SHORT = len("sha256:") + 12
 
 
 @click.command("recommend")
 @host_options
-@wanted_options
-@evidence_options
+@version_options
+@certificate_options
 @format_option("table", "json")
 @verbose_option
 def command(
@@ -41,23 +41,25 @@ def command(
     max_age: timedelta | None,
     format_: str,
 ) -> int:
-    """List the images that fit this host, or another, best first, with the reason; and why the others don't.
+    """List the images for this host, or another, best first, with the reason why each one fits or does not.
 
-    Only `certified` is evidence: a certificate of this driver branch and compute capability. Ends with 1 when
-    nothing fits.
+    An image is certified if it was measured on the host's driver branch and compute capability; predicted
+    means that only the facts say that it works. The exit code is 1 if no image fits.
     """
     from ..delivery.candidates import Terms, recommend, tagged_images
     from ..delivery.choose import Standing
 
-    host = host_of(driver, gpus)
-    say(f"for {host}")
+    host = resolve_host(driver, gpus)
+    print_status(f"Host: {host}")
     found = recommend(registry, tagged_images(registry, tensorflow, python), host, Terms(trust, max_age))
     if format_ == "json":
         click.echo(json.dumps(_document(registry.repository, host, found), indent=2))
     else:
         _show(found)
     counts = [sum(one.standing is standing for one in found) for standing in Standing]
-    say(", ".join(f"{count} {standing.value}" for count, standing in zip(counts, Standing, strict=True)))
+    print_status(
+        ", ".join(f"{count} {standing.value}" for count, standing in zip(counts, Standing, strict=True))
+    )
     return EXIT_OK if any(one.standing is not Standing.UNFIT for one in found) else EXIT_FAILED
 
 

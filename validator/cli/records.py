@@ -1,22 +1,29 @@
-"""`records`: list, show, import and export what was recorded."""
+"""`records`: list, show, export and import records. `records_changes` has the commands that compare them."""
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from ..errors import InputError
+from ..model.codec import LARGEST
+from ..model.record import Record
+from ..model.report import ReportError, read_report
+from ..pipeline.recording import record_of_report
+from ..records import jsonl
+from ..reports.printable import counted
+from ..system.files import write_atomically
 from . import records_changes
 from .options import (
     format_option,
     matrix_option,
-    say,
+    open_store,
+    print_status,
     store_option,
-    store_to_read,
     store_url_for,
     verbose_option,
 )
@@ -25,12 +32,12 @@ from .options import (
 @click.command("list")
 @matrix_option
 @store_option
-@click.option("--cell", help="Of this cell alone.")
-@click.option("--image", help="Of this image spec alone.")
+@click.option("--cell", help="Only list records of this cell.")
+@click.option("--image", help="Only list records of this image spec.")
 @click.option(
     "--verdict",
     type=click.Choice(["certified", "failed", "unproven", "broken"]),
-    help="With this verdict alone.",
+    help="Only list records with this verdict.",
 )
 @format_option("table", "json")
 @verbose_option
@@ -43,18 +50,18 @@ def list_command(
     format_: str,
 ) -> None:
     """List records, oldest first."""
-    with store_to_read(matrix_path, store_url) as store:
+    with open_store(matrix_path, store_url) as store:
         found = [
             record for record in store.all(cell=cell, image=image) if verdict in (None, record.verdict.value)
         ]
     if format_ == "json":
-        # Reports are long; `show` and `export` have them.
+        # Reports are long; `show` and `export` include them.
         click.echo(json.dumps([record.document() | {"report": None} for record in found], indent=2))
     else:
         from ..reports.terminal import records_table, show
 
         show(records_table(found))
-        say(f"{len(found)} records")
+        print_status(counted(len(found), "record"))
 
 
 @click.command("show")
@@ -64,8 +71,8 @@ def list_command(
 @format_option("text", "json")
 @verbose_option
 def show_command(identifier: str, matrix_path: Path, store_url: str | None, format_: str) -> None:
-    """Show one record with its checks. IDENTIFIER may be cut to its first digits."""
-    with store_to_read(matrix_path, store_url) as store:
+    """Show one record with its checks. The first digits of its IDENTIFIER are enough."""
+    with open_store(matrix_path, store_url) as store:
         record = store.get(identifier)
     if format_ == "json":
         click.echo(json.dumps(record.document(), indent=2))
@@ -75,39 +82,25 @@ def show_command(identifier: str, matrix_path: Path, store_url: str | None, form
         show(record_text(record))
 
 
-_READING = (list_command, show_command)
-
-
-# `records export` and `records import`: records as JSON Lines.
-
-if TYPE_CHECKING:
-    from ..model.record import Record
-
-
 @click.command("export")
 @matrix_option
 @store_option
 @click.option(
     "--output",
     type=click.Path(path_type=Path),
-    help="A file, written whole or not at all.  [default: stdout]",
+    help="The file to write; it is replaced only once everything is written.  [default: stdout]",
 )
 @verbose_option
 def export_command(matrix_path: Path, store_url: str | None, output: Path | None) -> None:
-    """Write every record as JSON Lines."""
-    import io
-
-    from ..records import jsonl
-    from ..system.files import write_atomically
-
-    with store_to_read(matrix_path, store_url) as store:
+    """Export all records as JSON Lines."""
+    with open_store(matrix_path, store_url) as store:
         if output is None:
             count = jsonl.write(store.all(), sys.stdout)
         else:
             text = io.StringIO()
             count = jsonl.write(store.all(), text)
             write_atomically(output, text.getvalue().encode())
-    say(f"{count} records exported")
+    print_status(f"{counted(count, 'record')} exported")
 
 
 @click.command("import")
@@ -117,7 +110,7 @@ def export_command(matrix_path: Path, store_url: str | None, output: Path | None
     "reports",
     multiple=True,
     type=click.Path(path_type=Path),
-    help="A report that probe.pyz wrote on another machine; its record is marked as imported.",
+    help="Import a report that probe.pyz wrote on another machine, as a record marked as imported.",
 )
 @matrix_option
 @store_option
@@ -125,33 +118,28 @@ def export_command(matrix_path: Path, store_url: str | None, output: Path | None
 def import_command(
     files: tuple[Path, ...], reports: tuple[Path, ...], matrix_path: Path, store_url: str | None
 ) -> None:
-    """Read records from JSON Lines FILES (- for stdin), plain or gzipped. Importing twice changes nothing.
+    """Import records from JSON Lines FILES (- for stdin), plain or gzipped. Importing twice changes nothing.
 
-    Of a directory every file is read whose name ends in .jsonl or .jsonl.gz. With anything wrong in any of
-    them all are refused before anything is written, and what is written is written together.
+    From a directory, every file whose name ends in .jsonl or .jsonl.gz is imported. If anything is wrong in
+    any file, nothing is imported.
     """
     if not files and not reports:
-        raise click.UsageError("name a file of JSON Lines, or a report with --report")
-    from ..records import jsonl
+        raise click.UsageError("nothing to import: give a file of JSON Lines, or a report with --report")
     from ..records.store import Store
 
     read = 0
-    found: dict[str, Record] = {}
+    records: dict[str, Record] = {}
     for path in (path for name in files for path in jsonl.files_of(name)):
         for record in jsonl.read_file(path):
             read += 1
-            found[record.id] = record
-    brought = [_record_of_report(path) for path in reports]
+            records[record.id] = record
+    converted = [_record_of_report(path) for path in reports]
     with Store(store_url_for(matrix_path, store_url)) as store:
-        added = store.add_all([*found.values(), *brought])
-    say(f"{added} records imported, {read + len(brought) - added} were there already")
+        added = store.add_all([*records.values(), *converted])
+    print_status(f"{counted(added, 'record')} imported, {read + len(converted) - added} already present")
 
 
 def _record_of_report(path: Path) -> Record:
-    from ..model.codec import LARGEST
-    from ..model.report import ReportError, read_report
-    from ..pipeline.recording import record_of_report
-
     try:
         with open(path, "rb") as stream:
             return record_of_report(read_report(stream.read(LARGEST + 1)))
@@ -159,20 +147,14 @@ def _record_of_report(path: Path) -> Record:
         raise InputError(f"{path}: {error.strerror}") from error
     except ReportError as error:
         raise InputError(
-            f"{path}: {error}", hint="a report is what `python3 probe.pyz > report.json` writes"
+            f"{path}: {error}", hint="write a report with `python3 probe.pyz > report.json`"
         ) from error
-
-
-_MOVING = (export_command, import_command)
-
-
-# `records`: what was recorded, moved between machines, and compared over time.
 
 
 @click.group("records")
 def command() -> None:
-    """List, show, move and compare what was recorded; say what got worse, and since when."""
+    """List, show, export, import and compare records; find regressions."""
 
 
-for _part in (*_READING, *_MOVING, *records_changes.COMMANDS):
-    command.add_command(_part)
+for _command in (list_command, show_command, export_command, import_command, *records_changes.COMMANDS):
+    command.add_command(_command)

@@ -1,4 +1,4 @@
-"""`records compare`, `records regressions`, `records bisect`: which cells changed, and what else did."""
+"""`records compare`, `regressions` and `bisect`: show which cells changed, and what changed with them."""
 
 from __future__ import annotations
 
@@ -6,24 +6,25 @@ import contextlib
 import json
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from ..errors import EXIT_FAILED, EXIT_OK, InputError
+from ..model.diagnosis import Cause, Diagnosis
+from ..model.record import Record
+from ..model.report import ReportError
+from ..model.timestamps import parse_time
+from ..reports.printable import counted
 from .options import (
     format_option,
     matrix_option,
-    say,
+    open_store,
+    print_status,
     store_option,
-    store_to_read,
     store_url_for,
     verbose_option,
 )
-
-if TYPE_CHECKING:
-    from ..model.diagnosis import Cause, Diagnosis
-    from ..model.record import Record
 
 
 @click.command("compare")
@@ -34,10 +35,10 @@ if TYPE_CHECKING:
 @format_option("table", "json")
 @verbose_option
 def compare_command(before: str, after: str, matrix_path: Path, store_url: str | None, format_: str) -> None:
-    """List the cells whose newest verdict in B is not that in A, and what else changed with each.
+    """List the cells whose newest verdict differs between A and B, and what else changed with each.
 
-    A and B are stores (a file or a URL), JSON Lines (a file, or a directory of them), or times of this store:
-    2026-11-01, 2026-11-01T06:30, 36h, 7d, 2w (ago). A date is its first moment, UTC.
+    A and B are stores (a file or a URL), JSON Lines (a file or a directory), or points in time of this store:
+    2026-11-01, 2026-11-01T06:30, or 36h, 7d, 2w ago. A date means midnight UTC.
     """
     from ..records.comparison import difference_document, fetch_differences, open_snapshot
     from ..records.history import differences
@@ -54,7 +55,8 @@ def compare_command(before: str, after: str, matrix_path: Path, store_url: str |
         from ..reports.terminal import show
 
         show(differences_table(found))
-        say(f"{len(old.newest)} cells in A, {len(new.newest)} in B, {len(found)} differ")
+        a, b = counted(len(old.newest), "cell"), len(new.newest)
+        print_status(f"{a} in A, {b} in B, {len(found)} different")
 
 
 @click.command("regressions")
@@ -63,12 +65,12 @@ def compare_command(before: str, after: str, matrix_path: Path, store_url: str |
     metavar="TIME",
     default="7d",
     show_default=True,
-    help="Compare with this time: 2026-11-01, 2026-11-01T06:30, 36h, 7d, 2w (ago).",
+    help="Compare with this time: 2026-11-01, 2026-11-01T06:30, or 36h, 7d, 2w ago.",
 )
 @click.option(
     "--measured-since",
     metavar="TIME",
-    help="Leave out the cells that nobody measured since that time.",
+    help="Leave out cells without a measurement since this time.",
 )
 @matrix_option
 @store_option
@@ -77,21 +79,20 @@ def compare_command(before: str, after: str, matrix_path: Path, store_url: str |
 def regressions_command(
     since: str, measured_since: str | None, matrix_path: Path, store_url: str | None, format_: str
 ) -> int:
-    """List the cells that are worse now than at a time, or than at any moment since.
+    """List the cells that are worse now than they were at a given time or later.
 
-    With each, the last good record, the first bad one, what changed between the two, and the cause that the
-    newest report shows. Ends with 1 when there is any. `issue` writes Markdown for an issue tracker, without
-    names of people and machines.
+    Shows for each cell the last good record, the first bad one, what changed between them, and the cause
+    according to the newest report. The exit code is 1 if there are any. The format issue is Markdown for an
+    issue tracker, without names of people and machines.
     """
-    from ..model.timestamps import parse_time
     from ..records.comparison import decline_document, fetch_declines
     from ..records.history import finished, regressions
 
     now = datetime.now(timezone.utc)
     at = parse_time(since, now)
     if at > now:
-        raise InputError(f"--since {since}: lies in the future", hint="name a time that has passed")
-    with store_to_read(matrix_path, store_url) as store:
+        raise InputError(f"--since {since}: this time is in the future", hint="give a time in the past")
+    with open_store(matrix_path, store_url) as store:
         entries = store.entries()
         declines = regressions(entries, at)
         if measured_since is not None:
@@ -100,7 +101,8 @@ def regressions_command(
         worse = fetch_declines(declines, store)
     found = [(each, _causes(each.newest)) for each in worse]
     if format_ == "json":
-        click.echo(json.dumps([decline_document(each) | _told(causes) for each, causes in found], indent=2))
+        documents = [decline_document(each) | _causes_as_json(causes) for each, causes in found]
+        click.echo(json.dumps(documents, indent=2))
     elif format_ == "issue":
         from ..reports.changes import issue
 
@@ -111,7 +113,9 @@ def regressions_command(
 
         show(regressions_text(found))
         cells = len({entry.cell for entry in entries})
-        say(f"{len(found)} of {cells} cells are worse than on {at:%Y-%m-%d %H:%M} UTC, or than since")
+        print_status(
+            f"{len(found)} of {counted(cells, 'cell')} worse than at or after {at:%Y-%m-%d %H:%M} UTC"
+        )
     return EXIT_FAILED if found else EXIT_OK
 
 
@@ -122,21 +126,21 @@ def regressions_command(
 @format_option("text", "json")
 @verbose_option
 def bisect_command(cell: str, matrix_path: Path, store_url: str | None, format_: str) -> None:
-    """Name the last good and the first bad record of CELL, and what changed between the two.
+    """Show the last good and the first bad record of CELL, and what changed between them.
 
-    Good is what is as good as the cell ever was.
+    A record is good if its verdict is as good as the best one of the cell.
     """
     from ..records.comparison import decline_document, fetch_declines
     from ..records.history import decline, histories
 
-    with store_to_read(matrix_path, store_url) as store:
+    with open_store(matrix_path, store_url) as store:
         history = histories(store.entries(cell)).get(cell)
         if history is None:
-            raise InputError(f"{cell}: no record of this cell", hint="see `records list`")
+            raise InputError(f"{cell}: there are no records of this cell", hint="see `records list`")
         found = fetch_declines([decline(history)], store)[0]
     causes = _causes(found.newest)
     if format_ == "json":
-        click.echo(json.dumps(decline_document(found) | _told(causes), indent=2))
+        click.echo(json.dumps(decline_document(found) | _causes_as_json(causes), indent=2))
     else:
         from ..reports.changes import decline_text
         from ..reports.terminal import show
@@ -145,9 +149,8 @@ def bisect_command(cell: str, matrix_path: Path, store_url: str | None, format_:
 
 
 def _diagnosis(record: Record) -> Diagnosis | None:
-    """What the diagnosis makes of a record's report; None where there is none that can be read."""
+    """Diagnose a record's report. Returns None if it has none that can be read."""
     from ..diagnosis import diagnose_report
-    from ..model.report import ReportError
 
     try:
         report = record.read_report()
@@ -161,7 +164,7 @@ def _causes(record: Record) -> tuple[Cause, ...]:
     return diagnosis.causes if diagnosis else ()
 
 
-def _told(causes: tuple[Cause, ...]) -> dict[str, Any]:
+def _causes_as_json(causes: tuple[Cause, ...]) -> dict[str, Any]:
     return {"causes": [{"code": cause.code, "title": cause.title} for cause in causes]}
 
 

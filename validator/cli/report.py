@@ -1,4 +1,4 @@
-"""`report`: the matrix, predicted beside measured."""
+"""`report`: show the matrix with its predictions and measured verdicts, or write it as a web page."""
 
 from __future__ import annotations
 
@@ -8,25 +8,27 @@ from pathlib import Path
 
 import click
 
-from ..diagnosis.diagnose import diagnose_report
 from ..errors import InputError
 from ..model.certificate import Certificate, read_verification
 from ..model.codec import DocumentError
 from ..model.diagnosis import Diagnosis
 from ..model.record import Record, Verdict
 from ..model.report import ReportError
-from ..reports.overview import Row
-from ..reports.page.measurements import Measurements
-from ..reports.page.site import ENTRY, FOLDERS, MARK, Sources, site
+from ..model.spec import python_label
+from ..reports.markdown import markdown
+from ..reports.overview import Row, overview
+from ..reports.page.measurements import Measurements, gather
+from ..reports.printable import counted
+from ..system.files import write_atomically
 from ..system.output_directory import update_directory
 from .options import (
     format_option,
     matrix_option,
+    open_store,
+    print_status,
     profile_option,
-    say,
     select_option,
     store_option,
-    store_to_read,
     verbose_option,
 )
 
@@ -37,20 +39,20 @@ from .options import (
 @select_option
 @store_option
 @click.option(
-    "--output", type=click.Path(path_type=Path), help="Write Markdown or JSON to a file instead of stdout."
+    "--output", type=click.Path(path_type=Path), help="Write Markdown or JSON to this file instead of stdout."
 )
 @click.option(
     "--html",
     "directory",
     type=click.Path(path_type=Path),
     metavar="DIR",
-    help="Write a static page into a directory, with badges and a Markdown table.",
+    help="Write a static web page to this directory, with badges and a Markdown table.",
 )
 @click.option(
     "--registry",
     envvar="VALIDATOR_REGISTRY",
     metavar="REGISTRY/NAME",
-    help="With --html: where the images can be pulled from.",
+    help="With --html: the repository to pull the images from.",
 )
 @click.option(
     "--certificates",
@@ -58,7 +60,7 @@ from .options import (
     multiple=True,
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="With --html: what `verify --format json` wrote of an image in the registry; repeatable.",
+    help="With --html: certificates, as written by `verify --format json`; repeatable.",
 )
 @format_option("terminal", "markdown", "json")
 @verbose_option
@@ -73,63 +75,52 @@ def command(
     certificate_files: tuple[Path, ...],
     format_: str,
 ) -> None:
-    """Show the matrix, predicted beside measured."""
+    """Show the matrix with its predictions and measured verdicts, or write it as a web page."""
     if directory is not None and (output is not None or format_ != "terminal"):
-        raise click.UsageError("--html goes without --output and --format")
+        raise click.UsageError("--html can't be combined with --output or --format")
     if directory is None and certificate_files:
-        raise click.UsageError("--certificates is for --html")
+        raise click.UsageError("--certificates has no effect without --html")
     if output is not None and format_ == "terminal":
-        raise click.UsageError("--output is for --format markdown and json")
+        raise click.UsageError("--output needs --format markdown or --format json")
     from ..matrix.load import DEFAULT_PROFILE
-    from ..model.spec import python_label
-    from ..reports.overview import overview
-    from ..reports.page.measurements import gather
-    from .planning import planned
+    from .planning import load_plan
 
-    planned(matrix_path, profile, selectors)  # wrong input is told before anything is read
-    with store_to_read(matrix_path, store_url) as store:
+    # Report wrong input before reading anything else.
+    load_plan(matrix_path, profile, selectors)
+    with open_store(matrix_path, store_url) as store:
         measurements = gather(store.all()) if directory is not None else None
         latest = store.latest() if measurements is None else measurements.latest
     measured = {record.image for record in latest.values()}
 
     def available(python: str) -> str | None:
-        """A profile that takes one Python of several is shown with the one that was measured."""
+        """Choose the measured Python for a profile that needs only one of several."""
         ending = python_label(python)
         return "records" if any(ending in image.split("-") for image in measured) else None
 
-    plan = planned(matrix_path, profile, selectors, available)
+    plan = load_plan(matrix_path, profile, selectors, available)
     rows = overview(plan.cells, latest)
     if directory is not None and measurements is not None:
-        write_page(directory, rows, measurements, profile or DEFAULT_PROFILE, registry, certificate_files)
+        _write_page(directory, rows, measurements, profile or DEFAULT_PROFILE, registry, certificate_files)
     elif format_ == "terminal":
         from ..reports.terminal import overview_text, show
 
         show(overview_text(rows))
     else:
-        from ..reports.markdown import markdown
-
         title = f"TensorFlow on GPUs: profile {profile or DEFAULT_PROFILE}"
-        text = (
-            markdown(rows, title)
-            if format_ == "markdown"
-            else json.dumps([row.as_json() for row in rows], indent=2) + "\n"
-        )
+        as_json = [row.as_json() for row in rows]
+        text = markdown(rows, title) if format_ == "markdown" else json.dumps(as_json, indent=2) + "\n"
         if output is None:
             click.echo(text, nl=False)
         else:
-            from ..system.files import write_atomically
-
             write_atomically(output, text.encode())
-            say(f"written: {output}")
-    against = [row.cell for row in rows if row.agrees is False]
-    if against:
-        say(f"{len(against)} measured otherwise than predicted: {', '.join(against)}")
+            print_status(f"Wrote {output}")
+    contradicted = [row.cell for row in rows if row.agrees is False]
+    if contradicted:
+        cells = counted(len(contradicted), "cell")
+        print_status(f"{cells} with a prediction that the measurement contradicts: {', '.join(contradicted)}")
 
 
-# `report --html`: from the overview to files in a directory.
-
-
-def write_page(
+def _write_page(
     directory: Path,
     rows: Sequence[Row],
     measurements: Measurements,
@@ -137,7 +128,9 @@ def write_page(
     registry: str | None,
     certificate_files: Sequence[Path],
 ) -> None:
-    """Write the page, or bring one that is there up to date."""
+    """Write the page, or update an existing one."""
+    from ..reports.page.site import ENTRY, FOLDERS, MARK, Sources, site
+
     sources = Sources(
         rows=rows,
         measurements=measurements,
@@ -147,14 +140,14 @@ def write_page(
         registry=registry,
     )
     done = update_directory(directory, site(sources), entry=ENTRY, mark=MARK.encode(), folders=FOLDERS)
-    say(
-        f"written: {directory / ENTRY}"
-        f" ({done.written} files written, {done.unchanged} unchanged, {done.removed} removed)"
+    print_status(
+        f"Wrote {directory / ENTRY}"
+        f" ({counted(done.written, 'file')} written, {done.unchanged} unchanged, {done.removed} removed)"
     )
 
 
 def _certificates(files: Sequence[Path]) -> dict[str, list[Certificate]]:
-    """By image digest, newest measurement first; whoever wrote the files has verified them."""
+    """Return the certificates by image digest, newest measurement first. `verify` has verified them."""
     by_digest: dict[str, list[Certificate]] = {}
     for certificate in [certificate for path in files for certificate in _certificates_in(path)]:
         known = by_digest.setdefault(certificate.image_digest, [])
@@ -172,7 +165,7 @@ def _certificates_in(path: Path) -> list[Certificate]:
         raise InputError(f"{path}: {error.strerror}") from error
     except DocumentError as error:
         raise InputError(
-            f"{path}: holds no certificates ({error})",
+            f"{path}: not a file of certificates ({error})",
             hint="write it with `python -m validator verify --format json`",
         ) from error
 
@@ -180,9 +173,11 @@ def _certificates_in(path: Path) -> list[Certificate]:
 def _diagnose(record: Record) -> Diagnosis | None:
     if record.verdict is Verdict.CERTIFIED:
         return None
+    from ..diagnosis import diagnose_report
+
     try:
         report = record.read_report()
     except ReportError:
-        # Its checks are shown all the same.
+        # The page shows the record's checks without a diagnosis.
         return None
     return diagnose_report(report) if report else None

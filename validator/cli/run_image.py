@@ -1,4 +1,4 @@
-"""`run`: the `docker run` line for a certified image on a host."""
+"""`run`: print or run the `docker run` line for a certified image on a host."""
 
 from __future__ import annotations
 
@@ -12,41 +12,43 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ..certify.trust import Trust
 from ..errors import InputError
+from ..registry.client import Registry
 from .host_options import (
-    engine_for,
-    host_of,
+    connect_engine,
     host_options,
     image_option,
     pull_selected,
+    resolve_host,
     select_image,
-    wanted_options,
+    version_options,
 )
-from .options import say, verbose_option
-from .trust_options import evidence_options
+from .options import print_status, verbose_option
+from .trust_options import certificate_options
 
 if TYPE_CHECKING:
-    from ..certify.trust import Trust
     from ..delivery.pull import Engine
     from ..delivery.run import Mount
-    from ..registry.client import Registry
 
 
 @click.command("run", context_settings={"allow_interspersed_args": False})
 @click.argument("words", nargs=-1, metavar="[-- COMMAND [ARGUMENT]...]")
-@click.option("--exec", "execute", is_flag=True, help="Pull the image and run the line.")
-@click.option("--mount", is_flag=True, help="Give the container the current directory, to work in.")
+@click.option(
+    "--exec", "execute", is_flag=True, help="Pull the image and run the line instead of printing it."
+)
+@click.option("--mount", is_flag=True, help="Mount the current directory into the container and start there.")
 @click.option(
     "--devices",
     type=click.Choice(["auto", "gpus", "cdi"]),
     default="auto",
     show_default=True,
-    help="How the container asks for GPUs: as the engine here offers them, by --gpus, or as CDI devices.",
+    help="How the container requests GPUs: as the local engine offers them, with --gpus, or as CDI devices.",
 )
 @host_options
-@wanted_options
+@version_options
 @image_option
-@evidence_options
+@certificate_options
 @verbose_option
 def command(
     words: Sequence[str],
@@ -62,31 +64,31 @@ def command(
     trust: Trust,
     max_age: timedelta | None,
 ) -> None:
-    """Print the docker run line that fits this host, for the image that `pull` would take; or run it.
+    """Print the docker run line for this host and the image that `pull` would pull, or run it with --exec.
 
-    The image is verified as by `pull` and named by its digest. Why each flag is there goes to stderr.
+    The image is verified as `pull` does and named by its digest. The reason for each flag goes to stderr.
     """
     from ..delivery.candidates import Terms
     from ..delivery.run import Devices, command_line, devices_of, flags
 
-    host = host_of(driver, gpus)
-    offered = Devices(devices)
-    # The line for another machine can be had where no engine is.
-    engine = engine_for(driver, gpus) if execute or mount or offered is Devices.AUTO else None
+    host = resolve_host(driver, gpus)
+    requested = Devices(devices)
+    # Printing the line for another machine needs no engine.
+    engine = connect_engine(driver, gpus) if execute or mount or requested is Devices.AUTO else None
     try:
-        if offered is Devices.AUTO and engine is not None:
-            offered = devices_of(engine.info)
-        place = _mount(engine) if mount and engine is not None else None
+        if requested is Devices.AUTO and engine is not None:
+            requested = devices_of(engine.info)
+        bind = _mount(engine) if mount and engine is not None else None
         selected = select_image(registry, host, Terms(trust, max_age), image, tensorflow, python)
         if execute and engine is not None:
             pull_selected(engine, registry, selected)
     finally:
         if engine is not None:
             engine.close()
-    found = flags(host, offered, terminal=_terminal(words, execute), mount=place)
+    found = flags(host, requested, terminal=_terminal(words, execute), mount=bind)
     line = command_line(found, selected.reference, words)
     for flag in found:
-        say(f"{shlex.join(flag.words)}: {flag.why}")
+        print_status(f"{shlex.join(flag.words)}: {flag.why}")
     if not execute:
         click.echo(shlex.join(line))
         return
@@ -98,12 +100,15 @@ def _mount(engine: Engine) -> Mount:
     from ..delivery.run import Mount
 
     if not engine.is_local:
-        raise InputError("--mount: the Docker Engine runs on another machine, which has not this directory")
+        raise InputError(
+            "--mount needs a local Docker engine: the remote host does not have this directory",
+            hint="copy the data there, or run without --mount",
+        )
     return Mount.of(Path.cwd(), engine.info, os.getuid(), os.getgid())
 
 
 def _terminal(words: Sequence[str], execute: bool) -> str:
-    """Without a command the image starts Python, which wants a terminal; docker gives one where one is."""
+    """Return the terminal flag. Without a command the image starts Python, which needs a terminal."""
     if execute:
         return "-it" if sys.stdin.isatty() and sys.stdout.isatty() else "-i"
     return "" if words else "-it"

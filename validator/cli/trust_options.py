@@ -1,4 +1,4 @@
-"""Options of the commands that read certificates: where they are, and whose count."""
+"""Options of the commands that read certificates: the registry that has them, and whose to trust."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ import re
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import click
 
-if TYPE_CHECKING:
-    from ..certify.trust import Trust
-    from ..registry.client import Registry
+from ..certify.trust import Trust
+from ..registry.client import Registry
+from ..registry.names import Repository
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 _UNITS = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
 
 
-def _age(_: click.Context, __: click.Parameter, value: str | None) -> timedelta | None:
-    """A length of time: `12h`, `30d`, `6w`."""
+def _parse_age(_: click.Context, __: click.Parameter, value: str | None) -> timedelta | None:
+    """Parse a length of time: `12h`, `30d`, `6w`."""
     if value is None:
         return None
     match = re.fullmatch(r"(\d{1,5})([hdw])", value.strip())
     if not match:
-        raise click.BadParameter(f'"{value}" is no length of time (such as 12h, 30d or 6w)')
+        raise click.BadParameter(f'"{value}" is not a length of time (such as 12h, 30d or 6w)')
     return int(match[1]) * _UNITS[match[2]]
 
 
@@ -38,32 +38,35 @@ def _registry_option(required: bool) -> Callable[[F], F]:
         envvar="VALIDATOR_REGISTRY",
         show_envvar=True,
         required=required,
-        help="Where the images are, such as ghcr.io/team/tensorflow.",
+        help="The repository of the images, such as ghcr.io/team/tensorflow.",
     )
 
 
-#: For a group whose other commands need none.
-group_registry_option = _registry_option(False)
+#: For a command group that has subcommands without a registry.
+registry_option = _registry_option(False)
 trusted_root_option = click.option(
     "--trusted-root",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
     metavar="FILE",
-    help="Sigstore's roots, for those who run their own.  [default: sigstore's public ones]",
+    help="The trusted roots of your own Sigstore.  [default: those of the public Sigstore]",
 )
 plain_http_option = click.option(
     "--plain-http",
     is_flag=True,
-    help="Speak to the registry without TLS; with one on this machine that is the default.",
+    help="Connect to the registry without TLS.  [default: only for a registry on this machine]",
 )
 _max_age_option = click.option(
-    "--max-age", callback=_age, metavar="AGE", help="Refuse what was measured longer ago, such as 30d or 12h."
+    "--max-age",
+    callback=_parse_age,
+    metavar="AGE",
+    help="Reject measurements older than this, such as 30d or 12h.",
 )
 
 
-def evidence_options(function: F) -> F:
-    """The options of every command that reads certificates.
+def certificate_options(function: F) -> F:
+    """Add the options of every command that reads certificates.
 
-    The command takes what they come to: `registry`, `trust`, and `max_age`. Wrong ones are told before
+    The command receives the resulting `registry`, `trust` and `max_age`. Wrong options are reported before
     anything else is done.
     """
 
@@ -95,21 +98,19 @@ _TRUST = (
         metavar="FILE",
         envvar="VALIDATOR_KEY",
         show_envvar=True,
-        help="The public key of those whose certificates count.",
+        help="The public key that certificates must be signed with.",
     ),
     click.option(
         "--identity",
         metavar="NAME",
-        help="Without a key: who must have signed, such as a workflow's address.",
+        help="Without a key: the identity that must have signed, such as the URL of a workflow.",
     ),
-    click.option(
-        "--issuer", metavar="URL", help="Who vouches for the identity (the issuer of its OIDC token)."
-    ),
+    click.option("--issuer", metavar="URL", help="Without a key: the issuer of the identity's OIDC token."),
     trusted_root_option,
     click.option(
         "--fixtures",
         is_flag=True,
-        help="For tests: accept certificates of made-up records, signed by a throw-away key.",
+        help="For tests: accept certificates of made-up records, signed with a throw-away key.",
     ),
 )
 
@@ -117,9 +118,7 @@ _TRUST = (
 def _trust(
     key: Path | None, identity: str | None, issuer: str | None, trusted_root: Path | None, fixtures: bool
 ) -> Trust:
-    from ..certify.trust import Trust
-
-    # A key in the environment is a default, and an identity on the command line says otherwise.
+    # The key in the environment is only a default, which an identity on the command line overrides.
     if identity and click.get_current_context().get_parameter_source("key") is not _COMMAND_LINE:
         key = None
     trust = Trust(key, identity, issuer, trusted_root, fixtures)
@@ -128,10 +127,7 @@ def _trust(
 
 
 def open_registry(repository: str, plain_http: bool) -> Registry:
-    """Raises InputError when the text names no repository."""
-    from ..registry.client import Registry
-    from ..registry.names import Repository
-
+    """Return the registry of a repository. Raises InputError if the text is not the name of one."""
     return Registry(Repository.parse(repository), plain_http=plain_http or None)
 
 

@@ -1,27 +1,25 @@
-"""`verify`: the certificates of images in a registry."""
+"""`verify`: verify the certificates of the images in a registry."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
 import click
 
+from ..certify.trust import Trust
+from ..certify.verify import Verified, certificates
 from ..errors import EXIT_FAILED, EXIT_OK, InputError
-from .options import format_option, say, verbose_option
-from .trust_options import evidence_options
-
-if TYPE_CHECKING:
-    from ..certify.trust import Trust
-    from ..certify.verify import Verified
-    from ..registry.client import Registry
+from ..registry.client import Registry
+from ..registry.names import identifier_of, is_digest
+from .options import format_option, print_status, verbose_option
+from .trust_options import certificate_options
 
 
 @click.command("verify")
 @click.argument("images", nargs=-1, metavar="[TAG|DIGEST]...")
-@evidence_options
+@certificate_options
 @format_option("table", "json")
 @verbose_option
 def command(
@@ -31,13 +29,11 @@ def command(
     max_age: timedelta | None,
     format_: str,
 ) -> int:
-    """Verify the certificates of images: signature, digest, time.
+    """Verify the certificates of images: signature, digest and time.
 
-    Images are named by tag, alias or digest; with none, every image of the registry is verified. Ends with 1
-    when one of those that were named, or all, have no valid certificate.
+    Name images by tag, alias or digest; without names, every image in the registry is verified. The exit code
+    is 1 if a named image has no valid certificate, or, without names, if no image has one.
     """
-    from ..certify.verify import certificates
-
     digests = {name: _digest(registry, name) for name in images} or _all(registry)
     found = {name: certificates(registry, digest, trust, max_age=max_age) for name, digest in digests.items()}
     if format_ == "json":
@@ -49,8 +45,6 @@ def command(
 
 
 def _digest(registry: Registry, name: str) -> str:
-    from ..registry.names import is_digest
-
     if is_digest(name):
         if registry.manifest(name) is None:
             raise InputError(f"{registry.repository.at(name)} is not in the registry")
@@ -59,18 +53,16 @@ def _digest(registry: Registry, name: str) -> str:
     if digest is None:
         raise InputError(
             f"{registry.repository.tagged(name)} is not in the registry",
-            hint=f"`oras repo tags {registry.repository}` lists what is there",
+            hint=f"`oras repo tags {registry.repository}` lists its tags",
         )
     return digest
 
 
 def _all(registry: Registry) -> dict[str, str]:
-    """Every image of ours, by its tag."""
-    from ..registry.names import identifier_of
-
+    """Return the digest of every image of this project by its tag."""
     found = {tag: registry.digest_of(tag) for tag in registry.tags() if identifier_of(tag)}
     if not found:
-        say(f"{registry.repository} has no images with a tag as build-matrix --push sets it")
+        print_status(f"{registry.repository} has no images with a tag that `build-matrix --push` sets.")
     return {tag: digest for tag, digest in found.items() if digest is not None}
 
 
@@ -99,7 +91,7 @@ def _show(digests: dict[str, str], found: dict[str, Verified]) -> None:
     table = Table("image", "host class", "driver", "GPU", "measured", "checks", box=None, pad_edge=False)
     for name, verified in found.items():
         for certificate in verified.certificates:
-            failed = f", {len(certificate.failed)} not required failed" if certificate.failed else ""
+            failed = f", {len(certificate.failed)} optional failed" if certificate.failed else ""
             table.add_row(
                 name,
                 certificate.host_class + (" (fixture)" if certificate.fixture else ""),
@@ -114,4 +106,4 @@ def _show(digests: dict[str, str], found: dict[str, Verified]) -> None:
         show(table)
     for name, verified in found.items():
         for refused in verified.refused:
-            say(f"refused: {name} {refused.what}: {refused.why}")
+            print_status(f"Rejected: {name} {refused.what}: {refused.why}")
