@@ -34,7 +34,7 @@ PATTERN_FUNCTIONS = {
 def holds_a_sentence(node: ast.AST) -> bool:
     """Tell whether an expression has a sentence in it."""
     for part in ast.walk(node):
-        if isinstance(part, ast.Attribute) and part.attr in SENTENCES:
+        if isinstance(part, ast.Attribute) and (part.attr in SENTENCES or ast.unparse(part) == "reason.text"):
             return True
         if isinstance(part, ast.Subscript) and _key(part.slice) in SENTENCES:
             return True
@@ -102,6 +102,7 @@ def test_no_room_parses_the_sentences_of_another() -> None:
         "PATTERN.fullmatch(record.reason)",
         "record.reason.startswith('not passed')",
         "check.get('summary', '').split('; ')",
+        "reason.text.startswith('advisory')",
         "check.summary.partition(':')",
         "observe(read_text(f'{check.id}: {check.sentence}'), catalogue)",
         "any(word in check.summary.lower() for word in words)",

@@ -78,7 +78,7 @@ class Fact:
 
     def advises(self, text: str) -> Reason:
         """Return a remark that does not change the outcome, whatever the status of the fact."""
-        return Reason(Outcome.WORKS, f"{ADVISORY}: {text}", self.id, self.source, self.status)
+        return Reason(Outcome.WORKS, f"{ADVISORY}: {text}", self.id, self.source, self.status, True)
 
     def _reason(self, outcome: Outcome, text: str) -> Reason:
         if not self.decides and outcome is not Outcome.UNKNOWN:

@@ -111,7 +111,7 @@ def _order(reason: Reason) -> int:
         return 0
     if reason.outcome is Outcome.UNKNOWN:
         return 1
-    return 3 if reason.text.startswith(facts.ADVISORY) else 2
+    return 3 if reason.advisory else 2
 
 
 @functools.lru_cache(maxsize=8192)

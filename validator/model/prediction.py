@@ -24,6 +24,7 @@ class Reason:
     outcome: what this reason on its own would predict. text: one sentence.
     fact: identifier of the fact in `validator/compat/data/`.
     source: where the fact was read (title, address or issue), on one line.
+    advisory: only worth knowing; it does not change the outcome, whatever the status of the fact.
     status: how sure the fact is, `verified`, `verified-local`, `derived` or `unverified`.
     """
 
@@ -32,6 +33,7 @@ class Reason:
     fact: str
     source: str
     status: str = "verified"
+    advisory: bool = False
 
 
 @dataclass(frozen=True)

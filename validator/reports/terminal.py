@@ -76,7 +76,7 @@ def reasons_table(reasons: Iterable[Reason]) -> Table:
     table = Table.grid(padding=(0, 2))
     remark = f"{ADVISORY}: "
     for reason in reasons:
-        outcome = ADVISORY if reason.text.startswith(remark) else reason.outcome.value
+        outcome = ADVISORY if reason.advisory else reason.outcome.value
         table.add_row(word(outcome), Text(reason.text.removeprefix(remark)))
         table.add_row("", Text(f"{reason.fact} ({reason.status}): {reason.source}", style="dim"))
     return table
