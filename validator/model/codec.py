@@ -99,20 +99,21 @@ def _integer(digits: str) -> int | float:
     return int(digits) if len(digits) <= _DIGITS else math.inf
 
 
-def _check(container: Mapping[str, object] | list[object], path: tuple[str | int, ...]) -> None:
+def _check(container: Any, path: tuple[str | int, ...]) -> None:
+    """Check the values in an object or array. Types are compared directly, since this runs for every value."""
     if len(path) > DEEPEST:
         raise DocumentError(f"it is nested more than {DEEPEST} levels deep")
-    entries: Iterable[tuple[str | int, object]]
-    entries = container.items() if isinstance(container, Mapping) else enumerate(container)
+    entries: Iterable[tuple[str | int, Any]]
+    entries = container.items() if type(container) is dict else enumerate(container)
     for key, entry in entries:
-        if isinstance(entry, (dict, list)):
+        kind = type(entry)
+        if kind is dict or kind is list:
             _check(entry, (*path, key))
-        elif (isinstance(entry, float) and not math.isfinite(entry)) or (
-            isinstance(entry, int) and not _SMALLEST_INTEGER <= entry <= _LARGEST_INTEGER
+        elif (kind is float and not math.isfinite(entry)) or (
+            kind is int and not _SMALLEST_INTEGER <= entry <= _LARGEST_INTEGER
         ):
-            raise DocumentError(
-                f"{_place((*path, key))}: the number is not finite or does not fit in 64 bits"
-            )
+            place = _place((*path, key))
+            raise DocumentError(f"{place}: the number is not finite or does not fit in 64 bits")
 
 
 def _place(path: tuple[str | int, ...]) -> str:

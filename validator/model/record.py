@@ -109,10 +109,14 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return {"id": self.id, **self._content()}
 
     def _content(self) -> dict[str, Any]:
-        content: dict[str, Any] = codec.encode(self)
+        # Not encoded as a whole: the probe's JSON may have megabytes, and stays as it is.
+        content = msgspec.structs.asdict(self)
+        content |= {"verdict": self.verdict.value, "origin": self.origin.value}
         if self.layers is None:
             # Records from before there was this field keep their ids.
             del content["layers"]
+        else:
+            content["layers"] = [codec.encode(layer) for layer in self.layers]
         return content
 
 
