@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 import validator
 
@@ -19,7 +20,7 @@ ROOT = Path(validator.__file__).parent
 #: Where sentences are made, and code of others.
 EXEMPT = {"_vendor", "cli", "problems.py", "reports"}
 #: The attributes and fields that hold sentences.
-SENTENCES = {"detail", "reason", "sentence", "summary", "why"}
+SENTENCES = {"reason", "sentence", "summary", "why"}
 #: Methods of `str` that look for words.
 WORD_METHODS = {
     "count", "endswith", "find", "index", "partition", "removeprefix", "removesuffix", "rfind", "rpartition",
@@ -82,6 +83,13 @@ def _key(node: ast.expr) -> object:
     return node.value if isinstance(node, ast.Constant) else None
 
 
+def patterns_on_sentences(text: str) -> list[str]:
+    """Return the fields of a table of the diagnosis whose patterns are for a sentence."""
+    rows = yaml.safe_load(text)
+    fields = [str(row.get("field", "")) for row in rows if isinstance(row, dict)]
+    return [field for field in fields if SENTENCES & set(field.split("."))]
+
+
 def test_no_room_parses_the_sentences_of_another() -> None:
     found = [
         f"{path.relative_to(ROOT)}:{line}: {code}"
@@ -90,6 +98,10 @@ def test_no_room_parses_the_sentences_of_another() -> None:
         for line, code in parsed_sentences(path.read_text(encoding="utf-8"))
     ]
     assert found == []
+
+
+def test_no_table_of_the_diagnosis_matches_sentences() -> None:
+    assert patterns_on_sentences((ROOT / "diagnosis/data/report.yaml").read_text(encoding="utf-8")) == []
 
 
 @pytest.mark.parametrize(
@@ -127,3 +139,10 @@ def test_it_is_noticed(code: str) -> None:
 )
 def test_values_and_passing_on_are_fine(code: str) -> None:
     assert not list(parsed_sentences(code))
+
+
+def test_a_pattern_on_a_sentence_is_noticed() -> None:
+    table = (
+        "- {kind: a, field: checks.xla_toolchain.summary, pattern: '.*ptxas.*'}\n- {kind: b, check: driver}\n"
+    )
+    assert patterns_on_sentences(table) == ["checks.xla_toolchain.summary"]

@@ -100,7 +100,7 @@ def _integer(digits: str) -> int | float:
 
 
 def _check(container: Any, path: tuple[str | int, ...]) -> None:
-    """Check the values in an object or array. Types are compared directly, since this runs for every value."""
+    """Check the values in an object or array. Types are compared directly: this runs for every value."""
     if len(path) > DEEPEST:
         raise DocumentError(f"it is nested more than {DEEPEST} levels deep")
     entries: Iterable[tuple[str | int, Any]]
