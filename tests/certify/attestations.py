@@ -1,4 +1,4 @@
-"""What others attach to an image: by cosign itself, and by hand."""
+"""Attach to an image what others may attach: by cosign itself, and by hand."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .fixtures import PASSWORD
 
 
 def cosign(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    """Run cosign as a person would, but with nobody to ask on the network."""
+    """Run cosign as a person would, but without a network."""
     return subprocess.run(
         ["cosign", *map(str, arguments)], env=os.environ | {"COSIGN_PASSWORD": PASSWORD},
         capture_output=True, text=True, timeout=120,
@@ -30,7 +30,7 @@ def cosign_attest(
     repository: Repository, digest: str, predicate: dict[str, Any], signer: Signer, directory: Path,
     *, kind: str = PREDICATE, older: bool = False,
 ) -> None:  # fmt: skip
-    """`cosign attest` with a predicate; `older`: in the format and place of cosign 2."""
+    """Run `cosign attest` with a predicate; `older`: in the format and place of cosign 2."""
     (directory / "predicate").write_text(json.dumps(predicate), encoding="utf-8")
     (directory / "services").write_text(
         '{"mediaType":"application/vnd.dev.sigstore.signingconfig.v0.2+json",'
@@ -56,7 +56,7 @@ def cosign_attest(
 
 
 def cosign_verify(repository: Repository, digest: str, key: Path) -> subprocess.CompletedProcess[str]:
-    """What docs/trust.md tells people without this project to run."""
+    """Run the command that docs/trust.md gives to people without this project."""
     return cosign(
         "verify-attestation", "--key", key, "--type", PREDICATE, "--insecure-ignore-tlog",
         "--allow-http-registry", repository.at(digest),
@@ -64,7 +64,7 @@ def cosign_verify(repository: Repository, digest: str, key: Path) -> subprocess.
 
 
 def attach_by_hand(repository: Repository, digest: str, bundle: bytes, directory: Path) -> str:
-    """Attach bytes as if they were a bundle; the digest of what refers to the image."""
+    """Attach bytes as if they were a bundle, and return the digest of the artifact."""
     (directory / "bundle").write_bytes(bundle)
     answer = oras(
         "attach", repository.at(digest), f"bundle:{BUNDLE}", "--artifact-type", BUNDLE, "--format", "json",
@@ -74,13 +74,13 @@ def attach_by_hand(repository: Repository, digest: str, bundle: bytes, directory
 
 
 def payload(bundle: bytes) -> dict[str, Any]:
-    """The statement in a bundle."""
+    """Return the statement in a bundle."""
     found: dict[str, Any] = json.loads(base64.b64decode(json.loads(bundle)["dsseEnvelope"]["payload"]))
     return found
 
 
 def with_payload(bundle: bytes, statement: dict[str, Any]) -> bytes:
-    """The bundle with another statement under the same signature."""
+    """Return the bundle with another statement under the same signature."""
     document = json.loads(bundle)
     document["dsseEnvelope"]["payload"] = base64.b64encode(json.dumps(statement).encode()).decode()
     return json.dumps(document).encode()

@@ -1,4 +1,4 @@
-"""A registry for this room's tests, keys that are thrown away, and a certified image for each test."""
+"""Provide a registry, throw-away keys, and a certified image for each test."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _numbers = itertools.count()
 
 @pytest.fixture(autouse=True)
 def alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody else attaches anything at the same time, so nothing has to settle."""
+    """Skip the waiting for other processes: nobody else attaches anything at the same time."""
     monkeypatch.setattr(registry_module, "_SETTLE_S", 0.0)
 
 
@@ -38,7 +38,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningRegistry
 
 @pytest.fixture
 def repository(server: RunningRegistry) -> Repository:
-    """A repository that nothing was pushed to yet."""
+    """Return a repository that nothing was pushed to yet."""
     return Repository(server.address, f"team/certified-{next(_numbers)}")
 
 
@@ -55,13 +55,13 @@ def proxy(server: RunningRegistry) -> Iterator[Proxy]:
 
 @pytest.fixture
 def through(proxy: Proxy, repository: Repository) -> Registry:
-    """The same repository, seen through the proxy."""
+    """Return the same repository, reached through the proxy."""
     return Registry(Repository(proxy.address, repository.path))
 
 
 @pytest.fixture
 def image(repository: Repository) -> str:
-    """The digest of an image with the tag of its image spec."""
+    """Push an image with the tag of its image spec, and return its digest."""
     return push_image(repository, TAG)
 
 
@@ -84,13 +84,13 @@ def trust(keys: tuple[Signer, Trust]) -> Trust:
 @pytest.fixture(scope="session")
 @tiers.service
 def foreign(tmp_path_factory: pytest.TempPathFactory) -> tuple[Signer, Trust]:
-    """The key pair of somebody else, thrown away too."""
+    """Return the key pair of somebody else, a throw-away one too."""
     return throw_away_key(tmp_path_factory.mktemp("foreign"), "foreign")
 
 
 @pytest.fixture(scope="session")
 @tiers.service
 def release(tmp_path_factory: pytest.TempPathFactory) -> tuple[Signer, Trust]:
-    """A pair without the mark, as releases have. Only to see that it signs nothing that a test made up."""
+    """Return a pair without the mark, as releases have, to see that it does not sign a fixture."""
     private, public = make_key_pair(tmp_path_factory.mktemp("release") / "release", PASSWORD)
     return Signer(key=str(private), password=PASSWORD), Trust(key=public)

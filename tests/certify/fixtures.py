@@ -26,7 +26,7 @@ OPTIONAL = ("keras_jit", "multi_gpu")
 
 
 def report(driver: str = "580.65.06", gpu: str = "h100", **environment: str) -> dict[str, Any]:
-    """A report as a probe would write it on such a machine, marked as a fixture."""
+    """Return a report as a probe would write it on such a machine, marked as a fixture."""
     card = {**GPUS[gpu], "uuid": "GPU-00000000-0000-0000-0000-000000000000", "memory_bytes": 80 << 30}
     library = {"answered": True, "error": None, "path": "/usr/lib/x86_64-linux-gnu/libcuda.so.1"}
     node = {"path": "/dev/nvidia0", "device": True, "registered": True, "opens": True, "error": None}
@@ -79,7 +79,7 @@ def record(
     found: Mapping[str, Any] | None = None,
     **changes: Any,
 ) -> Record:
-    """A record of a fixture. found: another report than that of such a machine."""
+    """Return a record of a fixture. found: its report, if not that of such a machine."""
     made = dict(found or report(driver, gpu, tensorflow=tensorflow, python=f"{python}.7"))
     image = f"tf{tensorflow}-cuda12.5-cudnn9.3-py{python.replace('.', '')}"
     host_class = f"r{driver.partition('.')[0]}-{gpu}"
@@ -105,6 +105,6 @@ def record(
 
 
 def throw_away_key(directory: Path, name: str = "throw-away") -> tuple[Signer, Trust]:
-    """A key pair of a test, and the trust that takes what it signs."""
+    """Return a key pair for a test, and the trust that accepts its signatures."""
     private, public = make_key_pair(directory / name, PASSWORD, throw_away=True)
     return Signer(key=str(private), password=PASSWORD), Trust(key=public, fixtures=True)

@@ -1,4 +1,4 @@
-"""Which alias goes where: rules over certificates as values."""
+"""The rules that say which image an alias points at."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_each_alias_goes_to_what_is_certified_for_it() -> None:
     }  # fmt: skip
 
 
-def test_a_driver_s_alias_goes_only_to_what_was_measured_on_that_branch() -> None:
+def test_a_driver_alias_goes_only_to_images_measured_on_that_branch() -> None:
     found = goals(certificate("patched", tensorflow="2.21.1"), certificate("first", driver="535.183.01"))
     assert found["2.21"] == "patched"
     assert found["2.21-driver535"] == "first"
@@ -63,7 +63,7 @@ def test_the_better_image_gets_the_alias(better: dict[str, Any], worse: dict[str
     assert goals(*pair)["latest"] == goals(*reversed(pair))["latest"] == "better"
 
 
-def test_the_patch_of_a_python_does_not_matter() -> None:
+def test_the_patch_version_of_python_does_not_matter() -> None:
     newer = certificate("newer", python="3.12.1", measured="2026-11-21T01:00:00+00:00")
     assert goals(certificate("older", python="3.12.9"), newer)["latest"] == "newer"
 
@@ -72,7 +72,7 @@ def test_pre_releases_get_no_alias() -> None:
     assert goals(certificate("rc", tensorflow="2.22.0rc1")) == {}
 
 
-def test_a_new_alias_and_one_that_is_right() -> None:
+def test_a_new_alias_moves_and_a_correct_one_stays() -> None:
     found = plan_moves({"latest": AliasTarget("a")}, [BASE])
     assert found == [
         Move("latest", "a", "a", BASE.image, False),

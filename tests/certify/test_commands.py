@@ -90,7 +90,7 @@ def test_from_a_new_key_to_an_alias(repository: Repository, image: str, store: P
     assert validator("verify", *trust, "latest", image).returncode == 0
 
 
-def test_a_fixture_is_refused_without_the_option(
+def test_a_fixture_is_rejected_without_the_option(
     repository: Repository, image: str, store: Path, signer: Signer, trust: Trust
 ) -> None:
     keep(store, record(image))
@@ -105,7 +105,7 @@ def test_a_fixture_is_refused_without_the_option(
     assert Registry(repository).digest_of("latest") is None
 
 
-def test_a_release_key_signs_no_fixture(
+def test_a_release_key_does_not_sign_a_fixture(
     repository: Repository, image: str, store: Path, release: tuple[Signer, Trust]
 ) -> None:
     keep(store, record(image))
@@ -117,7 +117,7 @@ def test_a_release_key_signs_no_fixture(
     assert validator("verify", "--registry", repository, *key, TAG).returncode == 2
 
 
-def test_a_named_record_that_may_not_be_certified_is_refused(
+def test_a_named_record_that_may_not_be_certified_is_rejected(
     repository: Repository, image: str, store: Path, signer: Signer
 ) -> None:
     made = record(image, engine="venv", image_digest=None)
@@ -157,7 +157,7 @@ def test_a_named_record_that_may_not_be_certified_is_refused(
         (("promote", "--registry", "localhost/a", "--identity", "a"), "--issuer"),
     ],
 )
-def test_wrong_usage_is_said(arguments: tuple[str, ...], says: str) -> None:
+def test_wrong_usage_is_reported(arguments: tuple[str, ...], says: str) -> None:
     done = validator(*arguments)
     assert done.returncode == 2
     assert says in done.stderr
@@ -165,7 +165,7 @@ def test_wrong_usage_is_said(arguments: tuple[str, ...], says: str) -> None:
 
 
 @pytest.mark.service
-def test_keys_are_cosign_s_and_for_their_owner_alone(tmp_path: Path) -> None:
+def test_keys_have_cosign_s_format_and_only_their_owner_can_read_them(tmp_path: Path) -> None:
     assert validator("certify", "keygen", "--output-prefix", tmp_path / "cosign").returncode == 0
     private, public = tmp_path / "cosign.key", tmp_path / "cosign.pub"
     assert stat.S_IMODE(private.stat().st_mode) == 0o600
@@ -179,7 +179,7 @@ def test_keys_are_cosign_s_and_for_their_owner_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.service
-def test_thrown_away_keys_are_marked_and_cosign_reads_over_it(tmp_path: Path) -> None:
+def test_throw_away_keys_are_marked_and_cosign_ignores_the_mark(tmp_path: Path) -> None:
     made = validator("certify", "keygen", "--throw-away", "--output-prefix", tmp_path / "a")
     assert made.returncode == 0
     for name in ("a.key", "a.pub"):

@@ -1,4 +1,4 @@
-"""Certifying with a real cosign and a real registry: what comes to be there, and what never does."""
+"""Certify with a real cosign and a real registry, and check what is attached."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_cosign_accepts_what_is_issued(
     assert done.certificate.signer == trust.signer
 
 
-def test_cosign_refuses_it_for_another_key(
+def test_cosign_rejects_it_for_another_key(
     repository: Repository, registry: Registry, image: str, signer: Signer, foreign: tuple[Signer, Trust]
 ) -> None:
     issue(registry, record(image), signer)
@@ -84,7 +84,7 @@ def test_an_image_has_a_certificate_for_each_host_class(
     assert {entry.host_class for entry in found} == {"r580-h100", "r535-a100"}
 
 
-def test_two_who_certify_at_once_lose_nothing(
+def test_two_processes_certify_at_once_without_losing_a_certificate(
     registry: Registry, through: Registry, proxy: Proxy, image: str, signer: Signer, trust: Trust,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
@@ -110,7 +110,7 @@ def test_two_who_certify_at_once_lose_nothing(
         {"finished": "2030-01-01T00:00:00+00:00"},
     ],
 )
-def test_nothing_is_attached_for_what_may_not_be_certified(
+def test_nothing_is_attached_for_a_record_that_may_not_be_certified(
     registry: Registry, image: str, signer: Signer, trust: Trust, changes: dict[str, object]
 ) -> None:
     with pytest.raises(NotCertifiable):
@@ -118,7 +118,7 @@ def test_nothing_is_attached_for_what_may_not_be_certified(
     assert certificates(registry, image, trust).certificates == ()
 
 
-def test_a_release_key_signs_no_fixture(
+def test_a_release_key_does_not_sign_a_fixture(
     registry: Registry, image: str, release: tuple[Signer, Trust]
 ) -> None:
     with pytest.raises(NotCertifiable, match="made up by a test"):
@@ -126,7 +126,7 @@ def test_a_release_key_signs_no_fixture(
     assert registry.tags() == [TAG]
 
 
-def test_a_thrown_away_key_signs_nothing_else(registry: Registry, image: str, signer: Signer) -> None:
+def test_a_throw_away_key_signs_only_fixtures(registry: Registry, image: str, signer: Signer) -> None:
     unmarked = report() | {"fixture": False}
     with pytest.raises(NotCertifiable, match="real measurement"):
         issue(registry, record(image, found=unmarked), signer)
@@ -154,7 +154,7 @@ def test_an_altered_manifest_is_not_certified(
     assert certificates(registry, image, trust).certificates == ()
 
 
-def test_an_older_key_or_password_is_said(
+def test_a_wrong_key_or_password_is_reported(
     registry: Registry, image: str, signer: Signer, tmp_path: Path
 ) -> None:
     with pytest.raises(ValidatorError, match="wrong password for the key") as caught:
@@ -186,7 +186,7 @@ def test_a_key_may_come_from_a_variable(
         (Fault(method="PUT", path="/manifests/sha256-", status=0), "can't be reached"),
     ],
 )
-def test_an_attachment_that_breaks_off_leaves_nothing_that_counts_and_is_made_up_for(
+def test_an_interrupted_attachment_does_not_count_and_can_be_repeated(
     registry: Registry, through: Registry, proxy: Proxy, image: str, signer: Signer, trust: Trust,
     fault: Fault, says: str,
 ) -> None:  # fmt: skip
@@ -199,7 +199,7 @@ def test_an_attachment_that_breaks_off_leaves_nothing_that_counts_and_is_made_up
     assert len(certificates(registry, image, trust).certificates) == 1
 
 
-def test_a_certificate_that_its_own_signer_would_refuse_is_not_attached(
+def test_a_certificate_that_its_own_signer_would_reject_is_not_attached(
     registry: Registry, image: str, signer: Signer, foreign: tuple[Signer, Trust]
 ) -> None:
     with pytest.raises(ValidatorError, match="not signed by the key"):
@@ -207,6 +207,6 @@ def test_a_certificate_that_its_own_signer_would_refuse_is_not_attached(
     assert registry.tags() == [TAG]
 
 
-def test_a_clock_that_is_behind_certifies_nothing(registry: Registry, image: str, signer: Signer) -> None:
+def test_a_clock_that_is_behind_prevents_certifying(registry: Registry, image: str, signer: Signer) -> None:
     with signer.trust() as trust, pytest.raises(NotCertifiable, match="a clock is wrong"):
         certify(registry, record(image), signer, trust, now=datetime(2025, 1, 1, tzinfo=timezone.utc))

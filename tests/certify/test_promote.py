@@ -42,7 +42,7 @@ def pushed(registry: Registry, tensorflow: str, python: str = "3.12") -> str:
 
 
 def aliases(server: RunningRegistry, registry: Registry) -> dict[str, str]:
-    """Those that the registry's storage has."""
+    """Return the aliases in the registry's storage."""
     tags = server.tags(registry.repository.path)
     return {tag: digest for tag, digest in tags.items() if "-py" not in tag and "sha256" not in tag}
 
@@ -68,7 +68,7 @@ def test_aliases_are_made_and_moved(
     assert not any(move.moves or move.why for move in promote(registry, Rules(trust)))
 
 
-def test_dry_moves_nothing(
+def test_a_dry_run_moves_nothing(
     server: RunningRegistry, registry: Registry, trust: Trust, certified: Certified
 ) -> None:
     digest = certified("2.21.0")
@@ -90,7 +90,7 @@ def test_an_image_without_a_certificate_gets_no_alias(
 
 
 @pytest.mark.parametrize("kind", ["foreign", "fixture", "old"])
-def test_nor_one_whose_certificate_does_not_count(
+def test_an_image_whose_certificate_does_not_count_gets_no_alias(
     server: RunningRegistry, registry: Registry, trust: Trust, certified: Certified,
     foreign: tuple[Signer, Trust], kind: str,
 ) -> None:  # fmt: skip
@@ -129,7 +129,7 @@ def test_a_tag_that_says_another_release_than_its_image_s_certificate_makes_no_a
     assert set(aliases(server, registry)) == {"latest", "2.20", "2.20-driver580"}
 
 
-def test_an_alias_that_was_moved_by_hand_is_put_right(
+def test_an_alias_that_was_moved_by_hand_is_corrected(
     server: RunningRegistry, registry: Registry, trust: Trust, certified: Certified
 ) -> None:
     good = certified("2.21.0")
@@ -141,7 +141,7 @@ def test_an_alias_that_was_moved_by_hand_is_put_right(
     assert set(aliases(server, registry).values()) == {good}
 
 
-def test_an_alias_never_goes_back_to_an_older_tensorflow_untold(
+def test_an_alias_goes_back_to_an_older_tensorflow_only_when_allowed(
     server: RunningRegistry, registry: Registry, trust: Trust, certified: Certified
 ) -> None:
     older = certified("2.20.0")
@@ -155,7 +155,7 @@ def test_an_alias_never_goes_back_to_an_older_tensorflow_untold(
     assert aliases(server, registry)["latest"] == older
 
 
-def test_an_alias_for_which_nothing_is_certified_any_more_stays_and_is_named(
+def test_an_alias_without_a_certified_image_any_more_stays_and_is_reported(
     server: RunningRegistry, registry: Registry, trust: Trust, certified: Certified
 ) -> None:
     certified("2.20.0", finished="2026-01-01T00:00:00+00:00")
@@ -166,11 +166,11 @@ def test_an_alias_for_which_nothing_is_certified_any_more_stays_and_is_named(
     assert aliases(server, registry) == before
 
 
-def test_of_two_at_once_the_one_that_knows_less_does_not_win(
+def test_of_two_processes_at_once_the_one_with_older_knowledge_does_not_win(
     server: RunningRegistry, registry: Registry, through: Registry, proxy: Proxy, trust: Trust,
     certified: Certified,
 ) -> None:  # fmt: skip
-    """The slow one has decided before the newer image was certified, and writes after the other."""
+    """The slow process decides before the newer image is certified, and writes after the other one."""
     older = certified("2.20.0")
     proxy.faults = [Fault(method="PUT", path="manifests/latest", status=None, delay_s=2.0, times=1)]
     with ThreadPoolExecutor(1) as pool:
@@ -188,7 +188,7 @@ def test_of_two_at_once_the_one_that_knows_less_does_not_win(
     assert {move.alias: move.now for move in result}["latest"] == newer
 
 
-def test_many_at_once_come_to_rest(
+def test_many_processes_at_once_agree_in_the_end(
     server: RunningRegistry, registry: Registry, trust: Trust, certified: Certified
 ) -> None:
     certified("2.20.0")
@@ -199,10 +199,10 @@ def test_many_at_once_come_to_rest(
     assert aliases(server, registry)["latest"] == newest
 
 
-def test_aliases_that_don_t_come_to_rest_are_an_error(
+def test_aliases_that_keep_changing_are_an_error(
     through: Registry, proxy: Proxy, trust: Trust, certified: Certified
 ) -> None:
-    """Somebody takes every write back: the registry says yes and does nothing."""
+    """The registry accepts every write and does nothing, as if somebody undid it."""
     certified("2.21.0")
     proxy.faults = [Fault(method="PUT", path="manifests/latest", status=201)]
     with pytest.raises(ValidatorError, match="keep changing"):
@@ -210,7 +210,7 @@ def test_aliases_that_don_t_come_to_rest_are_an_error(
 
 
 @pytest.mark.parametrize("status", [401, 403, 0])
-def test_a_registry_that_takes_no_writes_leaves_the_aliases_as_they_were(
+def test_a_registry_that_rejects_writes_leaves_the_aliases_unchanged(
     server: RunningRegistry, registry: Registry, through: Registry, proxy: Proxy, trust: Trust,
     certified: Certified, status: int,
 ) -> None:  # fmt: skip

@@ -1,4 +1,4 @@
-"""Statements: what goes in comes out, nothing of the machine's owner goes in, and nonsense is refused."""
+"""A statement is read back as it was written, has nothing about the machine's owner, and must be valid."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_a_statement_is_a_test_result_of_in_toto() -> None:
     assert parts["certificate"]["annotations"]["skippedTests"] == ["multi_gpu"]
 
 
-def test_passed_is_said_where_nothing_failed() -> None:
+def test_the_result_is_passed_if_nothing_failed() -> None:
     found = report()
     found["checks"] = [check for check in found["checks"] if check["outcome"] != "fail"]
     assert json.loads(payload(found))["predicate"]["result"] == "PASSED"
@@ -82,7 +82,7 @@ def test_a_certificate_is_read_back_from_json() -> None:
         read_verification(json.dumps({"certificates": [{"image_digest": DIGEST}]}))
 
 
-def test_nothing_of_the_machine_s_owner_is_published() -> None:
+def test_nothing_about_the_machine_s_owner_is_published() -> None:
     found = report()
     found["host"] |= {"hostname": "secret-host", "user": "secret-user", "serial": "secret-serial"}
     found["host"]["gpus"][0] |= {"serial": "secret-serial", "pci": "secret-pci"}
@@ -137,7 +137,7 @@ HOST, LOCK_PART, CERTIFICATE = _part("host"), _part("lock"), _part("certificate"
         (lambda d: d["predicate"].update(passedTests=[1]), "passedTests"),
     ],
 )
-def test_what_is_no_certificate_is_refused(change: Callable[[dict[str, Any]], object], why: str) -> None:
+def test_anything_but_a_certificate_is_rejected(change: Callable[[dict[str, Any]], object], why: str) -> None:
     document = copy.deepcopy(json.loads(payload()))
     change(document)
     with pytest.raises(NoCertificate) as caught:
@@ -146,7 +146,7 @@ def test_what_is_no_certificate_is_refused(change: Callable[[dict[str, Any]], ob
 
 
 @pytest.mark.parametrize("text", [b"", b"[]", b"{}", b"null", b"\xff", b"[" * 100_000])
-def test_what_is_no_statement_is_refused(text: bytes) -> None:
+def test_anything_but_a_statement_is_rejected(text: bytes) -> None:
     with pytest.raises(NoCertificate):
         certificate_of(text, DIGEST, "key")
 

@@ -1,4 +1,4 @@
-"""What counts as a certificate and what does not, with a real cosign and a real registry."""
+"""Verify certificates with a real cosign and a real registry: which ones count, and which do not."""
 
 from __future__ import annotations
 
@@ -29,26 +29,26 @@ from .fixtures import record
 
 @pytest.fixture
 def bundle(registry: Registry, image: str, signer: Signer, trust: Trust) -> bytes:
-    """A good bundle, attached to the image already."""
+    """Return a valid bundle that is attached to the image."""
     certify(registry, record(image), signer, trust)
     (candidate,) = candidates(registry, image)
     return candidate.read()
 
 
 def why_refused(registry: Registry, image: str, trust: Trust, **rules: Any) -> list[str]:
-    """The reasons, where nothing counts."""
+    """Return the reasons, and check that no certificate counts."""
     found = certificates(registry, image, trust, **rules)
     assert found.certificates == ()
     return [refused.why for refused in found.refused]
 
 
-def test_an_image_without_any(registry: Registry, image: str, trust: Trust) -> None:
+def test_an_image_without_certificates(registry: Registry, image: str, trust: Trust) -> None:
     found = certificates(registry, image, trust)
     assert (found.certificates, found.refused) == ((), ())
 
 
 @pytest.mark.parametrize("older", [False, True])
-def test_what_cosign_attested_counts(
+def test_an_attestation_by_cosign_counts(
     registry: Registry, repository: Repository, image: str, bundle: bytes, signer: Signer, trust: Trust,
     tmp_path: Path, older: bool,
 ) -> None:  # fmt: skip
@@ -59,7 +59,7 @@ def test_what_cosign_attested_counts(
     assert found.refused == ()
 
 
-def test_attestations_of_other_kinds_are_passed_over(
+def test_attestations_of_other_kinds_are_ignored(
     registry: Registry, repository: Repository, image: str, signer: Signer, trust: Trust, tmp_path: Path
 ) -> None:
     for older in (False, True):
@@ -69,7 +69,7 @@ def test_attestations_of_other_kinds_are_passed_over(
     assert (found.certificates, found.refused) == ((), ())
 
 
-def test_a_test_result_of_somebody_else_s_is_refused(
+def test_a_test_result_of_another_project_is_rejected(
     registry: Registry, repository: Repository, image: str, signer: Signer, trust: Trust, tmp_path: Path
 ) -> None:
     predicate = {"result": "PASSED", "configuration": [], "passedTests": ["theirs"]}
@@ -80,7 +80,7 @@ def test_a_test_result_of_somebody_else_s_is_refused(
 
 
 @pytest.mark.usefixtures("bundle")
-def test_what_another_key_signed_is_listed_with_the_reason(
+def test_a_certificate_by_another_key_is_listed_with_the_reason(
     registry: Registry, image: str, trust: Trust, foreign: tuple[Signer, Trust]
 ) -> None:
     assert why_refused(registry, image, foreign[1]) == ["it is not signed by the trusted key"]
@@ -92,7 +92,7 @@ def test_what_another_key_signed_is_listed_with_the_reason(
 
 
 @pytest.mark.usefixtures("bundle")
-def test_what_a_key_signed_counts_for_no_identity(registry: Registry, image: str, tmp_path: Path) -> None:
+def test_a_key_does_not_count_for_an_identity(registry: Registry, image: str, tmp_path: Path) -> None:
     roots = tmp_path / "roots"
     roots.write_text('{"mediaType":"application/vnd.dev.sigstore.trustedroot+json;version=0.1"}')
     identity = Trust(identity="someone@example.org", issuer="https://issuer.example", trusted_root=roots)
@@ -100,29 +100,29 @@ def test_what_a_key_signed_counts_for_no_identity(registry: Registry, image: str
 
 
 @pytest.mark.usefixtures("bundle")
-def test_a_fixture_counts_for_nobody_who_did_not_ask(registry: Registry, image: str, trust: Trust) -> None:
+def test_a_fixture_counts_only_on_request(registry: Registry, image: str, trust: Trust) -> None:
     assert why_refused(registry, image, Trust(key=trust.key)) == ["it was made by a test and proves nothing"]
 
 
-def test_a_release_key_takes_no_fixture_even_when_told(release: tuple[Signer, Trust]) -> None:
+def test_a_release_key_never_accepts_a_fixture(release: tuple[Signer, Trust]) -> None:
     with pytest.raises(InputError, match="throw-away key"):
         Trust(key=release[1].key, fixtures=True).check()
     with pytest.raises(InputError, match="throw-away key"):
         Trust(identity="a", issuer="b", fixtures=True).check()
 
 
-def test_a_fixture_under_a_release_key_is_refused(
+def test_a_fixture_signed_by_a_release_key_is_rejected(
     registry: Registry, repository: Repository, image: str, bundle: bytes, release: tuple[Signer, Trust],
     tmp_path: Path,
 ) -> None:  # fmt: skip
-    """cosign signs what it is given; the mark in the statement is what remains."""
+    """cosign signs anything, so only the mark in the statement is left."""
     other = push_image(repository, "another-image")
     cosign_attest(repository, other, payload(bundle)["predicate"], release[0], tmp_path)
     assert why_refused(registry, other, release[1]) == ["it was made by a test and proves nothing"]
 
 
 @pytest.mark.parametrize("fixtures", [False, True])
-def test_what_a_thrown_away_key_signed_without_the_mark_is_refused(
+def test_an_unmarked_statement_by_a_throw_away_key_is_rejected(
     registry: Registry, repository: Repository, image: str, bundle: bytes, signer: Signer, trust: Trust,
     tmp_path: Path, fixtures: bool,
 ) -> None:  # fmt: skip
@@ -153,7 +153,7 @@ def _host(predicate: dict[str, Any]) -> dict[str, Any]:
         lambda document: document["predicate"]["passedTests"].append("more"),
     ],
 )
-def test_an_altered_statement_is_refused(
+def test_an_altered_statement_is_rejected(
     registry: Registry, repository: Repository, image: str, bundle: bytes, trust: Trust, tmp_path: Path,
     change: Callable[[dict[str, Any]], object],
 ) -> None:  # fmt: skip
@@ -165,7 +165,7 @@ def test_an_altered_statement_is_refused(
     assert why_refused(registry, other, trust) == ["it is not signed by the trusted key"]
 
 
-def test_a_certificate_is_good_for_its_own_image_alone(
+def test_a_certificate_is_valid_only_for_its_own_image(
     registry: Registry, repository: Repository, image: str, bundle: bytes, trust: Trust, tmp_path: Path
 ) -> None:
     other = push_image(repository, "another-image")
@@ -177,7 +177,7 @@ def test_a_certificate_is_good_for_its_own_image_alone(
     "content",
     [b"", b"{}", b"no JSON", b"[]", b"[" * 100_000, b'{"dsseEnvelope": {"payload": "!"}}', b"\xff\xfe"],
 )
-def test_what_is_no_bundle_is_refused_and_the_rest_still_counts(
+def test_anything_but_a_bundle_is_rejected_and_the_rest_still_counts(
     registry: Registry, repository: Repository, image: str, bundle: bytes, trust: Trust, tmp_path: Path,
     content: bytes,
 ) -> None:  # fmt: skip
@@ -187,10 +187,10 @@ def test_what_is_no_bundle_is_refused_and_the_rest_still_counts(
     assert [refused.what for refused in found.refused] == [what]
 
 
-def test_a_bundle_with_two_payloads_is_refused(
+def test_a_bundle_with_two_payloads_is_rejected(
     registry: Registry, repository: Repository, image: str, bundle: bytes, trust: Trust, tmp_path: Path
 ) -> None:
-    """cosign refuses it; were it to take one of them, this project might read the other."""
+    """cosign rejects it. If cosign verified one of them, this project might read the other."""
     other = json.dumps(json.loads(bundle)["dsseEnvelope"] | {"payload": "e30="})
     twice = bundle.decode().replace('"dsseEnvelope":', f'"dsseEnvelope":{other},"dsseEnvelope":', 1)
     assert twice.count("dsseEnvelope") == 2
@@ -199,7 +199,7 @@ def test_a_bundle_with_two_payloads_is_refused(
     assert (len(found.certificates), len(found.refused)) == (1, 1)
 
 
-def test_a_huge_attachment_is_not_even_read(
+def test_a_huge_attachment_is_not_downloaded(
     registry: Registry, repository: Repository, image: str, trust: Trust, tmp_path: Path
 ) -> None:
     attach_by_hand(repository, image, b" " * (5 << 20), tmp_path)
@@ -207,7 +207,7 @@ def test_a_huge_attachment_is_not_even_read(
 
 
 @pytest.mark.usefixtures("bundle")
-def test_a_certificate_altered_on_the_way_is_refused(
+def test_a_certificate_altered_in_transit_is_rejected(
     through: Registry, proxy: Proxy, image: str, trust: Trust
 ) -> None:
     proxy.faults = [Fault(path="/blobs/", replace=(b"dsseEnvelope", b"dsseEnvelopf"))]
@@ -247,7 +247,7 @@ def test_without_a_limit_an_old_certificate_counts(registry: Registry, image: st
         {"issued": "2026-11-19T00:00:00"},
     ],
 )
-def test_times_that_make_no_sense_are_refused(
+def test_impossible_times_are_rejected(
     registry: Registry, repository: Repository, image: str, bundle: bytes, signer: Signer, trust: Trust,
     tmp_path: Path, times: dict[str, str],
 ) -> None:  # fmt: skip
@@ -261,7 +261,7 @@ def test_times_that_make_no_sense_are_refused(
 
 @pytest.mark.usefixtures("bundle")
 @pytest.mark.parametrize("status", [0, 401, 403])
-def test_a_registry_that_fails_is_no_missing_certificate(
+def test_a_registry_error_is_not_a_missing_certificate(
     through: Registry, proxy: Proxy, image: str, trust: Trust, status: int
 ) -> None:
     proxy.faults = [Fault(path="/blobs/", status=status)]
@@ -281,7 +281,7 @@ def test_without_cosign_nothing_is_verified(
         certificates(registry, image, trust)
 
 
-def test_sigstore_out_of_reach_is_no_refusal(
+def test_unreachable_sigstore_is_not_a_rejection(
     registry: Registry, repository: Repository, image: str, bundle: bytes,
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
 ) -> None:  # fmt: skip
@@ -295,7 +295,7 @@ def test_sigstore_out_of_reach_is_no_refusal(
         certificates(registry, other, Trust(identity="someone@example.org", issuer="https://issuer.example"))
 
 
-def test_what_an_identity_signed_counts_for_no_key(
+def test_an_identity_does_not_count_for_a_key(
     registry: Registry, repository: Repository, image: str, bundle: bytes, trust: Trust, tmp_path: Path
 ) -> None:
     other = push_image(repository, "another-image")
@@ -304,7 +304,7 @@ def test_what_an_identity_signed_counts_for_no_key(
     assert why_refused(registry, other, trust) == ["it is signed by an identity, and a key is trusted"]
 
 
-def test_a_trust_names_somebody(trust: Trust, tmp_path: Path) -> None:
+def test_a_trust_needs_a_signer(trust: Trust, tmp_path: Path) -> None:
     (tmp_path / "bad.pub").write_text("no key")
     for wrong in (
         Trust(),

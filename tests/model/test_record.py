@@ -22,11 +22,11 @@ RECORD = Record(
 )
 
 
-def test_json_and_back() -> None:
+def test_a_record_is_read_back_from_its_json() -> None:
     assert record_of(RECORD.document()) == RECORD
 
 
-def test_the_documented_fields_are_there() -> None:
+def test_the_json_has_the_documented_fields() -> None:
     wanted = {
         "id",
         "cell",
@@ -42,31 +42,31 @@ def test_the_documented_fields_are_there() -> None:
     assert wanted <= RECORD.document().keys()
 
 
-def test_the_id_is_of_the_content() -> None:
+def test_the_id_depends_on_the_content() -> None:
     assert msgspec.structs.replace(RECORD).id == RECORD.id
     assert msgspec.structs.replace(RECORD, reason="something else").id != RECORD.id
 
 
-def test_an_altered_record_is_refused() -> None:
+def test_an_altered_record_is_rejected() -> None:
     document = RECORD.document() | {"verdict": "certified"}
     with pytest.raises(ValueError, match="it was altered"):
         record_of(document)
 
 
 @pytest.mark.parametrize("change", [{"verdict": "splendid"}, {"surplus": 1}, {"cell": None}])
-def test_what_is_no_record_is_refused(change: dict[str, object]) -> None:
+def test_anything_but_a_record_is_rejected(change: dict[str, object]) -> None:
     with pytest.raises(ValueError, match="record"):
         record_of(RECORD.document() | change)
 
 
-def test_a_missing_field_is_refused() -> None:
+def test_a_missing_field_is_rejected() -> None:
     document = RECORD.document()
     del document["cell"]
     with pytest.raises(ValueError, match="not a record"):
         record_of(document)
 
 
-def test_a_record_from_before_there_were_layers_keeps_its_id() -> None:
+def test_a_record_older_than_layers_keeps_its_id() -> None:
     assert RECORD.id == "8ac1d1947dfd3f0ae62b3c2f02d16a88"
     assert "layers" not in RECORD.document()
 
@@ -80,6 +80,6 @@ def test_layers_are_part_of_a_record() -> None:
 @pytest.mark.parametrize(
     "layers", [7, ["sha256:11"], [{"digest": "sha256:11"}], [{"digest": "sha256:11", "size": "many"}], [{}]]
 )
-def test_layers_that_are_none_are_refused(layers: object) -> None:
+def test_malformed_layers_are_rejected(layers: object) -> None:
     with pytest.raises(ValueError, match="not a record"):
         record_of(RECORD.document() | {"layers": layers})

@@ -71,13 +71,13 @@ def test_a_report_is_read() -> None:
         ({"fixture": 1}, "fixture: expected `bool`, got `int`"),
     ],
 )
-def test_what_is_no_report_is_refused_with_the_place(changes: dict[str, Any], message: str) -> None:
+def test_anything_but_a_report_is_rejected_with_the_place(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ReportError) as caught:
         report_of(document(**changes))
     assert message in str(caught.value)
 
 
-def test_another_type_altogether() -> None:
+def test_a_report_must_be_an_object() -> None:
     with pytest.raises(ReportError, match="the report: expected `object`, got `array`"):
         report_of([])
 
@@ -100,7 +100,7 @@ def test_another_type_altogether() -> None:
         (" " * (codec.LARGEST + 1), "it is larger than 64 MiB"),
     ],
 )
-def test_a_document_outside_the_limits_is_refused(text: str | bytes, message: str) -> None:
+def test_a_document_outside_the_limits_is_rejected(text: str | bytes, message: str) -> None:
     with pytest.raises(ReportError) as caught:
         read_report(text)
     assert message in str(caught.value)
@@ -111,7 +111,7 @@ def test_the_limits_themselves_are_accepted() -> None:
     assert codec.parse("[" * 64 + "]" * 64)
 
 
-def test_text_that_was_no_text_is_kept() -> None:
+def test_lone_surrogates_are_kept() -> None:
     written = json.dumps(document(environment={"variables": {"LD_PRELOAD": "/x\udcff.so", "\udc80": ""}}))
     assert read_report(written).environment.variables["LD_PRELOAD"] == "/x\udcff.so"
 

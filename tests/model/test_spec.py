@@ -24,5 +24,5 @@ def test_another_base_is_another_image() -> None:
     assert other.identifier == "tf2.21.0-cpu-py312-registry.example-ubuntu-24.04"
 
 
-def test_slugs_can_stand_in_file_names() -> None:
+def test_slugs_are_safe_in_file_names() -> None:
     assert slug("NVIDIA A100-SXM4/80GB") == "nvidia-a100-sxm4-80gb"

@@ -26,7 +26,7 @@ def test_all_checks_on_a_gpu_are_certified_and_the_gpu_is_named() -> None:
     assert judgement.sentence == "all required checks passed on NVIDIA H100 80GB HBM3"
 
 
-def test_without_a_gpu_the_reason_is_just_that() -> None:
+def test_without_a_gpu_the_reason_says_only_that() -> None:
     judgement = judge(report([], device="CPU", driver="skip", gpu_compute="skip"))
     assert (judgement.verdict, judgement.sentence) == (Verdict.UNPROVEN, "no GPU")
 
@@ -48,14 +48,14 @@ def test_a_required_check_that_went_wrong_fails(check: str, outcome: str) -> Non
         assert f"about {check}" in judgement.sentence
 
 
-def test_a_report_can_not_declare_a_required_check_optional() -> None:
+def test_a_report_cannot_make_a_required_check_optional() -> None:
     made = document([], **dict.fromkeys(REQUIRED_CHECKS, "fail"))
     for check in made["checks"]:
         check["required"] = False
     assert judge(report_of(made)).verdict is Verdict.FAILED
 
 
-def test_a_report_can_declare_another_check_required() -> None:
+def test_a_report_can_make_another_check_required() -> None:
     made = document()
     made["checks"].append({"id": "of_a_newer_probe", "outcome": "fail", "summary": "", "required": True})
     assert judge(report_of(made)).verdict is Verdict.FAILED
@@ -84,7 +84,7 @@ def test_the_first_reason_decides(made: Report, origin: Origin, reason: Reason) 
     assert judge(made, origin).reason is reason
 
 
-def test_a_step_on_the_cpu_certifies_nothing_even_where_a_gpu_is() -> None:
+def test_a_step_on_the_cpu_certifies_nothing_even_beside_a_gpu() -> None:
     assert judge(report(device="CPU")).verdict is Verdict.UNPROVEN
 
 
@@ -112,7 +112,7 @@ def test_without_a_gpu_nothing_is_ever_certified(
     st.sampled_from(list(Origin)),
 )
 @example({}, None, "GPU", Origin.HERE)
-def test_certified_is_all_of_it_and_nothing_less(
+def test_certified_needs_everything(
     outcomes: dict[str, str], gpus: list[dict[str, str]] | None, device: str, origin: Origin
 ) -> None:
     complete = {"pass"}.issuperset(outcomes.values()) and gpus is None and device == "GPU"
@@ -123,5 +123,5 @@ def test_certified_is_all_of_it_and_nothing_less(
 @given(
     st.dictionaries(st.sampled_from(REQUIRED_CHECKS), st.sampled_from(["skip", "missing", *BAD]), min_size=1)
 )
-def test_any_gap_is_a_gap(outcomes: dict[str, str]) -> None:
+def test_any_gap_prevents_certified(outcomes: dict[str, str]) -> None:
     assert judge(report(**outcomes)).verdict is not Verdict.CERTIFIED

@@ -1,4 +1,4 @@
-"""Stores of both kinds for the tests of this room: an SQLite file, and a database on a real server."""
+"""Provide stores of both kinds: an SQLite file, and a database on a real server."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def server() -> Iterator[Server]:
 
 @pytest.fixture
 def database(server: Server) -> Iterator[str]:
-    """The name of an empty database on the server."""
+    """Yield the name of an empty database on the server."""
     name = f"test{next(_numbers)}"
     server.sql(f"CREATE DATABASE {name}")
     yield name
@@ -34,7 +34,7 @@ def database(server: Server) -> Iterator[str]:
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.service)])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """Where a store may come to be."""
+    """Return the place of a store that does not exist yet."""
     if request.param == "sqlite":
         return str(tmp_path / "records.db")
     running: Server = request.getfixturevalue("server")

@@ -1,4 +1,4 @@
-"""What else changed between two records: everything that differs, and nothing else."""
+"""The changes between two records: everything that differs, and nothing else."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ GPU = {"name": "NVIDIA H100 PCIe", "uuid": "GPU-1f", "compute_capability": "9.0"
 
 
 def measured(**changes: Any) -> Record:
-    """A record with a report. packages, variables and host facts are given by name."""
+    """Return a record with a report. packages, variables and host facts are given by name."""
     packages = {"keras": "3.11.0", "nvidia-cudnn-cu12": "9.3.0.75"} | changes.pop("packages", {})
     variables = changes.pop("variables", {"TF_XLA_FLAGS": "--a"})
     host = {"driver": "535.183.01", "gpus": [GPU], "cpu": {"model": "EPYC", "count": 8}} | changes.pop(
@@ -81,12 +81,12 @@ def test_everything_changed_and_the_likely_causes_come_first() -> None:
     assert "GPU-" not in str(machine)
 
 
-def test_what_was_not_probed_tells_of_no_change() -> None:
+def test_without_a_probe_no_change_is_reported() -> None:
     broken = record(1, host={}, versions={}, report=None, probe_version=None, image_digest=None, base=None)
     assert told(measured(), broken) == told(broken, measured()) == []
 
 
-def test_a_record_of_odd_shape_is_compared_all_the_same() -> None:
+def test_a_record_with_odd_facts_can_be_compared() -> None:
     odd = msgspec.structs.replace(
         measured(), host={"gpus": 7, "driver": [1], "cpu": "x", "kernel": "6.1"}, report={"environment": []}
     )
@@ -100,7 +100,7 @@ def test_a_record_of_odd_shape_is_compared_all_the_same() -> None:
     assert told(odd, msgspec.structs.replace(odd, report={"environment": {"packages": [1]}})) == []
 
 
-def test_checks_with_another_outcome() -> None:
+def test_checks_whose_outcome_differs() -> None:
     def check(name: str, outcome: str) -> dict[str, str]:
         return {"id": name, "outcome": outcome, "summary": f"{name} {outcome}"}
 
@@ -126,7 +126,7 @@ records = st.builds(
 
 
 @given(records, records)
-def test_backwards_is_the_same_the_other_way_round(one: Record, two: Record) -> None:
+def test_comparing_backwards_reverses_every_change(one: Record, two: Record) -> None:
     reversed_ = {Change(each.kind, each.name, each.after, each.before) for each in changes(two, one)}
     assert set(changes(one, two)) == reversed_
     assert all(each.before != each.after for each in changes(one, two))

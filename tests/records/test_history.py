@@ -33,17 +33,17 @@ def day(number: float) -> datetime:
 
 
 def entry(number: int, letter: str, cell: str = "cell", *, keyed: bool = True) -> Entry:
-    """Measured on that day."""
+    """Return an entry that was measured on that day."""
     return Entry(f"{cell}-{number:04d}", cell, LETTERS[letter], day(number).isoformat(), keyed)
 
 
 def history(letters: str, cell: str = "cell") -> list[Entry]:
-    """One record a day."""
+    """Return one entry per day."""
     return [entry(number, letter, cell) for number, letter in enumerate(letters)]
 
 
 def places(letters: str) -> tuple[int | None, int | None, int]:
-    """Where the last good and the first bad one stand, and what lies between."""
+    """Return the positions of the last good and the first bad entry, and the number between them."""
     entries = history(letters)
     found = decline(entries)
     assert found.newest is entries[-1]
@@ -122,20 +122,20 @@ def test_a_regression_names_the_last_good_record_even_if_it_is_older() -> None:
     ] == [("one-0000", "one-0002")]
 
 
-def test_a_brought_report_counts_only_where_there_is_nothing_else() -> None:
-    brought = entry(5, "U", keyed=False)
-    assert histories([*history("CC"), brought])["cell"] == history("CC")
-    assert regressions([*history("CC"), brought], day(0)) == []
-    assert histories([brought])["cell"] == [brought]
+def test_an_imported_report_counts_only_in_a_cell_without_other_records() -> None:
+    imported = entry(5, "U", keyed=False)
+    assert histories([*history("CC"), imported])["cell"] == history("CC")
+    assert regressions([*history("CC"), imported], day(0)) == []
+    assert histories([imported])["cell"] == [imported]
 
 
-def test_a_time_that_can_not_be_read_is_the_oldest() -> None:
+def test_an_unreadable_time_counts_as_the_oldest() -> None:
     odd = Entry("odd", "cell", Verdict.FAILED, "yesterday", True)
     assert histories([*history("C"), odd])["cell"] == [odd, *history("C")]
     assert newest_by_cell([odd, *history("C")], day(-1)) == {"cell": odd}
 
 
-def test_times_are_compared_as_times() -> None:
+def test_times_are_compared_as_times_not_as_text() -> None:
     # As text, the later one comes first.
     early = Entry("early", "cell", Verdict.CERTIFIED, "2026-11-01T12:00:00+02:00", True)
     late = Entry("late", "cell", Verdict.FAILED, "2026-11-01T11:00:00Z", True)
@@ -155,9 +155,7 @@ entries = st.lists(
 
 
 @given(entries, st.integers(-1, 31), st.randoms())
-def test_the_order_in_which_records_are_found_is_of_no_account(
-    found: list[Entry], since: int, random: object
-) -> None:
+def test_the_order_of_the_records_does_not_matter(found: list[Entry], since: int, random: object) -> None:
     shuffled = list(found)
     random.shuffle(shuffled)  # type: ignore[attr-defined]
     assert newest_by_cell(shuffled) == newest_by_cell(found)
@@ -165,7 +163,7 @@ def test_the_order_in_which_records_are_found_is_of_no_account(
 
 
 @given(entries, st.integers(-1, 31))
-def test_a_state_is_the_newest_of_what_was_there(found: list[Entry], at: int) -> None:
+def test_a_snapshot_has_the_newest_record_of_its_time(found: list[Entry], at: int) -> None:
     for cell, newest in newest_by_cell(found, day(at)).items():
         assert newest.cell == cell and finished(newest) <= day(at)
         own = [each for each in found if each.cell == cell and finished(each) <= day(at)]
@@ -175,7 +173,7 @@ def test_a_state_is_the_newest_of_what_was_there(found: list[Entry], at: int) ->
 
 
 @given(entries, entries)
-def test_differing_is_all_of_it_and_the_same_backwards(one: list[Entry], two: list[Entry]) -> None:
+def test_differences_are_complete_and_symmetric(one: list[Entry], two: list[Entry]) -> None:
     before, after = newest_by_cell(one), newest_by_cell(two)
     found = differences(before, after)
     same = {cell for cell in before.keys() & after.keys() if before[cell].verdict is after[cell].verdict}
@@ -187,7 +185,7 @@ def test_differing_is_all_of_it_and_the_same_backwards(one: list[Entry], two: li
 
 
 @given(st.text("CUFB", min_size=1, max_size=12))
-def test_all_after_the_last_good_is_worse_and_all_between_unproven(letters: str) -> None:
+def test_all_after_the_last_good_is_worse_and_all_between_is_unproven(letters: str) -> None:
     found: Sequence[Entry] = history(letters)
     good, bad, between = places(letters)
     if good is None:
@@ -217,7 +215,7 @@ def test_a_regression_is_worse_than_its_last_good_record(found: list[Entry], sin
             assert cell in {each.newest.cell for each in told}
 
 
-def test_an_entry_tells_of_its_record() -> None:
+def test_an_entry_is_a_record_in_short() -> None:
     assert Entry.of(record(3, key="")) == Entry(
         record(3, key="").id, record(3).cell, Verdict.UNPROVEN, record(3).finished, False
     )

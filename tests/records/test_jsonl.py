@@ -24,7 +24,7 @@ def read(content: bytes) -> list[Record]:
     return list(jsonl.read(io.BufferedReader(io.BytesIO(content)), "records.jsonl"))
 
 
-def test_out_and_in_again() -> None:
+def test_written_records_are_read_back() -> None:
     content = written(record(1), record(2))
     assert content.count(b"\n") == 2
     assert read(content) == [record(1), record(2)]
@@ -41,12 +41,12 @@ def test_out_and_in_again() -> None:
         (b"[" * 100_000, "records.jsonl:2: "),
     ],
 )
-def test_the_line_that_is_wrong_is_named(line: bytes, message: str) -> None:
+def test_the_error_names_the_wrong_line(line: bytes, message: str) -> None:
     with pytest.raises(InputError, match=message):
         read(written(record(1)) + line + b"\n")
 
 
-def test_an_altered_record_is_refused() -> None:
+def test_an_altered_record_is_rejected() -> None:
     document = json.loads(written(record(1)))
     document["verdict"] = "certified"
     with pytest.raises(InputError, match="it was altered"):
@@ -66,7 +66,7 @@ def test_an_altered_record_is_refused() -> None:
         {"surplus": 1},
     ],
 )
-def test_what_could_not_be_shown_is_no_record(change: dict[str, object]) -> None:
+def test_a_record_that_could_not_be_shown_is_rejected(change: dict[str, object]) -> None:
     # The id is right, as whoever makes such a record would make it: only the content is wrong.
     document = record(1).document() | change
     content = {key: value for key, value in document.items() if key != "id"}

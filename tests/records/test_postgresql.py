@@ -1,4 +1,4 @@
-"""A server is far away, asks for a password, and goes away in the middle."""
+"""A store on a server: passwords, rights, and a connection that breaks."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from .values import record
 @pytest.mark.parametrize(
     "change", ["UPDATE records SET verdict = 'certified'", "DELETE FROM records", "TRUNCATE records"]
 )
-def test_the_server_refuses_changes_even_of_the_owner(server: Server, database: str, change: str) -> None:
+def test_the_server_rejects_changes_even_by_the_owner(server: Server, database: str, change: str) -> None:
     with Store(server.url(database)) as store:
         store.add(record(1))
         with pytest.raises(psycopg.errors.RaiseException, match="records are never changed"):
@@ -33,7 +33,7 @@ def test_the_server_refuses_changes_even_of_the_owner(server: Server, database: 
         assert list(store.all()) == [record(1)]
 
 
-def test_a_user_who_may_only_read_and_add_is_enough(server: Server, database: str) -> None:
+def test_a_user_needs_only_the_right_to_read_and_add(server: Server, database: str) -> None:
     with Store(server.url(database)):
         pass
     server.sql(f"CREATE USER runner_{database} PASSWORD 'r'")
@@ -48,14 +48,14 @@ def test_a_user_who_may_only_read_and_add_is_enough(server: Server, database: st
         assert list(store.all()) == [record(1)]
 
 
-def test_a_user_who_may_not_make_tables_is_told_who_must(server: Server, database: str) -> None:
+def test_a_user_who_may_not_create_tables_is_told_who_can(server: Server, database: str) -> None:
     server.sql(f"CREATE USER guest_{database} PASSWORD 'g'")
     with pytest.raises(MissingError, match="permission denied for schema public") as caught:
         Store(server.url(database, user=f"guest_{database}", password="g"))
     assert caught.value.hint and caught.value.hint.startswith("let the database's owner open the store once")
 
 
-def test_a_newer_schema_is_refused(server: Server, database: str) -> None:
+def test_a_newer_schema_is_rejected(server: Server, database: str) -> None:
     with Store(server.url(database)):
         pass
     server.sql("UPDATE records_schema SET version_num = '9999'", database)
@@ -74,7 +74,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("what", WRONG)
-def test_what_is_wrong_with_the_url_is_said_without_the_password(
+def test_an_error_about_the_url_does_not_show_the_password(
     server: Server, what: str, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -126,7 +126,7 @@ def test_the_password_may_come_from_the_environment(
 
 @contextlib.contextmanager
 def held(server: Server, database: str, identifier: str) -> Iterator[None]:
-    """While this lasts, whoever adds the record with this id waits, in the middle of a transaction."""
+    """Make every process that adds the record with this id wait in the middle of its transaction."""
     with psycopg.connect(
         host="127.0.0.1", port=server.port, user=server.user, password=server.password, dbname=database
     ) as connection:
@@ -150,7 +150,7 @@ def wait_for_a_waiter(server: Server, database: str, query: str = "INSERT INTO r
     raise AssertionError("nobody waits")
 
 
-def test_whoever_makes_the_tables_waits_for_another_who_does(server: Server, database: str) -> None:
+def test_two_processes_do_not_create_the_tables_at_once(server: Server, database: str) -> None:
     making = threading.Thread(target=lambda: Store(server.url(database)).close())
     with psycopg.connect(
         host="127.0.0.1", port=server.port, user=server.user, password=server.password, dbname=database
@@ -162,7 +162,7 @@ def test_whoever_makes_the_tables_waits_for_another_who_does(server: Server, dat
 
 
 class Adding(threading.Thread):
-    """Adds records; keeps what came of it."""
+    """Add records, and keep the outcome."""
 
     def __init__(self, store: Store, count: int) -> None:
         super().__init__()
@@ -180,7 +180,7 @@ class Adding(threading.Thread):
 LAST = max((record(number) for number in range(100)), key=lambda each: each.id).id
 
 
-def test_a_connection_that_is_cut_in_the_middle_is_made_again(server: Server, database: str) -> None:
+def test_a_connection_that_is_cut_in_the_middle_is_restored(server: Server, database: str) -> None:
     with Store(server.url(database)) as store:
         adding = Adding(store, 100)
         with held(server, database, LAST):
@@ -191,7 +191,7 @@ def test_a_connection_that_is_cut_in_the_middle_is_made_again(server: Server, da
         assert len(list(store.all())) == 100
 
 
-def test_a_server_that_is_restarted_is_waited_for(server: Server, database: str) -> None:
+def test_the_store_waits_for_a_server_that_restarts(server: Server, database: str) -> None:
     with Store(server.url(database)) as store:
         store.add(record(1000))
         server.stop()
@@ -204,7 +204,7 @@ def test_a_server_that_is_restarted_is_waited_for(server: Server, database: str)
         assert len(list(store.all())) == 11
 
 
-def test_a_server_that_stays_away_is_said_and_nothing_is_half_written(
+def test_a_server_that_stays_away_is_reported_and_no_record_is_partly_written(
     server: Server, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(store_module, "_PAUSES_S", (0.1,))

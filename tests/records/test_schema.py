@@ -1,4 +1,4 @@
-"""One way to the tables, whatever was there before; and no slower than it must be."""
+"""The tables are created and migrated in one way, and opening a store stays fast."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def tables(path: Path) -> set[tuple[str, str]]:
 
 
 def old_store(path: Path, *spoil: str) -> Path:
-    """A store that version 0.1.0 made, without what the statements take away."""
+    """Make a store as version 0.1.0 did, then change it by the statements."""
     with contextlib.closing(sqlite3.connect(path)) as connection:
         connection.executescript(OLD.read_text(encoding="utf-8"))
         for statement in spoil:
@@ -43,7 +43,7 @@ def old_store(path: Path, *spoil: str) -> Path:
     return path
 
 
-def test_the_newest_migration_is_the_one_that_is_looked_for() -> None:
+def test_the_expected_migration_is_the_newest() -> None:
     config = Config()
     config.set_main_option("script_location", str(Path(validator.records.__file__).parent / "migrations"))
     assert ScriptDirectory.from_config(config).get_current_head() == schema.HEAD
@@ -57,7 +57,7 @@ def test_the_newest_migration_is_the_one_that_is_looked_for() -> None:
         ("DROP TRIGGER records_no_update", "DROP TRIGGER records_no_delete", "DROP INDEX records_by_key"),
     ],
 )
-def test_a_store_from_before_the_migrations_is_taken_over(tmp_path: Path, spoil: tuple[str, ...]) -> None:
+def test_a_store_older_than_migrations_is_migrated(tmp_path: Path, spoil: tuple[str, ...]) -> None:
     path = old_store(tmp_path / "old.db", *spoil)
     with Store(str(path)) as store:
         expected = [
@@ -81,7 +81,7 @@ def test_a_store_from_before_the_migrations_is_taken_over(tmp_path: Path, spoil:
                 connection.execute(change)
 
 
-def test_what_is_ended_half_way_leaves_nothing(
+def test_an_interrupted_migration_leaves_nothing(
     url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = command.upgrade
@@ -106,7 +106,7 @@ def open_together(url: str, together: Barrier) -> None:
     Store(url).close()
 
 
-def test_many_may_make_a_store_at_once(url: str) -> None:
+def test_many_processes_may_create_a_store_at_once(url: str) -> None:
     together = SPAWN.Barrier(4)
     makers = [SPAWN.Process(target=open_together, args=(url, together)) for _ in range(4)]
     for maker in makers:
@@ -118,7 +118,7 @@ def test_many_may_make_a_store_at_once(url: str) -> None:
         assert store.add(record(1))
 
 
-def test_a_file_that_another_process_writes_to_is_waited_for(tmp_path: Path) -> None:
+def test_the_store_waits_for_another_process_that_writes(tmp_path: Path) -> None:
     # Not in WAL yet, as it is while its maker makes it.
     path = tmp_path / "records.db"
     with contextlib.closing(sqlite3.connect(path, isolation_level=None, check_same_thread=False)) as writer:
@@ -130,7 +130,7 @@ def test_a_file_that_another_process_writes_to_is_waited_for(tmp_path: Path) -> 
             assert store.add(record(1))
 
 
-def test_a_file_that_stays_locked_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_stays_locked_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connect, "_BUSY_S", 0.2)
     path = tmp_path / "records.db"
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as writer:
@@ -139,7 +139,7 @@ def test_a_file_that_stays_locked_is_told(tmp_path: Path, monkeypatch: pytest.Mo
             Store(str(path))
 
 
-def test_a_store_of_a_newer_version_is_left_alone(tmp_path: Path) -> None:
+def test_a_store_of_a_newer_version_is_not_changed(tmp_path: Path) -> None:
     path = tmp_path / "records.db"
     with Store(str(path)) as store:
         store.add(record(1))
@@ -154,7 +154,7 @@ def test_a_store_of_a_newer_version_is_left_alone(tmp_path: Path) -> None:
     assert tables(path) == before
 
 
-def test_another_program_s_table_is_not_taken_over(tmp_path: Path) -> None:
+def test_the_table_of_another_program_is_not_used(tmp_path: Path) -> None:
     path = tmp_path / "music.db"
     with contextlib.closing(sqlite3.connect(path)) as connection:
         connection.execute("CREATE TABLE records (id INTEGER, cell TEXT, artist TEXT)")

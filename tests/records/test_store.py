@@ -1,4 +1,4 @@
-"""The store keeps whole records, keeps them unchanged, and says what is wrong with itself."""
+"""The store keeps whole records unchanged, and reports what is wrong with it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from .values import record
 SPAWN = multiprocessing.get_context("spawn")
 
 
-def test_what_was_written_is_read_again(store: Store) -> None:
+def test_a_written_record_is_read_back(store: Store) -> None:
     assert store.add(record(1))
     assert list(store.all()) == [record(1)]
     assert store.get(record(1).id[:8]) == record(1)
@@ -45,7 +45,7 @@ def test_records_come_oldest_first_and_by_cell(store: Store) -> None:
     assert list(store.all(image="another")) == []
 
 
-def test_the_latest_of_every_cell(store: Store) -> None:
+def test_the_newest_record_of_every_cell(store: Store) -> None:
     for number in (0, 1, 4):
         store.add(record(number))
     assert {cell: found.key for cell, found in store.latest().items()} == {
@@ -54,7 +54,7 @@ def test_the_latest_of_every_cell(store: Store) -> None:
     }
 
 
-def test_a_broken_record_is_no_measurement(store: Store) -> None:
+def test_a_broken_record_is_not_a_measurement(store: Store) -> None:
     store.add(record(1, key="k", verdict=Verdict.BROKEN))
     assert store.measured("k") is None
     store.add(record(2, key="k"))
@@ -73,7 +73,7 @@ def test_an_id_must_name_one_record(store: Store) -> None:
 
 
 @pytest.mark.parametrize("change", ["UPDATE records SET verdict = 'certified'", "DELETE FROM records"])
-def test_an_sqlite_file_refuses_changes(tmp_path: Path, change: str) -> None:
+def test_an_sqlite_file_rejects_changes(tmp_path: Path, change: str) -> None:
     path = tmp_path / "records.db"
     with Store(str(path)) as store:
         store.add(record(1))
@@ -86,7 +86,7 @@ def test_an_sqlite_file_refuses_changes(tmp_path: Path, change: str) -> None:
 
 
 @pytest.mark.parametrize("document", ["5", "[]", "{", "[" * 100_000])
-def test_what_is_no_record_in_the_store_is_refused(tmp_path: Path, document: str) -> None:
+def test_a_damaged_record_in_the_store_is_rejected(tmp_path: Path, document: str) -> None:
     path = tmp_path / "records.db"
     with Store(str(path)) as store:
         store.add(record(1))
@@ -98,7 +98,7 @@ def test_what_is_no_record_in_the_store_is_refused(tmp_path: Path, document: str
     assert caught.value.hint == "the store was changed by other means; use another one"
 
 
-def test_a_document_altered_behind_our_back_is_noticed(tmp_path: Path) -> None:
+def test_a_document_altered_by_other_means_is_noticed(tmp_path: Path) -> None:
     path = tmp_path / "records.db"
     with Store(str(path)) as store:
         store.add(record(1))
@@ -109,7 +109,7 @@ def test_a_document_altered_behind_our_back_is_noticed(tmp_path: Path) -> None:
             list(store.all())
 
 
-def test_more_records_than_are_read_at_once_come_whole_and_in_order(store: Store) -> None:
+def test_several_pages_of_records_are_complete_and_in_order(store: Store) -> None:
     written = [record(number) for number in range(120)]
     assert store.add_all(reversed(written)) == 120
     assert store.add_all([*written, record(200), record(200)]) == 1
@@ -125,7 +125,7 @@ LONG = "".join(hashlib.sha256(bytes([number])).hexdigest() for number in range(1
 
 
 @pytest.mark.parametrize("text", ["\0", "\ud800", "\udfff\ud800 \0", "a\0" * 5000, "é\u2028\U0001f600", LONG])
-def test_text_that_databases_refuse_comes_back_as_it_was(store: Store, text: str) -> None:
+def test_text_that_databases_reject_is_kept_unchanged(store: Store, text: str) -> None:
     odd = record(1, cell=text, image=text, key=text, reason=text, finished=text, report={text: [text]})
     almost = record(2, cell=text + "!", image=text + "!", key="k")
     assert store.add_all([odd, almost, record(3)]) == 3
@@ -144,7 +144,7 @@ def write_many(url: str, first: int) -> None:
             store.add(record(number))
 
 
-def test_two_processes_write_at_once_and_nothing_is_lost(url: str) -> None:
+def test_two_processes_write_at_once_without_losing_a_record(url: str) -> None:
     writers = [SPAWN.Process(target=write_many, args=(url, first)) for first in (0, 100)]
     for writer in writers:
         writer.start()
@@ -156,14 +156,14 @@ def test_two_processes_write_at_once_and_nothing_is_lost(url: str) -> None:
 
 
 def write_the_same(url: str, first: int) -> int:
-    """One by one and together, in another order than the others have."""
+    """Write records one by one and together, in a different order than the other processes."""
     numbers = [(first + number) % 60 for number in range(60)]
     with Store(url) as store:
         singly = sum(store.add(record(number)) for number in numbers[:20])
         return singly + store.add_all(record(number) for number in numbers)
 
 
-def test_the_same_records_written_by_many_at_once_are_written_once(url: str) -> None:
+def test_records_that_many_processes_write_at_once_are_written_once(url: str) -> None:
     with SPAWN.Pool(3) as pool:
         added = pool.starmap(write_the_same, [(url, first) for first in (0, 20, 45)])
     assert sum(added) == 60
@@ -171,7 +171,7 @@ def test_the_same_records_written_by_many_at_once_are_written_once(url: str) -> 
         assert list(store.all()) == [record(number) for number in range(60)]
 
 
-def test_a_killed_writer_leaves_whole_records_only(url: str) -> None:
+def test_a_killed_writer_leaves_only_whole_records(url: str) -> None:
     with Store(url) as store:
         writer = SPAWN.Process(target=write_many, args=(url, 0))
         writer.start()
@@ -187,7 +187,7 @@ def test_a_killed_writer_leaves_whole_records_only(url: str) -> None:
 
 
 @pytest.mark.service
-def test_a_full_disk_is_said_and_what_was_written_stays(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_and_written_records_stay(tmp_path: Path) -> None:
     with small_disk(tmp_path / "small", "256k") as place, Store(str(place / "records.db")) as store:
         written = 0
         with pytest.raises(MissingError, match="no space left on the disk"):
@@ -201,7 +201,7 @@ def test_a_full_disk_is_said_and_what_was_written_stays(tmp_path: Path) -> None:
 
 
 @pytest.mark.service
-def test_a_store_on_a_read_only_disk_is_said(tmp_path: Path) -> None:
+def test_a_read_only_disk_is_reported(tmp_path: Path) -> None:
     with small_disk(tmp_path / "small", "256k") as place:
         with Store(str(place / "records.db")) as store:
             store.add(record(1))
@@ -223,12 +223,12 @@ def test_a_store_on_a_read_only_disk_is_said(tmp_path: Path) -> None:
         ("/proc/nowhere/records.db", MissingError, "--store"),
     ],
 )
-def test_what_can_not_be_a_store_is_said(text: str, error: type[ValidatorError], message: str) -> None:
+def test_text_that_names_no_store_is_rejected(text: str, error: type[ValidatorError], message: str) -> None:
     with pytest.raises(error, match=message):
         Store(text)
 
 
-def test_a_store_that_must_be_there_is_not_made(tmp_path: Path, url: str) -> None:
+def test_a_store_that_must_exist_is_not_created(tmp_path: Path, url: str) -> None:
     with pytest.raises(ValidatorError, match=r"there is no store at|there are no records in"):
         Store(url, must_exist=True)
     with pytest.raises(ValidatorError, match=r"there is no store at|there are no records in"):
@@ -240,7 +240,7 @@ def test_a_store_that_must_be_there_is_not_made(tmp_path: Path, url: str) -> Non
         assert list(store.all()) == [record(1)]
 
 
-def test_another_file_is_not_taken_for_a_store(tmp_path: Path) -> None:
+def test_another_file_is_not_mistaken_for_a_store(tmp_path: Path) -> None:
     path = tmp_path / "notes.txt"
     path.write_text("not a database, but longer than the header of one would be" * 20)
     with pytest.raises(InputError, match="not a store of records"):

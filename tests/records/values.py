@@ -1,4 +1,4 @@
-"""Records and reports for the tests of this room."""
+"""Make records and reports for the tests."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def record(number: int = 0, **changes: Any) -> Record:
 
 
 def report(gpus: list[dict[str, str]] | None = None, device: str = "GPU", **outcomes: str) -> Report:
-    """A report in which every required check passes but those named; `missing` leaves one out."""
+    """Return a report in which every required check passes except those named; `missing` leaves one out."""
     return report_of(document(gpus, device, **outcomes))
 
 
 def document(
     gpus: list[dict[str, str]] | None = None, device: str = "GPU", **outcomes: str
 ) -> dict[str, Any]:
-    """The same, as JSON."""
+    """Return the same as JSON."""
     checks = [
         {
             "id": name,

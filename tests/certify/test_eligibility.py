@@ -21,7 +21,7 @@ Change = Callable[[dict[str, Any]], object]
 
 
 def changed(change: Change) -> Record:
-    """A record whose report was changed before it was made from it."""
+    """Return a record that was made from a changed report."""
     made = copy.deepcopy(report())
     change(made)
     return record(DIGEST, found=made)
@@ -34,7 +34,7 @@ def outcome(check: str, value: str) -> Change:
     return change
 
 
-def test_a_certified_record_is_taken() -> None:
+def test_a_certified_record_is_accepted() -> None:
     found = checked_report(record(DIGEST), NOW)
     assert found.host.driver == "580.65.06"
     assert found.fixture
@@ -71,7 +71,7 @@ def test_a_certified_record_is_taken() -> None:
         ({"finished": "yesterday"}, "its finish time is not a timestamp"),
     ],
 )
-def test_what_speaks_against_a_record_is_said(changes: dict[str, Any], why: str) -> None:
+def test_the_objection_to_a_record_is_reported(changes: dict[str, Any], why: str) -> None:
     with pytest.raises(NotCertifiable) as caught:
         checked_report(record(DIGEST, **changes), NOW)
     assert why in str(caught.value)
@@ -137,14 +137,14 @@ def test_the_report_is_judged_again_whatever_the_record_says(change: Change, why
         ),
     ],
 )
-def test_what_speaks_of_emulation_is_said(change: Change, why: str) -> None:
+def test_signs_of_emulation_are_reported(change: Change, why: str) -> None:
     with pytest.raises(NotCertifiable) as caught:
         checked_report(changed(change), NOW)
     assert "emulated" in str(caught.value)
     assert why in str(caught.value)
 
 
-def test_a_sandbox_that_hides_the_kernel_module_is_no_emulation() -> None:
+def test_a_sandbox_that_hides_the_kernel_module_is_not_emulation() -> None:
     made = changed(
         lambda found: (
             found["host"].update(kernel_driver=None),

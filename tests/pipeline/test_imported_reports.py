@@ -14,7 +14,7 @@ from ..corpus.reader import REPORTS
 from .fakes import H100, report
 
 
-def test_a_brought_report_is_never_certified_whatever_it_says() -> None:
+def test_an_imported_report_is_never_certified_whatever_it_says() -> None:
     record = record_of_report(read_report(report(H100)))
     assert (record.verdict, record.origin) == (Verdict.UNPROVEN, Origin.ELSEWHERE)
     assert "imported report" in record.reason
