@@ -1,7 +1,7 @@
 """Read the facts. Every row is a fact with an identifier, a status and its sources.
 
-People edit `data/*.yaml`, which `scripts/compile-data` turns into the one JSON file that is read here. The modules
-with the rules make typed tables of their rows.
+People edit `data/*.yaml`, which `scripts/compile-data` turns into the one JSON file that is read here. The
+modules with the rules make typed tables of their rows.
 """
 
 from __future__ import annotations
