@@ -26,7 +26,7 @@ _ANY_DRIVER = 9999
 
 
 def empty_list(observations: Observations) -> None:
-    """An empty list on its own line, after a question for the GPUs or the start of TensorFlow."""
+    """Add an empty list on its own line, after a question for GPUs or the start of TensorFlow."""
     empty = observations.first("empty_list")
     before = (observations.first(kind) for kind in ("gpu_list_asked", "factory_notice", "cpu_feature_notice"))
     asked = next((one for one in before if one is not None), None)
@@ -35,7 +35,7 @@ def empty_list(observations: Observations) -> None:
 
 
 def visible_devices(observations: Observations) -> None:
-    """A value of CUDA_VISIBLE_DEVICES or NVIDIA_VISIBLE_DEVICES that hides GPUs.
+    """Add values of CUDA_VISIBLE_DEVICES and NVIDIA_VISIBLE_DEVICES that hide GPUs.
 
     Source: CUDA programming guide, environment variables.
     """
@@ -79,7 +79,7 @@ def _why_hidden(value: str, count: int | None) -> str | None:
 
 
 def capabilities(observations: Observations) -> None:
-    """GPUs that the release, its cuDNN or the driver does not support."""
+    """Add GPUs that the release, its cuDNN or the driver does not support."""
     found = release(observations)
     driver = observations.first("driver")
     cudnn = next(
@@ -164,7 +164,7 @@ def _gpu_capabilities(observations: Observations) -> Iterator[tuple[Observation,
 
 
 def driver_parts(observations: Observations) -> None:
-    """A driver library and a kernel module of different versions. TensorFlow and NVIDIA's tools name both."""
+    """Add a driver library and a kernel module whose versions differ."""
     kernel = observations.first("kernel_driver_version")
     for kind in ("libcuda_version", "nvml_library_version"):
         library = observations.first(kind)
@@ -178,7 +178,7 @@ def driver_parts(observations: Observations) -> None:
 
 
 def compat_library(observations: Observations) -> None:
-    """A directory of cuda-compat on the loader's path."""
+    """Add a directory of cuda-compat on the loader's path."""
     for one in observations.of("variable"):
         if one.values.get("name") == "LD_LIBRARY_PATH":
             directories = one.values.get("value", "").split(":")
@@ -201,8 +201,7 @@ _REASONS = (
 
 
 def no_reason_given(observations: Observations) -> None:
-    """A build with CUDA that found no GPU and printed no reason: so a missing libcuda looks from 2.13 to
-    2.17.
+    """Add that a build with CUDA found no GPU and printed no reason, as from 2.13 to 2.17 without libcuda.
 
     Only a build with CUDA registers its factories twice, which it reports (2.14 to 2.20). From 2.18 on, a
     failed call to cuInit is always printed.

@@ -24,7 +24,7 @@ _CPU_BUILD = re.compile(r"(eigen|mkl|cpu)_")
 
 
 def shadowing_file(observations: Observations) -> None:
-    """A file tensorflow.py of the user. Packages have files of that name too, in directories of their own."""
+    """Add a file tensorflow.py of the user. Packages have files of that name in their own directories."""
     for one in observations.of("tensorflow_py_file"):
         if not re.search(r"(?:site|dist)-packages", one.values["path"]):
             path = one.values["path"].strip()
@@ -33,7 +33,7 @@ def shadowing_file(observations: Observations) -> None:
 
 
 def python(observations: Observations) -> None:
-    """A Python for which the release has no wheel."""
+    """Add a Python for which the release has no wheel."""
     found = release(observations)
     version = observations.value("pip_requested", "version") or (found[0] if found else None)
     python = observations.first("python")
@@ -51,7 +51,7 @@ def python(observations: Observations) -> None:
 
 
 def python_packages(observations: Observations) -> None:
-    """NumPy 2 under a build for NumPy 1, Keras 3 under a release for Keras 2, a protobuf that is too new."""
+    """Add NumPy 2 under a build for NumPy 1, Keras 3 under a release for Keras 2, and too new a protobuf."""
     found = release(observations)
     if found is None:
         return
@@ -70,7 +70,7 @@ def python_packages(observations: Observations) -> None:
 
 
 def tensorflow_packages(observations: Observations) -> None:
-    """Builds without CUDA, and several distributions that overwrite one another's files."""
+    """Add builds without CUDA, and several distributions that overwrite one another's files."""
     installed: dict[str, Observation] = {}
     for one in observations.of("package"):
         name = normalized(one.values["name"])

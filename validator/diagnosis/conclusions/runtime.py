@@ -22,7 +22,7 @@ def _number(text: str, digits: int) -> int | None:
 
 
 def memory_in_use(observations: Observations) -> None:
-    """Memory that is in use before the program runs (a row of nvidia-smi)."""
+    """Add memory that is in use before the program runs (a row of nvidia-smi)."""
     for one in observations.of("gpu_memory"):
         values = {name: one.values.get(name, "").strip() for name in ("used", "total")}
         used, total = (_number(value, _MIB_DIGITS) for value in values.values())
@@ -31,7 +31,7 @@ def memory_in_use(observations: Observations) -> None:
 
 
 def keras_backend(observations: Observations) -> None:
-    """A backend in use that is not TensorFlow, or not the one in the variable or the configuration file."""
+    """Add a backend in use that is not TensorFlow, or not the one that is configured."""
     configured = observations.with_value("variable", "name", "KERAS_BACKEND") or observations.first(
         "keras_backend_configured"
     )
@@ -56,7 +56,7 @@ def _backend_in_use(one: Observation) -> str:
 
 
 def utilization(observations: Observations) -> None:
-    """A low utilization of the GPU, as a number."""
+    """Add a low utilization of the GPU."""
     for one in observations.of("gpu_util"):
         percent = one.values.get("percent", "")
         if percent.isdecimal() and int(percent) <= _HARDLY_USED:
@@ -64,7 +64,7 @@ def utilization(observations: Observations) -> None:
 
 
 def library_files(observations: Observations) -> None:
-    """A library that could not be opened, and a file of that name somewhere else."""
+    """Add a library that could not be opened, if a file of that name is somewhere else."""
     missing = observations.of("cuda_library_not_loaded") or observations.of("gpu_libraries_not_opened")
     for one in missing:
         wanted = one.values.get("library", "")
@@ -76,7 +76,7 @@ def library_files(observations: Observations) -> None:
 
 
 def processes(observations: Observations) -> None:
-    """Processes that hold much of a GPU's memory (lower table of nvidia-smi): this program's, and others."""
+    """Add processes that hold much of a GPU's memory (lower table of nvidia-smi): own ones and others."""
     pids = {one.values["pid"] for one in observations.of("log_process")}
     scripts = {
         _file_name(name)
@@ -99,7 +99,7 @@ def _file_name(path: str) -> str:
 
 
 def memory_at_start(observations: Observations) -> None:
-    """The GPU memory that was free when TensorFlow created its device."""
+    """Add what follows from the GPU memory that was free when TensorFlow created its device."""
     for one in observations.of("gpu_created"):
         memory = _number(one.values.get("memory", ""), _MIB_DIGITS)
         if memory is None:
@@ -118,7 +118,7 @@ _WITHOUT_GPU = ("cuinit_failed", "gpu_list_empty", "cudart_not_opened", "nvidia_
 
 
 def slurm_job(observations: Observations) -> None:
-    """A job of Slurm whose script, command or resources are known, and that requests no GPU."""
+    """Add a job of Slurm that requests no GPU, if its script, command or resources are known."""
     request = observations.first("slurm_request")
     missing = next((one for kind in _WITHOUT_GPU for one in observations.of(kind)), None)
     if request is not None and missing is not None and not observations.has("slurm_gpu_asked"):
@@ -126,7 +126,7 @@ def slurm_job(observations: Observations) -> None:
 
 
 def kubernetes(observations: Observations) -> None:
-    """Kubernetes, where containers are shown to run in it."""
+    """Add Kubernetes, where containers are shown to run in it."""
     shown = [one for one in observations.of("container") if one.values.get("kind") == "kubernetes"]
     for one in (*shown, *observations.of("kubernetes_no_gpu")):
         observations.conclude("kubernetes", {}, one)

@@ -20,7 +20,7 @@ _IMAGES_FROM, _IMAGES_BEFORE = (2, 18), (2, 22)
 
 
 def systems(observations: Observations) -> None:
-    """Systems and processors whose wheels have no CUDA in some or all releases, and Kubernetes."""
+    """Add systems and processors whose wheels have no CUDA in some or all releases, and Kubernetes."""
     windows, macos = on_windows(observations), observations.with_value("os", "name", "macos")
     if windows is not None:
         observations.conclude("on_windows", {}, windows)
@@ -42,7 +42,7 @@ def systems(observations: Observations) -> None:
 
 
 def platform(observations: Observations) -> None:
-    """Native Windows from 2.11 on, and macOS: no wheel with CUDA exists."""
+    """Add native Windows from 2.11 on, and macOS, for which no wheel with CUDA exists."""
     found = release(observations)
     if found is None:
         return
@@ -62,7 +62,7 @@ def _release_and_build(observations: Observations) -> tuple[str, Observation, Re
 
 
 def cuda_of_another_version(observations: Observations) -> None:
-    """A toolkit or cuDNN on the system that is not the one that the release opens."""
+    """Add a toolkit or cuDNN on the system that is not the one that the release opens."""
     found = _release_and_build(observations)
     if found is None:
         return
@@ -107,7 +107,7 @@ def requested_cudart(observations: Observations) -> str:
 
 
 def toolkit_of_another_version(observations: Observations) -> None:
-    """A toolkit that is not the one whose runtime library was not found."""
+    """Add a toolkit of another version than the runtime library that was not found."""
     requested = requested_cudart(observations)
     if not requested:
         return
@@ -123,7 +123,7 @@ def toolkit_of_another_version(observations: Observations) -> None:
 
 
 def driver_too_old_for_cuda(observations: Observations) -> None:
-    """A driver that is too old for the CUDA in use: the release's own, or that of a toolkit or an image."""
+    """Add a driver that is too old for the CUDA of the release, a toolkit or an image."""
     driver = observations.first("driver")
     if driver is None:
         return
@@ -140,7 +140,7 @@ def driver_too_old_for_cuda(observations: Observations) -> None:
 
 
 def cudnn_package(observations: Observations) -> None:
-    """An installed cuDNN wheel that is older than the cuDNN that TensorFlow was built with."""
+    """Add an installed cuDNN wheel that is older than the cuDNN that TensorFlow was built with."""
     found = _release_and_build(observations)
     if found is None:
         return
@@ -157,17 +157,17 @@ def cudnn_package(observations: Observations) -> None:
 
 
 def age(observations: Observations) -> None:
-    """Log lines of a release before 2.12, where the release is not known."""
+    """Add that log lines come from a release before 2.12, if the release is not known."""
     old = next((one for one in observations if _BEFORE_2_12.search(one.text)), None)
     if old is not None and release(observations) is None:
         observations.conclude("before_2_12", {}, old)
 
 
 def official_image(observations: Observations) -> None:
-    """The official GPU images whose TensorFlow can't open their cuDNN (tensorflow/tensorflow issue 94593).
+    """Add official GPU images whose TensorFlow can't open their cuDNN (tensorflow/tensorflow issue 94593).
 
-    `latest` once was another image: if another release is stated, or the log comes from before 2.12. Tags
-    that name Python 2 or 3 ended with 2.1.
+    `latest` is an older image if another release is stated or the log comes from before 2.12. Tags that
+    name Python 2 or 3 ended with 2.1.
     """
     stated = release(observations)
     newest = stated is None or leading_numbers(stated[0]) >= _IMAGES_FROM
