@@ -1,7 +1,7 @@
-"""What names people and machines by its form alone: addresses, names of hosts, serials, tokens, secrets.
+"""Identifiers that are known by their form: addresses, host names, serial numbers, tokens, secrets.
 
-What looks alike and tells nothing of anybody stays: versions of four numbers, names of libraries and of
-Python modules, hosts that everybody downloads from.
+Text of the same form that identifies nobody stays: versions of four numbers, names of libraries and of Python
+modules, hosts that everybody downloads from.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ Replacement = str | Callable[[re.Match[str]], str]
 _OCTET = r"(?:25[0-5]|2[0-4]\d|1?\d?\d)"
 _UUID = r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
 _LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
-#: Registries, documentation, projects and vendors, with everything below them.
+#: Hosts of registries, documentation, projects and vendors, with their subdomains.
 _PUBLIC = (
     "aka.ms", "anaconda.com", "anaconda.org", "apache.org", "archlinux.org", "arxiv.org", "askubuntu.com",
     "astral.sh", "bazel.build", "conda.io", "conda-forge.org", "debian.org", "docker.com", "docker.io",
@@ -28,59 +28,60 @@ _PUBLIC = (
     "stackexchange.com", "stackoverflow.com", "tensorflow.google.cn", "tensorflow.org", "ubuntu.com",
     "wikipedia.org", "wandb.ai",
 )  # fmt: skip
-#: What names of Python modules and Java classes begin with.
+#: First parts of the names of Python modules and Java packages.
 _MODULES = {
     "absl", "asyncio", "com", "concurrent", "google", "importlib", "ipykernel", "ipython", "jax", "jaxlib",
     "jupyter", "keras", "logging", "matplotlib", "multiprocessing", "np", "numpy", "nvidia", "org", "os",
     "pandas", "pip", "pkg_resources", "scipy", "self", "setuptools", "sklearn", "sys", "tensorboard",
     "tensorflow", "tf", "tf_keras", "threading", "torch", "tsl", "unittest", "urllib3", "xla",
 }  # fmt: skip
-#: Domains under which a name of two parts is taken for a host's.
+#: Domains under which a name of two parts counts as a host name.
 _DOMAINS = {"com", "edu", "gov", "mil", "org"}
-#: Under these it takes three parts: attributes of Python and names of files end so as well.
+#: Under these it needs three parts, because attributes in Python and file names end like this too.
 _SHORT_DOMAINS = {
     "ai", "ar", "at", "au", "be", "br", "ca", "ch", "cl", "cloud", "cn", "cz", "de", "dev", "dk", "es",
     "eu", "fi", "fr", "gr", "hk", "hu", "ie", "il", "intra", "io", "ir", "it", "jp", "kr", "mx", "net",
     "nl", "no", "nz", "pt", "ru", "se", "sg", "th", "tr", "tw", "ua", "uk", "us", "vn", "za", "example",
     "test",
 }  # fmt: skip
-#: Inside of companies; two parts do where a digit or a dash shows that the first is no module.
+#: Domains inside companies. Two parts are enough if a digit or a dash shows that the first is not a module.
 _OWN_DOMAINS = {"corp", "home", "internal", "intranet", "lan", "local", "localdomain", "private"}
 _FQDN = re.compile(rf"(?<![\w.@>/\\-])(?:{_LABEL}\.)+[A-Za-z]{{2,14}}(?![\w-]|\.\w|\()")
 _IN_ADDRESS = re.compile(r"(?<=://)[A-Za-z0-9][\w.-]*(?![\w@.-])")
 
 _IP = re.compile(rf"(?<![\w.]){_OCTET}(?:\.{_OCTET}){{3}}(?!\.?\w)")
-#: What follows an address and no version.
+#: Follows an address and not a version.
 _AFTER_IP = re.compile(r":\d{2,5}\b|/\d{1,2}\b| port\b")
-#: Words before an address, and before a version.
+#: Words before an address.
 _BEFORE_IP = re.compile(
     r"(?i)(?:inet6?|addr(?:ess)?|peer|server|host(?:name)?|node|worker|ip|ping|ssh|scp|gateway|remote|client|endpoint"
     r"|bind|nameserver|coordinator|chief|connect\w*|listen\w*)$"
 )
+#: Words before a version.
 _BEFORE_VERSION = re.compile(
     r"(?i)(?:nvidia|cuda|cu(?:dnn|blas|fft|rand|solver|sparse|dart|pti|file|sparselt|tensor)|lib|nv|tensor|trt|nccl"
     r"|driver|version|release|ver|package|wheel|toolkit|runtime|rev)"
 )
-#: Nobody's: this machine, any machine.
+#: Addresses that identify nobody: this machine, any machine.
 _NOBODYS = ("127.0.0.1", "0.0.0.0", "255.255.255.255")
 
 
 def is_public(host: str) -> bool:
-    """Whether a host is one that everybody downloads from or reads at."""
+    """Return whether a host is one that everybody uses, such as a registry or a documentation site."""
     return any(host.lower() == known or host.lower().endswith(f".{known}") for known in _PUBLIC)
 
 
 def hosts_in(text: str) -> Iterator[str]:
-    """Names of hosts that their form gives away: the part that the machine is called by."""
+    """Yield the host names in a text that are known by their form, each without its domain."""
     for match in _FQDN.finditer(text):
         first = match[0].partition(".")[0]
-        # Without a digit or a dash it may be any word: `mail`, `proxy`, `build`.
+        # Without a digit or a dash it may be an ordinary word: `mail`, `proxy`, `build`.
         if _is_host(match[0]) and re.search(r"\d|-", first):
             yield first
 
 
 def is_address(text: str) -> bool:
-    """Whether the whole text is an address or a number of a version, which is no name."""
+    """Return whether the whole text is an address or a version, which is not a name."""
     return re.fullmatch(r"[\d.:]+", text) is not None
 
 
@@ -112,7 +113,7 @@ def _ip(match: re.Match[str]) -> str:
         return "<ip>"
     if re.search(r"[=<>~!]=\s*$|[-_+]$", line):
         return match[0]
-    # No library has such a version; the numbers of cuRAND, cuFFT and TensorRT begin with 10 as well.
+    # No library has such a version. Versions of cuRAND, cuFFT and TensorRT begin with 10 too.
     if first >= 100 or (first == 10 and (second >= 20 or third >= 30)):
         return "<ip>"
     words = re.findall(r"[A-Za-z][\w.+/-]*", line)[-2:]
@@ -124,21 +125,21 @@ def _ip(match: re.Match[str]) -> str:
     return "<ip>" if first >= 10 else match[0]
 
 
-#: What names of variables and options for secrets have in them.
+#: Parts of the names of variables and options that hold secrets.
 _SECRETS = (
     "token|secret|passw(?:or)?d|passphrase|credential"
     "|(?:api|access|account|auth|license|private|storage|wandb)[_-]?key"
 )
-#: Pattern and what is put in its place, in the order in which they are applied.
-FORMS: tuple[tuple[re.Pattern[str], Replacement], ...] = (
+#: Patterns and their replacements, in the order in which they are applied.
+IDENTIFIERS: tuple[tuple[re.Pattern[str], Replacement], ...] = (
     (re.compile(r"(?<=://)[^/\s:@<]+(?::[^/\s@]*)?@[^/\s:@<]+"), "<credentials>@<host>"),
-    # Of a run of letters only the beginning is tried, so that a long one takes no longer.
+    # Only the start of a run of letters is tried, so that a long run takes no more time.
     (
         re.compile(r"(?<![\w.+-])(?P<before>[.+-]*)(?=\w)[\w.+-]+@[\w-]+(?:\.[\w-]+)*\.[A-Za-z]{2,}\b"),
         r"\g<before><email>",
     ),
     (re.compile(rf"\b(?:GPU|MIG)-(?:GPU-)?{_UUID}(?:/\d+/\d+)?(?![0-9A-Fa-f])"), "<gpu-uuid>"),
-    # CUDA_VISIBLE_DEVICES takes the beginning of one.
+    # CUDA_VISIBLE_DEVICES accepts a prefix of a UUID.
     (re.compile(r"\b(?:GPU|MIG)-[0-9a-f]{8}(?:-[0-9a-f]{4}){0,3}(?![\w-])"), "<gpu-uuid>"),
     (re.compile(rf"(?<![0-9A-Fa-f]){_UUID}(?![0-9A-Fa-f])"), "<uuid>"),
     (re.compile(r"(?<![\w:])(?:[0-9A-Fa-f]{2}:){5}[0-9A-Fa-f]{2}(?![\w:])"), "<mac>"),
@@ -158,16 +159,16 @@ FORMS: tuple[tuple[re.Pattern[str], Replacement], ...] = (
     (_IP, _ip),
     (re.compile(r"(?<![\w:.])(?:[0-9A-Fa-f]{1,4}:){4,7}[0-9A-Fa-f]{1,4}(?![\w:])"), "<ip>"),
     (
-        # With `::` in it; names of C++ have the form too, but no digit that begins a part.
+        # With `::` in it. Names in C++ have this form too, but no part that begins with a digit.
         re.compile(
             r"(?<![\w:.])(?=[0-9A-Fa-f:]*\d)(?:[0-9A-Fa-f]{1,4}:){1,6}(?::[0-9A-Fa-f]{1,4}){1,6}(?![\w:])"
         ),
         "<ip>",
     ),
-    # Clouds put the address, or a pool and a number, into the names of machines.
+    # Clouds name machines after the address, or after a pool and a number.
     (re.compile(r"(?i)(?<![\w-])ip-\d{1,3}(?:-\d{1,3}){3}(?![\w-])"), "<host>"),
     (re.compile(r"(?<![\w-])(?:gke|aks|eks)-[a-z0-9-]*\d[\w-]*(?![\w-])"), "<host>"),
-    # Of a container; what follows `sha256:` is the digest of something that everybody has.
+    # The id of a container. After `sha256:` it is the digest of public content.
     (re.compile(r"(?<![0-9A-Za-z:=])[0-9a-f]{64}(?![0-9A-Za-z])"), "<container>"),
     (
         re.compile(
@@ -193,7 +194,7 @@ FORMS: tuple[tuple[re.Pattern[str], Replacement], ...] = (
         ),
         r"\g<before><secret>",
     ),
-    # Signed addresses; what a browser sends.
+    # Signed addresses and cookies.
     (
         re.compile(
             r"(?i)(?P<before>[?&](?:sig|key|code|x-(?:amz|goog)-(?:signature|credential|security-token))=)"

@@ -1,17 +1,17 @@
-"""Places in a text that give away what a person or a machine is called: home directories, prompts, the
-system log, variables, answers of `id`, `uname` and `ps`.
+"""Places in a text where the names of people and machines stand: home directories, prompts, the system log,
+variables, the output of `id`, `uname` and `ps`.
 """
 
 from __future__ import annotations
 
 import re
 
-#: What is written in place of what was taken out.
+#: The replacements, without their angle brackets.
 PLACEHOLDERS = (
     "user", "host", "name", "email", "credentials", "gpu-uuid", "uuid", "mac", "ip", "token", "serial",
     "secret", "container",
 )  # fmt: skip
-#: Words that stand in such places and tell nothing of anybody.
+#: Words that stand in such places and identify nobody.
 COMMON = {
     *PLACEHOLDERS,
     "root", "users", "home", "ubuntu", "debian", "localhost", "admin", "jovyan", "runner", "app", "work",
@@ -25,28 +25,28 @@ COMMON = {
     "kaggle", "jupyter", "notebook", "anaconda", "miniconda", "conda-forge", "mambaforge", "desktop",
     "laptop", "workstation", "repo",
 }  # fmt: skip
-#: Mount points that are called after what lies there, not after whom it belongs to.
+#: Mount points that are named after their content, not after their owner.
 _MOUNTS = (
     "[a-z]|azureml|backups?|batch|cache|cdrom|cloud|cluster|common|data\\w*|disks?|drive|efs|external|fast|fsx|gcs"
     "|gdrive|gpfs|hdd|homes?|local|lustre|models?|nas|nfs|nvme|pool|opt|projects?|public|pvc?|raid|resource|s3|scratch|shared?"
     "|slow|srv|ssd|storage|tank|te?mp|usb|users?|usr|var|volumes?|vol|windows|work|workspace|wslg?|zfs"
 )
-#: What lies in a directory of this name besides those of people.
+#: Directories next to those of people.
 _SHARED = (
     "(?:ana|mini)?conda|(?:mini|mamba)forge|v?envs?|containers?|images?|jobs?|logs?|slurm[\\w-]*|software"
 )
 _NAME = r"[A-Za-z_][\w.-]*"
-#: In these places a name stands as it is, whatever it is.
+#: Places that always hold a name.
 ALWAYS = tuple(
     (re.compile(pattern, re.MULTILINE), instead)
     for pattern, instead in (
-        # A name with blanks in it ends at the next backslash.
+        # A name that contains blanks ends at the next backslash.
         (r"(?P<before>\b[A-Za-z]:\\{1,2}Users\\{1,2})(?P<name>[^/\\:'\"<>|\n]+)(?=\\)", "<user>"),
         (
-            # Clusters sort homes by group or first letter.
+            # Clusters group home directories by team or first letter.
             r"(?P<before>/homes?\d*/(?:(?:users?|staff|students?|people|faculty|corp|grad|[a-z0-9])/)?|/[Uu]sers/"
             r"|/afs/(?:[\w.-]+/){1,6}users?/(?:[a-z]/){0,3}|\b[A-Za-z]:\\{1,2}Users\\{1,2})"
-            # Not the group of a home that is taken out already.
+            # Not the group of a home directory whose name is already replaced.
             r"(?P<name>[^/\\\s:'\"<>|]+)(?![^/\\\s:'\"<>|])(?!/<user>)",
             "<user>",
         ),
@@ -73,14 +73,14 @@ ALWAYS = tuple(
         (r"(?P<before>^Linux )(?P<name>[\w.-]+)(?= \d+\.\d+)", "<host>"),
     )
 )
-#: In these a word that is no name may stand as well: `user=None`, `host=localhost`, `/mnt/data`.
+#: Places that may also hold a word that is not a name: `user=None`, `host=localhost`, `/mnt/data`.
 MOSTLY = tuple(
     (re.compile(pattern, re.MULTILINE), instead)
     for pattern, instead in (
         (rf"(?P<before>/mnt/|/(?:run/)?media/)(?!(?i:{_MOUNTS})\d*(?![\w.-]))(?P<name>{_NAME})", "<user>"),
         (
             rf"(?P<before>/scratch\d*/(?:users?/|[a-z]/)?)(?!(?i:{_MOUNTS}|{_SHARED})\d*(?![\w.-]))"
-            # Not a file that lies there.
+            # Not a file in that directory.
             rf"(?P<name>{_NAME}(?=/)|[A-Za-z_][\w-]*(?![\w.-]))",
             "<user>",
         ),
@@ -112,14 +112,14 @@ MOSTLY = tuple(
             r"(?=[ \t]*$|/)",
             "<host>",
         ),
-        # TF_CONFIG; what schedulers and engines call a machine.
+        # TF_CONFIG; variables and options of schedulers and engines.
         (r"(?P<before>[\"'])(?P<name>[A-Za-z][\w.-]*)(?=:\d{4,5}[\"'])", "<host>"),
         (
             r"(?P<before>\b(?:POD|NODE|HOST)_NAME=|--hostname[= ])(?=[\w.-]*[a-z])(?P<name>[a-z0-9][\w.-]*)",
             "<host>",
         ),
         (r"(?P<before>\bSuccessfully assigned \S+ to )(?P<name>[\w.-]+)", "<host>"),
-        # A plain word after it is mostly none: `on host memory`.
+        # An ordinary word after it is usually not a name: `on host memory`.
         (
             r"(?P<before>\bon (?:the )?(?:host|node|machine) )"
             r"(?=[\w.-]*(?:[\d-]|\.\w))(?P<name>[A-Za-z][\w.-]*\w)",
@@ -128,7 +128,7 @@ MOSTLY = tuple(
     )
 )
 _JOB = r"^[ \t]*\d+(?:_\d+)?[ \t]+\S+[ \t]+\S+[ \t]+"
-#: Rows of `ps aux`, `ls -l` and `squeue`: the names are learnt there, and `root` stays.
+#: Rows of `ps aux`, `ls -l` and `squeue`. Names are learned here, and taken out wherever they stand.
 ROWS = tuple(
     re.compile(pattern, re.MULTILINE)
     for pattern in (
@@ -141,12 +141,12 @@ ROWS = tuple(
     )
 )
 PROMPT = re.compile(
-    # A host has a letter in its name; `python@3.11` is a version.
+    # A host name contains a letter; `python@3.11` is a version.
     r"(?<![\w./@:+-])(?P<user>[A-Za-z_][\w.-]{0,31})"
     r"@(?P<host>(?=[\w.-]*[A-Za-z])[A-Za-z0-9][\w.-]{0,62})(?=[:~ \])]|$)",
     re.MULTILINE,
 )
-#: The same where nothing else can be meant, a mail address neither.
+#: The same where it can only be a prompt, not a mail address.
 SHELL = re.compile(
     r"(?<![\w./@:+-])(?P<user>[A-Za-z_][\w.-]{0,31})@(?P<host>[A-Za-z0-9][\w.-]{0,62})"
     r"(?=:[~/]| [~/][^\n]*\][$#])"

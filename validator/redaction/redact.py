@@ -1,9 +1,9 @@
-"""Takes out of text what names people and machines, so that it can be pasted where everyone reads it.
+"""Take names of people and machines out of a text, so that it can be published.
 
 What is needed to find a fault stays: versions, error codes, names of libraries, paths below the home
-directory. Names are learnt where their place tells that they are names (home directories, prompts, lines in
-which TensorFlow and the system log name the host) and then taken out wherever they stand; identifiers are
-known by their form. See `places` and `identifiers`.
+directory. Names are learned from places that hold names (home directories, prompts, lines in which TensorFlow
+and the system log name the host), and then taken out wherever they stand: see `personal_names`. Identifiers
+are known by their form: see `identifiers`.
 """
 
 from __future__ import annotations
@@ -15,33 +15,35 @@ import socket
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from .identifiers import FORMS, hosts_in, is_address, is_public
+from .identifiers import IDENTIFIERS, hosts_in, is_address, is_public
 from .personal_names import ALWAYS, COLOURS, COMMON, MOSTLY, PROMPT, ROWS, SHELL
 
-#: Shorter names stand by chance in other words; where their place tells what they are, they go all the same.
+#: Shorter names are common words. They are only taken out of the places that hold names.
 _SHORTEST = 3
-#: Between the names of a scheduler's list of nodes.
+#: Separates the names in a scheduler's list of nodes.
 _LIST = re.compile(r"(?:\[[^\]]*\]?)?,|\[[^\]]*\]?")
 
 
 class Redaction:
-    """Takes the same names out of several texts: what one of them gives away goes from all.
+    """Take the same names out of several texts: a name that is found in one of them is taken out of all.
 
-    names: to be taken out besides those that are found. Redacting what is redacted changes nothing.
+    names: to take out in addition. Redacting a text again changes nothing.
     """
 
     def __init__(self, texts: Iterable[str], names: Iterable[str] = ()) -> None:
         found = (name for text in texts for name in names_in(text))
         given = [name.strip(".- ") for name in (*names, *_local_names(), *found)]
-        # A machine is called by the first part of its name too.
-        known = {name for whole in given for name in (whole, whole.partition(".")[0]) if _telling(name)}
+        # A machine is also known by the first part of its name.
+        known = {
+            name for whole in given for name in (whole, whole.partition(".")[0]) if _is_distinctive(name)
+        }
         longest_first = sorted(known, key=lambda name: (-len(name), name))
         either = "|".join(re.escape(name) for name in longest_first)
         self._names = re.compile(rf"(?i)(?<![A-Za-z0-9])(?:{either})(?![A-Za-z0-9])") if known else None
 
     def __call__(self, text: str) -> str:
-        """The text without names of people and machines, UUIDs, serials, addresses and credentials."""
-        text = _without_forms(COLOURS.sub("", text))
+        """Return the text without names of people and machines, UUIDs, serials, addresses and credentials."""
+        text = _without_identifiers(COLOURS.sub("", text))
         for pattern, instead in ALWAYS:
             text = pattern.sub(rf"\g<before>{instead}", text)
         text = PROMPT.sub("<user>@<host>", text)
@@ -51,19 +53,20 @@ class Redaction:
 
 
 def redacted(text: str, names: Iterable[str] = ()) -> str:
-    """One text by itself, see `Redaction`."""
+    """Redact a single text, see `Redaction`."""
     return Redaction([text], names)(text)
 
 
 def names_in(text: str) -> Iterator[str]:
-    """Names of people and machines that their places in a text give away, for `Redaction`."""
+    """Yield the names of people and machines that a text reveals, for `Redaction`."""
     text = COLOURS.sub("", text)
-    # Some places are only seen before forms are taken out, such as a host's whole name, and some only after.
-    for version in dict.fromkeys((text, _without_forms(text))):
+    # Some places are only found before identifiers are taken out, such as a whole host name, and some only
+    # after.
+    for version in dict.fromkeys((text, _without_identifiers(text))):
         for pattern in (*(pattern for pattern, _ in (*ALWAYS, *MOSTLY)), *ROWS):
             for match in pattern.finditer(version):
                 yield from (name for name in _LIST.split(match["name"]) if _is_name(name))
-    for match in (*SHELL.finditer(text), *PROMPT.finditer(_without_forms(text))):
+    for match in (*SHELL.finditer(text), *PROMPT.finditer(_without_identifiers(text))):
         yield from (name for name in (match["user"], match["host"]) if _is_name(name))
     yield from hosts_in(text)
 
@@ -77,25 +80,25 @@ def _replaced(instead: str, match: re.Match[str]) -> str:
     return match[0] if kept else f"{match['before']}{instead}"
 
 
-def _without_forms(text: str) -> str:
+def _without_identifiers(text: str) -> str:
     home = str(Path.home())
     if home not in ("/", "/root"):
         text = re.sub(rf"(?<![\w./-]){re.escape(home)}(?![\w.-])", "~", text)
-    for pattern, instead in FORMS:
+    for pattern, instead in IDENTIFIERS:
         text = pattern.sub(instead, text)
     return text
 
 
 def _local_names() -> Iterator[str]:
-    """Of whoever runs this, and of this machine."""
+    """Yield the names of the user who runs this and of this machine."""
     host = socket.gethostname()
     yield from (host, Path.home().name)
     try:
         yield getpass.getuser()
     except (OSError, KeyError):
-        # A container may run under a number that has no name.
+        # A container may run with a user ID that has no name.
         return
 
 
-def _telling(name: str) -> bool:
+def _is_distinctive(name: str) -> bool:
     return len(name) >= _SHORTEST and name.lower() not in COMMON and not name.isdecimal()

@@ -1,4 +1,4 @@
-"""What names people and machines does not leave; what is needed to find a fault stays."""
+"""Names of people and machines are taken out; what is needed to find a fault stays."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ UUID = "0a1b2c3d-4e5f-6071-8293-a4b5c6d7e8f9"
 NAMES = st.text(string.ascii_lowercase, min_size=6, max_size=12).map(lambda name: name + "zq")
 HEX = st.text("0123456789abcdef", min_size=32, max_size=32)
 
-#: Places in which software and people name a user or a machine; `{user}` and `{host}` stand for them.
+#: Places in which software and people name a `{user}` or a `{host}`.
 PLACES = (
     '  File "/home/{user}/venv/lib/python3.11/site-packages/tensorflow/__init__.py", line 41',
     "/Users/{user}/miniforge3/envs/tf",
@@ -66,7 +66,7 @@ PLACES = (
 
 @pytest.mark.parametrize("place", PLACES)
 @given(user=NAMES, host=NAMES)
-def test_a_user_or_host_that_its_place_gives_away_is_nowhere(place: str, user: str, host: str) -> None:
+def test_a_name_in_such_a_place_is_taken_out(place: str, user: str, host: str) -> None:
     named = [name for name in ("user", "host") if f"{{{name}}}" in place]
     values = {"user": user, "host": host}
     shown = redacted(
@@ -76,27 +76,25 @@ def test_a_user_or_host_that_its_place_gives_away_is_nowhere(place: str, user: s
 
 
 @given(user=NAMES, before=st.text(max_size=20), after=st.text(max_size=20), upper=st.booleans())
-def test_a_name_goes_wherever_it_stands_once_it_is_known(
-    user: str, before: str, after: str, upper: bool
-) -> None:
+def test_a_known_name_is_taken_out_everywhere(user: str, before: str, after: str, upper: bool) -> None:
     text = f"/home/{user}/x\n{before} {user.upper() if upper else user} {after}"
     assert user not in redacted(text).lower()
 
 
-def test_a_name_with_a_blank_goes_whole() -> None:
+def test_a_name_with_a_blank_is_taken_out_completely() -> None:
     shown = redacted(r"C:\\Users\\Annabel Lee\\venv" + "\nC:\\Users\\Annabel Lee\\x, says Annabel Lee")
     assert "Annabel" not in shown
     assert "Lee" not in shown
 
 
-def test_the_home_of_whoever_runs_it_goes_wherever_it_lies(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_home_directory_of_the_user_is_taken_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/srv/people/annabel")
     assert redacted("/srv/people/annabel/venv/lib, Annabel's") == "~/venv/lib, <name>'s"
     assert redacted("/mnt/srv/people/annabel2") == "/mnt/srv/people/annabel2"
 
 
 @given(HEX, st.text(max_size=10), st.text(max_size=10))
-def test_a_uuid_goes_wherever_it_stands(digits: str, before: str, after: str) -> None:
+def test_a_uuid_is_taken_out_everywhere(digits: str, before: str, after: str) -> None:
     uuid = "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
     glued = f"{before[:-1]}_{uuid}_{after[1:]}" if before else f"x{uuid}"
     for text in (f"{before} {uuid} {after}", glued.replace("x", "=")):
@@ -104,7 +102,7 @@ def test_a_uuid_goes_wherever_it_stands(digits: str, before: str, after: str) ->
 
 
 @given(HEX)
-def test_uuids_of_gpus_and_instances_go(digits: str) -> None:
+def test_uuids_of_gpus_and_instances_are_taken_out(digits: str) -> None:
     uuid = "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
     for text in (
         f"GPU 0: NVIDIA H100 (UUID: GPU-{uuid})",
@@ -178,7 +176,7 @@ def test_uuids_of_gpus_and_instances_go(digits: str) -> None:
         ),
     ],
 )
-def test_identifiers_go_by_their_form(text: str, shown: str | None) -> None:
+def test_identifiers_are_known_by_their_form(text: str, shown: str | None) -> None:
     if shown is None:
         assert "hunter2" not in redacted(text) and "ann:" not in redacted(text)
     else:
@@ -208,8 +206,8 @@ def test_identifiers_go_by_their_form(text: str, shown: str | None) -> None:
         "-----BEGIN PRIVATE KEY-----",
     ],
 )
-def test_a_long_text_takes_no_longer_for_each_part_of_it(hostile: str) -> None:
-    """With a pattern that tries each part to the end of the text, this would not end."""
+def test_time_is_proportional_to_the_length_of_the_text(hostile: str) -> None:
+    """A pattern that reads from each part to the end of the text would not finish."""
     text = hostile * (100_000 // len(hostile))
     assert "hunter2" not in redacted(f"{text} password=hunter2")
 
@@ -257,21 +255,23 @@ def test_a_long_text_takes_no_longer_for_each_part_of_it(hostile: str) -> None:
         "ReqNodeList=(null) ExcNodeList=(null), node_list = [1, 2], nodelist[0], NODELIST(REASON)",
     ],
 )
-def test_what_a_diagnosis_needs_stays(text: str) -> None:
+def test_text_that_a_diagnosis_needs_stays(text: str) -> None:
     if text.startswith("root@"):
         assert redacted(text) == "<user>@<host>"
     else:
         assert redacted(text) == text
 
 
-def test_a_card_is_not_a_host_that_is_called_like_it() -> None:
+def test_a_gpu_model_is_not_taken_for_a_host() -> None:
     assert "GTX TITAN X" in redacted("ann@titan:~$ nvidia-smi\nGeForce GTX TITAN X")
 
 
 @given(
     st.tuples(*[st.integers(0, 255)] * 3), st.integers(20, 255), st.sampled_from(["", "[", "(", "at ", ", "])
 )
-def test_an_address_of_a_private_net_goes(numbers: tuple[int, ...], second: int, before: str) -> None:
+def test_an_address_of_a_private_network_is_taken_out(
+    numbers: tuple[int, ...], second: int, before: str
+) -> None:
     third, fourth, _ = numbers
     for address in (f"10.{second}.{third}.{fourth}", f"192.168.{third}.{fourth}", f"172.16.{third}.{fourth}"):
         assert address not in redacted(f"x lost {before}{address}, then died")
@@ -292,13 +292,13 @@ def test_a_version_of_four_numbers_stays(name: str, between: str, numbers: tuple
         r"[a-z]{2,8}(-[a-z0-9]{1,5})?\.[a-z]{3,8}\.(example\.com|example\.org|internal|de)", fullmatch=True
     )
 )
-def test_a_whole_host_name_goes(host: str) -> None:
+def test_a_fully_qualified_host_name_is_taken_out(host: str) -> None:
     # `np.random.de` and `tf.data.internal` are attributes of modules.
     assume(not (host.endswith((".de", ".internal")) and host.partition(".")[0] in _MODULES))
     assert host not in redacted(f"can't reach {host} (port 80)")
 
 
-def test_names_that_are_given_go_too() -> None:
+def test_given_names_are_taken_out() -> None:
     assert redacted("trained on atlas-07, see atlas", ["atlas-07"]) == "trained on <name>, see atlas"
 
 

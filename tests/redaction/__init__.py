@@ -1,0 +1,1 @@
+"""Taking names of people and machines out of text."""
