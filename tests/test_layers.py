@@ -21,7 +21,7 @@ ALLOWED = {
     "locks": {"_vendor", "model", "compat", "matrix", "system", "errors"},
     "registry": {"model", "system", "errors"},
     "engines": {"model", "versions", "compat", "locks", "registry", "system", "errors"},
-    "probe": {"problems"},
+    "probe": {"problems", "_vendor"},
     "records": {"model", "system", "errors"},
     "certify": {"model", "versions", "records", "registry", "system", "errors"},
     "diagnosis": {"model", "versions", "compat", "errors", "problems"},

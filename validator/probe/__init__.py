@@ -1,20 +1,22 @@
-"""What runs inside: asks one environment what works in it, and answers with one JSON report.
+"""The program that runs inside: it asks one environment what works in it, and answers with one JSON report.
 
-Standard library only, Python 3.9 or newer, and nothing of this project from outside this package: it is
-packed into one archive (`validator/engines/probe_archive.py`) and run by whatever Python an image holds,
-next to a TensorFlow that may crash the process.
+It needs Python 3.9 or newer and nothing else: it is packed into one archive
+(`validator/engines/probe_archive.py`), together with `validator/problems.py` and the vendored `packaging`,
+and run by whatever Python an image holds, next to a TensorFlow that may crash the process.
 
     cli          options; writes the report to standard output and progress to standard error
     supervisor   starts the workers of each stage, enforces their limits, turns their ends into outcomes
-    worker       the process that runs checks of one stage and streams their outcomes
-    check        what a check is
+    worker       the process that runs the checks of one stage and streams their outcomes through `pipes`
+    isolate      calls a function in a forked child; fresh: in a new interpreter with its own TensorFlow
+    check        the type of a check, of its result and of what it gets
     checks/      one module per check: they judge; the package lists them in the order they run
-    collectors/  find things out and never judge: host, driver, CUDA libraries, device code, XLA's tools
+    collectors/  find facts and never judge: host, driver, CUDA libraries, device code, XLA's tools
     tables       known facts, as JSON in data/
-    variables    the values of environment variables; flags: those of XLA
-    stack        the Python packages around TensorFlow; requirements: the versions their metadata asks for
+    training     the small model that checks train; resnet: a larger one, to measure speed
+    measuring    figures with their spread, and the kernels that the profiler saw
+    xla_cases/   layers and operations to compile, each by itself
 """
 
-#: Raised by hand when the meaning of a check or of the report changes. The full version adds a digest of
+#: Raised by hand when the meaning of a check or of the report changes. The full version also has a digest of
 #: the sources (see `tables`).
 __version__ = "2.0.0"

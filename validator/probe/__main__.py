@@ -1,4 +1,4 @@
-"""`python -m validator.probe`: the probe from a source tree, as `probe.pyz` from its archive."""
+"""Runs the probe from a source tree: `python -m validator.probe`."""
 
 import sys
 

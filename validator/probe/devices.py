@@ -7,10 +7,10 @@ from typing import Any, Callable, Dict, Iterator, List, Tuple
 
 
 def gpus(tf: Any) -> List[Any]:
-    """The GPUs that TensorFlow sees, set to take memory as they need it.
+    """Return the GPUs that TensorFlow sees, after setting them to take memory as they need it.
 
-    By default TensorFlow takes almost all of every GPU's memory, which a probe must not do to a machine
-    that others use. It can be set only before the first operation runs, so every check asks here.
+    By default TensorFlow takes almost all of every GPU's memory, which a probe must not do on a machine that
+    others use. Growth can be set only before the first operation runs, so every check gets its GPUs here.
     """
     found: List[Any] = tf.config.list_physical_devices("GPU")
     for gpu in found:
@@ -20,7 +20,8 @@ def gpus(tf: Any) -> List[Any]:
 
 @contextmanager
 def exact_float32(tf: Any) -> Iterator[None]:
-    """Without TensorFloat-32, whose 10-bit mantissa would hide a wrong result behind a wide tolerance."""
+    """Turn TensorFloat-32 off: with its 10-bit mantissa only a wide tolerance, which hides errors, would
+    pass."""
     before = tf.config.experimental.tensor_float_32_execution_enabled()
     tf.config.experimental.enable_tensor_float_32_execution(False)
     try:
@@ -29,14 +30,11 @@ def exact_float32(tf: Any) -> Iterator[None]:
         tf.config.experimental.enable_tensor_float_32_execution(before)
 
 
-# Which operations TensorFlow executes for a function, and where: after it has placed and optimized them.
-
-
 def operations(call: Callable[[], Any]) -> Tuple[List[Dict[str, Any]], Any]:
-    """Each `op` with its `device` (`GPU:0`) and `count`; and what the call returned.
+    """Return each executed `op` with its `device` (`GPU:0`) and `count`, and what the call returned.
 
-    call: the first call of a `tf.function`, when the graphs that will be executed are made of it. The public
-    API shows only the graph before that; in these one sees placement, fused operations and XLA's clusters.
+    call: the first call of a `tf.function`, when TensorFlow makes the graphs that it will execute. The public
+    API shows only the graph before that; these show placement, fused operations and XLA's clusters.
     """
     context = importlib.import_module("tensorflow.python.eager.context")
     context.enable_graph_collection()
@@ -51,5 +49,5 @@ def operations(call: Callable[[], Any]) -> Tuple[List[Dict[str, Any]], Any]:
 
 
 def _device(name: str) -> str:
-    """`GPU:0` of `/job:localhost/replica:0/task:0/device:GPU:0`."""
+    """Return `GPU:0` for `/job:localhost/replica:0/task:0/device:GPU:0`."""
     return name.rpartition("device:")[2]

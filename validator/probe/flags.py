@@ -1,4 +1,4 @@
-"""Reads `XLA_FLAGS` and `TF_XLA_FLAGS` as XLA does, and asks TensorFlow's libraries which flags they know.
+"""Reads `XLA_FLAGS` and `TF_XLA_FLAGS` as XLA does, and looks up which flags TensorFlow's libraries know.
 
 XLA takes a value that does not begin with a dash for the name of a file that holds the flags, and ends the
 process when there is no such file or a flag is unknown (xla/parse_flags_from_env.cc).
@@ -18,7 +18,7 @@ _LIBRARIES = (
     "libtensorflow_cc.so.2",
     os.path.join("python", "_pywrap_tensorflow_internal.so"),
 )
-#: A shorter name may be built from constants in the code, where no search finds it.
+#: A shorter name may be built from constants in the code, where a search can't find it.
 _SHORTEST = 8
 #: What is read of a file that a variable names.
 _FILE_LIMIT = 65536
@@ -26,9 +26,9 @@ _FILE_LIMIT = 65536
 
 @dataclass(frozen=True)
 class Flags:
-    """What a variable says.
+    """The flags in a variable's value.
 
-    file: the file that it names, or None; missing: whether that can't be read.
+    file: the file that the value names, or None; missing: whether it can't be read.
     flags: name, as written with its dashes, and value; None for a flag without one.
     """
 
@@ -37,12 +37,12 @@ class Flags:
     flags: Tuple[Tuple[str, Optional[str]], ...]
 
     def value(self, name: str) -> Optional[str]:
-        """The last value given for `--name`, or None."""
+        """Return the last value given for `--name`, or None."""
         return next((value for flag, value in reversed(self.flags) if flag == f"--{name}"), None)
 
 
 def parse(text: str) -> Flags:
-    """The flags of a variable's value."""
+    """Read the flags in a variable's value."""
     if not text or text.lstrip().startswith("-"):
         return Flags(None, False, _flags(text))
     try:
@@ -66,9 +66,10 @@ def _unquoted(value: Optional[str]) -> Optional[str]:
 
 
 def unknown(flags: Flags, prefix: str, directory: Optional[str]) -> List[str]:
-    """The flags that TensorFlow does not know: not `--PREFIX…`, or a name that none of its libraries holds.
+    """Return the flags that TensorFlow doesn't know: not `--PREFIX…`, or a name that none of its libraries
+    holds.
 
-    directory: the package `tensorflow`; None: nothing can be said of a name that begins rightly.
+    directory: of the package `tensorflow`; None where a name with the right prefix can't be looked up.
     """
     names = [name for name, _ in flags.flags]
     wrong = [name for name in names if not name.startswith(f"--{prefix}")]
@@ -87,7 +88,7 @@ def _not_held(names: List[str], directory: str) -> List[str]:
 
 
 def _holds(path: str, name: bytes) -> bool:
-    """Whether the file has the name where no longer name goes on."""
+    """Return whether the file holds the name, and not only as part of a longer one."""
     with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
         at = content.find(name)
         while at >= 0:

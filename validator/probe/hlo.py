@@ -1,7 +1,7 @@
-"""What XLA compiled: the proof of one module, and the modules that a process had compiled for it.
+"""Identifies the modules that XLA compiled.
 
-With `--xla_dump_to` XLA writes each module it has compiled, under the name of the function it came from. That
-is the one sign that is the same in every release that a compilation took place, and of what.
+With `--xla_dump_to` XLA writes each module that it compiles, under the name of the function it came from. In
+every release this is the one sign that a compilation took place, and of what.
 """
 
 import contextlib
@@ -19,9 +19,9 @@ _OPTIMIZED = re.compile(r"module_\d+\..*(cpu|gpu)_after_optimizations\.txt")
 
 
 def proof(module: str) -> Dict[str, Any]:
-    """What identifies a compiled module: its name, size, digest and first lines.
+    """Return what identifies a compiled module: its name, size, digest and first lines.
 
-    Without the metadata of each instruction, which names source files and so differs between installations.
+    The metadata of each instruction is left out: it names source files, which differ between installations.
     """
     module = re.sub(r", metadata=\{[^}]*\}", "", module)
     name = re.match(r"HloModule ([^\s,]+)", module)
@@ -37,19 +37,19 @@ def proof(module: str) -> Dict[str, Any]:
 
 @contextlib.contextmanager
 def dump() -> Iterator[str]:
-    """A directory for XLA to write to, in memory where there is one; removed at the end."""
+    """Make a directory for XLA to write to, in memory where possible, and remove it at the end."""
     memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     with tempfile.TemporaryDirectory(prefix="probe-", dir=memory) as directory:
         yield directory
 
 
 def flags(directory: str) -> str:
-    """`XLA_FLAGS` of a process that shall dump there, with what it has now."""
+    """Return `XLA_FLAGS` for a process that dumps there, with the present flags."""
     return f"{os.environ.get('XLA_FLAGS', '')} --xla_dump_to={directory} --xla_dump_hlo_as_text".strip()
 
 
 def modules(directory: str) -> List[Dict[str, Any]]:
-    """The compiled modules that were dumped: each with `module`, `device_type`, `instructions`, `fusions`."""
+    """Return the dumped modules: each with `module`, `device_type`, `instructions`, `fusions`."""
     found = []
     for name in sorted(os.listdir(directory)):
         match = _OPTIMIZED.fullmatch(name)
@@ -62,7 +62,7 @@ def modules(directory: str) -> List[Dict[str, Any]]:
     return found
 
 
-#: Lines of an exception that say where, or that something is wrong, and not what.
+#: Lines of an exception that say where something is wrong, but not what.
 _AROUND = re.compile(
     r"Graph execution error|Detected at node|<stack traces|File \"|in user code|The op is created at"
     r"|tf2xla conv"
@@ -75,7 +75,7 @@ _PASSING = re.compile(
 
 
 def refusal(error: BaseException) -> str:
-    """The line of an exception that says why XLA did not compile, without what differs between two runs."""
+    """Return the line of an exception that says why XLA did not compile, minus what differs between runs."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     telling = [line for line in lines if not _AROUND.match(line)]
     line = _PASSING.sub("", (telling or lines or ["no message"])[0])

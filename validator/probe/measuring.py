@@ -22,7 +22,7 @@ _PLANES, _PLANE_NAME, _LINES, _METADATA, _KEY, _VALUE, _LINE_NAME, _EVENTS, _EVE
     *(1, 2, 3, 4, 1, 2, 2, 4),
     *(1, 3, 2),
 )
-#: The lines of a GPU's plane that hold what ran; others are derived from these.
+#: The lines of a GPU's plane with the events; other lines are derived from these.
 _STREAM = re.compile(r"Stream #")
 _COPY = re.compile(r"mem(cpy|set)", re.IGNORECASE)
 
@@ -51,7 +51,7 @@ def ratios(above: Sequence[float], below: Sequence[float]) -> Optional[Dict[str,
 
 @dataclass(frozen=True)
 class Event:
-    """Something that ran: on which plane (`/device:GPU:0`) and line (`Stream #13(Compute)`), and how long."""
+    """An event on a plane (`/device:GPU:0`) and a line (`Stream #13(Compute)`), and how long it ran."""
 
     plane: str
     line: str
@@ -90,7 +90,7 @@ def record(tf: Any, work: Callable[[], None]) -> List[Event]:
 
 
 def events(space: bytes) -> List[Event]:
-    """Every event of a serialized XSpace. Raises ValueError when it is none."""
+    """Return every event of a serialized XSpace. Raises ValueError for other data."""
     found = []
     for plane in _all(space, _PLANES):
         fields = list(_fields(plane))
@@ -110,7 +110,7 @@ Field = Tuple[int, Union[int, bytes]]
 
 
 def _metadata(entry: bytes) -> Tuple[int, str]:
-    """An entry of the map from an event's id to its name."""
+    """Return an entry of the map from an event's id to its name."""
     value = next(_messages(list(_fields(entry)), _VALUE), b"")
     return _numbers(entry).get(_KEY, 0), _text(list(_fields(value)), _NAME)
 

@@ -1,8 +1,8 @@
 """A residual convolutional classifier from plain operations, in the sizes at which speed is measured.
 
-Unlike `training`, which proves that a step works and is as small as that allows, this has what makes real
-models fast or slow: many convolutions, batch normalization, elementwise operations between them.
-The shape is that of ResNet-18 (He et al. 2015, arXiv:1512.03385), without its first pooling.
+`training` has the smallest model that shows that a step works. This one has what makes real models fast or
+slow: many convolutions, batch normalization, elementwise operations between them. The shape is that of
+ResNet-18 (He et al. 2015, arXiv:1512.03385), without its first pooling.
 """
 
 import math
@@ -33,7 +33,7 @@ SIZES: Dict[str, Size] = {
 
 
 def batch(tf: Any, size: Size, examples: int) -> Tuple[Any, Any]:
-    """Images `[examples, image, image, 3]` that can be told apart, and their labels. The same each time."""
+    """Return images `[examples, image, image, 3]` that can be told apart, and labels; the same each time."""
     labels = tf.range(examples, dtype=tf.int32) % size.classes
     prototypes = tf.random.stateless_normal((size.classes, 8, 8, 3), seed=(1, 0))
     images = tf.image.resize(tf.gather(prototypes, labels), (size.image, size.image), method="nearest")
@@ -41,7 +41,7 @@ def batch(tf: Any, size: Size, examples: int) -> Tuple[Any, Any]:
 
 
 def shapes(size: Size) -> List[Tuple[int, ...]]:
-    """Of the weights, in the order in which the forward pass takes them."""
+    """Return the shapes of the weights, in the order in which the forward pass uses them."""
     found = _convolution(3, 3, size.width)
     channels = size.width
     for stage, blocks in enumerate(size.blocks):
@@ -55,17 +55,17 @@ def shapes(size: Size) -> List[Tuple[int, ...]]:
 
 
 def _convolution(edge: int, before: int, after: int) -> List[Tuple[int, ...]]:
-    """A kernel with the scale and the offset of the normalization that follows."""
+    """Return the shapes of a kernel and of the scale and offset of the normalization that follows."""
     return [(edge, edge, before, after), (after,), (after,)]
 
 
 def _strides(stage: int, block: int) -> int:
-    """Each stage but the first begins by halving the edge."""
+    """Return the strides of a block: each stage but the first begins by halving the edge."""
     return 2 if stage and not block else 1
 
 
 class Model:
-    """The weights, and the step that trains them. Two models of one size begin equal."""
+    """The weights, and the step that trains them. Two models of one size start equal."""
 
     def __init__(self, tf: Any, size: Size) -> None:
         self.tf = tf
@@ -74,11 +74,11 @@ class Model:
 
     @property
     def weight_bytes(self) -> int:
-        """What the weights take, in float32."""
+        """Return the bytes of the weights in float32."""
         return 4 * sum(math.prod(shape) for shape in shapes(self.size))
 
     def step(self, mode: str) -> Callable[[Any, Any], Any]:
-        """`(images, labels) -> loss`: one step of gradient descent, run as `mode` says."""
+        """Return one step of gradient descent, `(images, labels) -> loss`, run as `mode` says."""
         tf = self.tf
 
         def train(images: Any, labels: Any) -> Any:
@@ -114,8 +114,8 @@ class Model:
 
 
 def _initial(tf: Any, shape: Tuple[int, ...], number: int) -> Any:
-    """Kernels as He et al. 2015 (arXiv:1502.01852) have them. Of the two vectors of a normalization the first
-    is the scale."""
+    """Return a weight at the start: kernels as in He et al. 2015 (arXiv:1502.01852), scales of 1, offsets of
+    0."""
     if len(shape) > 1:
         deviation = math.sqrt(2.0 / math.prod(shape[:-1]))
         return deviation * tf.random.stateless_normal(shape, seed=(3, number))

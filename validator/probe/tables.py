@@ -1,4 +1,4 @@
-"""The tables that ship with the probe, as JSON beside this module or in its archive."""
+"""The tables and the version of the probe, read from its directory or its archive."""
 
 import functools
 import json
@@ -10,7 +10,7 @@ from . import __version__
 
 @functools.lru_cache(maxsize=None)
 def table(name: str) -> Dict[str, Any]:
-    """The table `data/NAME.json`. Not to be changed by who reads it."""
+    """Return the table `data/NAME.json`, which the caller must not change."""
     content = pkgutil.get_data(__name__.rpartition(".")[0], f"data/{name}.json")
     if content is None:
         raise FileNotFoundError(f"data/{name}.json")
@@ -18,14 +18,12 @@ def table(name: str) -> Dict[str, Any]:
     return found
 
 
-# The probe's version: what it declares, plus a digest of its sources when it runs from its archive.
-
-#: Written into the archive by whoever packs it; the host side computes the same text from the same sources.
+#: Written into the archive by the host side, which computes the same text from the same sources.
 FILE = "VERSION"
 
 
 def version() -> str:
-    """`1.0.0+0123456789ab` from an archive, `1.0.0+source` from a source tree."""
+    """Return `2.0.0+0123456789ab` (with a digest of the sources), or `2.0.0+source` in a source tree."""
     try:
         packed = pkgutil.get_data(__name__.rpartition(".")[0], FILE)
     except OSError:

@@ -18,7 +18,7 @@ LEARNING_RATE = 0.05
 
 @dataclass(frozen=True)
 class Run:
-    """Losses of each step, and the seconds each took (host time, result read back)."""
+    """The losses of each step, and its seconds (host time, result read back)."""
 
     losses: List[float]
     seconds: List[float]
@@ -26,7 +26,7 @@ class Run:
 
 
 def batch(tf: Any) -> Tuple[Any, Any]:
-    """Images `[BATCH, 16, 16, 3]` that can be told apart, and their labels; the same on every call."""
+    """Return images `[BATCH, 16, 16, 3]` that can be told apart, and their labels; the same on every call."""
     labels = tf.range(BATCH, dtype=tf.int32) % CLASSES
     prototypes = tf.random.stateless_normal((CLASSES, 16, 16, 3), seed=(1, 0))
     noise = tf.random.stateless_normal((BATCH, 16, 16, 3), seed=(2, 0))
@@ -34,7 +34,7 @@ def batch(tf: Any) -> Tuple[Any, Any]:
 
 
 def step(tf: Any, compiled: bool) -> Any:
-    """A `tf.function` that trains a fresh copy of the model by one step and returns the loss."""
+    """Return a `tf.function` that trains a fresh copy of the model by one step and returns the loss."""
     shapes = ((3, 3, 3, 8), (3, 3, 8, 16), (4 * 4 * 16, CLASSES))
     weights = [
         tf.Variable(0.1 * tf.random.stateless_normal(shape, seed=(3, number)))
@@ -105,26 +105,26 @@ def losses_differ(reference: str, found: Dict[str, Any], mode: Optional[str] = N
     return [problem("losses_differ", **fields)]
 
 
-# The classifier of `training` as a user of Keras would write it, in Keras 2, Keras 3 and tf_keras alike.
+# The same classifier as a user of Keras would write it, for Keras 2, Keras 3 and tf_keras.
 
-#: So that five steps show in the loss, and the largest model that is used stays stable.
+#: High enough that five steps show in the loss, low enough that the largest model stays stable.
 KERAS_LEARNING_RATE = 0.1
 
 
 def describe(tf: Any) -> Dict[str, Any]:
-    """Which Keras `tf.keras` is: `package` (under `TF_USE_LEGACY_KERAS` it is `tf_keras`) and `version`."""
+    """Return which Keras `tf.keras` is: `package` (`tf_keras` with `TF_USE_LEGACY_KERAS`) and `version`."""
     package = tf.keras.Model.__module__.partition(".")[0]
     return {"package": package, "version": getattr(sys.modules[package], "__version__", None)}
 
 
 def major(description: Dict[str, Any]) -> Optional[int]:
-    """2 or 3; None where the version is unknown."""
+    """Return 2 or 3; None where the version is unknown."""
     number = str(description["version"]).partition(".")[0]
     return int(number) if number.isdigit() else None
 
 
 def classifier(tf: Any, image: int = 16, width: int = 8) -> Any:
-    """A small convolutional model, untrained; the same weights each time.
+    """Return a small convolutional model, untrained; it has the same weights each time.
 
     image: edge in pixels; width: channels of the first convolution, of which the second has twice as many.
     """
@@ -141,7 +141,7 @@ def classifier(tf: Any, image: int = 16, width: int = 8) -> Any:
 
 
 def compile_model(tf: Any, model: Any, loss: Optional[Any] = None, **settings: Any) -> Any:
-    """Gradient descent on the cross entropy; `settings` go to `Model.compile`."""
+    """Compile the model for gradient descent on the cross entropy; `settings` go to `Model.compile`."""
     keras = tf.keras
     model.compile(
         optimizer=keras.optimizers.SGD(KERAS_LEARNING_RATE),

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from validator import problems
-from validator.probe import variables
 from validator.probe.check import Context, Result
 from validator.probe.checks import environment
 from validator.probe.collectors import installed
@@ -277,7 +276,7 @@ def test_the_backend_of_keras(
 def test_the_table_is_sound() -> None:
     names = [row["name"] for row in ROWS]
     assert names == sorted(set(names))
-    assert {row["rule"] for row in ROWS if "rule" in row} == set(variables.RULES)
+    assert {row["rule"] for row in ROWS if "rule" in row} == set(environment.RULES)
     kinds = {"visibility", "loader", "xla", "keras", "memory", "performance", "logging", "python", "tpu"}
     assert {row["kind"] for row in ROWS} == kinds
     for name in names:

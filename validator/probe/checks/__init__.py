@@ -30,8 +30,7 @@ from . import (
     xla_train_step,
 )
 
-# Which checks there are, in the order they run within their stage.
-
+#: In the order in which they run within their stage.
 CHECKS: Tuple[Check, ...] = (
     driver.CHECK,
     gpu_device_nodes.CHECK,

@@ -1,12 +1,278 @@
-"""Does a variable hide the GPU, or break XLA, Keras or the loader?"""
+"""Does a variable hide the GPU, or break XLA, Keras or the loader?
 
-from ...problems import statement
-from ..check import HOST, Check, Context, Result, judged
+The table `data/variables.json` lists the variables. A rule is a function for what a list of values can't say:
+it yields the problems of one value, judged by the facts. A problem is a fault when it breaks something here,
+and an advisory when it would break something elsewhere, costs something, or hides what happens.
+"""
+
+import os
+import re
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
+
+from ...problems import ADVISORY, FAULT, problem, statement
+from .. import flags
+from ..check import HOST, Check, Context, Result, gpu_count, judged
+from ..collectors import copies
+from ..collectors.kernels import JIT, coverage
 from ..tables import table
-from ..variables import problems
 
 #: Characters of a value in the report, and entries of a list.
 _VALUE_LIMIT, _ENTRIES = 2000, 200
+Facts = Dict[str, Any]
+Problems = Iterator[Dict[str, Any]]
+
+#: Results of `cuInit` where a cuda-compat library doesn't fit the machine (CUDA Driver API).
+_COMPAT_ERRORS = (803, 804)
+#: The backends of Keras 3, with the package that each needs besides TensorFlow.
+_KERAS_BACKENDS = {"tensorflow": None, "jax": "jax", "torch": "torch", "numpy": None, "openvino": "openvino"}
+
+
+def visible_devices(value: str, facts: Facts) -> Problems:
+    """Read the entries as CUDA does: it hides the first one that it doesn't know, and all after it (CUDA C++
+    Programming Guide, CUDA environment variables)."""
+    severity = FAULT if gpu_count(facts) else ADVISORY
+    entries = [entry.strip() for entry in value.split(",")]
+    invalid = next((index for index, entry in enumerate(entries) if not _names_gpu(entry, facts)), None)
+    if invalid == 0:
+        yield problem("visible_devices_hides_all_gpus", severity, entry=entries[0] or None)
+    elif invalid is not None:
+        hidden = entries[invalid + 1 :]
+        yield problem(
+            "visible_devices_hides_gpus",
+            severity if hidden else ADVISORY,
+            entry=entries[invalid],
+            hidden=hidden,
+        )
+
+
+def _names_gpu(entry: str, facts: Facts) -> bool:
+    """Return whether CUDA takes the entry for a GPU, or could where the GPUs are not known."""
+    known = facts["host"]["gpus"] if facts["host"]["driver_libraries"]["nvml"]["answered"] else None
+    if re.fullmatch(r"\d+", entry):
+        return known is None or int(entry) < len(known)
+    if entry.startswith("GPU-"):
+        return known is None or any((gpu["uuid"] or "").startswith(entry) for gpu in known)
+    return entry.startswith("MIG-")
+
+
+def container_devices(value: str, facts: Facts) -> Problems:
+    """Judge the GPUs that a container asks for.
+
+    `none` mounts the driver's libraries without a GPU; `void` or an empty value mounts nothing (NVIDIA
+    Container Toolkit, specialized configurations).
+    """
+    if value in ("", "void", "none") and facts["host"]["container"]:
+        # The kernel's side shows through into every container.
+        lost = facts["host"]["kernel_driver"] is not None and not gpu_count(facts)
+        yield problem("container_without_gpu", FAULT if lost else ADVISORY)
+
+
+def driver_capabilities(value: str, facts: Facts) -> Problems:
+    """Expect `compute`: without it libcuda.so.1 is not mounted, so nvidia-smi works and CUDA doesn't."""
+    if not {"compute", "all"} & set(re.split(r"[,\s]+", value)):
+        there = facts["host"]["kernel_driver"] is not None or gpu_count(facts)
+        lost = there and facts["host"]["driver_libraries"]["cuda"]["path"] is None
+        yield problem("driver_capabilities_without_compute", FAULT if lost else ADVISORY)
+
+
+def requirement_disabled(value: str, facts: Facts) -> Problems:
+    """Read the value as the container runtime does, as a boolean."""
+    if value.lower() in ("1", "true"):
+        yield problem("driver_requirement_disabled")
+
+
+def ptx_jit_forced(value: str, facts: Facts) -> Problems:
+    """Find GPUs without PTX: a wheel has it only for its newest compute capability, which older GPUs can't
+    run."""
+    if value != "1":
+        return
+    stranded = [gpu for gpu, found in _coverage(facts) if found and not found.has_ptx]
+    yield problem("ptx_jit_forced", FAULT if stranded else ADVISORY, gpus=_named(stranded))
+
+
+def ptx_jit_disabled(value: str, facts: Facts) -> Problems:
+    """Find GPUs for which the wheel holds kernels only as PTX."""
+    if value != "1":
+        return
+    stranded = [gpu for gpu, found in _coverage(facts) if found and found.kernels == JIT]
+    yield problem("ptx_jit_disabled", FAULT if stranded else ADVISORY, gpus=_named(stranded))
+
+
+def _coverage(facts: Facts) -> List[Tuple[Dict[str, Any], Any]]:
+    tensorflow = facts["tensorflow"]
+    if tensorflow is None:
+        return []
+    return [
+        (gpu, coverage(tensorflow["version"], tensorflow["build"], gpu["compute_capability"]))
+        for gpu in facts["host"]["gpus"]
+        if gpu["compute_capability"]
+    ]
+
+
+def _named(gpus: List[Dict[str, Any]]) -> List[Dict[str, Any]]:
+    named = {(str(gpu["name"]), gpu["compute_capability"]) for gpu in gpus}
+    return [{"name": name, "compute_capability": capability} for name, capability in sorted(named)]
+
+
+def min_multiprocessors(value: str, facts: Facts) -> Problems:
+    """Find GPUs with fewer, which TensorFlow leaves out (gpu_device.cc, GetMinGPUMultiprocessorCount)."""
+    if not re.fullmatch(r"-?\d+", value.strip()):
+        yield problem("min_multiprocessors_unread")
+        return
+    offered = facts["host"]["driver_libraries"]["cuda"].get("gpus") or []
+    hidden = [gpu["name"] for gpu in offered if (gpu.get("multiprocessors") or 0) < int(value)]
+    if hidden:
+        yield problem("min_multiprocessors_hides_gpus", gpus=hidden)
+
+
+def number(value: str, facts: Facts) -> Problems:
+    """Expect a whole number."""
+    if not re.fullmatch(r"[+-]?\d+", value.strip()):
+        yield problem("number_unread")
+
+
+def cache_path(value: str, facts: Facts) -> Problems:
+    """Expect a directory that the driver can make: without one it goes without a cache."""
+    existing = value
+    while existing and not os.path.exists(existing):
+        parent = os.path.dirname(existing)
+        existing = parent if parent != existing else ""
+    if not (os.path.isdir(existing or ".") and os.access(existing or ".", os.W_OK)):
+        yield problem("ptx_cache_unwritable")
+
+
+def log_level(value: str, facts: Facts) -> Problems:
+    """Read a number as TensorFlow does: other text counts as 0 (tsl/platform/default/logging.cc)."""
+    match = re.match(r"\s*(\d+)", value)
+    level = int(match[1]) if match else 0
+    if level >= 3:
+        yield problem("log_level_hides_errors")
+    elif level == 2:
+        yield problem("log_level_hides_warnings")
+
+
+def keras_backend(value: str, facts: Facts) -> Problems:
+    """Judge the backend, which Keras 3 reads when it (or `tf.keras`) is imported; Keras 2 doesn't read it."""
+    packages = facts["environment"]["packages"]
+    if value in ("", "tensorflow") or packages.get("keras", "3").startswith("2."):
+        return
+    if value not in _KERAS_BACKENDS:
+        yield problem("keras_backend_unknown")
+        return
+    needs = _KERAS_BACKENDS[value]
+    if needs is not None and needs not in packages:
+        yield problem("keras_backend_missing", package=needs)
+    else:
+        yield problem("keras_backend_other")
+
+
+def xla_flags(value: str, facts: Facts) -> Problems:
+    """Judge flags of XLA itself."""
+    read = flags.parse(value)
+    yield from _flag_problems(_XLA_FLAGS, read, "xla_", facts)
+    directory = read.value("xla_gpu_cuda_data_dir")
+    if directory is None:
+        return
+    if not os.path.isdir(directory):
+        yield problem("xla_cuda_data_dir_missing", directory=directory)
+    elif not os.path.isdir(os.path.join(directory, "nvvm", "libdevice")):
+        yield problem("xla_cuda_data_dir_without_libdevice", directory=directory)
+
+
+def tf_xla_flags(value: str, facts: Facts) -> Problems:
+    """Judge flags of TensorFlow's bridge to XLA."""
+    read = flags.parse(value)
+    yield from _flag_problems(_TF_XLA_FLAGS, read, "tf_xla_", facts)
+    level = read.value("tf_xla_auto_jit")
+    if level is not None and not re.fullmatch(r"-?\d+|fusible|single-gpu\(-?\d+\)", level):
+        yield problem("tf_xla_auto_jit_unread", level=level)
+    retired = "tf_xla_enable_xla_devices"
+    if (f"--{retired}", None) in read.flags or read.value(retired) == "true":
+        yield problem("xla_devices_retired")
+
+
+#: Codes for a missing file, flags from a file, and an unknown flag.
+_XLA_FLAGS = ("xla_flags_file_name", "xla_flags_from_file", "xla_flags_unknown_flag")
+_TF_XLA_FLAGS = ("tf_xla_flags_file_name", "tf_xla_flags_from_file", "tf_xla_flags_unknown_flag")
+
+
+def _flag_problems(codes: Tuple[str, str, str], read: flags.Flags, prefix: str, facts: Facts) -> Problems:
+    missing, from_file, unknown = codes
+    if read.missing:
+        yield problem(missing)
+    elif read.file is not None:
+        yield problem(from_file, file=read.file)
+    tensorflow = facts["tensorflow"]
+    names = flags.unknown(read, prefix, tensorflow["directory"] if tensorflow else None)
+    if names:
+        yield problem(unknown, flags=names)
+
+
+def library_path(value: str, facts: Facts) -> Problems:
+    """Find directories that put another library before the one that fits."""
+    directories = copies.library_path({"LD_LIBRARY_PATH": value})
+    cuda, there = facts["host"]["driver_libraries"]["cuda"], gpu_count(facts) > 0
+    for directory in directories:
+        holds_driver = os.path.exists(os.path.join(directory, "libcuda.so.1"))
+        parts = os.path.normpath(directory).split(os.sep)
+        if holds_driver and "stubs" in parts:
+            yield problem("stubs_on_library_path", FAULT if there else ADVISORY, directory=directory)
+        elif holds_driver and "compat" in parts:
+            refused = there and cuda.get("code") in _COMPAT_ERRORS
+            yield problem("compat_on_library_path", FAULT if refused else ADVISORY, directory=directory)
+    yield from _old_cudnn(directories, facts)
+
+
+def _old_cudnn(directories: List[str], facts: Facts) -> Problems:
+    tensorflow = facts["tensorflow"]
+    wheels = tensorflow["built_with"] if tensorflow else {}
+    floor = next((version for name, version in wheels.items() if name.startswith("nvidia-cudnn-cu")), None)
+    if floor is None:
+        return
+    soname = f"libcudnn.so.{floor.partition('.')[0]}"
+    first = next(iter(copies.copies(soname, directories, (), {})), None)
+    if first is None or first.found_by != copies.LIBRARY_PATH:
+        return
+    version = copies.version_of(first.path, soname)
+    if version is not None and _minor(version) < _minor(floor):
+        yield problem("old_cudnn_on_library_path", path=first.path, version=version, built_with=floor)
+
+
+def _minor(version: str) -> Tuple[int, ...]:
+    return tuple(int(part) for part in version.split(".")[:2])
+
+
+#: The rules, by the name in the table.
+RULES: Dict[str, Callable[[str, Facts], Problems]] = {
+    function.__name__: function
+    for function in (
+        cache_path,
+        container_devices,
+        driver_capabilities,
+        keras_backend,
+        library_path,
+        log_level,
+        min_multiprocessors,
+        number,
+        ptx_jit_disabled,
+        ptx_jit_forced,
+        requirement_disabled,
+        tf_xla_flags,
+        visible_devices,
+        xla_flags,
+    )
+}
+
+
+def problems(row: Dict[str, Any], value: str, facts: Facts) -> Problems:
+    """Yield what is wrong with the value of the variable that a row of the table describes."""
+    if "accepts" in row and value not in row["accepts"]:
+        yield problem(row["otherwise"])
+    notice: Optional[Dict[str, Any]] = row.get("notice")
+    if notice is not None and value in notice["values"]:
+        yield problem(notice["code"])
+    if "rule" in row:
+        yield from RULES[row["rule"]](value, facts)
 
 
 def _run(context: Context) -> Result:

@@ -25,8 +25,8 @@ BATCHES = {"CPU": (1, 8, 32, 128), "GPU": (1, 8, 32, 128, 256)}
 _RECORDS = 512
 #: Batches that the pipeline makes in advance.
 _PREFETCHED = 2
-#: A round is a turn of each batch and feed; a turn is so many steps that are timed, after some that are not:
-#: while the others had their turns, the pipeline has filled its buffer, which must not pass for its speed.
+#: A round is a turn of each batch and feed. A turn is some steps that aren't timed, then some that are:
+#: during the turns of the others the pipeline fills its buffer, which must not count as its speed.
 _ROUNDS, _SETTLING, _STEPS = 9, 2 * _PREFETCHED, 6
 _ENOUGH_S, _LEAST_ROUNDS = 25.0, 3
 #: The share of the best throughput at which a batch counts as filling the device.
@@ -36,7 +36,7 @@ MEMORY, PIPELINE = "memory", "pipeline"
 
 @dataclass
 class Feed:
-    """A source of batches of one size, and the seconds of each turn: waiting for input, and in all."""
+    """A source of batches of one size, with the seconds of each turn: waiting for input, and in total."""
 
     source: str
     examples: int
@@ -51,7 +51,7 @@ def _run(context: Context) -> Result:
     size = SIZES[device_type]
     descriptor = anonymous_file()
     try:
-        # A file without a name, which TensorFlow opens like any other and which nobody needs to remove.
+        # A file without a name, which TensorFlow opens like any other and which removes itself.
         path = f"/proc/{os.getpid()}/fd/{descriptor}"
         record_bytes = _write(tf, path, size)
         decoded = _decoded(tf, path, size)
@@ -73,7 +73,7 @@ def _run(context: Context) -> Result:
 
 
 def _write(tf: Any, path: str, size: Size) -> int:
-    """The records: a JPEG of each image, and its label. Returns the size of the file."""
+    """Write the records, each a JPEG image and its label, and return the size of the file."""
     with tf.device("/CPU:0"):
         images, labels = batch(tf, size, size.classes)
         pixels = tf.cast(tf.clip_by_value(127.5 + 50.0 * images, 0, 255), tf.uint8)
@@ -91,7 +91,7 @@ def _write(tf: Any, path: str, size: Size) -> int:
 
 
 def _dataset(tf: Any, path: str, size: Size) -> Any:
-    """Every record once, decoded: `(image, label)`."""
+    """Return a dataset of every record once, decoded: `(image, label)`."""
     described = {
         "image": tf.io.FixedLenFeature((), tf.string),
         "label": tf.io.FixedLenFeature((), tf.int64),
@@ -107,7 +107,7 @@ def _dataset(tf: Any, path: str, size: Size) -> Any:
 
 
 def _decoded(tf: Any, path: str, size: Size) -> Dict[str, Any]:
-    """One pass over the file: how many records there were, and how many bore the label they should."""
+    """Read the file once, and return how many records it has and how many have the right label."""
     read = right = 0
     for number, (_, label) in enumerate(_dataset(tf, path, size)):
         read += 1
@@ -116,7 +116,7 @@ def _decoded(tf: Any, path: str, size: Size) -> Dict[str, Any]:
 
 
 def _measure(tf: Any, device_type: str, size: Size, path: str) -> Tuple[List[Feed], Dict[str, str], str]:
-    """The feeds with their times; the batches that the memory does not hold, and why; the device used."""
+    """Return the feeds with their times, the errors of batches that don't fit in memory, and the device."""
     feeds: List[Feed] = []
     skipped: Dict[str, str] = {}
     device = ""
@@ -153,7 +153,7 @@ def _feeds(tf: Any, device_type: str, size: Size, path: str, examples: int) -> L
 
 
 def _turn(feed: Feed, step: Callable[[Any, Any], Any]) -> None:
-    """Steps one after another, each loss read back: the device idles while the next batch is waited for."""
+    """Run steps one after another and read back each loss: the device idles while it waits for a batch."""
     for _ in range(_SETTLING):
         float(step(*feed.take()))
     waited = 0.0
@@ -188,9 +188,10 @@ def _batches(feeds: List[Feed]) -> List[Dict[str, Any]]:
 
 
 def filled_from(batches: List[Dict[str, Any]]) -> Optional[int]:
-    """The smallest batch that, fed from memory, reaches almost the best throughput.
+    """Return the smallest batch that, fed from memory, reaches almost the best throughput.
 
-    None when only the largest does, since a still larger one might do better."""
+    None when only the largest does, since a still larger one might do better.
+    """
     rates = [(entry["examples"], entry[MEMORY]["examples_per_s"]) for entry in batches]
     best = max(rate for _, rate in rates)
     first = next(examples for examples, rate in rates if rate >= FILLED * best)

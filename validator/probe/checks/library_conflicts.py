@@ -39,7 +39,7 @@ def _run(context: Context) -> Result:
 
 
 class _Search:
-    """The places where the loader looks for what TensorFlow opens."""
+    """The places where the loader looks for the libraries that TensorFlow opens."""
 
     def __init__(self, facts: Dict[str, Any]) -> None:
         framework = os.path.join(facts["tensorflow"]["directory"], loader.FRAMEWORK)

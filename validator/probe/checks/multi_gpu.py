@@ -92,7 +92,8 @@ def _small_shared_memory(evidence: Dict[str, Any]) -> List[Dict[str, Any]]:
 
 
 def _mirror(tf: Any, kind: str, count: int) -> Iterator[Dict[str, Any]]:
-    """In a fresh interpreter: all-reduce, then steps with the strategy and on a single device."""
+    """Reduce over all devices, then train with the strategy and on a single device. Runs in a fresh
+    interpreter."""
     devices = _devices(tf, kind, count)
     operations = tf.distribute.NcclAllReduce() if kind == "GPU" else tf.distribute.ReductionToOneDevice()
     strategy = tf.distribute.MirroredStrategy(devices, cross_device_ops=operations)

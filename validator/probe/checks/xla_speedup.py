@@ -18,14 +18,14 @@ from ..measuring import ratios, spread
 from ..resnet import EAGER, GRAPH, SIZES, XLA, Model, batch
 
 MODES = (EAGER, GRAPH, XLA)
-#: Examples in a batch; the next when the GPU's memory does not hold one.
+#: Examples in a batch; the next size is tried when the GPU's memory doesn't hold one.
 BATCHES = {"CPU": (32,), "GPU": (128, 32)}
 #: Steps whose losses must agree, the first ones of a fresh model.
 COMPARED = 5
 #: Largest relative difference between their losses; 4e-5 was measured on the CPU. On a GPU with
 #: TensorFloat-32, as users train, and with convolution algorithms that each mode chooses by itself.
 TOLERANCE = {"CPU": 3e-4, "GPU": 2e-2}
-#: A round is a turn of each mode; a turn is so many steps, whose last loss is read back.
+#: A round is a turn of each mode; a turn is this many steps, whose last loss is read back.
 ROUNDS, STEPS = 15, 5
 #: Seconds after which no further round begins, so that a slow machine has fewer and not a timeout.
 _ENOUGH_S, _LEAST_ROUNDS = 30.0, 3
@@ -34,7 +34,7 @@ _PROFILED = 3
 
 @dataclass
 class Mode:
-    """One way to run the step, and what was seen of it."""
+    """One way to run the step, with its measurements."""
 
     name: str
     step: Callable[[Any, Any], Any]
@@ -72,7 +72,7 @@ def _measure(tf: Any, device_type: str, examples: int) -> Dict[str, Any]:
     for number in range(ROUNDS):
         if number >= _LEAST_ROUNDS and time.monotonic() - started > _ENOUGH_S:
             break
-        # Each in turn goes first.
+        # Each mode goes first in turn.
         for mode in modes[number % 3 :] + modes[: number % 3]:
             _turn(tf, device_type, mode, images, labels)
     others = (len(modes) - 1) * Model(tf, size).weight_bytes
@@ -94,7 +94,7 @@ def _measure(tf: Any, device_type: str, examples: int) -> Dict[str, Any]:
 
 
 def _begin(mode: Mode, images: Any, labels: Any) -> None:
-    """The steps that are compared; the first includes tracing and compiling."""
+    """Run the steps that are compared; the first includes tracing and compiling."""
     for number in range(COMPARED):
         start = time.perf_counter()
         loss = mode.step(images, labels)
@@ -116,8 +116,10 @@ def _turn(tf: Any, device_type: str, mode: Mode, images: Any, labels: Any) -> No
 
 
 def _memory(tf: Any, device_type: str, reset: bool = False) -> Optional[int]:
-    """Bytes that the GPU's allocator has handed out; `reset`: count the peak anew. None where it keeps no
-    count, as the CPU's does not, nor cudaMallocAsync's in some releases."""
+    """Return the bytes that the GPU's allocator has handed out; reset: start a new peak.
+
+    None where the allocator keeps no count: the CPU's, and in some releases cudaMallocAsync's.
+    """
     if device_type != "GPU":
         return None
     try:
@@ -153,7 +155,7 @@ def _count_kernels(
 
 
 def _peak(mode: Mode, held: Optional[int], others: int) -> Optional[int]:
-    """The most memory a step took, without what lay there before and without the other models' weights."""
+    """Return the most memory a step took, minus what was held before and the weights of the other models."""
     return max(mode.peak_bytes) - held - others if held is not None and mode.peak_bytes else None
 
 
@@ -189,7 +191,7 @@ def _over(above: Optional[float], below: Optional[float]) -> Optional[float]:
 
 
 def _difference(modes: List[Mode]) -> float:
-    """The largest relative difference between any two modes' losses of one step."""
+    """Return the largest relative difference between any two modes' losses of one step."""
     worst = 0.0
     for losses in zip(*(mode.losses for mode in modes)):
         if not all(map(math.isfinite, losses)):

@@ -1,15 +1,13 @@
-"""What can be found out without TensorFlow. Collectors find out and never judge; absence is None."""
+"""Facts that can be found without TensorFlow. Collectors find facts and never judge them; absence is None."""
 
 from typing import Any, Dict
 
 from . import installed
 from .host import host_facts
 
-# All facts together.
-
 
 def collect() -> Dict[str, Any]:
-    """Everything the checks judge: `host` and `environment` (as in the report), and `tensorflow`."""
+    """Return the facts that the checks judge: `host` and `environment` (as in the report), `tensorflow`."""
     packages = installed.packages()
     tensorflow = installed.tensorflow(packages)
     return {

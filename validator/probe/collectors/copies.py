@@ -1,4 +1,4 @@
-"""Which copies of a library could load, and which versions they are, without opening any of them.
+"""Lists the copies of a library that could load, with their versions, without opening any of them.
 
 The order in which glibc looks for a library that another one opens (ld.so(8), dlopen(3)): `LD_LIBRARY_PATH`,
 the RUNPATH of the object that opens it, `/etc/ld.so.cache`, the default directories.
@@ -26,21 +26,21 @@ _DT_STRTAB, _DT_RPATH, _DT_RUNPATH = 5, 15, 29
 
 @dataclass(frozen=True)
 class Copy:
-    """One file that carries a soname. found_by: the first place that leads to it; path: links resolved."""
+    """One file with a soname. found_by: the first place that leads to it; path: links resolved."""
 
     path: str
     found_by: str
 
 
 def library_path(variables: Dict[str, str]) -> List[str]:
-    """The directories of `LD_LIBRARY_PATH`, in order."""
+    """Return the directories of `LD_LIBRARY_PATH`, in order."""
     return [entry for entry in variables.get("LD_LIBRARY_PATH", "").split(":") if entry]
 
 
 def copies(
     soname: str, directories: Sequence[str], runpath: Sequence[str], cache: Dict[str, List[str]]
 ) -> List[Copy]:
-    """Every copy of a library, in the order in which the loader would find it; each file once.
+    """Return every copy of a library, in the order in which the loader would find it; each file once.
 
     directories: of `LD_LIBRARY_PATH`. runpath: of the object that opens it. cache: as `cached` gives it.
     """
@@ -65,7 +65,7 @@ def _places(
 
 
 def cached(file: str = _CACHE_FILE) -> Dict[str, List[str]]:
-    """What `/etc/ld.so.cache` holds for this machine: paths by soname; empty where there is none."""
+    """Read `/etc/ld.so.cache`: paths by soname for this machine; empty where there is no such file."""
     try:
         content = Path(file).read_bytes()
         # An older table may come first; offsets of this one count from its own beginning.
@@ -89,7 +89,7 @@ def _text(content: bytes, offset: int) -> str:
 
 
 def runpath(library: str) -> List[str]:
-    """The directories that an ELF file (64 bits, little-endian) has the loader search, each once.
+    """Return the directories that an ELF file (64 bits, little-endian) has the loader search, each once.
 
     DT_RUNPATH, or DT_RPATH where there is only that, with `$ORIGIN` put in; empty where it names none.
     """
@@ -130,10 +130,10 @@ def _search_path(content: mmap.mmap) -> str:
 
 
 def version_of(path: str, soname: str) -> Optional[str]:
-    """The version of a library's file, as its name or the wheel that it belongs to tells; else None.
+    """Return the version of a library's file from its name or its wheel; else None.
 
     `libcublas.so.12.5.3.2` names its version; `nvidia/cudnn/lib/libcudnn.so.9` of a wheel does not, but the
-    wheel's metadata beside `nvidia` does.
+    wheel's metadata next to `nvidia` does.
     """
     named = re.search(r"\.so\.(\d+(?:\.\d+)+)$", os.path.basename(path))
     if named and os.path.basename(path) != soname:

@@ -1,7 +1,8 @@
-"""Asks the CUDA driver library, found as TensorFlow finds it: by `libcuda.so.1` on the loader's path.
+"""Asks the driver's two libraries, CUDA and NVML, about the driver and its GPUs.
 
-Called in a child process (`isolate.call`): yields what is known so far, each time more of it.
-Functions, attributes and codes: CUDA Driver API (cuda.h).
+The CUDA library is found as TensorFlow finds it: by `libcuda.so.1` on the loader's path. Both queries run in
+a child process (`isolate.call`) and yield what is known so far, each time more of it. Functions, attributes
+and codes are those of the CUDA Driver API (cuda.h) and of NVML (nvml.h).
 """
 
 import ctypes
@@ -15,8 +16,8 @@ _TEXT = 256
 _MULTIPROCESSORS, _MAJOR, _MINOR = 16, 75, 76
 
 
-def query_libcuda() -> Iterator[Dict[str, Any]]:
-    """Yields `{answered, error, path, cuda, code, count, gpus}`, growing.
+def ask_cuda() -> Iterator[Dict[str, Any]]:
+    """Yield `{answered, error, path, cuda, code, count, gpus}`, growing.
 
     code: what `cuInit` returned (0: success, 100: no device, 34: a stub library); None before it returned.
     count: the devices that this process may use, after `CUDA_VISIBLE_DEVICES`.
@@ -43,11 +44,11 @@ def query_libcuda() -> Iterator[Dict[str, Any]]:
     library.cuDeviceGetCount(ctypes.byref(count))
     found["count"] = count.value
     yield found
-    found["gpus"] = [_gpu(library, index) for index in range(count.value)]
+    found["gpus"] = [_cuda_gpu(library, index) for index in range(count.value)]
     yield found
 
 
-def _gpu(library: ctypes.CDLL, index: int) -> Dict[str, Any]:
+def _cuda_gpu(library: ctypes.CDLL, index: int) -> Dict[str, Any]:
     device = ctypes.c_int()
     library.cuDeviceGet(ctypes.byref(device), index)
     name = ctypes.create_string_buffer(_TEXT)
@@ -77,11 +78,9 @@ def _error_name(library: ctypes.CDLL, code: int) -> str:
     return (name.value or b"unknown error").decode(errors="replace")
 
 
-# Asks the NVIDIA management library (NVML) for the driver and its GPUs.
-
-#: Under WSL the driver's libraries lie where only the container toolkit and ld.so.conf look.
-NAMES = ("libnvidia-ml.so.1", "/usr/lib/wsl/lib/libnvidia-ml.so.1")
-_nvml_TEXT = 96
+#: Under WSL the driver's libraries are where only the container toolkit and ld.so.conf look.
+NVML_NAMES = ("libnvidia-ml.so.1", "/usr/lib/wsl/lib/libnvidia-ml.so.1")
+_NVML_TEXT = 96
 #: NVML_DEVICE_MIG_ENABLE
 _MIG_ENABLED = 1
 
@@ -90,8 +89,8 @@ class _Memory(ctypes.Structure):
     _fields_ = [(name, ctypes.c_ulonglong) for name in ("total", "free", "used")]
 
 
-def query_nvml() -> Iterator[Dict[str, Any]]:
-    """Yields `{answered, error, path, driver, cuda, gpus}`, growing."""
+def ask_nvml() -> Iterator[Dict[str, Any]]:
+    """Yield `{answered, error, path, driver, cuda, gpus}`, growing."""
     found: Dict[str, Any] = {"answered": False, "error": None, "path": None}
     library = _open(found)
     yield found
@@ -117,7 +116,7 @@ def query_nvml() -> Iterator[Dict[str, Any]]:
 
 
 def _open(found: Dict[str, Any]) -> Optional[ctypes.CDLL]:
-    for name in NAMES:
+    for name in NVML_NAMES:
         try:
             library = ctypes.CDLL(name)
         except OSError as error:
@@ -145,7 +144,7 @@ def _nvml_gpu(library: ctypes.CDLL, index: int) -> Optional[Dict[str, Any]]:
 
 
 def _mig(library: ctypes.CDLL, device: ctypes.c_void_p) -> Optional[bool]:
-    """Whether the GPU is cut into instances, of which CUDA shows one process only the first."""
+    """Return whether the GPU is split into instances, of which CUDA shows a process only the first."""
     if not hasattr(library, "nvmlDeviceGetMigMode"):
         return None
     current, pending = ctypes.c_uint(), ctypes.c_uint()
@@ -154,8 +153,8 @@ def _mig(library: ctypes.CDLL, device: ctypes.c_void_p) -> Optional[bool]:
 
 
 def _text(function: Any, *arguments: Any) -> Optional[str]:
-    buffer: Any = ctypes.create_string_buffer(_nvml_TEXT)
-    return buffer.value.decode(errors="replace") if function(*arguments, buffer, _nvml_TEXT) == 0 else None
+    buffer: Any = ctypes.create_string_buffer(_NVML_TEXT)
+    return buffer.value.decode(errors="replace") if function(*arguments, buffer, _NVML_TEXT) == 0 else None
 
 
 def _message(library: ctypes.CDLL, status: int) -> str:
@@ -164,14 +163,11 @@ def _message(library: ctypes.CDLL, status: int) -> str:
     return message[0].decode(errors="replace")
 
 
-# How much of the GPU's memory is free, asked of the CUDA driver itself, beside TensorFlow's allocator.
-
-
 def free_memory(index: int = 0) -> Dict[str, int]:
-    """`{free, total}` in bytes, of a device as CUDA numbers them for this process.
+    """Return `{free, total}` in bytes of a device, as CUDA numbers them for this process.
 
-    In a context of its own, so that TensorFlow's is neither made nor changed. Such a context takes some
-    memory too, the same each time. Raises OSError when the driver refuses.
+    The driver is asked in a context of its own, so that TensorFlow's is neither made nor changed. Such a
+    context takes some memory too, the same each time. Raises OSError when the driver rejects a call.
     """
     library = ctypes.CDLL(NAME)
     device, context = ctypes.c_int(), ctypes.c_void_p()

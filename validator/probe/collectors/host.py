@@ -13,16 +13,16 @@ from typing import Any, Dict, List, Optional
 from ..isolate import Answer, call
 from . import driver
 
-#: Seconds for each driver library to answer. A driver that has to wake a GPU without the persistence
-#: daemon takes several; one that is broken may never answer.
+#: Seconds for each driver library to answer. Without the persistence daemon a driver takes several seconds to
+#: wake a GPU; a broken one may never answer.
 DRIVER_LIMIT_S = 30
 _GPU = ("name", "uuid", "compute_capability", "memory_bytes")
 
 
 def host_facts() -> Dict[str, Any]:
-    """The report's `host`. The driver's libraries are asked in child processes: they may crash or hang."""
-    management = _answered(call(driver.query_nvml, limit_s=DRIVER_LIMIT_S))
-    cuda = _answered(call(driver.query_libcuda, limit_s=DRIVER_LIMIT_S))
+    """Return the report's `host`. Child processes ask the driver's libraries, which may crash or hang."""
+    management = _answered(call(driver.ask_nvml, limit_s=DRIVER_LIMIT_S))
+    cuda = _answered(call(driver.ask_cuda, limit_s=DRIVER_LIMIT_S))
     gpus = management.pop("gpus", None) or cuda.get("gpus") or []
     return {
         "driver": management.get("driver"),
@@ -44,7 +44,7 @@ def host_facts() -> Dict[str, Any]:
 
 
 def _answered(answer: Answer) -> Dict[str, Any]:
-    """Each query yields partial answers that build on one another; the last one holds the most."""
+    """Return the last of a query's answers, which holds the most, with the failure of its child."""
     found: Dict[str, Any] = dict(answer.values[-1]) if answer.values else {"answered": False, "error": None}
     if answer.failure is not None:
         found.update(answered=False, error=str(answer.failure))
@@ -52,14 +52,16 @@ def _answered(answer: Answer) -> Dict[str, Any]:
 
 
 def kernel_driver() -> Optional[str]:
-    """The release of the loaded kernel module, such as `535.183.01`."""
+    """Return the release of the loaded kernel module, such as `535.183.01`, or None."""
     match = re.search(r"Module(?: for \S+)?\s+(\d{3,4}(?:\.\d+)+)", _read("/proc/driver/nvidia/version"))
     return match[1] if match else None
 
 
 def pci_gpus(directory: str = "/sys/bus/pci/devices") -> Optional[int]:
-    """How many NVIDIA display or 3D controllers the PCI bus shows, with or without a driver loaded for them;
-    None where the bus can't be read. A virtual machine or sandbox may use a GPU that its bus hides."""
+    """Return how many NVIDIA display or 3D controllers the PCI bus shows, with or without a driver.
+
+    None where the bus can't be read. A virtual machine or sandbox may use a GPU that its bus hides.
+    """
     if not os.path.isdir(directory):
         return None
     devices = list(Path(directory).iterdir())
@@ -70,7 +72,7 @@ def pci_gpus(directory: str = "/sys/bus/pci/devices") -> Optional[int]:
 
 
 def device_nodes() -> List[Dict[str, Any]]:
-    """The device files of NVIDIA's driver, and of WSL: whether each is a device, and opens.
+    """Return the device files of NVIDIA's driver and of WSL: whether each is a device, and opens.
 
     registered: whether the kernel lists the node's major number as NVIDIA's; None where it does not list it.
     """
@@ -95,10 +97,10 @@ def _node(path: str) -> Dict[str, Any]:
 
 
 def _registered(major: int) -> Optional[bool]:
-    """Whether the kernel lists the major number as NVIDIA's; None where it does not list it at all.
+    """Return whether the kernel lists the major number as NVIDIA's; None where it doesn't list it at all.
 
-    Kernels of sandboxes may pass a device through and not list it. Major 10 are miscellaneous devices, among
-    them /dev/dxg.
+    The kernel of a sandbox may pass a device through without listing it. Major 10 is for miscellaneous
+    devices, among them /dev/dxg.
     """
     listed = re.findall(r"^\s*(\d+) (\S+)$", _read("/proc/devices").partition("Block")[0], re.MULTILINE)
     names = [name for number, name in listed if int(number) == major]
@@ -106,7 +108,7 @@ def _registered(major: int) -> Optional[bool]:
 
 
 def container() -> Optional[str]:
-    """`docker`, `podman`, `kubernetes`, or `container` where only the traces of one are found; else None."""
+    """Return `docker`, `podman`, `kubernetes`, `container` where there are only traces of one, or None."""
     if "KUBERNETES_SERVICE_HOST" in os.environ:
         return "kubernetes"
     if os.path.exists("/.dockerenv"):

@@ -1,4 +1,4 @@
-"""The Python environment: interpreter, distributions, variables, and the TensorFlow in it, not imported."""
+"""Describes the Python environment: interpreter, distributions, variables, and TensorFlow, not imported."""
 
 import ast
 import importlib.util
@@ -30,7 +30,7 @@ def normalized(name: str) -> str:
 
 
 def packages() -> Dict[str, List[str]]:
-    """Versions by normalized name. Two for one name are the leavings of a broken upgrade."""
+    """Return versions by normalized name. A broken upgrade can leave two for one name."""
     found: Dict[str, List[str]] = {}
     for distribution in metadata.distributions():
         # A dist-info directory without METADATA, left by an interrupted uninstall, has no name.
@@ -43,7 +43,7 @@ def packages() -> Dict[str, List[str]]:
 
 
 def environment(found: Dict[str, List[str]], tensorflow: Optional[Dict[str, Any]]) -> Dict[str, Any]:
-    """The report's `environment`."""
+    """Return the report's `environment`."""
     return {
         "python": platform.python_version(),
         "executable": sys.executable,
@@ -58,7 +58,7 @@ def environment(found: Dict[str, List[str]], tensorflow: Optional[Dict[str, Any]
 
 
 def tensorflow(found: Dict[str, List[str]]) -> Optional[Dict[str, Any]]:
-    """The TensorFlow that `import tensorflow` would take, or None.
+    """Return the TensorFlow that `import tensorflow` would take, or None.
 
     requires: the lines of its metadata that say what it requires; None without metadata.
     build: its build information (`tf.sysconfig.get_build_info()`), read without importing it; None when
@@ -84,7 +84,7 @@ def tensorflow(found: Dict[str, List[str]]) -> Optional[Dict[str, Any]]:
 
 
 def _owner(directory: Path, found: Dict[str, List[str]]) -> Optional[metadata.Distribution]:
-    """The distribution beside the package; any of several names may have installed it."""
+    """Return the distribution next to the package; any of several names may have installed it."""
     for name in (name for name in table("stack")["same_package"]["tensorflow"] if name in found):
         distribution = metadata.distribution(name)
         if Path(str(distribution.locate_file("tensorflow"))).resolve() == directory.resolve():

@@ -1,8 +1,8 @@
-"""Which GPUs the device code in TensorFlow's wheel runs on: by machine code, by PTX, or not at all.
+"""The GPUs that the device code in TensorFlow's wheel runs on: by machine code, by PTX, or not at all.
 
 Machine code for X.Y runs on X.Z with Z >= Y; PTX on every later capability, compiled by the driver, which
-must know its ISA version (CUDA C++ Programming Guide, binary and PTX compatibility). What a wheel holds was
-measured release by release; for others the build information says it roughly.
+must know its ISA version (CUDA C++ Programming Guide, binary and PTX compatibility). The device code of each
+release's wheel was measured; for other releases the build information gives a rough answer.
 """
 
 from dataclasses import dataclass
@@ -56,7 +56,7 @@ class _Group:
 
 
 def coverage(version: Optional[str], build: Optional[Dict[str, Any]], capability: str) -> Optional[Coverage]:
-    """How the kernels of a TensorFlow release reach a GPU; None where neither table nor build say.
+    """Return how the kernels of a TensorFlow release reach a GPU; None where neither table nor build say.
 
     build: its build information. capability: of the GPU, such as `9.0`.
     """
@@ -98,8 +98,11 @@ def _measured(version: Optional[str]) -> List[_Group]:
 
 
 def _listed(build: Dict[str, Any]) -> List[_Group]:
-    """`compute_90` in the build information means machine code for 9.0 and PTX; kernels that the compiler
-    generates have PTX alone, so the newest capability counts as compiled by the driver."""
+    """Return the one group that the build information tells.
+
+    `compute_90` there means machine code for 9.0 and PTX. Kernels that the compiler generates have only PTX,
+    so the newest capability counts as compiled by the driver.
+    """
     names = [str(entry) for entry in build.get("cuda_compute_capabilities") or []]
     sass = tuple(_digits(name[len("sm_") :]) for name in names if name.startswith("sm_"))
     ptx: Dict[Capability, Optional[str]] = {
@@ -109,7 +112,7 @@ def _listed(build: Dict[str, Any]) -> List[_Group]:
 
 
 def cudnn_minimum(version: str) -> Optional[str]:
-    """The oldest compute capability that a cuDNN release has kernels for; None where no table says."""
+    """Return the oldest compute capability that a cuDNN release has kernels for; None where no table says."""
     asked = _numbers(version)
     for row in table("kernels")["cudnn"]:
         if _numbers(row["from"]) <= asked < _numbers(row["below"]):
@@ -118,7 +121,7 @@ def cudnn_minimum(version: str) -> Optional[str]:
 
 
 def older(one: str, other: str) -> bool:
-    """Whether a version of numbers and dots, by its first two numbers, comes before another."""
+    """Return whether a version comes before another, by their first two numbers."""
     return _pair(one) < _pair(other)
 
 

@@ -57,7 +57,7 @@ def _open_libraries(directory: str) -> Iterator[Dict[str, Any]]:
 
 
 def parse_attempts(log: str) -> Dict[str, Any]:
-    """What the loader's log lines say: dlopen's error by soname, None for one that opened."""
+    """Read the loader's log lines: dlopen's error by soname, None for a library that opened."""
     attempts: Dict[str, Any] = {}
     for line in log.splitlines():
         for soname in _OPENED.findall(line):
@@ -68,7 +68,7 @@ def parse_attempts(log: str) -> Dict[str, Any]:
 
 
 def describe(soname: str) -> Dict[str, Any]:
-    """Where an open library came from, and the version that it answers."""
+    """Return the path of an open library and the version that it reports."""
     library = loaded(soname)
     if library is None:
         return {"soname": soname, "path": None, "version": None}
@@ -76,12 +76,12 @@ def describe(soname: str) -> Dict[str, Any]:
 
 
 def short_name(soname: str) -> str:
-    """`cublasLt` of `libcublasLt.so.12`."""
+    """Return `cublasLt` for `libcublasLt.so.12`."""
     return soname[len("lib") :].partition(".so")[0]
 
 
 def neighbours(tensorflow_directory: str, soname: str) -> List[str]:
-    """Other versions of a library among the NVIDIA wheels beside TensorFlow."""
+    """Return the versions of a library in the NVIDIA wheels next to TensorFlow."""
     wheels = Path(tensorflow_directory).parent / "nvidia"
     return sorted(str(path) for path in wheels.glob(f"*/lib/lib{short_name(soname)}.so*"))
 
@@ -150,29 +150,29 @@ def _open_cudnn(directory: str) -> Iterator[Dict[str, Any]]:
 
 
 def _sub_libraries(path: str, soname: str) -> List[Tuple[str, str]]:
-    """The libraries `libcudnn_*.so.N` in cuDNN's own directory, where it looks for them itself."""
+    """Return the libraries `libcudnn_*.so.N` in cuDNN's directory, where it looks for them itself."""
     pattern = f"libcudnn_*.so.{soname.rpartition('.')[2]}"
     return [(found.name, str(found)) for found in sorted(Path(path).parent.glob(pattern))]
 
 
-# Asks an open CUDA library for its version. Functions and encodings: each library's public header.
+# Versions that open CUDA libraries report. Functions and encodings are from each library's public header.
 
 #: `libraryPropertyType` (library_types.h): major, minor, patch level.
 _PROPERTIES = (0, 1, 2)
 
 
 def decode(number: int, base: int) -> str:
-    """A version packed as `base * major + 100 * minor + patch`."""
+    """Decode a version packed as `base * major + 100 * minor + patch`."""
     return f"{number // base}.{number % base // 100}.{number % 100}"
 
 
 def cudnn_version(number: int) -> str:
-    """`cudnnGetVersion`: 8907 is 8.9.7, 90300 is 9.3.0; the factor changed with 9.0 (cudnn_version.h)."""
+    """Decode `cudnnGetVersion`: 8907 is 8.9.7, 90300 is 9.3.0; 9.0 changed the factor (cudnn_version.h)."""
     return decode(number, 10000 if number >= 90000 else 1000)
 
 
 def nccl_version(number: int) -> str:
-    """`ncclGetVersion`: 2807 is 2.8.7, 22707 is 2.27.7; the factor changed with 2.9 (nccl.h)."""
+    """Decode `ncclGetVersion`: 2807 is 2.8.7, 22707 is 2.27.7; 2.9 changed the factor (nccl.h)."""
     return decode(number, 10000 if number >= 10000 else 1000)
 
 
@@ -217,12 +217,12 @@ _ASK: Dict[str, Callable[[ctypes.CDLL], Optional[str]]] = {
 
 
 def ask(name: str, library: Any) -> Optional[str]:
-    """The version that the library itself answers, or None for one that can't be asked."""
+    """Return the version that the library itself reports, or None for one that can't be asked."""
     function = _ASK.get(name)
     return function(library) if function else None
 
 
-# Opens shared objects as the dynamic loader finds them, and says where they came from.
+# Shared objects that this process has open.
 
 _RTLD_NOLOAD = 0x4
 _RTLD_DI_LINKMAP = 2
@@ -235,7 +235,7 @@ class _LinkMap(ctypes.Structure):
 
 
 def loaded(name: str) -> Optional[ctypes.CDLL]:
-    """The library if this process has it open already, found by its soname; else None."""
+    """Return the library of that soname if this process has it open, else None."""
     try:
         return ctypes.CDLL(name, mode=_RTLD_NOLOAD | os.RTLD_NOW)
     except OSError:
@@ -243,7 +243,7 @@ def loaded(name: str) -> Optional[ctypes.CDLL]:
 
 
 def path_of(library: ctypes.CDLL) -> Optional[str]:
-    """The real path of the file that a library was loaded from (dlinfo(3), RTLD_DI_LINKMAP)."""
+    """Return the real path of the file that a library was loaded from (dlinfo(3), RTLD_DI_LINKMAP)."""
     link_map = ctypes.POINTER(_LinkMap)()
     status = ctypes.CDLL(None).dlinfo(
         ctypes.c_void_p(library._handle), _RTLD_DI_LINKMAP, ctypes.byref(link_map)

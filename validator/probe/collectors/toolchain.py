@@ -1,4 +1,4 @@
-"""Where XLA of the TensorFlow in this process looks for ptxas and libdevice, as it answers itself.
+"""Asks XLA of the TensorFlow in this process where it looks for ptxas and libdevice.
 
 The directories are told by `tsl::CandidateCudaRoots()` (tsl/platform/cuda_root_path.cc), which differs from
 release to release: 2.15 names /usr/local/cuda-12.2, /usr/local/cuda and the wheel nvidia-cuda-nvcc; 2.18 adds
@@ -39,7 +39,7 @@ _VERSION = re.compile(r"\bV(\d+)\.(\d+)\.(\d+)\b")
 
 @dataclass(frozen=True)
 class Search:
-    """How XLA searches.
+    """How XLA searches for its tools.
 
     roots: directories, as XLA names them, without those of Bazel's runfiles. preferred_first: whether the
     preferred directory comes before PATH.
@@ -62,7 +62,7 @@ class _String(ctypes.Structure):
 
 
 def search(tensorflow_directory: str) -> Optional[Search]:
-    """How XLA searches, or None when this TensorFlow can't be asked.
+    """Return how XLA searches, or None when this TensorFlow can't be asked.
 
     Only to be called in a process that has imported TensorFlow: its libraries are open then.
     """
@@ -83,7 +83,7 @@ def search(tensorflow_directory: str) -> Optional[Search]:
 
 
 def _strings(function: Any) -> Tuple[str, ...]:
-    """What a function without arguments returns as a vector of strings.
+    """Call a function without arguments that returns a vector of strings.
 
     The caller names in a hidden first argument where the vector goes (System V x86-64 ABI). It is not freed:
     a few bytes, once.
@@ -97,7 +97,7 @@ def _strings(function: Any) -> Tuple[str, ...]:
 
 
 def ptxas_candidates(search: Search, preferred: str, path: str) -> List[str]:
-    """Where XLA looks for ptxas, in order."""
+    """Return where XLA looks for ptxas, in order."""
     own = [os.path.join(preferred, "bin", "ptxas")]
     on_path = [os.path.join(directory or ".", "ptxas") for directory in path.split(os.pathsep)]
     roots = [os.path.join(root, "bin", "ptxas") for root in search.roots]
@@ -106,13 +106,13 @@ def ptxas_candidates(search: Search, preferred: str, path: str) -> List[str]:
 
 
 def libdevice_candidates(search: Search, preferred: str) -> List[str]:
-    """Where XLA looks for libdevice, in order; last in the current directory itself."""
+    """Return where XLA looks for libdevice, in order; the current directory comes last."""
     roots = [preferred, *search.roots, "."]
     return list(dict.fromkeys([os.path.join(root, LIBDEVICE) for root in roots] + ["./libdevice.10.bc"]))
 
 
 def version(ptxas: str) -> Optional[str]:
-    """The version that a ptxas answers, such as `12.5.82`; None for one that does not run."""
+    """Return the version that a ptxas reports, such as `12.5.82`; None for one that doesn't run."""
     if not (os.path.isfile(ptxas) and os.access(ptxas, os.X_OK)):
         return None
     try:
@@ -131,6 +131,6 @@ def version(ptxas: str) -> Optional[str]:
 
 
 def usable(search: Search, version: str) -> bool:
-    """Whether XLA runs a ptxas of this version."""
+    """Return whether XLA runs a ptxas of this version."""
     number = tuple(int(part) for part in version.split("."))
     return not search.preferred_first or (number >= MINIMUM and number not in EXCLUDED)
