@@ -1,6 +1,6 @@
-"""How long planning takes, and how much memory: `python benchmarks/plan.py`.
+"""Measure the time and the memory of planning: `python benchmarks/plan.py`.
 
-Three numbers of one run, each beside its limit:
+It prints three numbers of one run, each with its limit:
  - the `plan` command on the default matrix, as a whole process;
  - a generated matrix of 100,000 cells, read, expanded and predicted in one process: its time,
  - and its peak resident memory.
@@ -37,7 +37,7 @@ profiles:
   quick: {{description: Everything.}}
 """
 
-#: Runs in a process of its own, so that its memory is that of planning alone.
+#: Runs in a process of its own, so that its memory is only that of planning.
 PLAN_LARGE = """\
 import json, resource, sys, time
 begin = time.perf_counter()

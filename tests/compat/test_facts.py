@@ -10,11 +10,11 @@ import pytest
 import yaml
 
 from validator._vendor.packaging.specifiers import SpecifierSet
-from validator.compat import builds, cudnn, drivers, facts, gpus, known, policies, releases
+from validator.compat import builds, cudnn, drivers, facts, gpus, known_issues, policies, releases
 from validator.versions import ComputeCapability, CudaVersion, DriverRelease, Version, major_minor
 
 #: Files whose sections are lists of facts (builds.yaml is written by a tool, in a shape of its own).
-TABLES = ("cudnn", "drivers", "forward", "gpus", "known", "tensorflow", "toolkits", "wheels")
+TABLES = ("cudnn", "drivers", "forward", "gpus", "known_issues", "tensorflow", "toolkits", "wheels")
 
 DOCUMENTS = json.loads(facts.COMPILED.read_bytes())
 
@@ -74,7 +74,7 @@ def ordered(values: list[object]) -> bool:
         ("drivers", "ptx", lambda row: Version(row["isa"])),
         ("forward", "packages", lambda row: Version(row["compat"])),
         ("gpus", "gpus", lambda row: (Version(row["compute_capability"]), row["name"].lower())),
-        ("known", "known", lambda row: row["id"]),
+        ("known_issues", "issues", lambda row: row["id"]),
         ("tensorflow", "releases", lambda row: Version(row["version"])),
         ("tensorflow", "extras", lambda row: Version(row["releases"][0])),
         ("tensorflow", "kernels", lambda row: Version(row["tensorflow"])),
@@ -196,11 +196,11 @@ def test_wheels_that_were_opened_need_no_published_list() -> None:
 
 
 def test_known_combinations_say_what_they_mean_and_what_to_do() -> None:
-    for combination in known.combinations():
-        assert combination.means in (known.FAILS, known.UNKNOWN, known.ADVISORY)
+    for combination in known_issues.combinations():
+        assert combination.means in (known_issues.FAILS, known_issues.UNKNOWN, known_issues.ADVISORY)
         assert combination.text and combination.remedy
         if not combination.fact.decides:
-            assert combination.means != known.FAILS
+            assert combination.means != known_issues.FAILS
 
 
 def test_gpu_kinds() -> None:

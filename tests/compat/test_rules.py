@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from validator.compat import builds, cudnn, drivers, facts, installation, known
+from validator.compat import builds, cudnn, drivers, facts, installation, known_issues
 from validator.compat.builds import Build, KernelGroup
 from validator.compat.drivers import user_driver
 from validator.compat.gpus import CONSUMER, DATA_CENTER
@@ -271,9 +271,9 @@ def test_search_paths(
     ("capability", "holds"), [("8.9", False), ("9.0", True), ("9.9", True), ("10.0", False), ("12.0", False)]
 )
 def test_the_bounds_of_a_combination(capability: str, holds: bool) -> None:
-    reasons = known.on_gpu(("KB-PTXAS-HOPPER",), ComputeCapability.parse(capability))
+    reasons = known_issues.on_gpu(("KB-PTXAS-HOPPER",), ComputeCapability.parse(capability))
     assert bool(reasons) == holds
 
 
 def test_a_combination_that_the_image_does_not_meet_is_not_asked() -> None:
-    assert known.on_gpu((), ComputeCapability(9, 0)) == ()
+    assert known_issues.on_gpu((), ComputeCapability(9, 0)) == ()

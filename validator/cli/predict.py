@@ -10,9 +10,9 @@ from typing import TypeVar
 import click
 
 from ..compat.gpus import UnknownGpu, gpu
+from ..compat.image_support import image_support
 from ..compat.policies import choose
 from ..compat.predict import predict
-from ..compat.release_requirements import needs
 from ..compat.releases import release
 from ..errors import EXIT_FAILED, EXIT_OK, InputError
 from ..model.prediction import Outcome, PlannedCell
@@ -101,7 +101,7 @@ def command(
         tensorflow, python, policy, cuda, cudnn, Variant(variant), driver, gpu, compute_capability, compat
     )
     if combination.variant is Variant.GPU and not combination.names_host:
-        return _show_requirements(image_of(combination), format_)
+        return _show_support(image_of(combination), format_)
     cell = Cell(image_of(combination), host_of(combination))
     prediction = predict(cell)
     if format_ == "json":
@@ -114,17 +114,17 @@ def command(
     return EXIT_FAILED if prediction.outcome is Outcome.FAILS else EXIT_OK
 
 
-def _show_requirements(image: ImageSpec, format_: str) -> int:
-    requirements = needs(image)
+def _show_support(image: ImageSpec, format_: str) -> int:
+    support = image_support(image)
     if format_ == "json":
-        click.echo(json.dumps(requirements.as_json(), indent=2))
+        click.echo(json.dumps(support.as_json(), indent=2))
     else:
-        from ..reports.terminal import needs_text, show
+        from ..reports.terminal import image_support_text, show
 
         click.echo(image.identifier)
-        show(needs_text(requirements))
+        show(image_support_text(support))
         print_status("Add --driver and --gpu for the prediction for one machine.")
-    return EXIT_FAILED if requirements.fails else EXIT_OK
+    return EXIT_FAILED if support.fails else EXIT_OK
 
 
 def image_of(combination: Combination) -> ImageSpec:

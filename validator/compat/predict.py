@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from ..model.prediction import Outcome, Prediction, Reason
 from ..model.spec import Cell, Choice, HostClass, ImageSpec
 from ..versions import ComputeCapability, CudaVersion, DriverRelease
-from . import cudnn, drivers, facts, gpus, installation, kernels, known, policies
+from . import cudnn, drivers, facts, gpus, installation, kernels, known_issues, policies
 from .builds import build
 from .drivers import UserDriver, user_driver
 from .releases import release as find_release
@@ -90,7 +90,7 @@ def _on_gpu(environment: _Environment, host: _Host) -> Iterator[Reason]:
     lifted_to = host.user.lifted_to
     yield from host.reasons
     yield drivers.runs_toolkit(environment.cuda, host.driver, lifted_to)
-    yield from known.on_gpu(environment.combinations, host.capability)
+    yield from known_issues.on_gpu(environment.combinations, host.capability)
     yield kernels.run_on(environment.tensorflow, host.capability, host.user.branch)
     yield cudnn.fits_gpu(environment.cudnn, host.capability)
     yield cudnn.fits_cuda(environment.cudnn, environment.cuda, None if lifted_to else host.driver)
@@ -126,7 +126,7 @@ def _environment(
     cudnn_version = from_lock.get("nvidia-cudnn") or policies.cudnn_version(release, cudnn_choice)
     versions = {**from_lock, "nvidia-cudnn": cudnn_version, **({"nvidia-cuda-nvcc": nvcc} if nvcc else {})}
     from_extra = cuda.floats or cudnn_choice.floats
-    combinations = known.on_image(tensorflow, python, from_extra, versions)
+    combinations = known_issues.on_image(tensorflow, python, from_extra, versions)
     found = (
         installation.python_wheel(tensorflow, python),
         *(one.reason() for one in combinations if one.capabilities is None),

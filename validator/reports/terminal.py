@@ -14,7 +14,7 @@ from rich.text import Text
 
 from ..compat.drivers import branches
 from ..compat.facts import ADVISORY
-from ..compat.release_requirements import GpuNeed, Needs
+from ..compat.image_support import GpuSupport, ImageSupport
 from ..model.prediction import Outcome, PlannedCell, Prediction, Reason
 from ..model.record import Record
 from ..model.report import CheckOutcome, CheckResult, Report
@@ -182,10 +182,10 @@ def _entry(words: Sequence[str]) -> Text:
     return Text(" ").join(word(entry) for entry in words)
 
 
-# What a release needs by itself, for a terminal.
+# The machines that an image supports, for a terminal.
 
 
-def needs_text(found: Needs) -> RenderableType:
+def image_support_text(found: ImageSupport) -> RenderableType:
     """The versions, what each GPU needs, then the reasons that hold on any machine."""
     facts = Table.grid(padding=(0, 2))
     facts.add_row("CUDA", found.cuda)
@@ -198,7 +198,7 @@ def needs_text(found: Needs) -> RenderableType:
     return Group(facts, "", table, "", *_why_not(found.gpus), reasons_table(found.reasons))
 
 
-def _why_not(gpus: Sequence[GpuNeed]) -> Iterator[RenderableType]:
+def _why_not(gpus: Sequence[GpuSupport]) -> Iterator[RenderableType]:
     """What speaks against GPUs that nothing runs on, said once for all that it holds for."""
     grouped: dict[Reason, list[str]] = {}
     for need in gpus:
@@ -213,7 +213,7 @@ def _why_not(gpus: Sequence[GpuNeed]) -> Iterator[RenderableType]:
         yield ""
 
 
-def _driver(need: GpuNeed) -> Text:
+def _driver(need: GpuSupport) -> Text:
     if need.reason is None:
         return Text(span(need.branches))
     return word("unknown") if need.reason.outcome is Outcome.UNKNOWN else Text("none", style="red")

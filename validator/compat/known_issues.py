@@ -19,7 +19,7 @@ ADVISORY = "advisory"
 
 @dataclass(frozen=True)
 class Combination:
-    """One row of known.yaml. A condition that is None or empty always holds.
+    """One row of known_issues.yaml. A condition that is None or empty always holds.
 
     capabilities: the first capability, and the one below which the condition holds, or None. unlocked: True
     if the condition on wheels holds when no lock says their version.
@@ -68,7 +68,7 @@ class Combination:
 @functools.cache
 def combinations() -> tuple[Combination, ...]:
     """Return every known combination, sorted by id."""
-    return tuple(_combination(row) for row in facts.rows("known", "known"))
+    return tuple(_combination(row) for row in facts.rows("known_issues", "issues"))
 
 
 def on_image(

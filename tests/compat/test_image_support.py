@@ -1,13 +1,13 @@
-"""What a release needs by itself agrees with every prediction that it sums up."""
+"""The summary of the machines that an image supports agrees with every prediction."""
 
 from __future__ import annotations
 
 import pytest
 
 from validator.compat import drivers
+from validator.compat.image_support import image_support
 from validator.compat.policies import choose
 from validator.compat.predict import predict
-from validator.compat.release_requirements import needs
 from validator.compat.releases import release, releases
 from validator.model.prediction import Outcome
 from validator.model.spec import AS_BUILT, Cell, HostClass, ImageSpec, Variant
@@ -24,19 +24,19 @@ def image(version: str) -> ImageSpec:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_branch_is_listed_where_the_prediction_says_works(version: str) -> None:
+def test_a_branch_is_listed_if_works_is_predicted(version: str) -> None:
     spec = image(version)
-    for need in needs(spec).gpus:
+    for gpu in image_support(spec).gpus:
         for branch in drivers.branches():
-            host = HostClass("any", DriverRelease.parse(str(branch.number)), need.capability)
+            host = HostClass("any", DriverRelease.parse(str(branch.number)), gpu.capability)
             works = predict(Cell(spec, host)).outcome is Outcome.WORKS
-            assert (branch.number in need.branches) is works
-        assert (need.reason is None) is bool(need.branches)
-        assert need.reason is None or need.reason.outcome is not Outcome.WORKS
+            assert (branch.number in gpu.branches) is works
+        assert (gpu.reason is None) is bool(gpu.branches)
+        assert gpu.reason is None or gpu.reason.outcome is not Outcome.WORKS
 
 
-def test_what_is_against_a_gpu_is_not_the_age_of_some_driver() -> None:
-    [maxwell] = [need for need in needs(image("2.18.0")).gpus if str(need.capability) == "5.2"]
+def test_the_reason_against_a_gpu_is_not_that_a_driver_is_old() -> None:
+    [maxwell] = [gpu for gpu in image_support(image("2.18.0")).gpus if str(gpu.capability) == "5.2"]
     assert maxwell.reason is not None
     assert "no kernels for compute capability 5.2" in maxwell.reason.text
 

@@ -1,6 +1,6 @@
-"""What a release needs by itself: for each GPU the driver branches that run it, or why none does.
+"""Which machines an image supports: for each GPU the driver branches that run it, or why none does.
 
-Nothing here is a fact of its own: every cell of an image with a known GPU and a known branch is predicted.
+This summarises predictions: every cell of the image with a known GPU and a known branch is predicted.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ from .releases import release
 
 
 @dataclass(frozen=True)
-class GpuNeed:
-    """What the GPUs of one compute capability need.
+class GpuSupport:
+    """The drivers for the GPUs of one compute capability.
 
-    gpus: names of models. branches: numbers of the driver branches that the facts let it work with, oldest
-    first. reason: what decides where there is none.
+    gpus: names of models. branches: numbers of the driver branches for which `works` is predicted, oldest
+    first.
+    reason: the deciding reason if there is no branch.
     """
 
     capability: ComputeCapability
@@ -39,11 +40,12 @@ class GpuNeed:
 
 
 @dataclass(frozen=True)
-class Needs:
-    """An image spec on no machine in particular.
+class ImageSupport:
+    """The machines that an image supports.
 
-    pythons: those that the release has wheels for. driver: the oldest that runs its CUDA at all, None where
-    that is not known. reasons: what the facts say of the image whatever the machine, the deciding first.
+    pythons: those that the release has wheels for. driver: the oldest that runs its CUDA, None if that is not
+    known.
+    reasons: those that hold on every machine, the deciding ones first.
     """
 
     image: ImageSpec
@@ -51,12 +53,12 @@ class Needs:
     cuda: str
     cudnn: str
     driver: DriverRelease | None
-    gpus: tuple[GpuNeed, ...]
+    gpus: tuple[GpuSupport, ...]
     reasons: tuple[Reason, ...]
 
     @property
     def fails(self) -> bool:
-        """Whether it works on no machine."""
+        """True if it works on no machine."""
         return any(reason.outcome is Outcome.FAILS for reason in self.reasons)
 
     def as_json(self) -> dict[str, Any]:
@@ -68,43 +70,43 @@ class Needs:
             "cuda": self.cuda,
             "cudnn": self.cudnn,
             "driver": str(self.driver) if self.driver else None,
-            "gpus": [need.as_json() for need in self.gpus],
+            "gpus": [gpu.as_json() for gpu in self.gpus],
             "reasons": [asdict(reason) for reason in self.reasons],
         }
 
 
-def needs(image: ImageSpec) -> Needs:
-    """What an image of the variant `gpu` needs. Raises UnknownRelease."""
+def image_support(image: ImageSpec) -> ImageSupport:
+    """Return the machines that an image of the variant `gpu` supports. Raises UnknownRelease."""
     assert image.cuda is not None and image.cudnn is not None
     found = release(image.tensorflow)
     floor = drivers.minor_version(CudaVersion.parse(image.cuda.version).major)
     names: dict[ComputeCapability, list[str]] = {}
     for model in gpus.gpus():
         names.setdefault(model.compute_capability, []).append(model.name)
-    return Needs(
+    return ImageSupport(
         image=image,
         pythons=found.pythons,
         cuda=image.cuda.version,
         cudnn=policies.cudnn_version(found, image.cudnn),
         driver=floor.driver if floor else None,
-        gpus=tuple(_of_gpu(image, capability, tuple(names[capability])) for capability in sorted(names)),
+        gpus=tuple(_gpu_support(image, capability, tuple(names[capability])) for capability in sorted(names)),
         reasons=of_image(image),
     )
 
 
-def _of_gpu(image: ImageSpec, capability: ComputeCapability, models: tuple[str, ...]) -> GpuNeed:
+def _gpu_support(image: ImageSpec, capability: ComputeCapability, models: tuple[str, ...]) -> GpuSupport:
     predictions = {
         branch.number: predict(Cell(image, _host(branch.number, capability))) for branch in drivers.branches()
     }
     works = tuple(number for number, found in predictions.items() if found.outcome is Outcome.WORKS)
     if works:
-        return GpuNeed(capability, models, works, None)
-    # The branch that comes nearest tells most: what is left against it is not the driver's age.
-    nearest = min(reversed(predictions.values()), key=_against)
-    return GpuNeed(capability, models, (), nearest.reasons[0])
+        return GpuSupport(capability, models, works, None)
+    # The branch with the fewest failing reasons says most, because its driver is not too old.
+    nearest = min(reversed(predictions.values()), key=_failing_reasons)
+    return GpuSupport(capability, models, (), nearest.reasons[0])
 
 
-def _against(prediction: Prediction) -> int:
+def _failing_reasons(prediction: Prediction) -> int:
     return sum(reason.outcome is Outcome.FAILS for reason in prediction.reasons)
 
 
