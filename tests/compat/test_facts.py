@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 from collections import Counter
 
 import pytest
@@ -11,7 +12,15 @@ import yaml
 
 from validator._vendor.packaging.specifiers import SpecifierSet
 from validator.compat import builds, cudnn, drivers, facts, gpus, known_issues, policies, releases
-from validator.versions import ComputeCapability, CudaVersion, DriverRelease, Version, major_minor
+from validator.versions import (
+    ComputeCapability,
+    CudaVersion,
+    DriverRelease,
+    Range,
+    Version,
+    major_minor,
+    release_comparer,
+)
 
 #: Files whose sections are lists of facts (builds.yaml is written by a tool, in a shape of its own).
 TABLES = ("cudnn", "drivers", "forward", "gpus", "known_issues", "tensorflow", "toolkits", "wheels")
@@ -193,6 +202,30 @@ def test_wheels_that_were_opened_need_no_published_list() -> None:
     opened = {major_minor(row["tensorflow"]) for row in BUILDS}
     listed = {major_minor(row["tensorflow"]) for row in facts.rows("tensorflow", "kernels")}
     assert not opened & listed
+
+
+def test_ranges_in_the_facts_mean_what_pep_440_says() -> None:
+    """The facts are read with `versions.Range`, which needs less time to start than `SpecifierSet`."""
+    versions = {known.version for known in releases.releases()}
+    versions |= {pin for cuda in policies.cuda_releases() for pin in cuda.components.values()}
+    versions |= {
+        *policies.cudnn_releases("cu11"),
+        *policies.cudnn_releases("cu12"),
+        "1.26.4",
+        "2.0.0",
+        "2.2.6",
+    }
+    ranges = {pin for release in releases.releases() for pin in release.extra.values()}
+    for row in facts.rows("known_issues", "issues"):
+        ranges |= {text for text in row.get("releases", "").split(" or ") if text}
+        ranges |= set(row.get("wheels", {}).values())
+    assert len(ranges) > 50
+    for text in ranges:
+        # A minor version means all its releases, which PEP 440 writes as `2.21.*`.
+        pep_440 = SpecifierSet(re.sub(r"==(\d+\.\d+)$", r"==\1.*", text))
+        read = Range.parse(text, release_comparer)
+        wrong = [one for one in versions if read.contains(one) != pep_440.contains(one, prereleases=True)]
+        assert wrong == [], text
 
 
 def test_known_combinations_say_what_they_mean_and_what_to_do() -> None:

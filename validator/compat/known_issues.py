@@ -6,9 +6,8 @@ import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from .._vendor.packaging.specifiers import SpecifierSet
 from ..model.prediction import Reason
-from ..versions import ComputeCapability, Version
+from ..versions import ComputeCapability, Range, release_comparer
 from . import facts
 from .facts import Fact
 
@@ -25,11 +24,11 @@ class Combination:
     if the condition on wheels holds when no lock says their version.
     """
 
-    releases: tuple[SpecifierSet, ...]
+    releases: tuple[Range, ...]
     pythons: tuple[str, ...]
     capabilities: tuple[ComputeCapability, ComputeCapability | None] | None
     from_extra: bool | None
-    wheels: Mapping[str, SpecifierSet] = field(hash=False)
+    wheels: Mapping[str, Range] = field(hash=False)
     unlocked: bool
     means: str
     text: str
@@ -39,11 +38,11 @@ class Combination:
     def holds_for_image(self, version: str, python: str, from_extra: bool, wheels: Mapping[str, str]) -> bool:
         """Return True if every condition on the image holds. wheels: name without suffix -> version."""
         return (
-            (not self.releases or any(_inside(one, version) for one in self.releases))
+            (not self.releases or any(one.contains(version) for one in self.releases))
             and (not self.pythons or python in self.pythons)
             and self.from_extra in (None, from_extra)
             and all(
-                _inside(one, wheels[name]) if name in wheels else self.unlocked
+                one.contains(wheels[name]) if name in wheels else self.unlocked
                 for name, one in self.wheels.items()
             )
         )
@@ -88,11 +87,11 @@ def on_gpu(identifiers: tuple[str, ...], capability: ComputeCapability) -> tuple
 
 def _combination(row: facts.Row) -> Combination:
     return Combination(
-        releases=tuple(SpecifierSet(text) for text in row.get("releases", "").split(" or ") if text),
+        releases=tuple(_range(text) for text in row.get("releases", "").split(" or ") if text),
         pythons=tuple(row.get("pythons", ())),
         capabilities=_capabilities(row.get("compute_capability")),
         from_extra=row.get("from_extra"),
-        wheels={name: SpecifierSet(text) for name, text in row.get("wheels", {}).items()},
+        wheels={name: _range(text) for name, text in row.get("wheels", {}).items()},
         unlocked=row.get("unlocked", False),
         means=row["means"],
         text=row["text"],
@@ -108,5 +107,5 @@ def _capabilities(bounds: list[str] | None) -> tuple[ComputeCapability, ComputeC
     return (first, below) if first else None
 
 
-def _inside(specifier: SpecifierSet, version: str) -> bool:
-    return specifier.contains(Version(version), prereleases=True)
+def _range(text: str) -> Range:
+    return Range.parse(text, release_comparer)

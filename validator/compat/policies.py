@@ -7,9 +7,8 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from .._vendor.packaging.specifiers import SpecifierSet
 from ..model.spec import AS_BUILT, LATEST, Choice, ImageSpec, Variant
-from ..versions import Version, is_release_of, major_minor
+from ..versions import Range, Version, is_release_of, major_minor, release_comparer
 from . import facts
 from .facts import Fact
 from .releases import Release
@@ -154,19 +153,23 @@ def _known(axis: str) -> list[str]:
 def _allowed(release: Release, axis: str) -> tuple[str, ...]:
     """Return the known versions that the metadata of a release allows, oldest first."""
     if axis == CUDNN:
-        specifier = SpecifierSet(release.wheels.get(_cudnn_wheel(release), ""))
-        known = cudnn_releases(release.suffix) if release.wheels else ()
-        return tuple(version for version in known if specifier.contains(version))
+        pin = release.wheels.get(_cudnn_wheel(release))
+        known = cudnn_releases(release.suffix) if pin else ()
+        return tuple(version for version in known if _fits(pin or "", version))
     return tuple(
         known.version
         for known in cuda_releases(release.suffix)
         if release.wheels
         and all(
-            SpecifierSet(release.wheels[name]).contains(version)
+            _fits(release.wheels[name], version)
             for name, version in known.components.items()
             if name in release.wheels
         )
     )
+
+
+def _fits(pin: str, version: str) -> bool:
+    return Range.parse(pin, release_comparer).contains(version)
 
 
 def _range(release: Release, axis: str) -> str:
