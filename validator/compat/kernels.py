@@ -64,8 +64,8 @@ def fit(known: Kernels, cuda: CudaVersion, capability: ComputeCapability, user_b
         return known.fact.fails(_nothing_text(known, capability))
     if nowhere:
         return known.fact.unknown(
-            f"{_share(known.groups, nowhere)} of the wheel have no code for compute capability {capability};"
-            " operations that need them fail, and it is not known which these are"
+            f"no code for compute capability {capability} in {_share(known.groups, nowhere)} of the wheel;"
+            " operations that need it fail, and it is not known which these are"
         )
     what = f"for compute capability {capability}, {_share(known.groups, without)} of the wheel are only PTX"
     isas = [group.ptx[source] for group in without if (source := _source(group, capability))]
