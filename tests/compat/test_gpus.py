@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from validator.compat.errors import UnknownGpu
 from validator.compat.gpus import CONSUMER, DATA_CENTER, PROFESSIONAL, gpu, gpus
-from validator.compat.unknown import UnknownGpu
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ import pytest
 
 from validator._vendor.packaging.requirements import Requirement
 from validator.compat import policies
+from validator.compat.errors import PolicyError
 from validator.compat.releases import Release, release, releases
-from validator.compat.unknown import PolicyError
 from validator.errors import EXIT_INPUT
 from validator.model.spec import AS_BUILT, LATEST, Choice, ImageSpec, Variant
 from validator.versions import is_release_of, major_minor

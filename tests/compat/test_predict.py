@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from validator.compat import facts
+from validator.compat.errors import UnknownRelease
 from validator.compat.predict import predict
-from validator.compat.unknown import UnknownRelease
 from validator.model.prediction import Outcome, Prediction
 from validator.model.spec import AS_BUILT, LATEST, Cell, Choice, HostClass, ImageSpec, Variant
 

@@ -9,7 +9,8 @@ from typing import TypeVar
 
 import click
 
-from ..compat.gpus import UnknownGpu, gpu
+from ..compat.errors import UnknownGpu
+from ..compat.gpus import gpu
 from ..compat.image_support import image_support
 from ..compat.policies import choose
 from ..compat.predict import predict

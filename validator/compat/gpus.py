@@ -10,9 +10,8 @@ from dataclasses import dataclass, replace
 from ..model.spec import slug
 from ..versions import ComputeCapability
 from . import facts
+from .errors import UnknownGpu, nearest_clause
 from .facts import Fact
-from .unknown import UnknownGpu as UnknownGpu
-from .unknown import nearest_clause
 
 DATA_CENTER = "data-center"
 PROFESSIONAL = "professional"

@@ -10,11 +10,10 @@ from dataclasses import dataclass, field
 from ..model.spec import AS_BUILT, LATEST, Choice, ImageSpec, Variant
 from ..versions import Range, Version, is_release_of, major_minor, release_comparer
 from . import facts
+from .errors import PolicyError, nearest_clause, nearest_versions
 from .facts import Fact
 from .releases import Release
 from .releases import release as find_release
-from .unknown import PolicyError as PolicyError
-from .unknown import nearest_clause, nearest_versions
 
 CUDA = "cuda"
 CUDNN = "cudnn"

@@ -16,8 +16,8 @@ from ..versions import ComputeCapability, CudaVersion, DriverRelease
 from . import cudnn, drivers, facts, gpus, installation, kernels, known_issues, policies
 from .builds import build
 from .drivers import UserDriver, user_driver
+from .errors import UnknownGpu
 from .releases import release as find_release
-from .unknown import UnknownGpu
 
 #: The wheels of a lock whose versions the rules use, without the -cuNN suffix.
 _USED_WHEELS = ("numpy", "nvidia-cuda-nvcc", "nvidia-cuda-runtime", "nvidia-cudnn")

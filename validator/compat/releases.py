@@ -8,9 +8,8 @@ from dataclasses import dataclass, field, replace
 
 from ..versions import InvalidVersion, Version, major_minor
 from . import facts
+from .errors import UnknownRelease, nearest_clause, nearest_versions
 from .facts import Fact
-from .unknown import UnknownRelease as UnknownRelease
-from .unknown import nearest_clause, nearest_versions
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import pynvml
 
 from ..compat import gpus
-from ..compat.unknown import UnknownGpu
+from ..compat.errors import UnknownGpu
 from ..errors import InputError, MissingError
 from ..model.spec import HostClass, host_identifier
 from ..versions import ComputeCapability, DriverRelease

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..compat import releases
-from ..compat.unknown import UnknownRelease
+from ..compat.errors import UnknownRelease
 from ..versions import DriverRelease, leading_numbers
 from . import compiled
 

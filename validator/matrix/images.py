@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from .. import versions
 from ..compat import policies, releases
+from ..compat.errors import PolicyError
 from ..compat.releases import Release
-from ..compat.unknown import PolicyError
 from ..model.spec import AS_BUILT, LATEST, Choice, ImageSpec, Variant
 from .document import Document, Path
 from .problems import join_words, quote, unknown_name

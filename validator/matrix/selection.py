@@ -16,7 +16,7 @@ from enum import Enum
 
 from .. import versions
 from ..compat import gpus, policies, releases
-from ..compat.unknown import UnknownGpu
+from ..compat.errors import UnknownGpu
 from ..errors import InputError
 from ..model.prediction import Outcome
 from ..model.spec import AS_BUILT, LATEST, Choice, HostClass, ImageSpec, Variant

@@ -6,7 +6,8 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping
 
-from ..compat.gpus import UnknownGpu, gpu
+from ..compat.errors import UnknownGpu
+from ..compat.gpus import gpu
 from ..engines.base import Engine
 from ..errors import InputError
 from ..model.evidence import CudaLibraries, CudnnLoad

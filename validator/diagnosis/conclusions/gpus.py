@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from ...compat import gpus, kernels, releases
-from ...compat.unknown import UnknownGpu, UnknownRelease
+from ...compat.errors import UnknownGpu, UnknownRelease
 from ...model.prediction import Outcome
 from ...versions import ComputeCapability, leading_numbers
 from ..observations import Observation, Observations, normalized, release

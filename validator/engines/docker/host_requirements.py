@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...compat import drivers, gpus
+from ...compat.errors import UnknownRelease
 from ...compat.kernels import kernels
-from ...compat.unknown import UnknownRelease
 from ...model.spec import ImageSpec, Variant
 from ...versions import ComputeCapability, CudaVersion, DriverRelease
 

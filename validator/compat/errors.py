@@ -9,7 +9,7 @@ from ..errors import InputError
 from ..versions import InvalidVersion, Version
 
 
-class NotKnown(InputError, ValueError):
+class UnknownNameError(InputError, ValueError):
     """A name or version that the facts do not know.
 
     nearest: the nearest known ones, best first; may be empty.
@@ -20,15 +20,15 @@ class NotKnown(InputError, ValueError):
         self.nearest = nearest
 
 
-class UnknownRelease(NotKnown):
+class UnknownRelease(UnknownNameError):
     """A TensorFlow release of an unknown minor version."""
 
 
-class UnknownGpu(NotKnown):
+class UnknownGpu(UnknownNameError):
     """A GPU with an unknown name."""
 
 
-class PolicyError(NotKnown):
+class PolicyError(UnknownNameError):
     """A CUDA or cuDNN policy that a release can't be built with. axis: `cuda` or `cudnn`."""
 
     def __init__(self, axis: str, message: str, nearest: tuple[str, ...] = ()) -> None:
