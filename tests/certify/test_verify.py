@@ -75,7 +75,7 @@ def test_a_test_result_of_another_project_is_rejected(
     predicate = {"result": "PASSED", "configuration": [], "passedTests": ["theirs"]}
     cosign_attest(repository, image, predicate, signer, tmp_path)
     assert why_refused(registry, image, trust) == [
-        "it is not a certificate of this project: configuration.image: missing"
+        "it is not a certificate of this project: predicate.failedTests: missing"
     ]
 
 
@@ -96,7 +96,7 @@ def test_a_key_does_not_count_for_an_identity(registry: Registry, image: str, tm
     roots = tmp_path / "roots"
     roots.write_text('{"mediaType":"application/vnd.dev.sigstore.trustedroot+json;version=0.1"}')
     identity = Trust(identity="someone@example.org", issuer="https://issuer.example", trusted_root=roots)
-    assert why_refused(registry, image, identity) == ["it is signed by a key, and an identity is trusted"]
+    assert why_refused(registry, image, identity) == ["it is signed by a key, but an identity is trusted"]
 
 
 @pytest.mark.usefixtures("bundle")
@@ -301,7 +301,7 @@ def test_an_identity_does_not_count_for_a_key(
     other = push_image(repository, "another-image")
     document = json.loads(bundle) | {"verificationMaterial": {"certificate": {"rawBytes": "MAA="}}}
     attach_by_hand(repository, other, json.dumps(document).encode(), tmp_path)
-    assert why_refused(registry, other, trust) == ["it is signed by an identity, and a key is trusted"]
+    assert why_refused(registry, other, trust) == ["it is signed by an identity, but a key is trusted"]
 
 
 def test_a_trust_needs_a_signer(trust: Trust, tmp_path: Path) -> None:

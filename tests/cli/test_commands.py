@@ -170,7 +170,7 @@ def test_lock_check(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "the spec requires nvidia-cudnn-cu12==9.3.0.75" in capsys.readouterr().err
     path.write_text(good.replace("==9.3.0.75 --hash", "==9.4.0.58 --hash"))
     assert cli.run(["lock", "--check"]) == 2
-    assert "it was edited by hand or cut short" in capsys.readouterr().err
+    assert "the file was edited by hand or cut short" in capsys.readouterr().err
     path.unlink()
     assert cli.run(["lock", "--check"]) == 2
     assert "there is no lock yet" in capsys.readouterr().err
@@ -180,7 +180,7 @@ def test_lock_check(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
 def test_build_matrix_rejects_a_broken_lock_first(project: Path) -> None:
     for path in (project / "images" / "locks").glob("tf2.21.0-cuda12.5-cudnn9.3-*.txt"):
         path.write_text(path.read_text().replace("==9.3.0.75 --hash", "==9.4.0.58 --hash"))
-    with pytest.raises(InputError, match="it was edited by hand or cut short"):
+    with pytest.raises(InputError, match="the file was edited by hand or cut short"):
         cli.run(["build-matrix", "--engine", "venv"])
     assert not (project / ".validator").exists()
 

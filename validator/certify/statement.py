@@ -166,12 +166,15 @@ def certificate_of(payload: bytes, digest: str, signer: str) -> Certificate:
         subjects = codec.convert(document, _Statement).subject
         if {"sha256": digest.removeprefix("sha256:")} not in [subject.digest for subject in subjects]:
             raise NoCertificate("it is about another image")
+    except DocumentError as error:
+        raise NoCertificate(str(error)) from None
+    try:
         predicate = codec.convert(document.get("predicate"), _Predicate, "predicate")
         if predicate.result not in ("PASSED", "WARNED"):
             raise NoCertificate(f"its result is {predicate.result!r}")
         return _certificate(predicate, digest, signer)
     except DocumentError as error:
-        raise NoCertificate(str(error)) from None
+        raise NoCertificate(f"it is not a certificate of this project: {error}") from None
 
 
 def _certificate(predicate: _Predicate, digest: str, signer: str) -> Certificate:
@@ -216,7 +219,4 @@ def _configuration(descriptors: tuple[dict[str, Any], ...]) -> _Configuration:
         str(entry.get("name")): entry.get("digest" if entry.get("name") == "lock" else "annotations")
         for entry in descriptors
     }
-    try:
-        return codec.convert(parts, _Configuration, "configuration")
-    except DocumentError as error:
-        raise NoCertificate(f"it is not a certificate of this project: {error}") from None
+    return codec.convert(parts, _Configuration, "configuration")
