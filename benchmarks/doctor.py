@@ -1,10 +1,10 @@
-"""How long `doctor --log` takes and how much memory: `python benchmarks/doctor.py`.
+"""Measure the time and memory that `doctor --log` takes: `python benchmarks/doctor.py`.
 
-Whole processes, each beside what can't be done without, in the same run:
- - a small log, beside the start of a bare interpreter;
+Whole processes, each compared with a baseline in the same run:
+ - a small log, compared with the start of a bare interpreter;
  - logs of 10 MB, of real TensorFlow logs with training output between them that never repeats itself, of
    progress bars as Keras writes them, and of what the allocator prints of its memory when that runs out,
-   beside the reading of the file line by line;
+   compared with reading the file line by line;
  - hostile inputs, which have to end: one endless line, lines that take backtracking engines forever, random
    bytes, a file of a gigabyte that is text at both ends, and one that is binary.
 
@@ -82,11 +82,11 @@ def main() -> int:
     return 0 if all(fits) else 1
 
 
-def row(title: str, taken: Taken, other: Taken, beside: str, limit_s: float, limit_mb: float) -> bool:
+def row(title: str, taken: Taken, other: Taken, baseline: str, limit_s: float, limit_mb: float) -> bool:
     """Print one line; whether it keeps to its limits."""
     print(
         f"{title:42} {taken.seconds:6.2f} s of {limit_s:4.1f} ({taken.processor:5.2f} s of processor),"
-        f" {taken.megabytes:4.0f} MB of {limit_mb:3.0f}, {taken.seconds / other.seconds:5.1f} x {beside}"
+        f" {taken.megabytes:4.0f} MB of {limit_mb:3.0f}, {taken.seconds / other.seconds:5.1f} x {baseline}"
     )
     return taken.seconds <= limit_s and taken.megabytes <= limit_mb
 
@@ -117,7 +117,7 @@ def run(command: list[str]) -> Taken:
     seconds = time.perf_counter() - begin
     child.stderr.close()
     child.returncode = os.waitstatus_to_exitcode(status)
-    # 1: a cause was named. 2: no text; that is said, and is no fault here.
+    # 1: a cause was named. 2: the input is not text, which is the right answer here.
     if child.returncode not in (0, 1, 2) or "Traceback" in said:
         raise SystemExit(f"{' '.join(command)}: status {child.returncode}\n{said}")
     return Taken(seconds, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024 / MB)
