@@ -12,6 +12,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from validator import cli
@@ -183,7 +184,7 @@ def fixture_record(directory: Path, machine: Machine, repository: Repository, fi
         subprocess.run(login, input="token", text=True, check=True, capture_output=True)
         made = record("sha256:" + "0" * 64)
         labels = {LABEL_SPEC: made.image, LABEL_LOCK: str(made.lock_digest)}
-        return dataclasses.replace(
+        return msgspec.structs.replace(
             made, image_digest=push_image(repository, "2.21.0-cuda12.5-cudnn9.3-py3.12", labels)
         )
 
@@ -239,7 +240,7 @@ def third(machine: Machine, state: State, promoted: None, fixture_record: Record
     report = json.loads(json.dumps(fixture_record.report))
     check = next(check for check in report["checks"] if check["id"] == "cudnn_load")
     check |= {"outcome": "fail", "summary": "cuDNN does not load"}
-    failed = dataclasses.replace(
+    failed = msgspec.structs.replace(
         fixture_record,
         verdict=Verdict.FAILED, reason="cudnn_load: cuDNN does not load; asks @team",
         finished="2026-11-21T01:02:00+00:00", checks=report["checks"], report=report | {"fixture": True},
@@ -253,7 +254,7 @@ def third(machine: Machine, state: State, promoted: None, fixture_record: Record
 def test_an_offline_runner_is_not_waited_for_and_its_cell_is_missing(third: Night, state: State) -> None:
     assert results(third)["merge"] == "success", logs(third)
     assert f"validate {CELL}" not in third.ran
-    assert "going on with 0 of 1 validations; 0 are running, 1 wait for a runner" in third.jobs["merge"].log
+    assert "continuing with 0 of 1 validations; 0 running, 1 waiting for a runner" in third.jobs["merge"].log
     assert f"- `{CELL}`" in third.jobs["merge"].summary
     assert State.read(state.path).cancelled == ["3"]
     assert len([found for found in records(third) if found.cell == CELL]) == 2, "those of the nights before"

@@ -105,8 +105,8 @@ def test_host_classes_with_runners_are_planned_and_no_others(workspace: Workspac
 @pytest.mark.parametrize(
     ("environment", "says"),
     [
-        ({"REGISTRY": "registry.evil.example/tf"}, "the workflow's token is for ghcr.io alone"),
-        ({"REGISTRY": "ghcr.io.evil.example/tf"}, "the workflow's token is for ghcr.io alone"),
+        ({"REGISTRY": "registry.evil.example/tf"}, "the workflow's token is only for ghcr.io"),
+        ({"REGISTRY": "ghcr.io.evil.example/tf"}, "the workflow's token is only for ghcr.io"),
         ({"HOSTS": "r580-h101"}, "has no cell"),
         ({"SELECT": "tensorflow"}, "it has no operator"),
         ({"PROFILE": "nightly", "HOSTS": "*"}, "at most 256 jobs"),
@@ -168,7 +168,7 @@ def test_what_runs_is_waited_for_until_it_ends(workspace: Workspace) -> None:
 
 
 def test_jobs_that_github_has_not_made_yet_are_waited_for(workspace: Workspace) -> None:
-    assert "going on with 0 of 3" in waited(workspace)
+    assert "continuing with 0 of 3" in waited(workspace)
 
 
 def test_without_cells_nothing_is_waited_for(workspace: Workspace) -> None:
