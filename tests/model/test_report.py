@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +10,9 @@ from validator.model import codec
 from validator.model.evidence import CudnnLoad, XlaTrainStep
 from validator.model.report import CheckOutcome, Finding, ReportError, check_of, read_report, report_of
 from validator.problems import summary
+
+#: A report that a probe of format 1 really wrote: TensorFlow 2.21 with cuDNN 8.9 where it wants 9.
+REPORT_OF_FORMAT_1 = Path(__file__).parent / "report-of-format-1.json"
 
 
 def deep(levels: int) -> list[Any]:
@@ -197,3 +201,14 @@ def test_what_a_newer_probe_adds_is_kept() -> None:
     report = report_of(made)
     assert report.raw == made
     assert report.evidence(XlaTrainStep).raw == {"device_type": "GPU", "newer": [1]}
+
+
+def test_a_report_that_a_probe_of_format_1_wrote_is_read() -> None:
+    text = REPORT_OF_FORMAT_1.read_text(encoding="utf-8")
+    report, checks = read_report(text), json.loads(text)["checks"]
+    assert (report.format, report.probe.version) == (1, "1.0.0+8d685f2ebe9e")
+    assert [check.sentence for check in report.checks] == [check["summary"] for check in checks]
+    assert [check.recorded()["evidence"] for check in report.checks] == [
+        check["evidence"] for check in checks
+    ]
+    assert [check.id for check in report.checks if check.went_wrong] == ["cuda_libraries", "cudnn_load"]

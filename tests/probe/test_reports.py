@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from validator.model.report import CheckOutcome, read_report
 from validator.probe.checks import CHECKS
+from validator.problems import CATALOGUE
 
 from ..corpus.reader import REPORTS
 
@@ -23,7 +26,7 @@ def test_a_captured_report_is_read(path: Path) -> None:
     report = read_report(path.read_text(encoding="utf-8"))
     depths = ("quick", "full") if path.stem.endswith("-full") else ("quick",)
     assert [check.id for check in report.checks] == [check.id for check in CHECKS if check.depth in depths]
-    assert report.probe.version.startswith("1.")
+    assert report.probe.version.startswith("2.")
     assert re.search(r"/home/|/root/", path.read_text(encoding="utf-8")) is None
 
 
@@ -35,6 +38,40 @@ def test_nothing_that_needs_a_gpu_passed_without_one(path: Path) -> None:
     outcomes = {check.id: check.outcome for check in report.checks}
     for name in ("driver", "gpu_device_nodes", "gpu_visible", "gpu_compute"):
         assert outcomes[name] is CheckOutcome.SKIP
+
+
+PYTHON_TYPES: dict[str, type | tuple[type, ...]] = {
+    "text": str,
+    "quoted": str,
+    "integer": int,
+    "number": (int, float),
+    "flag": bool,
+    "texts": list,
+    "object": dict,
+    "objects": list,
+}
+
+
+def misfits(entry: dict[str, Any]) -> Iterator[str]:
+    """Where a problem or statement is not as the catalogue says."""
+    kind = CATALOGUE[entry["code"]]
+    if entry.keys() - {"code", "severity"} != kind.fields.keys():
+        yield f"{entry['code']} has the fields {sorted(entry)}"
+    for name, type_ in kind.fields.items():
+        value = entry.get(name)
+        if value is None and type_.endswith("?"):
+            continue
+        if not isinstance(value, PYTHON_TYPES[type_.rstrip("?")]):
+            yield f"{entry['code']}.{name} is {value!r}, not {type_}"
+
+
+@pytest.mark.parametrize("path", CAPTURED, ids=lambda path: path.stem)
+def test_every_code_of_a_captured_report_has_the_fields_of_the_catalogue(path: Path) -> None:
+    checks = json.loads(path.read_text(encoding="utf-8"))["checks"]
+    entries = [entry for check in checks for entry in [check["statement"], *check["problems"]] if entry]
+    assert len(entries) >= len(checks)
+    assert [misfit for entry in entries for misfit in misfits(entry)] == []
+    assert all((check["statement"] is None) == (check["outcome"] == "fail") for check in checks)
 
 
 def test_the_captured_faults_are_there() -> None:

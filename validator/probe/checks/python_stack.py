@@ -53,7 +53,7 @@ def requirements(facts: Facts) -> List[Dict[str, Any]]:
 
     Each entry is `{name, required, installed, fits}`; the last two are None where it is not installed.
     """
-    # Imported here: the archive holds no compiled modules, and only this check needs it (30 ms).
+    # Imported here: the archive holds no compiled modules, and only this check needs it (0.1 s).
     from ..._vendor.packaging.requirements import Requirement
 
     tensorflow, packages = facts["tensorflow"], facts["environment"]["packages"]
