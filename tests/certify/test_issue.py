@@ -202,7 +202,7 @@ def test_an_interrupted_attachment_does_not_count_and_can_be_repeated(
 def test_a_certificate_that_its_own_signer_would_reject_is_not_attached(
     registry: Registry, image: str, signer: Signer, foreign: tuple[Signer, Trust]
 ) -> None:
-    with pytest.raises(ValidatorError, match="not signed by the key"):
+    with pytest.raises(ValidatorError, match="not signed by the trusted key"):
         certify(registry, record(image), signer, foreign[1])
     assert registry.tags() == [TAG]
 
