@@ -1,4 +1,4 @@
-"""A report as JUnit XML: well-formed whatever stands in it, and counted as CI systems count."""
+"""Test the JUnit XML: valid whatever the report contains, and counted as CI systems count."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def parsed(text: str) -> ElementTree.Element:
     return ElementTree.fromstring(text)
 
 
-def test_each_outcome_is_counted_as_ci_systems_count_it() -> None:
+def test_outcomes_are_counted_as_ci_systems_count_them() -> None:
     root = parsed(junit(report(*(check(outcome, outcome) for outcome in OUTCOMES))))
     [suite] = root
     for counted in (root, suite):
@@ -67,7 +67,7 @@ def test_each_outcome_is_counted_as_ci_systems_count_it() -> None:
     }
 
 
-def test_a_stage_is_a_suite_with_its_time_and_what_was_measured() -> None:
+def test_a_stage_is_a_suite_with_its_time_and_properties() -> None:
     root = parsed(
         junit(report(check("driver", "pass"), check("gpu_visible", "fail", "tensorflow", "sees none")))
     )
@@ -125,7 +125,7 @@ def assert_valid(element: ElementTree.Element) -> None:
 
 
 @given(st.text(st.characters()), st.sampled_from(OUTCOMES))
-def test_whatever_a_report_says_the_document_is_valid(text: str, outcome: str) -> None:
+def test_the_document_is_valid_whatever_the_report_contains(text: str, outcome: str) -> None:
     root = parsed(junit(report(check("driver", outcome, text, text), check(text, outcome))))
     assert_valid(root)
     if outcome == "fail" and text.isprintable():

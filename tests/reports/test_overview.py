@@ -46,13 +46,13 @@ def rows(outcome: Outcome, *records: Record) -> list[Row]:
         (Outcome.UNKNOWN, Verdict.CERTIFIED, None),
     ],
 )
-def test_a_measurement_bears_a_prediction_out_or_not(
+def test_a_measurement_confirms_or_contradicts_a_prediction(
     outcome: Outcome, verdict: Verdict, agrees: bool | None
 ) -> None:
     assert rows(outcome, measured(IMAGES[0], verdict))[0].agrees is agrees
 
 
-def test_what_was_measured_elsewhere_comes_last_and_other_images_do_not() -> None:
+def test_the_plans_images_on_other_hosts_come_last() -> None:
     stranger = ImageSpec("2.20.0", "3.11", Variant.CPU)
     found = rows(
         Outcome.WORKS, measured(IMAGES[1], Verdict.UNPROVEN, "no-gpu"), measured(stranger, Verdict.UNPROVEN)
@@ -63,7 +63,7 @@ def test_what_was_measured_elsewhere_comes_last_and_other_images_do_not() -> Non
     assert found[-1].as_json()["measured"]["verdict"] == "unproven"
 
 
-def test_pythons_share_a_column_that_shows_the_one_to_look_at() -> None:
+def test_pythons_share_a_column_that_shows_the_worst() -> None:
     page = grid(
         rows(Outcome.WORKS, measured(IMAGES[0], Verdict.CERTIFIED), measured(IMAGES[1], Verdict.FAILED))
     )
@@ -72,28 +72,30 @@ def test_pythons_share_a_column_that_shows_the_one_to_look_at() -> None:
     assert page.entries == {("r580-h100", column): ("works", "failed")}
 
 
-def test_the_page_has_the_measurements_the_grid_and_the_reasons() -> None:
+def test_the_markdown_has_measurements_grid_and_reasons() -> None:
     page = markdown(rows(Outcome.FAILS, measured(IMAGES[0], Verdict.CERTIFIED)), "A title")
     assert page.startswith("# A title\n")
     assert "2 cells planned, 1 measured." in page
-    assert "**Measured otherwise than predicted:** `tf2.21.0-cuda12.5-cudnn9.3-py312@r580-h100`" in page
+    assert (
+        "**The measurement contradicts the prediction:** `tf2.21.0-cuda12.5-cudnn9.3-py312@r580-h100`" in page
+    )
     assert "**certified** | found \\| so |" in page
     assert "| r580-h100 | fails<br>certified |" in page
     assert "| 2 | because | `a-fact` | a source |" in page
     assert page.endswith("\n")
 
 
-def test_an_empty_page_says_so() -> None:
+def test_an_empty_markdown_page_says_so() -> None:
     page = markdown(rows(Outcome.WORKS), "A title")
-    assert "Nothing yet." in page
-    assert "None is." in page
+    assert "Nothing was measured yet." in page
+    assert "No cell is predicted to fail." in page
 
 
 def test_tables_keep_their_columns_whatever_the_text() -> None:
     assert table(("a", "b"), [("x|y", "two\nlines")])[-1] == "| x\\|y | two lines |"
 
 
-def test_text_of_a_record_is_no_markup_in_a_table() -> None:
+def test_text_of_a_record_is_not_markup_in_a_table() -> None:
     hostile = "<script>alert(1)</script>\u202e\x1b\ud800"
     [*_, row] = table(("a",), [(hostile,)])
     assert row == "| &lt;script>alert(1)&lt;/script>\\u202e\\x1b\\ud800 |"

@@ -1,4 +1,4 @@
-"""Text from elsewhere never commands the terminal."""
+"""Test that text from elsewhere never controls the terminal."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from .test_overview import IMAGES, planned
 HOSTILE = "\x1b[31mred\x1b]0;title\x07\x1b]52;c;eA==\x1b\\ \x9b2J \b\b\b \u202eevil \udc80"
 
 
-def test_what_a_terminal_obeys_is_written_out() -> None:
+def test_control_characters_are_escaped() -> None:
     assert printable("\x1b[2J\x9b1m\u202e\udc80\r") == "\\x1b[2J\\x9b1m\\u202e\\udc80\\x0d"
     assert printable("one\n\ttwo, größer → 日本") == "one\n\ttwo, größer → 日本"
     assert one_line("one\ntwo\tthree") == "one\\ntwo three"
@@ -41,7 +41,7 @@ def test_nothing_else_is_changed(text: str) -> None:
 
 
 @pytest.mark.parametrize("terminal", [False, True])
-def test_no_text_of_a_record_commands_the_terminal(
+def test_no_text_of_a_record_controls_the_terminal(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, terminal: bool
 ) -> None:
     monkeypatch.setattr(Console, "is_terminal", terminal)
@@ -69,7 +69,7 @@ def test_no_text_of_a_record_commands_the_terminal(
     assert re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e\udc80]", text) is None
 
 
-def test_an_error_does_not_command_the_terminal() -> None:
+def test_an_error_does_not_control_the_terminal() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "validator", "records", "import", "\x1b[31mabsent"], capture_output=True
     )

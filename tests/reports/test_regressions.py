@@ -1,4 +1,4 @@
-"""The text of the issue about cells that are worse than they were."""
+"""Test the text of the issue about regressions."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ DIGEST = "sha256:" + "a" * 64
 
 
 def decline(cell: str = "tf2.21.0-cuda12.5-cudnn9.3-py312@r580-h100", **changes: Any) -> Decline[Record]:
-    """A cell that was certified, as values: no store, no signature, no machine."""
+    """Make the decline of a certified cell as plain values."""
     image, _, host = cell.partition("@")
     fields: dict[str, Any] = {
         "cell": cell,
@@ -71,7 +71,7 @@ def test_the_cells_their_cause_and_the_last_good_image_are_named() -> None:
     assert text.count("It means") == 1, "one cause of two cells is told once"
 
 
-def test_without_a_known_cause_the_reason_stands() -> None:
+def test_the_reason_is_shown_without_a_known_cause() -> None:
     text = issue([decline()], diagnosing(None))
     assert "## no known cause" in text
     assert "```text\ncudnn_load: it does not load\n```" in text
@@ -90,7 +90,7 @@ MARKUP = "<img src=x> [a](b) @org/team #12 https://evil.example/x www.evil.examp
 @example(":/|/")
 @example("``<0")
 @given(st.text(st.characters(), max_size=60) | st.text("`~<>/@#|[]()!:w. \n", max_size=40))
-def test_nothing_out_of_a_record_is_markup_a_mention_or_a_link(hostile: str) -> None:
+def test_text_of_a_record_is_not_markup_a_mention_or_a_link(hostile: str) -> None:
     found = decline(
         f"x{hostile}@r580-h100",
         reason=hostile,
@@ -110,7 +110,7 @@ def test_nothing_out_of_a_record_is_markup_a_mention_or_a_link(hostile: str) -> 
     assert "\x1b" not in text
 
 
-def test_names_of_people_and_machines_are_taken_out() -> None:
+def test_names_of_people_and_machines_are_removed() -> None:
     where = "/home/hildegardzq/venv is not there; ask hildegardzq"
     assert "hildegardzq" not in issue([decline(reason=where)], diagnosing(None))
 
@@ -121,11 +121,13 @@ def test_it_fits_into_an_issue(count: int) -> None:
     found = [decline(f"tf{number}@r580-h100", reason="long " * 1000) for number in range(count)]
     text = issue(found, lambda _: diagnosis(cause(number=next(codes), means="word " * 400)))
     assert len(text) < LIMIT + 1000 < 65_536
-    assert ("There was no room" in text) is (count > 1)
+    assert ("left out for lack of room" in text) is (count > 1)
     assert outside_of_code(text)
 
 
-def test_the_command_writes_it_from_a_store(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_writes_the_issue_from_a_store(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     # A fixture: a value in a store of this test alone, with no signature.
     report = json.loads(NO_GPU.read_text())
     found = decline(report=report, checks=[])

@@ -1,4 +1,4 @@
-"""What is printed where no terminal is: whole lines, and text as it was written."""
+"""Test output that does not go to a terminal: whole lines, and text as it was written."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .test_overview import IMAGES, measured, planned
 LONG = "a sentence that no terminal would hold in one line, " * 20
 
 
-def test_lines_are_whole_and_end_where_their_text_ends(
+def test_lines_are_whole_and_have_no_trailing_spaces(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "40")
@@ -30,7 +30,7 @@ def test_lines_are_whole_and_end_where_their_text_ends(
 
 @pytest.mark.parametrize("terminal", [False, True])
 @pytest.mark.parametrize("text", ["tensorflow[and-cuda]==2.15.0", "[/]", "[bold]x", ":warning:", "[/x]"])
-def test_text_is_no_markup(
+def test_text_is_not_markup(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, text: str, terminal: bool
 ) -> None:
     monkeypatch.setattr(Console, "is_terminal", terminal)
@@ -56,7 +56,7 @@ def test_a_record_is_shown_with_its_checks(capsys: pytest.CaptureFixture[str]) -
     assert not any(line.startswith("image_digest") for line in lines)
 
 
-def test_the_overview_has_the_measurements_above_the_grid(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_overview_shows_measurements_above_the_grid(capsys: pytest.CaptureFixture[str]) -> None:
     found = measured(IMAGES[0], Verdict.FAILED)
     cells = [planned(image, Outcome.WORKS) for image in IMAGES]
     show(overview_text(overview(cells, {found.cell: found})))

@@ -21,7 +21,7 @@ from ..model.record import Verdict
 from ..model.spec import ImageSpec
 from ..pipeline.run import Event, Phase, Result, Status
 from ..reports.printable import one_line, printable
-from ..reports.terminal import word
+from ..reports.terminal import styled
 
 #: The seconds between two plain lines about the same phase of an image. With -v, every line is shown.
 _INTERVAL_S = 20.0
@@ -123,7 +123,7 @@ def results_table(results: Sequence[Result]) -> Table:
             table.add_row(result.spec.identifier, result.status.value, Text(result.detail))
         else:
             note = "" if result.status is Status.MEASURED else f" ({result.detail})"
-            table.add_row(result.spec.identifier, word(record.verdict.value), Text(record.reason + note))
+            table.add_row(result.spec.identifier, styled(record.verdict.value), Text(record.reason + note))
     return table
 
 

@@ -1,1 +1,1 @@
-"""What people read: terminal and Markdown. Everything here renders values; nothing here decides."""
+"""Render values for people: on a terminal, as Markdown, JUnit XML and a web page. Nothing here decides."""

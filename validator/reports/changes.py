@@ -1,4 +1,4 @@
-"""What changed over time, for a terminal: differences of two states, regressions, where a cell got worse."""
+"""Render changes over time: differences and regressions for a terminal, and regressions as an issue."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from ..records.history import Decline, Difference
 from ..redaction.redact import Redaction
 from .issue import fenced, markdown
 from .markdown import table
-from .printable import one_line
-from .terminal import word
+from .printable import counted, one_line
+from .terminal import styled
 
-#: More of them are counted; the JSON has them all.
+#: The number of changes that a terminal shows. The JSON has all of them.
 _SHOWN = 8
-#: Hex digits of a digest that tell it apart from others.
+#: The number of hex digits that are shown of a digest or id.
 _DIGITS = 12
 
 CellDecline = Decline[Record]
@@ -29,58 +29,60 @@ Regression = tuple[CellDecline, Sequence[Cause]]
 
 
 def differences_table(found: Iterable[Difference[Record]]) -> Table:
-    """One row a cell."""
+    """Return a table with one row per cell."""
     table = Table("cell", "A", "B", "what else changed", box=None, pad_edge=False)
     for difference in found:
         before, after = difference.before, difference.after
         changed = changes(before, after) if before and after else ()
-        table.add_row(difference.either.cell, _verdict(before), _verdict(after), "; ".join(_some(changed)))
+        table.add_row(
+            difference.either.cell, _verdict(before), _verdict(after), "; ".join(_first_changes(changed))
+        )
     return table
 
 
 def regressions_text(found: Sequence[Regression]) -> RenderableType:
-    """One block a cell."""
+    """Show one block per cell."""
     blocks = (decline_text(decline, causes) for decline, causes in found)
     return Group(*(part for block in blocks for part in (block, "")))
 
 
 def decline_text(decline: CellDecline, causes: Iterable[Cause]) -> RenderableType:
-    """A cell's last good and first bad record, and what lies between."""
+    """Show a cell's last good and first bad record, and what changed between them."""
     good, bad, newest = decline.last_good, decline.first_bad, decline.newest
     facts = Table.grid(padding=(0, 2))
-    facts.add_row("last good", _told(good) if good else Text("none: this cell never was good"))
+    facts.add_row("last good", _record(good) if good else Text("none: this cell was never good"))
     facts.add_row(
-        "first bad", _told(bad) if bad else Text("none: the newest record is as good as the cell ever was")
+        "first bad", _record(bad) if bad else Text("none: the newest record is as good as the best one")
     )
     if good and bad:
-        facts.add_row("between", Text(f"{decline.between} records, neither good nor bad"))
+        facts.add_row("between", Text(f"{counted(decline.between, 'record')}, neither good nor bad"))
     if newest is not bad and newest is not good:
-        facts.add_row("newest", _told(newest))
+        facts.add_row("newest", _record(newest))
     facts.add_row("why", Text(one_line(newest.reason)))
     for cause in causes:
         facts.add_row("cause", Text(f"{cause.code}: {one_line(cause.title)}"))
     if good and good.image_digest:
         facts.add_row("good image", Text(str(good.image_digest)))
     if good and bad:
-        for line in _some(changes(good, bad)) or ["nothing that the records tell"]:
+        for line in _first_changes(changes(good, bad)) or ["nothing that the records show"]:
             facts.add_row("changed", Text(line))
         for check in changed_checks(good, bad):
-            outcomes = f"{check.before or 'not made'} -> {check.after or 'not made'}"
+            outcomes = f"{check.before or 'not run'} -> {check.after or 'not run'}"
             facts.add_row("check", Text(f"{check.id}: {outcomes}"))
     verdicts = [_verdict(record) for record in (good, newest) if record]
     return Group(Text.assemble(f"{newest.cell}  ", Text(" -> ").join(verdicts)), facts)
 
 
 def _verdict(record: Record | None) -> Text:
-    return word(record.verdict.value) if record else Text("none", style="dim")
+    return styled(record.verdict.value) if record else Text("none", style="dim")
 
 
-def _told(record: Record) -> Text:
-    return Text.assemble(record.id[:_DIGITS], "  ", record.finished[:19], "  ", word(record.verdict.value))
+def _record(record: Record) -> Text:
+    return Text.assemble(record.id[:_DIGITS], "  ", record.finished[:19], "  ", styled(record.verdict.value))
 
 
-def _some(changed: Sequence[Change]) -> list[str]:
-    """The first few, and how many more there are."""
+def _first_changes(changed: Sequence[Change]) -> list[str]:
+    """Describe the first few changes, and how many more there are."""
     more = [f"and {len(changed) - _SHOWN} more"] if len(changed) > _SHOWN else []
     return [*(_sentence(change) for change in changed[:_SHOWN]), *more]
 
@@ -97,22 +99,23 @@ def _value(text: str | None) -> str:
     return f"{algorithm}:{digits[:_DIGITS]}" if colon and algorithm == "sha256" else text
 
 
-# Cells that are worse than they were, as the text of an issue: since when, why, and the last good image.
-
-#: Characters that an issue may have (GitHub), less what its frame takes.
+#: The greatest length of an issue on GitHub, in characters, minus room for its frame.
 LIMIT = 60_000
-#: Rows of the table, and lines of what changed, that are worth a reader's time.
+#: The number of rows in the issue's table, and of changes for each cause.
 _CELLS, _CHANGES = 100, 12
-#: A longer reason is a log. More is read than shown, so that no secret is cut before it is known as one.
+#: The characters of a reason that are read, and that are shown. More is read than shown, so that no secret is
+#: cut in half before it is recognised.
 _REASON_READ, _REASON = 4000, 500
 
 Diagnose = Callable[[Record], Diagnosis | None]
 
 
 def issue(found: Sequence[CellDecline], diagnose: Diagnose) -> str:
-    """GitHub-flavoured Markdown, no longer than an issue may be.
+    """Return the text of an issue: since when cells are worse, why, and the last good image.
 
-    diagnose: the causes that a record's report shows; None where it has no report that can be read.
+    It is GitHub-flavoured Markdown, no longer than an issue may be.
+
+    diagnose: returns the diagnosis of a record's report, or None if it has none that can be read.
     """
     groups = _by_cause(found, diagnose)
     redact = Redaction(text for members, _ in groups for text in _texts(members[0]))
@@ -121,7 +124,9 @@ def issue(found: Sequence[CellDecline], diagnose: Diagnose) -> str:
     for number, (members, diagnosis) in enumerate(groups):
         part = "\n".join(_group(members, diagnosis, redact)) + "\n"
         if len(part) > left:
-            parts.append(f"There was no room for {len(groups) - number} more of {len(groups)} causes.\n")
+            parts.append(
+                f"{len(groups) - number} of {counted(len(groups), 'cause')} left out for lack of room.\n"
+            )
             break
         parts.append(part)
         left -= len(part)
@@ -135,7 +140,7 @@ def _texts(decline: CellDecline) -> Iterator[str]:
 
 def _head(found: Sequence[CellDecline]) -> Iterator[str]:
     cells = "1 cell is" if len(found) == 1 else f"{len(found)} cells are"
-    yield f"{cells} worse than before. Every night updates this text; it closes the issue when none is left."
+    yield f"{cells} worse than before. This text is updated every night; the issue is closed when none is."
     yield ""
     yield from table(
         ("cell", "was", "is", "since", "last good image"),
@@ -158,7 +163,7 @@ def _head(found: Sequence[CellDecline]) -> Iterator[str]:
 def _by_cause(
     found: Iterable[CellDecline], diagnose: Diagnose
 ) -> list[tuple[list[CellDecline], Diagnosis | None]]:
-    """Cells with the same causes together, the largest group first; the diagnosis is the first cell's."""
+    """Group cells with the same causes, the largest group first. The diagnosis is that of the first cell."""
     groups: dict[tuple[str, ...], tuple[list[CellDecline], Diagnosis | None]] = {}
     for decline in found:
         diagnosis = diagnose(decline.newest)
@@ -178,7 +183,7 @@ def _group(members: Sequence[CellDecline], diagnosis: Diagnosis | None, redact: 
     yield from fenced([redact(one_line(first.newest.reason[:_REASON_READ]))[:_REASON]])
     yield ""
     if changed := [redact(one_line(line)) for line in _changed(first)]:
-        yield "Since it was last good, there changed:"
+        yield "What changed since it was last good:"
         yield ""
         more = [f"and {len(changed) - _CHANGES} more"] if len(changed) > _CHANGES else []
         yield from fenced([*changed[:_CHANGES], *more])
@@ -189,18 +194,14 @@ def _group(members: Sequence[CellDecline], diagnosis: Diagnosis | None, redact: 
 
 def _changed(decline: CellDecline) -> list[str]:
     bad = decline.first_bad or decline.newest
-    return (
-        [_regressions_sentence(change) for change in changes(decline.last_good, bad)]
-        if decline.last_good
-        else []
-    )
+    return [_full_sentence(change) for change in changes(decline.last_good, bad)] if decline.last_good else []
 
 
-def _regressions_sentence(change: Change) -> str:
+def _full_sentence(change: Change) -> str:
     what = f"{change.kind} {change.name}" if change.name else change.kind
     return f"{what}: {change.before or 'none'} -> {change.after or 'none'}"
 
 
 def _code(text: str) -> str:
-    """Text as code, in which nothing is markup, a mention or a link."""
+    """Return a text as code, in which nothing is markup, a mention or a link."""
     return f"`{re.sub('`', chr(39), one_line(text)) or ' '}`"

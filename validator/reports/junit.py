@@ -1,7 +1,7 @@
-"""A report as JUnit XML, which CI systems read: one suite a stage, one case a check.
+"""Render a report as JUnit XML for CI systems, with one suite per stage and one test case per check.
 
-The form is that of the schema of Jenkins' xUnit plugin (junit-10.xsd), which others follow: testsuites,
-testsuite, testcase; failure, error and skipped with a message.
+The format follows the schema of Jenkins' xUnit plugin (junit-10.xsd), which other systems use too:
+testsuites, testsuite and testcase; failure, error and skipped with a message.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from xml.etree import ElementTree
 
 from ..model.report import CheckOutcome, CheckResult, Report
 
-#: What XML 1.0 has no place for, not even escaped (section 2.2, Characters).
+#: Characters that XML 1.0 does not allow, not even escaped (section 2.2, Characters).
 _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-#: `error` is a fault of the check itself; that a process ended or hung is one of what was checked.
+#: `error` means that the check itself is faulty. A crash or a timeout is a failure of what was checked.
 _ELEMENTS = {
     CheckOutcome.FAIL: "failure",
     CheckOutcome.CRASH: "failure",
@@ -26,9 +26,9 @@ _STAGES = ("host", "tensorflow")
 
 
 def junit(report: Report) -> str:
-    """The report as an XML document."""
+    """Return the report as an XML document."""
     counts = _counts(report.checks)
-    # The schema counts the skipped in suites alone.
+    # The schema allows this attribute only for suites.
     del counts["skipped"]
     root = ElementTree.Element("testsuites", {"name": "validator", **counts})
     stages = {check.id: _xml(check.stage) for check in report.checks}
@@ -85,7 +85,7 @@ def _counts(checks: tuple[CheckResult, ...]) -> dict[str, str]:
 
 
 def _timestamp(started: str) -> str:
-    """ISO 8601 without a zone, as the schema has it."""
+    """Return the time as ISO 8601 without a zone, as the schema requires."""
     return _xml(started.removesuffix("Z")[:19])
 
 

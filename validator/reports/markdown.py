@@ -1,4 +1,4 @@
-"""The overview as Markdown: what was measured, the grid of predictions, and why some fail."""
+"""Render the overview as Markdown: what was measured, the grid of predictions, and why some fail."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Iterable, Sequence
 
 from ..model.prediction import Outcome
 from .overview import Row, grid
-from .printable import printable
+from .printable import counted, printable
 
 _TAG = re.compile("<(?!br>)")
 
 
 def markdown(rows: Sequence[Row], title: str) -> str:
-    """The whole page. Ends with a newline."""
+    """Return the whole page, which ends with a newline."""
     parts = [f"# {title}", "", *_counts(rows), ""]
     parts += ["## Measured", "", *_measured(rows), "", "## Predicted", "", *_grid(rows), ""]
     parts += ["## Why some are predicted to fail", "", *_reasons(rows), ""]
@@ -21,7 +21,7 @@ def markdown(rows: Sequence[Row], title: str) -> str:
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """A Markdown table; text of the cells is escaped."""
+    """Return the lines of a Markdown table. The text of the cells is escaped."""
     lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
     return [*lines, *("| " + " | ".join(_escape(cell) for cell in row) + " |" for row in rows)]
 
@@ -29,18 +29,18 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
 def _counts(rows: Sequence[Row]) -> list[str]:
     planned = [row for row in rows if row.planned]
     measured = [row for row in rows if row.record]
-    against = [row for row in rows if row.agrees is False]
-    lines = [f"{len(planned)} cells planned, {len(measured)} measured."]
-    if against:
-        names = ", ".join(f"`{row.cell}`" for row in against)
-        lines += ["", f"**Measured otherwise than predicted:** {names}"]
+    contradicted = [row for row in rows if row.agrees is False]
+    lines = [f"{counted(len(planned), 'cell')} planned, {len(measured)} measured."]
+    if contradicted:
+        names = ", ".join(f"`{row.cell}`" for row in contradicted)
+        lines += ["", f"**The measurement contradicts the prediction:** {names}"]
     return lines
 
 
 def _measured(rows: Sequence[Row]) -> list[str]:
     found = [row for row in rows if row.record]
     if not found:
-        return ["Nothing yet."]
+        return ["Nothing was measured yet."]
     return table(
         ("cell", "predicted", "verdict", "why", "engine", "finished"),
         (
@@ -61,7 +61,7 @@ def _measured(rows: Sequence[Row]) -> list[str]:
 def _grid(rows: Sequence[Row]) -> list[str]:
     page = grid(rows)
     if not page.columns:
-        return ["No cell is planned."]
+        return ["No cells are planned."]
     header = ["host", *(f"{column.tensorflow}<br>{column.detail}" for column in page.columns)]
     return table(
         header,
@@ -73,16 +73,16 @@ def _grid(rows: Sequence[Row]) -> list[str]:
 
 
 def _reasons(rows: Sequence[Row]) -> list[str]:
-    """One line a reason, with the cells it decides counted, the most frequent first."""
-    counted: dict[tuple[str, str, str], int] = {}
+    """Return a table of the deciding reasons with their number of cells, the most frequent first."""
+    cells: dict[tuple[str, str, str], int] = {}
     for row in rows:
         if row.planned and row.planned.prediction.outcome is Outcome.FAILS:
             reason = row.planned.prediction.reasons[0]
-            place = (reason.text, reason.fact, reason.source)
-            counted[place] = counted.get(place, 0) + 1
-    if not counted:
-        return ["None is."]
-    ordered = sorted(counted.items(), key=lambda entry: (-entry[1], entry[0]))
+            key = (reason.text, reason.fact, reason.source)
+            cells[key] = cells.get(key, 0) + 1
+    if not cells:
+        return ["No cell is predicted to fail."]
+    ordered = sorted(cells.items(), key=lambda entry: (-entry[1], entry[0]))
     return table(
         ("cells", "reason", "fact", "source"),
         ((str(count), text, f"`{fact}`", source) for (text, fact, source), count in ordered),
@@ -90,5 +90,5 @@ def _reasons(rows: Sequence[Row]) -> list[str]:
 
 
 def _escape(text: str) -> str:
-    """Text of a record is no markup, and stays in its cell; `<br>` is ours."""
+    """Escape a text, so that it is neither markup nor ends its cell. `<br>` stays, since only we write it."""
     return _TAG.sub("&lt;", printable(text)).replace("|", "\\|").replace("\n", " ")

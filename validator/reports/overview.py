@@ -1,4 +1,4 @@
-"""Predicted beside measured: the values behind every form of the report."""
+"""Combine predictions with measurements: the values that every form of the report shows."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..model.prediction import Outcome, PlannedCell
 from ..model.record import Record, Verdict
 from ..model.spec import ImageSpec
 
-#: What a verdict says of a prediction; a verdict that is not here proves nothing about it.
+#: The outcome that a verdict proves. Other verdicts prove nothing about a prediction.
 _PROVES = {
     Verdict.CERTIFIED: Outcome.WORKS,
     Verdict.FAILED: Outcome.FAILS,
@@ -21,10 +21,10 @@ _PROVES = {
 
 @dataclass(frozen=True)
 class Row:
-    """One cell: what was predicted of it, and what was measured last.
+    """A cell with its prediction and its newest record.
 
-    planned is None for a cell that was measured but is not in the plan (another machine's host class);
-    record is None for one that was not measured.
+    planned: None for a cell that was measured but is not planned, such as on another host class.
+    record: None for a cell that was not measured.
     """
 
     cell: str
@@ -35,7 +35,7 @@ class Row:
 
     @property
     def agrees(self) -> bool | None:
-        """Whether the measurement bears the prediction out; None where one of them says nothing."""
+        """True if the measurement confirms the prediction, False if it contradicts it, None if neither."""
         if self.planned is None or self.record is None:
             return None
         predicted = self.planned.prediction.outcome
@@ -63,7 +63,7 @@ class Row:
 
 
 def overview(planned: Iterable[PlannedCell], latest: Mapping[str, Record]) -> list[Row]:
-    """One row a planned cell, in the plan's order, then what was measured of the same images elsewhere.
+    """Return a row per planned cell, in the plan's order, then rows of the same images on other host classes.
 
     latest: the newest record of each cell (`Store.latest`).
     """
@@ -88,15 +88,13 @@ def overview(planned: Iterable[PlannedCell], latest: Mapping[str, Record]) -> li
     return rows
 
 
-# The overview as a grid: host classes down, releases with their CUDA and cuDNN across.
-
-#: Where Pythons differ, the grid shows the one that needs attention.
+#: If Pythons differ, the grid shows the worst of them: the first one of these words.
 WORST_FIRST = ("broken", "failed", "fails", "unknown", "unproven", "works", "certified")
 
 
 @dataclass(frozen=True)
 class Column:
-    """A release with its CUDA and cuDNN; the Pythons of it share a column."""
+    """A release with its CUDA and cuDNN. All its Pythons share the column."""
 
     tensorflow: str
     detail: str
@@ -104,8 +102,11 @@ class Column:
 
 @dataclass(frozen=True)
 class Grid:
-    """columns and hosts in the plan's order; entries: (host, column) to the words to show, predicted
-    first, then measured where something was."""
+    """The overview as a grid, with host classes as rows.
+
+    columns, hosts: in the plan's order. entries: the words to show for a host and column: the prediction,
+    then the verdict if there is one.
+    """
 
     columns: tuple[Column, ...]
     hosts: tuple[str, ...]
@@ -113,7 +114,7 @@ class Grid:
 
 
 def grid(rows: Iterable[Row]) -> Grid:
-    """The grid of all planned rows."""
+    """Arrange all planned rows in a grid."""
     groups: dict[tuple[str, Column], list[Row]] = {}
     for row in rows:
         if row.planned is not None:
@@ -121,12 +122,12 @@ def grid(rows: Iterable[Row]) -> Grid:
     return Grid(
         tuple(dict.fromkeys(column for _, column in groups)),
         tuple(dict.fromkeys(host for host, _ in groups)),
-        {place: _words(group) for place, group in groups.items()},
+        {key: _words(group) for key, group in groups.items()},
     )
 
 
 def column_of(image: ImageSpec) -> Column:
-    """`2.21.0` with `12.5/9.3`, or with `cpu`."""
+    """Return the column of an image: `2.21.0` with `12.5/9.3`, or with `cpu`."""
     if image.cuda is None or image.cudnn is None:
         return Column(image.tensorflow, "cpu")
     return Column(image.tensorflow, f"{image.cuda.label}/{image.cudnn.label}")
@@ -140,7 +141,7 @@ def _words(group: list[Row]) -> tuple[str, ...]:
     )
 
 
-#: Colours by word, as rich names them.
+#: The colours of outcomes and verdicts, as rich names them.
 STYLES = {
     "works": "green",
     "fails": "red",

@@ -1,4 +1,4 @@
-"""Tables for a terminal, made with rich."""
+"""Render plans, predictions, records and checks as tables for a terminal, with rich."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from ..model.report import CheckOutcome, CheckResult, Report
 from .overview import STYLES, Row, grid
 from .printable import printable
 
-#: Columns of output that no terminal shows: wide enough for any row, so that `grep` finds whole lines.
+#: The width of output that is not for a terminal. No row is longer, so `grep` finds whole lines.
 _UNBOUNDED = 2000
 _CHECK_STYLES = {CheckOutcome.PASS: "green", CheckOutcome.SKIP: "yellow"}
 
 
 def show(content: RenderableType) -> None:
-    """Print to stdout: in colour on a terminal, elsewhere as plain lines that are never wrapped."""
-    # Text is text: what a record or a requirement has in brackets is no markup.
+    """Print to stdout: in colour on a terminal, otherwise as plain lines that are never wrapped."""
+    # Without markup, brackets in a record or a requirement stay as they are.
     console = Console(highlight=False, markup=False, emoji=False)
     if console.is_terminal:
         console.print(_Printable(content))
@@ -42,7 +42,7 @@ def show(content: RenderableType) -> None:
 
 @dataclass(frozen=True)
 class _Printable:
-    """Content without what controls a terminal: records and reports may come from anywhere."""
+    """Content made safe to print, since records and reports may come from anywhere."""
 
     content: RenderableType
 
@@ -51,45 +51,45 @@ class _Printable:
             yield segment if segment.control else Segment(printable(segment.text), segment.style)
 
 
-def word(text: str) -> Text:
-    """An outcome or verdict in its colour."""
+def styled(text: str) -> Text:
+    """Return an outcome or verdict in its colour."""
     return Text(text, style=STYLES.get(text, ""))
 
 
 def plan_table(planned: Iterable[PlannedCell]) -> Table:
-    """One row a cell, with the deciding reason."""
+    """Return a table with one row per cell, with the deciding reason."""
     table = Table("cell", "predicted", "why", box=None, pad_edge=False)
     table.columns[0].no_wrap = True
     for cell in planned:
         reason = cell.prediction.reasons[0]
-        table.add_row(cell.cell.identifier, word(cell.prediction.outcome.value), reason.text)
+        table.add_row(cell.cell.identifier, styled(cell.prediction.outcome.value), reason.text)
     return table
 
 
 def prediction_text(prediction: Prediction) -> RenderableType:
-    """The outcome, then each reason with its fact and source."""
-    return Group(word(prediction.outcome.value), reasons_table(prediction.reasons))
+    """Show the outcome, then each reason with its fact and source."""
+    return Group(styled(prediction.outcome.value), reasons_table(prediction.reasons))
 
 
 def reasons_table(reasons: Iterable[Reason]) -> Table:
-    """Each reason with its fact and source. A remark is called one: it speaks neither for nor against."""
+    """Return a table of the reasons with fact and source. Advisories neither confirm nor reject a combination."""
     table = Table.grid(padding=(0, 2))
     remark = f"{ADVISORY}: "
     for reason in reasons:
         outcome = ADVISORY if reason.advisory else reason.outcome.value
-        table.add_row(word(outcome), Text(reason.text.removeprefix(remark)))
+        table.add_row(styled(outcome), Text(reason.text.removeprefix(remark)))
         table.add_row("", Text(f"{reason.fact} ({reason.status}): {reason.source}", style="dim"))
     return table
 
 
 def records_table(records: Iterable[Record]) -> Table:
-    """One row a record."""
+    """Return a table with one row per record."""
     table = Table("id", "cell", "verdict", "why", "engine", "finished", box=None, pad_edge=False)
     for record in records:
         table.add_row(
             record.id[:12],
             record.cell,
-            word(record.verdict.value),
+            styled(record.verdict.value),
             Text(record.reason),
             record.engine if record.origin.value == "here" else "imported report",
             record.finished[:19],
@@ -98,7 +98,7 @@ def records_table(records: Iterable[Record]) -> Table:
 
 
 def record_text(record: Record) -> RenderableType:
-    """A record with everything but its raw report."""
+    """Show a record without its raw report."""
     facts = Table.grid(padding=(0, 2))
     for name in (
         "cell",
@@ -114,12 +114,12 @@ def record_text(record: Record) -> RenderableType:
             facts.add_row(name, Text(str(value)))
     for name, version in record.versions.items():
         facts.add_row(name, version)
-    verdict = Text.assemble(word(record.verdict.value), ": ", record.reason)
+    verdict = Text.assemble(styled(record.verdict.value), ": ", record.reason)
     return Group(Text(record.id), verdict, facts, "", _checks(record.results))
 
 
 def checks_table(report: Report) -> Table:
-    """One row a check."""
+    """Return a table with one row per check."""
     return _checks(report.checks)
 
 
@@ -137,7 +137,7 @@ def _checks(checks: Iterable[CheckResult]) -> Table:
 
 
 def check_list(checks: Iterable[Mapping[str, Any]]) -> Table:
-    """One row a check of the probe, as `--list` gives them."""
+    """Return a table of the checks that the probe can run."""
     table = Table(
         "check", "stage", "depth", "required", "requires", "limit", "asks", box=None, pad_edge=False
     )
@@ -155,18 +155,18 @@ def check_list(checks: Iterable[Mapping[str, Any]]) -> Table:
 
 
 def overview_text(rows: Sequence[Row]) -> RenderableType:
-    """What was measured, then the grid of predictions."""
+    """Show what was measured, then the grid of predictions."""
     parts: list[RenderableType] = []
     measured = [row for row in rows if row.record]
     if measured:
         table = Table("cell", "predicted", "measured", "why", box=None, pad_edge=False, title="Measured")
         for row in measured:
             assert row.record is not None
-            predicted = word(row.planned.prediction.outcome.value) if row.planned else Text("")
-            table.add_row(row.cell, predicted, word(row.record.verdict.value), Text(row.record.reason))
+            predicted = styled(row.planned.prediction.outcome.value) if row.planned else Text("")
+            table.add_row(row.cell, predicted, styled(row.record.verdict.value), Text(row.record.reason))
         parts += [table, ""]
     page = grid(rows)
-    # A narrow terminal gets the grid in strips rather than cut.
+    # The grid comes in strips, so that a narrow terminal does not cut it off.
     for start in range(0, len(page.columns), 8):
         columns = page.columns[start : start + 8]
         table = Table("host", box=None, pad_edge=False, title="Predicted" if start == 0 else None)
@@ -179,27 +179,24 @@ def overview_text(rows: Sequence[Row]) -> RenderableType:
 
 
 def _entry(words: Sequence[str]) -> Text:
-    return Text(" ").join(word(entry) for entry in words)
+    return Text(" ").join(styled(entry) for entry in words)
 
 
-# The machines that an image supports, for a terminal.
-
-
-def image_support_text(found: ImageSupport) -> RenderableType:
-    """The versions, what each GPU needs, then the reasons that hold on any machine."""
+def image_support_text(support: ImageSupport) -> RenderableType:
+    """Show the versions, what each GPU needs, then the reasons that apply to any machine."""
     facts = Table.grid(padding=(0, 2))
-    facts.add_row("CUDA", found.cuda)
-    facts.add_row("cuDNN", found.cudnn)
-    facts.add_row("Python", ", ".join(found.pythons))
-    facts.add_row("driver", f"{found.driver} or newer" if found.driver else "not known")
+    facts.add_row("CUDA", support.cuda)
+    facts.add_row("cuDNN", support.cudnn)
+    facts.add_row("Python", ", ".join(support.pythons))
+    facts.add_row("driver", f"{support.driver} or newer" if support.driver else "unknown")
     table = Table("capability", "driver", "GPUs", box=None, pad_edge=False)
-    for need in found.gpus:
+    for need in support.gpus:
         table.add_row(str(need.capability), _driver(need), Text(", ".join(need.gpus)))
-    return Group(facts, "", table, "", *_why_not(found.gpus), reasons_table(found.reasons))
+    return Group(facts, "", table, "", *_reasons_against(support.gpus), reasons_table(support.reasons))
 
 
-def _why_not(gpus: Sequence[GpuSupport]) -> Iterator[RenderableType]:
-    """What speaks against GPUs that nothing runs on, said once for all that it holds for."""
+def _reasons_against(gpus: Sequence[GpuSupport]) -> Iterator[RenderableType]:
+    """Show the reasons why some GPUs can't be used, each one once for all GPUs that it applies to."""
     grouped: dict[Reason, list[str]] = {}
     for need in gpus:
         if need.reason is not None:
@@ -215,12 +212,12 @@ def _why_not(gpus: Sequence[GpuSupport]) -> Iterator[RenderableType]:
 
 def _driver(need: GpuSupport) -> Text:
     if need.reason is None:
-        return Text(span(need.branches))
-    return word("unknown") if need.reason.outcome is Outcome.UNKNOWN else Text("none", style="red")
+        return Text(driver_range(need.branches))
+    return styled("unknown") if need.reason.outcome is Outcome.UNKNOWN else Text("none", style="red")
 
 
-def span(numbers: Sequence[int]) -> str:
-    """`R525 or newer`, `R525 to R580`, `R525`; of driver branches, where none between is left out."""
+def driver_range(numbers: Sequence[int]) -> str:
+    """Return driver branches as text: `R525 or newer`, `R525 to R580`, or a list if some are missing."""
     known = [branch.number for branch in branches()]
     first, last = known.index(numbers[0]), known.index(numbers[-1])
     if list(numbers) != known[first : last + 1]:

@@ -18,7 +18,7 @@ from ...reports.page.values import IMAGES
 from .conftest import RECORDS, REGISTRY, Open, serve
 
 CERTIFIED, _, FAILED, OTHER, *_ = RECORDS
-TABLE = "Without scripts the cells do not open"
+TABLE = "The filters and the details of cells need JavaScript."
 
 
 def place(page: Page, host: str, release: str) -> Locator:
@@ -52,7 +52,7 @@ def test_it_works_from_disk_and_from_a_host(open_page: Open, address: str) -> No
         "A cause.",
         "mend it",
         "the wheel has machine code for it",
-        "Measured otherwise than predicted.",
+        "The measurement contradicts the prediction.",
     ):
         expect(dialog).to_contain_text(text)
     check = dialog.locator("details.check", has_text="gpu_compute")
@@ -170,7 +170,7 @@ def test_an_address_opens_a_cell_and_back_closes_it(open_page: Open, address: st
     dialog = page.get_by_role("dialog")
     expect(dialog).to_contain_text("found to be certified")
     expect(dialog).to_contain_text("a key of the tests")
-    expect(dialog).to_contain_text("made by a test from a fixture: it proves nothing")
+    expect(dialog).to_contain_text("made by a test, so it proves nothing")
     dialog.get_by_role("button", name="Close").click()
     expect(dialog).to_be_hidden()
     # Nothing had the focus before; now it is where the cell lies.

@@ -44,22 +44,22 @@ def test_a_badge_counts_host_classes(
     assert (found.label, found.message, found.tone) == ("TensorFlow 2.21", message, tone)
 
 
-def test_what_is_not_planned_does_not_count() -> None:
+def test_cells_that_are_not_planned_do_not_count() -> None:
     assert badge("2.21", measured(IMAGES[0], "r999-strange", Verdict.CERTIFIED)).message.startswith(
         "certified on 0"
     )
 
 
-def test_there_is_one_for_each_minor_and_each_image() -> None:
+def test_each_minor_release_and_each_image_has_a_badge() -> None:
     names = [found.name for found in badges(sources().rows)]
     assert names == ["2.21", "2.20", "2.18", *(image.identifier for image in IMAGES)]
 
 
-def test_an_image_without_cuda_has_none() -> None:
+def test_an_image_without_cuda_has_no_badge() -> None:
     assert list(badges(overview(planned([ImageSpec("2.21.0", "3.12", Variant.CPU)], [NO_GPU]), {}))) == []
 
 
-def test_the_drawing_is_xml_with_a_title_that_says_it_all() -> None:
+def test_the_drawing_is_xml_with_the_whole_text_as_its_title() -> None:
     files = dict(site(sources([measured(IMAGES[0], H100, Verdict.CERTIFIED)])))
     drawings = {name: content for name, content in files.items() if name.startswith("badges/")}
     assert len(drawings) == 3 + len(IMAGES)

@@ -9,7 +9,7 @@ from validator.reports.page.layout import Layout, Place, layout
 from .values import H100, IMAGES, NO_GPU, T4, image, measured, planned, sources
 
 
-def laid_out(*records: Record) -> Layout:
+def lay_out(*records: Record) -> Layout:
     return layout(sources(records).rows)
 
 
@@ -21,8 +21,8 @@ def place(found: Layout, host: str, release: str) -> Place:
     return wanted
 
 
-def test_releases_across_and_hosts_down_with_the_pythons_in_one_place() -> None:
-    found = laid_out()
+def test_pythons_share_the_place_of_their_release_and_host() -> None:
+    found = lay_out()
     assert [host.identifier for host in found.hosts] == ["r535-t4", "r580-h100"]
     assert [(column.tensorflow, column.detail) for column in found.columns] == [
         ("2.21.0", "12.5/9.3"),
@@ -37,14 +37,14 @@ def test_releases_across_and_hosts_down_with_the_pythons_in_one_place() -> None:
     assert (both.predicted, both.measured, both.counted) == ("works", None, 0)
 
 
-def test_the_worst_of_what_was_measured_is_shown_and_opened_first() -> None:
-    found = laid_out(measured(IMAGES[0], H100, Verdict.CERTIFIED), measured(IMAGES[1], H100, Verdict.FAILED))
+def test_the_worst_measured_cell_is_shown_and_opened_first() -> None:
+    found = lay_out(measured(IMAGES[0], H100, Verdict.CERTIFIED), measured(IMAGES[1], H100, Verdict.FAILED))
     both = place(found, "r580-h100", "2.21.0")
     assert (both.measured, both.counted) == ("failed", 2)
     assert found.rows[both.first].image == IMAGES[1].identifier
 
 
-def test_what_was_measured_is_opened_before_what_was_only_predicted() -> None:
+def test_measured_cells_are_opened_before_predicted_ones() -> None:
     cells = planned(IMAGES[:1], outcome=Outcome.FAILS) + planned(IMAGES[1:2])
     rows = overview(cells, {(found := measured(IMAGES[1], H100, Verdict.CERTIFIED)).cell: found})
     both = place(layout(rows), "r580-h100", "2.21.0")
@@ -52,17 +52,17 @@ def test_what_was_measured_is_opened_before_what_was_only_predicted() -> None:
     assert layout(rows).rows[both.first].image == IMAGES[1].identifier
 
 
-def test_a_machine_that_is_not_planned_comes_last_in_its_own_words() -> None:
-    found = laid_out(measured(IMAGES[0], "r999-strange", Verdict.UNPROVEN))
+def test_a_machine_that_is_not_planned_comes_last_with_its_own_facts() -> None:
+    found = lay_out(measured(IMAGES[0], "r999-strange", Verdict.UNPROVEN))
     host = found.hosts[-1]
     assert (host.identifier, host.driver, host.gpu) == ("r999-strange", "580.65.06", "NVIDIA H100 PCIe")
     assert place(found, "r999-strange", "2.21.0").predicted is None
     assert found.places[-1][1] is None
 
 
-def test_host_facts_of_any_shape_are_borne() -> None:
+def test_host_facts_of_any_shape_are_accepted() -> None:
     odd = measured(IMAGES[0], "odd", Verdict.UNPROVEN, host={"driver": 7, "gpus": ["x", {"name": None}]})
-    assert laid_out(odd).hosts[-1].driver == "none"
+    assert lay_out(odd).hosts[-1].driver == "none"
 
 
 def test_the_values_of_the_filters() -> None:
@@ -78,13 +78,13 @@ def test_the_values_of_the_filters() -> None:
     }
 
 
-def test_nothing_planned_is_an_empty_grid() -> None:
+def test_an_empty_plan_is_an_empty_grid() -> None:
     found = layout([])
     assert (found.hosts, found.columns, found.places) == ((), (), ())
 
 
 def test_each_row_knows_its_image_and_host() -> None:
-    found = laid_out()
+    found = lay_out()
     assert [found.images[number].identifier for number in found.image_of] == [row.image for row in found.rows]
     assert [found.hosts[number].identifier for number in found.host_of] == [row.host for row in found.rows]
     assert {T4.identifier, H100.identifier} == {row.host for row in found.rows}

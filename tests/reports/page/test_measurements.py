@@ -55,23 +55,23 @@ def test_speed_comes_from_the_newest_record_that_measured_it() -> None:
         {"model": 7},
     ],
 )
-def test_evidence_that_can_not_be_read_is_no_figure(changes: dict[str, Any]) -> None:
+def test_invalid_evidence_gives_no_speed(changes: dict[str, Any]) -> None:
     assert speed_of(measured(IMAGES[0], H100, Verdict.CERTIFIED, checks=[speedup(**changes)])) is None
 
 
-def test_a_check_that_did_not_pass_is_no_figure() -> None:
+def test_a_check_that_did_not_pass_gives_no_speed() -> None:
     failed = speedup() | {"outcome": "fail"}
     assert speed_of(measured(IMAGES[0], H100, Verdict.FAILED, checks=[failed])) is None
     assert speed_of(measured(IMAGES[0], H100, Verdict.FAILED, checks=[check("driver")])) is None
 
 
-def drawn(*records: Record) -> tuple[Chart, ...]:
+def draw(*records: Record) -> tuple[Chart, ...]:
     made = sources(records)
     return charts(layout(made.rows), made.measurements.speeds.values())
 
 
 def test_one_chart_for_each_machine_and_device_gpus_first() -> None:
-    found = drawn(
+    found = draw(
         measured(IMAGES[0], T4, Verdict.CERTIFIED, 1, checks=[speedup(device="CPU")]),
         measured(IMAGES[2], H100, Verdict.CERTIFIED, 2, checks=[speedup(0.8)]),
         measured(IMAGES[0], H100, Verdict.CERTIFIED, 3, checks=[speedup(0.5)]),
@@ -86,7 +86,7 @@ def test_one_chart_for_each_machine_and_device_gpus_first() -> None:
     # Larger is higher, and higher is a smaller y.
     assert [mark.y for mark in marks] == sorted((mark.y for mark in marks), reverse=True)
     assert all(mark.top < mark.y < mark.bottom for panel in chart.panels for mark in panel.marks)
-    assert marks[-1].says == "TensorFlow 2.21.0 12.5/9.3, speedup: 2.00 times (1.60 to 2.50)".replace(
+    assert marks[-1].text == "TensorFlow 2.21.0 12.5/9.3, speedup: 2.00 times (1.60 to 2.50)".replace(
         "1.60 to 2.50", "1.60 times to 2.50 times"
     )
     assert "between 0.80 times (TensorFlow 2.18.1) and 2.00 times (TensorFlow 2.21.0)" in chart.summary()
@@ -94,7 +94,7 @@ def test_one_chart_for_each_machine_and_device_gpus_first() -> None:
 
 def test_everything_is_drawn_inside_its_panel() -> None:
     for share in (0.001, 0.3, 1.0, 3.0, 1000.0):
-        [chart] = drawn(measured(IMAGES[0], H100, Verdict.CERTIFIED, checks=[speedup(share, 1e-6 / share)]))
+        [chart] = draw(measured(IMAGES[0], H100, Verdict.CERTIFIED, checks=[speedup(share, 1e-6 / share)]))
         for panel in chart.panels:
             ys = [y for mark in panel.marks for y in (mark.top, mark.y, mark.bottom)]
             ys += [tick.y for tick in panel.ticks]
@@ -104,8 +104,8 @@ def test_everything_is_drawn_inside_its_panel() -> None:
         assert sum(tick.reference for tick in chart.panels[0].ticks) == 1
 
 
-def test_the_newest_python_of_a_release_is_drawn() -> None:
-    [chart] = drawn(
+def test_the_newest_python_of_a_release_is_draw() -> None:
+    [chart] = draw(
         measured(IMAGES[1], H100, Verdict.CERTIFIED, 9, checks=[speedup(0.5)]),
         measured(IMAGES[0], H100, Verdict.CERTIFIED, 3, checks=[speedup(0.1)]),
     )
@@ -128,7 +128,7 @@ def test_shared_layers_are_counted_once() -> None:
     assert (found.together, found.stored) == (103 + 1107 + 1105, 100 + 1000 + 7 + 5 + 3)
 
 
-def test_layers_come_from_the_newest_record_that_knows_them() -> None:
+def test_layers_come_from_the_newest_record_that_has_them() -> None:
     old = measured(IMAGES[0], H100, Verdict.CERTIFIED, 1, layers=(Layer("sha256:1", 5),))
     new = measured(IMAGES[0], H100, Verdict.CERTIFIED, 2)
     assert gather([old, new]).layers == {IMAGES[0].identifier: (Layer("sha256:1", 5),)}

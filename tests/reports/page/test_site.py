@@ -1,4 +1,4 @@
-"""The files of the page, without a browser (tests/integration/page has one)."""
+"""Test the files of the page without a browser. tests/integration/page uses one."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ HOSTILE = (
 
 
 class Page(HTMLParser):
-    """Start tags with their attributes, scripts and text."""
+    """Collect start tags with their attributes, scripts and text."""
 
     def __init__(self, text: str) -> None:
         super().__init__(convert_charrefs=True)
@@ -56,7 +56,7 @@ def index(*records: Record, **changes: Any) -> str:
 
 
 def detail_of(content: bytes) -> dict[str, Any]:
-    """What the page's function is called with."""
+    """Return the argument of the page's function."""
     call = re.fullmatch(rb"// [^\n]*\ncellDetail\((\"[0-9a-f]{20}\"), (\".*\")\);\n", content)
     assert call
     found: dict[str, Any] = json.loads(json.loads(call[2]))
@@ -103,13 +103,13 @@ def test_the_same_records_give_the_same_bytes() -> None:
     assert list(site(sources(records))) == list(site(sources(records)))
 
 
-def test_the_markdown_is_the_report() -> None:
+def test_the_markdown_file_is_the_markdown_report() -> None:
     made = sources([measured(IMAGES[0], H100, Verdict.CERTIFIED)])
     table = dict(site(made))["table.md"].decode()
     assert table.endswith(markdown(made.rows, "TensorFlow on GPUs: profile nightly"))
 
 
-def test_a_file_holds_the_checks_the_causes_and_the_history() -> None:
+def test_a_file_has_the_checks_causes_and_history() -> None:
     records = [
         measured(IMAGES[0], H100, Verdict.CERTIFIED, 1),
         measured(IMAGES[0], H100, Verdict.FAILED, 2, layers=(Layer("sha256:1", 5),)),
@@ -131,7 +131,7 @@ def test_a_file_holds_the_checks_the_causes_and_the_history() -> None:
     assert found["certificates"] == []
 
 
-def test_a_certificate_is_shown_for_its_image_on_its_machine() -> None:
+def test_a_certificate_is_shown_only_for_its_image_and_host_class() -> None:
     found = measured(IMAGES[0], H100, Verdict.CERTIFIED)
     elsewhere = certificate(found, host_class="r535-t4", signer="of another machine")
     other = certificate(found, image_digest="sha256:other", signer="of another image")
@@ -161,7 +161,7 @@ def test_nothing_in_a_record_becomes_markup() -> None:
     assert all(not re.search("[\x00-\x08\x0e-\x1f\u202e\u2028]", text.decode()) for text in files.values())
 
 
-def test_a_file_of_a_cell_can_not_be_left_by_its_text() -> None:
+def test_text_cannot_break_out_of_a_file() -> None:
     [content] = [content for name, content in site(sources([hostile()])) if name.startswith("data/")]
     found = detail_of(content)
     assert not set(b"<>&") & set(content)
@@ -170,7 +170,7 @@ def test_a_file_of_a_cell_can_not_be_left_by_its_text() -> None:
     assert found["checks"][0]["evidence"][clean(HOSTILE)][1] == {"__proto__": clean(HOSTILE)}
 
 
-def test_the_policy_lets_in_these_scripts_and_no_network() -> None:
+def test_the_policy_allows_only_these_scripts_and_no_network() -> None:
     page = Page(index())
     policy = next(
         attributes["content"] or ""
@@ -187,7 +187,7 @@ def test_the_policy_lets_in_these_scripts_and_no_network() -> None:
         assert f"'sha256-{digest}'" in directives[name]
 
 
-def test_the_page_asks_for_nothing_from_elsewhere() -> None:
+def test_the_page_loads_nothing_from_other_sites() -> None:
     for tag, attributes in Page(index(measured(IMAGES[0], H100, Verdict.CERTIFIED, checks=[speedup()]))).tags:
         for name in ("src", "href", "action", "srcset", "data"):
             value = attributes.get(name) or ""
@@ -196,14 +196,14 @@ def test_the_page_asks_for_nothing_from_elsewhere() -> None:
         assert not any(name.startswith("on") for name in attributes)
 
 
-def test_without_a_script_the_table_says_it_all() -> None:
+def test_the_table_is_complete_without_a_script() -> None:
     page = Page(index(measured(IMAGES[0], H100, Verdict.CERTIFIED)))
     assert page.text.count("works") > 6
     assert "certified 1/2" in page.text
     assert "r580-h100" in page.text
 
 
-def test_what_failed_and_what_changed_is_listed() -> None:
+def test_failed_and_changed_cells_are_listed() -> None:
     page = index(
         measured(IMAGES[0], H100, Verdict.CERTIFIED, 1),
         measured(IMAGES[0], H100, Verdict.FAILED, 2, reason="the GPU has gone", lock_digest="sha256:02"),
@@ -211,8 +211,8 @@ def test_what_failed_and_what_changed_is_listed() -> None:
     )
     assert page.count("the GPU has gone") == 2
     assert "<td>lock, image</td>" in page
-    assert "To look at" in page
-    assert "To look at" not in index(measured(IMAGES[1], H100, Verdict.CERTIFIED, 3))
+    assert "Needs attention" in page
+    assert "Needs attention" not in index(measured(IMAGES[1], H100, Verdict.CERTIFIED, 3))
 
 
 def test_counts() -> None:
@@ -226,14 +226,14 @@ def test_counts() -> None:
     assert said["cells planned"] == "8"
     assert said["predicted fails"] == "8"
     assert (said["certified"], said["unproven"], said["failed"]) == ("1", "1", "0")
-    assert said["otherwise than predicted"] == "1"
+    assert said["contradict the prediction"] == "1"
 
 
 def test_an_empty_plan_is_a_page() -> None:
-    assert "No cell is planned." in index(cells=[])
+    assert "No cells are planned." in index(cells=[])
 
 
 @pytest.mark.parametrize("value", [float("inf"), {"a": float("-inf")}, [float("nan")]])
-def test_json_has_no_word_for_these_numbers(value: Any) -> None:
+def test_numbers_that_json_cannot_express_become_text(value: Any) -> None:
     assert json.loads(script_json(value)) == clean(value)
     assert "inf" in script_json(value) or "nan" in script_json(value)

@@ -1,4 +1,4 @@
-"""Small pages for the tests: images, host classes, and records as plain values."""
+"""Make images, host classes and records for small test pages."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def planned(
 def measured(
     spec: ImageSpec, where: HostClass | str, verdict: Verdict, number: int = 0, **changes: Any
 ) -> Record:
-    """A record made for a test; `certified` exists here as a value alone, which no machine has measured."""
+    """Make a record. `certified` is only a value here; no machine has measured it."""
     name = where if isinstance(where, str) else where.identifier
     fields: dict[str, Any] = {
         "cell": cell_identifier(spec.identifier, name),
@@ -78,7 +78,7 @@ def check(name: str, outcome: str = "pass", evidence: Mapping[str, Any] | None =
 
 
 def speedup(share: float = 0.5, step_s: float = 0.02, device: str = "GPU", **changes: Any) -> dict[str, Any]:
-    """A check `xla_speedup` in which XLA takes that share of a graph's time."""
+    """Make a check `xla_speedup` in which XLA takes this share of a graph's time."""
 
     def spread(median: float) -> dict[str, float]:
         return {"median": median, "q1": median * 0.8, "q3": median * 1.25, "min": 0, "max": 9, "samples": 15}
@@ -124,7 +124,7 @@ def sources(
 
 
 def certificate(found: Record, **changes: Any) -> Certificate:
-    """For a record of `measured`; it is signed by nobody and marked as what it is."""
+    """Make an unsigned certificate for a record of `measured`, marked as a fixture."""
     fields: dict[str, Any] = {
         "image_digest": found.image_digest,
         "image": found.image,

@@ -1,2 +1,5 @@
-"""The matrix as a static page: `measurements` gathers what was recorded, `layout` puts predictions beside it,
-`site` makes the files. Text that comes from records is untrusted throughout."""
+"""Render the matrix as a static web page.
+
+`measurements` gathers what was recorded, `layout` arranges it with the predictions, and `site` makes the
+files. All text from records is untrusted.
+"""

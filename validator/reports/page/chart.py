@@ -1,4 +1,4 @@
-"""The chart of XLA's speedup and of step times by release: where every mark of the drawing lies."""
+"""Lay out the chart of XLA's speedup and of step times by release: the position of every mark."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..overview import Column, column_of
 from .layout import Layout
 from .measurements import MODES, Speed
 
-#: In the drawing's own units.
+#: Sizes in the drawing's own units.
 LEFT, RIGHT, TOP, PANEL, GAP, BOTTOM = 56.0, 16.0, 26.0, 150.0, 46.0, 44.0
 _STEP, _LEAST_WIDTH = 84.0, 520.0
 _TICKS = 4
@@ -19,7 +19,7 @@ _TICKS = 4
 
 @dataclass(frozen=True)
 class Tick:
-    """A line across a panel, with what it stands for."""
+    """A line across a panel with its label."""
 
     y: float
     text: str
@@ -35,12 +35,12 @@ class Mark:
     y: float
     top: float
     bottom: float
-    says: str
+    text: str
 
 
 @dataclass(frozen=True)
 class Panel:
-    """One of the two drawings. lines: of each series, its medians as points of a polyline."""
+    """One of the two drawings. lines: each series with its medians as the points of a polyline."""
 
     title: str
     top: float
@@ -52,7 +52,7 @@ class Panel:
 
 @dataclass(frozen=True)
 class Point:
-    """A release on the axis, and the measurement shown for it."""
+    """A release on the axis, with its measurement."""
 
     column: Column
     x: float
@@ -61,7 +61,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Chart:
-    """One host class and device. Points from the oldest release to the newest."""
+    """The chart of a host class and device. The points go from the oldest release to the newest."""
 
     host: str
     device: str
@@ -75,25 +75,25 @@ class Chart:
         return f"{self.host}/{self.device}"
 
     def summary(self) -> str:
-        """What a person who sees no drawing is told first."""
+        """Describe the chart for people who can't see it."""
         best = max(self.points, key=lambda point: point.speed.speedup.median)
         worst = min(self.points, key=lambda point: point.speed.speedup.median)
-        said = (
+        factors = (
             f"between {factor(worst.speed.speedup.median)} (TensorFlow {worst.column.tensorflow}) and"
             f" {factor(best.speed.speedup.median)} (TensorFlow {best.column.tensorflow})"
             if len(self.points) > 1
             else f"{factor(best.speed.speedup.median)} (TensorFlow {best.column.tensorflow})"
         )
-        return f"A step compiled by XLA is {said} as fast as a graph's, on the {self.device} of {self.host}."
+        return f"With XLA, a step is {factors} as fast as a graph's, on the {self.device} of {self.host}."
 
 
 def charts(layout: Layout, speeds: Iterable[Speed]) -> tuple[Chart, ...]:
-    """One chart for each host class and device with a measurement, in the order of the grid, GPUs first."""
+    """Return a chart per host class and device with measurements, in the order of the grid, GPUs first."""
     numbers = {column: number for number, column in enumerate(layout.columns)}
     columns = {image.identifier: numbers[column_of(image)] for image in layout.images}
     hosts = {host.identifier: number for number, host in enumerate(layout.hosts)}
     groups: dict[tuple[str, str], dict[int, Speed]] = {}
-    # The newest measurement of a column is shown, whatever its Python.
+    # Show the newest measurement of a column, whatever its Python.
     for speed in sorted(speeds, key=lambda speed: speed.finished):
         if speed.image in columns and speed.host in hosts:
             groups.setdefault((speed.host, speed.device), {})[columns[speed.image]] = speed
@@ -102,7 +102,7 @@ def charts(layout: Layout, speeds: Iterable[Speed]) -> tuple[Chart, ...]:
 
 
 def factor(value: float) -> str:
-    """`1.31 x`, as text that is read aloud well."""
+    """Return text such as `1.31 times`, which screen readers read well."""
     return f"{value:.2f} times"
 
 
@@ -141,11 +141,11 @@ def _panel(
     points: Sequence[Point],
     names: Sequence[str],
     value: Callable[[Speed, str], Spread],
-    said: Callable[[float], str],
+    label: Callable[[float], str],
     least: float = 0.0,
 ) -> Panel:
     highest = max(least, *(value(point.speed, name).q3 for point in points for name in names))
-    step = _round(highest / _TICKS)
+    step = _round_up(highest / _TICKS)
     ceiling = step * math.ceil(highest / step)
     bottom = top + PANEL
 
@@ -155,12 +155,12 @@ def _panel(
     marks = tuple(
         Mark(
             name,
-            point.x + _beside(number, len(names)),
+            point.x + _offset(number, len(names)),
             y(spread.median),
             y(spread.q3),
             y(spread.q1),
             f"TensorFlow {point.column.tensorflow} {point.column.detail},"
-            f" {name}: {said(spread.median)} ({said(spread.q1)} to {said(spread.q3)})",
+            f" {name}: {label(spread.median)} ({label(spread.q1)} to {label(spread.q3)})",
         )
         for point in points
         for number, name in enumerate(names)
@@ -172,7 +172,7 @@ def _panel(
     )
     count = round(ceiling / step)
     ticks = tuple(
-        Tick(y(number * step), _tick(number * step, said), least > 0 and number * step == 1)
+        Tick(y(number * step), _tick(number * step, label), least > 0 and number * step == 1)
         for number in range(count + 1)
     )
     if least > 0 and not any(tick.reference for tick in ticks):
@@ -180,16 +180,16 @@ def _panel(
     return Panel(title, top, bottom, ticks, marks, lines)
 
 
-def _tick(value: float, said: Callable[[float], str]) -> str:
-    return said(value) if said is milliseconds else f"{value:g} \N{MULTIPLICATION SIGN}"
+def _tick(value: float, label: Callable[[float], str]) -> str:
+    return label(value) if label is milliseconds else f"{value:g} \N{MULTIPLICATION SIGN}"
 
 
-def _beside(number: int, count: int) -> float:
-    """So that the marks of one release do not cover each other."""
+def _offset(number: int, count: int) -> float:
+    """Return the shift of a mark, so that the marks of a release do not cover each other."""
     return (number - (count - 1) / 2) * 12
 
 
-def _round(value: float) -> float:
-    """The next larger 1, 2 or 5 of its magnitude."""
+def _round_up(value: float) -> float:
+    """Round up to 1, 2, 5 or 10 times a power of ten."""
     magnitude: float = 10.0 ** math.floor(math.log10(value))
     return next(factor * magnitude for factor in (1, 2, 5, 10) if factor * magnitude >= value * 0.999)

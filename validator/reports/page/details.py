@@ -1,4 +1,4 @@
-"""What a cell opens to, once it was measured: a file of its own, read when the cell is opened."""
+"""Make the details of a measured cell: a file of its own that the page loads when the cell is opened."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from ..diagnosis import WAYS
 from ..printable import printable
 from .measurements import Past
 
-#: The function of the page that takes it.
+#: The page's function that receives the content of the file.
 _FUNCTION = "cellDetail"
 
 
 def detail(
     record: Record, history: Sequence[Past], certificates: Sequence[Certificate], diagnosis: Diagnosis | None
 ) -> dict[str, Any]:
-    """As the page's script reads it."""
-    told = encode(diagnosis) if diagnosis else {"causes": [], "unknown": []}
+    """Return the details of a record as the page's script reads them."""
+    findings = encode(diagnosis) if diagnosis else {"causes": [], "unknown": []}
     return {
         "record": {
             name: getattr(record, name)
@@ -46,17 +46,20 @@ def detail(
                     remedy | {"way": WAYS.get(remedy["way"], remedy["way"])} for remedy in cause["remedies"]
                 ]
             }
-            for cause in told["causes"]
+            for cause in findings["causes"]
         ],
-        "unknown": told["unknown"],
+        "unknown": findings["unknown"],
         "certificates": [_certificate(certificate) for certificate in certificates],
         "history": _history(history),
     }
 
 
 def detail_file(content: dict[str, Any], mark: str) -> tuple[str, bytes]:
-    """The name that the page knows it by (a digest, so that a page never reads another one's details), and
-    the file: a script, since a page that was opened from disk may read nothing else."""
+    """Return the file's name and content.
+
+    The name is a digest, so that a page never loads the details of another version of the page. The file is a
+    script, since a page that was opened from disk can't load anything else.
+    """
     text = script_json(content)
     name = hashlib.sha256(text.encode("ascii")).hexdigest()[:20]
     return name, f"// {mark}\n{_FUNCTION}({script_json(name)}, {script_json(text)});\n".encode("ascii")
@@ -87,7 +90,7 @@ def _check(check: CheckResult) -> dict[str, Any]:
 
 
 def _history(history: Sequence[Past]) -> list[dict[str, Any]]:
-    """Newest first, each with what else changed since the one before."""
+    """Return the history, newest first, each entry with what else changed since the one before."""
     entries = []
     earlier: Past | None = None
     for past in history:
@@ -119,13 +122,12 @@ def _certificate(certificate: Certificate) -> dict[str, Any]:
     }
 
 
-# Values as JSON for a page: no text in it can end a script, or turn the direction of writing.
-
+#: Characters that could end a script.
 _ESCAPES = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"})
 
 
 def clean(value: Any) -> Any:
-    """The value with every text made printable, and with numbers that JSON has no word for as text."""
+    """Make every text in a value printable, and turn numbers that JSON can't express into text."""
     if isinstance(value, str):
         return printable(value)
     if isinstance(value, dict):
@@ -138,6 +140,6 @@ def clean(value: Any) -> Any:
 
 
 def script_json(value: Any) -> str:
-    """JSON in ASCII without `<`, `>` and `&`, which means the same."""
+    """Return a value as ASCII JSON in which `<`, `>` and `&` are escaped."""
     text = json.dumps(clean(value), separators=(",", ":"), allow_nan=False)
     return text.translate(_ESCAPES)

@@ -1,7 +1,7 @@
-"""The grid as the page shows it: host classes down, releases with their CUDA and cuDNN across.
+"""Lay out the page's grid, with host classes as rows and releases with their CUDA and cuDNN as columns.
 
-The Pythons of a release share a place of the grid, as in the other reports; each of them is a cell of its own
-that opens by itself.
+The Pythons of a release share a place in the grid, as in the other reports. Each of them is a cell that opens
+by itself.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from ...model.record import Record
 from ...model.spec import HostClass, ImageSpec
 from ..overview import WORST_FIRST, Column, Row, column_of
 
-#: What a filter shows where an image has no CUDA, or a machine no GPU.
+#: The filter value for images without CUDA and machines without a GPU.
 NONE = "none"
 
 
 @dataclass(frozen=True)
 class Host:
-    """A row of the grid, with what the filters ask of it."""
+    """A row of the grid, with its values for the filters."""
 
     identifier: str
     driver: str
@@ -29,11 +29,11 @@ class Host:
 
 @dataclass(frozen=True)
 class Place:
-    """A host class and a column, with the rows of the overview that meet there, by number.
+    """A host class and a column, with the numbers of the overview's rows that belong there.
 
-    predicted, measured: the word that needs attention most, or None.
-    counted: how many of the cells were measured.
-    first: of the cells, the one that needs attention most.
+    predicted, measured: the worst outcome and verdict, or None.
+    counted: the number of cells that were measured.
+    first: the cell that needs attention most.
     """
 
     host: int
@@ -47,9 +47,12 @@ class Place:
 
 @dataclass(frozen=True)
 class Layout:
-    """rows: those of the overview. images, hosts, columns: in the plan's order, with what was measured but
-    not planned last. places: by row of the grid, then by column; None where there is no cell. image_of,
-    host_of: of each row, by number."""
+    """The rows of the overview, arranged as a grid.
+
+    images, hosts, columns: in the plan's order, then those that were measured but not planned.
+    places: by row of the grid, then by column; None if there is no cell.
+    image_of, host_of: the numbers of each row's image and host.
+    """
 
     rows: tuple[Row, ...]
     images: tuple[ImageSpec, ...]
@@ -60,14 +63,14 @@ class Layout:
     host_of: tuple[int, ...]
 
     def filters(self) -> dict[str, list[str]]:
-        """The values of each filter, in the order of the grid."""
+        """Return the values of each filter, in the order of the grid."""
         return {
-            "tensorflow": _once(image.tensorflow for image in self.images),
-            "python": sorted(_once(image.python for image in self.images), key=_numbers),
-            "cuda": sorted(_once(cuda_of(image) for image in self.images), key=_numbers),
-            "cudnn": sorted(_once(cudnn_of(image) for image in self.images), key=_numbers),
-            "driver": _once(host.driver for host in self.hosts),
-            "gpu": _once(host.gpu for host in self.hosts),
+            "tensorflow": _unique(image.tensorflow for image in self.images),
+            "python": sorted(_unique(image.python for image in self.images), key=_numbers),
+            "cuda": sorted(_unique(cuda_of(image) for image in self.images), key=_numbers),
+            "cudnn": sorted(_unique(cudnn_of(image) for image in self.images), key=_numbers),
+            "driver": _unique(host.driver for host in self.hosts),
+            "gpu": _unique(host.gpu for host in self.hosts),
         }
 
 
@@ -133,7 +136,7 @@ def _place(rows: Sequence[Row], host: int, column: int, cells: list[int]) -> Pla
 
 
 def _attention(row: Row) -> tuple[int, int]:
-    """What was measured comes before what was only predicted; within each, the worst."""
+    """Return a sort key: measured cells before predicted ones, each from worst to best."""
     measured, predicted = measured_word(row), predicted_word(row)
     return (
         WORST_FIRST.index(measured) if measured else len(WORST_FIRST),
@@ -153,15 +156,15 @@ def _planned_host(host: HostClass) -> Host:
 
 
 def _measured_host(record: Record) -> Host:
-    """Of a machine that is no host class of the matrix, in its own words."""
+    """Describe a machine that is not a host class of the matrix by the facts in its record."""
     facts = record.facts
     return Host(record.host_class, facts.driver or NONE, next(iter(facts.gpu_names), NONE))
 
 
-def _once(values: Any) -> list[str]:
+def _unique(values: Any) -> list[str]:
     return list(dict.fromkeys(values))
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    """`none` last."""
+    """Return a sort key that puts `none` last."""
     return (1,) if version == NONE else (0, *(int(part) for part in version.split(".")))

@@ -1,4 +1,4 @@
-"""What the page takes from the records: the newest of each cell whole, of older ones what a history tells."""
+"""Gather what the page shows from the records: each cell's newest record, its history, speed and layers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ...model.report import CheckOutcome
 
 @dataclass(frozen=True)
 class Past:
-    """One record of a cell, without its report."""
+    """A record of a cell without its report."""
 
     record: str
     finished: str
@@ -26,7 +26,7 @@ class Past:
     probe_version: str | None
 
     def changed_since(self, earlier: Past) -> tuple[str, ...]:
-        """What else is another than at the earlier record: `lock`, `image`, `driver`, `probe`, `engine`."""
+        """Return what else differs from an earlier record: `lock`, `image`, `driver`, `probe`, `engine`."""
         pairs = {
             "lock": (self.lock_digest, earlier.lock_digest),
             "image": (self.image_digest, earlier.image_digest),
@@ -39,12 +39,12 @@ class Past:
 
 @dataclass(frozen=True)
 class Measurements:
-    """Everything the page shows of the records.
+    """Everything that the page shows from the records.
 
     latest: the newest record of each cell.
-    history: of each cell, oldest first.
-    speeds: of each cell, from the newest record that measured it.
-    layers: of each image spec, from the newest record that knows them.
+    history: the records of each cell, oldest first.
+    speeds: the speed of each cell, from the newest record that measured it.
+    layers: the layers of each image spec, from the newest record that has them.
     """
 
     latest: dict[str, Record] = field(default_factory=dict)
@@ -54,7 +54,7 @@ class Measurements:
 
 
 def gather(records: Iterable[Record]) -> Measurements:
-    """Read records once, oldest first (`Store.all`)."""
+    """Gather the measurements from records, oldest first (`Store.all`). Reads them once."""
     found = Measurements()
     for record in records:
         found.latest[record.cell] = record
@@ -80,17 +80,16 @@ def _past(record: Record) -> Past:
     )
 
 
-# What the check `xla_speedup` measured, as figures for the chart (docs/reference/report.md).
-
+#: The modes that the check `xla_speedup` measures (docs/reference/report.md).
 MODES = ("eager", "graph", "xla")
 
 
 @dataclass(frozen=True)
 class Speed:
-    """One training step, measured three ways in one run.
+    """The speed of a training step, measured in three modes within one run.
 
-    device: `CPU` or `GPU`. batch: examples in a step. speedup: how many times as fast a step compiled by XLA
-    is as one of a graph. steps: seconds of a step, by mode (`MODES`).
+    device: `CPU` or `GPU`. batch: the number of examples in a step. speedup: the time of a graph's step
+    divided by that of a step with XLA. steps: the seconds of a step, by mode (`MODES`).
     """
 
     cell: str
@@ -104,7 +103,7 @@ class Speed:
 
 
 def speed_of(record: Record) -> Speed | None:
-    """Return what was measured; None where it was not measured, did not pass, or is not complete."""
+    """Return the measured speed, or None if it was not measured, did not pass or is incomplete."""
     check = next((check for check in record.results if check.id == XlaSpeedup.check), None)
     if check is None or check.outcome is not CheckOutcome.PASS or not isinstance(check.evidence, XlaSpeedup):
         return None
@@ -128,12 +127,9 @@ def speed_of(record: Record) -> Speed | None:
     )
 
 
-# How large the images are, and what they share.
-
-
 @dataclass(frozen=True)
 class Size:
-    """One image. size: all of its layers, in bytes, unpacked. shared: what other images have too."""
+    """The size of an image. size: its unpacked layers, in bytes. shared: those that other images have too."""
 
     image: str
     size: int
@@ -147,7 +143,10 @@ class Size:
 
 @dataclass(frozen=True)
 class Storage:
-    """images: in order. together: bytes of all of them as if nothing were shared. stored: each layer once."""
+    """The storage of several images, in bytes.
+
+    together: their sum as if nothing was shared. stored: the sum of all layers, each counted once.
+    """
 
     images: tuple[Size, ...]
     together: int
@@ -155,11 +154,11 @@ class Storage:
 
 
 def storage(layers: Mapping[str, Sequence[Layer]], images: Sequence[str]) -> Storage:
-    """Of those images whose layers are known.
+    """Return the storage of those images whose layers are known.
 
-    layers: of an image spec, by its identifier. images: the identifiers to tell of, in order.
+    layers: the layers by the image spec's identifier. images: identifiers, in the order of the result.
     """
-    # An image may have the same layer twice; it is stored once all the same.
+    # An image may have a layer twice, but it is stored only once.
     known = {
         image: {layer.digest: layer.size for layer in layers[image]} for image in images if image in layers
     }
@@ -178,7 +177,7 @@ def storage(layers: Mapping[str, Sequence[Layer]], images: Sequence[str]) -> Sto
 
 
 def readable(size: int) -> str:
-    """`885.8 MB`, `8.1 GB`."""
+    """Return a size as text such as `885.8 MB` or `8.1 GB`."""
     for unit, least in (("GB", 1_000_000_000), ("MB", 1_000_000), ("kB", 1_000)):
         if size >= least:
             return f"{size / least:.1f} {unit}"

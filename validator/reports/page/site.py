@@ -1,4 +1,4 @@
-"""The files of the page: `index.html`, a file for each measured cell, badges, and the Markdown report."""
+"""Make the page's files: `index.html`, a file for each measured cell, badges, and the Markdown report."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ from .details import detail, detail_file, script_json
 from .layout import Layout, cuda_of, cudnn_of, layout, measured_word, predicted_word
 from .measurements import Measurements, Past, readable, storage
 
-#: Every file has it near its beginning: by that it is known as one of ours.
+#: The text near the beginning of every file that marks it as written by this program.
 MARK = "made by tensorflow-gpu-matrix"
 ENTRY = "index.html"
-#: Directories beside the entry.
+#: The directories next to the entry.
 FOLDERS = ("data", "badges")
 _TEMPLATES = Path(__file__).parent.parent / "templates"
-#: Rows shown of lists that may be long; the Markdown report has them all.
+#: The greatest number of rows of two lists. The Markdown report has all of them.
 _CHANGES, _ATTENTION = 30, 50
 
 
 @dataclass(frozen=True)
 class Sources:
-    """What the page is made of.
+    """Everything that the page is made from.
 
-    rows: the overview, of the same records. certificates: of an image digest, those that were verified.
-    diagnose: names the causes of what a record's report shows, or gives None where it has none.
-    registry: where images can be pulled from (`host/path`), or None.
+    rows: the overview of the same records. certificates: the verified ones, by image digest.
+    diagnose: returns the diagnosis of a record's report, or None if it has none that can be read.
+    registry: the repository to pull images from (`host/path`), or None.
     """
 
     rows: Sequence[Row]
@@ -55,7 +55,7 @@ class Sources:
 
 @dataclass(frozen=True)
 class Change:
-    """A cell whose newest verdict is another than the one before."""
+    """A cell whose newest verdict differs from the one before."""
 
     cell: str
     before: Past
@@ -67,7 +67,7 @@ class Change:
 
 
 def site(sources: Sources) -> Iterator[tuple[str, bytes]]:
-    """The files by relative path, the entry last. The same sources give the same bytes."""
+    """Yield the files by relative path, the entry last. The same sources give the same bytes."""
     found = layout(sources.rows)
     details: dict[int, str] = {}
     for number, row in enumerate(found.rows):
@@ -76,7 +76,7 @@ def site(sources: Sources) -> Iterator[tuple[str, bytes]]:
             details[number] = name
             yield f"data/{name}.js", content
     for badge in badges(found.rows):
-        yield f"badges/{badge.name}.svg", _badge(badge)
+        yield f"badges/{badge.name}.svg", _render_badge(badge)
     title = f"TensorFlow on GPUs: profile {sources.profile}"
     yield "table.md", f"<!-- {MARK} -->\n\n{markdown(found.rows, title)}".encode()
     yield ENTRY, _index(sources, found, details)
@@ -127,7 +127,7 @@ def _index(sources: Sources, found: Layout, details: Mapping[int, str]) -> bytes
 
 
 def _data(sources: Sources, found: Layout, details: Mapping[int, str]) -> dict[str, Any]:
-    """What the page's script works with. Reasons repeat themselves a hundredfold, so they are numbered."""
+    """Return the data for the page's script. Reasons are numbered, since many cells share them."""
     reasons: dict[Reason, int] = {}
     cells = [
         [
@@ -179,13 +179,13 @@ def _counts(rows: Sequence[Row]) -> dict[str, dict[str, int]]:
         "all": {
             "planned": sum(word is not None for word in predicted),
             "measured": sum(word is not None for word in measured),
-            "otherwise": sum(row.agrees is False for row in rows),
+            "contradicted": sum(row.agrees is False for row in rows),
         },
     }
 
 
 def _changes(found: Layout, history: Mapping[str, Sequence[Past]]) -> list[Change]:
-    """Newest first."""
+    """Return the cells whose verdict changed, the newest change first."""
     pairs = [
         Change(row.cell, *past[-2:])
         for row in found.rows
@@ -194,12 +194,12 @@ def _changes(found: Layout, history: Mapping[str, Sequence[Past]]) -> list[Chang
     return sorted(pairs, key=lambda change: change.after.finished, reverse=True)
 
 
-def _badge(badge: Badge) -> bytes:
+def _render_badge(badge: Badge) -> bytes:
     return _template("badge.svg.j2").render(badge=badge, mark=MARK).encode("utf-8")
 
 
 def _hash(text: str) -> str:
-    """As a content security policy names an inline script or style."""
+    """Return the hash by which a content security policy allows an inline script or style."""
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode("utf-8")).digest()).decode("ascii")
 
 
@@ -234,22 +234,24 @@ def _environment() -> jinja2.Environment:
 
 
 def _finalize(value: Any) -> Any:
-    """Text of records is written out like on a terminal; what was escaped already is left as it is."""
+    """Make text from records printable. Text that is already escaped is left as it is."""
     if isinstance(value, str) and not isinstance(value, markupsafe.Markup):
         return printable(value)
     return value
 
 
-# Badges: for each minor release and each image spec, on how many host classes it is certified.
-
-#: Widths of characters of a 11 px sans-serif, good enough to leave room: the drawing fits text to its box.
+#: Characters with a width of about 3.6 and 9.6 pixels in an 11 px sans-serif font; others have 6.6. The
+#: drawing fits the text to its box, so rough values are enough.
 _NARROW, _WIDE = frozenset("fijlrtI.,:;|'()[]1 "), frozenset("mwMW@%")
 _PADDING = 7
 
 
 @dataclass(frozen=True)
 class Badge:
-    """name: of the file, without its ending. tone: `good`, `mixed`, `bad` or `plain`."""
+    """A badge that shows on how many host classes a release or image is certified.
+
+    name: the file name without its suffix. tone: `good`, `mixed`, `bad` or `plain`.
+    """
 
     name: str
     label: str
@@ -270,7 +272,7 @@ class Badge:
 
 
 def badges(rows: Iterable[Row]) -> Iterator[Badge]:
-    """One a minor release, then one an image spec; of those that are planned for machines with a GPU."""
+    """Yield a badge per minor release, then one per image spec, counting planned machines with a GPU."""
     minors: dict[str, list[Row]] = {}
     images: dict[str, list[Row]] = {}
     for row in rows:
@@ -279,12 +281,12 @@ def badges(rows: Iterable[Row]) -> Iterator[Badge]:
             minors.setdefault(minor, []).append(row)
             images.setdefault(row.image, []).append(row)
     for name, group in minors.items():
-        yield _badges_badge(name, f"TensorFlow {name}", group)
+        yield _make_badge(name, f"TensorFlow {name}", group)
     for name, group in images.items():
-        yield _badges_badge(name, name, group)
+        yield _make_badge(name, name, group)
 
 
-def _badges_badge(name: str, label: str, rows: Sequence[Row]) -> Badge:
+def _make_badge(name: str, label: str, rows: Sequence[Row]) -> Badge:
     hosts = {row.host for row in rows}
     certified = _hosts(rows, Verdict.CERTIFIED)
     failed = _hosts(rows, Verdict.FAILED, Verdict.BROKEN) - certified

@@ -7,7 +7,7 @@
   const byId = (id) => document.getElementById(id);
   const table = byId("grid"), filters = byId("filters"), dialog = byId("detail"), body = byId("detail-body");
 
-  // An element; text goes in as text only, so nothing that a record holds is ever read as markup.
+  // Make an element. Text is only inserted as text, so nothing in a record is ever parsed as markup.
   function element(name, attributes = {}, ...children) {
     const made = document.createElement(name);
     for (const [key, value] of Object.entries(attributes)) {
@@ -19,7 +19,7 @@
   const word = (kind, text) => element("span", { class: `${kind} ${text}` }, text);
   const minute = (time) => String(time).slice(0, 16).replace("T", " ");
 
-  // --- what the address holds: filters, the chart that is shown, the cell that is open -------------------
+  // --- the address: filters, the shown chart, the open cell -----------------------------------------------
 
   const address = () => new URLSearchParams(location.hash.slice(1));
 
@@ -104,7 +104,7 @@
       }
       place.passing = numbers;
     }
-    // What lies in a hidden row or column stays as it was drawn last.
+    // Cells in hidden rows and columns are not redrawn.
     for (const [host, line] of lines.entries()) {
       if (line.row.hidden === rows.has(host)) line.row.hidden = !rows.has(host);
     }
@@ -119,7 +119,8 @@
     }
     keepReachable();
     const total = data.cells.length.toLocaleString("en");
-    const text = count === data.cells.length ? `${total} cells` : `${count.toLocaleString("en")} of ${total} cells`;
+    const cellsOfAll = `${total} cell${data.cells.length === 1 ? "" : "s"}`;
+    const text = count === data.cells.length ? cellsOfAll : `${count.toLocaleString("en")} of ${cellsOfAll}`;
     if (byId("shown").textContent !== text) byId("shown").textContent = text;
   }
 
@@ -136,7 +137,7 @@
     const predicted = worst(numbers.map((number) => data.cells[number][PREDICTED]));
     const found = worst(measured);
     const share = found && measured.length < numbers.length ? ` ${measured.length}/${numbers.length}` : "";
-    // Two nodes and no more: a browser's work grows with them.
+    // Only two nodes per cell, since the browser's work grows with their number.
     place.link.replaceChildren(predicted);
     if (found) place.link.append(element("b", { class: `measured ${found}` }, found + share));
     place.link.className = found ? `${predicted} found` : predicted;
@@ -148,7 +149,7 @@
     place.link.href = `#cell=${encodeURIComponent(name(attention(numbers)))}`;
   }
 
-  // The cell that needs attention most; what was measured comes before what was only predicted.
+  // Return the cell that needs attention most. Measured cells come before predicted ones.
   function attention(numbers) {
     const rank = (number) => {
       const measured = WORST.indexOf(data.cells[number][MEASURED]);
@@ -157,20 +158,20 @@
     return numbers.reduce((best, number) => (rank(number) < rank(best) ? number : best));
   }
 
-  // One place of the matrix takes part in the order of the tab key; the arrow keys move it.
+  // The tab key reaches one place of the matrix, which the arrow keys move (roving tabindex).
   let reachable = places[0];
   function keepReachable() {
     if (reachable && reachable.passing.length) return;
-    reachOut(places.find((place) => place.passing.length));
+    makeReachable(places.find((place) => place.passing.length));
   }
-  function reachOut(place) {
+  function makeReachable(place) {
     if (!place || place === reachable) return;
     if (reachable) reachable.link.tabIndex = -1;
     reachable = place;
     place.link.tabIndex = 0;
   }
 
-  // By itself, the browser leaves alone what can be seen in part.
+  // By itself, the browser does not scroll to a place that is partly visible.
   function focus(place) {
     place.link.focus({ preventScroll: true });
     place.link.scrollIntoView({ block: "nearest", inline: "nearest" });
@@ -195,7 +196,7 @@
     if (!place || event.target !== place.link || event.altKey || event.metaKey) return;
     if (!(event.key in STEPS) && event.key !== "Home" && event.key !== "End") return;
     event.preventDefault();
-    reachOut(neighbour(place, event.key, event.ctrlKey));
+    makeReachable(neighbour(place, event.key, event.ctrlKey));
     focus(reachable);
   }
 
@@ -211,7 +212,7 @@
     },
   });
 
-  // A page that was opened from disk may not fetch; it may load a script.
+  // A page that was opened from disk can't fetch a file, but it can load a script.
   function load(file) {
     if (!loaded.has(file)) {
       loaded.set(file, new Promise((resolve, reject) => {
@@ -237,7 +238,7 @@
     open = number;
     const cell = data.cells[number];
     const place = places[placeOf.get(number)];
-    reachOut(place.passing.length ? place : undefined);
+    makeReachable(place.passing.length ? place : undefined);
     const waitingFor = cell[DETAIL];
     render(cell, place, number, waitingFor ? element("p", { class: "quiet" }, "Reading the record …") : null);
     if (!dialog.open) dialog.showModal();
@@ -248,7 +249,7 @@
     } catch {
       if (open === number) {
         body.lastElementChild.replaceWith(element("p", { class: "notice" },
-          "The details can't be read: the page was replaced by a newer one (load it again), or its directory data is not beside it."));
+          "The details can't be read. If the page was updated, reload it. Otherwise the directory data next to it is missing."));
       }
       return;
     }
@@ -268,7 +269,7 @@
       ...(detail ? causes(detail) : []),
       ...pull(cell, image, detail),
       ...predicted(cell),
-      rest ?? element("p", { class: "quiet" }, "Not measured: no machine of this class has run this image yet."),
+      rest ?? element("p", { class: "quiet" }, "Not measured: this image has not been run on a machine of this class yet."),
     );
     if (focused) body.querySelector(`[data-key="${CSS.escape(focused)}"]`)?.focus();
   }
@@ -293,11 +294,11 @@
 
   function verdicts(cell, detail) {
     const rows = [];
-    const add = (term, ...said) => rows.push(element("dt", {}, term), element("dd", {}, ...said));
+    const add = (term, ...content) => rows.push(element("dt", {}, term), element("dd", {}, ...content));
     add("Predicted", cell[PREDICTED] ? word("predicted", cell[PREDICTED]) : "not planned for this machine");
     if (cell[MEASURED]) add("Measured", word("measured", cell[MEASURED]), detail ? ` ${detail.record.reason}` : "");
     else add("Measured", "not yet");
-    if (cell[AGREES] === false) add("", element("strong", {}, "Measured otherwise than predicted."));
+    if (cell[AGREES] === false) add("", element("strong", {}, "The measurement contradicts the prediction."));
     return element("dl", { class: "verdicts" }, ...rows);
   }
 
@@ -335,7 +336,7 @@
     if (data.registry && digest && detail.record.engine === "docker") {
       found.push(command("pull", `docker pull ${data.registry}@${digest}`));
     } else {
-      found.push(element("p", { class: "quiet" }, "Nothing to pull here; this builds it:"),
+      found.push(element("p", { class: "quiet" }, "There is no image to pull. Build it with:"),
         command("build", `python -m validator build-matrix --profile full --select image=${image.id}`));
     }
     if (cell[DETAIL]) {
@@ -357,7 +358,7 @@
     ["for", `${entry.host_class}, driver ${entry.driver}`],
     ["measured on", `${entry.gpus.join(", ")}, ${minute(entry.measured)}`],
     ["record", entry.record],
-    ["note", entry.fixture ? "made by a test from a fixture: it proves nothing" : null],
+    ["note", entry.fixture ? "made by a test, so it proves nothing" : null],
   ]);
 
   function predicted(cell) {
@@ -368,7 +369,7 @@
         element("p", {}, word("predicted", outcome), ` ${text}`),
         element("p", { class: "source" }, `${fact} (${status}): `, linked(source)));
     });
-    return [element("h3", {}, "Why it is predicted so"), element("ul", { class: "reasons" }, ...items)];
+    return [element("h3", {}, "Why this is predicted"), element("ul", { class: "reasons" }, ...items)];
   }
 
   const linked = (text) =>
@@ -378,7 +379,7 @@
     const { record } = detail;
     return element("div", {},
       element("h3", {}, "Checks"),
-      ...(detail.checks.length ? detail.checks.map(check) : [element("p", {}, "None ran.")]),
+      ...(detail.checks.length ? detail.checks.map(check) : [element("p", {}, "No checks ran.")]),
       element("h3", {}, "Measured on"),
       facts([
         ...Object.entries(detail.host),
@@ -397,25 +398,25 @@
     const found = detail.causes.map((cause) => element("div", { class: "cause" },
       element("h4", {}, cause.title),
       element("p", {}, cause.means),
-      ...(cause.evidence.length ? [element("p", { class: "quiet" }, "Shown by")] : []),
+      ...(cause.evidence.length ? [element("p", { class: "quiet" }, "Evidence")] : []),
       ...cause.evidence.slice(0, 5).map((entry) => element("pre", { tabindex: "0" }, `${entry.where}: ${entry.text}`)),
       ...cause.remedies.flatMap((remedy, index) => [
-        element("p", {}, element("strong", {}, "Mend it"), remedy.way ? ` ${remedy.way}` : "", `: ${remedy.says}`),
+        element("p", {}, element("strong", {}, "Fix"), remedy.way ? ` ${remedy.way}` : "", `: ${remedy.says}`),
         ...(remedy.commands.length ? [command(`${cause.code}-${index}`, remedy.commands.join("\n"))] : []),
       ]),
       ...cause.sources.map((source) => element("p", { class: "source" }, linked(source)))));
     if (!found.length && detail.unknown.length) {
-      found.push(element("p", {}, "No known cause fits the checks that did not pass; their evidence is below."));
+      found.push(element("p", {}, "No known cause fits the checks that did not pass. Their evidence is below."));
     }
-    return found.length ? [element("h3", {}, "Cause and remedy"), ...found] : [];
+    return found.length ? [element("h3", {}, "Cause and fix"), ...found] : [];
   }
 
   function check(entry) {
     const made = element("details", { class: "check" },
       element("summary", {},
         element("span", { class: `outcome ${entry.outcome}` }, entry.outcome), ` ${entry.id}`,
-        entry.required ? "" : " (not required)", `: ${entry.summary}`));
-    // Evidence can be long, and most of it is never opened.
+        entry.required ? "" : " (optional)", `: ${entry.summary}`));
+    // Evidence can be long and is rarely opened, so it is only added when it is.
     made.addEventListener("toggle", () => {
       if (made.open && made.childElementCount === 1) {
         made.append(element("pre", { tabindex: "0" }, JSON.stringify(entry.evidence, null, 1)));
@@ -425,7 +426,7 @@
   }
 
   function history_(entries) {
-    const head = ["Measured", "Verdict", "Driver", "Changed too", "Why"];
+    const head = ["Measured", "Verdict", "Driver", "Also changed", "Why"];
     return element("div", { class: "table-box", tabindex: "0", role: "region", "aria-label": "History" },
       element("table", {},
         element("thead", {}, element("tr", {}, ...head.map((text) => element("th", { scope: "col" }, text)))),
@@ -448,7 +449,7 @@
     for (const figure of figures) figure.hidden = figure.dataset.chart !== shown;
   }
 
-  // --- putting it together ------------------------------------------------------------------------------
+  // --- start --------------------------------------------------------------------------------------------
 
   findPlaces();
   filters.hidden = !table;
@@ -466,7 +467,7 @@
   table?.addEventListener("keydown", keys);
   table?.addEventListener("focusin", (event) => {
     const line = event.target.closest("tr"), cell = event.target.closest("td");
-    if (cell) reachOut(lines[line.rowIndex - 1].places[cell.cellIndex - 1]);
+    if (cell) makeReachable(lines[line.rowIndex - 1].places[cell.cellIndex - 1]);
   });
   document.querySelector(".skip").addEventListener("click", (event) => {
     event.preventDefault();
@@ -485,7 +486,7 @@
     const place = places[placeOf.get(open)];
     open = undefined;
     goto({ cell: "" });
-    // The browser gives the focus back to where it was; a page that was opened at a cell had it nowhere.
+    // The browser restores the focus, except on a page that was opened at a cell, which had no focus before.
     const lost = document.activeElement === document.body || dialog.contains(document.activeElement);
     if (lost && place?.passing.length) focus(place);
   });
