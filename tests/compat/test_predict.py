@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from validator.compat import facts
 from validator.compat.errors import UnknownRelease
 from validator.compat.predict import predict
 from validator.model.prediction import Outcome, Prediction
@@ -184,7 +183,7 @@ def said(prediction: Prediction) -> str:
 
 
 def advisories(asked: Cell) -> set[str]:
-    return {reason.fact for reason in predict(asked).reasons if reason.text.startswith(facts.ADVISORY)}
+    return {reason.fact for reason in predict(asked).reasons if reason.advisory}
 
 
 @pytest.mark.parametrize(
@@ -227,7 +226,7 @@ def test_advisories_are_given_where_they_belong(fact: str, given: Cell, not_give
 def test_an_advisory_does_not_change_the_outcome() -> None:
     prediction = predict(cell("2.21.0", "a100", "570", cudnn="9.5"))
     assert prediction.outcome is WORKS
-    assert prediction.reasons[-1].text.startswith(facts.ADVISORY)
+    assert prediction.reasons[-1].advisory
 
 
 def test_a_prediction_that_works_says_why() -> None:

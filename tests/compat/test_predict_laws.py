@@ -70,7 +70,7 @@ def check(prediction: Prediction) -> None:
         assert reason.text and reason.fact and reason.source
         assert "\n" not in reason.source
         assert reason.status in facts.STATUSES
-        if reason.status == facts.UNVERIFIED and not reason.text.startswith(facts.ADVISORY):
+        if reason.status == facts.UNVERIFIED and not reason.advisory:
             assert reason.outcome is Outcome.UNKNOWN
 
 

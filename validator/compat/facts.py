@@ -26,9 +26,6 @@ UNVERIFIED = "unverified"
 #: The statuses of facts, most certain first. An `unverified` fact never decides an outcome by itself.
 STATUSES = ("verified", "verified-local", DERIVED, UNVERIFIED)
 
-#: The first word of a reason that does not change the outcome.
-ADVISORY = "advisory"
-
 #: An issue or pull request by repository and number. It needs no entry in sources.yaml.
 _THREAD = re.compile(r"^[\w.-]+/[\w.-]+#\d+$")
 
@@ -72,7 +69,7 @@ class Fact:
 
     def advises(self, text: str) -> Reason:
         """Return a remark that does not change the outcome, whatever the status of the fact."""
-        return Reason(Outcome.WORKS, f"{ADVISORY}: {text}", self.id, self.source, self.status, True)
+        return Reason(Outcome.WORKS, text, self.id, self.source, self.status, True)
 
     def _reason(self, outcome: Outcome, text: str) -> Reason:
         if not self.decides and outcome is not Outcome.UNKNOWN:

@@ -35,6 +35,11 @@ class Reason:
     status: str = "verified"
     advisory: bool = False
 
+    @property
+    def label(self) -> str:
+        """The outcome as people see it: an advisory supports no outcome."""
+        return "advisory" if self.advisory else self.outcome.value
+
 
 @dataclass(frozen=True)
 class Prediction:

@@ -13,7 +13,6 @@ from rich.table import Table
 from rich.text import Text
 
 from ..compat.drivers import branches
-from ..compat.facts import ADVISORY
 from ..compat.image_support import GpuSupport, ImageSupport
 from ..model.prediction import Outcome, PlannedCell, Prediction, Reason
 from ..model.record import Record
@@ -72,12 +71,13 @@ def prediction_text(prediction: Prediction) -> RenderableType:
 
 
 def reasons_table(reasons: Iterable[Reason]) -> Table:
-    """Return a table of the reasons with fact and source. Advisories neither confirm nor reject a combination."""
+    """Return a table of the reasons with fact and source.
+
+    Advisories neither confirm nor reject a combination.
+    """
     table = Table.grid(padding=(0, 2))
-    remark = f"{ADVISORY}: "
     for reason in reasons:
-        outcome = ADVISORY if reason.advisory else reason.outcome.value
-        table.add_row(styled(outcome), Text(reason.text.removeprefix(remark)))
+        table.add_row(styled(reason.label), Text(reason.text))
         table.add_row("", Text(f"{reason.fact} ({reason.status}): {reason.source}", style="dim"))
     return table
 

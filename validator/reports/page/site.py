@@ -164,8 +164,7 @@ def _data(sources: Sources, found: Layout, details: Mapping[int, str]) -> dict[s
         ],
         "cells": cells,
         "reasons": [
-            [reason.outcome.value, reason.text, reason.fact, reason.source, reason.status]
-            for reason in reasons
+            [reason.label, reason.text, reason.fact, reason.source, reason.status] for reason in reasons
         ],
     }
 
