@@ -11,7 +11,7 @@ from validator.compat.predict import predict
 from validator.compat.releases import release, releases
 from validator.model.prediction import Outcome
 from validator.model.spec import AS_BUILT, Cell, HostClass, ImageSpec, Variant
-from validator.reports.terminal import span
+from validator.reports.terminal import driver_range
 from validator.versions import DriverRelease
 
 VERSIONS = [known.version for known in releases()]
@@ -43,7 +43,7 @@ def test_the_reason_against_a_gpu_is_not_that_a_driver_is_old() -> None:
 
 def test_spans_of_branches() -> None:
     known = [branch.number for branch in drivers.branches()]
-    assert span(known[5:]) == f"R{known[5]} or newer"
-    assert span(known[5:8]) == f"R{known[5]} to R{known[7]}"
-    assert span(known[5:6]) == f"R{known[5]}"
-    assert span([known[5], known[8]]) == f"R{known[5]}, R{known[8]}"
+    assert driver_range(known[5:]) == f"R{known[5]} or newer"
+    assert driver_range(known[5:8]) == f"R{known[5]} to R{known[7]}"
+    assert driver_range(known[5:6]) == f"R{known[5]}"
+    assert driver_range([known[5], known[8]]) == f"R{known[5]}, R{known[8]}"
