@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from docs import checks
 from docs.transcripts import ROOT, TRANSCRIPT, on_a_terminal, pages, refreshed
 from validator.cli import COMMANDS
 
@@ -30,6 +31,13 @@ def test_a_transcript_is_what_the_command_prints(page: str, match: re.Match[str]
 def test_every_transcript_marker_is_read() -> None:
     markers = sum(text.count("<!-- transcript") for text in PAGES.values())
     assert markers == len(TRANSCRIPTS) > 0
+
+
+def test_the_pages_about_checks_are_current() -> None:
+    page = PAGES["docs/reference/report.md"]
+    assert len(checks.TABLE.findall(page)) == 1
+    assert checks.report(page) == page, "run scripts/update-docs"
+    assert checks.codes() == PAGES["docs/reference/codes.md"], "run scripts/update-docs"
 
 
 @pytest.mark.parametrize("page", PAGES)
