@@ -1,7 +1,9 @@
-"""Property tests are not timed: a slow machine is no fault of the code.
+"""What holds for every test.
 
-Whatever a test records, it is not for the store that a person works with. And Ctrl-C is what it is in a
-terminal though the tests run in the background of a shell, which ignores it and hands that on to every child.
+Property tests have no deadline, because a slow machine is not a fault of the code. `scripts/test --fast`
+loads the profile `fast`, with fewer examples. Whatever a test records is not for the store that a person
+works with. And Ctrl-C is what it is in a terminal, even if the tests run in the background of a shell, which
+ignores it and hands that on to every child.
 """
 
 from __future__ import annotations
@@ -19,8 +21,11 @@ from validator.compat import releases
 from .loop.progress import Planner, Progress
 from .loop.tiers import Guard
 
-settings.register_profile("untimed", deadline=None)
-settings.load_profile("untimed")
+pytest_plugins = ["tests.services"]
+
+settings.register_profile("whole", deadline=None)
+settings.register_profile("fast", deadline=None, max_examples=25)
+settings.load_profile("whole")
 
 os.environ.pop("VALIDATOR_STORE", None)
 

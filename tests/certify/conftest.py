@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 
 import pytest
 
@@ -15,9 +14,9 @@ from validator.registry.names import Repository
 
 from ..loop import tiers
 from ..registry.images import push_image
-from ..registry.proxy import Proxy, running_proxy
-from ..registry.server import RunningRegistry, running_registry
-from .fixtures import PASSWORD, throw_away_key
+from ..registry.proxy import Proxy
+from ..registry.server import RunningRegistry
+from .fixtures import PASSWORD
 
 TAG = "2.21.0-cuda12.5-cudnn9.3-py3.12"
 _numbers = itertools.count()
@@ -29,13 +28,6 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry_module, "_SETTLE_S", 0.0)
 
 
-@pytest.fixture(scope="session")
-@tiers.service
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningRegistry]:
-    with running_registry(tmp_path_factory.mktemp("registry")) as running:
-        yield running
-
-
 @pytest.fixture
 def repository(server: RunningRegistry) -> Repository:
     """Return a repository that nothing was pushed to yet."""
@@ -45,12 +37,6 @@ def repository(server: RunningRegistry) -> Repository:
 @pytest.fixture
 def registry(repository: Repository) -> Registry:
     return Registry(repository)
-
-
-@pytest.fixture
-def proxy(server: RunningRegistry) -> Iterator[Proxy]:
-    with running_proxy(server.address) as running:
-        yield running
 
 
 @pytest.fixture
@@ -66,12 +52,6 @@ def image(repository: Repository) -> str:
 
 
 @pytest.fixture(scope="session")
-@tiers.service
-def keys(tmp_path_factory: pytest.TempPathFactory) -> tuple[Signer, Trust]:
-    return throw_away_key(tmp_path_factory.mktemp("keys"))
-
-
-@pytest.fixture(scope="session")
 def signer(keys: tuple[Signer, Trust]) -> Signer:
     return keys[0]
 
@@ -79,13 +59,6 @@ def signer(keys: tuple[Signer, Trust]) -> Signer:
 @pytest.fixture(scope="session")
 def trust(keys: tuple[Signer, Trust]) -> Trust:
     return keys[1]
-
-
-@pytest.fixture(scope="session")
-@tiers.service
-def foreign(tmp_path_factory: pytest.TempPathFactory) -> tuple[Signer, Trust]:
-    """Return the key pair of somebody else, a throw-away one too."""
-    return throw_away_key(tmp_path_factory.mktemp("foreign"), "foreign")
 
 
 @pytest.fixture(scope="session")

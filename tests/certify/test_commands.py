@@ -20,22 +20,19 @@ from validator.records.store import Store
 from validator.registry.client import Registry
 from validator.registry.names import Repository
 
+from ..commands import ROOT, Done, run, run_alone
 from .attestations import cosign, cosign_verify
 from .conftest import TAG
 from .fixtures import PASSWORD, record
 
-ROOT = Path(__file__).parents[2]
 
-
-def validator(*arguments: object, password: str | None = PASSWORD) -> subprocess.CompletedProcess[str]:
+def validator(*arguments: object, password: str | None = PASSWORD, alone: bool = False) -> Done:
+    """Run a command. alone: in a process of its own."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("VALIDATOR_")}
     environment.pop("COSIGN_PASSWORD", None)
     if password is not None:
         environment["COSIGN_PASSWORD"] = password
-    return subprocess.run(
-        [sys.executable, "-m", "validator", *map(str, arguments)],
-        cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120,
-    )  # fmt: skip
+    return (run_alone if alone else run)(*arguments, environment=environment)
 
 
 @pytest.fixture
@@ -60,7 +57,7 @@ def test_from_a_new_key_to_an_alias(repository: Repository, image: str, store: P
     refused = validator("verify", *trust)
     assert (refused.returncode, "no valid certificate" in refused.stdout) == (1, True)
 
-    done = validator(*sign, "-v")
+    done = validator(*sign, "-v", alone=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout == (
         f"certified (fixture)  tf2.21.0-cuda12.5-cudnn9.3-py312@r580-h100  {repository.at(image)}\n"

@@ -20,8 +20,7 @@ from validator.records import jsonl
 from validator.records.store import Store
 
 from ..corpus.reader import REPORTS
-from ..loop import tiers
-from ..postgresql import Server, running_server
+from ..postgresql import Server
 from ..records.values import record
 
 #: A report from a container without a GPU.
@@ -132,23 +131,16 @@ NIGHTS = (
 )
 
 
-@pytest.fixture(scope="module")
-@tiers.service
-def server() -> Iterator[Server]:
-    with running_server() as running:
-        yield running
-
-
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.service)])
 def nights(request: pytest.FixtureRequest, directory: Path) -> Iterator[str]:
     """Make a store with a history."""
     with contextlib.ExitStack() as stack:
         url = str(directory / "nights.db")
         if request.param == "postgresql":
-            server: Server = request.getfixturevalue("server")
-            server.sql("CREATE DATABASE nights")
-            stack.callback(server.sql, "DROP DATABASE nights WITH (FORCE)")
-            url = server.url("nights")
+            postgresql: Server = request.getfixturevalue("postgresql")
+            postgresql.sql("CREATE DATABASE nights")
+            stack.callback(postgresql.sql, "DROP DATABASE nights WITH (FORCE)")
+            url = postgresql.url("nights")
         with Store(url) as store:
             store.add_all(NIGHTS)
         yield url

@@ -1,13 +1,12 @@
-"""Run commands in their own process against the repository of a test."""
+"""Run commands against the repository of a test."""
 
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from .. import commands
 from .shelf import Shelf
 
 #: A host that the tests' images are certified for.
@@ -24,16 +23,14 @@ class Outcome:
 
 
 def run(shelf: Shelf, command: str, *arguments: str, cwd: Path | None = None, **variables: str) -> Outcome:
-    """Run a validator command. variables: added to the environment."""
+    """Run a validator command, with `--exec` in a process of its own. variables: added to the environment."""
     environment = {
         **os.environ,
         "VALIDATOR_REGISTRY": str(shelf.registry.repository),
         "VALIDATOR_KEY": str(shelf.trust.key),
         **variables,
     }
-    words = [sys.executable, "-m", "validator", command, *arguments]
-    done = subprocess.run(
-        words, env=environment, cwd=cwd, capture_output=True, text=True, stdin=subprocess.DEVNULL
-    )
+    call = commands.run_alone if "--exec" in arguments else commands.run
+    done = call(command, *arguments, cwd=cwd or Path.cwd(), environment=environment)
     assert "Traceback" not in done.stderr, done.stderr
     return Outcome(done.returncode, done.stdout, done.stderr)

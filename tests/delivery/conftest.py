@@ -18,31 +18,10 @@ from validator.registry import client as registry_module
 from validator.registry.client import Registry
 from validator.registry.names import Repository
 
-from ..certify.fixtures import throw_away_key
 from ..loop import tiers
-from ..registry.proxy import Proxy, running_proxy
-from ..registry.server import RunningRegistry, running_registry
+from ..registry.proxy import Proxy
+from ..registry.server import RunningRegistry
 from .shelf import Shelf
-
-
-@pytest.fixture(scope="session")
-@tiers.service
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningRegistry]:
-    with running_registry(tmp_path_factory.mktemp("registry")) as running:
-        yield running
-
-
-@pytest.fixture(scope="session")
-@tiers.service
-def keys(tmp_path_factory: pytest.TempPathFactory) -> tuple[Signer, Trust]:
-    return throw_away_key(tmp_path_factory.mktemp("keys"))
-
-
-@pytest.fixture(scope="session")
-@tiers.service
-def foreign(tmp_path_factory: pytest.TempPathFactory) -> tuple[Signer, Trust]:
-    """Return the key pair of somebody else, also thrown away."""
-    return throw_away_key(tmp_path_factory.mktemp("foreign"), "foreign")
 
 
 @pytest.fixture
@@ -50,12 +29,6 @@ def shelf(server: RunningRegistry, keys: tuple[Signer, Trust], monkeypatch: pyte
     """Return an empty repository. Nobody else writes to it, so pushes need no time to settle."""
     monkeypatch.setattr(registry_module, "_SETTLE_S", 0.0)
     return Shelf(Registry(Repository(server.address, f"team/pulled-{uuid4().hex}")), *keys)
-
-
-@pytest.fixture
-def proxy(server: RunningRegistry) -> Iterator[Proxy]:
-    with running_proxy(server.address) as running:
-        yield running
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ wheels = st.builds(
     Wheel,
     names,
     versions,
-    st.from_regex(r"[0-9a-f]{64}", fullmatch=True),
+    st.integers(0, 16**64 - 1).map("{:064x}".format),
     st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,40}\.whl", fullmatch=True),
     st.none() | st.integers(0, 10**10),
 )

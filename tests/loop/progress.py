@@ -27,8 +27,8 @@ class Planner:
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
         """Put the longest scopes first, so that the workers end at about the same time."""
-        assert config.cache is not None
-        self.plan = Plan.of(items, config.cache)
+        # There is no cache with -p no:cacheprovider.
+        self.plan = Plan.of(items, getattr(config, "cache", None))
         scopes, tests = self.plan.scopes_s(), self.plan.tests
         items.sort(key=lambda item: -scopes[tests[item.nodeid].scope])
         worker = getattr(config, "workerinput", None)
@@ -102,7 +102,7 @@ class Progress:
         seconds: dict[str, list[float]] = defaultdict(list)
         for nodeid, took in self._took.items():
             seconds[self.plan().tests[nodeid].module].append(took)
-        if seconds and self._config.cache is not None:
+        if seconds and getattr(self._config, "cache", None) is not None:
             remember(self._config.cache, seconds)
         self._directory.cleanup()
 

@@ -10,26 +10,18 @@ import pytest
 
 from validator.records.store import Store
 
-from ..loop import tiers
-from ..postgresql import Server, running_server
+from ..postgresql import Server
 
 _numbers = itertools.count()
 
 
-@pytest.fixture(scope="session")
-@tiers.service
-def server() -> Iterator[Server]:
-    with running_server() as running:
-        yield running
-
-
 @pytest.fixture
-def database(server: Server) -> Iterator[str]:
+def database(postgresql: Server) -> Iterator[str]:
     """Yield the name of an empty database on the server."""
     name = f"test{next(_numbers)}"
-    server.sql(f"CREATE DATABASE {name}")
+    postgresql.sql(f"CREATE DATABASE {name}")
     yield name
-    server.sql(f"DROP DATABASE {name} WITH (FORCE)")
+    postgresql.sql(f"DROP DATABASE {name} WITH (FORCE)")
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.service)])
@@ -37,7 +29,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """Return the place of a store that does not exist yet."""
     if request.param == "sqlite":
         return str(tmp_path / "records.db")
-    running: Server = request.getfixturevalue("server")
+    running: Server = request.getfixturevalue("postgresql")
     name: str = request.getfixturevalue("database")
     return running.url(name)
 

@@ -25,42 +25,42 @@ from .values import record
 @pytest.mark.parametrize(
     "change", ["UPDATE records SET verdict = 'certified'", "DELETE FROM records", "TRUNCATE records"]
 )
-def test_the_server_rejects_changes_even_by_the_owner(server: Server, database: str, change: str) -> None:
-    with Store(server.url(database)) as store:
+def test_the_server_rejects_changes_even_by_the_owner(postgresql: Server, database: str, change: str) -> None:
+    with Store(postgresql.url(database)) as store:
         store.add(record(1))
         with pytest.raises(psycopg.errors.RaiseException, match="records are never changed"):
-            server.sql(change, database)
+            postgresql.sql(change, database)
         assert list(store.all()) == [record(1)]
 
 
-def test_a_user_needs_only_the_right_to_read_and_add(server: Server, database: str) -> None:
-    with Store(server.url(database)):
+def test_a_user_needs_only_the_right_to_read_and_add(postgresql: Server, database: str) -> None:
+    with Store(postgresql.url(database)):
         pass
-    server.sql(f"CREATE USER runner_{database} PASSWORD 'r'")
-    runner = server.url(database, user=f"runner_{database}", password="r")
+    postgresql.sql(f"CREATE USER runner_{database} PASSWORD 'r'")
+    runner = postgresql.url(database, user=f"runner_{database}", password="r")
     with pytest.raises(MissingError, match="permission denied for table records_schema") as caught:
         Store(runner)
     assert caught.value.hint and "GRANT SELECT, INSERT ON records TO" in caught.value.hint
-    server.sql(f"GRANT SELECT, INSERT ON records TO runner_{database}", database)
-    server.sql(f"GRANT SELECT ON records_schema TO runner_{database}", database)
+    postgresql.sql(f"GRANT SELECT, INSERT ON records TO runner_{database}", database)
+    postgresql.sql(f"GRANT SELECT ON records_schema TO runner_{database}", database)
     with Store(runner) as store:
         assert store.add(record(1)) and not store.add(record(1))
         assert list(store.all()) == [record(1)]
 
 
-def test_a_user_who_may_not_create_tables_is_told_who_can(server: Server, database: str) -> None:
-    server.sql(f"CREATE USER guest_{database} PASSWORD 'g'")
+def test_a_user_who_may_not_create_tables_is_told_who_can(postgresql: Server, database: str) -> None:
+    postgresql.sql(f"CREATE USER guest_{database} PASSWORD 'g'")
     with pytest.raises(MissingError, match="permission denied for schema public") as caught:
-        Store(server.url(database, user=f"guest_{database}", password="g"))
+        Store(postgresql.url(database, user=f"guest_{database}", password="g"))
     assert caught.value.hint and caught.value.hint.startswith("let the database's owner open the store once")
 
 
-def test_a_newer_schema_is_rejected(server: Server, database: str) -> None:
-    with Store(server.url(database)):
+def test_a_newer_schema_is_rejected(postgresql: Server, database: str) -> None:
+    with Store(postgresql.url(database)):
         pass
-    server.sql("UPDATE records_schema SET version_num = '9999'", database)
+    postgresql.sql("UPDATE records_schema SET version_num = '9999'", database)
     with pytest.raises(MissingError, match=f"/{database}: a newer version of this program made its tables"):
-        Store(server.url(database))
+        Store(postgresql.url(database))
 
 
 WRONG = {
@@ -75,16 +75,16 @@ WRONG = {
 
 @pytest.mark.parametrize("what", WRONG)
 def test_an_error_about_the_url_does_not_show_the_password(
-    server: Server, what: str, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+    postgresql: Server, what: str, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
     caplog.set_level(logging.DEBUG)
     old, new, message, hint = WRONG[what]
     with pytest.raises(MissingError, match=message) as caught:
-        Store(server.url().replace(old, new, 1))
+        Store(postgresql.url().replace(old, new, 1))
     assert caught.value.hint and hint in caught.value.hint
     assert str(caught.value).startswith("postgresql+psycopg://")
     told = f"{caught.value} {caught.value.hint} {caplog.text} {capfd.readouterr()}"
-    assert server.password not in told and quote(server.password, safe="") not in told
+    assert postgresql.password not in told and quote(postgresql.password, safe="") not in told
 
 
 @pytest.mark.parametrize(
@@ -104,9 +104,9 @@ def test_a_password_that_was_not_encoded_is_not_shown(url: str) -> None:
     assert caught.value.__suppress_context__ or not caught.value.__context__
 
 
-def test_a_password_in_the_query_works_and_is_not_shown(server: Server, database: str) -> None:
-    secret = quote(server.password, safe="")
-    plain = server.url(database).replace(f":{secret}@", "@") + f"?password={secret}"
+def test_a_password_in_the_query_works_and_is_not_shown(postgresql: Server, database: str) -> None:
+    secret = quote(postgresql.password, safe="")
+    plain = postgresql.url(database).replace(f":{secret}@", "@") + f"?password={secret}"
     with Store(plain) as store:
         assert store.add(record(1))
         shown = f"{store._database} {store._database.engine} {store._database.engine.url} {store.location}"
@@ -114,21 +114,25 @@ def test_a_password_in_the_query_works_and_is_not_shown(server: Server, database
 
 
 def test_the_password_may_come_from_the_environment(
-    server: Server, database: str, monkeypatch: pytest.MonkeyPatch
+    postgresql: Server, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    url = server.url(database).replace(f":{quote(server.password, safe='')}@", "@")
+    url = postgresql.url(database).replace(f":{quote(postgresql.password, safe='')}@", "@")
     with pytest.raises(MissingError, match="no password supplied"):
         Store(url)
-    monkeypatch.setenv("PGPASSWORD", server.password)
+    monkeypatch.setenv("PGPASSWORD", postgresql.password)
     with Store(url.replace("postgresql+psycopg", "postgres")) as store:
         assert store.add(record(1))
 
 
 @contextlib.contextmanager
-def held(server: Server, database: str, identifier: str) -> Iterator[None]:
+def held(postgresql: Server, database: str, identifier: str) -> Iterator[None]:
     """Make every process that adds the record with this id wait in the middle of its transaction."""
     with psycopg.connect(
-        host="127.0.0.1", port=server.port, user=server.user, password=server.password, dbname=database
+        host="127.0.0.1",
+        port=postgresql.port,
+        user=postgresql.user,
+        password=postgresql.password,
+        dbname=database,
     ) as connection:
         connection.execute(
             "INSERT INTO records VALUES (%s, 'x', 'x', 'broken', 'x', 'x', 'x')", [identifier], prepare=False
@@ -137,10 +141,10 @@ def held(server: Server, database: str, identifier: str) -> Iterator[None]:
         connection.rollback()
 
 
-def wait_for_a_waiter(server: Server, database: str, query: str = "INSERT INTO records%") -> int:
+def wait_for_a_waiter(postgresql: Server, database: str, query: str = "INSERT INTO records%") -> int:
     """The server's process that waits for a lock, by default in the middle of adding."""
     for _ in range(500):
-        found = server.sql(
+        found = postgresql.sql(
             "SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
             f" AND datname = '{database}' AND query LIKE '{query}'"
         )
@@ -150,14 +154,18 @@ def wait_for_a_waiter(server: Server, database: str, query: str = "INSERT INTO r
     raise AssertionError("nobody waits")
 
 
-def test_two_processes_do_not_create_the_tables_at_once(server: Server, database: str) -> None:
-    making = threading.Thread(target=lambda: Store(server.url(database)).close())
+def test_two_processes_do_not_create_the_tables_at_once(postgresql: Server, database: str) -> None:
+    making = threading.Thread(target=lambda: Store(postgresql.url(database)).close())
     with psycopg.connect(
-        host="127.0.0.1", port=server.port, user=server.user, password=server.password, dbname=database
+        host="127.0.0.1",
+        port=postgresql.port,
+        user=postgresql.user,
+        password=postgresql.password,
+        dbname=database,
     ) as connection:
         connection.execute(f"SELECT pg_advisory_xact_lock({schema.LOCK})".encode())
         making.start()
-        wait_for_a_waiter(server, database, "SELECT pg_advisory_xact_lock%")
+        wait_for_a_waiter(postgresql, database, "SELECT pg_advisory_xact_lock%")
     making.join()
 
 
@@ -180,40 +188,40 @@ class Adding(threading.Thread):
 LAST = max((record(number) for number in range(100)), key=lambda each: each.id).id
 
 
-def test_a_connection_that_is_cut_in_the_middle_is_restored(server: Server, database: str) -> None:
-    with Store(server.url(database)) as store:
+def test_a_connection_that_is_cut_in_the_middle_is_restored(postgresql: Server, database: str) -> None:
+    with Store(postgresql.url(database)) as store:
         adding = Adding(store, 100)
-        with held(server, database, LAST):
+        with held(postgresql, database, LAST):
             adding.start()
-            server.sql(f"SELECT pg_terminate_backend({wait_for_a_waiter(server, database)})")
+            postgresql.sql(f"SELECT pg_terminate_backend({wait_for_a_waiter(postgresql, database)})")
         adding.join()
         assert adding.outcome == 100
         assert len(list(store.all())) == 100
 
 
-def test_the_store_waits_for_a_server_that_restarts(server: Server, database: str) -> None:
-    with Store(server.url(database)) as store:
+def test_the_store_waits_for_a_server_that_restarts(postgresql: Server, database: str) -> None:
+    with Store(postgresql.url(database)) as store:
         store.add(record(1000))
-        server.stop()
+        postgresql.stop()
         adding = Adding(store, 10)
         adding.start()
         time.sleep(1)
-        server.start()
+        postgresql.start()
         adding.join()
         assert adding.outcome == 10
         assert len(list(store.all())) == 11
 
 
 def test_a_server_that_stays_away_is_reported_and_no_record_is_partly_written(
-    server: Server, database: str, monkeypatch: pytest.MonkeyPatch
+    postgresql: Server, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(store_module, "_PAUSES_S", (0.1,))
-    with Store(server.url(database)) as store:
+    with Store(postgresql.url(database)) as store:
         adding = Adding(store, 100)
-        with contextlib.suppress(psycopg.OperationalError), held(server, database, LAST):
+        with contextlib.suppress(psycopg.OperationalError), held(postgresql, database, LAST):
             adding.start()
-            wait_for_a_waiter(server, database)
-            server.stop("immediate")
+            wait_for_a_waiter(postgresql, database)
+            postgresql.stop("immediate")
             adding.join()
         try:
             assert isinstance(adding.outcome, MissingError)
@@ -221,6 +229,6 @@ def test_a_server_that_stays_away_is_reported_and_no_record_is_partly_written(
             with pytest.raises(MissingError, match="Connection refused"):
                 list(store.all())
         finally:
-            server.start()
+            postgresql.start()
         assert list(store.all()) == []
         assert store.add_all(record(number) for number in range(100)) == 100

@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 _CHUNK = 64 * 1024
+#: How often the server looks whether it is to stop.
+_POLL_S = 0.02
 #: A TLS handshake begins with this byte; clients try HTTPS first.
 _TLS = b"\x16"
 _CODES = {401: "UNAUTHORIZED", 403: "DENIED", 429: "TOOMANYREQUESTS", 400: "MANIFEST_INVALID"}
@@ -245,7 +247,7 @@ def running_proxy(upstream: str) -> Iterator[Proxy]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
     proxy = Proxy(f"127.0.0.1:{server.server_address[1]}")
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread = threading.Thread(target=server.serve_forever, args=(_POLL_S,), daemon=True)
     thread.start()
     try:
         yield proxy

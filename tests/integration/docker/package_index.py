@@ -21,6 +21,9 @@ from urllib.parse import urlsplit
 from validator.model.lock import Lock, Wheel
 from validator.model.spec import ImageSpec
 
+#: How often the server looks whether it is to stop.
+_POLL_S = 0.02
+
 
 @dataclass(frozen=True)
 class TinyWheel:
@@ -129,7 +132,7 @@ def running_index() -> Iterator[Index]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     index = Index(f"127.0.0.1:{server.server_address[1]}")
     index.open.set()
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread = threading.Thread(target=server.serve_forever, args=(_POLL_S,), daemon=True)
     thread.start()
     try:
         yield index

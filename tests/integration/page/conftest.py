@@ -102,7 +102,7 @@ class serve:
 
         handler = functools.partial(Quiet, directory=str(directory))
         self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
-        self.thread = threading.Thread(target=self.server.serve_forever)
+        self.thread = threading.Thread(target=self.server.serve_forever, args=(0.02,))
 
     def __enter__(self) -> str:
         self.thread.start()

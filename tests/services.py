@@ -1,0 +1,53 @@
+"""Servers and keys that the tests of several rooms share. Each worker makes its own, once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from validator.certify.signing import Signer
+from validator.certify.trust import Trust
+
+from .certify.fixtures import throw_away_key
+from .loop import tiers
+from .postgresql import Server, running_server
+from .registry.proxy import Proxy, running_proxy
+from .registry.server import RunningRegistry, running_registry
+
+
+@pytest.fixture(scope="session")
+@tiers.service
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningRegistry]:
+    """Yield a registry. Tests take repositories of their own in it."""
+    with running_registry(tmp_path_factory.mktemp("registry")) as running:
+        yield running
+
+
+@pytest.fixture
+def proxy(server: RunningRegistry) -> Iterator[Proxy]:
+    """Yield a proxy before the registry: a thread of this process, so that each test can have its own."""
+    with running_proxy(server.address) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+@tiers.service
+def postgresql() -> Iterator[Server]:
+    """Yield a database server. Tests make databases of their own in it."""
+    with running_server() as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+@tiers.service
+def keys(tmp_path_factory: pytest.TempPathFactory) -> tuple[Signer, Trust]:
+    """Return a key pair that is thrown away, and the trust in it."""
+    return throw_away_key(tmp_path_factory.mktemp("keys"))
+
+
+@pytest.fixture(scope="session")
+@tiers.service
+def foreign(tmp_path_factory: pytest.TempPathFactory) -> tuple[Signer, Trust]:
+    """Return the key pair of somebody else, thrown away too."""
+    return throw_away_key(tmp_path_factory.mktemp("foreign"), "foreign")
