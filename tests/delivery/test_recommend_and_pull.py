@@ -111,12 +111,12 @@ def test_a_registry_that_is_down_is_reported(shelf: Shelf, stored: Callable[[], 
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("--registry", "team/tf", *HERE), "names no registry"),
+        (("--registry", "team/tf", *HERE), "is not a repository with its registry"),
         (("--key", "/nowhere", *HERE), "/nowhere: can't be read"),
         (("--driver", "twelve", "--gpu", "h100"), "is not a driver release"),
         (("--driver", "580", "--gpu", "voodoo2"), "is not known"),
-        (("--max-age", "soon", *HERE), "is no length of time"),
-        (("--image", TAG, "--python", "3.12", *HERE), "--image names one image"),
+        (("--max-age", "soon", *HERE), "is not a length of time"),
+        (("--image", TAG, "--python", "3.12", *HERE), "--image already names one image"),
         (("--image", "9.9", *HERE), "is not in the registry"),
         (("--tensorflow", "2.19", *HERE), "has no image with TensorFlow 2.19"),
     ],
@@ -150,7 +150,7 @@ def test_a_remote_engine_has_other_gpus(
         with monkeypatch.context() as patch:
             patch.setenv("DOCKER_HOST", address)
             for driver, gpus in ((None, ()), ("580", ()), (None, ("h100",))):
-                with pytest.raises(MissingError, match="whose driver and GPUs are not known here"):
+                with pytest.raises(MissingError, match="whose driver and GPUs cannot be detected from here"):
                     connect_engine(driver, gpus)
         done = run(shelf, "pull", "--fixtures", "--driver", "580", "--gpu", "h100", DOCKER_HOST=address)
         assert done.code == EXIT_OK, done.err

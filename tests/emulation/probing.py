@@ -52,4 +52,4 @@ def never_certified(report: Report) -> None:
     nodes = report.check("gpu_device_nodes")
     assert nodes is not None and nodes.outcome is not CheckOutcome.PASS, nodes
     # What certifies asks the host facts too.
-    assert eligibility.signs(report)
+    assert list(eligibility.signs_of_emulation(report))
