@@ -269,7 +269,7 @@ def test_check_with_a_python_that_has_no_tensorflow_fails(capsys: pytest.Capture
     captured = capsys.readouterr()
     build = next(check for check in json.loads(captured.out)["checks"] if check["id"] == "tensorflow_build")
     assert build["outcome"] == "fail"
-    assert "TensorFlow is not installed" in build["summary"]
+    assert [problem["code"] for problem in build["problems"]] == ["tensorflow_missing"]
 
 
 def test_check_lists_the_checks_of_the_probe(capsys: pytest.CaptureFixture[str]) -> None:

@@ -208,11 +208,11 @@ def test_bisect_explains_a_missing_good_or_bad_record(
     found = answer(capsys)
     assert found["first_bad"] is None and found["last_good"]["record"] == NIGHTS[4].id
     assert run("bisect", KEPT, store=nights) == 0
-    assert "none: the newest record is as good as the cell ever was" in capsys.readouterr().out
+    assert "none: the newest record is as good as the best one" in capsys.readouterr().out
     with Store(nights) as store:
         store.add(night(0, "never@r580-h100", F))
     assert run("bisect", "never@r580-h100", store=nights) == 0
-    assert "none: this cell never was good" in capsys.readouterr().out
+    assert "none: this cell was never good" in capsys.readouterr().out
     with pytest.raises(InputError, match="tf9@nowhere: there are no records of this cell"):
         run("bisect", "tf9@nowhere", store=nights)
 

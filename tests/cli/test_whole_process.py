@@ -116,11 +116,15 @@ def test_an_output_that_cannot_be_written_is_an_error(
     ("place", "value", "message"),
     [
         (("host", "driver"), "what?", '"what\\?" is not a driver release'),
-        (("host", "gpus"), [1], r"host\.gpus\[0\]: expected dict, found int"),
-        (("host", "gpus"), True, r"host\.gpus: expected list, found bool"),
+        (("host", "gpus"), [1], r"host\.gpus\[0\]: expected `object`, got `int`"),
+        (("host", "gpus"), True, r"host\.gpus: expected `array`, got `bool`"),
         (("host", "gpus"), [{"compute_capability": "nine"}], "is not a compute capability"),
-        (("environment", "packages"), ["six"], r"environment\.packages: expected dict, found list"),
-        (("environment", "packages"), {"six": 1}, r"environment\.packages\.six: expected str, found int"),
+        (("environment", "packages"), ["six"], r"environment\.packages: expected `object`, got `array`"),
+        (
+            ("environment", "packages"),
+            {"six": 1},
+            r"environment\.packages\[\.\.\.\]: expected `str`, got `int`",
+        ),
     ],
 )
 def test_an_invalid_report_is_rejected_and_nothing_is_written(

@@ -12,7 +12,7 @@ import click
 from ..errors import InputError
 from ..model.codec import LARGEST
 from ..model.record import Record
-from ..model.report import ReportError, read_report
+from ..model.report import read_report
 from ..pipeline.recording import record_of_report
 from ..records import jsonl
 from ..reports.printable import counted
@@ -145,7 +145,8 @@ def _record_of_report(path: Path) -> Record:
             return record_of_report(read_report(stream.read(LARGEST + 1)))
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}") from error
-    except ReportError as error:
+    except ValueError as error:
+        # A ReportError, or an invalid value such as a driver that is not a release.
         raise InputError(
             f"{path}: {error}", hint="write a report with `python3 probe.pyz > report.json`"
         ) from error
