@@ -233,7 +233,7 @@ def test_details_that_are_gone_are_said(open_page: Open, directory: Path, tmp_pa
 
 def test_text_of_records_stays_text(open_page: Open, hostile_directory: Path) -> None:
     page = open_page(hostile_directory.as_uri())
-    page.get_by_role("region", name="Table of what to look at").get_by_role("link").click()
+    page.get_by_role("region", name="Table of cells that need attention").get_by_role("link").click()
     dialog = page.get_by_role("dialog")
     expect(dialog).to_contain_text("History")
     dialog.locator("details.check summary").click()
@@ -283,9 +283,11 @@ def test_the_chart_has_a_table_and_one_machine_at_a_time(open_page: Open, direct
     figures = page.locator("figure:visible")
     expect(figures).to_have_count(1)
     expect(figures.get_by_role("img")).to_have_accessible_name(
-        re.compile("XLA is between 1.25 times .TensorFlow 2.20.0. and 2.00 times .TensorFlow 2.21.0.")
+        re.compile(
+            "With XLA, a step is between 1.25 times .TensorFlow 2.20.0. and 2.00 times .TensorFlow 2.21.0."
+        )
     )
-    figures.get_by_text("The figures as a table").click()
+    figures.get_by_text("Show as a table").click()
     rows = figures.get_by_role("row")
     expect(rows).to_have_count(3)
     expect(rows.nth(1)).to_contain_text("2.00 times (1.60 times to 2.50 times)")
@@ -301,7 +303,7 @@ def test_sizes_and_shared_layers(open_page: Open, directory: Path) -> None:
     table = page.get_by_role("region", name="Table of image sizes")
     expect(table.get_by_role("row").nth(1)).to_contain_text("3.0 GB")
     expect(table.get_by_role("row").nth(1)).to_contain_text("1.0 MB")
-    expect(page.get_by_text("2 images of 6.0 GB together")).to_be_visible()
+    expect(page.get_by_text("the 2 images take 6.0 GB")).to_be_visible()
 
 
 @pytest.mark.parametrize("width", [320, 390, 768, 1280])
