@@ -109,8 +109,12 @@ def test_an_old_python_gets_instructions(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_needed_lists_every_dependency() -> None:
     """The dependencies in pyproject.toml are compared by their import names."""
-    provided = metadata.packages_distributions()
-    names = {name: {entry.lower() for entry in provided[name]} for name in NEEDED}
+    # On Python 3.10, packages_distributions() leaves out a distribution without top_level.txt.
+    provides = {
+        each.name.lower(): {file.parts[0].partition(".")[0] for file in each.files or ()}
+        for each in metadata.distributions()
+    }
+    names = {name: {each for each, modules in provides.items() if name in modules} for name in NEEDED}
     project = tomli.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     # Backports for older Pythons have a marker and are only imported there.
     asked = [each for each in map(Requirement, project["dependencies"]) if each.marker is None]
