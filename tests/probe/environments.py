@@ -1,4 +1,4 @@
-"""Environments with a real TensorFlow, made once and kept in the cache directory."""
+"""Environments with a real TensorFlow, made once and kept in the cache directory for all workers and runs."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+import filelock
 from uv import find_uv_bin
 
 from validator.system.files import cache_directory
@@ -20,13 +21,15 @@ def tensorflow_environment(requirements: Sequence[str], version: str = PYTHON) -
     """The Python, of that version, of an environment that holds exactly what `requirements` resolve to."""
     digest = hashlib.sha256("\n".join([version, *requirements]).encode()).hexdigest()[:16]
     path = cache_directory() / "tests" / digest
-    if not (path / "bin" / "python").exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=path.parent) as name:
-            partial = Path(name) / "environment"
-            _uv("venv", "--relocatable", "--python", version, str(partial))
-            _uv("pip", "install", "--python", str(partial / "bin" / "python"), *requirements)
-            os.rename(partial, path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # Two workers, or two runs, may want the same one at the same time.
+    with filelock.FileLock(path.with_suffix(".lock")):
+        if not (path / "bin" / "python").exists():
+            with tempfile.TemporaryDirectory(dir=path.parent) as name:
+                partial = Path(name) / "environment"
+                _uv("venv", "--relocatable", "--python", version, str(partial))
+                _uv("pip", "install", "--python", str(partial / "bin" / "python"), *requirements)
+                os.rename(partial, path)
     return path / "bin" / "python"
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
+import re
 import subprocess
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -23,10 +26,21 @@ MEASUREMENTS = ("xla_speedup", "memory", "multi_gpu", "input_pipeline")
 SIZE = 40_000
 
 
+#: For how many seconds the checks measure, in their sources.
+_PATIENCE = re.compile(rb"(?<=_ENOUGH_S, _LEAST_ROUNDS = )[\d.]+")
+
+
 @pytest.fixture(scope="module")
 def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a probe that measures as few rounds as it may: the tests are not about good figures."""
     path = tmp_path_factory.mktemp("archive") / "probe.pyz"
-    path.write_bytes(probe_archive())
+    changed = set()
+    with zipfile.ZipFile(io.BytesIO(probe_archive())) as whole, zipfile.ZipFile(path, "w") as archive:
+        for name in whole.namelist():
+            content, count = _PATIENCE.subn(b"0.0", whole.read(name))
+            archive.writestr(name, content)
+            changed |= {Path(name).stem} if count else set()
+    assert changed >= {"xla_speedup", "input_pipeline"}
     return path
 
 
