@@ -16,7 +16,7 @@ from validator.model.record import Record, Verdict
 from validator.records import jsonl
 
 from ..loop import tiers
-from ..reports.test_regressions import turned
+from ..reports.test_regressions import decline
 from .gh import State
 from .night import check_out, outside
 
@@ -249,9 +249,9 @@ def merged(workspace: Workspace) -> set[str]:
 
 
 def test_records_of_tonight_and_before_are_merged_and_what_is_missing_is_told(workspace: Workspace) -> None:
-    workspace.records("history/records.jsonl", turned("tf2@r535-a100").newest)
-    workspace.records("tonight/records-tf1@r580-h100/records.jsonl", turned("tf1@r580-h100").newest)
-    workspace.records("tonight/records-build-tf2/records.jsonl", turned("tf2@no-gpu").newest)
+    workspace.records("history/records.jsonl", decline("tf2@r535-a100").newest)
+    workspace.records("tonight/records-tf1@r580-h100/records.jsonl", decline("tf1@r580-h100").newest)
+    workspace.records("tonight/records-build-tf2/records.jsonl", decline("tf2@no-gpu").newest)
     done = workspace.run("merge", CELLS=CELLS)
     assert done.returncode == 0, done.stderr
     assert merged(workspace) == {"tf2@r535-a100", "tf1@r580-h100", "tf2@no-gpu"}
@@ -261,7 +261,7 @@ def test_records_of_tonight_and_before_are_merged_and_what_is_missing_is_told(wo
 
 
 def test_a_night_without_validations_is_merged_too(workspace: Workspace) -> None:
-    workspace.records("tonight/records-build-tf2/records.jsonl", turned("tf2@no-gpu").newest)
+    workspace.records("tonight/records-build-tf2/records.jsonl", decline("tf2@no-gpu").newest)
     done = workspace.run("merge", CELLS='{"include": []}')
     assert done.returncode == 0, done.stderr
     assert merged(workspace) == {"tf2@no-gpu"}
@@ -275,8 +275,8 @@ def test_a_first_night_that_measured_nothing_is_merged_too(workspace: Workspace)
 
 
 def test_a_runner_that_sends_nonsense_spoils_its_own_records_alone(workspace: Workspace) -> None:
-    workspace.records("tonight/records-tf1@r580-h100/records.jsonl", turned("tf1@r580-h100").newest)
-    workspace.records("tonight/records-tf2@r580-h100/records.jsonl", turned("tf2@r580-h100").newest)
+    workspace.records("tonight/records-tf1@r580-h100/records.jsonl", decline("tf1@r580-h100").newest)
+    workspace.records("tonight/records-tf2@r580-h100/records.jsonl", decline("tf2@r580-h100").newest)
     path = workspace.directory / "night/tonight/records-tf1@r580-h100/records.jsonl"
     path.write_text(path.read_text().replace("failed", "certified"))
     done = workspace.run("merge", CELLS=CELLS)
@@ -288,7 +288,7 @@ def test_a_runner_that_sends_nonsense_spoils_its_own_records_alone(workspace: Wo
 
 
 def test_a_database_that_does_not_answer_is_an_error(workspace: Workspace) -> None:
-    workspace.records("tonight/records-tf1@r580-h100/records.jsonl", turned("tf1@r580-h100").newest)
+    workspace.records("tonight/records-tf1@r580-h100/records.jsonl", decline("tf1@r580-h100").newest)
     done = workspace.run("merge", CELLS=CELLS, VALIDATOR_STORE="/proc/nothing/records.db")
     assert done.returncode == 3, done.stderr
     assert not (workspace.directory / "night" / "records.jsonl").exists()
@@ -303,7 +303,7 @@ def days_ago(days: int) -> str:
 
 def cell(verdict: Verdict, days: int, **values: Any) -> Record:
     """A fixture: a value in a file of this test alone, with no signature."""
-    return turned("tf1@r580-h100", verdict=verdict, finished=days_ago(days), **values).newest
+    return decline("tf1@r580-h100", verdict=verdict, finished=days_ago(days), **values).newest
 
 
 def told(workspace: Workspace, *records: Record) -> State:
