@@ -43,7 +43,7 @@ def run(*arguments: object, cwd: Path = ROOT, environment: Mapping[str, str] | N
         ):
             main()
     assert isinstance(end.value.code, int)
-    return Done(arguments, end.value.code, out.getvalue(), err.getvalue())
+    return Done(["validator", *map(str, arguments)], end.value.code, out.getvalue(), err.getvalue())
 
 
 def run_alone(*arguments: object, cwd: Path = ROOT, environment: Mapping[str, str] | None = None) -> Done:

@@ -8,6 +8,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -111,7 +112,7 @@ def test_two_processes_certify_at_once_without_losing_a_certificate(
     ],
 )
 def test_nothing_is_attached_for_a_record_that_may_not_be_certified(
-    registry: Registry, image: str, signer: Signer, trust: Trust, changes: dict[str, object]
+    registry: Registry, image: str, signer: Signer, trust: Trust, changes: dict[str, Any]
 ) -> None:
     with pytest.raises(NotCertifiable):
         issue(registry, record(image, **changes), signer)

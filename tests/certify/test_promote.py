@@ -6,11 +6,12 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
 from validator.certify.issue import certify
-from validator.certify.promote import Rules, promote
+from validator.certify.promote import Move, Rules, promote
 from validator.certify.signing import Signer
 from validator.certify.trust import Trust
 from validator.errors import MissingError, ValidatorError
@@ -28,7 +29,7 @@ Certified = Callable[..., str]
 
 @pytest.fixture
 def certified(registry: Registry, signer: Signer, trust: Trust) -> Certified:
-    def make(tensorflow: str, python: str = "3.12", **measured: str) -> str:
+    def make(tensorflow: str, python: str = "3.12", **measured: Any) -> str:
         digest = pushed(registry, tensorflow, python)
         certify(registry, record(digest, tensorflow=tensorflow, python=python, **measured), signer, trust)
         return digest
@@ -56,7 +57,7 @@ def test_aliases_are_made_and_moved(
     assert aliases(server, registry) == dict.fromkeys(("latest", "2.20", "2.20-driver535"), old)
 
     new = certified("2.21.0")
-    told = []
+    told: list[Move] = []
     moved = promote(registry, Rules(trust), on_move=told.append)
     assert {move.alias: move.was for move in moved if move.moves} == {
         "latest": old, "2.21": None, "2.21-driver580": None,

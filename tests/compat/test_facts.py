@@ -28,14 +28,14 @@ TABLES = ("cudnn", "drivers", "forward", "gpus", "known_issues", "tensorflow", "
 DOCUMENTS = json.loads(facts.COMPILED.read_bytes())
 
 ROWS = [
-    pytest.param(row, id=f"{table}/{row.get('id', number)}")
+    (f"{table}/{row.get('id', number)}", row)
     for table in TABLES
     for section in DOCUMENTS[table].values()
     for number, row in enumerate(section)
 ]
 
 
-@pytest.mark.parametrize("row", ROWS)
+@pytest.mark.parametrize("row", [pytest.param(row, id=name) for name, row in ROWS])
 def test_a_row_is_a_fact(row: facts.Row) -> None:
     assert row["status"] in facts.STATUSES
     assert row["sources"], "a fact without a source"
@@ -43,12 +43,12 @@ def test_a_row_is_a_fact(row: facts.Row) -> None:
 
 
 def test_ids_are_unique() -> None:
-    ids = Counter(row.values[0]["id"] for row in ROWS)
+    ids = Counter(row["id"] for _, row in ROWS)
     assert [identifier for identifier, count in ids.items() if count > 1] == []
 
 
 def test_no_source_is_left_over() -> None:
-    used = {key for row in ROWS for key in row.values[0]["sources"]}
+    used = {key for _, row in ROWS for key in row["sources"]}
     assert [key for key in DOCUMENTS["sources"] if key not in used] == []
 
 

@@ -259,6 +259,7 @@ def test_search_paths(
         installation, "build", lambda version: Build(version, None, (), folders, not_found, FACT)
     )
     reason = installation.search_path.__wrapped__("2.99.0")
+    assert reason is not None
     assert reason.outcome is WORKS
     assert reason.advisory == remark
     assert all(name in reason.text for name in not_found)

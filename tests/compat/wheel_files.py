@@ -56,24 +56,24 @@ def elf(
     bodies.append((".dynamic", _DYNAMIC, b"".join(struct.pack("<QQ", *pair) for pair in pairs), 2))
     bodies += [(name, _PROGBITS, content, 0) for name, content in (sections or {}).items()]
     name_table = bytearray(b"\0")
-    headers, content = [b"\0" * 64], bytearray()
+    headers, contents = [b"\0" * 64], bytearray()
     for name, kind, body, link in [*bodies, (".shstrtab", _STRTAB, b"", 0)]:
         at = len(name_table)
         name_table += name.encode() + b"\0"
         if name == ".shstrtab":
             body = bytes(name_table)
-        offset = place + len(content)
+        offset = place + len(contents)
         headers.append(
             struct.pack("<IIQQQQIIQQ", at, kind, 0, BASE + offset, offset, len(body), link, 0, 1, 0)
         )
-        content += body
-    size = place + len(content)
+        contents += body
+    size = place + len(contents)
     header = b"\x7fELF\x02\x01\x01" + b"\0" * 9
     header += struct.pack(
         "<HHIQQQIHHHHHH", 3, 62, 1, 0, 64, size, 0, 64, 56, 1, 64, len(headers), len(headers) - 1
     )
     segment = struct.pack("<IIQQQQQQ", 1, 5, 0, BASE, BASE, size, size, 4096)
-    return header + segment + bytes(content) + b"".join(headers)
+    return header + segment + bytes(contents) + b"".join(headers)
 
 
 def image(

@@ -264,12 +264,13 @@ def test_the_order_does_not_depend_on_the_order_in_the_registry(
 def _certified(tag: str) -> Certificate:
     """Return the certificate that a record of this image would lead to."""
     one = tagged_image(tag)
-    floating = {"cuda": "12.9", "cudnn": "9.20"}
-    versions = {
-        name: floating[name] if value == "latest" else value
-        for name, value in (("cuda", one.cuda), ("cudnn", one.cudnn))
-    }
-    return certificate(image=one.identifier, tensorflow=one.tensorflow, python=f"{one.python}.1", **versions)
+    return certificate(
+        image=one.identifier,
+        tensorflow=one.tensorflow,
+        python=f"{one.python}.1",
+        cuda="12.9" if one.cuda == "latest" else one.cuda,
+        cudnn="9.20" if one.cudnn == "latest" else one.cudnn,
+    )
 
 
 @given(

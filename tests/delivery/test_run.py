@@ -16,8 +16,11 @@ from validator.errors import MissingError
 
 from .values import host
 
-RUNTIME = {"Runtimes": {"runc": {}, "nvidia": {}}}
-CDI = {"Runtimes": {"runc": {}}, "DiscoveredDevices": [{"Source": "cdi", "ID": "nvidia.com/gpu=all"}]}
+RUNTIME: dict[str, object] = {"Runtimes": {"runc": {}, "nvidia": {}}}
+CDI: dict[str, object] = {
+    "Runtimes": {"runc": {}},
+    "DiscoveredDevices": [{"Source": "cdi", "ID": "nvidia.com/gpu=all"}],
+}
 IMAGE = "localhost:5000/team/tf@sha256:" + "0" * 64
 
 

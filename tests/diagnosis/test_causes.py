@@ -77,7 +77,8 @@ def it_is_whole(entry: CauseEntry) -> None:
 def visible() -> set[str]:
     """Return every kind of observation that there is."""
     messages = {message.kind for message in catalogue().messages}
-    return messages | {row.kind for row in (*field_rows(), *problem_rows())} | derived()
+    rows = {row.kind for row in field_rows()} | {row.kind for row in problem_rows()}
+    return messages | rows | derived()
 
 
 def every_sign_is_something_that_can_be_seen(entry: CauseEntry) -> None:

@@ -21,9 +21,11 @@ from ..model.test_report import REPORT_OF_FORMAT_1
 @pytest.fixture
 def document() -> dict[str, Any]:
     """Return a report of a machine with an H100 on which every check passed."""
-    ids = ("driver", "gpu_device_nodes", "environment", "python_stack", "cuda_libraries", "cudnn_load")
-    ids += ("library_conflicts", "compute_capability", "tensorflow_build", "xla_toolchain", "gpu_visible")
-    ids += ("gpu_compute", "xla_train_step", "silent_cpu", "memory", "multi_gpu")
+    ids = (
+        "driver", "gpu_device_nodes", "environment", "python_stack", "cuda_libraries", "cudnn_load",
+        "library_conflicts", "compute_capability", "tensorflow_build", "xla_toolchain", "gpu_visible",
+        "gpu_compute", "xla_train_step", "silent_cpu", "memory", "multi_gpu",
+    )  # fmt: skip
     return {
         "format": 2,
         "probe": {"version": "1.0.0+0"},

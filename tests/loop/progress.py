@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,9 @@ from _pytest.terminal import TerminalReporter
 
 from .plan import Plan, remember
 from .schedule import ByScope
+
+#: The category of a test, its letter and its word.
+Status = tuple[str, str, Any]
 
 #: Seconds between two lines: in a log, and on a terminal, where each takes the place of the one before.
 _LOG_EVERY_S, _TERMINAL_EVERY_S = 10.0, 0.3
@@ -90,9 +93,9 @@ class Progress:
             self._tell(test.module)
 
     @pytest.hookimpl(wrapper=True)
-    def pytest_report_teststatus(self) -> Iterator[None]:
+    def pytest_report_teststatus(self) -> Generator[None, Status, Status]:
         """Print no letter for each test."""
-        found: Any = yield
+        found = yield
         return (found[0], "", "") if self._shows and self._in_report else found
 
     @pytest.hookimpl(tryfirst=True)

@@ -34,7 +34,7 @@ def test_without_a_gpu_the_reason_says_only_that() -> None:
 @pytest.mark.parametrize("check", REQUIRED_CHECKS)
 @pytest.mark.parametrize("outcome", ["missing", "skip"])
 def test_a_check_that_is_missing_or_skipped_did_not_pass(check: str, outcome: str) -> None:
-    judgement = judge(report(**{check: outcome}))
+    judgement = judge(report(None, **{check: outcome}))
     assert judgement.verdict is Verdict.UNPROVEN
     assert check in judgement.sentence
 
@@ -42,7 +42,8 @@ def test_a_check_that_is_missing_or_skipped_did_not_pass(check: str, outcome: st
 @pytest.mark.parametrize("check", REQUIRED_CHECKS)
 @pytest.mark.parametrize("outcome", BAD)
 def test_a_required_check_that_went_wrong_fails(check: str, outcome: str) -> None:
-    for gpus in ([], None):
+    nothing: list[dict[str, str]] = []
+    for gpus in (nothing, None):
         judgement = judge(report(gpus, **{check: outcome}))
         assert judgement.verdict is Verdict.FAILED
         assert f"about {check}" in judgement.sentence
@@ -124,4 +125,4 @@ def test_certified_needs_everything(
     st.dictionaries(st.sampled_from(REQUIRED_CHECKS), st.sampled_from(["skip", "missing", *BAD]), min_size=1)
 )
 def test_any_gap_prevents_certified(outcomes: dict[str, str]) -> None:
-    assert judge(report(**outcomes)).verdict is not Verdict.CERTIFIED
+    assert judge(report(None, **outcomes)).verdict is not Verdict.CERTIFIED

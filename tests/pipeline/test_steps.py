@@ -145,7 +145,7 @@ def test_every_path_ends(use: RegistryUse, validate: bool, forced: bool) -> None
         Step.LOCK: [{"lock": LOCK}],
         Step.FIND_RECORD: [{}, {"earlier": RECORD}],
         # With --pull-from, an image that is not there is an error.
-        Step.FIND_PUBLISHED: [{"published": SAME}, {"published": OTHER}] + [{}] * (use is RegistryUse.PUSH),
+        Step.FIND_PUBLISHED: [{"published": SAME}, {"published": OTHER}, *[{}] * (use is RegistryUse.PUSH)],
         Step.PULL: [{"built": BUILT}],
         Step.BUILD: [{"built": BUILT}],
         Step.PUSH: [{"published": SAME}, {"published": OTHER}],

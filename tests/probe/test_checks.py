@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -211,7 +212,7 @@ def test_the_loaders_log_is_read_in_both_its_forms() -> None:
 def judge(
     monkeypatch: pytest.MonkeyPatch,
     facts: dict[str, Any],
-    attempts: dict[str, str | None],
+    attempts: Mapping[str, str | None],
     found: dict[str, str],
     failure: str | None = None,
     directory: str = "/site/tensorflow",
@@ -223,7 +224,7 @@ def judge(
     monkeypatch.setattr(
         loader,
         "open_libraries",
-        lambda directory: Answer(values, failure and Failure(EXCEPTION, failure), "last line"),
+        lambda directory: Answer(values, Failure(EXCEPTION, failure) if failure else None, "last line"),
     )
     facts["tensorflow"] = {
         "directory": directory,
@@ -300,7 +301,7 @@ def test_an_unknown_loader_is_the_probes_fault(
     assert judge(monkeypatch, facts, {}, {}).outcome == "error"
 
 
-CUDNN = [
+CUDNN: list[dict[str, Any]] = [
     {"soname": "libcudnn.so.9", "path": "/lib/libcudnn.so.9", "version": "9.3.0"},
     {"sub_library": "libcudnn_ops.so.9", "error": None},
     {"check": "cudnnOpsVersionCheck", "status": 0},
@@ -315,7 +316,9 @@ def load_cudnn(
     failure: str | None = None,
 ) -> Result:
     monkeypatch.setattr(
-        loader, "open_cudnn", lambda directory: Answer(values, failure and Failure(SIGNAL, failure), "")
+        loader,
+        "open_cudnn",
+        lambda directory: Answer(values, Failure(SIGNAL, failure) if failure else None, ""),
     )
     facts["tensorflow"] = {
         "directory": "/site/tensorflow",

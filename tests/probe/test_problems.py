@@ -183,7 +183,7 @@ def calls() -> Iterator[tuple[str, str, ast.Call]]:
 def wrong_call(function: str, call: ast.Call) -> str | None:
     """What a call says that the catalogue doesn't have; None for a call that fits."""
     code = call.args[0]
-    assert isinstance(code, ast.Constant)
+    assert isinstance(code, ast.Constant) and isinstance(code.value, str)
     kind = CATALOGUE.get(code.value)
     if kind is None:
         return f"unknown code {code.value}"

@@ -77,7 +77,7 @@ def test_a_record_that_could_not_be_shown_is_rejected(change: dict[str, object])
 
 
 def test_an_endless_line_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    stream = io.BufferedReader(io.BytesIO(b"x" * 20_000), 1000)
+    stream: io.BufferedReader = io.BufferedReader(io.BytesIO(b"x" * 20_000), 1000)
     monkeypatch.setattr(jsonl, "LARGEST", 1000)
     monkeypatch.setattr(codec, "LARGEST", 1000)
     with pytest.raises(InputError, match=r"records\.jsonl:1: it is larger than"):

@@ -175,8 +175,8 @@ def _read_manifest(registry: Registry, digest: str) -> object:
     return registry.manifest(digest)
 
 
-def _set_tag(registry: Registry, digest: str) -> object:
-    return registry.tag(digest, "latest")
+def _set_tag(registry: Registry, digest: str) -> None:
+    registry.tag(digest, "latest")
 
 
 def _read_config(registry: Registry, digest: str) -> object:

@@ -68,10 +68,10 @@ def _parsed(arguments: list[str], *options: str) -> argparse.Namespace:
     """Options by name; `--x=` takes a value, `--x` is a switch, the others are positions."""
     parser = argparse.ArgumentParser(allow_abbrev=False)
     for option in options:
-        if option.endswith("="):
-            parser.add_argument(option[:-1])
+        if option.startswith("-") and not option.endswith("="):
+            parser.add_argument(option, action="store_true")
         else:
-            parser.add_argument(option, **({"action": "store_true"} if option.startswith("-") else {}))
+            parser.add_argument(option.removesuffix("="))
     return parser.parse_args(arguments)
 
 

@@ -20,9 +20,15 @@ from validator.errors import MissingError
 from .orders import CPU
 
 PY311 = dataclasses.replace(CPU, python="3.11")
-NO_HOST = APIError(
-    "500 Server Error", SimpleNamespace(status_code=500), "dial tcp: lookup registry.invalid: no such host"
-)
+
+
+def api_error(status: int, reason: str, explanation: str) -> APIError:
+    response = requests.Response()
+    response.status_code = status
+    return APIError(reason, response, explanation)
+
+
+NO_HOST = api_error(500, "500 Server Error", "dial tcp: lookup registry.invalid: no such host")
 
 
 class Registry:
@@ -95,7 +101,7 @@ def test_auto_falls_back_to_a_bootstrap_with_one_message_and_one_request(
 
 
 def test_a_missing_image_is_not_reported_as_an_unreachable_registry(bootstraps: list[str]) -> None:
-    missing = APIError("404 Client Error", SimpleNamespace(status_code=404), "manifest unknown")
+    missing = api_error(404, "404 Client Error", "manifest unknown")
     registry = Registry(missing)
     with pytest.raises(MissingError, match="nobody/nothing:1 is not in the registry"):
         bases(registry).base(dataclasses.replace(CPU, base="nobody/nothing:1"), lambda _: None)

@@ -155,7 +155,7 @@ def test_only_newer_versions_of_buildx_get_permissions() -> None:
 
 def test_gpus_are_requested_in_the_way_that_the_engine_offers_them() -> None:
     cdi = {"DiscoveredDevices": [{"Source": "cdi", "ID": "nvidia.com/gpu=0"}, {"ID": "nvidia.com/gpu=all"}]}
-    runtime = {"Runtimes": {"runc": {}, "nvidia": {}}}
+    runtime: dict[str, Any] = {"Runtimes": {"runc": {}, "nvidia": {}}}
     assert device_requests(cdi)[0]["DeviceIDs"] == ["nvidia.com/gpu=all"]
     assert device_requests({**cdi, **runtime})[0]["Capabilities"] == [["gpu"]]
     assert device_requests({"Runtimes": {"runc": {}}, "DiscoveredDevices": None}) == []

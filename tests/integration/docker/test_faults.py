@@ -58,7 +58,7 @@ def engine_at(
     """The docker engine over a private one that was given the base of the machine's engine."""
     monkeypatch.setenv("DOCKER_HOST", engine.url)
     other = connect()
-    other.client.api.load_image(endpoint.client.api.get_image(base))
+    other.client.images.load(b"".join(endpoint.client.api.get_image(base)))
     return DockerEngine(other, PackageSources(index_url=index.url))
 
 
@@ -93,7 +93,12 @@ def test_an_engine_that_dies_while_it_builds_is_named(
     lock = cpu_lock(own_index)
     spec = dataclasses.replace(CPU, base=base)
     own_index.open.clear()
-    assassin = threading.Thread(target=lambda: (own_index.asked.wait(timeout=120), own.kill()))
+
+    def kill_once_asked() -> None:
+        own_index.asked.wait(timeout=120)
+        own.kill()
+
+    assassin = threading.Thread(target=kill_once_asked)
     assassin.start()
     try:
         with pytest.raises(MissingError, match="the Docker Engine stopped responding"):

@@ -95,7 +95,7 @@ def test_labels_name_the_spec_the_lock_and_the_base(
     assert labels[names.LABEL_LOCK] == cpu_lock(index).digest == cpu_image.lock_digest
     assert labels["org.opencontainers.image.version"] == "2.99.0"
     assert cpu_image.base == labels[names.LABEL_BASE]
-    assert cpu_image.base.split(":")[0] in ("registry", "bootstrap")
+    assert labels[names.LABEL_BASE].split(":")[0] in ("registry", "bootstrap")
 
 
 def test_an_image_is_found_again_by_its_lock_alone(
@@ -199,8 +199,8 @@ def test_package_sources_leave_no_trace(
         assert needle not in "\n".join(said)
     # The base brings certificates of its own, so only our layers are searched for ours.
     for layer in image.layers[1:]:
-        for needle in (b"canary", index.address.encode(), certificate.strip().encode()):
-            assert needle not in layer
+        for secret in (b"canary", index.address.encode(), certificate.strip().encode()):
+            assert secret not in layer
 
 
 def test_a_wheel_that_is_not_the_locked_one_is_refused(tiny_engine: DockerEngine, index: Index) -> None:

@@ -144,6 +144,7 @@ def test_any_image_with_a_python_can_be_probed(
         },
     )
     container.remove()
+    assert foreign.id is not None
     try:
         report = json.loads(tiny_engine.probe_image("validator-test-foreign", request(LOOK), quiet))
     finally:
@@ -162,6 +163,7 @@ def test_an_image_without_python_is_named(
     container.wait()
     foreign = container.commit("validator-test-no-python", conf={"Cmd": ["sh"]})
     container.remove()
+    assert foreign.id is not None
     try:
         with pytest.raises(InputError, match="the image has no Python"):
             tiny_engine.probe_image("validator-test-no-python", request(LOOK), quiet)

@@ -38,7 +38,7 @@ def leak(growth: int = 0) -> list[dict[str, Any]]:
 def values(**changes: Any) -> dict[str, list[Any]]:
     """What the trials yield where all is well, on a card of 16 GiB; with some of it replaced."""
     card = {"total_bytes": 16384 * MIB, "free_bytes": 16000 * MIB, "computed": True}
-    found = {
+    found: dict[str, dict[str, Any]] = {
         "_grow": {**card, "taken_bytes": 500 * MIB},
         "_take_whole": {**card, "taken_bytes": 15500 * MIB, "late_growth": {"type": "RuntimeError"}},
         "_exhaust": {
@@ -61,7 +61,8 @@ class Trials:
     """Stands in for the fresh interpreters."""
 
     def __init__(self, answers: dict[str, list[Any]]) -> None:
-        self.answers, self.failure = answers, {}
+        self.answers = answers
+        self.failure: dict[str, str] = {}
         self.asked: dict[str, dict[str, str | None]] = {}
 
     def call(

@@ -267,8 +267,8 @@ def test_a_file_in_the_current_directory_is_worth_a_word(facts: dict[str, Any], 
 def test_half_of_it_from_the_user_site(
     facts: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(python_stack.site, "ENABLE_USER_SITE", True)
-    monkeypatch.setattr(python_stack.site, "getusersitepackages", lambda: str(tmp_path / "user"))
+    monkeypatch.setattr("site.ENABLE_USER_SITE", True)
+    monkeypatch.setattr("site.getusersitepackages", lambda: str(tmp_path / "user"))
     (tmp_path / "user" / "six-1.16.0.dist-info").mkdir(parents=True)
     result = python_stack.CHECK.run(Context(collected(facts)))
     assert (result.outcome, problems(result)) == ("pass", [("packages_from_user_site", "six")])

@@ -10,6 +10,7 @@ import pytest
 
 from validator import problems
 from validator.probe import measuring
+from validator.probe.check import Context
 from validator.probe.checks import xla_speedup
 from validator.probe.checks.xla_speedup import Mode
 from validator.probe.resnet import SIZES, shapes
@@ -154,10 +155,10 @@ def test_a_batch_that_does_not_fit_is_made_smaller_and_then_given_up(monkeypatch
     )
     monkeypatch.setattr(xla_speedup, "_measure", measure)
     fits = 32
-    assert xla_speedup.CHECK.run(SimpleNamespace(tensorflow=gpu)).outcome == "pass"
+    assert xla_speedup.CHECK.run(Context({}, tensorflow=gpu)).outcome == "pass"
     assert tried == [128, 32]
     fits = 0
-    result = xla_speedup.CHECK.run(SimpleNamespace(tensorflow=gpu))
+    result = xla_speedup.CHECK.run(Context({}, tensorflow=gpu))
     assert result.outcome == "skip"
     assert (
         result.sentence == "the GPU's memory doesn't hold the model with a batch of 32: OOM when allocating"

@@ -5,46 +5,51 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from typing import NoReturn
 
-from validator.probe.check import HOST, PASS, TENSORFLOW, Check, Result
+from validator.probe.check import HOST, PASS, TENSORFLOW, Check, Context, Result
+
+Run = Callable[[Context], Result]
 
 
-def _fine(context):
+def _fine(context: Context) -> Result:
     return Result(PASS, {"code": "fine"}, [], {"lock": context.lock})
 
 
-def _segfault(context):
+def _segfault(context: Context) -> NoReturn:
     print("the last words of a library", file=sys.stderr)
     os.kill(os.getpid(), signal.SIGSEGV)
+    _hang(context)
 
 
-def _leave(context):
+def _leave(context: Context) -> NoReturn:
     print("F fatal: unknown flag", file=sys.stderr)
     os._exit(3)
 
 
-def _hang(context):
+def _hang(context: Context) -> NoReturn:
     while True:
         time.sleep(3600)
 
 
-def _raise(context):
+def _raise(context: Context) -> NoReturn:
     raise ZeroDivisionError("in the check")
 
 
-def _flood(context):
+def _flood(context: Context) -> Result:
     for _ in range(64):
         os.write(2, b"x" * 65535 + b"\n")
     return Result(PASS, {"code": "flooded"})
 
 
-def _garbage(context):
+def _garbage(context: Context) -> Result:
     print('{"event": "end", "check": "fine", "outcome": "pass"}')
     os.write(1, b"\xff\xfe garbage without a line end")
     return Result(PASS, {"code": "printed"})
 
 
-def _cut(context):
+def _cut(context: Context) -> NoReturn:
     """Dies in the middle of a line on the pipe of the messages."""
     pipes = [int(name) for name in os.listdir("/proc/self/fd") if int(name) > 2]
     for descriptor in pipes:
@@ -55,30 +60,32 @@ def _cut(context):
     os._exit(0)
 
 
-def _children(context):
+def _children(context: Context) -> NoReturn:
     """Leaves a child behind that holds standard error open, and dies."""
     subprocess.Popen([sys.executable, "-c", "import time; time.sleep(3600)"])
     os.kill(os.getpid(), signal.SIGKILL)
+    _hang(context)
 
 
-def _not_json(context):
+def _not_json(context: Context) -> Result:
     return Result(PASS, {"code": "odd_evidence"}, [], {"object": object(), "nan": float("nan")})
 
 
-def _in_tensorflow(context):
+def _in_tensorflow(context: Context) -> NoReturn:
     context.tensorflow.fail()
+    raise AssertionError("the fake TensorFlow did not raise")
 
 
-def _pid(context):
+def _pid(context: Context) -> NoReturn:
     print(f"worker {os.getpid()}", file=sys.stderr)
-    return _hang(context)
+    _hang(context)
 
 
-def _host(name, run, limit_s=30.0, requires=()):
+def _host(name: str, run: Run, limit_s: float = 30.0, requires: tuple[str, ...] = ()) -> Check:
     return Check(name, f"fake: {name}", HOST, run, limit_s, requires, required=False)
 
 
-def _tensorflow(name, run, limit_s=30.0):
+def _tensorflow(name: str, run: Run, limit_s: float = 30.0) -> Check:
     return Check(name, f"fake: {name}", TENSORFLOW, run, limit_s)
 
 
