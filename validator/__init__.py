@@ -1,3 +1,3 @@
-"""Which TensorFlow, CUDA, cuDNN and driver work together, and the images that prove it."""
+"""Find out which TensorFlow, CUDA, cuDNN and driver work together, and ship images that prove it."""
 
 __version__ = "0.1.0"

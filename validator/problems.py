@@ -1,4 +1,4 @@
-"""What a check of the probe can say: a code with typed fields, and the sentence made from them.
+"""The problems and statements of the probe's checks: a code with typed fields, and its sentence.
 
 A report holds codes and values, no sentences. Whoever shows a report to people makes the sentences here, both
 inside the probe (progress lines) and on the host side (terminal, JUnit, the reasons of a verdict).
@@ -8,7 +8,7 @@ A *problem* is something that a check found wrong: a `fault` fails the check, an
 JSON objects with a `code` and the fields that the catalogue lists; a problem also has its `severity`.
 
 Standard library only, for Python 3.9 and newer: this module travels with the probe. The catalogue is
-`problems.json` beside it.
+`problems.json` next to it.
 """
 
 import json

@@ -121,7 +121,7 @@ def keygen_command(output_prefix: Path, no_password: bool, throw_away: bool) -> 
 
 
 def _newest(records: Iterable[Record]) -> list[Record]:
-    """Return the certified ones that were measured on an image."""
+    """Return the certified records that were measured on an image."""
     certified = [record for record in records if record.verdict is Verdict.CERTIFIED]
     for record in certified:
         if record.image_digest is None:

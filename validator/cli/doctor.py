@@ -1,4 +1,4 @@
-"""`doctor`: name the cause."""
+"""`doctor`: find out why TensorFlow does not use the GPU."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ def _show(diagnosis: Diagnosis) -> None:
 def _rendered(diagnosis: Diagnosis, format_: str, read: str) -> str:
     """Return the diagnosis as JSON or Markdown.
 
-    read: what the diagnosis was made from. It reveals names that the shown lines alone would not.
+    read: what the diagnosis was made from. It reveals names that the shown lines do not.
     """
     if format_ == "json":
         from ..model.codec import encode

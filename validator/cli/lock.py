@@ -20,7 +20,7 @@ from .options import matrix_option, print_status, profile_option, select_option,
 @click.option(
     "--check", is_flag=True, help="Write nothing; fail if a lock is missing or does not satisfy its spec."
 )
-@click.option("--upgrade", is_flag=True, help="Resolve again, also what is already locked.")
+@click.option("--upgrade", is_flag=True, help="Resolve again, even what is already locked.")
 @verbose_option
 def command(
     matrix_path: Path, profile: str | None, selectors: tuple[str, ...], check: bool, upgrade: bool
