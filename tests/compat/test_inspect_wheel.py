@@ -110,7 +110,7 @@ def test_build_info_is_not_run(tmp_path: Path) -> None:
 
 
 def test_a_wheel_without_build_info_is_not_tensorflow(tmp_path: Path) -> None:
-    with pytest.raises(InspectionError, match=r"holds no tensorflow/python/platform/build_info\.py"):
+    with pytest.raises(InspectionError, match=r"has no tensorflow/python/platform/build_info\.py"):
         inspect_tensorflow(made.wheel(tmp_path / "x.whl", {"x.dist-info/METADATA": METADATA}))
 
 

@@ -1,7 +1,7 @@
-"""What was read in TensorFlow's own wheels (`data/builds.yaml`). It takes precedence over published tables.
+"""Facts read from TensorFlow's own wheels (`data/builds.yaml`). They take precedence over published tables.
 
-Not every patch release was opened. For one that was not, the nearest one of the same minor version is used,
-and the fact is derived, not measured.
+Not every patch release was inspected. For the others, the nearest one of the same minor version is used, and
+the fact is derived, not measured.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ class KernelGroup:
 
 @dataclass(frozen=True)
 class Build:
-    """What was read in one wheel.
+    """The facts read from one wheel.
 
-    cudnn: the version of the cuDNN headers that it was compiled with, None if that can't be told.
+    cudnn: the version of the cuDNN headers that it was compiled with, None if unknown.
     folders: the folders of NVIDIA's wheels in its own search path. not_found: sonames of libraries that it
     needs and that are in none of these folders.
     """

@@ -30,7 +30,7 @@ _PROBE_TABLE_KEYS = (
 
 
 def compiled_facts() -> str:
-    """Return all facts as JSON with one row a line, so that a difference shows which rows differ."""
+    """Return all facts as JSON with one row per line, so that a diff shows which rows changed."""
     documents = []
     for path in sorted(facts.DATA.glob("*.yaml")):
         sections = [
@@ -48,7 +48,7 @@ def read_yaml(path: Path) -> Any:
 
 
 def probe_table() -> str:
-    """Return what the probe needs of the compiled facts as JSON, one row a line."""
+    """Return the compiled facts that the probe needs as JSON, one row per line."""
     tensorflow = {row["tensorflow"]: _kernels(row["tensorflow"]) for row in facts.rows("builds", "builds")}
     ptx = {
         row["isa"]: {"branch": row["branch"], "cuda": row["cuda"][0]} for row in facts.rows("drivers", "ptx")
@@ -92,7 +92,7 @@ FILES: Mapping[Path, Callable[[], str]] = {facts.COMPILED: compiled_facts, PROBE
 
 
 def stale() -> list[Path]:
-    """Return the compiled files that are not what the facts compile to."""
+    """Return the compiled files that are not current."""
     return [path for path, text in FILES.items() if path.read_text(encoding="utf-8") != text()]
 
 

@@ -14,7 +14,7 @@ from .facts import Fact
 
 @dataclass(frozen=True)
 class Support:
-    """What the cuDNN releases of one range support.
+    """The CUDA versions and GPUs that the cuDNN releases of one range support.
 
     drivers: CUDA major version -> oldest driver, for every CUDA that has a build. capabilities: those in the
     support matrix. minimum: the oldest capability with kernels.

@@ -41,7 +41,7 @@ def branches() -> tuple[Branch, ...]:
 
 @functools.cache
 def branch_of(number: int) -> Branch | None:
-    """Return the branch of that number or the newest one before it; None if no known one is as old."""
+    """Return the branch with that number or the newest one before it; None if all known ones are newer."""
     return next((known for known in reversed(branches()) if known.number <= number), None)
 
 

@@ -47,7 +47,7 @@ class Fact:
         return self.status != UNVERIFIED
 
     def with_(self, other: Fact) -> Fact:
-        """Return this fact based on another one too: the less certain status, and the sources of both."""
+        """Return this fact combined with another one: the less certain status, and the sources of both."""
         sources = dict.fromkeys((*self.source.split("; "), *other.source.split("; ")))
         return Fact(self.id, max(self.status, other.status, key=STATUSES.index), "; ".join(sources))
 

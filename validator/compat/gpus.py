@@ -73,7 +73,7 @@ def gpu(model: str) -> Gpu:
 
 def _nearest(wanted: str) -> tuple[str, ...]:
     """Return known names near an unknown one: by its words, its number or its series, else by spelling."""
-    # A number without a name is mostly that of a series: 3060 is an RTX 3060.
+    # A number without a name usually belongs to a series: 3060 is an RTX 3060.
     found = [name for family in _FAMILIES if (name := _in_series(f"{family} {wanted}"))]
     words = set(wanted.split())
     found += [known.name for known in gpus() if words and words <= set(_parts(known.name))]
@@ -105,7 +105,7 @@ def _written(plain: str) -> str:
 
 @functools.cache
 def gpus() -> tuple[Gpu, ...]:
-    """Return every known model, with a series as one, by compute capability."""
+    """Return every known model by compute capability. A series counts as one model."""
     return tuple(
         Gpu(
             name=row["name"],
@@ -120,7 +120,7 @@ def gpus() -> tuple[Gpu, ...]:
 
 @functools.cache
 def _patterns() -> tuple[tuple[re.Pattern[str] | None, Gpu], ...]:
-    """Return each model without a pattern, then each one that has a pattern again with it."""
+    """Return every model without a pattern, followed by those that have a pattern, with it."""
     plain: list[tuple[re.Pattern[str] | None, Gpu]] = [(None, known) for known in gpus()]
     series = [
         (re.compile(row["pattern"]), known)

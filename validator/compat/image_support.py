@@ -1,4 +1,4 @@
-"""Which machines an image supports: for each GPU the driver branches that run it, or why none does.
+"""Find the machines that an image supports: for each GPU the driver branches that run it, or why none does.
 
 This summarises predictions: every cell of the image with a known GPU and a known branch is predicted.
 """
@@ -101,7 +101,7 @@ def _gpu_support(image: ImageSpec, capability: ComputeCapability, models: tuple[
     works = tuple(number for number, found in predictions.items() if found.outcome is Outcome.WORKS)
     if works:
         return GpuSupport(capability, models, works, None)
-    # The branch with the fewest failing reasons says most, because its driver is not too old.
+    # The branch with the fewest failing reasons explains most, because its driver is not too old.
     nearest = min(reversed(predictions.values()), key=_failing_reasons)
     return GpuSupport(capability, models, (), nearest.reasons[0])
 

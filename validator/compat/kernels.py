@@ -133,8 +133,8 @@ def _share(groups: tuple[KernelGroup, ...], some: list[KernelGroup]) -> str:
 def _listed(row: facts.Row) -> KernelGroup:
     """Return the kernels of a build's list of compute capabilities: sm_XY is machine code, compute_XY is PTX.
 
-    The kernels that nvcc compiles also have machine code for compute_XY. Those that TensorFlow generates have
-    not, in every wheel that was opened. The list doesn't tell which is which, so the worse is assumed.
+    The kernels that nvcc compiles also have machine code for compute_XY. Those that TensorFlow generates
+    don't, in every wheel that was inspected. The list doesn't say which is which, so this assumes the worse.
     """
     names: list[str] = row["list"]
     return KernelGroup(

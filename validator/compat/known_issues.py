@@ -21,7 +21,7 @@ class Combination:
     """One row of known_issues.yaml. A condition that is None or empty always holds.
 
     capabilities: the first capability, and the one below which the condition holds, or None. unlocked: True
-    if the condition on wheels holds when no lock says their version.
+    if the condition on wheels holds when no lock gives their versions.
     """
 
     releases: tuple[Range, ...]
@@ -55,7 +55,7 @@ class Combination:
         return first <= capability and (below is None or capability < below)
 
     def reason(self) -> Reason:
-        """Return what the row means for a cell."""
+        """Return the row as a reason for a cell."""
         text = f"{self.text}; {self.remedy}"
         if self.means == FAILS:
             return self.fact.fails(text)
@@ -73,13 +73,13 @@ def combinations() -> tuple[Combination, ...]:
 def on_image(
     version: str, python: str, from_extra: bool, wheels: Mapping[str, str]
 ) -> tuple[Combination, ...]:
-    """Return the combinations that apply to an image, without a look at their condition on the GPU."""
+    """Return the combinations that apply to an image, whatever their condition on the GPU."""
     return tuple(one for one in combinations() if one.holds_for_image(version, python, from_extra, wheels))
 
 
 @functools.lru_cache(maxsize=8192)
 def on_gpu(identifiers: tuple[str, ...], capability: ComputeCapability) -> tuple[Reason, ...]:
-    """Return the reasons of those of these combinations whose condition on the GPU holds."""
+    """Return the reasons of the combinations whose condition on the GPU holds."""
     return tuple(
         one.reason() for one in combinations() if one.fact.id in identifiers and one.holds_for_gpu(capability)
     )

@@ -1,4 +1,4 @@
-"""What a CUDA or cuDNN policy means for a release: the versions it chooses, the requirements to resolve."""
+"""Apply CUDA and cuDNN policies to a release: the versions they choose, the requirements to resolve."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Predict a cell: apply every rule, and put the reasons that decide first.
 
 Rules look at few parts of a cell (release, CUDA, cuDNN, driver, GPU), so each rule caches its answers. For a
-cell they only have to be put in order.
+cell, the answers only have to be sorted.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _NO_GPU_TEXT = "this host has no GPU: TensorFlow runs on the CPU, which says not
 
 @dataclass(frozen=True)
 class _Environment:
-    """What the rules need of an image: the versions that matter for a GPU, and the reasons that need no GPU.
+    """The image as the rules see it: the versions that matter for a GPU, and the reasons that need no GPU.
 
     combinations: ids of the known combinations that apply to the image and have a condition on the GPU.
     against: reasons why it fails on every host.
@@ -44,7 +44,7 @@ class _Environment:
 
 @dataclass(frozen=True)
 class _Host:
-    """What the rules need of a host class: the driver, the libcuda in use, and the reasons from them.
+    """The host class as the rules see it: the driver, the libcuda in use, and the reasons from them.
 
     user_cuda: the newest CUDA that the libcuda supports, None if it is older than every known one.
     """

@@ -51,7 +51,7 @@ class Release:
 
     @property
     def suffix(self) -> str:
-        """The end of the names of its NVIDIA wheels: `cu11` or `cu12`."""
+        """The suffix of the names of its NVIDIA wheels: `cu11` or `cu12`."""
         return f"cu{self.cuda.split('.')[0]}"
 
     @property

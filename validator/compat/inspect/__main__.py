@@ -56,7 +56,7 @@ def main_inner(arguments: list[str]) -> None:
     )
     parser.add_argument("targets", nargs="+", metavar="RELEASE|FILE", help="2.21.0, or a wheel file")
     parser.add_argument(
-        "--python", default="3.11", help="the Python whose wheel is taken (default: %(default)s)"
+        "--python", default="3.11", help="the Python whose wheel is read (default: %(default)s)"
     )
     parser.add_argument("--write", action="store_true", help="also put the rows into data/builds.yaml")
     options = parser.parse_args(arguments)

@@ -68,12 +68,12 @@ class Kernels:
 
 @dataclass(frozen=True)
 class PipLibraries:
-    """Where TensorFlow finds the CUDA libraries that pip installed with it, without LD_LIBRARY_PATH.
+    """The folders where TensorFlow finds the CUDA libraries installed by pip, without LD_LIBRARY_PATH.
 
     opener: the library that calls dlopen; only its search path counts.
     folders: `nvidia/<folder>/lib` on that search path.
-    missing_required: sonames without which no GPU is registered, whose folder is not on it.
-    missing_optional: sonames opened on demand (profiler, collectives), whose folder is not on it.
+    missing_required: sonames whose folder is not on it, and without which no GPU is registered.
+    missing_optional: sonames whose folder is not on it, opened on demand (profiler, collectives).
     """
 
     opener: str
@@ -84,7 +84,7 @@ class PipLibraries:
 
 @dataclass(frozen=True)
 class TensorFlowBuild:
-    """What was read in one TensorFlow wheel.
+    """The facts read from one TensorFlow wheel.
 
     build_info: the dictionary that `tf.sysconfig.get_build_info()` returns.
     cudnn_headers: the cuDNN version compiled against, or None if it can't be read.

@@ -1,6 +1,6 @@
-"""As much of ELF as is needed to see what a shared library needs, searches and defines.
+"""Parse the parts of ELF that say what a shared library needs, searches and defines.
 
-Only 64-bit little-endian files are read: that is what every CUDA wheel for Linux holds. Field offsets are
+Only 64-bit little-endian files are read: every CUDA wheel for Linux has these. Field offsets are
 those of the System V ABI's ELF-64 object file format.
 """
 
@@ -26,7 +26,7 @@ _SYMBOL_SIZE = 24
 
 @dataclass(frozen=True)
 class Section:
-    """One section header. offset and size are in bytes, in the file: nought for what is not in the file."""
+    """One section header. offset and size are in bytes in the file, 0 for what is not in it."""
 
     name: str
     type: int
@@ -57,7 +57,7 @@ def is_elf(buffer: Buffer) -> bool:
 class ElfFile:
     """A shared library. Raises InspectionError if the file contradicts itself.
 
-    name: what to call the file in errors.
+    name: the file's name in errors.
     needed: DT_NEEDED, in the order of the file.
     search_path: the entries of DT_RUNPATH, or of DT_RPATH where there is no DT_RUNPATH (the loader
         ignores DT_RPATH then), in order and without repetitions.
@@ -80,7 +80,7 @@ class ElfFile:
         return struct.unpack_from(layout, self.buffer, offset)
 
     def _read_segments(self) -> Iterator[tuple[int, int, int]]:
-        (table,) = self._unpack("<Q", 32, "the program header table's place")
+        (table,) = self._unpack("<Q", 32, "the program header table's offset")
         entry_size, count = self._unpack("<HH", 54, "the program header table's size")
         for number in range(count):
             kind, _, offset, address, _, size = self._unpack(
@@ -90,7 +90,7 @@ class ElfFile:
                 yield address, offset, size
 
     def _read_sections(self) -> Iterator[Section]:
-        (table,) = self._unpack("<Q", 40, "the section header table's place")
+        (table,) = self._unpack("<Q", 40, "the section header table's offset")
         entry_size, count, names_index = self._unpack("<HHH", 58, "the section header table's size")
         headers = [
             self._unpack("<IIQQQQIIQQ", table + number * entry_size, "a section header")

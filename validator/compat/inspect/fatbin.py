@@ -1,7 +1,7 @@
 """Device code inside a host library: which GPUs have machine code (SASS), which PTX, in which ISA version.
 
 A *fatbin* is what one translation unit's device code becomes: a header, then one image for each
-architecture. nvcc puts them into the section `.nv_fatbin`; generated kernels may lie in any data section,
+architecture. nvcc puts them into the section `.nv_fatbin`; generated kernels may be in any data section,
 so the whole file is searched for the header. NVIDIA does not document the layout; the fields used here
 agree with what cuobjdump prints, and sizes that do not fit the file are errors rather than guesses.
 """
@@ -25,10 +25,10 @@ _HEADER = struct.Struct("<IHHQ")
 _IMAGE = struct.Struct("<HHIQIIHHIIIQQQ")
 _FLAG_LZ4, _FLAG_ZSTD = 0x2000, 0x8000
 
-#: Fatbins here hold relocatable code, which is linked into another fatbin before it can run.
+#: Fatbins in this section have relocatable code, which is linked into another fatbin before it can run.
 RELOCATABLE_SECTION = "__nv_relfatbin"
 
-#: A PTX text longer than this is taken to hold a kernel without reading it to the end.
+#: A PTX text longer than this is assumed to have a kernel, without reading it to the end.
 _SHORT_PTX = 4096
 
 
@@ -73,7 +73,7 @@ class Fatbin:
 
     @property
     def has_kernels(self) -> bool:
-        """False for a translation unit that has global variables at most; such are frequent."""
+        """False for a translation unit without kernels. Many have only global variables, or nothing."""
         return all(image.has_kernels for image in self.images)
 
 
@@ -85,7 +85,7 @@ def fatbins(elf: ElfFile) -> Iterator[Fatbin]:
         end = position + len(_MAGIC)
         if len(buffer) - position >= _HEADER.size:
             _, version, header_size, size = _HEADER.unpack_from(buffer, position)
-            # The four bytes also occur by chance, in compressed code for one.
+            # The four bytes also occur by chance, for example in compressed code.
             if version == _VERSION and header_size == _HEADER.size:
                 end = position + header_size + size
                 if end > len(buffer):
@@ -133,7 +133,7 @@ def _ptx_image(architecture: int, code_version: tuple[int, int], text: bytes | N
 def ptx_prefix(payload: bytes, flags: int, where: str) -> bytes | None:
     """Return the first bytes of a PTX text, or None if it is compressed with zstd.
 
-    zstd came with CUDA 12.8; the code version in the image's header serves for these.
+    zstd came with CUDA 12.8. For such a text, use the code version in the image's header.
     """
     if flags & _FLAG_ZSTD:
         return None
@@ -142,11 +142,11 @@ def ptx_prefix(payload: bytes, flags: int, where: str) -> bytes | None:
     try:
         return lz4_prefix(payload, _SHORT_PTX)
     except (IndexError, ValueError):
-        raise InspectionError(f"{where} is not the LZ4 block that its flags say") from None
+        raise InspectionError(f"{where} is not an LZ4 block, although its flags say so") from None
 
 
 def lz4_prefix(block: bytes, limit: int) -> bytes:
-    """Decompress an LZ4 block until at least `limit` bytes are out, or its end.
+    """Decompress an LZ4 block to its end, or until there are at least `limit` bytes.
 
     Raises IndexError or ValueError on a damaged block. Format: the LZ4 project's block format description.
     """

@@ -6,7 +6,7 @@ Both parts are constants of a function of some 150 bytes whose symbol is exporte
 x86-64 code. The cuDNN version is a constant of `stream_executor::gpu::CudnnSupport::Init()`, which compares
 it with the cuDNN that it finds ("Loaded runtime CuDNN library: ... but source was compiled with: ..."). The
 patterns are those of the compilers seen so far (GCC 9, Clang 16 to 18); code that matches none of them is
-reported as not known.
+reported as unknown.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _CUDNN_INIT = "_ZN15stream_executor3gpu12CudnnSupport4InitEv"
 _CUDNN_CONSTANT_FORMAT = struct.Struct("<3i")
 _CUDNN_CONSTANT = "_ZZN15stream_executor3gpu12CudnnSupport4InitEvE14kSourceVersion"
 
-#: NVIDIA's libraries; the same loader knows those of ROCm.
+#: NVIDIA's libraries; the same loader also opens those of ROCm.
 _CUDA_NAME = re.compile(r"(cu|nccl|nv)[a-zA-Z_-]*")
 _VERSION = re.compile(r"[0-9]+(\.[0-9]+)*")
 

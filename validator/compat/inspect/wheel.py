@@ -68,12 +68,12 @@ class WheelFile:
         try:
             return self._archive.read(member)
         except KeyError:
-            raise InspectionError(f"{self.path}: holds no {member}") from None
+            raise InspectionError(f"{self.path}: has no {member}") from None
         except (zipfile.BadZipFile, zlib.error, EOFError) as error:
             raise InspectionError(f"{self.path}: {member} is damaged: {error}") from None
 
     def libraries(self, scratch: Path | None = None) -> Iterator[tuple[str, ElfFile]]:
-        """Each shared library, as (member name, parsed file), valid until the next one is asked for.
+        """Each shared library, as (member name, parsed file), valid until the next one is requested.
 
         scratch: a folder with room for the largest library unpacked (TensorFlow: 1.5 GB); the system's
             temporary folder if None.
