@@ -1,4 +1,4 @@
-"""Lock files: requirements with hashes that pip and uv can install, one wheel a line.
+"""Lock files: requirements with hashes that pip and uv can install, one wheel per line.
 
 # Lock of tf2.21.0-cuda12.5-cudnn9.3-py312; written by `python -m validator lock`, not by hand.
 # python: 3.12

@@ -1,6 +1,6 @@
 """Resolve an image spec to the exact wheels of one Python on one platform, with uv.
 
-uv is asked for `pylock.toml` (PEP 751), which unlike requirements lists the files. For each package this
+uv writes a `pylock.toml` (PEP 751), which unlike requirements lists the files. For each package this
 module keeps the one wheel that the target would install, without its address, so that a lock is the same on
 every network.
 """
@@ -30,7 +30,7 @@ GLIBC = (2, 28)
 PLATFORM = f"x86_64-manylinux_{GLIBC[0]}_{GLIBC[1]}"
 
 _TIMEOUT_S = 600.0
-#: Sizes are optional, so an index that does not answer quickly is not waited for.
+#: Sizes are optional, so this does not wait for an index that answers slowly.
 _SIZE_TIMEOUT_S = 20.0
 
 
