@@ -29,7 +29,7 @@ MAX_PROBLEMS = 1000
 #: The keys and indexes that lead to a value, such as ("images", 2, "cudnn").
 Path = tuple[str | int, ...]
 
-#: Every character except those that YAML allows in a file (YAML 1.1, section 5.1), less the byte order mark.
+#: The characters that YAML does not allow in a file (YAML 1.1, section 5.1), and the byte order mark.
 _FORBIDDEN = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]")
 _WORD = re.compile(r"[\w-]{1,60}")
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -60,7 +60,7 @@ class Document:
             self.raise_problems()
 
     def close_reported(self) -> None:
-        """Take no further problem at a value that has one: a value of the wrong type has no meaning."""
+        """Ignore further problems at values that have one: a value of the wrong type has no meaning."""
         self._closed = frozenset(problem.path for problem in self.problems)
 
     def line(self, path: Path) -> int:
@@ -176,7 +176,7 @@ def _syntax_problem(error: yaml.MarkedYAMLError) -> Problem:
 
 @dataclass(frozen=True)
 class _Extent:
-    """What an alias repeats: the number of values, the levels below, and the text if it is a scalar."""
+    """The content of an alias: the number of values, the levels below, and the text if it is a scalar."""
 
     values: int
     levels: int
@@ -185,7 +185,7 @@ class _Extent:
 
 @dataclass
 class _Checker:
-    """Checks the events of a document. Limits that are exceeded and wrong aliases end the check at once."""
+    """Checks the events of a document. An exceeded limit or a wrong alias ends the check at once."""
 
     file: str
     events: Iterator[Any]

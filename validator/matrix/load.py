@@ -21,7 +21,7 @@ from .selection import Scope, Selector, SelectorError, parse_selector
 
 _Entry = TypeVar("_Entry", ImageEntry, HostEntry, ExcludeEntry)
 
-#: The profile taken when none is named.
+#: The default profile.
 DEFAULT_PROFILE = "quick"
 
 #: Images x host classes of one file, before anything is selected.
@@ -33,8 +33,8 @@ class Profile:
     """A part of the matrix under a name.
 
     select: selectors that must all hold.
-    first_available: Pythons in order of preference, of which each image takes the first that can be
-        provided; empty if every Python is taken.
+    first_available: Pythons in order of preference, of which each image uses the first that can be
+        provided; empty to use every Python.
     """
 
     name: str

@@ -51,10 +51,9 @@ def expand(
     The newest TensorFlow comes first, and each image has its hosts by driver. An image for a GPU is combined
     with the host classes that have one, a cpu image with the one that has none.
 
-    available: tells if a Python can be provided, for a profile that takes the first available one of those
-        that the selectors leave. If none can be, the first is taken, and the engine says why it can't be
-        built.
-        None: every Python can be provided.
+    available: looks up a Python, for a profile that uses the first available one of those that the selectors
+        leave. If none is available, the first is used, and the engine says why it can't be built. None: every
+        Python is available.
 
     Raises InputError for an unknown profile.
     """
@@ -191,7 +190,7 @@ def plan(
     return Plan(tuple(planned), expansion.excluded)
 
 
-# A plan in the form that GitHub Actions takes for `strategy.matrix`, through `fromJSON`.
+# A plan in the form that GitHub Actions reads for `strategy.matrix`, through `fromJSON`.
 
 #: Jobs that one matrix may have in a workflow run (GitHub Docs, "Running variations of jobs in a workflow").
 MAX_JOBS = 256

@@ -23,7 +23,7 @@ class Problem:
     """One thing that is wrong.
 
     line, column: counted from 1, in characters; 0 if the problem concerns the file as a whole.
-    path: the way to the value (`images[2].cudnn`), empty for the document itself.
+    path: the path of the value (`images[2].cudnn`), empty for the document itself.
     """
 
     line: int

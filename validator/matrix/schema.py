@@ -26,7 +26,7 @@ MAX_TEXT = 500
 MAX_AXIS = 200
 
 Text = Annotated[str, Meta(min_length=1, max_length=MAX_TEXT)]
-#: Several values, never none. A file may give a single value in place of the list.
+#: At least one value. A file may give a single value in place of the list.
 Axis = Annotated[list[Text], Meta(min_length=1, max_length=MAX_AXIS)]
 
 
@@ -110,7 +110,7 @@ class ProfileEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         Axis,
         Meta(
             description="Pythons in order of preference. Of images that differ only in their Python, the"
-            " first that the engine can provide is taken. Without this key, all are taken."
+            " first that the engine can provide is used. Without this key, all are used."
         ),
     ] = []
 
@@ -124,7 +124,7 @@ class ExcludeEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class MatrixFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is built, where it is validated, and what is left out."""
+    """The images to build, the host classes to validate them on, and the cells to leave out."""
 
     images: Annotated[list[ImageEntry], Meta(min_length=1, description="What to build.")]
     hosts: Annotated[list[HostEntry], Meta(min_length=1, description="Where to validate.")]
@@ -132,7 +132,7 @@ class MatrixFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         dict[str, ProfileEntry],
         Meta(
             min_length=1,
-            description="Parts of the matrix under a name. A command that names no profile takes quick.",
+            description="Parts of the matrix under a name. Commands without --profile use quick.",
         ),
     ]
     exclude: Annotated[list[ExcludeEntry], Meta(description="What is left out, with the reason.")] = []
@@ -142,7 +142,7 @@ class MatrixFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 _Entry = TypeVar("_Entry", ImageEntry, HostEntry, ProfileEntry, ExcludeEntry)
 
-#: How messages call what YAML reads a plain scalar as.
+#: The words of messages for the types that YAML gives to plain scalars.
 _KINDS = {
     "float": "a number",
     "int": "a number",

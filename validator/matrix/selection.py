@@ -28,7 +28,7 @@ class SelectorError(InputError):
 
 
 class Scope(Enum):
-    """What a selector is applied to."""
+    """The kind of value that a selector filters."""
 
     IMAGE = "image"
     HOST = "host"
@@ -37,7 +37,7 @@ class Scope(Enum):
 
 _OPERATORS = join_words(list(versions.OPERATORS))
 
-#: Returns True when a value of an axis is one that the selector's value means.
+#: Returns True when a value of an axis matches the selector's value.
 Test = Callable[[str], bool]
 
 
@@ -75,9 +75,9 @@ class Selector:
         return AXES[self.key].scope
 
     def holds(self, item: ImageSpec | HostClass | Outcome) -> bool:
-        """Return True when the selector takes an item of its scope.
+        """Return True when an item of the selector's scope matches it.
 
-        `!=` takes exactly what `=` leaves. The ordering operators take nothing that lacks the axis.
+        `!=` matches exactly what `=` does not. The ordering operators match nothing that lacks the axis.
         """
         values = AXES[self.key].read(item)  # type: ignore[arg-type]
         found = any(test(value) for value in values for test in self.tests)
