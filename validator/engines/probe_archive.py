@@ -45,12 +45,12 @@ from validator.probe.cli import main
 
 sys.exit(main())
 """
-#: ZIP has no date before 1980; every member carries this one.
+#: ZIP has no dates before 1980; every member has this one.
 _DATE = (1980, 1, 1, 0, 0, 0)
 #: The probe itself gives each of the driver's two libraries half a minute.
 _ANSWER_LIMIT_S = 90.0
-#: Seconds that a run may take, by depth. The probe ends itself then, and its report says what was left; it is
-#: ended from outside only when it does not.
+#: Seconds that a run may take, by depth. The probe then stops by itself, and its report says what was left;
+#: it is killed only if it does not stop.
 _RUN_LIMITS_S = {"quick": 1800.0, "full": 3600.0}
 _GRACE_S = 100.0
 
@@ -60,7 +60,7 @@ def probe_archive() -> bytes:
     """Return the archive (a zipapp), for `put_archive`, or to write to a file and copy anywhere."""
     buffer = io.BytesIO(_INTERPRETER)
     buffer.seek(0, io.SEEK_END)
-    # Stored, not deflated: what deflate makes of the same bytes depends on the zlib at hand.
+    # Stored, not deflated: the output of deflate depends on the version of zlib.
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
         for name, content in sorted(_members().items()):
             member = zipfile.ZipInfo(name, _DATE)
@@ -104,7 +104,7 @@ def probe_request(depth: str, lock: bytes | None = None, arguments: Iterable[str
 
 
 def local_host_facts() -> dict[str, Any]:
-    """Return what a report made on this machine would have as its `host`. It takes a fraction of a second.
+    """Return the `host` of a report from this machine. This takes a fraction of a second.
 
     Raises ValidatorError when the probe does not answer.
     """
@@ -122,7 +122,7 @@ def probe_checks() -> list[dict[str, Any]]:
 
 
 def _ask(question: str) -> Any:
-    """Ask the probe in a process of its own: a driver's library may crash the process that loads it."""
+    """Ask the probe in a separate process: a driver's library may crash the process that loads it."""
     with tempfile.TemporaryDirectory(prefix="validator-") as directory:
         archive = Path(directory) / "probe.pyz"
         archive.write_bytes(probe_archive())

@@ -1,4 +1,4 @@
-"""How to find out if an engine offers GPUs, and how to request them for a container."""
+"""Find out if an engine offers GPUs, and request them for a container."""
 
 from __future__ import annotations
 

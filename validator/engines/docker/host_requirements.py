@@ -44,7 +44,7 @@ def host_requirements(spec: ImageSpec) -> HostRequirements | None:
 
     Within a major version of CUDA, the driver of the first minor version is enough (minor-version
     compatibility): 12.5 needs R525 (`cuda>=12.0`), not R555. Such a host can't JIT-compile newer PTX; that is
-    a matter for the prediction, and no reason to refuse the start.
+    a matter for the prediction, not a reason to refuse to start.
     """
     if spec.variant is Variant.CPU or spec.cuda is None:
         return None
