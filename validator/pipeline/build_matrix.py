@@ -47,7 +47,7 @@ def build_matrix(specs: Sequence[ImageSpec], run: Run) -> list[Result]:
 def _outcome(spec: ImageSpec, future: Future[Result]) -> Result:
     """Return the result of an image whose thread has ended.
 
-    The thread itself is asked, because it may have written a record just before Ctrl-C, or while the other
+    This asks the thread itself, because it may have written a record just before Ctrl-C, or while the other
     children were being ended.
     """
     if future.cancelled() or future.exception() is not None:

@@ -25,7 +25,7 @@ from .steps import Failure, Known, Step, decide
 
 
 def measure(spec: ImageSpec, run: Run) -> Result:
-    """Lock, build, publish if asked to, probe and record one image, or return the reason why not."""
+    """Lock, build, publish if requested, probe and record one image, or return the reason why not."""
     work = _ImageWork(spec, run)
     while isinstance(step := decide(run.options, work.known), Step):
         work.carry_out(step)

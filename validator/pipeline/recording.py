@@ -59,7 +59,7 @@ def _same_driver(measured: DriverRelease, declared: DriverRelease) -> bool:
 
 
 def measurement_key(spec: ImageSpec, lock: Lock, probe_version: str, depth: str, engine: Engine) -> str:
-    """Return what must be unchanged for a measurement to stand, as a SHA-256 in hex.
+    """Return a SHA-256 in hex over everything that must be unchanged for a measurement to stay valid.
 
     It covers the image spec, the lock, the probe and its depth, and the host behind the engine.
     """
@@ -75,7 +75,7 @@ def measurement_key(spec: ImageSpec, lock: Lock, probe_version: str, depth: str,
 
 
 def versions_of(report: Report) -> dict[str, str]:
-    """Return the versions that were there, as the probe found them; never those that were asked for.
+    """Return the versions that the probe found, never those that were requested.
 
     `python`, `tensorflow`, `cuda` (the runtime library's), `cudnn`; what was not found is left out.
     """
@@ -124,7 +124,7 @@ def record_of_report(report: Report) -> Record:
 
 
 def image_of(report: Report) -> str:
-    """Return the identifier of the image spec that the installed packages amount to."""
+    """Return the identifier of the image spec that matches the installed packages."""
     environment = report.environment
     python = ".".join((environment.python or "0.0").split(".")[:2])
     tensorflow = environment.tensorflow or "0.0"
@@ -136,6 +136,6 @@ def image_of(report: Report) -> str:
 
 
 def _installed(packages: Mapping[str, str], prefix: str) -> str | None:
-    """Return major and minor of the first distribution whose name begins so."""
+    """Return the major and minor version of the first distribution whose name has this prefix."""
     found = [version for name, version in packages.items() if name.startswith(prefix)]
     return ".".join(found[0].split(".")[:2]) if found else None
