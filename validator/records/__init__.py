@@ -1,1 +1,1 @@
-"""The append-only store of what was measured, and comparisons of what is in it."""
+"""The append-only store of measurements, and comparisons of its records."""

@@ -25,7 +25,7 @@ class RecordSource(Protocol):
     """A store, or records that were read from files."""
 
     def entries(self, cell: str | None = None) -> list[Entry]:
-        """Return every record in short, or those of one cell."""
+        """Return the entry of every record, or of the records of one cell."""
         ...
 
     def fetch(self, identifiers: Iterable[str]) -> dict[str, Record]:

@@ -101,14 +101,14 @@ def _file(url: URL, must_exist: bool) -> Database:
 
 def _prepare_sqlite(connection: sqlite3.Connection, _: object) -> None:
     # WAL lets readers go on while another process writes; FULL keeps a committed record through a
-    # power cut, which a whole measurement is worth.
+    # power cut, because measuring again takes minutes.
     _use_wal(connection)
     connection.execute("PRAGMA synchronous=FULL")
 
 
 def _use_wal(connection: sqlite3.Connection) -> None:
     # While another process writes to a file that is not in this mode yet, or changes its mode too, SQLite
-    # refuses at once, whatever time limit the connection has: waiting while it reads could be for ever.
+    # refuses at once, whatever time limit the connection has: waiting while it reads could take forever.
     deadline = time.monotonic() + _BUSY_S
     while True:
         try:
@@ -122,15 +122,15 @@ def _use_wal(connection: sqlite3.Connection) -> None:
 
 def _server(url: URL) -> Database:
     if "@" in (url.host or "") or "@" in (url.database or ""):
-        # What stands before the last @ belongs to the password; shown as a host's name it would leak.
+        # Everything before the last @ belongs to the password; shown as a host name it would leak.
         raise InputError("--store: not a database URL: it has more than one @", hint=_ENCODE)
     arguments: dict[str, Any] = {name: value for name, value in _LIBPQ.items() if name not in url.query}
     for name in _SECRET:
         if name in url.query:
             arguments[name] = str(url.query[name])
     url = url.difference_update_query(_SECRET)
-    # No pool: a measurement takes minutes, and a connection that idles as long is one that a firewall
-    # drops, and one that the server's other clients could use. Prepared statements confuse PgBouncer.
+    # No pool: a measurement takes minutes. A firewall may drop a connection that is idle for so long, and the
+    # server's other clients could use it. Prepared statements confuse PgBouncer.
     engine = create_engine(
         url,
         poolclass=NullPool,

@@ -1,7 +1,7 @@
-"""What became of cells over time: their newest record at a moment, what differs, since when a cell is worse.
+"""The history of cells: their newest record at a time, the differences, and when a cell became worse.
 
-Pure functions over entries, which are records in short. An imported report is never `certified` and
-answers for no image, so it counts only in a cell that has no other record.
+Pure functions over entries, which are records without their reports. An imported report is never `certified`
+and is not about an image, so it counts only in a cell that has no other record.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _BAD = (Verdict.BROKEN, Verdict.FAILED)
 
 @dataclass(frozen=True)
 class Entry:
-    """One record in short: what a store's index knows of it, without its report.
+    """A record without its report, as in a store's index.
 
     finished: ISO 8601, as in the record. keyed: it was measured here. An imported report has no key.
     """
@@ -69,12 +69,12 @@ class Difference(Generic[T]):
 
 @dataclass(frozen=True)
 class Decline(Generic[T]):
-    """How a cell became worse.
+    """The decline of a cell.
 
-    last_good: the newest record that is as good as the cell was; None where it never was good.
+    last_good: the newest record that is as good as the cell was; None if it was never good.
     first_bad: the first after it that is `failed` or `broken`, or failing that the first `unproven` one; None
         where nothing is worse.
-    between: how many records lie between the two; they are `unproven`, so neither good nor bad.
+    between: the number of records between the two; they are `unproven`, so neither good nor bad.
     """
 
     newest: T
@@ -84,7 +84,7 @@ class Decline(Generic[T]):
 
 
 def goodness(verdict: Verdict) -> int:
-    """Return a number that is the greater, the better the verdict is."""
+    """Return a number that is greater for a better verdict."""
     return _WORST_FIRST.index(verdict)
 
 

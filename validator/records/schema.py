@@ -1,4 +1,4 @@
-"""Define the tables, and bring a store up to them by Alembic's migrations, on either database.
+"""Define the tables, and create or migrate them with Alembic, on either database.
 
 Alembic is imported only when there is something to migrate: it would double the time to open a store.
 """

@@ -31,7 +31,7 @@ DEFAULT_PATH = Path(".validator") / "records.db"
 _PAUSES_S = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0)
 #: Documents that are read or written at once. One may have several megabytes.
 _PAGE = 50
-#: Longer text is cut for the index: an entry of PostgreSQL's may have at most 2,703 bytes.
+#: Longer text is cut for the index: PostgreSQL's indexes take at most 2,703 bytes per entry.
 _SEARCHED = 400
 
 T = TypeVar("T")
@@ -106,7 +106,7 @@ class Store:
                 yield record
 
     def entries(self, cell: str | None = None) -> list[Entry]:
-        """Return every record in short, oldest first."""
+        """Return the entry of every record, oldest first."""
         columns = (_records.c.id, _records.c.cell, _records.c.verdict, _records.c.finished, _records.c.key)
         query = select(*columns).order_by(_records.c.finished, _records.c.id)
         if cell is not None:
@@ -122,7 +122,7 @@ class Store:
         return dict(zip(asked, self._documents(asked), strict=True))
 
     def get(self, identifier: str) -> Record:
-        """Return the record with this id, or with the only id that begins so. Raises InputError otherwise."""
+        """Return the record whose id is or begins with this text. Raises InputError unless there is one."""
         begins = _records.c.id.startswith(_searchable(identifier), autoescape=True)
         found = self._texts(select(_records.c.document).where(begins).limit(2))
         if len(found) != 1:

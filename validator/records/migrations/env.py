@@ -1,4 +1,4 @@
-"""What Alembic runs before the migrations: it takes the connection, and the transaction, of its caller."""
+"""Alembic runs this module for the migrations, in the connection and transaction of the caller."""
 
 from alembic import context
 

@@ -1,1 +1,1 @@
-"""One module a migration. What was released is never changed; a later module changes the tables."""
+"""One module per migration. A released migration is never changed; a later one changes the tables."""

@@ -1,7 +1,7 @@
 """The table of records, which is only ever added to.
 
-A store that was made before there were migrations has the same table: it is taken over as it is, and gets
-what a maker that was killed half-way did not come to.
+A store that was made before there were migrations has the same table. It is kept, and gets whatever is
+missing because the process that created it was killed.
 """
 
 import sqlalchemy as sa
