@@ -31,7 +31,7 @@ _ROUNDS = 8
 
 @dataclass(frozen=True)
 class Rules:
-    """Which certificates count (trust, max_age), and whether an alias may go back to an older TensorFlow."""
+    """The certificates that count (trust, max_age), and whether an alias may move to an older TensorFlow."""
 
     trust: Trust
     max_age: timedelta | None = None
@@ -125,7 +125,7 @@ class AliasTarget:
 
 @dataclass(frozen=True)
 class Move:
-    """What becomes of one alias.
+    """The decision about one alias.
 
     was, now: digests; `was` is None for a new alias, `now` where no certified image fits.
     image: the image spec of `now`. moves: the alias must be set. why: one sentence, for an alias that stays

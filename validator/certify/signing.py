@@ -183,7 +183,7 @@ class Signer:
 
     @property
     def throw_away(self) -> bool:
-        """Whether the key is marked as a throw-away key, made for a test."""
+        """True if the key is marked as a throw-away key, made for a test."""
         return self.key is not None and THROW_AWAY in self._text().splitlines()
 
     def sign(self, statement: bytes) -> bytes:

@@ -83,7 +83,7 @@ def _known(values: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
     return {name: values[name] for name in names if values.get(name) is not None}
 
 
-# The statement as it is read. What a newer version adds is ignored.
+# The statement as it is read. Fields that a newer version adds are ignored.
 
 
 class _Subject(msgspec.Struct, frozen=True):
@@ -140,7 +140,7 @@ class _Issue(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class _Configuration(msgspec.Struct, frozen=True):
-    """What is known of a measurement, by the name of its resource descriptor."""
+    """The facts about a measurement, by the name of their resource descriptor."""
 
     image: _Image
     lock: _Lock
@@ -153,7 +153,7 @@ class _Configuration(msgspec.Struct, frozen=True):
 def certificate_of(payload: bytes, digest: str, signer: str) -> Certificate:
     """Return what a statement certifies about the image of that digest.
 
-    The signature is not looked at here. Raises NoCertificate with the reason.
+    This does not verify the signature. Raises NoCertificate with the reason.
     """
     try:
         document = codec.convert(codec.parse(payload), dict[str, Any], "the statement")
