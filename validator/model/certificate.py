@@ -1,4 +1,4 @@
-"""What a certificate says. It is read from a statement whose signature was found good."""
+"""The content of a certificate, read from a statement whose signature was verified."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Certificate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Verification(msgspec.Struct, frozen=True):
-    """What `verify --format json` wrote of an image, as far as others read it."""
+    """The part of an image in the output of `verify --format json` that other commands read."""
 
     certificates: tuple[Certificate, ...]
 

@@ -72,7 +72,7 @@ def convert(document: object, kind: type[T], where: str = "") -> T:
 
 
 def convert_what_fits(document: Mapping[str, Any], kind: type[S]) -> S:
-    """Turn parsed JSON into a struct whose fields all have defaults; one of another type counts as absent.
+    """Turn parsed JSON into a struct whose fields all have defaults; a value of another type is left out.
 
     For parts of old documents that no reader has checked yet.
     """
@@ -90,7 +90,7 @@ def convert_what_fits(document: Mapping[str, Any], kind: type[S]) -> S:
 
 
 def encode(value: object) -> Any:
-    """Turn a struct, a dataclass or a collection of them into values that `json.dumps` takes."""
+    """Turn a struct, a dataclass or a collection of them into values that `json.dumps` accepts."""
     return msgspec.to_builtins(value, enc_hook=_mapping)
 
 

@@ -24,7 +24,7 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Remedy:
-    """How to fix a cause, for one way of installing TensorFlow.
+    """The fix for a cause, for one way of installing TensorFlow.
 
     way: `any`, `pip`, `conda`, `docker`, `wsl` or `host` (the machine itself, as its administrator).
     says: one sentence.

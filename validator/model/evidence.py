@@ -1,4 +1,4 @@
-"""What the checks saw: a class for each check whose evidence the host side reads.
+"""The evidence of the checks: a class for each check whose evidence the host side reads.
 
 Each class has only the fields that are read here. `raw` is all of the evidence, as the probe wrote it
 (docs/reference/report.md describes every field).
@@ -13,7 +13,7 @@ import msgspec
 
 
 class Evidence(msgspec.Struct, frozen=True):
-    """What any check may have seen.
+    """The evidence that any check may have.
 
     traceback: lines of the exception that ended the check. last_lines: what the process printed last; some
     checks write it as one text.
@@ -33,7 +33,7 @@ class Evidence(msgspec.Struct, frozen=True):
 
 
 class Library(msgspec.Struct, frozen=True):
-    """A shared library that TensorFlow opens. version: the one that the library answers."""
+    """A shared library that TensorFlow opens. version: as the library reports it."""
 
     soname: str | None = None
     version: str | None = None
@@ -72,7 +72,7 @@ class Spread(msgspec.Struct, frozen=True):
 
     @property
     def is_positive(self) -> bool:
-        """Whether it can be shown as a time or a ratio."""
+        """True if it can be shown as a time or a ratio."""
         return all(math.isfinite(number) and number > 0 for number in (self.median, self.q1, self.q3))
 
     def inverted(self) -> Spread:

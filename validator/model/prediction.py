@@ -1,4 +1,4 @@
-"""What the compatibility rules predict for a cell before anything runs."""
+"""The prediction of the compatibility rules for a cell before anything runs."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ class ReportError(ValueError):
 
 
 class CheckOutcome(str, Enum):
-    """`error`: the check itself has a fault. `crash` and `timeout`: what became of its process."""
+    """`error`: the check itself has a fault. `crash` and `timeout`: how its process ended."""
 
     PASS = "pass"
     FAIL = "fail"
@@ -73,12 +73,12 @@ class CheckResult(msgspec.Struct, frozen=True):
 
     @property
     def sentence(self) -> str:
-        """What the check found, as one line for people."""
+        """The findings of the check, as one line for people."""
         return problems.summary(self.document) if self.summary is None else self.summary
 
     @property
     def went_wrong(self) -> bool:
-        """Whether it neither passed nor was skipped."""
+        """True if it neither passed nor was skipped."""
         return self.outcome not in (CheckOutcome.PASS, CheckOutcome.SKIP)
 
     def recorded(self) -> dict[str, Any]:
@@ -105,7 +105,7 @@ class Probe(msgspec.Struct, frozen=True):
 
 
 class Logs(msgspec.Struct, frozen=True):
-    """What the processes of each stage printed, the first and the last of it."""
+    """The beginning and the end of what the processes of each stage printed."""
 
     host_stderr: str | None = None
     tensorflow_stderr: str | None = None

@@ -1,4 +1,4 @@
-"""What to build (image spec), where to validate (host class), and the pair of them (cell)."""
+"""The values of the matrix: image specs to build, host classes to validate them on, and cells, the pairs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..versions import ComputeCapability, DriverRelease
 
 
 class Variant(str, Enum):
-    """Whether an image has CUDA in it."""
+    """The variant of an image: with CUDA or without."""
 
     GPU = "gpu"
     CPU = "cpu"
@@ -44,7 +44,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class ImageSpec:
-    """What to build. `cuda` and `cudnn` are None for the cpu variant.
+    """An image to build. `cuda` and `cudnn` are None for the cpu variant.
 
     base: a base image name, or None for the default of this Python.
     """
@@ -79,7 +79,7 @@ NO_GPU = "no-gpu"
 
 @dataclass(frozen=True)
 class HostClass:
-    """Where to validate: a driver (branch or release), a GPU, and the runner that has them.
+    """A kind of machine to validate on: a driver (branch or release), a GPU, and the runner that has them.
 
     gpu: the model's name as written in the matrix (`h100`), or None when only the capability is known.
     runner: labels of the CI runner that belongs to this class.

@@ -1,6 +1,6 @@
-"""Moments as ISO 8601: how records and certificates write them, and how they and people's input are read.
+"""Read and write times as ISO 8601, in records, in certificates and in people's input.
 
-One rule for all of them: a moment without an offset is UTC.
+One rule for all of them: a time without an offset is UTC.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ def parse_timestamp(text: str) -> datetime | None:
 
 
 def parse_time(text: str, now: datetime) -> datetime:
-    """Return the moment that a person named.
+    """Read a time that a person gave.
 
-    text: `2026-11-01` (its first moment), `2026-11-01T06:30`, `2026-11-01T06:30+02:00`, or `36h`, `7d`, `2w`
+    text: `2026-11-01` (midnight), `2026-11-01T06:30`, `2026-11-01T06:30+02:00`, or `36h`, `7d`, `2w`
         before `now`. Raises InputError for anything else.
     """
     try:

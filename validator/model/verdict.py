@@ -5,7 +5,7 @@
 1. Did a required check go wrong? Then the cell is `failed`.
 2. Was no GPU there? Then nothing is proven: `unproven`.
 3. Did a required check not pass, since it was skipped or never ran? `unproven`.
-4. Did the compiled training step run on something else than the GPU? `unproven`.
+4. Did the compiled training step run on something other than the GPU? `unproven`.
 5. Was the report imported from elsewhere? It could have been edited, and no image digest belongs to it that a
    certificate could be about: `unproven`.
 
@@ -43,7 +43,7 @@ REQUIRED_CHECKS = (
 
 
 class Reason(str, Enum):
-    """Why a report has its verdict. The first five are in the order in which they are asked."""
+    """The reason for a verdict. The first five are in the order in which they are asked."""
 
     CHECKS_WENT_WRONG = "checks_went_wrong"
     NO_GPU = "no_gpu"
