@@ -1,1 +1,1 @@
-"""The right image for a host: which ones fit it, whether one may be selected, and how it is run there."""
+"""Choose the right image for a host, pull it, and run it there."""

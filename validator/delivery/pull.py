@@ -113,7 +113,7 @@ def _can_never_fit(image: TaggedImage, host: Host) -> bool:
 
 
 def _read_image(registry: Registry, name: str, digest: str) -> TaggedImage:
-    """Read what the image is from its tag, or, for an alias or a digest, from its labels."""
+    """Identify the image by its tag, or, for an alias or a digest, by its labels."""
     if image := TaggedImage.of_tag(name):
         return image
     labels = (registry.config(digest).get("config") or {}).get("Labels") or {}

@@ -19,7 +19,7 @@ WORKSPACE = "/workspace"
 
 
 class Devices(str, Enum):
-    """How a container requests the GPUs. AUTO: the way that the local engine offers them."""
+    """The way a container requests the GPUs. AUTO: as the local engine offers them."""
 
     AUTO = "auto"
     GPUS = "gpus"
