@@ -1,4 +1,4 @@
-"""Make the details of a measured cell: a file of its own that the page loads when the cell is opened."""
+"""Make the details of a measured cell: a separate file that the page loads when the cell is opened."""
 
 from __future__ import annotations
 
