@@ -1,4 +1,4 @@
-"""Places in a text where the names of people and machines stand: home directories, prompts, the system log,
+"""Places in a text that contain names of people and machines: home directories, prompts, the system log,
 variables, the output of `id`, `uname` and `ps`.
 """
 
@@ -11,7 +11,7 @@ PLACEHOLDERS = (
     "user", "host", "name", "email", "credentials", "gpu-uuid", "uuid", "mac", "ip", "token", "serial",
     "secret", "container",
 )  # fmt: skip
-#: Words that stand in such places and identify nobody.
+#: Words that occur in such places and identify nobody.
 COMMON = {
     *PLACEHOLDERS,
     "root", "users", "home", "ubuntu", "debian", "localhost", "admin", "jovyan", "runner", "app", "work",
@@ -31,7 +31,7 @@ _MOUNTS = (
     "|gdrive|gpfs|hdd|homes?|local|lustre|models?|nas|nfs|nvme|pool|opt|projects?|public|pvc?|raid|resource|s3|scratch|shared?"
     "|slow|srv|ssd|storage|tank|te?mp|usb|users?|usr|var|volumes?|vol|windows|work|workspace|wslg?|zfs"
 )
-#: Directories next to those of people.
+#: Directories next to home directories.
 _SHARED = (
     "(?:ana|mini)?conda|(?:mini|mamba)forge|v?envs?|containers?|images?|jobs?|logs?|slurm[\\w-]*|software"
 )
@@ -128,7 +128,7 @@ MOSTLY = tuple(
     )
 )
 _JOB = r"^[ \t]*\d+(?:_\d+)?[ \t]+\S+[ \t]+\S+[ \t]+"
-#: Rows of `ps aux`, `ls -l` and `squeue`. Names are learned here, and taken out wherever they stand.
+#: Rows of `ps aux`, `ls -l` and `squeue`. Names are learned here, and taken out wherever they occur.
 ROWS = tuple(
     re.compile(pattern, re.MULTILINE)
     for pattern in (

@@ -2,7 +2,7 @@
 
 What is needed to find a fault stays: versions, error codes, names of libraries, paths below the home
 directory. Names are learned from places that hold names (home directories, prompts, lines in which TensorFlow
-and the system log name the host), and then taken out wherever they stand: see `personal_names`. Identifiers
+and the system log name the host), and then taken out wherever they occur: see `personal_names`. Identifiers
 are known by their form: see `identifiers`.
 """
 
