@@ -85,8 +85,8 @@ def causes_in_order(
 ) -> tuple[Cause, ...]:
     """Return the causes in the order in which they have to be fixed: surer ones first, then along the chain.
 
-    A consequence is named with its cause instead of on its own. What is only possible is named only where
-    there is nothing better.
+    A consequence is named with its cause instead of separately. A cause that is only possible is named only
+    if there is none better.
 
     facts: values for titles and remedies. ways: of installing, in groups, the best fit first.
     """

@@ -36,7 +36,7 @@ _SHORTEST = 3
 
 
 def content() -> str:
-    """Return the compiled data as JSON with one row a line, so that a change shows what it changes."""
+    """Return the compiled data as JSON with one row per line, so that a diff shows what changed."""
     sections = {
         "messages": [_message(path, row) for path in message_files() for row in read_yaml(path)],
         "causes": [_cause(row) for row in read_yaml(DATA / "causes.yaml")],
@@ -75,7 +75,7 @@ def _cause(row: Row) -> Row:
 
 
 def _source(key: str) -> str:
-    """Return the line for a key of compat's sources or an issue (`owner/name#123`), or another as it is."""
+    """Return the line for a key of compat's sources or an issue (`owner/name#123`), or any other text."""
     return key if key.startswith("https://") or " " in key else source_line(key)
 
 
@@ -115,7 +115,7 @@ def _in_sequence(items: Iterable[Any]) -> list[Words]:
 
 
 def is_current() -> bool:
-    """Return whether the committed file is what the YAML files compile to."""
+    """Return True if the committed file is current."""
     return PATH.read_text(encoding="utf-8") == content()
 
 

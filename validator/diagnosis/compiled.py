@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-#: What people edit, and what is made from it by `python -m validator.diagnosis.compile`.
+#: The data that people edit, and the file that `python -m validator.diagnosis.compile` makes from it.
 DATA = Path(__file__).parent / "data"
 PATH = DATA / "compiled.json"
 

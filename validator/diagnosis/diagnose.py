@@ -88,7 +88,7 @@ def diagnose_log(pasted: str) -> Diagnosis:
 def diagnose_file(stream: BinaryIO, name: str) -> Diagnosis:
     """Name the causes that the text in a file or pipe shows, looking at most at `text.LIMIT` bytes of it.
 
-    name: what to call it in errors. Raises InputError if it is empty or not text.
+    name: its name in errors. Raises InputError if it is empty or not text.
     """
     return _diagnose_text(text.read(stream, name))
 

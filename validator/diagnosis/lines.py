@@ -1,6 +1,6 @@
-"""Turn raw lines of pasted text into clean ones, and put together what belongs together.
+"""Turn raw lines of pasted text into clean ones, and join those that belong together.
 
-No step takes more than time in proportion to what it reads.
+Every step takes time in proportion to its input.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _CONTROL_BYTES = bytes({*range(0x20), 0x7F} - set(b"\t\n\r"))
 _QUESTION = re.compile(r"\s*(?:>\s+)*(?:>>> \S|In ?\[\d*\]: \S|[$%] \S|#{1,6} \S|\*\*[^*]+\*\*:?\s*$)")
 #: Quote marks of mails and issue trackers; Python's own prompt goes with them.
 _QUOTES = re.compile(r"^\s*(?:>\s?)+")
-#: How a new line of a log begins, which does not continue the line before.
+#: The beginning of a new line of a log, which does not continue the line before.
 _NEW_LINE = re.compile(
     r"\s*(?:\d{4}-\d\d-\d\d[ T]|[IWEF]\d{4} |\d\d:\d\d:\d\d|\[|[$#>+|]|Traceback|File \"|WARNING|ERROR|INFO|"
     r"\*\* |- |\* |[\w.]+(?:Error|Exception|Warning)\b)"

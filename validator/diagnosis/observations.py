@@ -63,7 +63,7 @@ class Observations:
     _kinds: dict[str, dict[Key, _Counted]] = field(default_factory=dict)
 
     def add(self, observation: Observation, times: int = 1) -> None:
-        """Add an observation that was made so many times."""
+        """Add an observation that was made `times` times."""
         known = self._kinds.get(observation.kind)
         if known is None:
             known = self._kinds[observation.kind] = {}

@@ -22,7 +22,7 @@ try:
 except ImportError:
     re2 = None
 
-#: Patterns whose words are all in a text by chance, at most. So few are worth trying on a whole block.
+#: A text has the words of at most this many patterns by chance; it is worth trying so few on a whole block.
 _CHANCE = 4
 #: Characters by which the standard library's finder looks up words; no word is shorter.
 _START = 3

@@ -43,7 +43,7 @@ def observe(pasted: Pasted, catalogue: Catalogue, source: str = "") -> Observati
 
 @dataclass(frozen=True)
 class _Meaning:
-    """What a line shows, wherever it stands.
+    """The observations in a line, wherever it is in the text.
 
     counted: what counts in any case. unrecognized: what counts only if the line shows nothing else, not even
     together with its neighbours. explaining: the kinds that explain the line.
@@ -56,7 +56,7 @@ class _Meaning:
 
 
 class _Reader:
-    """Collect what the lines of one text show, alone and together.
+    """Collect what the lines of one text show, separately and together.
 
     Two things are kept by the number of a line: the kinds that explain it, and what to report if nothing
     does.
@@ -88,7 +88,7 @@ class _Reader:
             self._unrecognized.append((line.number, observation))
 
     def read_together(self, text: str, parts: Sequence[Line]) -> None:
-        """Add what lines show when they are joined to one text, unless one of them shows it alone."""
+        """Add what lines show when they are joined to one text, unless one of them shows it by itself."""
         observations = self._observations(text, parts[0].number)
         if not observations:
             return

@@ -1,6 +1,6 @@
 """Read text as people paste it: bytes of any size and kind.
 
-Whatever comes, at most `LIMIT` bytes of it are looked at: the first and the last half.
+At most `LIMIT` bytes of a text are examined: the first and the last half.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from typing import BinaryIO
 from ..errors import InputError
 from .lines import PIECE, Block, Line
 
-#: Bytes that are looked at.
+#: The most bytes that are examined.
 LIMIT = 32 << 20
 _CHUNK = 1 << 20
 #: A block ends with the next line after so many bytes. If it is longer than `_LONG` by then, it ends with the
 #: next state of a progress bar.
 _BLOCK, _LONG = 1024, 4096
-#: Lines up to which a text is taken for a person's paste, in which a terminal or a mailer may have wrapped
-#: lines. A longer text is a file, and lines of files are not wrapped.
+#: A text of at most this many lines counts as a person's paste, in which a terminal or a mailer may have
+#: wrapped lines. A longer text is a file, and lines of files are not wrapped.
 PASTE_LINES = 20_000
 
 _BOMS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
@@ -34,7 +34,7 @@ _COMPRESSED = (
     (b"BZh", "bzip2"),
     (b"\xfd7zXZ", "xz"),
 )
-#: How the probe's reports begin.
+#: The beginning of the probe's reports.
 _REPORT = re.compile(rb'\s*\{\s*"format":\s*\d+,\s*"probe":')
 
 
@@ -82,7 +82,7 @@ class Pasted:
 
 
 def read(stream: BinaryIO, name: str) -> Pasted:
-    """Read a stream of any size. name: what to call it in errors.
+    """Read a stream of any size. name: its name in errors.
 
     Raises InputError if it is empty, not text, or a report.
     """

@@ -1,6 +1,6 @@
 """Draw conclusions from several observations: versions that don't fit one another, hidden devices.
 
-Each rule adds an observation of a kind of its own, which the list of causes can use as a sign. No rule names
+Each rule adds an observation of its own kind, which the list of causes can use as a sign. No rule names
 a cause: that two versions don't fit is a fact, and the causes say what it means.
 """
 

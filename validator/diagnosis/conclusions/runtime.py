@@ -8,9 +8,9 @@ from ..observations import Observation, Observations
 
 #: Percent of the GPU's time up to which it is hardly used.
 _HARDLY_USED = 30
-#: MiB from which on a process holds so much that little is left for others.
+#: A process that uses this many MiB leaves little for others.
 _MUCH = 1024
-#: MB of free memory that every GPU has that TensorFlow runs on, unless others hold it.
+#: MB that are free on any GPU that TensorFlow runs on, unless other processes use the memory.
 _LITTLE = 600
 #: Digits of a number that is still plausible: of a memory size in MiB, and of one in bytes.
 _MIB_DIGITS, _BYTES_DIGITS = 7, 15
@@ -113,7 +113,7 @@ def memory_at_start(observations: Observations) -> None:
                 observations.conclude("whole_memory_refused", {"memory": one.values["memory"]}, failed, one)
 
 
-#: Kinds that a process shows that has no access to a GPU.
+#: Kinds that are observed in a process without access to a GPU.
 _WITHOUT_GPU = ("cuinit_failed", "gpu_list_empty", "cudart_not_opened", "nvidia_smi_failed")
 
 
