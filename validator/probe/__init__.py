@@ -1,4 +1,4 @@
-"""The program that runs inside: it asks one environment what works in it, and answers with one JSON report.
+"""The program that runs inside an environment, finds out what works there, and writes one JSON report.
 
 It needs Python 3.9 or newer and nothing else: it is packed into one archive
 (`validator/engines/probe_archive.py`), together with `validator/problems.py` and the vendored `packaging`,

@@ -95,7 +95,7 @@ class Check:
 def gpu_count(facts: Dict[str, Any]) -> int:
     """Return the number of GPUs that NVML, the CUDA driver or the device files show, whichever is highest.
 
-    A GPU that only one of them knows is there all the same: that the others don't see it is the fault to
+    A GPU that only one of them shows exists all the same: that the others don't see it is the fault to
     find, not a reason to skip.
     """
     host = facts["host"]

@@ -99,7 +99,7 @@ def broken_off(trial: str, answer: Answer, evidence: Dict[str, Any]) -> Result:
 
 
 def main(descriptor: int, parent: int, module: str, name: str, arguments: str) -> None:
-    """Be the child."""
+    """Run in the child process."""
     os.set_inheritable(descriptor, False)
     faulthandler.enable(all_threads=False)
     die_with_parent()

@@ -20,7 +20,7 @@ TIMED_OUT, SIGNAL, STATUS, EXCEPTION = "timeout", "signal", "status", "exception
 
 @dataclass(frozen=True)
 class Failure:
-    """How a child ended before its function did.
+    """The way a child ended before its function did.
 
     kind: TIMED_OUT, SIGNAL, STATUS or EXCEPTION. detail: the signal's name, the exit status, or the
     exception's type and message. in_tensorflow: whether TensorFlow raised it; known only for `fresh`
@@ -113,7 +113,7 @@ def _run(
     log: int,
     environment: Dict[str, str],
 ) -> None:
-    """Be the child. Exit by `os._exit`: the parent's clean-up must not run twice."""
+    """Run in the child process. Exit with `os._exit`: the parent's clean-up must not run twice."""
     status = 1
     try:
         os.setpgid(0, 0)

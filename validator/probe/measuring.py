@@ -147,7 +147,7 @@ def _fields(message: bytes) -> Iterator[Field]:
             if position > len(message):
                 raise ValueError("a field of the profile is cut short")
         else:
-            raise ValueError(f"the profile holds a field of the unknown wire type {kind}")
+            raise ValueError(f"the profile has a field of the unknown wire type {kind}")
         yield number, value
 
 

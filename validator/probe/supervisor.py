@@ -210,7 +210,7 @@ class Stage:
             self._blame(CRASH, ended, {"status": status, "signal": name})
 
     def overdue(self, own_limit_s: Optional[float] = None) -> None:
-        """Ask the worker for last words, kill its process group, and record a timeout.
+        """Ask the worker where it hangs, kill its process group, and record a timeout.
 
         own_limit_s: the probe's own limit, where that and not the check's has run out.
         """

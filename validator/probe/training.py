@@ -1,6 +1,6 @@
 """A small convolutional classifier and its training step, from plain operations.
 
-No Keras: it would take seconds to import, and the probe must work the same beside Keras 2 and 3.
+No Keras: it would take seconds to import, and the probe must work the same with Keras 2 and 3.
 """
 
 import math

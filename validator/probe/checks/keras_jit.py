@@ -1,7 +1,7 @@
 """Is `model.compile(jit_compile=True)` really compiled, does it train, and does it compute the same?
 
-Keras passes the wish on to `tf.function`, or drops it with a warning that nobody reads. So the check asks XLA
-itself: it writes down every module that it compiles. It can be told to only before its first use, hence the
+Keras passes the request on to `tf.function`, or drops it with a warning that nobody reads. So the check has
+XLA write every module that it compiles to a directory. That must be set before XLA's first use, hence the
 fresh interpreter. In addition a step that XLA can't compile must be rejected: if it trains, it was not
 compiled.
 """
@@ -46,7 +46,7 @@ def _judged(evidence: Dict[str, Any]) -> Result:
 
 
 def _trial(tf: Any, directory: str) -> Iterator[Dict[str, Any]]:
-    """Train in each mode; yield what Keras made of the wish, and what XLA compiled."""
+    """Train in each mode; yield what Keras made of the request, and what XLA compiled."""
     yield {"device_type": "GPU" if gpus(tf) else "CPU", "keras": describe(tf)}
     yield {"resolved": _resolved(tf)}
     images, labels = training.batch(tf)
@@ -55,7 +55,7 @@ def _trial(tf: Any, directory: str) -> Iterator[Dict[str, Any]]:
             yield {mode: _trained(tf, mode, images, labels, directory)}
         for mode in (OFF, ON):
             yield {f"refused_{mode}": _refused(tf, mode, images, labels)}
-        # Last, since it can't be said whether this is ever wholly taken back.
+        # Last, because it is not certain that this can be fully undone.
         tf.config.optimizer.set_jit(True)
         yield {TWICE: _trained(tf, TWICE, images, labels, directory)}
 

@@ -32,21 +32,21 @@ COMPARED = 5
 ROUNDS, STEPS = 9, 10
 _ENOUGH_S, _LEAST_ROUNDS = 60.0, 3
 _LIMIT_S = 400.0
-#: As TensorFlow's profiler tells them (kernel_stats_utils.cc, IsKernelUsingTensorCore), and CUTLASS.
+#: As TensorFlow's profiler recognizes them (kernel_stats_utils.cc, IsKernelUsingTensorCore), and CUTLASS.
 _TENSOR_CORES = re.compile(r"884|1688|16816|hmma|xmma|gmma|tensorop", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
 class Size:
     """image: edge in pixels; width: channels of the first convolution; examples: in a batch. The width is a
-    multiple of 8, as tensor cores want it."""
+    multiple of 8, as tensor cores need."""
 
     image: int
     width: int
     examples: int
 
 
-#: The next where a step in float32 takes less than `_LEAST_S`: the host would be what is measured.
+#: The next size is used if a step in float32 takes less than `_LEAST_S`, which would measure the host.
 SIZES = {"CPU": (Size(32, 8, 32),), "GPU": (Size(64, 256, 256), Size(64, 256, 1024))}
 _LEAST_S = 0.02
 
@@ -58,7 +58,7 @@ def _run(context: Context) -> Result:
         evidence.update(value)
     ended = answer.failure
     if ended is not None and ended.kind == EXCEPTION and ended.detail.startswith("ResourceExhausted"):
-        # The GPU is too small or in use, which is nobody's fault.
+        # The GPU is too small or in use, which is not a fault.
         return skipped(statement("memory_too_small", batch=None, error=ended.detail[:200]), evidence)
     if ended is not None:
         return fresh.broken_off("mixed_precision", answer, evidence)

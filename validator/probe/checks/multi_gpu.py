@@ -1,7 +1,7 @@
 """Do several GPUs train as one does, with NCCL and `MirroredStrategy`?
 
-Fewer than two GPUs can't answer that, and the check is skipped. Even then two logical devices, of the one GPU
-or of the CPU, run the same code of `tf.distribute`, and the evidence shows the result. NCCL rejects two ranks
+With fewer than two GPUs the check is skipped. Even then, two logical devices of the one GPU, or of the CPU,
+run the same code of `tf.distribute`, and the evidence shows the result. NCCL rejects two ranks
 on one device, so the replicas are then reduced on one of them.
 """
 

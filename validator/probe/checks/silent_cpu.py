@@ -1,7 +1,7 @@
 """Did the training step really run on the GPU?
 
 When TensorFlow can't use the GPU, training that names no device silently runs on the CPU and succeeds. So the
-step is run as a user would run it, with nothing placed by hand, and three independent witnesses are asked:
+step is run as a user would run it, with nothing placed by hand, and three independent witnesses are heard:
 where the placer put each operation, what the GPU's allocator handed out, and which kernels the profiler saw.
 The losses must be those of the CPU; a device that only claims to compute would not produce them.
 """
@@ -18,7 +18,7 @@ STEPS = 5
 #: TensorFloat-32: the two convolve by different algorithms.
 TOLERANCE = 2e-2
 #: The operations that are the work of a training step, as parts of the names that graph optimization gives
-#: them. What surrounds them (constants, shapes) may rightly lie on the CPU.
+#: them. What surrounds them (constants, shapes) may be on the CPU.
 COMPUTING = ("Conv2D", "MatMul", "Relu", "SoftmaxCrossEntropy", "AssignSub")
 #: In their place, where `TF_XLA_FLAGS` puts whatever it can into XLA's clusters.
 _CLUSTER = "_XlaRun"

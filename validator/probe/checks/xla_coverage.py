@@ -21,7 +21,7 @@ from ..xla_cases.case import inputs, step
 COMPILED, REFUSED, UNAVAILABLE, CRASHED, HUNG = "compiled", "refused", "unavailable", "crashed", "hung"
 _OUTCOMES = (COMPILED, REFUSED, UNAVAILABLE, CRASHED, HUNG)
 _LIMIT_S = 500.0
-#: Interpreters that may die before the rest is given up.
+#: How many interpreters may crash before the check gives up on the other cases.
 _DEATHS = 5
 
 

@@ -55,7 +55,7 @@ def _run(context: Context) -> Result:
                 return _judged(_measure(tf, device_type, examples))
             except tf.errors.ResourceExhaustedError as error:
                 full = str(error).splitlines()[0]
-    # The GPU is too small or in use, which is nobody's fault.
+    # The GPU is too small or in use, which is not a fault.
     return skipped(statement("memory_too_small", batch=examples, error=full[:200]))
 
 

@@ -97,7 +97,7 @@ def runpath(library: str) -> List[str]:
         with open(library, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
             text = _search_path(content)
     except (OSError, ValueError, KeyError, OverflowError, struct.error):
-        # Empty, cut short, or no ELF file at all: the loader would not take it either.
+        # Empty, cut short, or not an ELF file at all: the loader would reject it too.
         return []
     # As the loader does, without resolving links: a library may be a link to a file elsewhere.
     origin = os.path.dirname(os.path.abspath(library))

@@ -18,7 +18,7 @@ Capability = Tuple[int, int]
 
 @dataclass(frozen=True)
 class Coverage:
-    """How the kernels of a wheel reach a GPU.
+    """The way the kernels of a wheel reach a GPU.
 
     kernels: `native` (all by machine code, but for those that have no code at all), `jit` (some by PTX),
         `none`.
@@ -98,7 +98,7 @@ def _measured(version: Optional[str]) -> List[_Group]:
 
 
 def _listed(build: Dict[str, Any]) -> List[_Group]:
-    """Return the one group that the build information tells.
+    """Return the one group that the build information describes.
 
     `compute_90` there means machine code for 9.0 and PTX. Kernels that the compiler generates have only PTX,
     so the newest capability counts as compiled by the driver.

@@ -36,8 +36,8 @@ _RETURNED_BYTES = 256
 def open_libraries(tensorflow_directory: str) -> Answer:
     """Open what this TensorFlow opens, in a child process; once, for all checks that ask.
 
-    The answer's values are one `{phase, attempts: {soname: error or None}}` for each phase that came to its
-    end (`gate`, `later`), then one `{soname, path, version}` for each library that opened.
+    The answer's values are one `{phase, attempts: {soname: error or None}}` for each phase that
+    finished (`gate`, `later`), then one `{soname, path, version}` for each library that opened.
     """
     return call(_open_libraries, tensorflow_directory, limit_s=LIMIT_S, environment=ENVIRONMENT)
 
@@ -104,7 +104,7 @@ def open_cudnn(tensorflow_directory: str) -> Answer:
     """Open cuDNN as TensorFlow does, then each of its sub-libraries, in a child process.
 
     The answer's values: one `{soname, path, version}` for cuDNN itself, then `{soname, error}` for each
-    sub-library beside it, then `{check, status}` for each of cuDNN's own version checks (0: agrees).
+    sub-library next to it, then `{check, status}` for each of cuDNN's own version checks (0: agrees).
     """
     return call(_open_cudnn, tensorflow_directory, limit_s=LIMIT_S, environment=ENVIRONMENT)
 
@@ -127,8 +127,8 @@ _VERSION_CHECKS = tuple(f"cudnn{part}VersionCheck" for part in _PARTS)
 
 def _open_cudnn(directory: str) -> Iterator[Dict[str, Any]]:
     framework = ctypes.CDLL(os.path.join(directory, FRAMEWORK))
-    # With all the others, as TensorFlow opens it: parts of cuDNN count on what is open already, and alone
-    # cuDNN 8.7 ends the process instead.
+    # With all the others, as TensorFlow opens it: parts of cuDNN rely on libraries that are open already, and
+    # cuDNN 8.7 opened by itself ends the process.
     _call_loader(framework, _GATE, must_exist=True)
     attempts = parse_attempts(os.pread(2, os.fstat(2).st_size, 0).decode(errors="replace"))
     for soname in (soname for soname in attempts if soname.startswith("libcudnn.")):

@@ -1,10 +1,10 @@
-"""Asks XLA of the TensorFlow in this process where it looks for ptxas and libdevice.
+"""Asks the XLA of this process's TensorFlow where it looks for ptxas and libdevice.
 
-The directories are told by `tsl::CandidateCudaRoots()` (tsl/platform/cuda_root_path.cc), which differs from
+The directories come from `tsl::CandidateCudaRoots()` (tsl/platform/cuda_root_path.cc), which differs from
 release to release: 2.15 names /usr/local/cuda-12.2, /usr/local/cuda and the wheel nvidia-cuda-nvcc; 2.18 adds
 runfiles of Bazel and `tensorflow/cuda`; 2.21 adds /opt/cuda and the roots of conda. /usr/local/cuda comes
-before the wheel in all of them. How ptxas is searched is told by which function there is: up to 2.16 one that
-takes the first on PATH, from 2.17 on one that looks into `--xla_gpu_cuda_data_dir` before.
+before the wheel in all of them. The search for ptxas depends on the function that XLA has: up to
+2.16 one that takes the first on PATH, from 2.17 on one that looks into `--xla_gpu_cuda_data_dir` first.
 """
 
 import ctypes
@@ -39,7 +39,7 @@ _VERSION = re.compile(r"\bV(\d+)\.(\d+)\.(\d+)\b")
 
 @dataclass(frozen=True)
 class Search:
-    """How XLA searches for its tools.
+    """The way XLA searches for its tools.
 
     roots: directories, as XLA names them, without those of Bazel's runfiles. preferred_first: whether the
     preferred directory comes before PATH.
@@ -77,7 +77,7 @@ def search(tensorflow_directory: str) -> Optional[Search]:
     if function is None:
         return None
     preferred_first = any(hasattr(library, _PREFERRED_FIRST) for library in libraries)
-    # Of the runfiles XLA makes a name out of the program's command line.
+    # XLA makes the runfiles' path from the program's command line, which means nothing here.
     roots = tuple(root for root in _strings(function) if root and ".runfiles" not in root)
     return Search(roots, preferred_first)
 

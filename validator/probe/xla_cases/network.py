@@ -1,4 +1,4 @@
-"""What a network computes: linear algebra, convolution, normalization, losses, and the layers of Keras."""
+"""The operations of a network: linear algebra, convolution, normalization, losses, and Keras layers."""
 
 from typing import Any, Callable, Tuple
 
