@@ -42,7 +42,7 @@ MODES: Mapping[str, tuple[tuple[str, ...], Mapping[str, str]]] = {
 }
 #: What is run in every release: from little to all.
 IN_EVERY_RELEASE = ("driver", "memory works", "kernels are said to run")
-#: Where every check of the probe is run. Elsewhere it is only the gates: `never_certified` takes the others as
+#: Every check of the probe runs here. Elsewhere only the gates run: `never_certified` takes the others as
 #: passed.
 WHOLE = "kernels are said to run"
 
