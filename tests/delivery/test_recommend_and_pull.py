@@ -158,7 +158,7 @@ def test_a_remote_engine_has_other_gpus(
         assert done.code == EXIT_OK, done.err
         done = run(shelf, "run", "--fixtures", "--mount", "--devices", "gpus", *HERE, DOCKER_HOST=address)
         assert done.code == EXIT_INPUT
-        assert "--mount: the Docker Engine runs on another machine" in done.err
+        assert "--mount needs a local Docker engine" in done.err
 
 
 @contextlib.contextmanager
