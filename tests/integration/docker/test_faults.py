@@ -58,7 +58,7 @@ def engine_at(
     """The docker engine over a private one that was given the base of the machine's engine."""
     monkeypatch.setenv("DOCKER_HOST", engine.url)
     other = connect()
-    other.client.images.load(b"".join(endpoint.client.api.get_image(base)))
+    other.client.api.load_image(endpoint.client.api.get_image(base))
     return DockerEngine(other, PackageSources(index_url=index.url))
 
 

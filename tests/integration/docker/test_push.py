@@ -365,7 +365,7 @@ def test_the_older_image_store_learns_its_digest_from_the_registry(
         monkeypatch.setenv("DOCKER_HOST", own.url)
         other = connect()
         assert not other.has_image_store
-        other.client.images.load(b"".join(endpoint.client.api.get_image(name)))
+        other.client.api.load_image(endpoint.client.api.get_image(name))
         engine = DockerEngine(other, PackageSources(index_url=index.url))
         try:
             lock = cpu_lock(index)

@@ -100,7 +100,7 @@ class Bases:
         if self._unreachable is not None:
             return self._local_copy(name, self._unreachable, progress)
         try:
-            digest = str(self._quick.api.inspect_distribution(name)["Descriptor"]["digest"])  # type: ignore[no-untyped-call]
+            digest = str(self._quick.api.inspect_distribution(name)["Descriptor"]["digest"])
         except APIError as error:
             reason = str(error.explanation or error)
             if error.status_code in (401, 403, 404) and "no such host" not in reason:
