@@ -17,7 +17,7 @@ from .patterns import searcher
 #: Characters of a line that are looked at together. A longer line is cut into pieces that overlap.
 PIECE = 16384
 _OVERLAP = 512
-#: A shorter line was not wrapped: the time and the letter of a severity alone have 29 characters.
+#: A shorter line was not wrapped: the time and the letter of a severity have 29 characters already.
 _SHORTEST_WRAPPED = 29
 _LONGEST_WRAPPED = 400
 #: Lines that one line may have been wrapped into.
