@@ -1,4 +1,4 @@
-"""How long a person waits for the command line: `python benchmarks/commands.py [--engine venv|docker]`.
+"""Measure the time of the command line: `python benchmarks/commands.py [--engine venv|docker]`.
 
 Two numbers of one run, each beside its limit and beside the start of a bare interpreter:
  - `--help`, whole process;

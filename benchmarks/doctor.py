@@ -96,7 +96,7 @@ def doctor(log: Path) -> list[str]:
 
 
 def median(command: list[str]) -> Taken:
-    """Of several runs, after one that does not count."""
+    """Return the median of several runs, after one that does not count."""
     run(command)
     taken = [run(command) for _ in range(RUNS)]
     return Taken(
@@ -124,7 +124,7 @@ def run(command: list[str]) -> Taken:
 
 
 def first(size: int, pieces: Iterator[bytes]) -> Iterator[bytes]:
-    """As many of the pieces as have so many bytes."""
+    """Return as many of the pieces as have this many bytes."""
     written = 0
     for piece in pieces:
         yield piece
@@ -183,7 +183,7 @@ def allocator() -> Iterator[bytes]:
 
 
 def hostile() -> Iterator[tuple[str, Iterator[bytes], int]]:
-    """What to call it, what is written, and the size that the file is stretched to with zeros, or 0."""
+    """Yield a name, the content, and the size to which the file is extended with zeros, or 0."""
     real = SMALL.read_bytes()
     noise = random.Random(2)
     yield "one endless line, 64 MB", (b"E0000 failed call to cuInit: " * 36_000 for _ in range(64)), 0

@@ -1,4 +1,4 @@
-"""What the entry point of gpu images adds to a container's start: `python benchmarks/entrypoint.py`.
+"""Measure what the entry point of gpu images adds to a container's start: `python benchmarks/entrypoint.py`.
 
 The script runs over a made-up host with a driver that fits and one GPU, which is its longest way. Beside it
 is the same shell that starts the same command at once.

@@ -1,4 +1,4 @@
-"""What wheel-group layers save: `python benchmarks/image_builds.py --prune`.
+"""Measure what wheel-group layers save: `python benchmarks/image_builds.py --prune`.
 
 Builds with cold caches, in one run and one engine:
  - this project's image of TensorFlow 2.21.0, then one that differs from it in TensorFlow alone, then one of

@@ -1,7 +1,7 @@
-"""Whether the page keeps up with 5,000 cells: `python benchmarks/page.py [--directory DIR]`. Needs Chromium.
+"""Measure the page with 5,000 cells: `python benchmarks/page.py [--directory DIR]`. Needs Chromium.
 
-A page of 5,000 measured cells beside one of 500, written and then opened from disk in a real browser, by
-turns in one run. The median of several turns each:
+A page of 5,000 measured cells is compared with one of 500. Both are written and then opened from disk in a
+real browser, by turns in one run. The median of several turns each:
  - writing: `site` and `publish`, into an empty directory and then again with nothing changed;
  - first paint, and the end of loading;
  - a filter: from its change until the new layout is done;

@@ -1,4 +1,4 @@
-"""How much longer the whole probe takes than what it can't do without.
+"""Measure how much longer the whole probe takes than its unavoidable part.
 
     python benchmarks/probe_overhead.py --python ENVIRONMENT/bin/python
 
