@@ -17,10 +17,10 @@ def cell(
     python: str | None = None,
     compat: str | None = None,
 ) -> Cell:
-    """A cell of the gpu variant.
+    """Return a cell of the gpu variant.
 
-    gpu: a model, or a compute capability. policy: of CUDA; and of cuDNN, unless it is a version. python: the
-    newest that the release has a wheel for unless given.
+    gpu: a model, or a compute capability. policy: for CUDA, and for cuDNN unless it is a version. python:
+    None for the newest that the release has a wheel for.
     """
     release = releases.release(tensorflow)
     chosen = policies.choose(

@@ -20,7 +20,7 @@ def test_the_compiled_files_are_current() -> None:
     assert compile.stale() == [], "run scripts/compile-data"
 
 
-def test_a_stale_file_is_noticed_and_written_again(
+def test_a_stale_file_is_detected_and_rewritten(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "compiled.json"
@@ -34,9 +34,9 @@ def test_a_stale_file_is_noticed_and_written_again(
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_a_file_says_the_same_compiled_and_without_libyaml(path: Path) -> None:
+def test_a_file_has_the_same_content_compiled_and_without_libyaml(path: Path) -> None:
     source = yaml.load(path.read_bytes(), Loader=yaml.SafeLoader)
-    # As text, so that 1, 1.0 and true are three things.
+    # As text, so that 1, 1.0 and true differ.
     assert repr(compile.read_yaml(path)) == repr(source)
     assert repr(json.loads(facts.COMPILED.read_bytes())[path.stem]) == repr(text_keys(source))
 
@@ -53,14 +53,14 @@ def text_keys(value: Any) -> Any:
     return value
 
 
-def test_a_broken_file_is_refused(tmp_path: Path) -> None:
+def test_a_broken_file_is_rejected(tmp_path: Path) -> None:
     path = tmp_path / "data.yaml"
     path.write_text("a: [1\n")
     with pytest.raises(yaml.YAMLError):
         compile.read_yaml(path)
 
 
-#: Predicts a cell while every module outside the standard library and this package is refused.
+#: Predicts a cell while imports from outside the standard library and this package fail.
 PREDICT = """
 import sys
 
@@ -93,7 +93,7 @@ print(prediction.outcome.value, prediction.reasons[0].fact)
 """
 
 
-def test_a_cell_is_predicted_with_nothing_but_the_standard_library() -> None:
+def test_a_cell_is_predicted_with_only_the_standard_library() -> None:
     done = subprocess.run([sys.executable, "-c", PREDICT], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.split() == ["fails", "ptx-8.5"]

@@ -22,7 +22,7 @@ from validator.versions import (
     release_comparer,
 )
 
-#: Files whose sections are lists of facts (builds.yaml is written by a tool, in a shape of its own).
+#: Files whose sections are lists of facts (builds.yaml is written by a tool, in another form).
 TABLES = ("cudnn", "drivers", "forward", "gpus", "known_issues", "tensorflow", "toolkits", "wheels")
 
 DOCUMENTS = json.loads(facts.COMPILED.read_bytes())
@@ -57,11 +57,11 @@ def test_an_unknown_source_is_an_error() -> None:
         facts.source_line("no-such-source")
 
 
-def test_a_thread_is_a_source_by_itself() -> None:
+def test_an_issue_needs_no_entry_among_the_sources() -> None:
     assert facts.source_line("openxla/xla#19927") == "https://github.com/openxla/xla/issues/19927"
 
 
-def test_files_hold_no_row_twice_and_one_row_a_line() -> None:
+def test_files_have_each_row_once_and_one_row_per_line() -> None:
     for table in (*TABLES, "sources"):
         text = (facts.DATA / f"{table}.yaml").read_text()
         content = yaml.safe_load(text)
@@ -112,20 +112,20 @@ def test_the_ptx_table_agrees_with_the_branch_table() -> None:
         assert branch.number == row["branch"] or (branch.number, row["branch"]) == (450, 445)
 
 
-def test_toolkit_drivers_are_of_the_branch_that_brought_their_cuda() -> None:
+def test_toolkit_drivers_belong_to_the_branch_that_introduced_their_cuda() -> None:
     for row in facts.rows("toolkits", "toolkits"):
         branch = drivers.branch_for(CudaVersion.parse(row["release"]))
         assert branch is not None
         assert DriverRelease.parse(row["driver"]).branch == branch.number
 
 
-def test_cudnn_ranges_touch_without_overlap() -> None:
+def test_cudnn_ranges_have_no_gaps_or_overlaps() -> None:
     rows = facts.rows("cudnn", "cudnn")
     assert [row["below"] for row in rows[:-1]] == [row["from"] for row in rows[1:]]
 
 
 @pytest.mark.parametrize("suffix", ["cu11", "cu12"])
-def test_every_cudnn_wheel_has_a_range_that_has_its_cuda_major(suffix: str) -> None:
+def test_every_cudnn_wheel_has_a_range_with_its_cuda_major(suffix: str) -> None:
     for version in policies.cudnn_releases(suffix):
         support = cudnn.support(version)
         assert support is not None, version
@@ -155,7 +155,7 @@ def test_every_forward_compatibility_package_has_a_branch() -> None:
 @pytest.mark.parametrize(
     "release", [one for one in releases.releases() if one.wheels], ids=lambda one: one.version
 )
-def test_the_pins_of_an_extra_are_wheels_that_exist(release: releases.Release) -> None:
+def test_the_pins_of_an_extra_exist_as_wheels(release: releases.Release) -> None:
     cuda = [known.components for known in policies.cuda_releases(release.suffix)]
     names = set().union(*cuda)
     for name, specifier in release.wheels.items():
@@ -164,7 +164,7 @@ def test_the_pins_of_an_extra_are_wheels_that_exist(release: releases.Release) -
         elif name in names:
             candidates = {components[name] for components in cuda if name in components}
         else:
-            continue  # NCCL and NVSHMEM are of no CUDA release
+            continue  # NCCL and NVSHMEM don't belong to a CUDA release
         assert any(SpecifierSet(specifier).contains(version) for version in candidates), (name, specifier)
 
 
@@ -172,8 +172,8 @@ BUILDS = facts.rows("builds", "builds")
 
 
 @pytest.mark.parametrize("row", BUILDS, ids=lambda row: row["tensorflow"])
-def test_a_wheel_that_was_opened_agrees_with_the_published_table(row: facts.Row) -> None:
-    """Where they differ, the table is wrong: then it is the table that changes, and this test says so."""
+def test_an_inspected_wheel_agrees_with_the_published_table(row: facts.Row) -> None:
+    """If they differ, the table is wrong and has to be changed."""
     opened, published = builds.build(row["tensorflow"]), releases.release(row["tensorflow"])
     assert opened is not None
     assert opened.version == row["tensorflow"]
@@ -187,24 +187,24 @@ def test_a_wheel_that_was_opened_agrees_with_the_published_table(row: facts.Row)
         assert str(CudaVersion.parse(cuda)) == published.cuda
 
 
-def test_a_wheel_of_every_minor_that_can_be_built_was_opened() -> None:
+def test_a_wheel_of_every_buildable_minor_was_inspected() -> None:
     opened = {major_minor(row["tensorflow"]) for row in BUILDS}
     assert {release.minor for release in releases.releases() if release.wheels} <= opened
 
 
-def test_the_newest_patch_of_every_minor_was_opened() -> None:
+def test_the_newest_patch_of_every_minor_was_inspected() -> None:
     opened = {row["tensorflow"] for row in BUILDS}
     assert releases.newest().version in opened
     assert {releases.newest_patch(minor).version for minor in ("2.14", "2.15", "2.16", "2.17")} <= opened
 
 
-def test_wheels_that_were_opened_need_no_published_list() -> None:
+def test_inspected_wheels_need_no_published_list() -> None:
     opened = {major_minor(row["tensorflow"]) for row in BUILDS}
     listed = {major_minor(row["tensorflow"]) for row in facts.rows("tensorflow", "kernels")}
     assert not opened & listed
 
 
-def test_ranges_in_the_facts_mean_what_pep_440_says() -> None:
+def test_ranges_in_the_facts_agree_with_pep_440() -> None:
     """The facts are read with `versions.Range`, which needs less time to start than `SpecifierSet`."""
     versions = {known.version for known in releases.releases()}
     versions |= {pin for cuda in policies.cuda_releases() for pin in cuda.components.values()}
@@ -228,7 +228,7 @@ def test_ranges_in_the_facts_mean_what_pep_440_says() -> None:
         assert wrong == [], text
 
 
-def test_known_combinations_say_what_they_mean_and_what_to_do() -> None:
+def test_known_combinations_explain_the_problem_and_the_fix() -> None:
     for combination in known_issues.combinations():
         assert combination.means in (known_issues.FAILS, known_issues.UNKNOWN, known_issues.ADVISORY)
         assert combination.text and combination.remedy
@@ -248,7 +248,7 @@ def test_an_unverified_fact_never_decides() -> None:
     assert fact.advises("it may").outcome.value == "works"
 
 
-def test_resting_on_two_facts_is_as_sure_as_the_less_sure_one() -> None:
+def test_a_combined_fact_has_the_less_certain_status() -> None:
     sure, less = facts.Fact("a", "verified", "one; two"), facts.Fact("b", "derived", "two; three")
     assert sure.with_(less) == facts.Fact("a", "derived", "one; two; three")
     assert facts.Fact("c", "unverified", "x").derived().status == "unverified"

@@ -84,7 +84,7 @@ def test_every_model_is_found_by_its_own_name_and_slug() -> None:
         ("h10", "H100"),
         ("A1000", "A100"),
         ("RTX A600", "RTX A6000"),
-        # A number by itself, and a number that its series does not have: by family, and nothing else.
+        # A number by itself, and a number that its series does not have: only models of its family.
         ("3060", "RTX 3060"),
         ("NVIDIA 3060", "RTX 3060"),
         ("4070 ti super", "RTX 4070 Ti SUPER"),
@@ -103,13 +103,13 @@ def test_an_unknown_name_gives_the_nearest(asked: str, nearest: str) -> None:
     assert "compute_cap" in (caught.value.hint or "")
 
 
-def test_what_a_number_is_near_to_is_of_its_family() -> None:
+def test_the_nearest_models_of_a_number_are_of_its_family() -> None:
     with pytest.raises(UnknownGpu) as caught:
         gpu("3060")
     assert caught.value.nearest == ("RTX 3060", "RTX 30 series")
 
 
 @pytest.mark.parametrize("asked", ["", "banana", "NVIDIA", "Radeon"])
-def test_what_is_no_gpu_is_not_one(asked: str) -> None:
+def test_other_text_is_not_a_gpu(asked: str) -> None:
     with pytest.raises(UnknownGpu):
         gpu(asked)

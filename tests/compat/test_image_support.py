@@ -35,7 +35,7 @@ def test_a_branch_is_listed_if_works_is_predicted(version: str) -> None:
         assert gpu.reason is None or gpu.reason.outcome is not Outcome.WORKS
 
 
-def test_the_reason_against_a_gpu_is_not_that_a_driver_is_old() -> None:
+def test_the_reason_against_a_gpu_is_not_an_old_driver() -> None:
     [maxwell] = [gpu for gpu in image_support(image("2.18.0")).gpus if str(gpu.capability) == "5.2"]
     assert maxwell.reason is not None
     assert "no kernels for compute capability 5.2" in maxwell.reason.text

@@ -39,15 +39,15 @@ def test_dynamic_section() -> None:
     assert found.search_path == ("$ORIGIN/", "$ORIGIN/../nvidia/cublas/lib")
 
 
-def test_rpath_counts_where_there_is_no_runpath() -> None:
+def test_rpath_counts_if_there_is_no_runpath() -> None:
     assert library(dynamic=((made.DT_RPATH, "/old"),)).search_path == ("/old",)
 
 
-def test_symbols_by_name_and_their_contents() -> None:
+def test_symbols_are_found_by_name_with_their_contents() -> None:
     found = library(symbols={"prefix_one": b"\x90" * 3, "one": b"\xc3"})
     symbol = found.symbol("one")
     assert symbol is not None
-    # The name is also the end of another name, whose symbol it must not be taken for.
+    # The name is also the end of another name, which must not be mistaken for it.
     assert found.content(symbol) == b"\xc3"
     assert found.symbol("two") is None
     assert found.names_with(b"prefix_", b"one") == ("prefix_one",)
@@ -74,7 +74,7 @@ def read_everything(content: bytes) -> None:
 
 
 @pytest.mark.parametrize("length", range(0, len(FULL), 13))
-def test_a_library_cut_short_is_an_error_that_says_so(length: int) -> None:
+def test_a_truncated_library_is_reported_as_such(length: int) -> None:
     with pytest.raises(InspectionError, match=r"lib\.so: (cut short|not an ELF|not a 64-bit)"):
         read_everything(FULL[:length])
 
@@ -121,21 +121,21 @@ def test_ptx_compressed_with_lz4_is_read() -> None:
     assert found.ptx == ((90, (8, 5)),)
 
 
-def test_ptx_compressed_with_zstd_takes_the_version_of_its_header() -> None:
+def test_ptx_compressed_with_zstd_gets_its_version_from_the_header() -> None:
     packed = made.image(1, 120, b"\x28\xb5\x2f\xfd", isa=(8, 7), flags=ZSTD, size=900)
     (found,) = fatbins(library(sections={".nv_fatbin": made.fatbin(packed)}))
     assert found.ptx == ((120, (8, 7)),)
     assert found.has_kernels
 
 
-def test_a_unit_without_kernels_is_told_from_one_with() -> None:
+def test_a_unit_without_kernels_is_distinguished_from_one_with_kernels() -> None:
     variables = made.fatbin(made.sass(80), made.ptx(90, "8.5", ".global .align 1 .b8 x[1];\n"))
     long = made.fatbin(made.ptx(90, "8.5", "// a kernel far below\n" * 1000))
     found = list(fatbins(library(sections={".nv_fatbin": variables + long})))
     assert [fatbin.has_kernels for fatbin in found] == [False, True]
 
 
-def test_the_magic_number_by_chance_is_passed_over() -> None:
+def test_the_magic_number_by_chance_is_ignored() -> None:
     chance = b"".join(
         struct.pack("<IHHQ", 0xBA55ED50, version, header_size, 1 << 40)
         for version, header_size in ((7, 99), (7, 16), (1, 99))
@@ -196,11 +196,11 @@ def common(text: bytes, start: int, position: int) -> int:
 
 
 @given(st.lists(st.sampled_from([b"ab", b"mov.u32 ", b"\n", b"x" * 300]), max_size=12).map(b"".join))
-def test_lz4_gives_back_what_was_packed(text: bytes) -> None:
+def test_lz4_restores_the_original_text(text: bytes) -> None:
     assert lz4_prefix(lz4_block(text), len(text) + 1) == text
 
 
-def test_lz4_stops_when_there_is_enough() -> None:
+def test_lz4_stops_at_the_limit() -> None:
     text = b"".join(b"%d, " % number for number in range(500))
     assert 8 <= len(lz4_prefix(lz4_block(text), 8)) < 100
 
@@ -222,7 +222,7 @@ ROCM = made.store(-0x30, b"rocb") + made.store(-0x2C, b"las\0") + made.store(-0x
         (b"\xc3", ()),
     ],
 )
-def test_sonames_composed_on_the_stack(code: bytes, sonames: tuple[str, ...]) -> None:
+def test_sonames_that_are_composed_on_the_stack_are_read(code: bytes, sonames: tuple[str, ...]) -> None:
     assert runtime.opened_sonames(library(symbols={made.GETTER.format(7, "X"): code})) == sonames
 
 
@@ -233,11 +233,11 @@ def test_a_fallback_without_version_does_not_hide_the_version() -> None:
     ) == ("libcudart.so.12",)
 
 
-def test_a_version_passed_as_a_view_of_text() -> None:
+def test_a_version_passed_as_a_string_view_is_read() -> None:
     name = made.store(-0x28, b"cudn") + made.store(-0x24, b"n\0")
     text = b"..12.."
     symbol = made.GETTER.format(17, "Cudnn")
-    # The text lies before the function; the lowest byte of the displacement is also the opcode of the length.
+    # The text is before the function; the lowest byte of the displacement is also the opcode of the length.
     pad = b"\x90" * (0x46 - len(text) - len(name) - 5)
     distance = 2 - (len(text) + len(pad) + len(name) + 7)
     code = name + b"\x48\x8d\x0d" + struct.pack("<i", distance) + b"\x48\x8d\x75\xc8\xba\x02\0\0\0\xe8"
@@ -246,7 +246,7 @@ def test_a_version_passed_as_a_view_of_text() -> None:
     assert runtime.opened_sonames(found) == ("libcudnn.so.12",)
 
 
-def test_the_caller_of_dlopen_is_known_by_its_symbol() -> None:
+def test_the_caller_of_dlopen_is_identified_by_its_symbol() -> None:
     assert runtime.calls_dlopen(library(symbols={made.DLOPEN: b"\xc3"}))
     assert not runtime.calls_dlopen(library())
 

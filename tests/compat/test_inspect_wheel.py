@@ -89,7 +89,7 @@ def test_a_whole_wheel(wheel: Path) -> None:
     assert build.relocatable == 1
 
 
-def test_a_search_path_counts_from_the_folder_of_the_library() -> None:
+def test_a_search_path_is_relative_to_the_folder_of_the_library() -> None:
     found = library(dynamic=((made.DT_RUNPATH, "$ORIGIN/../../nvidia/cusolver/lib:/usr/nvidia/cublas/lib"),))
     assert pip_folders(found, "tensorflow/libtensorflow_cc.so.2") == ()
     assert pip_folders(found, "tensorflow/python/_pywrap_tensorflow_internal.so") == ("cusolver",)
@@ -122,7 +122,7 @@ def test_a_wheel_without_metadata(tmp_path: Path) -> None:
         found.metadata()
 
 
-def test_a_download_cut_short(wheel: Path) -> None:
+def test_a_truncated_download_is_rejected(wheel: Path) -> None:
     wheel.write_bytes(wheel.read_bytes()[:-100])
     with pytest.raises(InspectionError, match="not a wheel, or cut short") as caught:
         inspect_tensorflow(wheel)
@@ -168,7 +168,7 @@ def test_rows_are_merged_in_order_under_the_comment(tmp_path: Path) -> None:
 
 
 @pytest.mark.engine
-def test_a_release_that_pip_has_not(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_release_that_pip_does_not_find(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     with pytest.raises(MissingError, match=r"tensorflow 0\.0\.1 for Python 3\.11: pip could not download it"):
         command.download("0.0.1", "3.11", tmp_path)
@@ -182,7 +182,7 @@ def test_the_command_prints_a_row(
     assert yaml.safe_load(capsys.readouterr().out)[0]["tensorflow"] == "2.99.1"
 
 
-def test_the_command_says_what_is_wrong_and_what_to_do(
+def test_the_command_explains_an_error_with_a_hint(
     wheel: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     wheel.write_bytes(b"PK")
@@ -198,7 +198,7 @@ def test_the_command_says_what_is_wrong_and_what_to_do(
 MEASURED = yaml.safe_load(rows.BUILDS.read_text("utf-8"))["builds"]
 
 
-def test_the_file_is_as_the_tool_writes_it() -> None:
+def test_the_file_is_identical_to_the_output_of_the_tool() -> None:
     text = rows.BUILDS.read_text("utf-8")
     assert rows.merge(text, []) == text
     releases = [Version(cells["tensorflow"]) for cells in MEASURED]
@@ -213,12 +213,12 @@ def test_a_measured_row(cells: dict[str, object]) -> None:
     opens = cells["opens"]
     assert isinstance(opens, list)
     for stem in ("cublas", "cublasLt", "cudart", "cudnn", "cufft", "cusolver", "cusparse"):
-        # One soname each, with its version: without one the code was misread.
+        # One soname each, with its version: a missing version means that the code was misread.
         assert sum(soname.startswith(f"lib{stem}.so.") for soname in opens) == 1, stem
         assert f"lib{stem}.so" not in opens
 
 
-def test_which_releases_do_not_find_the_libraries_of_pip() -> None:
+def test_some_releases_do_not_find_the_libraries_of_pip() -> None:
     # 2.16.1: tensorflow/tensorflow issue 63362. 2.12 and 2.13 have no and-cuda extra.
     lacking = {
         cells["tensorflow"]

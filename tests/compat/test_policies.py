@@ -1,4 +1,4 @@
-"""What a policy gives, and what the resolver is asked for."""
+"""The choices of a policy, and the requirements for the resolver."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def pins(image: ImageSpec) -> dict[str, str]:
         ("2.21.0", LATEST, AS_BUILT, Choice(LATEST, "12.9", True), Choice(AS_BUILT, "9.3")),
         ("2.21.0", "12.8", "9.10.2", Choice("12.8", "12.8"), Choice("9.10.2", "9.10")),
         ("2.21.0", "12.8.1", "9.10.2.21", Choice("12.8.1", "12.8"), Choice("9.10.2.21", "9.10")),
-        # An exact extra gives what it was built with, so that both policies are one image ...
+        # An exact extra has the versions of the build, so that both policies are one image ...
         ("2.18.1", LATEST, LATEST, Choice(AS_BUILT, "12.5"), Choice(AS_BUILT, "9.3")),
         ("2.15.1", LATEST, LATEST, Choice(AS_BUILT, "12.2"), Choice(AS_BUILT, "8.9")),
         # ... except where it also brings TensorRT, or fails to.
@@ -110,7 +110,7 @@ def test_choices(
         ),
     ],
 )
-def test_what_cannot_be_had_is_said_with_what_can(
+def test_an_impossible_version_is_rejected_with_the_nearest_possible_ones(
     tensorflow: str, cuda: str, cudnn: str, axis: str, message: str
 ) -> None:
     with pytest.raises(PolicyError) as caught:
@@ -131,14 +131,14 @@ def test_latest_needs_an_extra(axis: str) -> None:
     assert (caught.value.axis, caught.value.nearest) == (axis, (AS_BUILT,))
 
 
-def test_a_prediction_may_ask_for_what_the_metadata_excludes() -> None:
+def test_a_prediction_may_use_versions_that_the_metadata_excludes() -> None:
     chosen = policies.choose(release("2.21.0"), "13.0", "8.9", within_metadata=False)
     assert chosen == (Choice("13.0", "13.0"), Choice("8.9", "8.9"))
     with pytest.raises(PolicyError, match="not known"):
         policies.choose(release("2.21.0"), "12.7", AS_BUILT, within_metadata=False)
 
 
-def test_nearest_of_a_pin_are_admitted_ones() -> None:
+def test_the_nearest_versions_of_a_pin_are_allowed_ones() -> None:
     with pytest.raises(PolicyError) as caught:
         policies.choose(release("2.21.0"), AS_BUILT, "9.99")
     for version in caught.value.nearest:
@@ -158,7 +158,7 @@ def test_as_built_pins_every_nvidia_wheel_and_leaves_tensorrt_out(known: Release
     assert major_minor(nvidia[f"nvidia-cudnn-{known.suffix}"].removeprefix("==")) == known.cudnn
 
 
-def test_as_built_of_the_newest() -> None:
+def test_as_built_of_the_newest_release() -> None:
     assert policies.requirements(spec("2.21.0", AS_BUILT)) == (
         "tensorflow==2.21.0",
         "nvidia-cublas-cu12==12.5.3.2",
@@ -181,7 +181,7 @@ def test_latest_is_literally_the_extra(tensorflow: str) -> None:
     assert policies.requirements(spec(tensorflow, LATEST)) == (f"tensorflow[and-cuda]=={tensorflow}",)
 
 
-def test_an_axis_that_floats_leaves_the_other_pinned() -> None:
+def test_the_other_axis_stays_pinned_if_one_floats() -> None:
     assert policies.requirements(spec("2.21.0", LATEST, "9.10.2")) == (
         "tensorflow[and-cuda]==2.21.0",
         "nvidia-cudnn-cu12==9.10.2.21",
@@ -192,7 +192,7 @@ def test_an_axis_that_floats_leaves_the_other_pinned() -> None:
     assert not any(line.startswith("nvidia-cudnn") for line in mixed)
 
 
-def test_a_pin_takes_the_newest_release_that_it_names() -> None:
+def test_a_pin_means_the_newest_release_that_it_matches() -> None:
     assert pins(spec("2.21.0", "12.8", "9.10"))["nvidia-cublas-cu12"] == "==12.8.5.5"
     assert pins(spec("2.21.0", "12.8.1", "9.10"))["nvidia-cublas-cu12"] == "==12.8.4.1"
     assert pins(spec("2.21.0", "12.8", "9.10"))["nvidia-cudnn-cu12"] == "==9.10.2.21"
@@ -206,18 +206,18 @@ def test_pins_leave_nothing_floating() -> None:
         assert set(asked) == {"tensorflow", *release("2.21.0").wheels}
 
 
-def test_a_pin_that_is_the_start_of_another_number_is_not_taken_for_it() -> None:
+def test_a_pin_does_not_match_a_longer_number() -> None:
     assert not is_release_of("12.10.0", "12.1")
     assert is_release_of("12.1.0", "12.1")
 
 
-def test_what_the_metadata_forgot_is_bounded_where_nothing_floats() -> None:
+def test_missing_bounds_are_added_if_nothing_floats() -> None:
     assert "numpy<2" in policies.requirements(spec("2.14.0", AS_BUILT))
     assert "numpy<2" not in policies.requirements(spec("2.14.1", AS_BUILT))
     assert policies.requirements(spec("2.14.0", LATEST)) == ("tensorflow[and-cuda]==2.14.0",)
 
 
-def test_the_cpu_variant_asks_for_no_cuda() -> None:
+def test_the_cpu_variant_does_not_require_cuda() -> None:
     assert policies.requirements(ImageSpec("2.21.0", "3.12", Variant.CPU)) == ("tensorflow-cpu==2.21.0",)
 
 
@@ -226,5 +226,5 @@ def test_a_release_whose_cuda_has_no_wheels_cannot_be_built() -> None:
         policies.requirements(spec("2.10.1", AS_BUILT))
 
 
-def test_an_unlisted_patch_release_asks_for_itself() -> None:
+def test_an_unlisted_patch_release_requires_itself() -> None:
     assert policies.requirements(spec("2.19.3", AS_BUILT))[0] == "tensorflow==2.19.3"

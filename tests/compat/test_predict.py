@@ -59,7 +59,7 @@ def case(
         case(WORKS, "branch-580", "2.21.0", "h100", "580"),
         case(WORKS, "branch-580", "2.21.0", "h200", "580", LATEST),
         case(WORKS, "minor-version-12", "2.21.0", "h100", "570", LATEST),
-        # Earlier releases hold an older PTX, which their wheels say and their CUDA version does not.
+        # Earlier releases have an older PTX, which only their wheels show, not their CUDA version.
         case(FAILS, "ptx-8.3", "2.18.1", "h100", "535"),
         case(WORKS, "minor-version-12", "2.18.1", "h100", "550"),
         case(WORKS, "minor-version-12", "2.18.0", "h100", "545"),
@@ -67,7 +67,7 @@ def case(
         case(WORKS, "toolkit-12.3.0", "2.17.1", "h100", "545"),
         case(WORKS, "minor-version-12", "2.16.2", "h100", "525.60.13", cudnn=AS_BUILT),
         case(UNKNOWN, "build-2.15.1", "2.15.1", "h100", "535"),
-        # Everything else has machine code, so that the documented floor is the floor.
+        # Everything else has machine code, so the documented minimum applies.
         case(WORKS, "minor-version-12", "2.21.0", "a100", "535"),
         case(WORKS, "minor-version-12", "2.21.0", "a100", "525.60.13"),
         case(WORKS, "minor-version-12", "2.21.0", "a100", "525"),
@@ -152,21 +152,21 @@ def case(
         case(FAILS, "last-branch-kepler", "2.21.0", "k80", "535"),
         case(FAILS, "minor-version-12", "2.21.0", "k80", "470"),
         case(FAILS, "last-branch-kepler", "2.14.1", "k80", "535"),
-        # cuDNN beside what TensorFlow was compiled with.
+        # cuDNN other than the one that TensorFlow was compiled with.
         case(FAILS, "cudnn-same-major-newer-minor", "2.18.0", "a100", "570", cudnn="9.1"),
         case(FAILS, "cudnn-same-major-newer-minor", "2.21.0", "a100", "570", cudnn="8.9"),
         case(WORKS, "toolkit-12.5.0", "2.21.0", "a100", "570", cudnn="9.4"),
-        # CUDA beside what TensorFlow was built with.
+        # CUDA other than the one that TensorFlow was built with.
         case(FAILS, "tensorflow-2.21.0", "2.21.0", "a100", "580", "13.0", cudnn="9.12"),
         case(FAILS, "tensorflow-2.14.1", "2.14.1", "a100", "580", "12.2", cudnn="8.9"),
         case(UNKNOWN, "tensorflow-2.21.0", "2.21.0", "a100", "580", "12.2", cudnn="9.3"),
         # Wheels that don't look where NVIDIA's wheels put the libraries.
-        # Images and environments name those folders to the loader.
+        # Images and environments tell the loader about those folders.
         case(WORKS, "minor-version-12", "2.16.1", "a100", "535"),
         case(WORKS, "minor-version-12", "2.16.2", "a100", "535"),
         case(WORKS, "branch-535", "2.13.1", "a100", "535"),
         case(WORKS, "branch-535", "2.12.0", "v100", "535"),
-        # Releases that the tables don't list.
+        # Releases that are not in the tables.
         case(WORKS, "minor-version-12", "2.19.3", "a100", "535"),
         case(FAILS, "ptx-8.5", "2.21.4", "h100", "535"),
         case(FAILS, "KB-BLACKWELL", "2.21.4", "b200", "580"),
@@ -218,7 +218,9 @@ def advisories(asked: Cell) -> set[str]:
         ("KB-PROTOBUF", cell("2.9.0", "a100", "570"), cell("2.9.3", "a100", "570")),
     ],
 )
-def test_advisories_are_given_where_they_belong(fact: str, given: Cell, not_given: Cell) -> None:
+def test_advisories_are_given_only_for_the_cells_they_concern(
+    fact: str, given: Cell, not_given: Cell
+) -> None:
     assert fact in advisories(given)
     assert fact not in advisories(not_given)
 
@@ -229,7 +231,7 @@ def test_an_advisory_does_not_change_the_outcome() -> None:
     assert prediction.reasons[-1].advisory
 
 
-def test_a_prediction_that_works_says_why() -> None:
+def test_a_positive_prediction_gives_its_reasons() -> None:
     prediction = predict(cell("2.21.0", "a100", "535"))
     texts = " / ".join(reason.text for reason in prediction.reasons)
     assert "driver 535 runs CUDA 12.5 by minor-version compatibility (525.60.13 or newer)" in texts
@@ -239,22 +241,22 @@ def test_a_prediction_that_works_says_why() -> None:
     assert "a wheel for Python 3.13" in texts
 
 
-def test_a_prediction_that_fails_says_what_would_do() -> None:
+def test_a_negative_prediction_says_what_would_work() -> None:
     reason = predict(cell("2.21.0", "h100", "535")).reasons[0]
     assert "PTX ISA 8.5, which drivers from R555 on compile" in reason.text
     assert reason.status == "derived"
     assert "PTX ISA" in reason.source
 
 
-def test_binary_compatibility_is_said() -> None:
+def test_binary_compatibility_is_mentioned() -> None:
     texts = [reason.text for reason in predict(cell("2.21.0", "t4", "535")).reasons]
     assert any("compute capability 7.0, which 7.5 runs by binary compatibility" in text for text in texts)
 
 
-# -- a lock says what a floating choice really is -------------------------------------------------------
+# -- a lock decides what a floating choice means --------------------------------------------------------
 
 
-def test_a_lock_decides_for_a_floating_choice() -> None:
+def test_a_lock_decides_what_a_floating_choice_means() -> None:
     asked = cell("2.21.0", "v100", "570", LATEST)
     assert predict(asked).outcome is FAILS
     old_lock = {"nvidia-cudnn-cu12": "9.10.2.21", "nvidia-cuda-runtime-cu12": "12.9.79", "numpy": "2.2.6"}
@@ -262,13 +264,13 @@ def test_a_lock_decides_for_a_floating_choice() -> None:
     assert predict(asked, {**old_lock, "nvidia-cudnn-cu12": "9.11.0.98"}).outcome is FAILS
 
 
-def test_a_lock_without_numpy_2_mends_2_14_0() -> None:
+def test_a_lock_without_numpy_2_fixes_2_14_0() -> None:
     asked = cell("2.14.0", "t4", "535", LATEST, python="3.10")
     assert predict(asked, {"numpy": "2.2.6"}).outcome is FAILS
     assert predict(asked, {"numpy": "1.26.4"}).outcome is WORKS
 
 
-def test_the_ptxas_of_the_lock_is_judged() -> None:
+def test_the_version_of_ptxas_in_the_lock_counts() -> None:
     asked = cell("2.21.0", "h100", "580", LATEST)
     assert "KB-PTXAS-HOPPER" not in advisories(asked)
     locked = predict(asked, {"nvidia-cuda-nvcc-cu12": "12.5.82"})
@@ -285,24 +287,24 @@ def test_the_cpu_variant_works_anywhere(where: HostClass) -> None:
     assert prediction.reasons[0].fact == "tensorflow-cpu"
 
 
-def test_the_cpu_variant_needs_a_wheel_all_the_same() -> None:
+def test_the_cpu_variant_needs_a_wheel_too() -> None:
     prediction = predict(Cell(ImageSpec("2.21.0", "3.8", Variant.CPU), host("v100", "470")))
     assert (prediction.outcome, prediction.reasons[0].fact) == (FAILS, "tensorflow-2.21.0")
 
 
-def test_without_a_gpu_nothing_is_said_of_one() -> None:
+def test_without_a_gpu_there_are_no_reasons_about_gpus() -> None:
     image = cell("2.21.0", "a100", "535").image
     prediction = predict(Cell(image, HostClass.without_gpu()))
     assert (prediction.outcome, prediction.reasons[0].fact) == (UNKNOWN, "no-gpu")
 
 
-def test_what_cannot_be_installed_fails_without_a_gpu_too() -> None:
+def test_an_impossible_installation_fails_without_a_gpu_too() -> None:
     image = cell("2.15.0", "a100", "535", LATEST).image
     prediction = predict(Cell(image, HostClass.without_gpu()))
     assert (prediction.outcome, prediction.reasons[0].fact) == (FAILS, "KB-TRT-2150")
 
 
-def test_a_gpu_that_the_tables_do_not_name_goes_by_its_capability() -> None:
+def test_an_unlisted_gpu_is_judged_by_its_capability() -> None:
     asked = cell("2.21.0", "a100", "535")
     unnamed = HostClass("x", asked.host.driver, asked.host.compute_capability, gpu="Some New Card")
     assert predict(Cell(asked.image, unnamed)).outcome is WORKS
@@ -312,7 +314,7 @@ def test_a_gpu_that_the_tables_do_not_name_goes_by_its_capability() -> None:
     assert predict(Cell(asked.image, with_compat)).reasons[0].fact == "compat-eligible"
 
 
-def test_a_release_that_nobody_knows_is_an_error() -> None:
+def test_an_unknown_release_is_an_error() -> None:
     image = ImageSpec("9.9.9", "3.12", Variant.GPU, Choice(AS_BUILT, "12.5"), Choice(AS_BUILT, "9.3"))
     with pytest.raises(UnknownRelease):
         predict(Cell(image, host("a100", "535")))

@@ -1,4 +1,4 @@
-"""What holds for every prediction, whatever is asked."""
+"""Laws that hold for every prediction."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ cells = st.builds(Cell, st.sampled_from(IMAGES), hosts)
 
 
 @given(cells)
-def test_every_reason_can_be_followed(asked: Cell) -> None:
+def test_every_reason_has_a_fact_and_a_source(asked: Cell) -> None:
     check(predict(asked))
 
 
@@ -82,7 +82,7 @@ def test_no_listed_cell_raises() -> None:
 
 
 @given(st.sampled_from(IMAGES), hosts, st.integers(1, 300), st.integers(0, 99))
-def test_a_newer_driver_of_the_branch_breaks_nothing(
+def test_a_newer_driver_of_the_same_branch_breaks_nothing(
     image: ImageSpec, where: HostClass, point: int, patch: int
 ) -> None:
     assume(not where.driver.is_branch)
@@ -93,7 +93,7 @@ def test_a_newer_driver_of_the_branch_breaks_nothing(
 
 
 @given(st.sampled_from(IMAGES), st.sampled_from(CAPABILITIES), drivers_of_any_kind, drivers_of_any_kind)
-def test_a_newer_branch_breaks_nothing_but_retired_gpus(
+def test_a_newer_branch_breaks_only_retired_gpus(
     image: ImageSpec, capability: ComputeCapability, one: DriverRelease, other: DriverRelease
 ) -> None:
     older, newer = sorted((one, other))
@@ -104,7 +104,7 @@ def test_a_newer_branch_breaks_nothing_but_retired_gpus(
 
 
 @given(cells)
-def test_what_a_host_is_called_changes_nothing(asked: Cell) -> None:
+def test_the_name_of_a_host_does_not_matter(asked: Cell) -> None:
     where = asked.host
     renamed = HostClass(
         "another", where.driver, where.compute_capability, where.gpu, ("self-hosted",), where.compat
@@ -114,7 +114,7 @@ def test_what_a_host_is_called_changes_nothing(asked: Cell) -> None:
 
 @given(cells)
 @example(Cell(IMAGES[0], HostClass("host", DriverRelease(535), ComputeCapability(8, 0))))
-def test_predicting_twice_says_the_same(asked: Cell) -> None:
+def test_predicting_twice_gives_the_same_result(asked: Cell) -> None:
     assert predict(asked) == predict(asked)
     assert predict(asked, {}) == predict(asked)
 

@@ -23,7 +23,7 @@ def test_newest_patch(minor: str, expected: str) -> None:
     assert releases.newest_patch(minor).version == expected
 
 
-def test_newest_patch_of_a_minor_that_has_only_a_candidate() -> None:
+def test_newest_patch_of_a_minor_with_only_a_candidate() -> None:
     with pytest.raises(UnknownRelease, match=r"the nearest are 2\.21"):
         releases.newest_patch("2.22")
 
@@ -31,7 +31,7 @@ def test_newest_patch_of_a_minor_that_has_only_a_candidate() -> None:
 @pytest.mark.parametrize(
     ("asked", "facts_of"), [("2.19.3", "2.19.1"), ("2.18.9", "2.18.1"), ("2.15.2", "2.15.1")]
 )
-def test_an_unlisted_patch_release_takes_the_facts_of_its_minor(asked: str, facts_of: str) -> None:
+def test_an_unlisted_patch_release_has_the_facts_of_its_minor(asked: str, facts_of: str) -> None:
     release, sibling = releases.release(asked), releases.release(facts_of)
     assert release.version == asked
     assert not release.listed
@@ -45,7 +45,7 @@ def test_a_post_release_is_another_release() -> None:
     assert not releases.release("2.15.0.post1").needs_tensorrt
 
 
-def test_two_parts_are_the_first_patch() -> None:
+def test_a_version_of_two_parts_is_the_first_patch() -> None:
     assert releases.release("2.21") is releases.release("2.21.0")
 
 
@@ -61,6 +61,6 @@ def test_an_unknown_release_names_the_nearest(asked: str, first: str) -> None:
 
 
 @pytest.mark.parametrize("asked", ["", "latest", "two", "2..1"])
-def test_what_is_no_version_is_said_to_be_none(asked: str) -> None:
+def test_text_that_is_not_a_version_is_rejected(asked: str) -> None:
     with pytest.raises(UnknownRelease, match="is not a TensorFlow release"):
         releases.release(asked)

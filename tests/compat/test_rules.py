@@ -45,7 +45,7 @@ PART_PTX = (group(3, (60, 70, 80), {90: (8, 5)}), group(1, (60, 70, 80, 90), {90
         (62, 525, WORKS),
         (90, 555, WORKS),
         (90, 554, FAILS),
-        (90, 545, FAILS),  # one group would do with 8.3, the other would not
+        (90, 545, FAILS),  # 8.3 is enough for one group but not for the other
         (100, 555, WORKS),
         (53, 580, FAILS),
         (50, 580, FAILS),
@@ -55,28 +55,28 @@ def test_kernels(capability: int, branch: int, expected: Outcome) -> None:
     assert on(capability, branch, *PART_PTX).outcome is expected
 
 
-def test_the_newest_ptx_that_must_be_compiled_counts() -> None:
+def test_the_newest_ptx_to_be_compiled_counts() -> None:
     assert on(100, 545, *PART_PTX).outcome is FAILS
     assert on(100, 545, PART_PTX[1]).outcome is WORKS
 
 
-def test_how_much_must_be_compiled_is_said() -> None:
+def test_the_reason_says_how_much_must_be_compiled() -> None:
     assert "3 of 4 translation units" in on(90, 555, *PART_PTX).text
     assert "some kernels" in on(90, 555, group(None, (80,), {90: (8, 5)})).text
 
 
-def test_what_rests_on_compiling_ptx_is_derived() -> None:
+def test_a_reason_based_on_compiling_ptx_is_derived() -> None:
     assert on(90, 555, *PART_PTX).status == facts.DERIVED
     assert on(80, 555, *PART_PTX).status == "verified-local"
 
 
-def test_ptx_of_an_isa_that_was_not_read_is_bounded_by_the_toolkit() -> None:
+def test_ptx_of_an_unread_isa_is_bounded_by_the_toolkit() -> None:
     unread = group(None, (80,), {90: None})
     assert on(90, 555, unread).outcome is WORKS
     assert on(90, 550, unread).outcome is UNKNOWN
 
 
-def test_an_isa_that_no_table_has_leaves_it_open() -> None:
+def test_an_isa_in_no_table_leaves_the_outcome_unknown() -> None:
     assert on(90, 580, group(1, (80,), {90: (99, 0)})).outcome is UNKNOWN
 
 
@@ -100,7 +100,7 @@ def test_an_isa_that_no_table_has_leaves_it_open() -> None:
         (495, "3.7", "last-branch-kepler"),
     ],
 )
-def test_which_gpus_a_driver_knows(branch: int, capability: str, fact: str | None) -> None:
+def test_gpus_that_a_driver_supports(branch: int, capability: str, fact: str | None) -> None:
     reasons = drivers.knows_gpu(branch, branch, ComputeCapability.parse(capability))
     assert [reason.fact for reason in reasons] == ([fact] if fact else [])
 
@@ -130,7 +130,7 @@ def test_a_package_of_an_older_major_version_runs_nothing_newer() -> None:
     assert drivers.runs_toolkit(CudaVersion(12, 5), driver, old).outcome is WORKS
 
 
-def test_branches_between_those_that_are_known() -> None:
+def test_a_branch_between_known_ones() -> None:
     between = drivers.branch_of(540)
     assert between is not None and between.number == 535
     assert drivers.branch_of(440) is None
@@ -165,7 +165,7 @@ def test_forward_compatibility(
     assert [reason.outcome for reason in user.reasons] == [outcome]
 
 
-def test_without_a_package_the_driver_is_what_it_is() -> None:
+def test_without_a_package_the_driver_keeps_its_cuda() -> None:
     user = user_driver(DriverRelease.parse("535.183.01"), None, DATA_CENTER)
     assert (user.branch, user.lifted_to, user.reasons) == (535, None, ())
 
@@ -226,14 +226,16 @@ def test_cudnn_and_cuda(version: str, cuda: str, driver: str | None, outcome: Ou
         ("8.9.4.25", "8.9.7", WORKS),  # the patch level is not compared
     ],
 )
-def test_cudnn_and_what_tensorflow_was_compiled_with(runtime: str, compiled: str, outcome: Outcome) -> None:
+def test_cudnn_against_the_one_tensorflow_was_compiled_with(
+    runtime: str, compiled: str, outcome: Outcome
+) -> None:
     assert cudnn.fits_build(runtime, compiled).outcome is outcome
 
 
 # -- what was measured -----------------------------------------------------------------------------------
 
 
-def test_a_release_that_was_not_opened_goes_by_its_sibling() -> None:
+def test_an_uninspected_release_uses_the_facts_of_its_sibling() -> None:
     opened, sibling = builds.build("2.21.0"), builds.build("2.21.7")
     assert opened is not None and sibling is not None
     assert sibling.kernels == opened.kernels
@@ -276,5 +278,5 @@ def test_the_bounds_of_a_combination(capability: str, holds: bool) -> None:
     assert bool(reasons) == holds
 
 
-def test_a_combination_that_the_image_does_not_meet_is_not_asked() -> None:
+def test_a_combination_for_other_images_is_not_evaluated() -> None:
     assert known_issues.on_gpu((), ComputeCapability(9, 0)) == ()
