@@ -1,4 +1,4 @@
-"""Each failure of uv becomes an error of the right kind, with the package that it is about."""
+"""Each failure of uv becomes an error of the right kind that names the package."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ FULL = "error: failed to write to file: No space left on device (os error 28)"
         ("", BuildError, "uv failed without a message"),
     ],
 )
-def test_each_failure_is_told_apart(text: str, kind: type[ValidatorError], message: str) -> None:
+def test_each_kind_of_failure_is_recognized(text: str, kind: type[ValidatorError], message: str) -> None:
     error = explain(text, "the spec: can't be installed")
     assert type(error) is kind
     assert str(error).startswith("the spec: can't be installed: ")
@@ -89,7 +89,7 @@ def test_each_failure_is_told_apart(text: str, kind: type[ValidatorError], messa
         (NO_TAG, "tensorflow==2.15.0"),
     ],
 )
-def test_the_pin_is_found_wherever_the_text_was_wrapped(text: str, pin: str) -> None:
+def test_the_pin_is_found_wherever_the_line_breaks_are(text: str, pin: str) -> None:
     flat = " ".join(text.split())
     for width in range(40, 121, 5):
         wrapped = textwrap.fill(flat, width, break_long_words=False, break_on_hyphens=False)
@@ -98,5 +98,5 @@ def test_the_pin_is_found_wherever_the_text_was_wrapped(text: str, pin: str) -> 
         assert pin in str(error)
 
 
-def test_no_answer_in_time() -> None:
+def test_a_timeout_is_explained() -> None:
     assert isinstance(explain("", "x", timed_out=True), MissingError)

@@ -41,12 +41,12 @@ locks = st.builds(
 
 
 @given(locks)
-def test_what_is_written_is_read_again(lock: Lock) -> None:
+def test_a_written_lock_can_be_read_again(lock: Lock) -> None:
     assert files.parse(files.render(lock)) == lock
 
 
 @given(locks, st.data())
-def test_no_line_of_wheels_can_be_lost_or_changed_unnoticed(lock: Lock, data: st.DataObject) -> None:
+def test_a_lost_or_changed_line_is_always_noticed(lock: Lock, data: st.DataObject) -> None:
     lines = files.render(lock).splitlines(keepends=True)
     places = [number for number, line in enumerate(lines) if "--hash" in line]
     if not places:
@@ -60,7 +60,7 @@ def test_no_line_of_wheels_can_be_lost_or_changed_unnoticed(lock: Lock, data: st
 
 
 @given(locks, st.data())
-def test_a_lock_that_was_cut_short_never_has_other_wheels(lock: Lock, data: st.DataObject) -> None:
+def test_a_truncated_lock_never_has_other_wheels(lock: Lock, data: st.DataObject) -> None:
     text = files.render(lock)
     cut = text[: data.draw(st.integers(0, len(text) - 1))]
     try:
@@ -70,7 +70,7 @@ def test_a_lock_that_was_cut_short_never_has_other_wheels(lock: Lock, data: st.D
 
 
 @given(locks, st.sampled_from(["six", "# a comment", "six>=1", "", "--index-url x", "six==1"]), st.data())
-def test_a_foreign_line_is_named_wherever_it_stands(lock: Lock, foreign: str, data: st.DataObject) -> None:
+def test_a_foreign_line_is_named_wherever_it_is(lock: Lock, foreign: str, data: st.DataObject) -> None:
     lines = files.render(lock).splitlines()
     place = data.draw(st.integers(0, len(lines)))
     text = "\n".join([*lines[:place], foreign, *lines[place:]]) + "\n"
@@ -78,7 +78,7 @@ def test_a_foreign_line_is_named_wherever_it_stands(lock: Lock, foreign: str, da
         files.parse(text, "here")
 
 
-def test_the_digest_is_of_the_wheels_alone() -> None:
+def test_the_digest_depends_only_on_the_wheels() -> None:
     other = Lock("another", "3.9", "y", (), LOCK.wheels)
     assert other.digest == LOCK.digest
     assert Lock(SPEC.identifier, "3.12", "x", ASKED, (TENSORFLOW,)).digest != LOCK.digest
@@ -111,7 +111,9 @@ def test_files_are_written_and_read_by_identifier(tmp_path: Path) -> None:
         (lambda text: text.rsplit("six==", 1)[0], "the file was edited by hand or cut short"),
     ],
 )
-def test_what_is_no_lock_is_refused_with_its_place(tmp_path: Path, change: object, message: str) -> None:
+def test_a_file_that_is_not_a_lock_is_rejected_with_the_line(
+    tmp_path: Path, change: object, message: str
+) -> None:
     path = files.path_of(tmp_path, SPEC.identifier)
     path.write_text(change(files.render(LOCK)))  # type: ignore[operator]
     with pytest.raises(InputError, match=message) as caught:
@@ -120,7 +122,7 @@ def test_what_is_no_lock_is_refused_with_its_place(tmp_path: Path, change: objec
     assert caught.value.hint
 
 
-def test_a_lock_that_is_not_text_is_refused(tmp_path: Path) -> None:
+def test_a_lock_that_is_not_text_is_rejected(tmp_path: Path) -> None:
     files.path_of(tmp_path, SPEC.identifier).write_bytes(b"\xff\xfe\x00")
     with pytest.raises(InputError, match="can't be read"):
         files.read(tmp_path, SPEC.identifier)
@@ -143,7 +145,7 @@ def test_a_lock_satisfies_its_own_spec() -> None:
         (Lock("x", "3.11", "x", ASKED, LOCK.wheels), ASKED, "it is for Python 3.11, but the spec needs 3.12"),
     ],
 )
-def test_what_no_longer_satisfies_is_said(lock: Lock, asked: tuple[str, ...], sentence: str) -> None:
+def test_each_mismatch_with_the_spec_is_named(lock: Lock, asked: tuple[str, ...], sentence: str) -> None:
     assert sentence in files.mismatches(lock, SPEC, asked)
 
 
@@ -155,7 +157,7 @@ def test_there_are_committed_locks() -> None:
 
 
 @pytest.mark.parametrize("path", COMMITTED, ids=lambda path: path.stem)
-def test_a_committed_lock_is_whole_and_names_no_address(path: Path) -> None:
+def test_a_committed_lock_is_complete_and_has_no_address(path: Path) -> None:
     lock = files.read(path.parent, path.stem)
     assert lock is not None
     assert all(wheel.filename.endswith(".whl") for wheel in lock.wheels)
@@ -165,7 +167,7 @@ def test_a_committed_lock_is_whole_and_names_no_address(path: Path) -> None:
     assert "tensorrt" not in names
 
 
-def test_as_built_locks_hold_exactly_what_the_wheel_was_built_with() -> None:
+def test_as_built_locks_have_exactly_the_versions_of_the_build() -> None:
     spec = ImageSpec("2.21.0", "3.11", Variant.GPU, Choice("as-built", "12.5"), Choice("as-built", "9.3"))
     lock = files.read(COMMITTED[0].parent, spec.identifier)
     assert lock is not None

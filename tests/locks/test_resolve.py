@@ -39,7 +39,7 @@ def package(*filenames: str, **changes: Any) -> dict[str, Any]:
         ((PURE, *FOREIGN), PURE),
     ],
 )
-def test_the_wheel_that_the_target_would_install_is_taken(offered: tuple[str, ...], taken: str) -> None:
+def test_the_wheel_that_the_target_would_install_is_chosen(offered: tuple[str, ...], taken: str) -> None:
     for order in (offered, offered[::-1]):
         wheel, url = pick(package(*order), target_tags("3.12"), SPEC)
         assert (wheel.filename, wheel.name, wheel.version) == (taken, "demo", "1.0")
@@ -47,12 +47,12 @@ def test_the_wheel_that_the_target_would_install_is_taken(offered: tuple[str, ..
         assert url.endswith(taken)
 
 
-def test_where_nothing_fits_the_package_is_named() -> None:
+def test_a_package_without_a_fitting_wheel_is_named() -> None:
     with pytest.raises(InputError, match=r"Demo 1\.0 has no wheel for Python 3\.12 on x86_64-manylinux_2_28"):
         pick(package(*FOREIGN), target_tags("3.12"), SPEC)
 
 
-def test_an_index_without_hashes_is_refused() -> None:
+def test_an_index_without_hashes_is_rejected() -> None:
     with pytest.raises(MissingError, match="gives no sha256"):
         pick(package(PURE, hashes={}), target_tags("3.12"), SPEC)
 
@@ -84,6 +84,6 @@ def test_the_same_requirement_gives_the_same_lock() -> None:
 
 
 @pytest.mark.engine
-def test_what_does_not_exist_is_named() -> None:
+def test_a_release_that_does_not_exist_is_named() -> None:
     with pytest.raises(InputError, match=r"does not have six==1\.99\.0"):
         resolve(SPEC, ["six==1.99.0"], host_sources())
