@@ -24,7 +24,7 @@ profiles:
 
 
 def problems(text: str | bytes) -> list[str]:
-    """What loading complains of, a line each; empty for a good file."""
+    """Return the problems that loading reports, one per line; empty for a good file."""
     content = text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass")
     try:
         parse_matrix(content, "m.yaml")
@@ -34,25 +34,25 @@ def problems(text: str | bytes) -> list[str]:
 
 
 def changed(old: str, new: str, text: str = GOOD) -> str:
-    """GOOD with one piece changed, which must be there."""
+    """Return GOOD with one piece replaced, which must be there."""
     assert old in text
     return text.replace(old, new)
 
 
 def image(lines: str) -> str:
-    """GOOD with other keys in its only image entry."""
+    """Return GOOD with other keys in its only image entry."""
     return changed('  - tensorflow: "2.21.0"\n    python: ["3.12"]\n', lines)
 
 
 def host(lines: str) -> str:
-    """GOOD with other keys in its only host entry."""
+    """Return GOOD with other keys in its only host entry."""
     return changed('  - driver: "535"\n    gpu: h100\n', lines)
 
 
 def matrix(
     images: str, hosts: str = '  - {driver: ["535", "580"], gpu: [a100, h100]}', rest: str = ""
 ) -> Matrix:
-    """A matrix of these image and host entries, with a machine without GPU and a profile `all`."""
+    """Return a matrix of these image and host entries, with a machine without GPU and a profile `all`."""
     text = (
         f"images:\n{images}\nhosts:\n{hosts}\n  - gpu: none\nprofiles:\n  all: {{description: All.}}\n{rest}"
     )

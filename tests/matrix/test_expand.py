@@ -1,4 +1,4 @@
-"""Expansion: which cells a matrix has, held against a plain model of what the file says."""
+"""Expansion: the cells of a matrix, compared with a simple model of the file."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ DRIVERS = ["470", "525", "535", "535.183.01", "580"]
 
 @dataclass(frozen=True)
 class Entry:
-    """An image entry as drawn. One entry a release, so that no two ask for the same image."""
+    """A generated image entry. There is one per release, so that no two request the same image."""
 
     tensorflow: str
     policies: tuple[str, ...]
@@ -49,7 +49,7 @@ class Entry:
         return "  - {" + ", ".join(keys) + "}"
 
     def identifiers(self) -> set[str]:
-        """Every image of the entry, spelled out; policies that give the same image give it once."""
+        """Return every image of the entry; policies with the same image yield it once."""
         found = set()
         for base, python in itertools.product(self.bases, releases.release(self.tensorflow).pythons):
             tail = f"py{python.replace('.', '')}" + ("" if base == "default" else f"-{base}")
@@ -123,7 +123,7 @@ EXCLUDES: dict[str, Callable[[ImageSpec, str], bool]] = {
 
 
 @given(ENTRIES, st.lists(st.sampled_from(sorted(EXCLUDES)), unique=True))
-def test_excluded_cells_are_kept_apart_with_their_reason(
+def test_excluded_cells_are_listed_separately_with_their_reason(
     entries: tuple[Entry, ...], excludes: list[str]
 ) -> None:
     text = "\n".join(entry.yaml(random.Random(0)) for entry in entries)
@@ -147,7 +147,7 @@ def test_excluded_cells_are_kept_apart_with_their_reason(
     }
 
 
-def test_the_newest_tensorflow_comes_first_and_what_floats_comes_last() -> None:
+def test_the_newest_tensorflow_comes_first_and_floating_choices_last() -> None:
     text = '  - {tensorflow: ["2.18.1", "2.21.0"], python: ["3.11", "3.10"], policy: [latest, as-built]}'
     hosts = '  - {driver: ["580", "535.54.03", "535"], gpu: [h100, t4]}'
     cells = expand(matrix(text, hosts), None).cells
@@ -169,7 +169,7 @@ def test_the_newest_tensorflow_comes_first_and_what_floats_comes_last() -> None:
     ]
 
 
-def test_of_two_policies_that_give_one_image_as_built_names_it() -> None:
+def test_an_image_that_two_policies_give_is_named_as_built() -> None:
     for order in ("as-built, latest", "latest, as-built"):
         text = f'  - {{tensorflow: "2.18.1", python: "3.12", policy: [{order}]}}'
         [image] = matrix(text).images
@@ -177,14 +177,14 @@ def test_of_two_policies_that_give_one_image_as_built_names_it() -> None:
         assert image.cuda.policy == AS_BUILT
 
 
-def test_a_pin_that_is_what_the_wheel_was_built_with_is_the_same_image() -> None:
+def test_a_pin_of_the_built_version_is_the_same_image() -> None:
     text = '  - {tensorflow: "2.21.0", python: "3.12", cuda: ["12.5", as-built], cudnn: [as-built, "9.3"]}'
     [image] = matrix(text).images
     assert image.identifier == "tf2.21.0-cuda12.5-cudnn9.3-py312"
     assert (image.cuda, image.cudnn) == (Choice(AS_BUILT, "12.5"), Choice(AS_BUILT, "9.3"))
 
 
-def test_a_minor_takes_every_patch_and_a_range_no_prerelease() -> None:
+def test_a_minor_means_every_patch_and_a_range_has_no_prereleases() -> None:
     text = '  - {tensorflow: ["2.15", ">=2.20"], python: "3.11"}'
     assert [image.tensorflow for image in matrix(text).images] == [
         "2.21.0",
@@ -195,7 +195,7 @@ def test_a_minor_takes_every_patch_and_a_range_no_prerelease() -> None:
     ]
 
 
-def test_host_classes_are_named_by_what_they_are() -> None:
+def test_host_classes_are_named_after_driver_and_gpu() -> None:
     hosts = """\
   - driver: ["535", "535.183.01"]
     gpu: [RTX 4090, H100]
@@ -241,7 +241,7 @@ def first_available(available: set[str] | None, select: tuple[str, ...] = (), re
     return [f"{cell.image.tensorflow} {cell.image.python}" for cell in found.cells]
 
 
-def test_the_first_python_that_can_be_provided_is_taken() -> None:
+def test_the_first_python_that_can_be_provided_is_used() -> None:
     assert first_available(None) == ["2.21.0 3.12", "2.15.1 3.11"]
     assert first_available({"3.11", "3.13"}) == ["2.21.0 3.11", "2.15.1 3.11"]
     assert first_available({"3.13"}) == ["2.21.0 3.13", "2.15.1 3.11"], (
@@ -250,12 +250,12 @@ def test_the_first_python_that_can_be_provided_is_taken() -> None:
     assert first_available(set()) == ["2.21.0 3.12", "2.15.1 3.11"]
 
 
-def test_a_selected_python_is_chosen_among_before_the_first_is_taken() -> None:
+def test_the_first_python_is_chosen_among_the_selected_ones() -> None:
     assert first_available(None, ("python=3.13",)) == ["2.21.0 3.13"]
     assert first_available(None, ("python=3.10",)) == [], "not in the profile's list"
 
 
-def test_an_excluded_python_is_not_taken() -> None:
+def test_an_excluded_python_is_not_used() -> None:
     excluded = "exclude:\n  - {select: [python=3.12], reason: Broken.}\n"
     assert first_available(None, rest=excluded) == ["2.21.0 3.11", "2.15.1 3.11"]
     on_host = "exclude:\n  - {select: [python=3.12, gpu=a100], reason: Broken there.}\n"

@@ -1,4 +1,4 @@
-"""Files made to break a reader: each is answered, within the stated limits, by either YAML parser.
+"""Files made to break a reader: either YAML parser handles each within the stated limits.
 
 A limit that is not kept shows itself by the test running out of memory, stack or patience; nothing is timed.
 """
@@ -39,7 +39,7 @@ def laughs(levels: int) -> str:
 
 
 def ladder(levels: int) -> str:
-    """No line nests deep, but each anchor holds the one before it."""
+    """No line is nested deeply, but each anchor contains the one before it."""
     return "a0: &a0 [x]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}]\n" for n in range(1, levels))
 
 
@@ -71,7 +71,7 @@ def test_bomb(text: str, expected: str) -> None:
     assert problems(text) == [expected]
 
 
-def test_aliases_that_are_no_bomb_may_be_used() -> None:
+def test_aliases_may_be_used_within_the_limits() -> None:
     text = GOOD.replace('["3.12"]', '&pythons ["3.12", "3.11"]').replace(
         "hosts:", "    variant: &v [gpu]\nhosts:"
     )
@@ -85,7 +85,7 @@ def test_aliases_that_are_no_bomb_may_be_used() -> None:
     ]
 
 
-def test_what_multiplies_too_far_is_not_multiplied() -> None:
+def test_too_large_products_are_not_computed() -> None:
     bases = ", ".join(f"base-{number}" for number in range(200))
     images = f'  - {{tensorflow: ">=2.12", python: all, base: [{bases}], variant: [gpu, cpu]}}\n'
     assert problems(GOOD.replace("images:\n", "images:\n" + images))[0].endswith(
@@ -98,7 +98,7 @@ def test_what_multiplies_too_far_is_not_multiplied() -> None:
     ]
 
 
-def test_more_cells_than_anything_could_run() -> None:
+def test_too_many_cells_are_an_error() -> None:
     bases = ", ".join(f"base-{number}" for number in range(20))
     drivers = ", ".join(f'"{branch}"' for branch in range(400, 580))
     text = f"""\
@@ -110,7 +110,7 @@ profiles: {{all: {{description: All.}}}}
     assert found.endswith("images on 900 host classes are more than 1,000,000 cells")
 
 
-def test_a_list_of_wrong_values_ends_early() -> None:
+def test_reading_a_list_of_wrong_values_ends_early() -> None:
     pins = ", ".join(f'"{number}.99"' for number in range(300))
     found = problems(GOOD.replace("hosts:", f"    cudnn: [{pins}]\nhosts:"))
     assert found[0] == "m.yaml:4:12: images[0].cudnn: is longer than 200 values"
@@ -145,7 +145,7 @@ def mangled() -> st.SearchStrategy[str]:
 @example("--- |\n")
 @example("? a\n? b\n")
 @example("&a *a")
-def test_anything_is_a_matrix_or_a_matrix_error(text: str | bytes) -> None:
+def test_any_text_is_a_matrix_or_a_matrix_error(text: str | bytes) -> None:
     content = text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass")
     try:
         parse_matrix(content, "m.yaml")
@@ -160,7 +160,7 @@ def test_anything_is_a_matrix_or_a_matrix_error(text: str | bytes) -> None:
 
 
 def test_the_bombs_fit_in_little_memory() -> None:
-    """All of them, one after another, in a process that may not have more than 1 GB."""
+    """All of them run one after another, in a process that is limited to 1 GB."""
     script = """
 import sys
 from tests.matrix.support import problems

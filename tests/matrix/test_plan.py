@@ -1,4 +1,4 @@
-"""Plans: predictions, what selects by them, and the form for GitHub."""
+"""Plans: predictions, selecting by them, and the form for GitHub."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_every_cell_has_its_prediction(small: Matrix) -> None:
 
 
 @pytest.mark.parametrize("outcome", ["works", "fails", "unknown"])
-def test_a_prediction_selects(small: Matrix, outcome: str) -> None:
+def test_predictions_can_be_selected(small: Matrix, outcome: str) -> None:
     whole = plan(small, "all")
     taken = plan(small, "all", select=parse_selectors([f"prediction={outcome}"]))
     left = plan(small, "all", select=parse_selectors([f"prediction!={outcome}"]))
@@ -54,7 +54,7 @@ def test_a_profile_may_select_by_prediction() -> None:
     assert outcomes == {"works"}
 
 
-def test_the_lock_is_asked_for_once_an_image_and_decides(small: Matrix) -> None:
+def test_the_lock_is_read_once_per_image_and_decides(small: Matrix) -> None:
     asked: list[str] = []
 
     def wheels(image: ImageSpec) -> Mapping[str, str] | None:
@@ -87,7 +87,7 @@ def test_the_github_form(small: Matrix) -> None:
     assert [row["id"] for row in document["include"]] == [one.cell.identifier for one in found.cells]
 
 
-def test_the_github_form_of_the_jobs_that_build_has_every_image_once(small: Matrix) -> None:
+def test_the_github_form_for_builds_has_every_image_once(small: Matrix) -> None:
     found = plan(small, "all", select=parse_selectors(["python=3.12"]))
     rows = github_image_matrix(found.images)["include"]
     assert rows[0] == {
@@ -102,7 +102,7 @@ def test_the_github_form_of_the_jobs_that_build_has_every_image_once(small: Matr
         github_image_matrix(found.images[:1] * (MAX_JOBS + 1))
 
 
-def test_more_jobs_than_github_takes() -> None:
+def test_more_jobs_than_github_allows_are_an_error() -> None:
     cells = plan(load_matrix(FILE), "full").cells
     assert len(github_matrix(cells[:MAX_JOBS])["include"]) == MAX_JOBS
     with pytest.raises(InputError) as caught:

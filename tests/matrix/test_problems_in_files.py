@@ -1,4 +1,4 @@
-"""Wrong files: the exact message, with its position, for each way of being wrong."""
+"""Wrong files: the exact message, with its position, for each kind of mistake."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def test_the_unbroken_file_is_good() -> None:
     assert problems(GOOD) == []
 
 
-def test_a_byte_order_mark_is_no_problem_and_moves_no_column() -> None:
+def test_a_byte_order_mark_is_allowed_and_moves_no_column() -> None:
     assert problems("\ufeff" + GOOD) == []
     assert problems("\ufeffexlude: []\n" + GOOD) == ["m.yaml:1:1: exlude: unknown key; did you mean exclude?"]
 
 
-def test_everything_is_told_at_once_in_the_order_of_the_file() -> None:
+def test_all_problems_are_reported_in_the_order_of_the_file() -> None:
     text = """\
 images:
   - tensorflow: "2.99.0"
@@ -71,14 +71,14 @@ exclude:
     assert positions == sorted(positions)
 
 
-def test_the_list_of_problems_is_cut() -> None:
+def test_a_long_list_of_problems_is_cut() -> None:
     entries = "".join(f'  - {{tensorflow: "9.{number}", python: all}}\n' for number in range(MAX_SHOWN + 20))
     found = problems(image(entries))
     assert len(found) == MAX_SHOWN + 1
     assert found[-1] == "m.yaml: and 20 more problems"
 
 
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "none.yaml"
     with pytest.raises(MatrixError) as caught:
         load_matrix(path)
@@ -88,12 +88,12 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     assert caught.value.exit_code == EXIT_INPUT
 
 
-def test_a_directory(tmp_path: Path) -> None:
+def test_a_directory_is_not_a_matrix_file(tmp_path: Path) -> None:
     with pytest.raises(MatrixError, match="can't be read: Is a directory"):
         load_matrix(tmp_path)
 
 
-def test_a_name_that_no_file_has() -> None:
+def test_a_file_name_with_nul_is_an_error() -> None:
     with pytest.raises(MatrixError, match="can't be read"):
         load_matrix("a\0b")
 

@@ -1,4 +1,4 @@
-"""docs/reference/matrix.md says what the code does."""
+"""docs/reference/matrix.md agrees with the code."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .support import FILE
 TEXT = (FILE.parent / "docs/reference/matrix.md").read_text(encoding="utf-8")
 
 
-def test_the_file_to_start_from_works() -> None:
+def test_the_example_file_works() -> None:
     match = re.search(r"```yaml\n(.*?)```", TEXT, re.DOTALL)
     assert match is not None
     cells = expand(parse_matrix(match[1].encode()), "quick").cells
@@ -45,7 +45,7 @@ def test_every_selector_has_a_row() -> None:
     assert {name for row in rows for name in re.findall(r"`(\w+)`", row)} == set(AXES)
 
 
-def test_the_limits_are_the_stated_ones() -> None:
+def test_the_stated_limits_are_current() -> None:
     body = TEXT.split("\n## Limits\n")[1]
     assert document.MAX_BYTES == 1024**2
     assert f"{document.MAX_DEPTH} levels" in body

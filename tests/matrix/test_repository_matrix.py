@@ -28,14 +28,14 @@ def pythons(expansion: Expansion, version: str, policy: str | None = None) -> se
     }
 
 
-def test_every_release_from_2_14_on_with_every_python() -> None:
+def test_every_release_from_2_14_on_has_every_python() -> None:
     whole = expand(found(), "full")
     for release in releases.releases():
         if tuple(map(int, release.minor.split("."))) >= (2, 14) and not release.prerelease:
             assert pythons(whole, release.version, "as-built") == set(release.pythons)
 
 
-def test_quick_is_the_newest_as_built_on_one_python() -> None:
+def test_quick_has_the_newest_release_as_built_on_one_python() -> None:
     [image] = {cell.image for cell in expand(found(), DEFAULT_PROFILE).cells}
     newest = releases.newest()
     assert image.identifier == f"tf{newest.version}-cuda{newest.cuda}-cudnn{newest.cudnn}-py312"
@@ -45,13 +45,13 @@ def test_quick_fits_a_github_matrix() -> None:
     assert len(expand(found(), DEFAULT_PROFILE).cells) <= MAX_JOBS
 
 
-def test_cpu_is_the_newest_without_cuda() -> None:
+def test_cpu_has_the_newest_release_without_cuda() -> None:
     [cell] = expand(found(), "cpu").cells
     assert cell.image.variant is Variant.CPU
     assert cell.host.identifier == "no-gpu"
 
 
-def test_nightly_is_the_newest_patch_of_every_minor() -> None:
+def test_nightly_has_the_newest_patch_of_every_minor() -> None:
     nightly = expand(found(), "nightly")
     minors = [f"2.{minor}" for minor in range(14, 22)]
     newest = [releases.newest_patch(minor) for minor in minors]
@@ -78,7 +78,7 @@ def test_latest_with_tensorrt_is_excluded_and_says_why(version: str, said: str) 
     assert all(one.link for one in excluded)
 
 
-def test_the_driver_branches_and_the_generations_are_there() -> None:
+def test_all_driver_branches_and_generations_are_covered() -> None:
     branches = {host.driver.branch for host in found().hosts if host.has_gpu}
     assert branches == {470, 525, 535, 550, 570, 580}
     capabilities = {str(host.compute_capability) for host in found().hosts if host.has_gpu}

@@ -1,4 +1,4 @@
-"""The JSON Schema: current, and of one mind with the reader about what is a matrix file."""
+"""The JSON Schema is current, and agrees with the reader about what a matrix file is."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_the_checked_in_schema_is_current() -> None:
     assert PATH.read_text(encoding="utf-8") == schema_text(), hint
 
 
-def test_it_is_a_schema() -> None:
+def test_the_schema_is_valid() -> None:
     jsonschema.Draft202012Validator.check_schema(schema())
 
 
@@ -47,12 +47,12 @@ def test_every_key_is_explained() -> None:
             assert value["description"], name
 
 
-#: Complaints that are the reader's alone: JSON Schema does not see them, or YAML merges the key away.
+#: Problems that only the reader reports: JSON Schema does not see them, or YAML merges the key away.
 READER_ONLY = {"merge key"}
 
 
 @pytest.mark.parametrize("name", sorted(SHAPE.keys() - READER_ONLY))
-def test_a_wrong_shape_is_wrong_for_both(name: str) -> None:
+def test_schema_and_reader_reject_the_same_shapes(name: str) -> None:
     text, *_ = SHAPE[name]
     validate(GOOD)
     with pytest.raises(jsonschema.ValidationError):

@@ -1,4 +1,4 @@
-"""Selectors: what each takes, the laws they keep, and how a wrong one is answered."""
+"""Selectors: what each one matches, their laws, and the errors for wrong ones."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_image_axes(selector: str, expected: list[str]) -> None:
     assert images(selector, "tensorflow=2.21", "python=3.10", "base=default") == expected
 
 
-def test_an_image_that_two_policies_give_has_both() -> None:
+def test_an_image_of_two_policies_matches_both() -> None:
     assert images("tensorflow=2.15.1", "policy=latest") == images("tensorflow=2.15.1", "policy=as-built")
     assert images("tensorflow=2.15.0", "policy=latest") == [
         "tf2.15.0-cudalatest-cudnnlatest-py310",
@@ -136,11 +136,11 @@ def test_host_axes(selector: str, expected: set[str]) -> None:
     assert {text.split("-")[0] for text in hosts(selector)} == expected
 
 
-def test_a_gpu_is_known_by_any_of_its_names() -> None:
+def test_a_gpu_can_be_selected_by_any_of_its_names() -> None:
     assert hosts("gpu=rtx-4090") == hosts("gpu=NVIDIA GeForce RTX 4090") == hosts("gpu=rtx*") != []
 
 
-def test_what_lacks_an_axis_is_unequal_to_everything_and_in_no_order() -> None:
+def test_items_without_the_axis_are_unequal_and_have_no_order() -> None:
     assert "no-gpu" not in hosts("driver<9999")
     assert "no-gpu" in hosts("driver!=535")
     assert "r580-sm90" not in hosts("gpu=*")
@@ -178,17 +178,17 @@ EQUALS = st.sampled_from([text for text in TEXTS + WORDS if not any(char in text
 
 
 @given(AXES, AXES)
-def test_selecting_by_two_is_selecting_by_one_and_the_other(one: str, other: str) -> None:
+def test_two_selectors_are_the_same_as_one_after_the_other(one: str, other: str) -> None:
     assert selected(one, other) == selected(other, one) == selected(one) & selected(other)
 
 
 @given(AXES)
-def test_selecting_twice_by_the_same_changes_nothing(one: str) -> None:
+def test_the_same_selector_twice_changes_nothing(one: str) -> None:
     assert selected(one, one) == selected(one) <= selected()
 
 
 @given(EQUALS)
-def test_unequal_takes_what_equal_leaves(one: str) -> None:
+def test_unequal_matches_exactly_what_equal_does_not(one: str) -> None:
     other = one.replace("=", "!=")
     assert selected(one) | selected(other) == selected()
     assert selected(one) & selected(other) == set()
@@ -198,7 +198,7 @@ def test_unequal_takes_what_equal_leaves(one: str) -> None:
     st.sampled_from(["tensorflow", "driver", "cudnn", "compute_capability", "python"]),
     st.sampled_from(["2", "2.15", "2.15.0", "3.11", "9", "8.9", "9.3", "535", "535.54.03", "600"]),
 )
-def test_less_equal_and_greater_divide_what_has_the_axis(key: str, version: str) -> None:
+def test_less_equal_and_greater_partition_the_items_with_the_axis(key: str, version: str) -> None:
     try:
         less, equal, greater = (selected(f"{key}{operator}{version}") for operator in ("<", "=", ">"))
     except SelectorError:
@@ -249,7 +249,7 @@ def test_a_wrong_selector_is_named(text: str, message: str) -> None:
 
 
 @given(st.text())
-def test_any_text_is_a_selector_or_an_error_that_says_so(text: str) -> None:
+def test_any_text_is_a_selector_or_a_selector_error(text: str) -> None:
     try:
         selector = parse_selector(text)
     except SelectorError as error:
@@ -260,7 +260,7 @@ def test_any_text_is_a_selector_or_an_error_that_says_so(text: str) -> None:
 
 @given(st.sampled_from(["tensorflow", "python", "cuda", "driver", "gpu", "image", "compat"]),
        st.sampled_from(["=", "<", "!="]), st.text(max_size=30))  # fmt: skip
-def test_any_value_can_be_held_against_the_matrix(key: str, operator: str, value: str) -> None:
+def test_any_value_can_be_compared_with_the_matrix(key: str, operator: str, value: str) -> None:
     try:
         selector = parse_selector(f"{key}{operator}{value}")
     except SelectorError:

@@ -1,4 +1,4 @@
-"""One wrong file for each way of being wrong: its text, then the messages it must be answered with."""
+"""One wrong file for each kind of mistake: its text, then the messages that it must cause."""
 
 from __future__ import annotations
 
