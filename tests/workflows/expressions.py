@@ -1,4 +1,4 @@
-"""GitHub's expressions, as far as the workflows here use them.
+"""Evaluate GitHub's expressions, as far as the workflows here use them.
 
 The grammar is that of GitHub Docs, "Evaluate expressions in workflows and actions". What is not known here is
 an error and never an empty string, so that a slip in a workflow fails a test.
@@ -17,29 +17,29 @@ _TOKEN = re.compile(
     r"\s*(?:(?P<string>'(?:[^']|'')*')|(?P<number>\d+)|(?P<operator>&&|\|\||==|!=|[!().,])"
     r"|(?P<name>[A-Za-z_][\w-]*))"
 )
-#: Contexts in which a name that nobody set is an empty string, as it is on GitHub.
+#: Contexts in which an unset name is an empty string, as on GitHub.
 OPTIONAL = frozenset({"vars", "secrets"})
 
 
 class ExpressionError(Exception):
-    """The expression can't be read, or names what is not there."""
+    """The expression can't be read, or names something that does not exist."""
 
 
 @dataclass(frozen=True)
 class Scope:
-    """What an expression may look at: contexts by name, functions by name."""
+    """The contexts and functions, by name, that an expression may use."""
 
     contexts: Mapping[str, Any]
     functions: Mapping[str, Callable[..., Any]]
 
 
 def text(template: str, scope: Scope) -> str:
-    """A text with every `${{ … }}` in it replaced by its value."""
+    """Return the text with every `${{ … }}` in it replaced by its value."""
     return _INSIDE.sub(lambda match: as_text(evaluate(match[1], scope)), template)
 
 
 def value(template: Any, scope: Scope) -> Any:
-    """The value of a template that is one expression, else its text; other things as they are."""
+    """Return the value of a template that is one expression, else its text; other values unchanged."""
     if not isinstance(template, str):
         return template
     whole = _INSIDE.fullmatch(template.strip())
@@ -47,13 +47,13 @@ def value(template: Any, scope: Scope) -> Any:
 
 
 def condition(template: str, scope: Scope) -> bool:
-    """An `if:`, which may stand without its braces."""
+    """Evaluate an `if:`, which may lack the braces."""
     whole = _INSIDE.fullmatch(template.strip())
     return truth(evaluate(whole[1] if whole else template, scope))
 
 
 def evaluate(expression: str, scope: Scope) -> Any:
-    """The value of an expression without its braces."""
+    """Return the value of an expression without its braces."""
     parser = _Parser(list(_tokens(expression)), scope, expression)
     found = parser.either()
     parser.end()
@@ -95,7 +95,7 @@ def _tokens(expression: str) -> Iterator[tuple[str, str]]:
 
 
 class _Parser:
-    """Recursive descent, one method a level of precedence; both sides of && and || are looked at."""
+    """Recursive descent, one method per level of precedence; both sides of && and || are evaluated."""
 
     def __init__(self, tokens: list[tuple[str, str]], scope: Scope, source: str) -> None:
         self._tokens, self._scope, self._source = tokens, scope, source

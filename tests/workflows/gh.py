@@ -21,7 +21,7 @@ import jq
 
 @dataclass
 class State:
-    """What GitHub knows. path: where it is kept.
+    """The state of GitHub. path: the file that holds it.
 
     jobs: name and status of the jobs of the run. later: what they are when asked again.
     runs: `databaseId`, `event`, `headBranch`, newest first, each with the directory of its artifacts.

@@ -31,9 +31,9 @@ _STEP_WITHIN_S = 600
 
 @dataclass(frozen=True)
 class Machine:
-    """What surrounds a night.
+    """The surroundings of a night.
 
-    environment: what the scripts find in theirs beside what the workflow gives.
+    environment: variables that the scripts get in addition to those of the workflow.
     offline: host classes whose runner is not there.
     brought: artifacts that are there as if other runners had sent them, by name.
     before: called before a job of that name begins.
@@ -51,7 +51,7 @@ class Machine:
 
 @dataclass
 class Job:
-    """How a job ended. result: of all that its matrix makes, as `needs` sees it. log: what its steps said."""
+    """The end of a job. result: of its whole matrix, as `needs` sees it. log: the output of its steps."""
 
     result: str
     outputs: dict[str, str] = field(default_factory=dict)
@@ -106,7 +106,7 @@ class Night:
         found = Job("success")
         matrix = expressions.value(job.get("strategy", {}).get("matrix"), scope)
         for row in matrix["include"] if matrix else [None]:
-            # Secrets are of the environment that a job names.
+            # Secrets belong to the environment that a job names.
             contexts["secrets"] = self.machine.secrets if "environment" in job else {}
             contexts["matrix"] = row or {}
             self._one(name, job, Scope(contexts, scope.functions), found)
@@ -237,7 +237,7 @@ class Night:
 
 
 def outside() -> dict[str, str]:
-    """This process's environment without what would change what the scripts do, and with gh's stand-in."""
+    """Return this process's environment without variables that change the scripts, and with gh's stand-in."""
     ours = ("VALIDATOR_", "GITHUB_", "GH_", "COSIGN_", "RUNNER_", "DOCKER_CONFIG")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
     return kept | {"PATH": f"{Path(__file__).parent / 'bin'}:{kept['PATH']}", "GH_PYTHON": sys.executable}
@@ -264,7 +264,7 @@ def check_out(workspace: Path) -> None:
     environment.mkdir()
     for entry in (ROOT / ".venv").iterdir():
         (environment / entry.name).symlink_to(entry)
-    # Up to date, whatever it is: else the scripts would install the copy in place of the working tree.
+    # Mark it as up to date, or the scripts would install the copy instead of the working tree.
     (environment / ".installed").unlink()
     wanted = (workspace / "pyproject.toml").read_text()
     (environment / ".installed").write_text(f"{wanted}extra: test\n")

@@ -57,11 +57,11 @@ def test_templates() -> None:
         "'a' ||",
     ],
 )
-def test_what_is_not_known_is_an_error(expression: str) -> None:
+def test_unknown_names_are_an_error(expression: str) -> None:
     with pytest.raises(ExpressionError):
         evaluate(expression, SCOPE)
 
 
-def test_an_object_is_no_text() -> None:
+def test_an_object_is_not_text() -> None:
     with pytest.raises(ExpressionError, match="an object"):
         text("${{ matrix.runner }}", SCOPE)

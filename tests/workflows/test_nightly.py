@@ -39,7 +39,7 @@ IMAGE = f"tf2.21.0-cpu-py{PYTHON.replace('.', '')}"
 CELL, TAG = f"{IMAGE}@no-gpu", f"2.21.0-cpu-py{PYTHON}"
 ELSEWHERE = "tf2.21.0-cuda12.5-cudnn9.3-py312@r580-h100"
 ALIASES = {"latest", "2.21", "2.21-driver580"}
-# Of `nobody` with the password `token`.
+# The credentials of `nobody` with the password `token`.
 HTPASSWD = "nobody:$2b$04$Mea8jLP9KCGnYx4.Sp9V7uvm8Ur1CnJ2qroXAsRwqrW0PTBRiOFZ.\n"
 
 
@@ -50,7 +50,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def registry(directory: Path) -> Iterator[RunningRegistry]:
-    """A registry that lets nobody in without a password."""
+    """A registry that requires a password."""
     users = directory / "htpasswd"
     users.write_text(HTPASSWD)
     with running_registry(directory / "registry", htpasswd=users) as registry:
@@ -134,7 +134,7 @@ def first(machine: Machine, state: State) -> Night:
     return Night(workflow("nightly.yml"), machine, state, 1).run()
 
 
-def test_without_a_gpu_a_night_ends_well_and_proves_nothing(first: Night, registry: RunningRegistry) -> None:
+def test_without_a_gpu_a_night_succeeds_and_proves_nothing(first: Night, registry: RunningRegistry) -> None:
     assert set(results(first).values()) == {"success"}, logs(first)
     validated = [f"build {IMAGE}", f"validate {CELL}"]
     assert first.ran == ["plan", *validated, "merge", "certify", "page", "publish", "regressions", "end"]
@@ -162,7 +162,7 @@ def test_the_page_shows_the_cell_and_no_certificate(first: Night) -> None:
     assert "unproven" in text
 
 
-def test_nobody_is_told_of_regressions_when_there_are_none(first: Night, state: State) -> None:
+def test_no_issue_is_opened_without_regressions(first: Night, state: State) -> None:
     found = State.read(state.path)
     assert found.issues == [] and found.cancelled == []
 
@@ -177,7 +177,7 @@ def test_no_secret_is_in_a_log_or_an_artifact(second: Night, machine: Machine) -
 
 @pytest.fixture(scope="module")
 def fixture_record(directory: Path, machine: Machine, repository: Repository, first: Night) -> Record:
-    """A certified record of a GPU runner that nobody has, and the image that it is about."""
+    """A certified record of an imaginary GPU runner, and its image."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DOCKER_CONFIG", str(directory / "docker"))
         login = ["docker", "login", "--username", "nobody", "--password-stdin", repository.host]
@@ -196,7 +196,7 @@ def second(machine: Machine, state: State, fixture_record: Record) -> Night:
     return Night(workflow("nightly.yml"), night, state, 2).run()
 
 
-def test_what_says_certified_is_signed_and_a_fixture_moves_no_alias(
+def test_certified_records_are_signed_and_a_fixture_moves_no_alias(
     second: Night, fixture_record: Record, registry: RunningRegistry, repository: Repository
 ) -> None:
     assert set(results(second).values()) == {"success"}, logs(second)
@@ -216,7 +216,7 @@ def test_the_image_of_the_night_before_is_not_built_again(second: Night) -> None
 
 @pytest.fixture(scope="module")
 def promoted(second: Night, directory: Path, repository: Repository) -> None:
-    """The aliases, moved by hand: the night's own step takes no certificate of a fixture."""
+    """The aliases, moved by hand: the night's own step rejects certificates of fixtures."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DOCKER_CONFIG", str(directory / "docker"))
         key = ["--key", str(directory / "key.pub")]
@@ -224,7 +224,7 @@ def promoted(second: Night, directory: Path, repository: Repository) -> None:
         assert cli.run(["promote", "--registry", str(repository), *key, "--fixtures"]) == 0
 
 
-def test_the_certificate_of_the_night_moves_the_aliases_where_fixtures_are_asked_for(
+def test_the_certificate_moves_the_aliases_if_fixtures_are_accepted(
     promoted: None, registry: RunningRegistry, fixture_record: Record
 ) -> None:
     tags = registry.tags("team/tf")
@@ -251,7 +251,9 @@ def third(machine: Machine, state: State, promoted: None, fixture_record: Record
     return Night(workflow("nightly.yml"), night, state, 3).run()
 
 
-def test_an_offline_runner_is_not_waited_for_and_its_cell_is_missing(third: Night, state: State) -> None:
+def test_an_offline_runner_does_not_delay_the_night_and_its_cell_is_missing(
+    third: Night, state: State
+) -> None:
     assert results(third)["merge"] == "success", logs(third)
     assert f"validate {CELL}" not in third.ran
     assert "continuing with 0 of 1 validations; 0 running, 1 waiting for a runner" in third.jobs["merge"].log
@@ -260,7 +262,7 @@ def test_an_offline_runner_is_not_waited_for_and_its_cell_is_missing(third: Nigh
     assert len([found for found in records(third) if found.cell == CELL]) == 2, "those of the nights before"
 
 
-def test_what_got_worse_is_in_one_issue_with_the_last_good_image(
+def test_regressions_are_in_one_issue_with_the_last_good_image(
     third: Night, state: State, fixture_record: Record
 ) -> None:
     [issue] = State.read(state.path).issues
@@ -270,10 +272,10 @@ def test_what_got_worse_is_in_one_issue_with_the_last_good_image(
     assert "```text\ncudnn_load: cuDNN does not load; asks @team\n```" in issue["body"]
 
 
-def test_aliases_without_a_certificate_that_counts_fail_the_job_and_the_page_is_published_all_the_same(
+def test_aliases_without_a_valid_certificate_fail_the_job_but_not_the_page(
     third: Night, registry: RunningRegistry, fixture_record: Record
 ) -> None:
-    # The test before moved them, with a certificate that nobody else takes.
+    # The previous test moved them, with a certificate that is rejected here.
     found = results(third)
     assert [job for job, result in found.items() if result != "success"] == ["certify"], logs(third)
     assert "nothing to certify" in third.jobs["certify"].log

@@ -1,4 +1,4 @@
-"""What every workflow keeps to: pinned actions, the least permissions, limits, and secrets in one place."""
+"""The rules for every workflow: pinned actions, the least permissions, limits, and secrets in one place."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_the_workflows() -> None:
 
 
 @every_workflow
-def test_actions_are_pinned_by_commit_and_say_their_version(name: str) -> None:
+def test_actions_are_pinned_by_commit_with_their_version(name: str) -> None:
     uses = re.findall(r"^\s*-?\s*uses:\s*(.*)$", workflow(name).text, re.M)
     assert uses
     for used in uses:
@@ -49,7 +49,7 @@ def test_an_action_has_one_commit_everywhere() -> None:
 
 
 @every_workflow
-def test_permissions_are_the_least(name: str) -> None:
+def test_permissions_are_minimal(name: str) -> None:
     found = workflow(name)
     assert found.content["permissions"] == {}
     for job, content in found.jobs.items():
@@ -60,7 +60,7 @@ def test_permissions_are_the_least(name: str) -> None:
 
 
 @every_workflow
-def test_every_job_has_a_time_limit_and_every_run_waits_for_no_other(name: str) -> None:
+def test_every_job_has_a_time_limit_and_no_run_waits_for_another(name: str) -> None:
     found = workflow(name)
     assert found.content["concurrency"]["group"]
     for job, content in found.jobs.items():
@@ -69,7 +69,7 @@ def test_every_job_has_a_time_limit_and_every_run_waits_for_no_other(name: str) 
 
 
 @every_workflow
-def test_what_strangers_send_never_meets_a_secret(name: str) -> None:
+def test_untrusted_code_never_runs_with_secrets(name: str) -> None:
     found = workflow(name)
     assert not {"pull_request_target", "workflow_run", "issue_comment"} & set(found.triggers)
     if "pull_request" in found.triggers:
@@ -79,7 +79,7 @@ def test_what_strangers_send_never_meets_a_secret(name: str) -> None:
 
 
 @every_workflow
-def test_secrets_are_seen_by_single_steps_of_jobs_with_a_protected_environment(name: str) -> None:
+def test_secrets_are_limited_to_steps_of_jobs_with_a_protected_environment(name: str) -> None:
     found = workflow(name)
     for job, content in found.jobs.items():
         parts = {key: value for key, value in content.items() if key != "steps"}
@@ -97,7 +97,7 @@ def test_the_token_stays_out_of_the_working_tree(name: str) -> None:
             assert step["with"]["persist-credentials"] is False, job
 
 
-def test_steps_of_the_night_are_one_script_each() -> None:
+def test_each_step_of_the_night_is_one_script() -> None:
     for job, step in workflow("nightly.yml").steps:
         if "run" in step:
             assert re.fullmatch(r"scripts/nightly/[a-z-]+", step["run"]), f"{job}: {step['run']}"
@@ -112,7 +112,7 @@ def test_every_script_of_the_night_is_a_step() -> None:
 
 
 @every_workflow
-def test_no_expression_stands_in_a_shell_command(name: str) -> None:
+def test_no_shell_command_contains_an_expression(name: str) -> None:
     for job, step in workflow(name).steps:
         assert "${{" not in step.get("run", ""), f"{job}: values reach a script by its environment"
 
@@ -129,13 +129,13 @@ def _needed(found: Workflow, job: str) -> set[str]:
     return {needs} if isinstance(needs, str) else set(needs)
 
 
-def test_nothing_waits_for_the_validations_but_the_step_that_knows_when_to_stop() -> None:
+def test_only_the_step_with_a_limit_waits_for_the_validations() -> None:
     found = workflow("nightly.yml")
     assert [job for job in found.jobs if "validate" in _needed(found, job)] == []
     assert found.jobs["merge"]["steps"][1]["run"] == "scripts/nightly/wait"
 
 
-def test_only_machines_with_a_gpu_are_ours() -> None:
+def test_only_jobs_with_a_gpu_use_our_machines() -> None:
     runners = {job: content["runs-on"] for job, content in workflow("nightly.yml").jobs.items()}
     assert runners.pop("validate") == "${{ matrix.runner }}"
     assert set(runners.values()) == {"ubuntu-24.04"}
@@ -153,7 +153,7 @@ def test_zizmor_finds_nothing() -> None:
 
 @pytest.mark.service
 @pytest.mark.parametrize("injected", ["${{ github.head_ref }}", "${{ github.event.issue.title }}"])
-def test_zizmor_looks(tmp_path: Path, injected: str) -> None:
+def test_zizmor_finds_a_planted_problem(tmp_path: Path, injected: str) -> None:
     text = workflow("nightly.yml").text.replace("run: scripts/nightly/plan", f"run: echo {injected}")
     changed = tmp_path / "nightly.yml"
     changed.write_text(text)

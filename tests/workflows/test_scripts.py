@@ -1,4 +1,4 @@
-"""The scripts of the night that speak with GitHub: waiting, ending, earlier records, and the one issue."""
+"""The scripts of the night that use GitHub: waiting, ending, earlier records, and the one issue."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LABEL = "nightly-regression"
 
 
 class Workspace:
-    """A copy of the working tree as a runner has it, and a GitHub. The copy is shared, its `night` is not."""
+    """A copy of the working tree as on a runner, and a GitHub. The copy is shared, except for its `night`."""
 
     def __init__(self, copy: Path, directory: Path) -> None:
         self.directory = copy
@@ -91,7 +91,7 @@ def test_without_runners_images_are_built_and_nothing_is_validated(workspace: Wo
     assert (json.loads(found["cells"]), found["validate"]) == ({"include": []}, "false")
 
 
-def test_host_classes_with_runners_are_planned_and_no_others(workspace: Workspace) -> None:
+def test_only_host_classes_with_runners_are_planned(workspace: Workspace) -> None:
     given = {"PROFILE": "nightly", "SELECT": "python=3.12 tensorflow=2.21.0", "HOSTS": "r580-h100,r535-a100"}
     code, found, said = planned(workspace, **given)
     assert code == 0, said
@@ -134,7 +134,7 @@ def waited(workspace: Workspace, **environment: str) -> str:
     return done.stderr
 
 
-def test_when_all_have_ended_nothing_is_waited_for(workspace: Workspace) -> None:
+def test_waiting_ends_when_all_jobs_have_ended(workspace: Workspace) -> None:
     workspace.state.jobs = [
         *jobs(a="completed", b="completed", c="completed"),
         {"name": "end", "status": "queued"},
@@ -143,19 +143,19 @@ def test_when_all_have_ended_nothing_is_waited_for(workspace: Workspace) -> None
     assert len(workspace.state.calls) == 1
 
 
-def test_a_runner_that_is_not_there_is_not_waited_for(workspace: Workspace) -> None:
+def test_waiting_ends_if_a_runner_is_offline(workspace: Workspace) -> None:
     workspace.state.jobs = jobs(a="completed", b="queued", c="queued")
     said = waited(workspace)
     assert "continuing with 1 of 3 validations; 0 running, 2 waiting for a runner" in said
 
 
-def test_what_runs_is_waited_for_but_not_for_ever(workspace: Workspace) -> None:
+def test_running_jobs_are_waited_for_up_to_a_limit(workspace: Workspace) -> None:
     workspace.state.jobs = jobs(a="completed", b="in_progress", c="queued")
     said = waited(workspace, LONGEST_MINUTES="0")
     assert "continuing with 1 of 3 validations; 1 running, 1 waiting for a runner" in said
 
 
-def test_what_runs_is_waited_for_until_it_ends(workspace: Workspace) -> None:
+def test_running_jobs_are_waited_for_until_they_end(workspace: Workspace) -> None:
     workspace.state.jobs = jobs(a="in_progress", b="queued", c="queued")
     workspace.state.later = [
         jobs(a="in_progress", b="queued", c="queued"),
@@ -171,17 +171,17 @@ def test_jobs_that_github_has_not_made_yet_are_waited_for(workspace: Workspace) 
     assert "continuing with 0 of 3" in waited(workspace)
 
 
-def test_without_cells_nothing_is_waited_for(workspace: Workspace) -> None:
+def test_without_cells_there_is_no_waiting(workspace: Workspace) -> None:
     assert "all 0 validations" in waited(workspace, CELLS='{"include": []}', IDLE_MINUTES="999")
 
 
-def test_a_github_that_does_not_answer_is_asked_again_and_given_up(workspace: Workspace) -> None:
+def test_requests_to_github_are_retried_and_then_given_up(workspace: Workspace) -> None:
     said = waited(workspace, GH_TOKEN="")
     assert "can't be listed; retrying" in said
     assert "continuing with none of 3" in said
 
 
-def test_a_run_with_jobs_that_no_runner_took_is_cancelled(workspace: Workspace) -> None:
+def test_a_run_with_jobs_that_no_runner_started_is_cancelled(workspace: Workspace) -> None:
     workspace.state.jobs = [*jobs(a="completed", b="queued"), {"name": "end", "status": "in_progress"}]
     done = workspace.run("end")
     assert done.returncode == 0, done.stderr
@@ -189,7 +189,7 @@ def test_a_run_with_jobs_that_no_runner_took_is_cancelled(workspace: Workspace) 
     assert "validate b" in done.stderr and "validate a" not in done.stderr
 
 
-def test_a_run_in_which_all_has_ended_is_left_alone(workspace: Workspace) -> None:
+def test_a_finished_run_is_not_cancelled(workspace: Workspace) -> None:
     workspace.state.jobs = [*jobs(a="completed"), {"name": "end", "status": "in_progress"}]
     assert workspace.run("end").returncode == 0
     assert workspace.state.cancelled == []
@@ -231,11 +231,11 @@ def test_the_first_night_has_no_history(workspace: Workspace) -> None:
     assert done.stderr == "history: no earlier night has records, so this is the first\n"
 
 
-def test_not_being_able_to_ask_for_the_history_is_an_error(workspace: Workspace) -> None:
+def test_a_failed_request_for_the_history_is_an_error(workspace: Workspace) -> None:
     assert workspace.run("history", GH_TOKEN="").returncode != 0
 
 
-def test_where_records_are_in_a_database_nothing_is_fetched(workspace: Workspace) -> None:
+def test_nothing_is_fetched_if_records_are_in_a_database(workspace: Workspace) -> None:
     assert workspace.run("history", VALIDATOR_STORE="postgresql+psycopg://nowhere/x").returncode == 0
     assert workspace.state.calls == []
 
@@ -338,7 +338,7 @@ def test_one_issue_is_opened_kept_up_to_date_and_closed(workspace: Workspace) ->
     assert [issue["state"] for issue in workspace.state.issues] == ["closed", "open"], "a new regression"
 
 
-def test_of_several_open_issues_the_oldest_is_kept(workspace: Workspace) -> None:
+def test_the_oldest_of_several_open_issues_is_kept(workspace: Workspace) -> None:
     for number in (1, 2):
         workspace.state.issues.append(
             {"number": number, "labels": [LABEL], "body": "", "state": "open", "comments": []}
@@ -347,14 +347,14 @@ def test_of_several_open_issues_the_oldest_is_kept(workspace: Workspace) -> None
     assert first["body"] and not second["body"]
 
 
-def test_other_issues_are_left_alone(workspace: Workspace) -> None:
+def test_other_issues_are_not_changed(workspace: Workspace) -> None:
     other = {"number": 1, "labels": ["bug"], "body": "mine", "state": "open", "comments": []}
     workspace.state.issues.append(dict(other))
     told(workspace, cell(Verdict.CERTIFIED, 3), cell(Verdict.FAILED, 2))
     assert workspace.state.issues[0] == other
 
 
-def test_nothing_out_of_a_record_is_run_by_the_shell(workspace: Workspace) -> None:
+def test_the_shell_runs_nothing_from_a_record(workspace: Workspace) -> None:
     reason = "$(touch owned) `touch owned` ; touch owned --title x\n@team"
     [issue] = told(workspace, cell(Verdict.CERTIFIED, 3), cell(Verdict.FAILED, 2, reason=reason)).issues
     assert not list(workspace.directory.rglob("owned"))
