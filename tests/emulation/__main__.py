@@ -37,7 +37,7 @@ def main() -> None:
             print(release, fault.id, file=sys.stderr, flush=True)
             try:
                 corpus.write(fault, release, run(fault, release))
-            except Exception as error:  # the others are made all the same
+            except Exception as error:  # the others are still made
                 print(f"  not made: {error}", file=sys.stderr, flush=True)
     if options.write:
         corpus.write_index()

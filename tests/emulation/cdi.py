@@ -17,21 +17,21 @@ import docker
 SPECIFICATIONS = Path("/var/run/cdi")
 KIND = "nvidia.com/gpu"
 ALL = f"{KIND}=all"
-#: Where the loader of a Debian or Ubuntu looks without being told.
+#: The loader of Debian and Ubuntu searches this directory by default.
 LIBRARIES = "/usr/lib/x86_64-linux-gnu"
 SEEN_WITHIN_S = 20
 
 
 @dataclass(frozen=True)
 class Node:
-    """A character device of that number."""
+    """Return a character device with that number."""
 
     path: str
     major: int
     minor: int
 
 
-#: The files of NVIDIA's driver, by its own numbers. Without its kernel module nothing answers behind them.
+#: The files of NVIDIA's driver, by its own numbers. They have no driver without its kernel module.
 DRIVER_NODES = (
     Node("/dev/nvidia0", 195, 0),
     Node("/dev/nvidiactl", 195, 255),
@@ -43,7 +43,7 @@ FALSE_NODES = tuple(Node(node.path, 1, 3) for node in DRIVER_NODES)
 
 @dataclass(frozen=True)
 class Offer:
-    """What a container that asks for all GPUs gets.
+    """The device that a container gets if it requests all GPUs.
 
     mounts: path in the container → path here, read-only
     """
@@ -87,13 +87,13 @@ class Offer:
 
 
 def offers_gpus(client: docker.DockerClient) -> bool:
-    """Whether the engine already has devices of that name, real ones perhaps."""
+    """Return True if the engine already has devices of that name, perhaps real ones."""
     return any(device.get("ID") == ALL for device in client.info().get("DiscoveredDevices") or [])
 
 
 @contextlib.contextmanager
 def offered(client: docker.DockerClient, offer: Offer) -> Iterator[None]:
-    """While this lasts, the engine has the device `nvidia.com/gpu=all`."""
+    """Give the engine the device `nvidia.com/gpu=all` within the context."""
     SPECIFICATIONS.mkdir(parents=True, exist_ok=True)
     path = SPECIFICATIONS / f"validator-test-{os.getpid()}.json"
     partial = path.with_suffix(".partial")
@@ -108,7 +108,7 @@ def offered(client: docker.DockerClient, offer: Offer) -> Iterator[None]:
 
 
 def _wait(client: docker.DockerClient, *, there: bool) -> None:
-    """Until the engine, which watches the directory, has noticed."""
+    """Wait until the engine, which watches the directory, has noticed."""
     deadline = time.monotonic() + SEEN_WITHIN_S
     while offers_gpus(client) is not there:
         if time.monotonic() > deadline:

@@ -1,4 +1,4 @@
-"""What these tests share: the stubs, the probe, and a real TensorFlow of each release."""
+"""Fixtures for these tests: the stubs, the probe, and a real TensorFlow of each release."""
 
 from __future__ import annotations
 
@@ -32,5 +32,5 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 @tiers.engine
 def tensorflow() -> Callable[[str], Path]:
-    """The Python beside a release, with all of its CUDA libraries."""
+    """The Python of a release with all of its CUDA libraries."""
     return lambda release: tensorflow_environment(requirements_of(faults()["no_driver"], release))

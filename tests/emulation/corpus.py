@@ -45,7 +45,7 @@ def write_index() -> None:
 
 
 def _made(fault: Fault) -> str:
-    """How, in a few words."""
+    """Return a short description of how the log was made."""
     if fault.command:
         return "the command really run"
     under = f"under our {', '.join(fault.stubs)}" if fault.stubs else "without a driver"

@@ -1,4 +1,4 @@
-"""The environment of a fault: a real TensorFlow, with what the fault takes away or lays over it."""
+"""The environment of a fault: a real TensorFlow, with files that the fault removes or replaces."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from .faults import Fault
 
 #: Releases that have no wheel for the Python of the others.
 OLD_PYTHON = {"2.6.5": "3.9", "2.8.4": "3.9", "2.10.1": "3.9", "2.11.1": "3.9"}
-#: What those releases need beside what they ask for: they set no upper bounds.
+#: Additional requirements of those releases, which set no upper bounds.
 BOUNDS = ("numpy<1.24", "protobuf<3.20", "wrapt<1.15")
 #: Releases whose and-cuda extra can be installed and is needed by some fault.
 AND_CUDA = ("2.15.1", "2.18.1", "2.21.0")
 
 
 def python_of(fault: Fault, tensorflow: str) -> str:
-    """Which Python runs it."""
+    """The Python version."""
     return fault.python or OLD_PYTHON.get(tensorflow, PYTHON)
 
 
 def requirements_of(fault: Fault, tensorflow: str) -> tuple[str, ...]:
-    """What is installed."""
+    """The requirements of the packages to install."""
     if fault.requirements:
         return tuple(each.replace("{version}", tensorflow) for each in fault.requirements)
     if fault.libraries == "none" or tensorflow not in AND_CUDA:
@@ -42,7 +42,7 @@ def requirements_of(fault: Fault, tensorflow: str) -> tuple[str, ...]:
 
 @contextlib.contextmanager
 def environment(fault: Fault, tensorflow: str) -> Iterator[Path]:
-    """The Python to run. What is taken away is taken from a copy that shares all files that stay."""
+    """The Python to run. Files are removed from a copy that shares all other files."""
     python = tensorflow_environment(requirements_of(fault, tensorflow), python_of(fault, tensorflow))
     if not fault.remove:
         yield python
@@ -61,7 +61,7 @@ def environment(fault: Fault, tensorflow: str) -> Iterator[Path]:
 
 
 def site_packages(python: Path) -> Path:
-    """Where its packages lie."""
+    """The directory of its packages."""
     return next((python.parents[1] / "lib").glob("python3*")) / "site-packages"
 
 
@@ -71,6 +71,6 @@ def nvidia_libraries(python: Path) -> list[Path]:
 
 
 def overlay(requirements: Sequence[str], python: Path, directory: Path) -> None:
-    """Install packages, without what they need, into a directory of their own."""
+    """Install packages, without their dependencies, into a separate directory."""
     command = ["pip", "install", "--no-deps", "--python", str(python), "--target", str(directory)]
     subprocess.run([find_uv_bin(), "--quiet", *command, *requirements], check=True)

@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 FILES = Path(__file__).parent / "faults"
-#: Releases in which every fault is made, where nothing else is said.
+#: Releases in which every fault is made by default.
 RELEASES = ("2.15.1", "2.18.1", "2.21.0")
 #: Releases in which the commonest faults are made too (`older: true`).
 OLDER = ("2.6.5", "2.8.4", "2.10.1", "2.11.1", "2.13.1", "2.16.1", "2.17.1", "2.19.1", "2.20.0")
@@ -71,7 +71,7 @@ class Fault:
 
 @functools.cache
 def faults() -> Mapping[str, Fault]:
-    """All of them, by id."""
+    """Return all faults by id."""
     rows = [row for path in sorted(FILES.glob("*.yaml")) for row in yaml.safe_load(path.read_text())]
     found = [_fault(row) for row in rows]
     assert len({each.id for each in found}) == len(found), "two faults of one name"

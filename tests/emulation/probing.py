@@ -31,7 +31,7 @@ def probe(
     variables: Mapping[str, str],
     *arguments: str,
 ) -> Report:
-    """The report of an environment with these stubs first on the loader's path, then NVIDIA's libraries."""
+    """Return an environment's report with these stubs first on the loader's path, then NVIDIA's libraries."""
     inherited = {
         name: value for name, value in os.environ.items() if not name.startswith(("CUDA_", "TF_", "LD_"))
     }
@@ -62,5 +62,5 @@ def never_certified(report: Report) -> None:
     assert step.outcome is not CheckOutcome.PASS or step.evidence.raw["device_type"] == "CPU", step
     nodes = report.check("gpu_device_nodes")
     assert nodes is not None and nodes.outcome is not CheckOutcome.PASS, nodes
-    # What certifies asks the host facts too.
+    # Certification uses the host facts too.
     assert list(eligibility.signs_of_emulation(report))

@@ -1,4 +1,4 @@
-"""Takes out of a log what belongs to the machine on which it was made."""
+"""Remove from a log what belongs to the machine on which it was made."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _INDEX = re.compile(
     re.MULTILINE,
 )
 _ADDRESS = re.compile(r"https?://[^\s'\")]+")
-#: A log is kept whole up to this size; then its middle goes, as it does where people paste usage texts.
+#: A longer log loses its middle, as in texts that people paste.
 LARGEST = 56_000
-#: No log has so many characters: it is room for the line that stands for the middle, and to spare.
+#: More than enough room for the line that replaces the middle of a log.
 LIMIT = 60_000
 
 
 def redact(text: str, places: Mapping[Path, str]) -> str:
-    """places: what stands for each directory of this machine; the longest are replaced first."""
+    """places: the replacement of each directory of this machine; the longest are replaced first."""
     for path in sorted(places, key=lambda path: -len(str(path))):
         text = text.replace(str(path), places[path])
         # XLA leaves out the first slash.
@@ -34,7 +34,7 @@ def redact(text: str, places: Mapping[Path, str]) -> str:
 
 
 def _public(match: re.Match[str]) -> str:
-    """Addresses that software prints are kept where they are everybody's."""
+    """Keep public addresses that software prints."""
     known = ("tensorflow.org", "github.com", "developers.google.com", "numpy.org", "nvidia.com", "docker.com",
              "docs.docker", "keras.io", "pypa.io", "python.org", "abseil.io")  # fmt: skip
     address = match.group()

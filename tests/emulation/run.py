@@ -26,7 +26,7 @@ _KERNEL = {
         "GCC version:  gcc version 12.2.0 (Debian 12.2.0-14)\n"
     ),
 }
-#: What no process of a fault inherits: variables that change what TensorFlow does.
+#: Variables that change what TensorFlow does, which no process of a fault inherits.
 _FOREIGN = (
     "CUDA_",
     "TF_",
@@ -40,7 +40,7 @@ _FOREIGN = (
     "PIP_",
     "UV_",
 )
-#: What reaches packages, which faults that install some need.
+#: Variables for access to packages, for faults that install some.
 _SOURCES = ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_CERT", "PIP_CONFIG_FILE", "PIP_TRUSTED_HOST")
 
 
@@ -114,7 +114,7 @@ def _library_path(fault: Fault, python: Path, first: list[Path]) -> str:
 
 
 def _prompt(fault: Fault) -> str:
-    """The command line, as people paste it, where it tells something."""
+    """Return the command line as people paste it, if it is informative."""
     if not fault.shown:
         return ""
     shown = " ".join(
@@ -131,7 +131,7 @@ def _prompt(fault: Fault) -> str:
 
 
 def _ended(status: int) -> str:
-    """What a shell says of a process that a signal ended."""
+    """Return what a shell prints about a process that a signal ended."""
     return {-6: "Aborted (core dumped)\n", -11: "Segmentation fault (core dumped)\n", -9: "Killed\n"}.get(
         status, ""
     )

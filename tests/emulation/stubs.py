@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 SOURCES = Path(__file__).parent
-#: The release that stub.h gives the driver where nothing else is said.
+#: The driver release that stub.h uses by default.
 RELEASE = "570.124.06"
 #: Source of each stub and the names by which builds for CUDA 11 and 12 open it.
 LIBRARIES = {
     "runtime": ("libcudart.c", ("libcudart.so.11.0", "libcudart.so.12")),
     "cudnn": ("libcudnn.c", ("libcudnn.so.8", "libcudnn.so.9")),
 }
-#: What a stub is unless it is told otherwise.
+#: The default settings of a stub.
 DEFINED = {"libcudnn.so.8": ("-DCUDNN=8907",), "libcudnn.so.9": ("-DCUDNN=90300",)}
 CUBLAS = ("libcublas.so.12", "libcublasLt.so.12")
 _OPTIONS = (
@@ -41,7 +41,7 @@ class Stubs:
 
     @property
     def redirect(self) -> Path:
-        """What is to be preloaded so that files of the kernel module can be put anywhere."""
+        """The library to preload, so that files of the kernel module can be put anywhere."""
         return self.directory / "redirect.so"
 
 
@@ -65,15 +65,15 @@ def build(directory: Path, release: str = RELEASE) -> Stubs:
 
 
 def build_cublas(stubs: Stubs, real: Path) -> None:
-    """Put cuBLAS 12 in front of NVIDIA's, which lies in `real` and still gives whatever this has not:
-    cuSOLVER is linked to a hundred of its functions, by a version that is called as the library."""
+    """Put cuBLAS 12 in front of NVIDIA's, which is in `real` and still provides everything that this lacks:
+    cuSOLVER links to a hundred of its functions, by a symbol version named after the library."""
     directory = stubs.place("cublas")
     directory.mkdir(exist_ok=True)
     for name in CUBLAS:
         versions = directory / f"{name}.map"
         versions.write_text(f"{name} {{ global: *; }};\n")
-        # Linking to NVIDIA's by its path would ask for its name, which is ours; so link to what calls itself
-        # by that path.
+        # Linking to NVIDIA's library by its path would record its soname, which ours has too. So link to an
+        # empty library whose soname is that path.
         proxy = directory / f"proxy-{name}"
         _compile("empty.c", proxy, f"-Wl,-soname,{real / name}")
         _compile(

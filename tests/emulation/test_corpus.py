@@ -13,7 +13,7 @@ from .faults import RELEASES, faults
 from .redact import LIMIT, redact, shorten
 
 
-def test_every_fault_has_a_log_in_every_release_of_it() -> None:
+def test_every_fault_has_a_log_for_each_of_its_releases() -> None:
     missing = [
         f"{release} {fault.id}"
         for fault in faults().values()
@@ -23,7 +23,7 @@ def test_every_fault_has_a_log_in_every_release_of_it() -> None:
     assert not missing
 
 
-def test_the_index_says_what_the_faults_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_index_agrees_with_the_faults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     index = tmp_path / "index.yaml"
     index.write_bytes(reader.INDEX.read_bytes())
     before = reader.entries()
@@ -37,12 +37,12 @@ def test_the_index_says_what_the_faults_say(tmp_path: Path, monkeypatch: pytest.
     assert after == {entry.name: entry for entry in before}
 
 
-def test_the_three_releases_hold_the_common_faults() -> None:
+def test_the_three_releases_have_the_common_faults() -> None:
     for release in RELEASES:
         assert sum(entry.tensorflow == release for entry in reader.entries("captured")) >= 80, release
 
 
-def test_redacting_leaves_what_software_says() -> None:
+def test_redacting_keeps_the_output_of_software() -> None:
     text = "File /x/venv/lib/a.py\nhost: here\nSee https://www.tensorflow.org/install and https://mirror.corp/simple/x\n"
     assert redact(text, {Path("/x/venv"): "/home/user/venv"}) == (
         "File /home/user/venv/lib/a.py\nhost: here\n"
@@ -50,7 +50,7 @@ def test_redacting_leaves_what_software_says() -> None:
     )
 
 
-def test_shortening_leaves_out_the_middle() -> None:
+def test_shortening_removes_the_middle() -> None:
     lines = [f"line {number}\n" for number in range(20_000)]
     short = shorten("".join(lines))
     assert len(short) < LIMIT

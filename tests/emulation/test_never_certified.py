@@ -16,7 +16,7 @@ from .stubs import Stubs, build_cublas
 pytestmark = pytest.mark.engine
 
 ALL = ("driver", "runtime", "cudnn", "cublas")
-#: Each class of what the stubs can be told: which of them, and their variables.
+#: Each class of settings for the stubs: which stubs, and their variables.
 MODES: Mapping[str, tuple[tuple[str, ...], Mapping[str, str]]] = {
     "driver": (("driver",), {}),
     "two GPUs": (("driver",), {"STUB_GPUS": "2"}),
@@ -40,7 +40,7 @@ MODES: Mapping[str, tuple[tuple[str, ...], Mapping[str, str]]] = {
     "kernels are said to run, no NVML": (ALL, {"STUB_LAUNCHES": "1", "STUB_FAIL": "nvmlInit=9"}),
     "kernels are said to run, NVIDIA's libraries": (("driver", "runtime"), {"STUB_LAUNCHES": "1"}),
 }
-#: What is run in every release: from little to all.
+#: The settings that are run in every release: from the least to all.
 IN_EVERY_RELEASE = ("driver", "memory works", "kernels are said to run")
 #: Every check of the probe runs here. Elsewhere only the gates run: `never_certified` takes the others as
 #: passed.
@@ -48,7 +48,7 @@ WHOLE = "kernels are said to run"
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_no_mode_of_the_stubs_is_certified(
+def test_no_setting_of_the_stubs_is_certified(
     mode: str, tensorflow: Callable[[str], Path], stubs: Stubs, archive: Path
 ) -> None:
     _hold(mode, tensorflow("2.21.0"), stubs, archive)
@@ -56,7 +56,7 @@ def test_no_mode_of_the_stubs_is_certified(
 
 @pytest.mark.parametrize("release", ["2.15.1", "2.18.1"])
 @pytest.mark.parametrize("mode", IN_EVERY_RELEASE)
-def test_none_is_in_other_releases(
+def test_no_setting_is_certified_in_other_releases(
     mode: str, release: str, tensorflow: Callable[[str], Path], stubs: Stubs, archive: Path
 ) -> None:
     _hold(mode, tensorflow(release), stubs, archive)
@@ -65,7 +65,7 @@ def test_none_is_in_other_releases(
 def test_tensorflow_believes_the_stubs(
     tensorflow: Callable[[str], Path], stubs: Stubs, archive: Path
 ) -> None:
-    """Or the tests above would prove nothing: it makes the device, and fails at the first kernel."""
+    """Otherwise the tests above would prove nothing: it makes the device, and fails at the first kernel."""
     only = [word for name in ("gpu_visible", "gpu_compute") for word in ("--only", name)]
     report = probe(tensorflow("2.21.0"), archive, stubs, ("driver", "runtime"), {}, *only)
     visible, compute = report.check("gpu_visible"), report.check("gpu_compute")

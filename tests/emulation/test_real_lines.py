@@ -1,4 +1,4 @@
-"""The committed logs are what TensorFlow says: run again, the faults give the same lines."""
+"""The committed logs are TensorFlow's own output: run again, the faults give the same lines."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_a_fault_gives_the_committed_lines(name: str, release: str) -> None:
 
 
 def _telling(log: str) -> set[str]:
-    """Warnings, errors and exceptions, without what differs from run to run."""
+    """Return warnings, errors and exceptions, without what differs from run to run."""
     found = set()
     for line in log.splitlines():
         severe = re.match(r"(?:[\d-]+ [\d:.]+: ([WEF]) |([WEF])\d{4} [\d:.]+ +\d+ )(.*)", line)

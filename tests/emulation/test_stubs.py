@@ -1,4 +1,4 @@
-"""The stubs build, load, and say what they are told to say."""
+"""The stubs build, load, and answer as configured."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 from .stubs import LIBRARIES, Stubs
 
-# Asks both libraries in a process of its own, as the probe does.
+# Calls both libraries in a separate process, as the probe does.
 ASK = """
 import ctypes, json
 cuda, nvml = ctypes.CDLL("libcuda.so.1"), ctypes.CDLL("libnvidia-ml.so.1")
@@ -59,7 +59,7 @@ def test_a_healthy_driver(stubs: Stubs) -> None:
     }  # fmt: skip
 
 
-def test_it_says_what_the_variables_say(stubs: Stubs) -> None:
+def test_the_variables_set_the_answers_of_the_driver(stubs: Stubs) -> None:
     answers = ask(
         stubs, STUB_GPUS="3", STUB_NAME="Tesla K80", STUB_CAPABILITY="3.7", STUB_CUDA="11040",
         STUB_RELEASE="470.57.02", STUB_FAIL="nvmlInit=18,cuMemAlloc=2",
@@ -74,7 +74,7 @@ def test_it_says_what_the_variables_say(stubs: Stubs) -> None:
     ("code", "name"),
     [(34, "CUDA_ERROR_STUB_LIBRARY"), (100, "CUDA_ERROR_NO_DEVICE"), (802, "CUDA_ERROR_SYSTEM_NOT_READY")],
 )
-def test_cuinit_fails_as_told(stubs: Stubs, code: int, name: str) -> None:
+def test_cuinit_fails_as_configured(stubs: Stubs, code: int, name: str) -> None:
     answers = ask(stubs, STUB_FAIL=f"cuInit={code}")
     assert (answers["init"], answers["error"]) == (code, name)
 
@@ -84,8 +84,8 @@ def test_cuinit_fails_as_told(stubs: Stubs, code: int, name: str) -> None:
     [("", 100, 0), ("-1", 100, 0), ("7", 100, 0), ("gpu0", 100, 0), ("1", 0, 1), ("1,0", 0, 2),
      ("0,7,1", 0, 1), ("GPU-07070707", 0, 1)],
 )  # fmt: skip
-def test_cuda_visible_devices_is_kept(stubs: Stubs, visible: str, init: int, devices: int) -> None:
-    """As NVIDIA documents it: an entry that names no device hides itself and all after it."""
+def test_cuda_visible_devices_is_obeyed(stubs: Stubs, visible: str, init: int, devices: int) -> None:
+    """NVIDIA documents that an entry without a device hides itself and all after it."""
     answers = ask(stubs, STUB_GPUS="2", CUDA_VISIBLE_DEVICES=visible)
     assert (answers["init"], answers["devices"]) == (init, devices)
 
