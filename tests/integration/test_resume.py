@@ -66,7 +66,7 @@ def run(project: Path, caches: Path, *arguments: str) -> subprocess.CompletedPro
 
 
 def recorded(project: Path) -> int:
-    """How many whole records another process would see right now."""
+    """Return how many complete records another process would see right now."""
     path = project / ".validator" / "records.db"
     if not path.exists():
         return 0
@@ -86,9 +86,7 @@ def wait_for_a_record(process: subprocess.Popen[bytes], project: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
-def test_a_run_that_is_ended_goes_on_where_it_was(
-    project: Path, caches: Path, number: signal.Signals
-) -> None:
+def test_an_ended_run_continues_where_it_stopped(project: Path, caches: Path, number: signal.Signals) -> None:
     with subprocess.Popen(
         command(project), env=environment(caches), cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as first:
@@ -142,7 +140,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "--lazy", str(place)], check=True)
 
 
-def test_a_full_disk_is_said_and_costs_no_record(project: Path, small_disk: Path) -> None:
+def test_a_full_disk_is_reported_and_no_record_is_lost(project: Path, small_disk: Path) -> None:
     full = run(project, small_disk)
     assert full.returncode == 3, full.stderr
     assert "no space left on the disk" in full.stderr

@@ -1,4 +1,4 @@
-"""A real engine, and small images in it. Skipped, with the reason, where no engine answers."""
+"""A real engine, and small images in it. Skipped, with the reason, if no engine responds."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ GPU = ImageSpec("2.99.0", PYTHON, Variant.GPU, Choice("as-built", "12.5"), Choic
 
 
 def quiet(_: str) -> None:
-    """Progress that nobody looks at."""
+    """Ignore progress."""
 
 
 @pytest.fixture(scope="session")

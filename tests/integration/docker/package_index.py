@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 from validator.model.lock import Lock, Wheel
 from validator.model.spec import ImageSpec
 
-#: How often the server looks whether it is to stop.
+#: How often the server checks if it should stop.
 _POLL_S = 0.02
 
 
@@ -127,7 +127,7 @@ def running_index() -> Iterator[Index]:
             self.wfile.write(body)
 
         def log_message(self, *arguments: object) -> None:
-            """Say nothing: requests are kept."""
+            """Don't log: requests are kept."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     index = Index(f"127.0.0.1:{server.server_address[1]}")

@@ -1,4 +1,4 @@
-"""A Docker Engine of a test's own, to be killed or filled up without harm to the machine's."""
+"""A Docker Engine for one test, which may be killed or filled up without harm to the machine's."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ class PrivateEngine:
     process: subprocess.Popen[bytes]
 
     def kill(self) -> None:
-        """As a crash or the kernel's memory killer would end it: the daemon and its containerd."""
+        """Kill the daemon and its containerd, as a crash or the kernel's memory killer would."""
         os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
 
 
 @contextmanager
 def private_engine(root: Path, data: Path, *, image_store: bool = True) -> Iterator[PrivateEngine]:
-    """An engine with its state in `root` (a short path: it holds sockets) and its images in `data`.
+    """An engine with its state in `root` (a short path, because of its sockets) and its images in `data`.
 
     image_store: whether it keeps images with containerd, or in the older way.
     """
@@ -50,7 +50,7 @@ def private_engine(root: Path, data: Path, *, image_store: bool = True) -> Itera
     command = [
         dockerd, f"--config-file={configuration}", f"--host={url}", f"--pidfile={root}/pid",
         f"--exec-root={root}/exec", f"--data-root={data}", "--iptables=false", "--ip6tables=false",
-        # The machine's own: an engine that is told to have none deletes it.
+        # The machine's own bridge: an engine that is configured without one deletes it.
         f"--bridge={'docker0' if Path('/sys/class/net/docker0').exists() else 'none'}",
     ]  # fmt: skip
     with open(log, "wb") as output:

@@ -1,4 +1,4 @@
-"""What an image consists of, read from what `docker save` gives: manifests, configuration, layers."""
+"""The content of an image, read from the output of `docker save`: manifests, configuration, layers."""
 
 from __future__ import annotations
 

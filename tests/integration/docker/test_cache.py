@@ -1,4 +1,4 @@
-"""The layer cache in a registry: an engine that never built an image has its layers from there."""
+"""The layer cache in a registry: an engine that never built an image gets its layers from there."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def registry(tmp_path: Path) -> Iterator[RunningRegistry]:
 
 @pytest.fixture
 def base(docker_engine: DockerEngine, endpoint: Endpoint) -> bytes:
-    """The base that the machine's own engine has, to be given to others."""
+    """The base from the machine's own engine, for other engines."""
     name = docker_engine._bases.base(CPU, quiet).reference
     return b"".join(endpoint.client.images.get(name).save(named=True))
 
@@ -73,7 +73,7 @@ def content(registry: RunningRegistry) -> Iterator[bytes]:
         yield blob
 
 
-def test_another_engine_takes_the_layers_and_no_secret_is_among_them(
+def test_another_engine_gets_the_layers_without_any_secret(
     short_path: Path, registry: RunningRegistry, base: bytes, index: Index, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lock = cpu_lock(index)
@@ -88,7 +88,7 @@ def test_another_engine_takes_the_layers_and_no_secret_is_among_them(
     for needle in (b"user-canary", b"password-canary", index.address.encode()):
         assert not any(needle in blob for blob in blobs)
 
-    # Without an index nothing can be installed: what is there comes from the cache.
+    # Without an index nothing can be installed, so everything comes from the cache.
     with new_engine(short_path / "b", base, NOWHERE, cache, monkeypatch) as engine:
         built.append(engine.build(CPU, lock, quiet))
     assert built[0].digest == built[1].digest
@@ -101,7 +101,7 @@ def test_another_engine_takes_the_layers_and_no_secret_is_among_them(
         engine.build(CPU, lock, quiet)
 
 
-def test_a_registry_that_is_down_costs_the_cache_and_not_the_image(
+def test_without_the_registry_the_image_is_built_without_a_cache(
     short_path: Path, registry: RunningRegistry, base: bytes, index: Index, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     registry.stop()

@@ -1,4 +1,4 @@
-"""Faults in real containers: stubs come in as CDI devices, as a driver does, beside a real TensorFlow."""
+"""Faults in real containers: stubs come in as CDI devices, as a driver does, with a real TensorFlow."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from .conftest import CPU, quiet
 SITE = "/opt/tensorflow"
 LIMIT_S = 120.0
 CUDA, NVML = f"{cdi.LIBRARIES}/libcuda.so.1", f"{cdi.LIBRARIES}/libnvidia-ml.so.1"
-#: Opens at once; the training step tells nothing about the driver that these two don't.
+#: Opens at once; the training step adds nothing about the driver.
 HOST_CHECKS = (
     "--only",
     "driver",
@@ -74,7 +74,7 @@ def probe(docker_engine: DockerEngine, endpoint: Endpoint, site: Path) -> Iterat
             {SITE: site, **(mounts or {})}, {"PYTHONPATH": SITE, "LD_LIBRARY_PATH": path, **variables}, nodes
         )
         with cdi.offered(endpoint.client, offer):
-            # A new connection sees the device, and asks for it as for a real one.
+            # A new connection sees the device, and requests it like a real one.
             own = connect()
             engine = DockerEngine(own, docker_engine._sources)
             try:
@@ -103,8 +103,8 @@ def test_a_container_without_a_driver_is_unproven(probe: Probe) -> None:
     assert judge(report).verdict is Verdict.UNPROVEN
 
 
-def test_a_driver_for_monitoring_alone(probe: Probe, stubs: Stubs) -> None:
-    """What NVIDIA_DRIVER_CAPABILITIES=utility gives: nvidia-smi works, and CUDA's library is not there."""
+def test_a_driver_that_is_only_for_monitoring(probe: Probe, stubs: Stubs) -> None:
+    """NVIDIA_DRIVER_CAPABILITIES=utility has this effect: nvidia-smi works, and CUDA's library is missing."""
     report = probe(*HOST_CHECKS, mounts={NVML: driver(stubs)[NVML]})
     assert said(report, "driver").startswith("fail: a driver is here, but its CUDA library is not found")
     assert judge(report).verdict is Verdict.FAILED
@@ -120,7 +120,7 @@ def test_a_driver_for_monitoring_alone(probe: Probe, stubs: Stubs) -> None:
         ("cuInit=999", "CUDA_ERROR_UNKNOWN (999)"),
     ],
 )
-def test_what_cuinit_says_is_named(probe: Probe, stubs: Stubs, fail: str, expected: str) -> None:
+def test_the_error_of_cuinit_is_named(probe: Probe, stubs: Stubs, fail: str, expected: str) -> None:
     report = probe(*HOST_CHECKS, mounts=driver(stubs), nodes=cdi.DRIVER_NODES, STUB_FAIL=fail)
     assert expected in said(report, "driver")
     assert judge(report).verdict is Verdict.FAILED
@@ -132,7 +132,7 @@ def test_libraries_without_device_files(probe: Probe, stubs: Stubs) -> None:
     assert said(report, "gpu_device_nodes").startswith("fail: missing: /dev/nvidia0")
 
 
-def test_device_files_that_nothing_answers_behind(probe: Probe, stubs: Stubs) -> None:
+def test_device_files_without_a_driver(probe: Probe, stubs: Stubs) -> None:
     report = probe(*HOST_CHECKS, mounts=driver(stubs), nodes=cdi.DRIVER_NODES)
     assert said(report, "gpu_device_nodes").startswith("fail: can't be opened: /dev/nvidia")
 
@@ -151,14 +151,14 @@ def test_a_missing_library_is_named(probe: Probe, stubs: Stubs, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("gpus", ["1", "2"])
-def test_the_best_of_stubs_is_not_certified(probe: Probe, stubs: Stubs, gpus: str) -> None:
+def test_the_most_complete_stub_is_not_certified(probe: Probe, stubs: Stubs, gpus: str) -> None:
     """Everything is claimed: libraries, device files that open, memory, kernels that are said to have run."""
     places = {f"/opt/stubs/{name}": stubs.place(name) for name in ("runtime", "cudnn", "cublas")}
     report = probe(
         mounts={**driver(stubs), **places}, nodes=cdi.FALSE_NODES, first=os.pathsep.join(places),
         STUB_GPUS=gpus, STUB_LAUNCHES="1",
     )  # fmt: skip
-    # TensorFlow believes it, or this would prove nothing.
+    # TensorFlow is fooled; otherwise this would prove nothing.
     assert said(report, "gpu_visible").startswith("pass")
     assert "Created device" in report.raw["logs"]["tensorflow_stderr"]
     assert judge(report).verdict is Verdict.FAILED

@@ -23,14 +23,14 @@ OLD, NEW = "470.82.01", "535.183.01"
 
 @pytest.fixture
 def empty(tmp_path: Path) -> Path:
-    """Stands in for a driver's library: only its name is looked at."""
+    """Stands in for a driver's library: only its name matters."""
     file = tmp_path / "library"
     file.touch()
     return file
 
 
 def given(empty: Path, release: str) -> cdi.Offer:
-    """What a container gets of a host with that driver."""
+    """Return the device that a host with that driver offers to a container."""
     return cdi.Offer({f"{cdi.LIBRARIES}/libcuda.so.{release}": empty})
 
 
@@ -44,7 +44,7 @@ def cdi_host(endpoint: Endpoint) -> Iterator[Endpoint]:
 
 
 def run(endpoint: Endpoint, image: Built, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """`docker run` as a person would."""
+    """Run `docker run` as a person would."""
     command = [endpoint.buildx.argv[0], "run", "--rm", "--network=none", *arguments, image.reference]
     return subprocess.run([*command, "echo", "started"], capture_output=True, text=True, check=False)
 
@@ -52,7 +52,7 @@ def run(endpoint: Endpoint, image: Built, *arguments: str) -> subprocess.Complet
 GPU = ("--device", cdi.ALL)
 
 
-def test_a_driver_that_is_too_old_is_refused(cdi_host: Endpoint, gpu_image: Built, empty: Path) -> None:
+def test_a_driver_that_is_too_old_is_rejected(cdi_host: Endpoint, gpu_image: Built, empty: Path) -> None:
     with cdi.offered(cdi_host.client, given(empty, OLD)):
         refused = run(cdi_host, gpu_image, *GPU)
         warned = run(cdi_host, gpu_image, *GPU, "-e", "VALIDATOR_REQUIRE=warn")
@@ -78,19 +78,19 @@ def test_a_driver_that_fits_starts_silently(
     assert (done.returncode, done.stdout, done.stderr) == (0, "started\n", "")
 
 
-def test_without_a_gpu_it_says_so_and_starts(endpoint: Endpoint, gpu_image: Built) -> None:
+def test_without_a_gpu_the_container_says_so_and_starts(endpoint: Endpoint, gpu_image: Built) -> None:
     done = run(endpoint, gpu_image)
     assert (done.returncode, done.stdout) == (0, "started\n")
     assert "this container has no GPU" in done.stderr
 
 
-def test_another_entry_point_takes_its_place(cdi_host: Endpoint, gpu_image: Built, empty: Path) -> None:
+def test_the_entry_point_can_be_replaced(cdi_host: Endpoint, gpu_image: Built, empty: Path) -> None:
     with cdi.offered(cdi_host.client, given(empty, OLD)):
         done = run(cdi_host, gpu_image, *GPU, "--entrypoint", "/usr/bin/env")
     assert (done.returncode, done.stdout, done.stderr) == (0, "started\n", "")
 
 
-def test_a_cpu_image_looks_at_no_driver(cdi_host: Endpoint, cpu_image: Built, empty: Path) -> None:
+def test_a_cpu_image_ignores_the_driver(cdi_host: Endpoint, cpu_image: Built, empty: Path) -> None:
     with cdi.offered(cdi_host.client, given(empty, OLD)):
         done = run(cdi_host, cpu_image, *GPU)
     assert (done.returncode, done.stdout, done.stderr) == (0, "started\n", "")
@@ -99,7 +99,7 @@ def test_a_cpu_image_looks_at_no_driver(cdi_host: Endpoint, cpu_image: Built, em
 def test_the_probe_runs_where_the_driver_is_too_old(
     cdi_host: Endpoint, tiny_engine: DockerEngine, gpu_image: Built, empty: Path
 ) -> None:
-    """It is what tells of such a driver."""
+    """The probe has to report such a driver."""
     with cdi.offered(cdi_host.client, given(empty, OLD)):
         engine = DockerEngine(connect(), tiny_engine._sources)
         try:
@@ -108,7 +108,9 @@ def test_the_probe_runs_where_the_driver_is_too_old(
             engine.close()
 
 
-def test_its_layer_is_the_same_bytes_in_every_image(endpoint: Endpoint, gpu_image: Built) -> None:
+def test_the_layer_of_the_entry_point_is_the_same_in_every_image(
+    endpoint: Endpoint, gpu_image: Built
+) -> None:
     image = save(endpoint.client, gpu_image.reference)
     [layer] = [layer for layer in image.layers if "opt/tensorflow-gpu-matrix/start" in files_of(layer)]
     files = files_of(layer)

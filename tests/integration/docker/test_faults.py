@@ -27,7 +27,7 @@ from .package_index import Index, TinyWheel, lock_of, running_index
 from .private_engine import PrivateEngine, private_engine
 from .test_probe import request
 
-#: Holds the base (60 MB packed, 190 MB unpacked) and not much more.
+#: Has room for the base (60 MB packed, 190 MB unpacked) and not much more.
 SMALL_DISK = "700m"
 SAY_AND_WAIT = "import sys, time; print('x', file=sys.stderr, flush=True); time.sleep(60)"
 
@@ -47,7 +47,7 @@ def own(root: Path) -> Iterator[PrivateEngine]:
 
 @pytest.fixture
 def own_index() -> Iterator[Index]:
-    """An index of the test's own, since these hold its answers back."""
+    """A separate index, because these tests delay its answers."""
     with running_index() as index:
         yield index
 
@@ -79,7 +79,7 @@ LEAKY = pytest.mark.filterwarnings(
 
 @pytest.fixture
 def collected() -> Iterator[None]:
-    """What a test leaves to the garbage collector is collected while its own filters are in force."""
+    """Collect the garbage of a test while its own warning filters are in force."""
     yield
     gc.collect()
 
@@ -116,7 +116,7 @@ def test_an_engine_that_dies_under_a_probe_is_named(
     engine = engine_at(own, own_index, base, endpoint, monkeypatch)
     try:
         with pytest.raises(MissingError, match="the Docker Engine stopped responding"):
-            # The first line that the probe says is the sign to kill.
+            # Kill the engine at the probe's first line.
             engine.probe_image(base, request(SAY_AND_WAIT), lambda _: own.kill())
     finally:
         engine.close()
@@ -130,7 +130,7 @@ def test_a_full_disk_is_named(
     subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={SMALL_DISK}", "tmpfs", data], check=True)
     with private_engine(root, data) as own:
         engine = engine_at(own, own_index, base, endpoint, monkeypatch)
-        # Packs to less than a megabyte, unpacks to more than there is.
+        # Less than a megabyte packed, more than the free space unpacked.
         large = TinyWheel.make("tensorflow-cpu", "2.99.0", {"tensorflow/__init__.py": b"\n" * (800 * 2**20)})
         own_index.add(large)
         spec = dataclasses.replace(CPU, base=base)
@@ -141,10 +141,10 @@ def test_a_full_disk_is_named(
             engine.close()
 
 
-def test_two_engines_make_the_same_image(
+def test_two_engines_build_the_same_image(
     own: PrivateEngine, own_index: Index, base: str, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The digest depends on spec, lock, base and recipe alone: not on the builder, its cache, or the time."""
+    """The digest depends only on spec, lock, base and recipe: not on the builder, its cache, or the time."""
     spec = dataclasses.replace(CPU, base=base)
     lock = dataclasses.replace(cpu_lock(own_index), identifier=spec.identifier)
     first = DockerEngine(endpoint, PackageSources(index_url=own_index.url))

@@ -1,4 +1,4 @@
-"""What is in an image, and what is not."""
+"""The content of images: what must be there, and what must not."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ PACKAGES = f"/opt/venv/lib/python{PYTHON}/site-packages"
 
 
 def shell(endpoint: Endpoint, image: Built, command: str) -> str:
-    """What a command in a container of an image prints."""
+    """Return the output of a command in a container of an image."""
     output = endpoint.client.containers.run(
         image.reference, ["sh", "-c", command], remove=True, network_mode="none"
     )
     return output.decode()
 
 
-def test_packages_and_scripts_are_where_python_looks(endpoint: Endpoint, cpu_image: Built) -> None:
+def test_packages_and_scripts_are_found_by_python(endpoint: Endpoint, cpu_image: Built) -> None:
     printed = shell(
         endpoint,
         cpu_image,
@@ -39,9 +39,7 @@ def test_packages_and_scripts_are_where_python_looks(endpoint: Endpoint, cpu_ima
     assert printed.split() == ["/opt/venv", f"{PACKAGES}/tensorflow/__init__.py", "2.99.0", "saved"]
 
 
-def test_bytecode_is_there_and_used_by_a_user_who_can_not_write_it(
-    endpoint: Endpoint, cpu_image: Built
-) -> None:
+def test_bytecode_is_used_by_a_user_who_cannot_write_it(endpoint: Endpoint, cpu_image: Built) -> None:
     printed = shell(
         endpoint,
         cpu_image,
@@ -61,13 +59,15 @@ def test_the_user_is_not_root(endpoint: Endpoint, cpu_image: Built) -> None:
     ]
 
 
-def test_a_cpu_image_says_nothing_of_nvidia(endpoint: Endpoint, cpu_image: Built) -> None:
+def test_a_cpu_image_does_not_mention_nvidia(endpoint: Endpoint, cpu_image: Built) -> None:
     image = save(endpoint.client, cpu_image.reference)
     assert "NVIDIA" not in image.documents
     assert "Entrypoint" not in image.configuration["config"]
 
 
-def test_a_gpu_image_tells_the_container_runtime_what_it_needs(endpoint: Endpoint, gpu_image: Built) -> None:
+def test_a_gpu_image_has_its_requirements_for_the_container_runtime(
+    endpoint: Endpoint, gpu_image: Built
+) -> None:
     configuration = save(endpoint.client, gpu_image.reference).configuration["config"]
     variables = dict(entry.partition("=")[::2] for entry in configuration["Env"])
     assert variables["NVIDIA_VISIBLE_DEVICES"] == "all"
@@ -98,7 +98,7 @@ def test_labels_name_the_spec_the_lock_and_the_base(
     assert labels[names.LABEL_BASE].split(":")[0] in ("registry", "bootstrap")
 
 
-def test_an_image_is_found_again_by_its_lock_alone(
+def test_an_image_is_found_again_only_by_its_lock(
     tiny_engine: DockerEngine, cpu_image: Built, index: Index
 ) -> None:
     lock = cpu_lock(index)
@@ -107,7 +107,7 @@ def test_an_image_is_found_again_by_its_lock_alone(
     assert tiny_engine.existing(dataclasses.replace(CPU, tensorflow="2.98.0"), lock) is None
 
 
-def test_an_image_that_differs_in_tensorflow_shares_all_other_layers(
+def test_images_with_different_tensorflow_share_all_other_layers(
     tiny_engine: DockerEngine, endpoint: Endpoint, gpu_image: Built, index: Index
 ) -> None:
     spec = dataclasses.replace(GPU, tensorflow="2.98.0")
@@ -119,12 +119,12 @@ def test_an_image_that_differs_in_tensorflow_shares_all_other_layers(
     finally:
         endpoint.client.images.remove(other.reference, force=True)
     assert len(first) == len(second)
-    # Its large file (none here) and the rest are TensorFlow's two layers.
+    # TensorFlow has two layers: its large file (none here) and the rest.
     assert first[:-1] == second[:-1]
     assert first[-1] != second[-1]
 
 
-def test_each_layer_is_known_with_its_size(endpoint: Endpoint, gpu_image: Built) -> None:
+def test_the_size_of_each_layer_is_known(endpoint: Endpoint, gpu_image: Built) -> None:
     image = save(endpoint.client, gpu_image.reference)
     assert gpu_image.layers is not None
     assert [layer.digest for layer in gpu_image.layers] == image.configuration["rootfs"]["diff_ids"]
@@ -133,7 +133,7 @@ def test_each_layer_is_known_with_its_size(endpoint: Endpoint, gpu_image: Built)
     assert all(layer.size >= size for layer, size in zip(gpu_image.layers, unpacked, strict=True))
 
 
-def test_layers_do_not_tell_when_they_were_made(endpoint: Endpoint, gpu_image: Built) -> None:
+def test_layers_have_no_build_time(endpoint: Endpoint, gpu_image: Built) -> None:
     image = save(endpoint.client, gpu_image.reference)
     own = image.layers[-(len(image.layers) - 1) :]
     times = {member.mtime for layer in own for member in files_of(layer).values()}
@@ -171,7 +171,7 @@ def test_package_sources_leave_no_trace(
         proxies={"http_proxy": f"http://proxy-canary:secret-canary@{index.address}"},
         ca_bundle=bundle,
     )
-    # A wheel of its own, so that no earlier build of it is found.
+    # A new wheel, so that no earlier build of it is found.
     wheel = tensorflow(f"2.99.0.{index.address.rpartition(':')[2]}")
     index.add(wheel)
     spec = dataclasses.replace(CPU, tensorflow=wheel.wheel.version)
@@ -197,13 +197,13 @@ def test_package_sources_leave_no_trace(
         assert needle not in image.documents
         assert needle not in history
         assert needle not in "\n".join(said)
-    # The base brings certificates of its own, so only our layers are searched for ours.
+    # The base has its own certificates, so only our layers are searched for ours.
     for layer in image.layers[1:]:
         for secret in (b"canary", index.address.encode(), certificate.strip().encode()):
             assert secret not in layer
 
 
-def test_a_wheel_that_is_not_the_locked_one_is_refused(tiny_engine: DockerEngine, index: Index) -> None:
+def test_a_wheel_that_is_not_the_locked_one_is_rejected(tiny_engine: DockerEngine, index: Index) -> None:
     wheel = tensorflow("2.97.0")
     index.add(wheel)
     spec = dataclasses.replace(CPU, tensorflow="2.97.0")
@@ -221,7 +221,7 @@ def test_a_pin_that_the_index_no_longer_has_is_named(tiny_engine: DockerEngine, 
         tiny_engine.build(spec, lock, quiet)
 
 
-def test_an_index_that_does_not_answer_is_missing(endpoint: Endpoint, docker_engine: DockerEngine) -> None:
+def test_an_unreachable_index_is_reported_as_missing(endpoint: Endpoint, docker_engine: DockerEngine) -> None:
     # Port 9 is discard; nothing listens there.
     engine = DockerEngine(endpoint, PackageSources(index_url="http://127.0.0.1:9/simple"))
     spec = dataclasses.replace(CPU, tensorflow="2.95.0")

@@ -29,7 +29,7 @@ GPU = f"tf2.21.0-cuda12.5-cudnn9.3-py{PYTHON.replace('.', '')}"
 
 
 def build_matrix(store: Path, profile: str) -> tuple[dict[str, Any], str]:
-    """The one result of a run, and what was said meanwhile."""
+    """The one result of a run, and its progress messages."""
     done = subprocess.run(
         [
             sys.executable, "-m", "validator", "build-matrix", "--engine", "docker", "--profile", profile,
@@ -103,7 +103,7 @@ def test_the_gpu_image_is_as_locked_and_its_cudnn_loads(gpu: Record) -> None:
     assert cudnn["library"]["version"] == gpu.versions["cudnn"] == "9.3.0"
 
 
-def test_xla_compiled_the_step_and_proves_it(gpu: Record) -> None:
+def test_xla_compiled_the_step_and_there_is_proof(gpu: Record) -> None:
     step = evidence(gpu, "xla_train_step")
     assert step["device_type"] == "CPU"
     assert step["hlo"]["first_lines"][0].startswith("HloModule")
@@ -120,7 +120,7 @@ def test_the_report_names_neither_the_machine_nor_a_home(gpu: Record) -> None:
 
 
 def test_the_loader_finds_the_libraries_without_tensorflows_runpath(endpoint: Endpoint, gpu: Record) -> None:
-    """As releases need that don't search all of NVIDIA's directories: 2.16.1 and 2.21.0 among them."""
+    """Releases need this that don't search all of NVIDIA's directories, such as 2.16.1 and 2.21.0."""
     load = "import ctypes; [ctypes.CDLL(name) for name in ('libcudnn.so.9', 'libcusolver.so.11')]"
     endpoint.client.containers.run(
         image_reference(GPU), ["python", "-c", load], remove=True, network_mode="none"
@@ -135,7 +135,7 @@ def test_a_second_run_changes_nothing(gpu: Record, cpu: Record, store: Path) -> 
         assert "Engine: Docker" in said
 
 
-def test_the_locks_stay_as_committed(gpu: Record, cpu: Record) -> None:
+def test_the_locks_are_unchanged(gpu: Record, cpu: Record) -> None:
     changed = subprocess.run(
         ["git", "status", "--porcelain", "--", str(files.DIRECTORY)], cwd=ROOT, capture_output=True, text=True
     )

@@ -42,7 +42,7 @@ def request(source: str, *arguments: str, timeout_s: float = 60.0, **files: byte
 
 
 def containers(endpoint: Endpoint) -> list[Any]:
-    """Our containers that are there, running or not."""
+    """Return our containers, running or not."""
     return list(
         endpoint.client.containers.list(
             all=True, filters={"label": f"{names.LABEL_OWNER}={owner()}"}, ignore_removed=True
@@ -56,7 +56,7 @@ def no_container_stays(endpoint: Endpoint) -> Any:
     assert containers(endpoint) == []
 
 
-def test_the_report_comes_from_stdout_alone(tiny_engine: DockerEngine, cpu_image: Built) -> None:
+def test_the_report_comes_only_from_stdout(tiny_engine: DockerEngine, cpu_image: Built) -> None:
     said: list[str] = []
     report = json.loads(tiny_engine.probe(cpu_image, request(LOOK, "--lock", "lock.txt"), said.append))
     assert report["arguments"] == ["--lock", "lock.txt"]
@@ -72,18 +72,18 @@ def test_the_probe_is_confined(tiny_engine: DockerEngine, cpu_image: Built) -> N
     assert report["executable"] == "/opt/venv/bin/python3"
 
 
-def test_a_probe_past_its_limit_is_ended(tiny_engine: DockerEngine, cpu_image: Built) -> None:
+def test_a_probe_is_ended_at_its_limit(tiny_engine: DockerEngine, cpu_image: Built) -> None:
     with pytest.raises(ValidatorError, match="exceeded its time limit of 2 s"):
         tiny_engine.probe(cpu_image, request("import time; time.sleep(600)", timeout_s=2), quiet)
 
 
-def test_a_probe_without_a_report_says_what_it_said(tiny_engine: DockerEngine, cpu_image: Built) -> None:
+def test_the_output_of_a_probe_without_a_report_is_shown(tiny_engine: DockerEngine, cpu_image: Built) -> None:
     source = "import sys; sys.exit('the last word')"
     with pytest.raises(ValidatorError, match="status 1 without a report: the last word"):
         tiny_engine.probe(cpu_image, request(source), quiet)
 
 
-def test_a_probe_out_of_memory_is_told_from_others(
+def test_a_probe_that_runs_out_of_memory_is_recognized(
     tiny_engine: DockerEngine, endpoint: Endpoint, cpu_image: Built
 ) -> None:
     if not endpoint.info.get("MemoryLimit"):
@@ -117,8 +117,8 @@ def test_endless_stdout_is_cut_off(tiny_engine: DockerEngine, cpu_image: Built) 
         tiny_engine.probe(cpu_image, request(source), quiet)
 
 
-def test_progress_that_raises_ends_the_probe(tiny_engine: DockerEngine, cpu_image: Built) -> None:
-    """As Ctrl-C does, which can come at any line; the fixture sees that the container went."""
+def test_an_exception_in_progress_ends_the_probe(tiny_engine: DockerEngine, cpu_image: Built) -> None:
+    """Ctrl-C can come at any line; the fixture checks that the container is gone."""
 
     def interrupt(_: str) -> None:
         raise KeyboardInterrupt
@@ -132,7 +132,7 @@ def test_progress_that_raises_ends_the_probe(tiny_engine: DockerEngine, cpu_imag
 def test_any_image_with_a_python_can_be_probed(
     tiny_engine: DockerEngine, endpoint: Endpoint, cpu_image: Built
 ) -> None:
-    """One with its own entry point and user, as other people's images have."""
+    """The image has its own entry point and user, as other people's images do."""
     container = endpoint.client.containers.create(cpu_image.reference, user="root")
     foreign = container.commit(
         "validator-test-foreign",
@@ -180,7 +180,7 @@ def test_an_image_without_a_shell_is_named(tiny_engine: DockerEngine, endpoint: 
         endpoint.client.images.remove("validator-test-empty", force=True)
 
 
-def test_an_image_that_is_not_there_is_missing(tiny_engine: DockerEngine) -> None:
+def test_a_missing_image_is_an_error(tiny_engine: DockerEngine) -> None:
     with pytest.raises(MissingError, match="the engine has no image nowhere/at-all:1") as caught:
         tiny_engine.probe_image("nowhere/at-all:1", request(LOOK), quiet)
     assert (
@@ -189,14 +189,14 @@ def test_an_image_that_is_not_there_is_missing(tiny_engine: DockerEngine) -> Non
     )
 
 
-def test_the_name_of_an_image_spec_is_no_image(tiny_engine: DockerEngine) -> None:
+def test_the_name_of_an_image_spec_is_not_an_image(tiny_engine: DockerEngine) -> None:
     identifier = "tf2.99.0-cuda99.9-cudnn99.9-py312"
     with pytest.raises(MissingError, match=f"the engine has no image {identifier}") as caught:
         tiny_engine.probe_image(identifier, request(LOOK), quiet)
     assert caught.value.hint == f"the local image of this specification is tensorflow-gpu-matrix:{identifier}"
 
 
-def test_leftovers_of_a_killed_run_go_and_those_of_a_living_one_stay(
+def test_leftovers_of_a_killed_run_are_removed_but_not_those_of_a_live_one(
     endpoint: Endpoint, tiny_engine: DockerEngine, cpu_image: Built
 ) -> None:
     host, pid, start = owner().rsplit(":", 2)
@@ -204,7 +204,7 @@ def test_leftovers_of_a_killed_run_go_and_those_of_a_living_one_stay(
     def container(label: str) -> Any:
         return endpoint.client.containers.create(cpu_image.reference, labels={names.LABEL_OWNER: label})
 
-    # The same number with another start: the process is gone and another has its number.
+    # The same number with another start time: the process has ended and another has its number.
     dead = container(f"{host}:{pid}:{int(start) - 1}")
     elsewhere = container(f"another-{host}:{pid}:{int(start) - 1}")
     alive = container(owner())

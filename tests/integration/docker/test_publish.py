@@ -29,7 +29,7 @@ from .conftest import PYTHON, tensorflow
 from .package_index import Index, TinyWheel
 
 NAME = "team/tensorflow"
-#: No release that other tests, or people, have an image of.
+#: A release of which other tests, and people, have no image.
 SPEC = ImageSpec("2.13.0", PYTHON, Variant.CPU)
 TAG = f"2.13.0-cpu-py{PYTHON}"
 
@@ -72,7 +72,7 @@ def builder(tiny_engine: DockerEngine, endpoint: Endpoint, index: Index, tmp_pat
             endpoint.client.images.remove(str(image.id), force=True)
 
 
-def test_built_and_pushed_by_one_run_and_measured_by_another(
+def test_an_image_is_pushed_by_one_run_and_measured_by_another(
     builder: Machine,
     registry: RunningRegistry,
     proxy: Proxy,
@@ -93,7 +93,7 @@ def test_built_and_pushed_by_one_run_and_measured_by_another(
     assert (again.status, again.built) == (Status.BUILT, False)
     assert proxy.sent() == 0
 
-    # Another machine, with an engine that has nothing of it.
+    # Another machine, whose engine has none of its layers.
     endpoint.client.images.remove(image_reference(SPEC.identifier), force=True)
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
@@ -104,7 +104,7 @@ def test_built_and_pushed_by_one_run_and_measured_by_another(
     assert measured.record.lock_digest == runner.lock.digest
     assert measured.record.report is not None
     assert json.loads(json.dumps(measured.record.document()))["engine"] == "docker"
-    # It had no GPU and a TensorFlow of one line.
+    # It had no GPU, and its TensorFlow is one line of code.
     assert measured.record.verdict.value in ("failed", "unproven")
     assert not endpoint.client.images.list(image_reference(SPEC.identifier)), "it was built"
     assert runner.run(proxy.address, pull=True).status is Status.UNCHANGED

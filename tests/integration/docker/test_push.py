@@ -53,7 +53,7 @@ def other(tiny_engine: DockerEngine, endpoint: Endpoint, index: Index, cpu_image
     """The same image spec from another lock: another image for the same tag."""
     wheels = (tensorflow(), TinyWheel.make("keras", "2.0.0", {"keras/__init__.py": b"X = 2\n"}))
     index.add(*wheels)
-    # Both have the same name here, and an image that loses its name is gone.
+    # Both have the same name here, and an image without a name is removed.
     images = endpoint.client.images
     images.get(str(cpu_image.digest)).tag(KEPT)
     built = tiny_engine.build(CPU, lock_of(CPU, *wheels), quiet)
@@ -73,7 +73,7 @@ def layers(manifest: dict[str, Any]) -> list[str]:
     return [str(layer["digest"]) for layer in manifest["layers"]]
 
 
-def test_what_is_pushed_is_the_image_itself(
+def test_the_pushed_image_is_the_built_one(
     publisher: Publisher, registry: RunningRegistry, cpu_image: Built, lock: Lock, endpoint: Endpoint
 ) -> None:
     published, held = publisher.push(cpu_image, lock, quiet)
@@ -83,15 +83,15 @@ def test_what_is_pushed_is_the_image_itself(
     assert published.digest == held.digest == cpu_image.digest
     assert published.reference.endswith(f"/{NAME}@{cpu_image.digest}")
     manifest: dict[str, Any] = registry.manifest(NAME, TAG)
-    # The base's layer is what its own registry or bootstrap made; all of ours are zstd.
+    # The base's layer comes from its own registry or bootstrap; all of ours are zstd.
     assert {layer["mediaType"] for layer in manifest["layers"][1:]} == {
         "application/vnd.oci.image.layer.v1.tar+zstd"
     }
-    # The engine is left as it was.
+    # The engine is unchanged.
     assert endpoint.client.images.get(str(cpu_image.digest)).tags == [cpu_image.reference]
 
 
-def test_pushed_again_nothing_is_sent(
+def test_pushing_again_sends_nothing(
     publisher: Publisher, proxy: Proxy, cpu_image: Built, lock: Lock
 ) -> None:
     publisher.push(cpu_image, lock, quiet)
@@ -107,7 +107,7 @@ def test_pushed_again_nothing_is_sent(
     assert proxy.uploads() == []
 
 
-def test_layers_that_images_share_are_sent_and_kept_once(
+def test_shared_layers_are_sent_and_stored_once(
     publisher: Publisher, registry: RunningRegistry, proxy: Proxy, cpu_image: Built, other: Built, lock: Lock
 ) -> None:
     publisher.push(cpu_image, lock, quiet)
@@ -122,7 +122,7 @@ def test_layers_that_images_share_are_sent_and_kept_once(
     assert sum(asked.sent for asked in proxy.uploads()) < sum(before.values()) / 10
 
 
-def test_a_tag_of_another_image_is_not_moved_unless_told_to(
+def test_a_tag_of_another_image_is_only_moved_on_request(
     publisher: Publisher, registry: RunningRegistry, proxy: Proxy, cpu_image: Built, other: Built, lock: Lock
 ) -> None:
     publisher.push(other, lock, quiet)
@@ -138,7 +138,7 @@ def test_a_tag_of_another_image_is_not_moved_unless_told_to(
     assert registry.manifest(NAME, str(other.digest))
 
 
-def test_a_killed_push_leaves_no_tag_and_goes_on_where_it_was(
+def test_a_killed_push_leaves_no_tag_and_can_be_continued(
     publisher: Publisher, registry: RunningRegistry, proxy: Proxy, cpu_image: Built, lock: Lock
 ) -> None:
     """Killed when all layers are there and the manifest is about to be."""
@@ -175,7 +175,7 @@ def wait_for(condition: Any) -> None:
         time.sleep(0.05)
 
 
-def test_a_connection_that_breaks_in_a_layer_is_taken_up_again(
+def test_a_push_continues_after_a_broken_connection(
     publisher: Publisher,
     registry: RunningRegistry,
     proxy: Proxy,
@@ -191,7 +191,7 @@ def test_a_connection_that_breaks_in_a_layer_is_taken_up_again(
     assert published.sent
     assert [line for line in said if line.startswith("trying again")]
     assert registry.tags(NAME) == {TAG: cpu_image.digest}
-    # Layers that had come through were not sent a second time.
+    # Layers that had arrived were not sent a second time.
     finished = [asked.path.partition("?")[0] for asked in proxy.uploads() if asked.status == 201]
     assert len(finished) == len(set(finished))
 
@@ -210,7 +210,7 @@ def test_a_connection_that_breaks_in_a_layer_is_taken_up_again(
             "too many requests",
             "later",
         ),
-        # A token that ran out while layers were sent.
+        # A token that expired while layers were sent.
         (
             Fault("PUT", "/manifests/", status=401, headers={"WWW-Authenticate": 'Basic realm="x"'}),
             "requires a login",
@@ -225,7 +225,7 @@ def test_a_connection_that_breaks_in_a_layer_is_taken_up_again(
     ],
     ids=["500", "503", "429", "token-expired", "403", "dropped"],
 )
-def test_a_registry_that_fails_is_named_and_holds_no_tag(
+def test_a_failing_registry_is_named_and_gets_no_tag(
     publisher: Publisher,
     registry: RunningRegistry,
     proxy: Proxy,
@@ -247,7 +247,7 @@ def test_a_registry_that_fails_is_named_and_holds_no_tag(
     assert registry.tags(NAME) == {TAG: cpu_image.digest}
 
 
-def test_faults_that_pass_are_waited_out(
+def test_temporary_failures_are_retried(
     publisher: Publisher,
     registry: RunningRegistry,
     proxy: Proxy,
@@ -271,7 +271,7 @@ def test_a_registry_that_is_down_is_named(
     assert registry.tags(NAME) == {TAG: cpu_image.digest}
 
 
-def test_a_registry_without_space_holds_no_tag(
+def test_a_full_registry_gets_no_tag(
     tiny_engine: DockerEngine, cpu_image: Built, lock: Lock, tmp_path: Path, no_pauses: None
 ) -> None:
     with small_disk(tmp_path / "disk", "8m") as disk, running_registry(disk) as registry:
@@ -281,7 +281,7 @@ def test_a_registry_without_space_holds_no_tag(
         assert registry.tags(NAME) == {}
 
 
-def test_a_registry_that_knows_no_zstd_gets_gzip(
+def test_a_registry_that_rejects_zstd_gets_gzip(
     publisher: Publisher,
     registry: RunningRegistry,
     proxy: Proxy,
@@ -299,7 +299,7 @@ def test_a_registry_that_knows_no_zstd_gets_gzip(
         assert {layer["mediaType"] for layer in manifest["layers"]} == {
             "application/vnd.oci.image.layer.v1.tar+gzip"
         }
-        # The engine runs what the registry holds.
+        # The engine runs the image from the registry.
         assert endpoint.client.images.get(held.engine_id or str(held.digest)).id == held.digest
         assert publisher.current(CPU, lock) == dataclasses.replace(published, sent=False)
     finally:
@@ -326,16 +326,14 @@ def test_an_image_is_pulled_by_its_digest(
         endpoint.client.images.remove(found.reference)
 
 
-def test_an_image_of_another_lock_is_not_taken_for_this_one(
-    publisher: Publisher, other: Built, lock: Lock
-) -> None:
+def test_an_image_of_another_lock_is_rejected(publisher: Publisher, other: Built, lock: Lock) -> None:
     publisher.push(other, lock, quiet)
     with pytest.raises(ValidatorError, match="was not built from the lock that is here"):
         publisher.find(CPU, lock)
     assert publisher.current(CPU, lock) is None
 
 
-def test_what_nobody_pushed_is_missing(publisher: Publisher, lock: Lock) -> None:
+def test_an_image_that_was_never_pushed_is_missing(publisher: Publisher, lock: Lock) -> None:
     with pytest.raises(MissingError, match=rf"{TAG} is not in the registry"):
         publisher.find(CPU, lock)
     reference = publisher.registry.repository.at(f"sha256:{'0' * 64}")
@@ -346,7 +344,7 @@ def test_what_nobody_pushed_is_missing(publisher: Publisher, lock: Lock) -> None
 # --- the older image store ----------------------------------------------------------------------------
 
 
-def test_the_older_image_store_learns_its_digest_from_the_registry(
+def test_the_older_image_store_gets_its_digest_from_the_registry(
     endpoint: Endpoint,
     docker_engine: DockerEngine,
     index: Index,

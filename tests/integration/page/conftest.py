@@ -1,4 +1,4 @@
-"""A real Chromium, and a page in it. Skipped, with the reason, where there is no Chromium."""
+"""A real Chromium, and a page in it. Skipped, with the reason, if there is no Chromium."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ...reports.page.test_site import hostile
 from ...reports.page.values import H100, IMAGES, T4, certificate, check, measured, sources, speedup
 
 REGISTRY = "registry.example.org/team/tensorflow"
-#: No machine has measured these; `certified` is written into a value here and nowhere else.
+#: No machine has measured these; `certified` is written into a value only here.
 RECORDS = [
     measured(IMAGES[0], H100, Verdict.CERTIFIED, 1, checks=[check("driver"), speedup(0.5)]),
     measured(
@@ -114,13 +114,13 @@ class serve:
         self.server.server_close()
 
 
-#: Opens an address in a browser of its own; settings are those of a Playwright context.
+#: Opens an address in a new browser; settings are those of a Playwright context.
 Open = Callable[..., Page]
 
 
 @pytest.fixture
 def open_page(browser: Browser) -> Iterator[Open]:
-    """Whatever a page says on the console, or asks for from elsewhere, fails the test."""
+    """Any message on the console, and any request to another host, fails the test."""
     contexts: list[BrowserContext] = []
     faults: list[str] = []
 

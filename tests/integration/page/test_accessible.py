@@ -53,8 +53,8 @@ def test_axe_finds_nothing_serious(
     assert violations(page, "moderate", "serious", "critical") == []
 
 
-def test_axe_would_find_it(open_page: Open, directory: Path) -> None:
-    """The test above asks what it seems to ask."""
+def test_axe_finds_a_planted_problem(open_page: Open, directory: Path) -> None:
+    """The test above would fail if there was a violation."""
     page = open_page(directory.as_uri())
     page.evaluate(
         """() => {

@@ -22,7 +22,7 @@ TABLE = "The filters and the details of cells need JavaScript."
 
 
 def place(page: Page, host: str, release: str) -> Locator:
-    """A place of the grid by its visible headings."""
+    """Return a place of the grid by its visible headings."""
     heads = page.locator("#grid thead th").all_text_contents()
     column = next(number for number, text in enumerate(heads) if text.startswith(release))
     row = page.locator("#grid tbody tr", has=page.get_by_role("rowheader", name=host, exact=True))
@@ -30,11 +30,11 @@ def place(page: Page, host: str, release: str) -> Locator:
 
 
 def shown(page: Page) -> list[str]:
-    """What the visible places of the grid say, row by row."""
+    """Return the text of the visible places of the grid, row by row."""
     return [" ".join(text.split()) for text in page.locator("#grid td a:visible").all_inner_texts()]
 
 
-def test_it_works_from_disk_and_from_a_host(open_page: Open, address: str) -> None:
+def test_the_page_works_from_disk_and_from_a_host(open_page: Open, address: str) -> None:
     page = open_page(address)
     expect(page.get_by_role("status").first).to_have_text("9 cells")
     expect(page.get_by_text(TABLE)).to_be_hidden()
@@ -91,7 +91,7 @@ def test_filters(
     expect(page.get_by_role("status").first).to_have_text(said)
     if words is not None:
         assert shown(page) == words
-    # The address keeps it: the same page opened anew is the same.
+    # The address contains the filters: opening it again shows the same page.
     again = open_page(directory.as_uri(), "#" + page.url.partition("#")[2])
     expect(again.locator(f"#filters select[name={name}]")).to_have_value(value)
     expect(again.get_by_role("status").first).to_have_text(said)
@@ -100,17 +100,17 @@ def test_filters(
     assert shown(again) == shown(open_page(directory.as_uri()))
 
 
-def test_filters_together_hide_what_is_empty(open_page: Open, directory: Path) -> None:
+def test_combined_filters_hide_empty_rows_and_columns(open_page: Open, directory: Path) -> None:
     page = open_page(directory.as_uri(), "#tensorflow=2.20.0&gpu=t4")
     assert shown(page) == ["works unproven"]
     expect(page.locator("#grid tbody tr:visible")).to_have_count(1)
     expect(page.locator("#grid thead th:visible")).to_have_count(2)
 
 
-def test_by_keyboard_alone(open_page: Open, address: str) -> None:
+def test_the_page_can_be_used_with_only_the_keyboard(open_page: Open, address: str) -> None:
     page = open_page(address)
     grid = page.get_by_role("grid")
-    # One place of the grid is in the order of the tab key, not a thousand.
+    # The tab key reaches one place of the grid, not a thousand.
     expect(grid.locator('a:not([tabindex="-1"])')).to_have_count(1)
     page.get_by_role("button", name="Clear").focus()
     for _ in range(3):
@@ -123,7 +123,7 @@ def test_by_keyboard_alone(open_page: Open, address: str) -> None:
     expect(focused).to_have_accessible_name(re.compile(r"works failed.*2\.21\.0.*on r580-h100"))
     page.keyboard.press("ArrowRight")
     expect(focused).to_have_accessible_name(re.compile(r"works certified.*2\.20\.0.*on r580-h100"))
-    # Below is a machine that has measured another release only: nothing to go to.
+    # The machine below has only measured another release: there is no place to go to.
     page.keyboard.press("ArrowDown")
     expect(focused).to_have_accessible_name(re.compile(r"2\.20\.0.*on r580-h100"))
     page.keyboard.press("End")
@@ -173,7 +173,7 @@ def test_an_address_opens_a_cell_and_back_closes_it(open_page: Open, address: st
     expect(dialog).to_contain_text("made by a test, so it proves nothing")
     dialog.get_by_role("button", name="Close").click()
     expect(dialog).to_be_hidden()
-    # Nothing had the focus before; now it is where the cell lies.
+    # Nothing had the focus before; now it is on the place of the cell.
     expect(place(page, "r580-h100", "2.21.0")).to_be_focused()
     expect(page.get_by_role("status").first).to_have_text("4 of 9 cells")
     place(page, "r580-h100", "2.20.0").click()
@@ -183,13 +183,13 @@ def test_an_address_opens_a_cell_and_back_closes_it(open_page: Open, address: st
     expect(page.get_by_role("status").first).to_have_text("4 of 9 cells")
 
 
-def test_a_cell_that_is_not_there_opens_nothing(open_page: Open, directory: Path) -> None:
+def test_the_address_of_a_missing_cell_opens_nothing(open_page: Open, directory: Path) -> None:
     page = open_page(directory.as_uri(), "#cell=tf9.9.9@nowhere&tensorflow=9.9.9&verdict=%22%3E&x=y")
     expect(page.get_by_role("dialog")).to_be_hidden()
     expect(page.get_by_role("status").first).to_have_text("9 cells")
 
 
-def test_the_pythons_of_a_place_open_each_by_itself(open_page: Open, directory: Path) -> None:
+def test_each_python_of_a_place_opens_separately(open_page: Open, directory: Path) -> None:
     page = open_page(directory.as_uri())
     place(page, "r580-h100", "2.21.0").click()
     dialog = page.get_by_role("dialog")
@@ -204,7 +204,7 @@ def test_the_pythons_of_a_place_open_each_by_itself(open_page: Open, directory: 
     expect(dialog).not_to_contain_text("A cause.")
 
 
-def test_a_cell_that_was_not_measured_says_how_to_build_it(open_page: Open, directory: Path) -> None:
+def test_an_unmeasured_cell_shows_how_to_build_it(open_page: Open, directory: Path) -> None:
     page = open_page(directory.as_uri())
     place(page, "r535-t4", "2.21.0").click()
     dialog = page.get_by_role("dialog")
@@ -223,7 +223,7 @@ def test_a_command_is_copied(open_page: Open, directory: Path) -> None:
     assert copied == f"docker pull {REGISTRY}@{OTHER.image_digest}"
 
 
-def test_details_that_are_gone_are_said(open_page: Open, directory: Path, tmp_path: Path) -> None:
+def test_missing_details_are_reported(open_page: Open, directory: Path, tmp_path: Path) -> None:
     copy = shutil.copytree(directory, tmp_path / "copy")
     shutil.rmtree(copy / "data")
     page = open_page(copy.as_uri(), f"#cell={CERTIFIED.cell}", allowed=["ERR_FILE_NOT_FOUND"])
@@ -231,7 +231,7 @@ def test_details_that_are_gone_are_said(open_page: Open, directory: Path, tmp_pa
     expect(page.get_by_role("dialog")).to_contain_text("the wheel has machine code for it")
 
 
-def test_text_of_records_stays_text(open_page: Open, hostile_directory: Path) -> None:
+def test_text_from_records_stays_text(open_page: Open, hostile_directory: Path) -> None:
     page = open_page(hostile_directory.as_uri())
     page.get_by_role("region", name="Table of cells that need attention").get_by_role("link").click()
     dialog = page.get_by_role("dialog")
@@ -267,7 +267,7 @@ def test_no_other_script_runs(open_page: Open, directory: Path, tmp_path: Path) 
     assert page.evaluate("window.taken") is None
 
 
-def test_without_scripts_there_is_a_table(open_page: Open, directory: Path) -> None:
+def test_without_scripts_the_page_has_a_table(open_page: Open, directory: Path) -> None:
     page = open_page(directory.as_uri(), java_script_enabled=False)
     expect(page.get_by_text(TABLE)).to_be_visible()
     expect(page.locator("#filters")).to_be_hidden()
@@ -308,7 +308,7 @@ def test_sizes_and_shared_layers(open_page: Open, directory: Path) -> None:
 
 @pytest.mark.parametrize("width", [320, 390, 768, 1280])
 @pytest.mark.parametrize("fragment", ["", f"#cell={FAILED.cell}"])
-def test_nothing_reaches_past_the_edge(open_page: Open, directory: Path, width: int, fragment: str) -> None:
+def test_nothing_extends_past_the_edge(open_page: Open, directory: Path, width: int, fragment: str) -> None:
     page = open_page(directory.as_uri(), fragment, viewport={"width": width, "height": 800})
     if fragment:
         expect(page.get_by_role("dialog")).to_contain_text("History")
@@ -332,7 +332,7 @@ def test_headings_stay_in_sight(open_page: Open, directory: Path) -> None:
     assert head["y"] == pytest.approx(edge["y"], abs=2)
 
 
-def test_motion_is_left_out_where_it_is_not_wanted(open_page: Open, directory: Path) -> None:
+def test_motion_is_left_out_if_it_is_not_wanted(open_page: Open, directory: Path) -> None:
     for wish, animation in (("reduce", "none"), ("no-preference", "slide")):
         page = open_page(directory.as_uri(), f"#cell={FAILED.cell}", reduced_motion=wish)
         expect(page.get_by_role("dialog")).to_be_visible()
