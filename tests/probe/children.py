@@ -1,4 +1,4 @@
-"""How children of a check end, for tests that stand in for them."""
+"""Results of child processes of a check, for tests that replace them."""
 
 from __future__ import annotations
 

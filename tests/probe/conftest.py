@@ -1,4 +1,4 @@
-"""What the probe's tests share."""
+"""Facts and fixtures for the probe's tests."""
 
 from __future__ import annotations
 

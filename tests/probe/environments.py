@@ -18,7 +18,7 @@ PYTHON = "3.11"
 
 
 def tensorflow_environment(requirements: Sequence[str], version: str = PYTHON) -> Path:
-    """The Python, of that version, of an environment that holds exactly what `requirements` resolve to."""
+    """The Python, of that version, of an environment with exactly what `requirements` resolve to."""
     digest = hashlib.sha256("\n".join([version, *requirements]).encode()).hexdigest()[:16]
     path = cache_directory() / "tests" / digest
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -54,7 +54,7 @@ AS_BUILT_2_21 = (
     "nvidia-nvjitlink-cu12==12.5.82",
 )
 #: The fault of the official GPU images of 2.18 to 2.21 (tensorflow/tensorflow issue 81344): the cuDNN of an
-#: older release beside a wheel that opens cuDNN 9.
+#: older release next to a wheel that opens cuDNN 9.
 WITH_CUDNN_8 = tuple(
     "nvidia-cudnn-cu12==8.9.7.29" if name.startswith("nvidia-cudnn") else name for name in AS_BUILT_2_21
 )

@@ -42,7 +42,7 @@ def test_the_same_bytes_in_another_process_time_zone_and_locale() -> None:
     assert other.stdout == probe_archive()
 
 
-def test_it_holds_the_sources_and_nothing_else() -> None:
+def test_the_archive_has_only_the_sources() -> None:
     with zipfile.ZipFile(io.BytesIO(probe_archive())) as archive:
         names = archive.namelist()
     probe, vendored = ROOT / "validator" / "probe", ROOT / "validator" / "_vendor"
@@ -56,7 +56,7 @@ def test_it_holds_the_sources_and_nothing_else() -> None:
 
 
 @pytest.mark.parametrize("name", ["validator/probe/cli.py", "validator/problems.json"])
-def test_a_changed_source_is_a_changed_version(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_changed_source_changes_the_version(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from validator.engines import probe_archive as module
 
     before = probe_version()
@@ -66,7 +66,7 @@ def test_a_changed_source_is_a_changed_version(name: str, monkeypatch: pytest.Mo
     assert probe_version().partition("+")[0] == before.partition("+")[0]
 
 
-def test_the_report_carries_the_version_that_the_host_side_computes(archive: Path) -> None:
+def test_the_report_has_the_version_that_the_host_side_computes(archive: Path) -> None:
     done = subprocess.run(
         [sys.executable, str(archive), "--only", "driver"],
         capture_output=True,
@@ -77,10 +77,8 @@ def test_the_report_carries_the_version_that_the_host_side_computes(archive: Pat
     assert read_report(done.stdout).probe.version == probe_version()
 
 
-def test_it_runs_by_a_relative_path_from_a_folder_that_holds_other_modules(
-    archive: Path, tmp_path: Path
-) -> None:
-    """The current folder must not stand on the path: a `tensorflow.py` in it is nobody's TensorFlow."""
+def test_the_archive_runs_by_a_relative_path_next_to_other_modules(archive: Path, tmp_path: Path) -> None:
+    """The current folder must not be on the path: a `tensorflow.py` in it is not TensorFlow."""
     (tmp_path / "tensorflow.py").write_text("raise SystemExit('the wrong one')")
     (tmp_path / "json.py").write_text("raise SystemExit('the wrong one')")
     relative = os.path.relpath(archive, tmp_path)
@@ -95,6 +93,6 @@ def test_it_runs_by_a_relative_path_from_a_folder_that_holds_other_modules(
     assert check.sentence.startswith("TensorFlow is not installed")
 
 
-def test_it_writes_nothing_beside_itself(archive: Path) -> None:
+def test_the_archive_writes_no_files_next_to_itself(archive: Path) -> None:
     subprocess.run([sys.executable, str(archive), "--list"], capture_output=True, check=True)
     assert list(archive.parent.iterdir()) == [archive]

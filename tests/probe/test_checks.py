@@ -1,4 +1,4 @@
-"""How the checks judge what was collected."""
+"""The judgements of the checks about the collected facts."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def changed(facts: dict[str, Any], **host: Any) -> Context:
     return Context(facts)
 
 
-def test_driver_passes_where_all_agree(gpu_facts: dict[str, Any]) -> None:
+def test_driver_passes_if_all_parts_agree(gpu_facts: dict[str, Any]) -> None:
     assert driver.CHECK.run(Context(gpu_facts)).outcome == "pass"
 
 
@@ -44,7 +44,9 @@ def test_driver_is_skipped_without_any_trace_of_one(facts: dict[str, Any]) -> No
 
 
 @pytest.mark.parametrize("code", [34, 100])
-def test_a_stub_or_no_device_on_a_machine_without_gpu_is_no_fault(code: int, facts: dict[str, Any]) -> None:
+def test_a_stub_or_no_device_on_a_machine_without_a_gpu_is_not_a_fault(
+    code: int, facts: dict[str, Any]
+) -> None:
     context = changed(
         facts, cuda__code=code, cuda__path="/usr/lib/libcuda.so", cuda__error=f"cuInit: ({code})"
     )
@@ -67,9 +69,7 @@ def test_a_stub_or_no_device_on_a_machine_without_gpu_is_no_fault(code: int, fac
         ({"device_nodes": []}, "has no device files"),
     ],
 )
-def test_driver_names_what_does_not_belong_together(
-    host: dict[str, Any], said: str, gpu_facts: dict[str, Any]
-) -> None:
+def test_driver_names_the_contradictions(host: dict[str, Any], said: str, gpu_facts: dict[str, Any]) -> None:
     result = driver.CHECK.run(changed(gpu_facts, **host))
     assert result.outcome == "fail"
     assert said in result.sentence
@@ -88,16 +88,14 @@ def test_device_nodes(gpu_facts: dict[str, Any]) -> None:
         ({"path": "/dev/nvidia-caps"}, "/dev/nvidia-uvm is missing"),
     ],
 )
-def test_device_nodes_that_are_not_what_they_should_be(
-    node: dict[str, Any], said: str, gpu_facts: dict[str, Any]
-) -> None:
+def test_wrong_device_nodes_fail(node: dict[str, Any], said: str, gpu_facts: dict[str, Any]) -> None:
     gpu_facts["host"]["device_nodes"][0].update(node)
     result = gpu_device_nodes.CHECK.run(Context(gpu_facts))
     assert result.outcome == "fail"
     assert said in result.sentence
 
 
-def test_device_nodes_whose_registration_is_unknown_are_taken(gpu_facts: dict[str, Any]) -> None:
+def test_device_nodes_with_unknown_registration_are_accepted(gpu_facts: dict[str, Any]) -> None:
     for node in gpu_facts["host"]["device_nodes"]:
         node["registered"] = None
     assert gpu_device_nodes.CHECK.run(Context(gpu_facts)).outcome == "pass"
@@ -117,7 +115,7 @@ def test_a_check_that_needs_a_gpu(gpus: int, reason: dict[str, Any] | None, fact
     assert check.unmet(Context(facts)) == reason
 
 
-def test_a_gpu_that_only_its_device_file_knows_is_there(facts: dict[str, Any]) -> None:
+def test_a_gpu_with_only_a_device_file_counts(facts: dict[str, Any]) -> None:
     facts["host"]["device_nodes"] = [{"path": "/dev/nvidia0"}, {"path": "/dev/nvidiactl"}]
     assert gpu_device_nodes.CHECK.unmet(Context(facts)) is None
 
@@ -242,7 +240,7 @@ def test_libraries_that_fit(monkeypatch: pytest.MonkeyPatch, facts: dict[str, An
     assert result.evidence["libraries"][1]["built_with"] == "9.3.0.75"
 
 
-def test_an_older_minor_of_cudnn_is_refused(monkeypatch: pytest.MonkeyPatch, facts: dict[str, Any]) -> None:
+def test_an_older_minor_of_cudnn_is_rejected(monkeypatch: pytest.MonkeyPatch, facts: dict[str, Any]) -> None:
     result = judge(monkeypatch, facts, {"libcudnn.so.9": None}, {"libcudnn.so.9": "9.1.0"})
     assert result.outcome == "fail"
     assert "9.1.0 (/lib/libcudnn.so.9) is older than the 9.3.0.75" in result.sentence
@@ -252,7 +250,7 @@ def test_a_newer_two_digit_minor_is_newer(monkeypatch: pytest.MonkeyPatch, facts
     assert judge(monkeypatch, facts, {"libcudnn.so.9": None}, {"libcudnn.so.9": "9.10.2"}).outcome == "pass"
 
 
-def test_an_older_cublas_is_noted_and_not_refused(
+def test_an_older_cublas_is_reported_but_not_rejected(
     monkeypatch: pytest.MonkeyPatch, facts: dict[str, Any]
 ) -> None:
     result = judge(monkeypatch, facts, {"libcublas.so.12": None}, {"libcublas.so.12": "12.3.4"})
@@ -260,10 +258,10 @@ def test_an_older_cublas_is_noted_and_not_refused(
     assert "older than what TensorFlow was built with: libcublas.so.12" in result.sentence
 
 
-def test_a_missing_library_names_what_is_there_instead(
+def test_the_error_for_a_missing_library_names_other_copies(
     monkeypatch: pytest.MonkeyPatch, facts: dict[str, Any], tmp_path: Path
 ) -> None:
-    """The images of tensorflow/tensorflow issue 81344: cuDNN 8 beside a wheel that opens cuDNN 9."""
+    """The images of tensorflow/tensorflow issue 81344: cuDNN 8 next to a wheel that opens cuDNN 9."""
     library = tmp_path / "nvidia" / "cudnn" / "lib" / "libcudnn.so.8"
     library.parent.mkdir(parents=True)
     library.write_text("")
@@ -274,7 +272,7 @@ def test_a_missing_library_names_what_is_there_instead(
     assert result.sentence == "libcudnn.so.9 is not found; there is libcudnn.so.8"
 
 
-def test_a_library_where_the_loader_does_not_look(
+def test_a_library_outside_the_search_path(
     monkeypatch: pytest.MonkeyPatch, facts: dict[str, Any], tmp_path: Path
 ) -> None:
     library = tmp_path / "nvidia" / "cusolver" / "lib" / "libcusolver.so.11"
@@ -417,7 +415,7 @@ ENTRY %main (a: f32[2]) -> f32[2] {
 """
 
 
-def test_the_proof_counts_and_identifies() -> None:
+def test_the_proof_counts_and_identifies_the_module() -> None:
     proof = hlo.proof(MODULE)
     assert (proof["module"], proof["instructions"], proof["fusions"]) == ("a_inference_train_1__.5", 4, 1)
     assert proof["sha256"] == hlo.proof(MODULE.replace("/a/b.py", "/c/d.py"))["sha256"]

@@ -24,7 +24,7 @@ def probe(*arguments: str, status: int = 0) -> subprocess.CompletedProcess[str]:
     return done
 
 
-def test_list_gives_every_check_with_what_a_reader_needs() -> None:
+def test_list_describes_every_check() -> None:
     listed = json.loads(probe("--list").stdout)
     assert [entry["id"] for entry in listed] == [check.id for check in CHECKS]
     fields = {"id", "stage", "title", "required", "depth", "requires", "limit_s"}
@@ -47,12 +47,12 @@ def test_without_tensorflow_there_is_a_report_and_no_traceback() -> None:
     assert "not installed" in build.sentence
 
 
-def test_only_and_skip_choose() -> None:
+def test_only_and_skip_select_checks() -> None:
     chosen = read_report(probe("--only", "driver", "--only", "lock_match", "--skip", "driver").stdout)
     assert [check.id for check in chosen.checks] == ["lock_match"]
 
 
-def test_a_quick_run_holds_what_a_verdict_needs_and_a_full_one_everything() -> None:
+def test_a_quick_run_has_what_a_verdict_needs_and_a_full_one_everything() -> None:
     assert all(check.depth == "quick" for check in CHECKS if check.required)
     assert [check.id for check in cli._selected([], [], "full")] == [check.id for check in CHECKS]
     quick = [check.id for check in CHECKS if check.depth == "quick"]
@@ -64,7 +64,7 @@ def test_a_check_that_is_named_runs_at_any_depth() -> None:
         assert cli._selected([check.id], [], "quick") == [check]
 
 
-def test_progress_goes_to_standard_error_alone() -> None:
+def test_progress_goes_only_to_standard_error() -> None:
     done = probe("--only", "lock_match")
     assert done.stderr.startswith("lock_match: skip: no lock was given")
     assert "lock_match: skip" not in done.stdout
@@ -78,13 +78,13 @@ def test_progress_goes_to_standard_error_alone() -> None:
         (("--time-limit", "soon"), "invalid float"),
     ],
 )
-def test_wrong_usage_leaves_with_two_and_writes_no_report(arguments: tuple[str, ...], said: str) -> None:
+def test_wrong_usage_exits_with_2_and_writes_no_report(arguments: tuple[str, ...], said: str) -> None:
     done = probe(*arguments, status=2)
     assert said in done.stderr
     assert done.stdout == ""
 
 
-def test_a_lock_that_is_none_names_its_line(tmp_path: Path) -> None:
+def test_the_error_for_an_invalid_lock_names_the_line(tmp_path: Path) -> None:
     lock = tmp_path / "lock.txt"
     lock.write_text("numpy==2.0.0\ntensorflow>=2.0\n")
     assert "line 2" in probe("--lock", str(lock), status=2).stderr

@@ -41,7 +41,7 @@ def test_the_search_path_of_a_library(tag: int, tmp_path: Path) -> None:
     ]
 
 
-def test_what_is_no_library_has_no_search_path(tmp_path: Path) -> None:
+def test_other_files_have_no_search_path(tmp_path: Path) -> None:
     file = tmp_path / "lib.so"
     for content in (b"", b"\x7fELF\x02\x01", b"GROUP ( libc.so.6 )", b"\x7fELF\x02\x01" + b"\xff" * 200):
         file.write_bytes(content)
@@ -114,7 +114,7 @@ def test_copies_come_in_the_order_of_the_search(tmp_path: Path) -> None:
 def test_the_version_of_a_file_that_is_not_opened(tmp_path: Path) -> None:
     assert copies.version_of("/usr/lib/libcublas.so.12.5.3.2", "libcublas.so.12") == "12.5.3.2"
     assert copies.version_of("/usr/lib/libcufft.so.11", "libcufft.so.11") is None
-    # The soname itself holds two numbers: that is no version of the file.
+    # The soname itself has two numbers, which are not the version of the file.
     assert copies.version_of("/usr/lib/libcudart.so.11.0", "libcudart.so.11.0") is None
     library = tmp_path / "nvidia" / "cudnn" / "lib" / "libcudnn.so.9"
     assert copies.version_of(str(library), "libcudnn.so.9") is None

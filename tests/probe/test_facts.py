@@ -23,7 +23,7 @@ from validator.probe.pipes import Capture
 from validator.probe.report import shareable
 
 
-def test_facts_of_this_machine_are_json_and_name_nobody() -> None:
+def test_facts_of_this_machine_are_json_without_personal_names() -> None:
     facts = collect()
     text = json.dumps(facts["host"])
     assert facts["host"]["kernel"] == os.uname().release
@@ -33,13 +33,13 @@ def test_facts_of_this_machine_are_json_and_name_nobody() -> None:
     assert facts["environment"]["packages"]["pytest"]
 
 
-def test_driver_libraries_that_are_not_there_are_said_not_to_answer() -> None:
+def test_missing_driver_libraries_are_reported_as_not_answering() -> None:
     libraries = host.host_facts()["driver_libraries"]
     for library in libraries.values():
         assert library["answered"] or library["error"]
 
 
-def test_variables_of_other_programs_and_secrets_stay_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_variables_of_other_programs_and_secrets_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("TF_VAR_password", "TF_TOKEN_app", "NVIDIA_API_KEY", "TF_CLI_CONFIG_FILE"):
         monkeypatch.setenv(name, "secret")
     for name in ("TF_XLA_FLAGS", "CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH", "NVIDIA_VISIBLE_DEVICES"):
@@ -90,7 +90,7 @@ def test_tensorflow_is_described_without_importing_it(
     }
 
 
-def test_two_versions_of_one_name_are_both_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_versions_of_one_name_are_both_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for version in ("1.0", "2.0"):
         directory = tmp_path / f"Some_Thing-{version}.dist-info"
         directory.mkdir()
@@ -127,7 +127,7 @@ def test_gpus_on_the_pci_bus_are_counted_with_or_without_a_driver(tmp_path: Path
     assert host.pci_gpus(str(tmp_path / "none")) is None
 
 
-def test_a_plain_file_is_no_device(tmp_path: Path) -> None:
+def test_a_plain_file_is_not_a_device(tmp_path: Path) -> None:
     (tmp_path / "nvidia0").write_text("")
     assert host._node(str(tmp_path / "nvidia0"))["device"] is False
 
@@ -163,7 +163,7 @@ Block devices:
         ("", 195, None),
     ],
 )
-def test_a_major_number_is_nvidias_as_far_as_the_kernel_tells(
+def test_the_kernel_decides_if_a_major_number_is_nvidias(
     text: str, major: int, expected: bool | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(host, "_read", lambda path: text)
@@ -212,7 +212,7 @@ def _leaves() -> Iterator[str]:
         (_leaves, (), 30, "exit status 7"),
     ],
 )
-def test_a_child_that_fails_keeps_what_it_had_said(
+def test_values_from_before_a_failure_of_the_child_are_kept(
     function: Any, arguments: tuple[Any, ...], limit_s: float, failure: str
 ) -> None:
     answer = call(function, *arguments, limit_s=limit_s)
@@ -220,7 +220,7 @@ def test_a_child_that_fails_keeps_what_it_had_said(
     assert str(answer.failure) == failure
 
 
-def test_what_a_dying_child_printed_is_kept() -> None:
+def test_the_output_of_a_dying_child_is_kept() -> None:
     assert call(_yields_and_dies, signal.SIGABRT, limit_s=30).stderr == "about to die\n"
 
 
@@ -228,13 +228,13 @@ def _environment() -> Iterator[str]:
     yield os.environ["PROBE_TEST"]
 
 
-def test_the_environment_of_a_child_is_its_own() -> None:
+def test_a_child_has_its_own_environment() -> None:
     assert call(_environment, limit_s=30, environment={"PROBE_TEST": "here"}).values == ["here"]
     assert "PROBE_TEST" not in os.environ
 
 
 @pytest.mark.service
-def test_driver_libraries_that_crash_are_told_so(tmp_path: Path) -> None:
+def test_crashes_of_driver_libraries_are_reported(tmp_path: Path) -> None:
     """A library in the driver's place whose first function kills the process."""
     for name, function in (("libcuda.so.1", "cuDriverGetVersion"), ("libnvidia-ml.so.1", "nvmlInit_v2")):
         source = tmp_path / "stub.c"
@@ -284,7 +284,7 @@ def test_a_lock_is_read_by_normalized_name() -> None:
         ("\x00\x01", "line 1"),
     ],
 )
-def test_what_is_no_lock_is_refused(text: str, said: str) -> None:
+def test_other_text_is_rejected_as_a_lock(text: str, said: str) -> None:
     with pytest.raises(lock_match.LockError, match=said):
         lock_match.pins(text)
 
@@ -303,7 +303,7 @@ def test_the_home_directory_is_written_as_a_tilde(text: str, expected: str) -> N
     assert shareable({"x": [text]}, "/home/ann") == {"x": [expected]}
 
 
-def test_numbers_that_json_does_not_have_become_null() -> None:
+def test_numbers_that_json_lacks_become_null() -> None:
     assert shareable([float("nan"), float("inf"), 1.5], "") == [None, None, 1.5]
 
 

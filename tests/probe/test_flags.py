@@ -38,7 +38,7 @@ def test_a_value_without_a_dash_names_a_file(tmp_path: Path) -> None:
     assert flags.parse(str(file)) == flags.Flags(str(file), False, (("--xla_a", "1"), ("--xla_b", None)))
 
 
-def test_flags_that_no_library_holds_are_unknown(tmp_path: Path) -> None:
+def test_flags_that_are_in_no_library_are_unknown(tmp_path: Path) -> None:
     (tmp_path / "libtensorflow_framework.so.2").write_bytes(b"\x12\x0exla_gpu_longer_name\0--xla_gpu_first\0")
     (tmp_path / "libtensorflow_cc.so.2").write_bytes(b"\0xla_gpu_second\0")
     read = flags.parse("--xla_gpu_first --xla_gpu_second=1 --xla_gpu_longer --xla_gpu_third --other --xla_x")

@@ -1,4 +1,4 @@
-"""Functions called in a fresh interpreter beside a TensorFlow of their own."""
+"""Functions called in a fresh interpreter with its own TensorFlow."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def fake_tensorflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def gone(pid: int, within_s: float = 10) -> bool:
-    """Whether the process has ended (a zombie has)."""
+    """Return True if the process has ended (a zombie has)."""
     deadline = time.monotonic() + within_s
     while time.monotonic() < deadline:
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
@@ -44,7 +44,9 @@ def gone(pid: int, within_s: float = 10) -> bool:
     return False
 
 
-def test_it_gets_tensorflow_and_its_arguments_in_another_process(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_function_gets_tensorflow_and_its_arguments_in_another_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("REMOVED", "yes")
     answer = fresh.call(
         fake_trials.report,
@@ -61,7 +63,7 @@ def test_it_gets_tensorflow_and_its_arguments_in_another_process(monkeypatch: py
     assert "ADDED" not in os.environ
 
 
-def test_at_its_limit_it_is_ended_and_says_where_it_was() -> None:
+def test_at_its_limit_the_child_is_ended_and_says_where_it_was() -> None:
     answer = fresh.call(fake_trials.print_and_hang, limit_s=2)
     assert str(answer.failure) == "timeout"
     assert gone(answer.values[0])
@@ -91,7 +93,7 @@ def test_at_its_limit_it_is_ended_and_says_where_it_was() -> None:
         ),
     ],
 )
-def test_what_ends_it_is_told_with_what_it_said_before(
+def test_the_way_a_child_ends_is_reported_with_its_earlier_values(
     function: Callable[..., Iterator[Any]], failure: str, outcome: str, said: str
 ) -> None:
     answer = fresh.call(function, limit_s=60)
@@ -114,14 +116,14 @@ def test_an_import_that_hangs_is_ended(fake_tensorflow: Path) -> None:
     assert (answer.values, str(answer.failure)) == ([], "timeout")
 
 
-def test_nothing_it_started_is_left_behind() -> None:
+def test_its_child_processes_are_ended_too() -> None:
     answer = fresh.call(fake_trials.leave_a_child, limit_s=60)
     assert answer.failure is None
     assert gone(answer.values[0])
 
 
-def test_it_dies_with_the_process_that_asked(tmp_path: Path) -> None:
-    """As a worker does that the supervisor kills at a check's limit."""
+def test_the_child_dies_with_its_parent(tmp_path: Path) -> None:
+    """The process is a worker that the supervisor kills at a check's limit."""
     begun = tmp_path / "begun"
     code = (
         "from validator.probe import fresh; from tests.probe.fakes import fake_trials;"
@@ -136,7 +138,7 @@ def test_it_dies_with_the_process_that_asked(tmp_path: Path) -> None:
     assert gone(child)
 
 
-def test_it_works_from_the_archive(tmp_path: Path) -> None:
+def test_calling_a_function_works_from_the_archive(tmp_path: Path) -> None:
     archive = tmp_path / "probe.pyz"
     archive.write_bytes(probe_archive())
     (tmp_path / "trial.py").write_text(

@@ -1,4 +1,4 @@
-"""What is told of a compiled module, and of a refusal to compile."""
+"""The evidence of a compiled module, and of a refusal to compile."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ENTRY %main (p: f32[4]) -> f32[4] {
 """
 
 
-def test_the_modules_that_were_compiled_are_counted_and_nothing_else(tmp_path: Path) -> None:
+def test_only_compiled_modules_are_counted(tmp_path: Path) -> None:
     name = "module_0072.a_inference_run_step_2369__.399"
     for suffix in ("before_optimizations.txt", "cpu_after_optimizations-buffer-assignment.txt", "ir.ll"):
         (tmp_path / f"{name}.{suffix}").write_text(MODULE)
@@ -29,7 +29,7 @@ def test_the_modules_that_were_compiled_are_counted_and_nothing_else(tmp_path: P
     assert hlo.modules(str(tmp_path)) == [{**seen, "device_type": "CPU"}, {**seen, "device_type": "GPU"}]
 
 
-def test_where_the_source_lies_is_no_part_of_the_proof() -> None:
+def test_the_path_of_the_source_is_not_part_of_the_proof() -> None:
     moved = MODULE.replace("/home/someone", "/elsewhere")
     assert hlo.proof(MODULE) == hlo.proof(moved)
     assert hlo.proof(MODULE) != hlo.proof(MODULE.replace("kLoop", "kInput"))
@@ -75,5 +75,5 @@ def test_a_refusal_is_the_same_in_the_next_run() -> None:
 
 
 @pytest.mark.parametrize("message", ["", "\n \n"])
-def test_a_refusal_without_words(message: str) -> None:
+def test_a_refusal_without_a_message(message: str) -> None:
     assert hlo.refusal(ValueError(message)) == "ValueError: no message"

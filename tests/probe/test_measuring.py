@@ -1,4 +1,4 @@
-"""Figures with their spread, and what is read from TensorFlow's profiler."""
+"""Figures with their spread, and the reading of TensorFlow's profiles."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def plane(name: str, lines: dict[str, list[str]]) -> bytes:
                 field(4, field(1, numbers[event]) + field(2, 10**12) + field(3, 2_000_000))
                 for event in events
             )
-            # A fixed64 and a fixed32, which are passed over.
+            # A fixed64 and a fixed32, which are skipped.
             + varint(15 << 3 | 1)
             + bytes(8)
             + varint(15 << 3 | 5)
@@ -61,7 +61,7 @@ def plane(name: str, lines: dict[str, list[str]]) -> bytes:
 STREAM = {"Stream #13(Compute)": ["sgemm", "sgemm", "MemcpyD2D", "fusion_1"]}
 
 
-def test_kernels_are_told_from_copies_and_from_what_is_derived() -> None:
+def test_kernels_are_distinguished_from_copies_and_derived_lines() -> None:
     space = (
         plane("/host:CPU", {"tf_XLAEigen": ["sgemm"]})
         + plane(
@@ -89,13 +89,13 @@ def test_nothing_ran() -> None:
 
 
 @given(st.binary(max_size=200))
-def test_any_bytes_are_read_or_refused(data: bytes) -> None:
+def test_any_bytes_are_read_or_rejected(data: bytes) -> None:
     with contextlib.suppress(ValueError):
         measuring.events(data)
 
 
 @pytest.mark.parametrize("cut", [1, 5, 20])
-def test_a_profile_that_is_cut_short_is_refused(cut: int) -> None:
+def test_a_truncated_profile_is_rejected(cut: int) -> None:
     with pytest.raises(ValueError, match="cut short"):
         measuring.events(plane("/device:GPU:0", STREAM)[:-cut])
 
@@ -123,7 +123,7 @@ def test_a_recording_leaves_nothing_behind() -> None:
     assert not profiler.directory.exists()
 
 
-def test_a_recording_that_breaks_off_is_stopped_and_removed() -> None:
+def test_an_interrupted_recording_is_stopped_and_removed() -> None:
     profiler = Profiler()
     tf = SimpleNamespace(profiler=SimpleNamespace(experimental=profiler))
 
@@ -140,7 +140,7 @@ def test_the_spread_of_samples() -> None:
     assert figure == {"median": 3.0, "q1": 2.0, "q3": 4.0, "min": 1.0, "max": 100.0, "samples": 5}
 
 
-def test_one_sample_has_no_spread_and_none_has_no_figure() -> None:
+def test_one_sample_has_no_spread_and_no_samples_give_no_figure() -> None:
     assert spread([2.0]) == {"median": 2.0, "q1": 2.0, "q3": 2.0, "min": 2.0, "max": 2.0, "samples": 1}
     assert spread([]) is None
 
@@ -152,5 +152,5 @@ def test_ratios_are_taken_pair_by_pair() -> None:
     assert figure["min"] == figure["max"] == 0.5
 
 
-def test_a_ratio_to_nothing_is_left_out() -> None:
+def test_a_ratio_to_zero_is_left_out() -> None:
     assert ratios([1.0], [0.0]) is None

@@ -135,7 +135,7 @@ def test_a_summary_puts_the_faults_before_the_advisories() -> None:
     assert problems.summary({}) == ""
 
 
-def test_a_summary_says_nothing_twice_and_stops_listing() -> None:
+def test_a_summary_repeats_nothing_and_is_cut() -> None:
     entries = [
         problems.problem("device_file_missing", path=f"/dev/nvidia{n}") for n in (0, 0, 1, 2, 3, 4, 5, 6)
     ]
@@ -181,7 +181,7 @@ def calls() -> Iterator[tuple[str, str, ast.Call]]:
 
 
 def wrong_call(function: str, call: ast.Call) -> str | None:
-    """What a call says that the catalogue doesn't have; None for a call that fits."""
+    """Return what is wrong with a call according to the catalogue, or None."""
     code = call.args[0]
     assert isinstance(code, ast.Constant) and isinstance(code.value, str)
     kind = CATALOGUE.get(code.value)
@@ -199,7 +199,7 @@ def wrong_call(function: str, call: ast.Call) -> str | None:
     return None if given == wanted else f"{code.value}: {given} instead of {set(wanted)}"
 
 
-def test_the_checks_report_what_the_catalogue_has() -> None:
+def test_the_checks_only_report_codes_of_the_catalogue() -> None:
     named = [
         (place, function, call) for place, function, call in calls() if isinstance(call.args[0], ast.Constant)
     ]
@@ -208,7 +208,7 @@ def test_the_checks_report_what_the_catalogue_has() -> None:
     assert len(named) > 150
 
 
-def test_the_catalogue_has_nothing_that_no_check_reports() -> None:
+def test_every_code_of_the_catalogue_is_reported_by_a_check() -> None:
     sources = "".join(
         path.read_text(encoding="utf-8") for path in [*PROBE.rglob("*.py"), *(PROBE / "data").glob("*.json")]
     )

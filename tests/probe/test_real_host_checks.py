@@ -1,4 +1,4 @@
-"""What the probe says of variables, packages, libraries and compilers beside real releases, without a GPU."""
+"""The probe's findings about variables, packages, libraries and compilers of real releases, without a GPU."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ HOST_CHECKS = ("environment", "python_stack", "library_conflicts", "tpu_interfer
 
 
 class Installed:
-    """One release in an environment of its own."""
+    """One release in its own environment."""
 
     def __init__(self, release: str, archive: Path) -> None:
         self.release, self._archive = release, archive
@@ -36,8 +36,8 @@ class Installed:
         self.library_path = os.pathsep.join(str(path) for path in sorted(self.site.glob("nvidia/*/lib")))
 
     def checks(self, *names: str, **variables: str) -> dict[str, CheckResult]:
-        """The checks of these names, with the libraries of the wheels on the path but for what is said."""
-        # No path is abbreviated: whose home it is does not matter here.
+        """The checks of these names, with the libraries of the wheels on the path unless stated otherwise."""
+        # No path is abbreviated: the home directory does not matter here.
         environment = {
             "HOME": "/nowhere",
             "PATH": "/usr/bin:/bin",
@@ -67,7 +67,7 @@ def problems(check: CheckResult) -> list[str]:
     return [problem.code for problem in check.problems]
 
 
-def test_an_environment_as_it_should_be(installed: Installed) -> None:
+def test_a_correct_environment_passes(installed: Installed) -> None:
     found = installed.checks(*HOST_CHECKS)
     for check in found.values():
         assert check.outcome is CheckOutcome.PASS, check.sentence
@@ -78,7 +78,7 @@ def test_an_environment_as_it_should_be(installed: Installed) -> None:
     assert len(parts) >= 6 and len({part["version"] for part in parts}) == 1
 
 
-def test_the_order_of_the_search_is_the_loaders(installed: Installed) -> None:
+def test_the_search_order_is_that_of_the_loader(installed: Installed) -> None:
     """Without LD_LIBRARY_PATH the wheel's own search path leads to the libraries; what loads is observed."""
     (check,) = installed.checks("library_conflicts", LD_LIBRARY_PATH="").values()
     cudnn = next(one for one in check.evidence.raw["libraries"] if one["soname"].startswith("libcudnn."))
@@ -101,7 +101,7 @@ def test_an_older_cudnn_in_front(installed: Installed, tmp_path: Path) -> None:
     assert (problem.code, problem.severity) == ("old_cudnn_on_library_path", "fault")
 
 
-def test_flags_that_this_xla_does_not_know(installed: Installed) -> None:
+def test_unknown_flags_of_this_xla(installed: Installed) -> None:
     def problem(**variables: str) -> str | None:
         (check,) = installed.checks("environment", **variables).values()
         return next((one.code for one in check.problems if one.entry["variable"] in variables), None)
@@ -121,7 +121,7 @@ def test_another_tensorflow_in_front(installed: Installed, tmp_path: Path) -> No
 
 
 def test_xla_finds_the_compiler_that_the_check_names(installed: Installed, tmp_path: Path) -> None:
-    """What the check says of ptxas is what XLA's own search answers, whichever place holds one."""
+    """The check finds the ptxas that XLA's own search finds, wherever it is."""
     wheel = installed.site / "nvidia" / "cuda_nvcc"
     elsewhere = tmp_path / "path"
     elsewhere.mkdir()
@@ -151,7 +151,7 @@ def test_the_compiler_of_the_wheel_is_named_with_its_version(installed: Installe
 
 
 def asked(installed: Installed, preferred: str, path: str) -> dict[str, str]:
-    """What XLA's own functions answer, in a process of that environment."""
+    """Return the answers of XLA's own functions, in a process of that environment."""
     done = subprocess.run(
         [installed.python, ASK_XLA, installed.site / "tensorflow", preferred],
         env={"PATH": path, "LD_LIBRARY_PATH": installed.library_path, "TF_CPP_MIN_LOG_LEVEL": "3"},

@@ -1,4 +1,4 @@
-"""The measurements of `--depth full` beside real releases, on the CPU."""
+"""The measurements of `--depth full` with real releases, on the CPU."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def found(request: pytest.FixtureRequest, archive: Path) -> dict[str, CheckResul
     return {check.id: check for check in report.checks if check.id in MEASUREMENTS}
 
 
-def test_each_is_measured_on_the_cpu_and_says_so(found: dict[str, CheckResult]) -> None:
+def test_each_measurement_runs_on_the_cpu_and_says_so(found: dict[str, CheckResult]) -> None:
     outcomes = {name: (check.outcome, check.sentence) for name, check in found.items()}
     wanted = dict.fromkeys(MEASUREMENTS, CheckOutcome.PASS) | {"multi_gpu": CheckOutcome.SKIP}
     assert {name: outcome for name, (outcome, _) in outcomes.items()} == wanted, outcomes
@@ -72,7 +72,7 @@ def test_eager_graph_and_xla_agree_and_each_has_its_figures(found: dict[str, Che
     assert 0 < evidence["largest_difference"] < 3e-4
     modes = {entry["mode"]: entry for entry in evidence["modes"]}
     assert list(modes) == ["eager", "graph", "xla"]
-    # The compiled one is another program: it agrees, but not to the last bit.
+    # The compiled step is another program: it agrees, but not to the last bit.
     assert modes["eager"]["losses"] == modes["graph"]["losses"] != modes["xla"]["losses"]
     assert modes["xla"]["compile_s"] > modes["graph"]["compile_s"] > 0
     for entry in modes.values():
@@ -82,7 +82,7 @@ def test_eager_graph_and_xla_agree_and_each_has_its_figures(found: dict[str, Che
     assert evidence["kernels_unknown"] == {"code": "kernels_only_on_gpu"}
 
 
-def test_memory_runs_out_and_is_given_back(found: dict[str, CheckResult]) -> None:
+def test_memory_runs_out_and_is_released(found: dict[str, CheckResult]) -> None:
     evidence = found["memory"].evidence.raw
     assert evidence["exhausted"]["raised"]["type"] == "ResourceExhaustedError"
     assert evidence["exhausted"]["recovered"] is True
@@ -100,7 +100,7 @@ def test_two_logical_cpus_train_as_one(found: dict[str, CheckResult]) -> None:
     assert evidence["all_reduce"]["wrong"] == evidence["all_reduce"]["nccl_operations"] == 0
 
 
-def test_the_pipeline_is_read_and_waited_for(found: dict[str, CheckResult]) -> None:
+def test_the_pipeline_is_read_and_its_waiting_time_measured(found: dict[str, CheckResult]) -> None:
     evidence = found["input_pipeline"].evidence.raw
     assert evidence["records"]["right"] == evidence["records"]["count"] == 512
     batches = {entry["examples"]: entry for entry in evidence["batches"]}
@@ -108,5 +108,5 @@ def test_the_pipeline_is_read_and_waited_for(found: dict[str, CheckResult]) -> N
     for entry in batches.values():
         shares = [entry[feed]["waiting_share"]["median"] for feed in ("memory", "pipeline")]
         assert 0 < shares[0] < shares[1] < 1
-    # One at a time fills no device: what surrounds a step outweighs it.
+    # A batch of one does not fill a device: the overhead of a step outweighs it.
     assert batches[1]["memory"]["examples_per_s"] < batches[128]["memory"]["examples_per_s"] / 2

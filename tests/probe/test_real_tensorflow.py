@@ -1,4 +1,4 @@
-"""The probe beside a real TensorFlow, with its CUDA libraries and without a GPU."""
+"""The probe with a real TensorFlow, with its CUDA libraries and without a GPU."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .environments import AS_BUILT_2_21, WITH_CUDNN_8, tensorflow_environment
 pytestmark = pytest.mark.engine
 
 GPU_CHECKS = ("gpu_device_nodes", "compute_capability", "gpu_visible", "gpu_compute")
-#: What passes without a GPU where TensorFlow, its libraries and its packages are as they should be.
+#: The checks that pass without a GPU if TensorFlow, its libraries and its packages are as they should be.
 PASSING = (
     "environment",
     "python_stack",
@@ -69,14 +69,14 @@ def found(report: Report, name: str) -> CheckResult:
 
 @pytest.fixture(scope="module")
 def report(as_built: Path, archive: Path, tmp_path_factory: pytest.TempPathFactory) -> Report:
-    """Of 2.21 as built, its libraries on the path, compared with a lock made from what is installed."""
+    """The report of 2.21 as built, its libraries on the path, with a lock made from what is installed."""
     listed = probe(as_built, archive, "--only", "lock_match").environment.packages
     lock = tmp_path_factory.mktemp("lock") / "lock.txt"
     lock.write_text("".join(f"{name}=={version}\n" for name, version in listed.items()))
     return probe(as_built, archive, "--lock", str(lock), library_path=nvidia_libraries(as_built))
 
 
-def test_without_a_gpu_what_needs_one_is_skipped_and_the_rest_passes(report: Report) -> None:
+def test_without_a_gpu_checks_that_need_one_are_skipped_and_the_rest_pass(report: Report) -> None:
     outcomes = {check.id: (check.outcome.value, check.sentence) for check in report.checks}
     assert outcomes["driver"][0] == "skip"
     assert {outcomes[name] for name in GPU_CHECKS} == {("skip", "there is no GPU here")}
@@ -102,7 +102,7 @@ def test_every_library_that_registers_a_gpu_is_named_with_its_version(report: Re
     assert libraries["libnccl.so.2"]["version"] == "2.27.7"
 
 
-def test_cudnn_is_loaded_whole(report: Report) -> None:
+def test_all_parts_of_cudnn_are_loaded(report: Report) -> None:
     evidence = found(report, "cudnn_load").evidence.raw
     assert evidence["library"]["version"] == "9.3.0"
     assert evidence["locked"] == "9.3.0.75"
@@ -110,7 +110,7 @@ def test_cudnn_is_loaded_whole(report: Report) -> None:
     assert set(evidence["version_checks"].values()) == {0}
 
 
-def test_xla_leaves_its_proof(report: Report) -> None:
+def test_xla_leaves_proof_of_compilation(report: Report) -> None:
     evidence = found(report, "xla_train_step").evidence.raw
     assert evidence["device_type"] == "CPU"
     assert evidence["hlo"]["module"]
@@ -124,7 +124,7 @@ def test_the_log_of_tensorflow_is_kept(report: Report) -> None:
     assert report.raw["logs"]["truncated"] is False
 
 
-def test_cusolver_is_not_where_the_2_21_wheel_looks(as_built: Path, archive: Path) -> None:
+def test_the_2_21_wheel_does_not_search_the_directory_of_cusolver(as_built: Path, archive: Path) -> None:
     """libtensorflow_framework.so.2 of 2.21.0 has no search path for cuSOLVER; 2.20.0 and 2.22.0rc0 have.
     With nothing but the wheels, TensorFlow 2.21.0 registers no GPU."""
     check = found(probe(as_built, archive, "--only", "cuda_libraries"), "cuda_libraries")
@@ -133,7 +133,7 @@ def test_cusolver_is_not_where_the_2_21_wheel_looks(as_built: Path, archive: Pat
     assert check.sentence.endswith("but not where the loader looks")
 
 
-def test_cudnn_8_beside_a_wheel_that_wants_9(archive: Path) -> None:
+def test_cudnn_8_with_a_wheel_that_needs_9(archive: Path) -> None:
     python = tensorflow_environment(WITH_CUDNN_8)
     report = probe(
         python,
@@ -152,7 +152,7 @@ def test_a_driver_that_only_claims_a_gpu_passes_no_check_of_computing(
 ) -> None:
     library_path = os.pathsep.join([str(stub_driver), nvidia_libraries(as_built)])
     report = probe(as_built, archive, library_path=library_path)
-    # TensorFlow believes it, or this would prove nothing.
+    # TensorFlow is fooled; otherwise this would prove nothing.
     assert report.host.gpus[0].name == "NVIDIA A100-SXM4-40GB"
     assert found(report, "gpu_visible").outcome is CheckOutcome.PASS
     for name in ("driver", "gpu_device_nodes", "gpu_compute", "xla_train_step"):

@@ -1,4 +1,4 @@
-"""Captured reports are read by the host side, and the reference says what stands in them."""
+"""The host side reads captured reports, and the reference describes their content."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_a_captured_report_is_read(path: Path) -> None:
 @pytest.mark.parametrize(
     "path", [path for path in CAPTURED if path.stem.startswith("no-gpu")], ids=lambda p: p.stem
 )
-def test_nothing_that_needs_a_gpu_passed_without_one(path: Path) -> None:
+def test_no_check_that_needs_a_gpu_passed_without_one(path: Path) -> None:
     report = read_report(path.read_text(encoding="utf-8"))
     outcomes = {check.id: check.outcome for check in report.checks}
     for name in ("driver", "gpu_device_nodes", "gpu_visible", "gpu_compute"):
@@ -57,7 +57,7 @@ PYTHON_TYPES: dict[str, type | tuple[type, ...]] = {
 
 
 def misfits(entry: dict[str, Any]) -> Iterator[str]:
-    """Where a problem or statement is not as the catalogue says."""
+    """Yield the differences of a problem or statement from the catalogue."""
     kind = CATALOGUE[entry["code"]]
     if entry.keys() - {"code", "severity"} != kind.fields.keys():
         yield f"{entry['code']} has the fields {sorted(entry)}"
@@ -94,7 +94,7 @@ def test_the_captured_faults_are_there() -> None:
     }
 
 
-def test_the_reference_names_every_check_as_it_is() -> None:
+def test_the_reference_describes_every_check_correctly() -> None:
     rows = re.findall(
         r"^\| `(\w+)` \| (\w+) \| ([^|]+) \| (\d+) s \| (yes|no) \| (\w+) \|", REFERENCE, re.MULTILINE
     )

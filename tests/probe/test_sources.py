@@ -9,7 +9,7 @@ from pathlib import Path
 
 VALIDATOR = Path(__file__).parents[2] / "validator"
 SOURCES = [VALIDATOR / "problems.py", *sorted((VALIDATOR / "probe").rglob("*.py"))]
-#: What the archive holds of this project.
+#: This project's modules in the archive.
 PACKED = {"probe", "problems", "_vendor"}
 
 
@@ -35,6 +35,6 @@ def faults(path: Path) -> Iterator[str]:
         yield from (f"{where} imports {name}" for name in sorted(foreign))
 
 
-def test_the_probe_imports_only_the_standard_library_and_what_its_archive_holds() -> None:
+def test_the_probe_imports_only_the_standard_library_and_its_archive() -> None:
     assert len(SOURCES) > 20
     assert [fault for path in SOURCES for fault in faults(path)] == []

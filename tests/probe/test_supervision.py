@@ -1,4 +1,4 @@
-"""What becomes of checks that crash, hang, flood or lie, and of an import of TensorFlow that does."""
+"""The results of checks that crash, hang, flood or lie, and of an import of TensorFlow that does so."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_check_gets_facts_and_lock(facts: dict[str, Any]) -> None:
     assert found["fine"] == Result("pass", {"code": "fine"}, [], {"lock": {"numpy": "2.0"}})
 
 
-def test_a_crash_names_its_signal_and_last_lines_and_the_rest_goes_on(facts: dict[str, Any]) -> None:
+def test_a_crash_is_reported_with_signal_and_last_lines_and_the_rest_continues(facts: dict[str, Any]) -> None:
     found = results(run(facts, "fine", "segfault", "after"))
     assert found["segfault"].outcome == "crash"
     assert found["segfault"].statement == {"code": "process_killed", "signal": "SIGSEGV", "phase": "check"}
@@ -70,7 +70,7 @@ def test_a_crash_names_its_signal_and_last_lines_and_the_rest_goes_on(facts: dic
     assert found["fine"].outcome == found["after"].outcome == "pass"
 
 
-def test_leaving_in_the_middle_is_a_crash_with_the_exit_status(facts: dict[str, Any]) -> None:
+def test_exiting_in_the_middle_is_a_crash_with_the_exit_status(facts: dict[str, Any]) -> None:
     found = results(run(facts, "leave", "after"))
     assert found["leave"].outcome == "crash"
     assert found["leave"].statement == {"code": "process_exited", "status": 3, "phase": "check"}
@@ -86,7 +86,7 @@ def test_a_check_that_hangs_is_ended_at_its_limit_and_says_where(facts: dict[str
     assert found["after"].outcome == "pass"
 
 
-def test_an_exception_in_a_check_is_its_own_fault(facts: dict[str, Any]) -> None:
+def test_an_exception_in_a_check_is_an_error_of_the_check(facts: dict[str, Any]) -> None:
     found = results(run(facts, "raise", "after"))
     assert found["raise"].outcome == "error"
     assert found["raise"].statement == {
@@ -107,14 +107,14 @@ def test_a_flood_is_cut_and_counted(facts: dict[str, Any]) -> None:
     assert f"{64 * 65536 - LOG_BYTES} bytes left out" in log.text
 
 
-def test_what_is_printed_on_standard_output_is_never_taken_for_a_message(facts: dict[str, Any]) -> None:
+def test_printed_output_is_never_read_as_a_message(facts: dict[str, Any]) -> None:
     stages = run(facts, "garbage", "fine")
     assert outcomes(stages) == {"garbage": "pass", "fine": "pass"}
     assert results(stages)["fine"].statement == {"code": "fine"}
     assert "garbage without a line end" in stages[HOST].log.text
 
 
-def test_a_message_cut_short_is_a_crash_not_a_result(facts: dict[str, Any]) -> None:
+def test_a_truncated_message_is_a_crash_and_not_a_result(facts: dict[str, Any]) -> None:
     assert outcomes(run(facts, "cut", "after")) == {"cut": "crash", "after": "pass"}
 
 
@@ -122,7 +122,7 @@ def test_children_that_a_check_leaves_behind_do_not_hold_up_the_rest(facts: dict
     assert outcomes(run(facts, "children", "after")) == {"children": "crash", "after": "pass"}
 
 
-def test_evidence_that_json_has_no_name_for_is_kept_as_text(facts: dict[str, Any]) -> None:
+def test_evidence_that_is_not_json_is_kept_as_text(facts: dict[str, Any]) -> None:
     evidence = results(run(facts, "not_json"))["not_json"].evidence
     assert evidence["object"].startswith("<object object")
 
@@ -135,7 +135,7 @@ def test_a_check_whose_needs_are_met_runs(gpu_facts: dict[str, Any]) -> None:
     assert results(run(gpu_facts, "needs_gpu"))["needs_gpu"].outcome == "pass"
 
 
-def test_the_limit_of_the_whole_ends_what_runs_and_what_waits(facts: dict[str, Any]) -> None:
+def test_the_overall_limit_ends_running_and_waiting_checks(facts: dict[str, Any]) -> None:
     found = results(run(facts, "pid", "after", limit_s=1))
     assert found["pid"].outcome == found["after"].outcome == "timeout"
     assert found["pid"].statement == {"code": "time_limit_reached", "limit_s": 1, "phase": "check"}
@@ -148,7 +148,7 @@ def fake_tensorflow(path: Path, text: str) -> Path:
     return path
 
 
-def test_what_tensorflow_raises_is_a_failure(facts: dict[str, Any], tmp_path: Path) -> None:
+def test_an_exception_of_tensorflow_is_a_failure(facts: dict[str, Any], tmp_path: Path) -> None:
     package = fake_tensorflow(tmp_path, "def fail():\n    raise RuntimeError('cuDNN is not what it was')\n")
     found = results(run(facts, "tf_fail", "tf_raise", tensorflow=package))
     assert found["tf_fail"].outcome == "fail"
@@ -165,9 +165,7 @@ def test_tensorflow_is_imported_again_after_a_crash(facts: dict[str, Any], tmp_p
     assert stages[TENSORFLOW].log.text.count("imported") == 2
 
 
-def test_an_import_that_fails_is_told_once_and_by_its_last_line(
-    facts: dict[str, Any], tmp_path: Path
-) -> None:
+def test_a_failed_import_is_reported_once_with_its_last_line(facts: dict[str, Any], tmp_path: Path) -> None:
     package = fake_tensorflow(tmp_path, "raise ImportError('first\\nlibx.so: undefined symbol: y')\n")
     found = results(run(facts, "tf_fine", "tf_after", tensorflow=package))
     assert found["tf_fine"].outcome == "fail"
@@ -191,7 +189,7 @@ def test_an_import_that_hangs_is_a_timeout(facts: dict[str, Any], tmp_path: Path
     assert outcomes(stages) == {"tf_fine": "timeout", "tf_after": "skip"}
 
 
-def test_no_tensorflow_is_a_failure_of_the_first_check_alone(facts: dict[str, Any]) -> None:
+def test_a_missing_tensorflow_is_a_failure_of_only_the_first_check(facts: dict[str, Any]) -> None:
     stages = run(facts, "tf_fine", "tf_after")
     found = results(stages)
     assert outcomes(stages) == {"tf_fine": "fail", "tf_after": "skip"}

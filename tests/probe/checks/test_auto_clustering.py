@@ -50,7 +50,7 @@ def test_clusters_that_are_compiled_pass() -> None:
     assert "and into 0 without that flag" in result.sentence
 
 
-def test_on_a_gpu_nothing_is_said_of_the_flag() -> None:
+def test_on_a_gpu_the_flag_is_not_mentioned() -> None:
     gpu = [{"module": "cluster_0__", "instructions": 1, "fusions": 0, "device_type": "GPU"}]
     evidence = seen(
         (1, {"modules": gpu}),
@@ -76,13 +76,13 @@ def test_on_a_gpu_nothing_is_said_of_the_flag() -> None:
         (2, {"losses": [float("nan")] * 5}, "losses differ"),
     ],
 )
-def test_what_is_without_effect_or_wrong_fails(number: int, change: dict[str, Any], said: str) -> None:
+def test_no_effect_or_a_wrong_result_fails(number: int, change: dict[str, Any], said: str) -> None:
     result = auto_clustering._judged(seen((number, change)))
     assert result.outcome == "fail"
     assert said in result.sentence
 
 
-def test_clusters_that_a_variable_asks_for_are_told() -> None:
+def test_clusters_because_of_a_variable_are_reported() -> None:
     flags = "--tf_xla_auto_jit=2"
     result = auto_clustering._judged(seen((0, {"clusters": 1}), (3, {"clusters": 1}), flags=flags))
     assert result.outcome == "pass"
@@ -92,7 +92,7 @@ def test_clusters_that_a_variable_asks_for_are_told() -> None:
 @pytest.mark.parametrize(
     ("gpus", "flags"), [([], ["--mine --tf_xla_cpu_global_jit", "--mine"]), (["a GPU"], ["--mine"])]
 )
-def test_the_flag_is_added_on_the_cpu_alone(
+def test_the_flag_is_only_added_on_the_cpu(
     gpus: list[Any], flags: list[str], facts: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given = []

@@ -1,4 +1,4 @@
-"""Whether device code reaches a GPU: the probe's judgement and table against the facts of the host side."""
+"""Device code for a GPU: the probe's judgement and table, compared with the facts of the host side."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def run(gpu_facts: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> Any:
     return _run
 
 
-def test_the_table_is_that_of_the_facts() -> None:
+def test_the_table_agrees_with_the_facts() -> None:
     assert PROBE_TABLE.read_text(encoding="utf-8") == probe_table(), "run scripts/compile-data"
 
 
@@ -87,7 +87,7 @@ def test_a_wheel_that_was_not_measured(capability: str, expected: str) -> None:
     assert found.cuda == ("12.5.1" if expected == "jit" else None)
 
 
-def test_kernels_reach_later_minors_and_no_other_major() -> None:
+def test_kernels_run_on_later_minors_but_no_other_major() -> None:
     def of(capability: str, *names: str) -> str:
         found = kernels.coverage(None, {"cuda_compute_capabilities": names}, capability)
         assert found is not None
@@ -119,7 +119,7 @@ def test_ptx_under_a_driver_that_is_too_old(run: Any) -> None:
     assert "needs a driver for CUDA 12.5 or newer; this one is for CUDA 12.4" in result.sentence
 
 
-def test_what_is_not_known_is_said(run: Any) -> None:
+def test_unknown_facts_are_stated(run: Any) -> None:
     assert "it isn't known whether this driver can" in run("9.0", None).sentence
     assert "it isn't known whether this driver can" in run("9.0", "12.4", version="2.23.0").sentence
     assert "isn't known" not in run("9.0", "12.5", version="2.23.0").sentence
@@ -147,7 +147,7 @@ def test_no_kernels(run: Any) -> None:
         ("10.1.0", "7.0", "pass"),
     ],
 )
-def test_the_floor_of_cudnn(cudnn: str, capability: str, outcome: str, run: Any) -> None:
+def test_the_oldest_capability_of_cudnn(cudnn: str, capability: str, outcome: str, run: Any) -> None:
     result = run(capability, "12.5", cudnn=cudnn)
     assert result.outcome == outcome
     codes = [problem["code"] for problem in result.problems]
@@ -158,6 +158,6 @@ def test_a_gpu_of_unknown_capability_proves_nothing(run: Any) -> None:
     assert run(None, "12.5").outcome == "skip"
 
 
-def test_it_needs_a_gpu(facts: dict[str, Any]) -> None:
+def test_the_check_needs_a_gpu(facts: dict[str, Any]) -> None:
     facts["tensorflow"] = {"build": BUILD}
     assert compute_capability.CHECK.unmet(Context(facts)) == {"code": "no_gpu"}

@@ -61,7 +61,7 @@ def tensorflow(gpu_facts: dict[str, Any], tmp_path: Path) -> Path:
     return directory
 
 
-def test_what_our_own_images_set_passes(gpu_facts: dict[str, Any], tensorflow: Path) -> None:
+def test_the_variables_of_our_own_images_pass(gpu_facts: dict[str, Any], tensorflow: Path) -> None:
     site = tensorflow.parent
     libraries = [site / "nvidia" / name / "lib" for name in ("cudnn", "cublas")]
     for library in libraries:
@@ -103,13 +103,15 @@ def test_visible_devices(value: str, expected: tuple[str, str], two_gpus: dict[s
     assert problem(two_gpus, CUDA_VISIBLE_DEVICES=value) == expected
 
 
-def test_what_hides_gpus_does_no_harm_where_there_is_none(facts: dict[str, Any]) -> None:
+def test_hiding_gpus_does_no_harm_on_a_machine_without_any(facts: dict[str, Any]) -> None:
     assert problem(facts, CUDA_VISIBLE_DEVICES="-1") == ("visible_devices_hides_all_gpus", "advisory")
     assert problem(facts, CUDA_VISIBLE_DEVICES="3") == (None, None)
 
 
 @pytest.mark.parametrize("value", ["-1", ""])
-def test_hidden_where_there_is_none_is_said_without_contradiction(value: str, facts: dict[str, Any]) -> None:
+def test_hidden_gpus_on_a_machine_without_any_are_reported_consistently(
+    value: str, facts: dict[str, Any]
+) -> None:
     result = run(facts, CUDA_VISIBLE_DEVICES=value)
     assert result.outcome == "pass"
     assert "harm" not in result.sentence
@@ -119,7 +121,7 @@ def test_hidden_where_there_is_none_is_said_without_contradiction(value: str, fa
     assert result.sentence.endswith("CUDA hides every GPU")
 
 
-def test_the_summary_counts_as_one_would(gpu_facts: dict[str, Any]) -> None:
+def test_the_summary_counts_correctly(gpu_facts: dict[str, Any]) -> None:
     assert run(gpu_facts).sentence == "no variable that could do harm is set"
     assert run(gpu_facts, NVIDIA_VISIBLE_DEVICES="all").sentence.endswith("(1 variable checked)")
     both = run(gpu_facts, NVIDIA_VISIBLE_DEVICES="all", CUDA_VISIBLE_DEVICES="0")
@@ -134,7 +136,7 @@ def test_the_summary_names_what_is_hidden(two_gpus: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("value", ["", "void", "none"])
-def test_a_container_that_asks_for_no_gpu(value: str, facts: dict[str, Any]) -> None:
+def test_a_container_that_requests_no_gpu(value: str, facts: dict[str, Any]) -> None:
     facts["host"]["container"] = None
     assert problem(facts, NVIDIA_VISIBLE_DEVICES=value) == (None, None)
     facts["host"]["container"] = "docker"
@@ -218,7 +220,7 @@ def test_an_older_cudnn_on_the_library_path(gpu_facts: dict[str, Any], tmp_path:
     [("8.0", "fault", "advisory"), ("9.0", "advisory", "fault"), ("12.0", "advisory", "fault")],
 )
 @pytest.mark.usefixtures("tensorflow")
-def test_ptx_that_may_or_must_not_be_compiled(
+def test_variables_that_force_or_forbid_compiling_ptx(
     capability: str, forced: str, disabled: str, gpu_facts: dict[str, Any]
 ) -> None:
     gpu_facts["host"]["gpus"][0]["compute_capability"] = capability
@@ -273,7 +275,7 @@ def test_the_backend_of_keras(
     assert problem(facts, KERAS_BACKEND=backend) == expected
 
 
-def test_the_table_is_sound() -> None:
+def test_the_table_is_valid() -> None:
     names = [row["name"] for row in ROWS]
     assert names == sorted(set(names))
     assert {row["rule"] for row in ROWS if "rule" in row} == set(environment.RULES)

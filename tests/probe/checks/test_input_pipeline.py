@@ -1,4 +1,4 @@
-"""What the times of batches from memory and from a pipeline say."""
+"""The conclusions from the times of batches from memory and from a pipeline."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ def throughput(*rates: tuple[int, float]) -> list[dict[str, Any]]:
     return [{"examples": examples, "memory": {"examples_per_s": rate}} for examples, rate in rates]
 
 
-def test_the_batch_that_fills_is_the_first_that_reaches_almost_the_best() -> None:
+def test_the_smallest_batch_near_the_best_throughput_fills_the_device() -> None:
     assert filled_from(throughput((1, 50.0), (8, 400.0), (32, 950.0), (128, 1000.0))) == 32
     assert filled_from(throughput((1, 950.0), (8, 1000.0), (32, 900.0))) == 1
 
 
-def test_where_the_largest_batch_is_still_faster_none_is_known_to_fill() -> None:
+def test_no_batch_fills_the_device_if_the_largest_is_still_faster() -> None:
     assert filled_from(throughput((1, 50.0), (8, 400.0), (32, 1000.0))) is None
 
 
@@ -30,7 +30,7 @@ def feed(source: str, waited: float, turn: float) -> Feed:
     return Feed(source, 8, lambda: (None, None), [waited] * 3, [turn] * 3)
 
 
-def test_waiting_is_a_share_of_the_time_and_the_ratio_is_one_of_speeds() -> None:
+def test_waiting_is_a_share_of_time_and_the_ratio_compares_speeds() -> None:
     steps = input_pipeline._STEPS
     entry = input_pipeline._batches([feed("memory", 0.0, 1.0), feed("pipeline", 1.5, 2.0)])[0]
     assert entry["memory"]["steps_per_s"]["median"] == steps
@@ -41,8 +41,8 @@ def test_waiting_is_a_share_of_the_time_and_the_ratio_is_one_of_speeds() -> None
     assert entry["pipeline/memory"]["median"] == 0.5
 
 
-def test_batches_made_in_advance_do_not_pass_for_the_speed_of_the_pipeline() -> None:
-    """Two are waiting when the turn begins; every further one takes 5 ms."""
+def test_batches_made_in_advance_do_not_count_as_pipeline_speed() -> None:
+    """Two batches are ready when the turn begins; every further one takes 5 ms."""
     ready = [True] * 2
 
     def take() -> tuple[Any, Any]:
@@ -73,7 +73,7 @@ EVIDENCE = {
         ({"device": "/job:localhost/replica:0/task:0/device:CPU:0"}, "step_ran_elsewhere"),
     ],
 )
-def test_records_that_are_lost_and_steps_that_run_elsewhere(change: dict[str, Any], code: str) -> None:
+def test_lost_records_and_steps_on_another_device_fail(change: dict[str, Any], code: str) -> None:
     assert input_pipeline._problems(EVIDENCE) == []
     (problem,) = input_pipeline._problems({**EVIDENCE, **change})
     assert (problem["code"], problem["severity"]) == (code, "fault")

@@ -1,4 +1,4 @@
-"""What is taken as proof that Keras compiled a model, and what as the lack of it."""
+"""Proof that Keras compiled a model, and the lack of it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def trained(jit: bool | None, losses: list[float] | None = None, **module: Any) 
 
 
 def said(**changes: Any) -> list[dict[str, Any]]:
-    """What the interpreter answers, value by value."""
+    """The answer of the interpreter, value by value."""
     values: dict[str, Any] = {
         "device_type": "CPU",
         "keras": {"package": "keras", "version": "3.15.1"},
@@ -49,7 +49,7 @@ def judge(monkeypatch: pytest.MonkeyPatch, **changes: Any) -> Any:
     return run(monkeypatch, Answer(said(**changes), None, ""))
 
 
-def test_compiled_and_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compiled_with_the_same_result_passes(monkeypatch: pytest.MonkeyPatch) -> None:
     result = judge(monkeypatch)
     assert result.outcome == "pass"
     assert result.sentence.startswith(
@@ -59,7 +59,7 @@ def test_compiled_and_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     assert result.evidence["largest_difference"] == 0.0
 
 
-def test_a_keras_that_does_not_say_is_judged_by_what_xla_did(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_xla_decides_if_keras_does_not_say(monkeypatch: pytest.MonkeyPatch) -> None:
     assert judge(monkeypatch, on=trained(None), twice=trained(None)).outcome == "pass"
 
 
@@ -98,7 +98,7 @@ def test_a_loss_that_does_not_fall(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (result.outcome, result.sentence) == ("fail", "the loss doesn't fall: 2.3000 to 2.3000")
 
 
-def test_what_was_seen_before_a_crash_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_evidence_from_before_a_crash_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     result = run(monkeypatch, Answer(said()[:4], ended("SIGSEGV"), "last words"))
     assert (result.outcome, result.sentence) == ("crash", "training with Keras was ended by SIGSEGV")
     assert result.evidence["off"]["losses"] == LOSSES

@@ -1,4 +1,4 @@
-"""Copies of CUDA libraries: which one comes first, and whether that does harm."""
+"""Copies of CUDA libraries: the one that comes first may be the wrong one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from validator.probe.isolate import Answer
 
 
 class Machine:
-    """A TensorFlow with NVIDIA's wheels beside it, and further directories for copies."""
+    """A TensorFlow with NVIDIA's wheels next to it, and further directories for copies."""
 
     def __init__(self, root: Path, facts: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
         self.root, self.facts, self._monkeypatch = root, facts, monkeypatch
@@ -33,7 +33,7 @@ class Machine:
         monkeypatch.setattr(copies, "cached", dict)
 
     def file(self, path: str, version: str | None = None) -> str:
-        """Put a library there; version: as the loader would hear it, when it is the one that opens."""
+        """Put a library there; version: as the library reports it, if the loader opens it."""
         file = self.root / path
         file.parent.mkdir(parents=True, exist_ok=True)
         file.touch()
@@ -108,12 +108,12 @@ def test_an_older_copy_in_front_of_one_that_fits(machine: Machine) -> None:
     assert "(9.3.0.75), and TensorFlow was built with 9.3.0.75" in result.sentence
 
 
-def test_an_older_copy_that_is_the_only_one_is_another_checks_business(machine: Machine) -> None:
+def test_a_single_old_copy_is_left_to_another_check(machine: Machine) -> None:
     machine.opened["libcudnn.so.9"] = (machine.opened["libcudnn.so.9"][0], "9.1.0")
     assert problems(machine.check()) == []
 
 
-def test_a_part_of_cudnn_from_elsewhere(machine: Machine) -> None:
+def test_a_part_of_cudnn_from_another_place(machine: Machine) -> None:
     machine.file("system/libcudnn_cnn.so.9")
     result = machine.check("system")
     assert problems(result) == [("cudnn_parts_from_elsewhere", "libcudnn.so.9")]
@@ -138,7 +138,7 @@ def test_cublas_and_cublaslt_belong_together(machine: Machine) -> None:
     assert problems(machine.check("system")) == []
 
 
-def test_what_something_else_brought_along(machine: Machine) -> None:
+def test_a_library_that_was_loaded_by_something_else(machine: Machine) -> None:
     machine.file("elsewhere/libcudnn.so.9", "9.3.0")
     machine.file("elsewhere/libcudnn_ops.so.9")
     machine.file("elsewhere/libcudnn_cnn.so.9")
@@ -146,6 +146,6 @@ def test_what_something_else_brought_along(machine: Machine) -> None:
     assert library["found_by"] is None
 
 
-def test_a_loader_that_tells_nothing(machine: Machine) -> None:
+def test_a_loader_without_log_lines(machine: Machine) -> None:
     machine.opened.clear()
     assert machine.check().outcome == "error"

@@ -1,4 +1,4 @@
-"""How the trials with a GPU's memory are judged. Trials themselves run in `test_real_measurements`."""
+"""The judgement of the trials with a GPU's memory. The trials run in `test_real_measurements`."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def leak(growth: int = 0) -> list[dict[str, Any]]:
 
 
 def values(**changes: Any) -> dict[str, list[Any]]:
-    """What the trials yield where all is well, on a card of 16 GiB; with some of it replaced."""
+    """The results of the trials if all is well, on a card of 16 GiB, with some of them replaced."""
     card = {"total_bytes": 16384 * MIB, "free_bytes": 16000 * MIB, "computed": True}
     found: dict[str, dict[str, Any]] = {
         "_grow": {**card, "taken_bytes": 500 * MIB},
@@ -78,18 +78,18 @@ def run(monkeypatch: pytest.MonkeyPatch, trials: Trials, gpus: int = 1) -> Resul
     return memory.CHECK.run(Context({}, tensorflow=tensorflow(gpus)))
 
 
-def test_a_gpu_whose_memory_is_handled_well(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_correct_handling_of_memory_passes(monkeypatch: pytest.MonkeyPatch) -> None:
     trials = Trials(values())
     result = run(monkeypatch, trials)
     assert result.outcome == "pass"
     assert result.sentence.startswith("on the GPU: growth takes 500 MiB, the default 15500 MiB, ")
     assert result.evidence["unknown"] == []
-    # A variable that forces growth must not be taken for the default, and only for that.
+    # Only the trial of the default must ignore a variable that forces growth.
     assert trials.asked["_take_whole"] == {"TF_FORCE_GPU_ALLOW_GROWTH": None}
     assert trials.asked["_grow"] == {}
 
 
-def test_a_gpu_that_others_use_is_not_taken_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_default_is_not_tried_on_a_gpu_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
     trials = Trials(values(_grow={"free_bytes": 8000 * MIB}))
     result = run(monkeypatch, trials)
     assert result.outcome == "pass"
@@ -100,7 +100,7 @@ def test_a_gpu_that_others_use_is_not_taken_whole(monkeypatch: pytest.MonkeyPatc
     ]
 
 
-def test_without_a_gpu_nothing_is_said_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_gpu_no_gpu_memory_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     trials = Trials(values(_exhaust={"limit_bytes": None, "peak_bytes": None}))
     result = run(monkeypatch, trials, gpus=0)
     assert result.outcome == "pass"
@@ -134,7 +134,7 @@ def test_without_a_gpu_nothing_is_said_of_one(monkeypatch: pytest.MonkeyPatch) -
         ),
     ],
 )
-def test_memory_that_is_handled_badly(
+def test_wrong_handling_of_memory_fails(
     changes: dict[str, Any], said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     result = run(monkeypatch, Trials(values(**changes)))
@@ -142,7 +142,7 @@ def test_memory_that_is_handled_badly(
     assert result.sentence.startswith(said)
 
 
-def test_a_trial_that_dies_is_named_with_what_was_found_before(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_crashed_trial_is_named_with_the_earlier_findings(monkeypatch: pytest.MonkeyPatch) -> None:
     trials = Trials(values())
     trials.failure["_exhaust"] = "SIGABRT"
     result = run(monkeypatch, trials)
@@ -155,7 +155,7 @@ def test_a_trial_that_dies_is_named_with_what_was_found_before(monkeypatch: pyte
 
 
 def test_the_smallest_leak_is_above_the_tolerance() -> None:
-    """Of the weights, or of the batch, once a step."""
+    """The smallest leak is that of the weights, or of the batch, once a step."""
     from validator.probe.resnet import SIZES, Model
 
     size = SIZES["CPU"]

@@ -71,15 +71,13 @@ def test_policies_that_agree_pass_whatever_their_speed() -> None:
         ("float32", {"device": "/device:GPU:0"}, "the float32 step ran on /device:GPU:0, not on the CPU"),
     ],
 )
-def test_what_is_no_mixed_precision_or_not_the_same_fails(
-    name: str, change: dict[str, Any], said: str
-) -> None:
+def test_no_mixed_precision_or_another_result_fails(name: str, change: dict[str, Any], said: str) -> None:
     result = mixed_precision._judged(seen(**{name: change}))
     assert result.outcome == "fail"
     assert said in result.sentence
 
 
-def test_bfloat16_is_given_more_room_than_float16() -> None:
+def test_bfloat16_has_a_wider_tolerance_than_float16() -> None:
     further = {"losses": [loss * 1.05 for loss in LOSSES]}
     assert mixed_precision._judged(seen(mixed_bfloat16=further)).outcome == "pass"
 
@@ -103,7 +101,7 @@ def test_tensor_cores_by_capability(capability: str, float16: bool, bfloat16: bo
     ("found", "device_type"),
     [([], "CPU"), ([{"compute_capability": "9.0"}], "CPU"), ([{"compute_capability": None}], "GPU")],
 )
-def test_without_a_gpu_nothing_is_said_of_tensor_cores(found: list[Any], device_type: str) -> None:
+def test_without_a_gpu_tensor_cores_are_not_mentioned(found: list[Any], device_type: str) -> None:
     assert mixed_precision.tensor_cores(found, device_type) == {"float16": None, "bfloat16": None}
 
 
@@ -118,11 +116,13 @@ def test_without_a_gpu_nothing_is_said_of_tensor_cores(found: list[Any], device_
         ("void tensorflow::functor::BiasReduce", False),
     ],
 )
-def test_kernels_for_tensor_cores_are_known_by_their_names(name: str, uses: bool) -> None:
+def test_kernels_for_tensor_cores_are_recognized_by_name(name: str, uses: bool) -> None:
     assert bool(mixed_precision._TENSOR_CORES.search(name)) is uses
 
 
-def test_a_gpu_that_is_too_small_is_no_fault(facts: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gpu_that_is_too_small_is_not_a_fault(
+    facts: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     full = ended("ResourceExhaustedError: OOM when allocating tensor", in_tensorflow=True)
     answer = Answer([{"device_type": "GPU"}], full, "")
     monkeypatch.setattr(fresh, "call", lambda *arguments, **settings: answer)

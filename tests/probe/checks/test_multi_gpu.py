@@ -1,4 +1,4 @@
-"""How sums and steps on several devices are judged."""
+"""The judgement of sums and steps on several devices."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ FAULTS: list[tuple[dict[str, Any], str]] = [
 
 @pytest.mark.parametrize("gpus", [0, 1, 2])
 @pytest.mark.parametrize(("changes", "said"), FAULTS)
-def test_devices_that_disagree_fail_however_many_there_are(
+def test_devices_that_disagree_fail_whatever_their_number(
     gpus: int, changes: dict[str, Any], said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     result = run(monkeypatch, gpus, answers(**changes))
@@ -106,7 +106,7 @@ def test_devices_that_disagree_fail_however_many_there_are(
     assert said in result.sentence
 
 
-def test_a_sum_that_nccl_had_no_part_in(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sum_without_nccl(monkeypatch: pytest.MonkeyPatch) -> None:
     result = run(monkeypatch, 2, answers(nccl_operations=0))
     assert result.outcome == "fail"
     assert "didn't use NCCL" in result.sentence
@@ -123,7 +123,7 @@ def test_a_crash_names_a_small_shared_memory(monkeypatch: pytest.MonkeyPatch) ->
     assert run(monkeypatch, 2, [], failure="SIGSEGV").problems == []
 
 
-def test_a_small_shared_memory_is_said_even_where_nccl_makes_do(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_small_shared_memory_is_reported_even_if_nccl_works(monkeypatch: pytest.MonkeyPatch) -> None:
     for shared in (64 * MIB, None):
         result = run(monkeypatch, 2, answers(), shared=shared)
         assert result.outcome == "pass"

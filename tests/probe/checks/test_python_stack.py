@@ -1,4 +1,4 @@
-"""The Python packages around TensorFlow: what metadata says, what is known beyond it, what is imported."""
+"""The Python packages around TensorFlow: their metadata, known problems beyond it, and what is imported."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def everything_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
 def run(
     facts: dict[str, Any], version: str, variables: dict[str, str] | None = None, **packages: Any
 ) -> Result:
-    """The check on a TensorFlow with what fits it, but for these packages; None: not installed."""
+    """Run the check on a TensorFlow with packages that fit it, except these; None: not installed."""
     changed = {name.replace("_", "-"): version for name, version in packages.items()}
     everything = {"tensorflow": version, **FITTING[version], **changed}
     facts["environment"]["packages"] = {name: found for name, found in everything.items() if found}
@@ -93,7 +93,7 @@ def problems(result: Result) -> list[tuple[str, str]]:
 
 @pytest.mark.usefixtures("everything_in_place")
 @pytest.mark.parametrize("version", list(REQUIRES))
-def test_what_fits(version: str, facts: dict[str, Any]) -> None:
+def test_packages_that_fit_pass(version: str, facts: dict[str, Any]) -> None:
     result = run(facts, version)
     assert result.outcome == "pass", result.sentence
     assert problems(result) == []
@@ -102,7 +102,7 @@ def test_what_fits(version: str, facts: dict[str, Any]) -> None:
 
 
 @pytest.mark.usefixtures("everything_in_place")
-def test_only_what_is_required_here_is_asked_for(facts: dict[str, Any]) -> None:
+def test_only_requirements_that_apply_here_count(facts: dict[str, Any]) -> None:
     names = [entry["name"] for entry in run(facts, "2.15.1").evidence["requirements"]]
     assert names == ["numpy", "protobuf", "keras"]
 
@@ -141,7 +141,7 @@ def test_only_what_is_required_here_is_asked_for(facts: dict[str, Any]) -> None:
         ("2.21.0", {"numpy": "2.1.3, 1.26.4"}, ("several_versions", "numpy"), "2.1.3, 1.26.4"),
     ],
 )
-def test_what_does_not_fit(
+def test_packages_that_do_not_fit(
     version: str, packages: dict[str, Any], expected: tuple[str, str], said: str, facts: dict[str, Any]
 ) -> None:
     result = run(facts, version, **packages)
@@ -195,7 +195,7 @@ def test_without_metadata_nothing_is_claimed(facts: dict[str, Any]) -> None:
 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A directory on the path with an installed TensorFlow and nothing else that is asked for."""
+    """Make a directory on the path with an installed TensorFlow and none of its other requirements."""
     directory = tmp_path / "site"
     package(directory / "tensorflow")
     metadata = directory / "tensorflow-2.21.0.dist-info"
@@ -228,7 +228,7 @@ def test_the_installed_tensorflow_is_imported(facts: dict[str, Any]) -> None:
 
 @pytest.mark.usefixtures("site")
 @pytest.mark.parametrize("folder", [True, False])
-def test_another_tensorflow_comes_first(
+def test_another_tensorflow_that_comes_first(
     folder: bool, facts: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = tmp_path / "first"
@@ -247,14 +247,14 @@ def test_another_tensorflow_comes_first(
     )
 
 
-def test_the_package_is_gone(site: Path, facts: dict[str, Any]) -> None:
+def test_a_missing_package_directory(site: Path, facts: dict[str, Any]) -> None:
     (site / "tensorflow" / "__init__.py").unlink()
     (site / "tensorflow").rmdir()
     assert problems(python_stack.CHECK.run(Context(collected(facts)))) == [("package_missing", "tensorflow")]
 
 
 @pytest.mark.usefixtures("site")
-def test_a_file_in_the_current_directory_is_worth_a_word(facts: dict[str, Any], tmp_path: Path) -> None:
+def test_a_file_in_the_current_directory_is_an_advisory(facts: dict[str, Any], tmp_path: Path) -> None:
     (tmp_path / "tensorflow").mkdir()  # without __init__.py it shadows nothing
     assert problems(python_stack.CHECK.run(Context(collected(facts)))) == []
     (tmp_path / "tensorflow.py").touch()
@@ -264,7 +264,7 @@ def test_a_file_in_the_current_directory_is_worth_a_word(facts: dict[str, Any], 
 
 
 @pytest.mark.usefixtures("site")
-def test_half_of_it_from_the_user_site(
+def test_packages_from_the_user_site(
     facts: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("site.ENABLE_USER_SITE", True)

@@ -1,4 +1,4 @@
-"""What the witnesses of a silent fall back to the CPU say, and that each alone is enough to fail."""
+"""The witnesses of a silent fall back to the CPU: each by itself is enough to fail."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ def seen(**changes: Any) -> dict[str, Any]:
     }
 
 
-def test_all_witnesses_say_the_gpu() -> None:
+def test_all_witnesses_agree_on_the_gpu() -> None:
     assert silent_cpu._problems(seen()) == []
 
 
-def test_what_surrounds_the_work_may_lie_on_the_cpu() -> None:
+def test_auxiliary_operations_may_be_on_the_cpu() -> None:
     assert silent_cpu._problems(seen(placement=placement(_Arg="CPU:0"))) == []
 
 
@@ -79,7 +79,7 @@ def test_one_witness_against_it_is_enough(change: dict[str, Any], said: str) -> 
     assert said in problems.sentence(problem)
 
 
-def test_a_cluster_stands_for_the_operations_that_it_took_in() -> None:
+def test_a_cluster_counts_as_its_operations() -> None:
     clustered = [{"op": "_XlaRun", "device": "GPU:0", "count": 1}]
     assert silent_cpu._problems(seen(placement=clustered, kernels=9)) == []
     clustered[0]["device"] = "CPU:0"
@@ -102,7 +102,7 @@ class FakeTensorflow:
     errors = SimpleNamespace(OpError=RuntimeError)
 
 
-def test_no_visible_gpu_is_a_failure_and_no_skip(gpu_facts: dict[str, Any]) -> None:
+def test_no_visible_gpu_is_a_failure_and_not_a_skip(gpu_facts: dict[str, Any]) -> None:
     result = silent_cpu.CHECK.run(Context(gpu_facts, None, FakeTensorflow()))
     assert result.outcome == "fail"
     assert "sees no GPU" in result.sentence
@@ -112,7 +112,7 @@ def event(name: str, plane: str = "/device:GPU:0") -> measuring.Event:
     return measuring.Event(plane, "Stream #13(Compute)", name, 1e-5)
 
 
-def test_copies_and_what_the_host_did_are_no_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_copies_and_host_events_are_not_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     recorded = [event("implicit_gemm"), event("MemcpyH2D"), event("MatMul", plane="/host:CPU")]
     monkeypatch.setattr(measuring, "record", lambda tf, work: (work(), recorded)[1])
     found = silent_cpu._kernels(FakeTensorflow(), lambda: None)
@@ -137,7 +137,7 @@ def test_the_steps_are_taken_once_whatever_the_profiler_does(
     assert "insufficient privileges" in found["gpu_time_unknown"]["message"]
 
 
-def test_a_profiler_that_sees_nothing_is_blind_and_no_witness(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_profiler_that_sees_nothing_is_not_a_witness(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measuring, "record", lambda tf, work: (work(), [])[1])
     found = silent_cpu._kernels(FakeTensorflow(), lambda: None)
     assert found["kernels"] is None

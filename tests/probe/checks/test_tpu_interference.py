@@ -16,7 +16,7 @@ from validator.probe.tables import table
 
 @pytest.fixture
 def site(gpu_facts: dict[str, Any], facts: dict[str, Any], tmp_path: Path) -> Path:
-    """Site-packages of a TensorFlow beside a GPU."""
+    """The site-packages of a TensorFlow on a machine with a GPU."""
     gpu_facts["tensorflow"] = {"directory": str(tmp_path / "tensorflow")}
     return tmp_path
 
@@ -31,13 +31,13 @@ def problems(result: Result) -> list[tuple[str, str, str]]:
 
 
 @pytest.mark.usefixtures("site")
-def test_nothing_is_in_the_way(gpu_facts: dict[str, Any]) -> None:
+def test_nothing_interferes(gpu_facts: dict[str, Any]) -> None:
     result = run(gpu_facts, variables={"PATH": "/usr/bin"}, packages={"tensorflow": "2.21.0", "jax": "0.5"})
     assert (result.outcome, problems(result)) == ("pass", [])
 
 
 @pytest.mark.usefixtures("site")
-def test_variables_are_told(gpu_facts: dict[str, Any]) -> None:
+def test_variables_are_reported(gpu_facts: dict[str, Any]) -> None:
     result = run(gpu_facts, variables={"TPU_NAME": "grpc://10.0.0.2:8470", "COLAB_TPU_ADDR": "10.0.0.2:8470"})
     assert result.outcome == "pass"
     assert problems(result) == [
@@ -64,7 +64,7 @@ def test_packages(package: str, problem: str, outcome: str, gpu_facts: dict[str,
     assert f"{package} 1.0 " in result.sentence
 
 
-def test_without_a_gpu_nothing_is_lost(facts: dict[str, Any], tmp_path: Path) -> None:
+def test_without_a_gpu_there_is_no_fault(facts: dict[str, Any], tmp_path: Path) -> None:
     facts["tensorflow"] = {"directory": str(tmp_path / "tensorflow")}
     result = run(facts, packages={"tensorflow-tpu": "2.19.0"})
     assert (result.outcome, problems(result)) == ("pass", [("tpu_build", "tensorflow-tpu", "advisory")])

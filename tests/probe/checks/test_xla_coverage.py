@@ -1,4 +1,4 @@
-"""How the answers about single operations are put together, and when they are no pass."""
+"""The summary of the answers about single operations, and when it does not pass."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def run(monkeypatch: pytest.MonkeyPatch, interpreters: Interpreters) -> Any:
     return xla_coverage.CHECK.run(Context({}, None, NO_GPU))
 
 
-def test_a_refusal_is_a_fact_and_no_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refusal_is_a_fact_and_not_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     refused = {"py_function": "refused", "string join": "refused", "ctc_loss": "refused"}
     result = run(monkeypatch, Interpreters(outcomes=refused))
     assert result.outcome == "pass"
@@ -62,7 +62,7 @@ def test_a_refusal_is_a_fact_and_no_fault(monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.mark.parametrize("name", CORE)
 @pytest.mark.parametrize("outcome", ["refused", "unavailable"])
-def test_what_every_model_needs_must_compile(
+def test_operations_that_every_model_needs_must_compile(
     name: str, outcome: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     result = run(monkeypatch, Interpreters(outcomes={name: outcome}))
@@ -72,7 +72,7 @@ def test_what_every_model_needs_must_compile(
     assert problem["error"].startswith("InvalidArgumentError")
 
 
-def test_the_core_is_what_models_are_made_of() -> None:
+def test_the_core_operations_are_those_of_common_models() -> None:
     for name in (
         "matmul",
         "conv2d",
@@ -84,7 +84,7 @@ def test_the_core_is_what_models_are_made_of() -> None:
         assert BY_NAME[name].core and BY_NAME[name].gradient, name
 
 
-def test_another_operation_that_does_not_run_at_all_says_nothing_of_xla(
+def test_an_unavailable_operation_says_nothing_about_xla(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     result = run(monkeypatch, Interpreters(outcomes={"svd": "unavailable"}))
@@ -93,7 +93,7 @@ def test_another_operation_that_does_not_run_at_all_says_nothing_of_xla(
     assert result.evidence["refused"] == {}
 
 
-def test_what_ends_the_interpreter_is_told_and_the_rest_is_asked_again(
+def test_a_crashing_case_is_reported_and_the_rest_is_tried_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     interpreters = Interpreters({"svd": "SIGSEGV"})
@@ -111,7 +111,7 @@ def test_a_core_operation_that_ends_the_interpreter(monkeypatch: pytest.MonkeyPa
     assert "XLA doesn't compile conv2d (crashed), which every model needs: SIGABRT" in result.sentence
 
 
-def test_a_core_operation_that_was_not_come_to_is_no_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_untried_core_operation_does_not_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     first = [name for name in NAMES if name not in CORE][:5]
     result = run(monkeypatch, Interpreters(dict.fromkeys(first, "SIGSEGV")))
     assert result.outcome == "crash"
@@ -176,7 +176,7 @@ class Tensorflow:
         ),
     ],
 )
-def test_what_comes_of_a_case(
+def test_the_outcome_of_a_case(
     tf: Tensorflow, outcome: str, error: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(xla_coverage, "inputs", lambda tf, case: [])

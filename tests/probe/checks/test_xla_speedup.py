@@ -1,4 +1,4 @@
-"""How eager, graph and XLA are compared."""
+"""The comparison of eager mode, graph and XLA."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def mode(name: str, step_s: float, peak: int, losses: tuple[float, ...] = (2.0, 
 
 
 def modes() -> list[Mode]:
-    """XLA in half the time of a graph, with three quarters of its memory, which lies above what was held."""
+    """XLA in half the time of a graph, with three quarters of its memory, on top of what was held."""
     others = HELD + 2 * WEIGHTS
     return [
         mode("eager", 0.4, others + 4000),
@@ -46,7 +46,7 @@ def evidence(found: list[Mode], held: int | None = HELD) -> dict[str, Any]:
     }
 
 
-def test_the_ratios_are_those_of_what_was_measured() -> None:
+def test_the_ratios_come_from_the_measurements() -> None:
     result = xla_speedup._judged(evidence(modes()))
     assert result.outcome == "pass"
     ratio = result.evidence["ratios"]["xla/graph"]
@@ -57,7 +57,7 @@ def test_the_ratios_are_those_of_what_was_measured() -> None:
     assert (eager["compile_s"], graph["compile_s"], xla["compile_s"]) == (None, 9.8, 9.9)
 
 
-def test_where_xla_is_slower_that_is_a_figure_and_no_fault() -> None:
+def test_a_slower_xla_is_not_a_fault() -> None:
     found = modes()
     found[2].step_s = [1.0, 1.0, 1.0]
     result = xla_speedup._judged(evidence(found))
@@ -65,7 +65,7 @@ def test_where_xla_is_slower_that_is_a_figure_and_no_fault() -> None:
     assert "takes 5.00 (" in result.sentence
 
 
-def test_memory_that_nothing_counts_is_unknown() -> None:
+def test_memory_without_counts_is_unknown() -> None:
     result = xla_speedup._judged(evidence(modes(), held=None))
     assert result.outcome == "pass"
     assert {entry["peak_bytes"] for entry in result.evidence["modes"]} == {None}
@@ -74,7 +74,7 @@ def test_memory_that_nothing_counts_is_unknown() -> None:
 
 
 @pytest.mark.parametrize("number", [0, 1, 2])
-def test_a_mode_that_computes_something_else(number: int) -> None:
+def test_a_mode_with_another_result_fails(number: int) -> None:
     found = modes()
     found[number].losses[1] = 1.2
     result = xla_speedup._judged(evidence(found))
@@ -84,7 +84,7 @@ def test_a_mode_that_computes_something_else(number: int) -> None:
     )
 
 
-def test_a_loss_that_is_no_number() -> None:
+def test_a_loss_that_is_not_a_number_fails() -> None:
     found = modes()
     found[2].losses[1] = math.nan
     result = xla_speedup._judged(evidence(found))
@@ -92,7 +92,7 @@ def test_a_loss_that_is_no_number() -> None:
     assert result.evidence["largest_difference"] == math.inf
 
 
-def test_a_mode_that_ran_elsewhere() -> None:
+def test_a_mode_on_another_device_fails() -> None:
     found = modes()
     found[2].device = GPU.replace("GPU", "CPU")
     result = xla_speedup._judged(evidence(found))
@@ -117,7 +117,7 @@ def test_kernels_of_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("error", [OSError("no space"), ValueError("cut short"), FakeError("CUPTI"), None])
-def test_kernels_that_can_not_be_counted(error: Exception | None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kernels_that_cannot_be_counted(error: Exception | None, monkeypatch: pytest.MonkeyPatch) -> None:
     def record(tf: Any, work: Any) -> list[measuring.Event]:
         if error is not None:
             raise error
@@ -136,7 +136,7 @@ class Exhausted(Exception):
     pass
 
 
-def test_a_batch_that_does_not_fit_is_made_smaller_and_then_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_that_does_not_fit_is_reduced_and_then_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     tried = []
 
     def measure(tf: Any, device_type: str, examples: int) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Where XLA finds ptxas and libdevice, and which known faults cover what it finds."""
+"""The places where XLA finds ptxas and libdevice, and their known faults."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_the_wheel_is_found(wheel: Path, tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("wheel")
 @pytest.mark.parametrize(("new", "first"), [(True, "preferred"), (False, "path")])
-def test_which_ptxas_comes_first(new: bool, first: str, tmp_path: Path) -> None:
+def test_the_order_of_the_search_for_ptxas(new: bool, first: str, tmp_path: Path) -> None:
     places = {
         "preferred": ptxas(tmp_path / "preferred" / "bin", "12.8.1"),
         "path": ptxas(tmp_path / "path", "12.8.2"),
@@ -80,14 +80,14 @@ def test_which_ptxas_comes_first(new: bool, first: str, tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("wheel")
 @pytest.mark.parametrize("version", ["11.7.99", "12.3.103"])
-def test_newer_releases_pass_over_some_versions(version: str, tmp_path: Path) -> None:
+def test_newer_releases_skip_some_versions(version: str, tmp_path: Path) -> None:
     ptxas(tmp_path / "toolkit" / "bin", version)
     assert judge(tmp_path).evidence["ptxas"]["version"] == "12.9.86"
     assert judge(tmp_path, new=False).evidence["ptxas"]["version"] == version
 
 
 @pytest.mark.usefixtures("wheel")
-def test_one_that_does_not_run_is_passed_over(tmp_path: Path) -> None:
+def test_a_ptxas_that_does_not_run_is_skipped(tmp_path: Path) -> None:
     ptxas(tmp_path / "toolkit" / "bin", says="out of order")
     (tmp_path / "path").mkdir()
     (tmp_path / "path" / "ptxas").write_text("not executable")
@@ -104,7 +104,7 @@ def test_nothing_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert "finds no libdevice.10.bc" in result.sentence
 
 
-def test_a_ptxas_that_xla_does_not_run_is_not_enough(wheel: Path, tmp_path: Path) -> None:
+def test_a_ptxas_that_xla_rejects_is_not_enough(wheel: Path, tmp_path: Path) -> None:
     ptxas(wheel / "bin", "11.2.152")
     result = judge(tmp_path)
     assert result.outcome == "fail"
@@ -112,7 +112,7 @@ def test_a_ptxas_that_xla_does_not_run_is_not_enough(wheel: Path, tmp_path: Path
     assert [problem["code"] for problem in result.problems] == ["ptxas_unusable"]
 
 
-def test_libdevice_alone_is_missing(wheel: Path, tmp_path: Path) -> None:
+def test_only_libdevice_is_missing(wheel: Path, tmp_path: Path) -> None:
     (wheel / "nvvm" / "libdevice" / "libdevice.10.bc").unlink()
     result = judge(tmp_path)
     assert result.outcome == "fail"
@@ -135,7 +135,7 @@ def test_libdevice_alone_is_missing(wheel: Path, tmp_path: Path) -> None:
         ("13.0.88", ("7.5",), ["ptxas_13_before_turing"], False),
     ],
 )
-def test_advisories_that_are_told(
+def test_reported_advisories(
     version: str, gpus: tuple[str, ...], ids: list[str], applies: bool, wheel: Path, tmp_path: Path
 ) -> None:
     ptxas(wheel / "bin", version)
@@ -154,7 +154,7 @@ def test_an_advisory_that_fails_the_check(wheel: Path, tmp_path: Path) -> None:
     assert result.sentence.startswith("ptxas 11.0.221 miscompiles XLA code")
 
 
-def test_the_table_is_sound() -> None:
+def test_the_table_is_valid() -> None:
     rows = table("advisories")["advisories"]
     assert len({row["code"] for row in rows}) == len(rows)
     for row in rows:
@@ -164,7 +164,7 @@ def test_the_table_is_sound() -> None:
         assert row["source"]
 
 
-def test_a_tensorflow_that_can_not_be_asked(facts: dict[str, Any], tmp_path: Path) -> None:
+def test_a_tensorflow_without_the_search_functions(facts: dict[str, Any], tmp_path: Path) -> None:
     class TensorFlow:
         __file__ = str(tmp_path / "tensorflow" / "__init__.py")
 

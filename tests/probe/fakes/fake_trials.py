@@ -1,4 +1,4 @@
-"""What a check might do in a fresh interpreter, each in its own way. Called by name in the child."""
+"""Functions that misbehave in a fresh interpreter, each in its own way. Called by name in the child."""
 
 import os
 import signal
