@@ -1,4 +1,4 @@
-"""What holds for every test.
+"""Settings and checks for every test.
 
 Property tests have no deadline, because a slow machine is not a fault of the code. `scripts/test --fast`
 loads the profile `fast`, with fewer examples. Whatever a test records is not for the store that a person

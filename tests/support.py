@@ -1,4 +1,4 @@
-"""What several rooms' tests need: a small file system that fills up quickly."""
+"""Help for the tests of several rooms: a small file system that fills up quickly."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ def room_of(name: str) -> str:
 
 
 @pytest.mark.parametrize("room", sorted(ALLOWED))
-def test_a_room_imports_only_what_it_may(room: str) -> None:
+def test_a_room_has_only_allowed_imports(room: str) -> None:
     modules = sorted((ROOT / room).rglob("*.py"))
     assert modules, f"there is no room {room}"
     wrong = [

@@ -199,7 +199,9 @@ def test_a_wanted_version_that_cannot_be_read_is_refused(
 
 
 @given(st.lists(st.tuples(st.sampled_from(sorted(OPERATORS)), _RELEASES), min_size=1, max_size=3), _RELEASES)
-def test_a_range_contains_what_satisfies_every_comparison(parts: list[tuple[str, str]], found: str) -> None:
+def test_a_range_contains_the_versions_that_satisfy_every_comparison(
+    parts: list[tuple[str, str]], found: str
+) -> None:
     expected = all(OPERATORS[operator](release_comparer(bound)(found)) for operator, bound in parts)
     read = Range.parse(" , ".join(f"{operator} {bound}" for operator, bound in parts), release_comparer)
     assert read.contains(found) == expected
@@ -224,7 +226,7 @@ def test_leading_numbers_are_found_in_any_text(text: str) -> None:
 
 
 @given(st.text() | _RELEASES)
-def test_what_is_not_a_version_is_older_than_every_release(text: str) -> None:
+def test_other_text_is_older_than_every_release(text: str) -> None:
     read = version_or_oldest(text)
     try:
         assert read == Version(text)

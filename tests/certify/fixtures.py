@@ -1,4 +1,4 @@
-"""Records of measurements that nobody made, each marked as a fixture, and keys that are thrown away.
+"""Records of made-up measurements, each marked as a fixture, and throw-away keys.
 
 Nothing of this exists outside a test's own directory and its own registry.
 """

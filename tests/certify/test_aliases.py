@@ -26,7 +26,7 @@ def goals(*certificates: Certificate) -> dict[str, str]:
     return {alias: entry.image_digest for alias, entry in best_for_aliases(certificates).items()}
 
 
-def test_each_alias_goes_to_what_is_certified_for_it() -> None:
+def test_each_alias_goes_to_the_image_certified_for_it() -> None:
     assert goals(
         certificate("new", tensorflow="2.21.0"),
         certificate("old", tensorflow="2.20.0", driver="535.183.01"),
@@ -94,7 +94,7 @@ def test_an_alias_without_a_certified_image_stays_and_says_so() -> None:
         (None, False, True),
     ],
 )  # fmt: skip
-def test_an_alias_goes_back_to_an_older_tensorflow_only_when_told(
+def test_an_alias_goes_back_to_an_older_tensorflow_only_on_request(
     release: str | None, allow: bool, goes: bool
 ) -> None:
     (latest, *_) = plan_moves({"latest": AliasTarget("x", release)}, [BASE], allow_older=allow)

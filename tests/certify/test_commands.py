@@ -27,7 +27,7 @@ from .fixtures import PASSWORD, record
 
 
 def validator(*arguments: object, password: str | None = PASSWORD, alone: bool = False) -> Done:
-    """Run a command. alone: in a process of its own."""
+    """Run a command. alone: in a separate process."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("VALIDATOR_")}
     environment.pop("COSIGN_PASSWORD", None)
     if password is not None:
@@ -185,7 +185,7 @@ def test_throw_away_keys_are_marked_and_cosign_ignores_the_mark(tmp_path: Path) 
 
 
 @pytest.mark.service
-def test_an_empty_password_must_be_asked_for(tmp_path: Path) -> None:
+def test_an_empty_password_must_be_requested_explicitly(tmp_path: Path) -> None:
     prefix = ("--output-prefix", tmp_path / "a")
     empty = validator("certify", "keygen", *prefix, password="")
     assert (empty.returncode, "the password is empty" in empty.stderr) == (2, True)

@@ -1,4 +1,4 @@
-"""Which records may be certified. All of them are fixtures, and nothing here signs anything."""
+"""Records that may be certified, and those that may not. All are fixtures, and nothing is signed here."""
 
 from __future__ import annotations
 

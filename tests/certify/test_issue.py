@@ -35,7 +35,7 @@ def issue(registry: Registry, made: Record, signer: Signer) -> Issued:
         return certify(registry, made, signer, trust)
 
 
-def test_cosign_accepts_what_is_issued(
+def test_cosign_accepts_an_issued_certificate(
     repository: Repository, registry: Registry, image: str, signer: Signer, trust: Trust
 ) -> None:
     made = record(image)

@@ -121,7 +121,7 @@ def test_an_alias_stays_while_the_newer_build_of_its_image_is_not_certified(
     assert set(aliases(server, registry).values()) == {newer}
 
 
-def test_a_tag_that_says_another_release_than_its_image_s_certificate_makes_no_alias(
+def test_a_tag_that_contradicts_the_certificate_makes_no_alias(
     server: RunningRegistry, registry: Registry, trust: Trust, certified: Certified
 ) -> None:
     digest = certified("2.20.0")

@@ -49,7 +49,7 @@ def test_the_result_is_passed_if_nothing_failed() -> None:
     assert json.loads(payload(found))["predicate"]["result"] == "PASSED"
 
 
-def test_a_certificate_says_what_the_record_did() -> None:
+def test_a_certificate_agrees_with_the_record() -> None:
     made = record(DIGEST)
     assert certificate_of(payload(), DIGEST, "key") == Certificate(
         image_digest=DIGEST,

@@ -285,7 +285,7 @@ def test_unreachable_sigstore_is_not_a_rejection(
     registry: Registry, repository: Repository, image: str, bundle: bytes,
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
 ) -> None:  # fmt: skip
-    """An identity is verified with sigstore's roots. A proxy that nobody answers at stands for no network."""
+    """An identity is verified with sigstore's roots. The proxy simulates a missing network."""
     monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:9")
     monkeypatch.setenv("HOME", str(tmp_path))
     other = push_image(repository, "another-image")

@@ -44,7 +44,7 @@ def test_the_forms_differ_in_looks_but_not_in_content() -> None:
         ("2022-12", {"tensorflow": "2.11"}, (2, 11)),
     ],
 )
-def test_the_release_is_the_one_told_or_the_newest_of_that_month(
+def test_the_release_is_the_stated_one_or_the_newest_of_that_month(
     reported: str, context: Mapping[str, str], release: tuple[int, int]
 ) -> None:
     assert Facts("a/b#1", reported, (), context).release == release

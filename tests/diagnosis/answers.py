@@ -1,4 +1,4 @@
-"""What the diagnosis answers to the entries of the corpus."""
+"""The answers of the diagnosis to the entries of the corpus."""
 
 from __future__ import annotations
 

@@ -130,7 +130,7 @@ def test_an_entry(entry: Entry) -> None:
 
 @pytest.mark.parametrize("kind", reader.KINDS)
 def test_enough_entries_are_right(kind: str) -> None:
-    """What test_an_entry says about each, counted."""
+    """Count the results of test_an_entry."""
     assert sum(entry.miss is None for entry in reader.entries(kind)) >= FEWEST_RIGHT[kind]
 
 
@@ -145,7 +145,7 @@ def test_index_and_files_are_one() -> None:
     assert listed == files
 
 
-def test_harmless_lines_together_are_no_cause() -> None:
+def test_several_harmless_lines_are_not_a_cause() -> None:
     contents = [
         entry.content().decode() for entry in reader.entries("told", "pasted") if entry.cause == reader.BENIGN
     ]
@@ -154,7 +154,7 @@ def test_harmless_lines_together_are_no_cause() -> None:
 
 
 def test_the_three_releases_have_the_faults_of_most_causes() -> None:
-    """What needs silicon, several machines or time can't be made; the rest is, in each of the three."""
+    """Faults that need a GPU, several machines or time can't be made; all others are, in all three."""
     made = {
         release: {entry.cause for entry in reader.entries("captured") if entry.tensorflow == release}
         for release in ("2.15.1", "2.18.1", "2.21.0")

@@ -146,7 +146,7 @@ class Pipe(io.RawIOBase):
         return len(taken)
 
 
-def test_the_first_and_the_last_part_of_a_huge_pipe_are_read() -> None:
+def test_only_the_first_and_last_part_of_a_huge_pipe_are_read() -> None:
     filling = b"x" * 99 + b"\n"
     stream = io.BufferedReader(Pipe(b"first\n", filling * 10_000, 100, b"last\n"), 1 << 20)
     pasted = text.read(stream, "log")
@@ -169,7 +169,7 @@ def test_a_huge_pipe_is_never_completely_in_memory() -> None:
         tracemalloc.stop()
 
 
-def test_the_first_and_the_last_part_of_a_huge_file_are_read(tmp_path: os.PathLike[str]) -> None:
+def test_only_the_first_and_last_part_of_a_huge_file_are_read(tmp_path: os.PathLike[str]) -> None:
     path = os.path.join(tmp_path, "log")
     with open(path, "wb") as file:
         file.write(b"first\n" + b"x" * 99 + b"\n")

@@ -1,1 +1,1 @@
-"""How the tests are run: three tiers, what each may use, how workers share them, and what a person sees."""
+"""The test loop: three tiers, what each may use, how workers share them, and what a person sees."""

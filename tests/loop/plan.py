@@ -1,4 +1,4 @@
-"""What a run is going to do: its tests, with the tier, the scope and the expected time of each."""
+"""The plan of a run: its tests, with the tier, the scope and the expected time of each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a person sees of a run: how large it is, how far it is, and each failure when it happens."""
+"""The progress of a run for people: its size, how far it is, and each failure when it happens."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which worker runs which tests."""
+"""Distribute the tests among the workers."""
 
 from __future__ import annotations
 

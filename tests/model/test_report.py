@@ -147,7 +147,7 @@ def with_codes(**changes: Any) -> dict[str, Any]:
     return document(format=2, checks=[check | changes])
 
 
-def test_format_2_holds_codes_from_which_the_sentence_is_made() -> None:
+def test_format_2_has_codes_from_which_the_sentence_is_made() -> None:
     (check,) = report_of(with_codes(statement=STATEMENT, problems=[FAULT, UNKNOWN])).checks
     assert check.statement == Finding("driver_answers", None, STATEMENT)
     assert [(found.code, found.severity) for found in check.problems] == [
@@ -196,7 +196,7 @@ def test_format_2_is_typed(changes: dict[str, Any], message: str) -> None:
     assert message in str(caught.value)
 
 
-def test_what_a_newer_probe_adds_is_kept() -> None:
+def test_fields_of_a_newer_probe_are_kept() -> None:
     made = with_codes(evidence={"device_type": "GPU", "newer": [1]}, newer=1) | {"newer": {"of": "it"}}
     report = report_of(made)
     assert report.raw == made

@@ -26,7 +26,7 @@ def test_all_checks_on_a_gpu_are_certified_and_the_gpu_is_named() -> None:
     assert judgement.sentence == "all required checks passed on NVIDIA H100 80GB HBM3"
 
 
-def test_without_a_gpu_the_reason_says_only_that() -> None:
+def test_without_a_gpu_the_reason_mentions_only_that() -> None:
     judgement = judge(report([], device="CPU", driver="skip", gpu_compute="skip"))
     assert (judgement.verdict, judgement.sentence) == (Verdict.UNPROVEN, "no GPU")
 
@@ -85,7 +85,7 @@ def test_the_first_reason_decides(made: Report, origin: Origin, reason: Reason) 
     assert judge(made, origin).reason is reason
 
 
-def test_a_step_on_the_cpu_certifies_nothing_even_beside_a_gpu() -> None:
+def test_a_step_on_the_cpu_certifies_nothing_even_with_a_gpu() -> None:
     assert judge(report(device="CPU")).verdict is Verdict.UNPROVEN
 
 

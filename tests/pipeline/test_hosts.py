@@ -34,7 +34,7 @@ def declared(
         (facts("535.183.01", H100, T4), "r535-h100+t4"),
     ],
 )
-def test_a_host_is_named_by_what_it_has(found: Host, host: str) -> None:
+def test_a_host_is_named_after_its_driver_and_gpu(found: Host, host: str) -> None:
     assert host_class_of(found, ()) == host
 
 
@@ -51,7 +51,7 @@ def test_a_class_with_cuda_compat_is_not_taken_for_a_plain_host() -> None:
     assert host_class_of(facts("535.183.01", H100), (compat,)) == "r535-h100"
 
 
-def test_a_gpu_whose_capability_nobody_told_still_names_the_host() -> None:
+def test_a_gpu_of_unknown_capability_still_names_the_host() -> None:
     found = facts("580.95.05", (H100[0], None))
     assert host_class_of(found, (declared("r580-sm90", "580", "9.0"),)) == "r580-h100"
 

@@ -146,7 +146,7 @@ def test_an_image_is_built_then_pushed_then_probed(bench: Bench) -> None:
     assert "1 pushed" in totals([result])
 
 
-def test_the_record_names_the_digest_that_the_registry_holds(bench: Bench) -> None:
+def test_the_record_names_the_digest_in_the_registry(bench: Bench) -> None:
     """An engine with the older image store identifies an image by its configuration, not by its manifest."""
     bench.engine.pushed_as = digest("b")
     result = bench.run()

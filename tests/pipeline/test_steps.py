@@ -107,7 +107,7 @@ def test_the_next_step_follows_from_what_is_known(
 
 
 @pytest.mark.parametrize("step", Step)
-def test_what_is_missing_ends_the_work_and_is_not_recorded(step: Step) -> None:
+def test_a_missing_requirement_ends_the_work_and_is_not_recorded(step: Step) -> None:
     known = after(READY, step, failure=Failure(step, MissingError("the network is down")))
     assert decide(LOCAL, known) == Finish(Status.MISSING, "the network is down")
 

@@ -48,7 +48,9 @@ def test_a_user_needs_only_the_right_to_read_and_add(postgresql: Server, databas
         assert list(store.all()) == [record(1)]
 
 
-def test_a_user_who_may_not_create_tables_is_told_who_can(postgresql: Server, database: str) -> None:
+def test_the_error_for_missing_permission_says_who_can_create_tables(
+    postgresql: Server, database: str
+) -> None:
     postgresql.sql(f"CREATE USER guest_{database} PASSWORD 'g'")
     with pytest.raises(MissingError, match="permission denied for schema public") as caught:
         Store(postgresql.url(database, user=f"guest_{database}", password="g"))

@@ -75,7 +75,7 @@ def test_several_causes_are_numbered_in_the_order_in_which_to_fix_them() -> None
     assert lines.index("1. Cause number 1 is to blame.") < lines.index("2. Cause number 2 is to blame.")
 
 
-def test_without_a_cause_it_says_so() -> None:
+def test_without_a_cause_the_answer_says_so() -> None:
     assert plain(diagnosis())[0] == "No fault found."
     unknown = tuple(Evidence(f"what {number}?", f"line {number}") for number in range(20))
     lines = plain(diagnosis(unknown=unknown))

@@ -128,7 +128,7 @@ def test_it_fits_into_an_issue(count: int) -> None:
 def test_the_command_writes_the_issue_from_a_store(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    # A fixture: a value in a store of this test alone, with no signature.
+    # A fixture: a value in a store of only this test, without a signature.
     report = json.loads(NO_GPU.read_text())
     found = decline(report=report, checks=[])
     arguments = ["records", "regressions", "--since", "2026-11-10", "--format", "issue", "--store"]

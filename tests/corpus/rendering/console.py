@@ -1,4 +1,4 @@
-"""How TensorFlow's log lines looked in a release: their prefix, their place in the source, their date."""
+"""The form of TensorFlow's log lines in each release: their prefix, their source file, their date."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ RELEASES = (
 
 @dataclass(frozen=True)
 class Facts:
-    """What a person could see and say. The cause, and what others found out later, are not in here."""
+    """The facts that a person could see and report, without the cause or anything found out later."""
 
     source: str
     reported: str
@@ -54,7 +54,7 @@ class Facts:
 
     @property
     def release(self) -> tuple[int, int]:
-        """The TensorFlow release: as told, by the image's tag, or the newest of that month."""
+        """Return the TensorFlow release: as stated, by the image's tag, or the newest of that month."""
         told = [self.context.get("tensorflow", ""), self.context.get("image", "")]
         for text in told:
             found = re.search(r"(?:^|:)([12])\.(\d+)", text)
@@ -107,7 +107,7 @@ class Console:
             self.say(f"{now:%Y-%m-%d %H:%M:%S.%f}: {level} {place}] {message}")
 
     def executor(self, file_and_line: str) -> str:
-        """Where StreamExecutor's sources were: moved into XLA in 2.11, out of the tree in 2.15."""
+        """Return StreamExecutor's directory: moved into XLA in 2.11, out of the tree in 2.15."""
         release = self.facts.release
         if release < (2, 11):
             return f"tensorflow/stream_executor/{file_and_line}"
@@ -128,7 +128,7 @@ class Console:
 
     @property
     def packages(self) -> str:
-        """Where the packages lie, by system and Python."""
+        """Return the directory of the packages, by system and Python."""
         version = re.match(r"\d\.\d+", self.facts.context.get("python", ""))
         python = version[0] if version else "3.10"
         if self.facts.windows:

@@ -21,17 +21,17 @@ def fenced(lines: list[str]) -> list[str]:
 
 
 def quoted(lines: list[str]) -> list[str]:
-    """As in an answer by mail or in a tracker."""
+    """Quote lines as in an answer by mail or in a tracker."""
     return [f"> {line}".rstrip() for line in lines]
 
 
 def wrapped(lines: list[str]) -> list[str]:
-    """As copied from a terminal of 80 columns: cut in the middle of words."""
+    """Cut lines in the middle of words, as when copied from a terminal of 80 columns."""
     return [line[start : start + 80] for line in lines for start in range(0, max(len(line), 1), 80)]
 
 
 def folded(lines: list[str]) -> list[str]:
-    """As a mail program folds: at blanks, before column 80."""
+    """Fold lines as a mail program does: at blanks, before column 80."""
     out: list[str] = []
     for line in lines:
         out += textwrap.wrap(
@@ -41,7 +41,7 @@ def folded(lines: list[str]) -> list[str]:
 
 
 def coloured(lines: list[str]) -> list[str]:
-    """As from `script` or a CI log: colours for errors and warnings, a reset at each end."""
+    """Colour errors and warnings as in `script` or a CI log, with a reset at each end."""
     colours = {" E ": "\x1b[31m", " W ": "\x1b[33m", "Error": "\x1b[1;31m"}
     return [
         next((f"{code}{line}\x1b[0m" for mark, code in colours.items() if mark in line), f"{line}\x1b[0m")
@@ -50,7 +50,7 @@ def coloured(lines: list[str]) -> list[str]:
 
 
 def ci(lines: list[str]) -> list[str]:
-    """As a CI service or `kubectl logs --timestamps` prefixes."""
+    """Add timestamps as a CI service or `kubectl logs --timestamps` does."""
     return [
         f"2024-05-17T09:{(index // 60) % 60:02d}:{index % 60:02d}.1234567Z {line}"
         for index, line in enumerate(lines)

@@ -1,4 +1,4 @@
-"""What stands around the telling lines: the tracker's form, and lines that tell nothing."""
+"""The text around the relevant lines: the tracker's form, and lines without information."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ SENTENCES = {
 
 
 def form(facts: Facts) -> list[str]:
-    """What the person says of the environment, in the form that the tracker had then."""
+    """Return the person's description of the environment, in the form that the tracker had then."""
     told = [(LABELS[key], plain(value)) for key, value in facts.context.items() if key in LABELS]
     if facts.reported >= "2022-06" and facts.source.startswith("tensorflow/tensorflow"):
         return [line for label, value in told for line in (f"### {label}", "", value, "")]

@@ -1,6 +1,6 @@
-"""What TensorFlow prints for each observed kind, by release; read in sources, wheels and public threads.
+"""TensorFlow's output for each observed kind, by release; read in sources, wheels and public threads.
 
-One function a kind; each takes the console, the observation and the case's facts. Values that a message
+One function per kind; each takes the console, the observation and the case's facts. Values that a message
 carries but the facts don't tell are neutral fillers.
 """
 

@@ -1,4 +1,4 @@
-"""What the tools around TensorFlow print: nvidia-smi, Docker, pip, conda, Python, NCCL, other frameworks."""
+"""Output of the tools around TensorFlow: nvidia-smi, Docker, pip, conda, Python, NCCL, other frameworks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How an engine is found, and the errors for engines that can't be used."""
+"""The search for an engine, and the errors for engines that can't be used."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ BUILDKIT = [
     (0, "USER 10001:10001"),
     (0, 'CMD ["python"]'),
 ]
-#: Of an official base made by the older builder, where a directory alone takes no bytes.
+#: Layers of an official base made by the older builder, where a layer with only a directory has no bytes.
 OLDER = [
     (
         74800000,
