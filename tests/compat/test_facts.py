@@ -47,7 +47,7 @@ def test_ids_are_unique() -> None:
     assert [identifier for identifier, count in ids.items() if count > 1] == []
 
 
-def test_no_source_is_left_over() -> None:
+def test_every_source_is_used() -> None:
     used = {key for _, row in ROWS for key in row["sources"]}
     assert [key for key in DOCUMENTS["sources"] if key not in used] == []
 

@@ -248,7 +248,7 @@ def merged(workspace: Workspace) -> set[str]:
         return {record.cell for record in jsonl.read(stream, "records.jsonl")}
 
 
-def test_records_of_tonight_and_before_are_merged_and_what_is_missing_is_told(workspace: Workspace) -> None:
+def test_old_and_new_records_are_merged_and_missing_ones_reported(workspace: Workspace) -> None:
     workspace.records("history/records.jsonl", decline("tf2@r535-a100").newest)
     workspace.records("tonight/records-tf1@r580-h100/records.jsonl", decline("tf1@r580-h100").newest)
     workspace.records("tonight/records-build-tf2/records.jsonl", decline("tf2@no-gpu").newest)
@@ -274,7 +274,7 @@ def test_a_first_night_that_measured_nothing_is_merged_too(workspace: Workspace)
     assert "- `tf1@r580-h100`\n" in workspace.summary.read_text()
 
 
-def test_a_runner_that_sends_nonsense_spoils_its_own_records_alone(workspace: Workspace) -> None:
+def test_a_runner_that_sends_nonsense_spoils_only_its_own_records(workspace: Workspace) -> None:
     workspace.records("tonight/records-tf1@r580-h100/records.jsonl", decline("tf1@r580-h100").newest)
     workspace.records("tonight/records-tf2@r580-h100/records.jsonl", decline("tf2@r580-h100").newest)
     path = workspace.directory / "night/tonight/records-tf1@r580-h100/records.jsonl"
@@ -287,7 +287,7 @@ def test_a_runner_that_sends_nonsense_spoils_its_own_records_alone(workspace: Wo
     assert "- `tf1@r580-h100`\n- `tf2@r535-a100`\n" in workspace.summary.read_text()
 
 
-def test_a_database_that_does_not_answer_is_an_error(workspace: Workspace) -> None:
+def test_an_unreachable_database_is_an_error(workspace: Workspace) -> None:
     workspace.records("tonight/records-tf1@r580-h100/records.jsonl", decline("tf1@r580-h100").newest)
     done = workspace.run("merge", CELLS=CELLS, VALIDATOR_STORE="/proc/nothing/records.db")
     assert done.returncode == 3, done.stderr
@@ -302,7 +302,7 @@ def days_ago(days: int) -> str:
 
 
 def cell(verdict: Verdict, days: int, **values: Any) -> Record:
-    """A fixture: a value in a file of this test alone, with no signature."""
+    """Return a fixture: a value in a file of only this test, without a signature."""
     return decline("tf1@r580-h100", verdict=verdict, finished=days_ago(days), **values).newest
 
 
