@@ -34,7 +34,7 @@ def test_recommend_lists_the_best_first(shelf: Shelf) -> None:
     assert "certified for this host: measured on NVIDIA H100 80GB HBM3 (9.0) with driver 580.65.06" in first
     assert second.startswith(f"{TAG}  {newer[:19]}  predicted") and "not certified for this host" in second
     assert third.startswith("2.21.0-cpu-py3.12") and "unfit" in third
-    assert "for driver 580.95.05 with H100 (9.0)" in done.err
+    assert "Host: driver 580.95.05 with H100 (9.0)" in done.err
     assert "1 certified, 1 predicted, 1 unfit" in done.err
 
 
@@ -136,7 +136,7 @@ def test_without_an_engine(shelf: Shelf) -> None:
     nowhere = "unix:///nowhere/docker.sock"
     assert run(shelf, "recommend", "--fixtures", *HERE, DOCKER_HOST=nowhere).code == EXIT_OK
     done = run(shelf, "pull", "--fixtures", *HERE, DOCKER_HOST=nowhere)
-    assert done.code == EXIT_MISSING and "there is no socket at /nowhere/docker.sock" in done.err
+    assert done.code == EXIT_MISSING and "the socket /nowhere/docker.sock does not exist" in done.err
     # Printing the line for another machine needs no engine.
     done = run(shelf, "run", "--fixtures", *HERE, "--devices", "cdi", DOCKER_HOST=nowhere)
     assert done.code == EXIT_OK and "--device nvidia.com/gpu=all" in done.out

@@ -86,6 +86,23 @@ class Offer:
         }
 
 
+def remove_leftovers() -> None:
+    """Remove the devices of test runs that were killed.
+
+    Their mounts are gone, so no container that requests them would start.
+    """
+    stale = [
+        path
+        for path in SPECIFICATIONS.glob("validator-test-*.json")
+        if not Path("/proc", path.stem.rpartition("-")[2]).exists()
+    ]
+    for path in stale:
+        path.unlink(missing_ok=True)
+    if stale and not any(SPECIFICATIONS.glob("*.json")):
+        with contextlib.closing(docker.from_env()) as client:
+            _wait(client, there=False)
+
+
 def offers_gpus(client: docker.DockerClient) -> bool:
     """Return True if the engine already has devices of that name, perhaps real ones."""
     return any(device.get("ID") == ALL for device in client.info().get("DiscoveredDevices") or [])

@@ -96,7 +96,7 @@ def test_an_ended_run_continues_where_it_stopped(project: Path, caches: Path, nu
     assert recorded(project) == 1
     if number != signal.SIGKILL:
         assert first.returncode == 130
-        assert b"1 of 2 images were not finished; what was finished is kept. To go on:" in said
+        assert b"1 of 2 images not finished. Finished images are kept." in said
         assert b"python -m validator build-matrix" in said
 
     second = run(project, caches, "--json")

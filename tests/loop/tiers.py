@@ -99,7 +99,10 @@ class Guard:
         return (yield from self._reported())
 
     @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_teardown(self) -> Iterator[None]:
+    def pytest_runtest_teardown(self, nextitem: pytest.Item | None) -> Iterator[None]:
+        if nextitem is None:
+            # The last test of a process also stops the servers that other tests of the session started.
+            self.tier = None
         return (yield from self._reported())
 
     def _reported(self) -> Iterator[None]:

@@ -144,7 +144,7 @@ def test_without_a_gpu_a_night_succeeds_and_proves_nothing(first: Night, registr
     assert set(tags) == {TAG, f"cache-{IMAGE}"}, "no alias, since nothing is certified"
     assert found.image_digest == tags[TAG]
     assert "nothing to certify" in first.jobs["certify"].log
-    assert "no certified image, and no alias" in first.jobs["certify"].log
+    assert "has no certified images and no aliases" in first.jobs["certify"].log
     assert "None." in first.jobs["merge"].summary
 
 

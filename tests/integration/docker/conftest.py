@@ -17,6 +17,7 @@ from validator.model.lock import Lock
 from validator.model.spec import Choice, ImageSpec, Variant
 from validator.system.sources import PackageSources, host_sources
 
+from ...emulation import cdi
 from ...loop import tiers
 from ...registry.proxy import Proxy, running_proxy
 from ...registry.server import RunningRegistry, running_registry
@@ -35,6 +36,7 @@ def quiet(_: str) -> None:
 @pytest.fixture(scope="session")
 @tiers.docker
 def endpoint() -> Iterator[Endpoint]:
+    cdi.remove_leftovers()
     try:
         endpoint = connect()
     except MissingError as error:

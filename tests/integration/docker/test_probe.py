@@ -174,7 +174,7 @@ def test_an_image_without_python_is_named(
 def test_an_image_without_a_shell_is_named(tiny_engine: DockerEngine, endpoint: Endpoint) -> None:
     endpoint.client.api.import_image_from_data(b"\0" * 1024, repository="validator-test-empty", tag="latest")
     try:
-        with pytest.raises(InputError, match="no shell"):
+        with pytest.raises(InputError, match="has no /bin/sh"):
             tiny_engine.probe_image("validator-test-empty", request(LOOK), quiet)
     finally:
         endpoint.client.images.remove("validator-test-empty", force=True)
