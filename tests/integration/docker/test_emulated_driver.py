@@ -99,14 +99,14 @@ def said(report: Report, check: str) -> str:
 
 def test_a_container_without_a_driver_is_unproven(probe: Probe) -> None:
     report = probe(*HOST_CHECKS)
-    assert said(report, "driver").startswith("skip: no NVIDIA driver here")
+    assert said(report, "driver").startswith("skip: there is no NVIDIA driver here")
     assert judge(report).verdict is Verdict.UNPROVEN
 
 
 def test_a_driver_that_is_only_for_monitoring(probe: Probe, stubs: Stubs) -> None:
     """NVIDIA_DRIVER_CAPABILITIES=utility has this effect: nvidia-smi works, and CUDA's library is missing."""
     report = probe(*HOST_CHECKS, mounts={NVML: driver(stubs)[NVML]})
-    assert said(report, "driver").startswith("fail: a driver is here, but its CUDA library is not found")
+    assert said(report, "driver").startswith("fail: there is a driver, but its CUDA library is not found")
     assert judge(report).verdict is Verdict.FAILED
 
 
@@ -128,13 +128,13 @@ def test_the_error_of_cuinit_is_named(probe: Probe, stubs: Stubs, fail: str, exp
 
 def test_libraries_without_device_files(probe: Probe, stubs: Stubs) -> None:
     report = probe(*HOST_CHECKS, mounts=driver(stubs))
-    assert "there is no device file" in said(report, "driver")
-    assert said(report, "gpu_device_nodes").startswith("fail: missing: /dev/nvidia0")
+    assert "the driver has no device files here" in said(report, "driver")
+    assert said(report, "gpu_device_nodes").startswith("fail: /dev/nvidia0 is missing")
 
 
 def test_device_files_without_a_driver(probe: Probe, stubs: Stubs) -> None:
     report = probe(*HOST_CHECKS, mounts=driver(stubs), nodes=cdi.DRIVER_NODES)
-    assert said(report, "gpu_device_nodes").startswith("fail: can't be opened: /dev/nvidia")
+    assert said(report, "gpu_device_nodes").startswith("fail: /dev/nvidia-uvm can't be opened")
 
 
 def test_a_hidden_gpu_is_named(probe: Probe, stubs: Stubs) -> None:
@@ -165,4 +165,4 @@ def test_the_most_complete_stub_is_not_certified(probe: Probe, stubs: Stubs, gpu
     for name in ("gpu_compute", "xla_train_step"):
         check = report.check(name)
         assert check is not None and check.outcome in (CheckOutcome.FAIL, CheckOutcome.CRASH), check
-    assert said(report, "gpu_device_nodes").startswith("fail: not devices of the NVIDIA driver")
+    assert said(report, "gpu_device_nodes").startswith("fail: /dev/nvidia-uvm is not a device of the NVIDIA driver")

@@ -63,7 +63,7 @@ def test_a_driver_that_is_too_old_is_rejected(cdi_host: Endpoint, gpu_image: Bui
         in refused.stderr
     )
     assert (warned.returncode, warned.stdout) == (0, "started\n")
-    assert "here is driver 470.82.01" in warned.stderr
+    assert "this host has driver 470.82.01" in warned.stderr
     assert (disabled.returncode, disabled.stdout, disabled.stderr) == (0, "started\n", "")
 
 
