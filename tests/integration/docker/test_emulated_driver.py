@@ -165,4 +165,4 @@ def test_the_most_complete_stub_is_not_certified(probe: Probe, stubs: Stubs, gpu
     for name in ("gpu_compute", "xla_train_step"):
         check = report.check(name)
         assert check is not None and check.outcome in (CheckOutcome.FAIL, CheckOutcome.CRASH), check
-    assert said(report, "gpu_device_nodes").startswith("fail: /dev/nvidia-uvm is not a device of the NVIDIA driver")
+    assert "fail: /dev/nvidia-uvm is not a device of the NVIDIA driver" in said(report, "gpu_device_nodes")
