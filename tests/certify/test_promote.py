@@ -173,7 +173,7 @@ def test_of_two_processes_at_once_the_one_with_older_knowledge_does_not_win(
 ) -> None:  # fmt: skip
     """The slow process decides before the newer image is certified, and writes after the other one."""
     older = certified("2.20.0")
-    proxy.faults = [Fault(method="PUT", path="manifests/latest", status=None, delay_s=2.0, times=1)]
+    proxy.faults = [Fault(method="PUT", path="manifests/latest", status=None, delay_s=8.0, times=1)]
     with ThreadPoolExecutor(1) as pool:
         slow = pool.submit(promote, through, Rules(trust))
         while not proxy.faults[0].happened:
