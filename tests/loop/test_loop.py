@@ -1,0 +1,80 @@
+"""The guard of the tiers, and the plan of a run."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from .plan import Plan, Test
+
+ROOT = Path(__file__).parents[2]
+CONFTEST = """
+from tests.loop.tiers import Guard
+
+def pytest_configure(config):
+    for tier in ("unit", "service", "engine"):
+        config.addinivalue_line("markers", f"{tier}: a tier")
+    config.pluginmanager.register(Guard())
+"""
+SHELL = "import subprocess; subprocess.run(['/bin/sh', '-c', 'true'])"
+SWALLOWED = f"try:\n        {SHELL}\n    except OSError:\n        pass"
+DOCKER = "import subprocess; subprocess.run(['docker', 'version'])"
+PYTHON = "import subprocess, sys; subprocess.run([sys.executable, '-c', ''], check=True)"
+ELSEWHERE = "import socket; socket.create_connection(('192.0.2.1', 9), timeout=0.1)"
+
+
+def run_test(directory: Path, tier: str, body: str) -> tuple[int, str]:
+    """Return the exit status and output of pytest for one test of that tier."""
+    (directory / "conftest.py").write_text(CONFTEST)
+    mark = "" if tier == "unit" else f"@pytest.mark.{tier}\n"
+    (directory / "test_one.py").write_text(f"import pytest\n\n{mark}def test_one():\n    {body}\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", "/dev/null", "test_one.py"],
+        cwd=directory, env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"}, capture_output=True, text=True,
+    )  # fmt: skip
+    return done.returncode, done.stdout
+
+
+@pytest.mark.parametrize(
+    ("tier", "body", "needed"),
+    [
+        ("unit", SHELL, "service"),
+        ("unit", SWALLOWED, "service"),
+        ("unit", ELSEWHERE, "engine"),
+        ("service", DOCKER, "engine"),
+        ("service", ELSEWHERE, "engine"),
+    ],
+    ids=["a shell", "a shell whose error is swallowed", "the network", "Docker", "the network as a service"],
+)
+def test_a_test_that_uses_more_than_its_tier_has_fails(
+    tmp_path: Path, tier: str, body: str, needed: str
+) -> None:
+    status, output = run_test(tmp_path, tier, body)
+    assert status == 1
+    assert f"this test is in the tier '{tier}'" in output
+    assert f"mark it with pytest.mark.{needed}" in output
+
+
+@pytest.mark.parametrize(("tier", "body"), [("unit", PYTHON), ("service", SHELL)])
+def test_a_test_may_use_what_its_tier_has(tmp_path: Path, tier: str, body: str) -> None:
+    assert run_test(tmp_path, tier, body)[0] == 0
+
+
+def test_a_plan_counts_tiers_and_takes_at_least_as_long_as_its_longest_scope(tmp_path: Path) -> None:
+    plan = Plan(
+        {
+            "a::1": Test("unit", "a", "a", 1.0),
+            "a::2": Test("unit", "a", "a", 1.0),
+            "b::1": Test("engine", "b", "docker", 6.0),
+            "c::1": Test("engine", "c", "docker", 6.0),
+        }
+    )
+    assert plan.counts() == {"unit": 2, "engine": 2}
+    assert plan.scopes_s() == {"a": 2.0, "docker": 12.0}
+    assert plan.takes_s(workers=1) == 14.0
+    assert plan.takes_s(workers=2) == 12.0
+    plan.write(tmp_path / "plan.json")
+    assert Plan.read(tmp_path / "plan.json") == plan
