@@ -21,7 +21,7 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -55,13 +55,19 @@ def refreshed(text: str, printed: Callable[[str], str]) -> str:
 
 def on_a_terminal(command: str) -> str:
     """Return what `python -m validator` with these arguments shows on a terminal without colors."""
+    shown = terminal_output(shlex.split(command), COLUMNS=str(COLUMNS), TERM="dumb")
+    return "".join(f"{line.rstrip()}\n" for line in shown.splitlines())
+
+
+def terminal_output(arguments: Sequence[str], **environment: str) -> str:
+    """Return what `python -m validator` writes to a terminal, with its control sequences."""
     ours, theirs = pty.openpty()
     child = subprocess.Popen(
-        [sys.executable, "-m", "validator", *shlex.split(command)],
+        [sys.executable, "-m", "validator", *arguments],
         cwd=ROOT,
         stdout=theirs,
         stderr=subprocess.DEVNULL,
-        env={**os.environ, "COLUMNS": str(COLUMNS), "TERM": "dumb"},
+        env={**os.environ, **environment},
     )
     os.close(theirs)
     shown = io.BytesIO()
@@ -73,7 +79,7 @@ def on_a_terminal(command: str) -> str:
         pass
     child.wait()
     os.close(ours)
-    return "".join(f"{line.rstrip()}\n" for line in shown.getvalue().decode().splitlines())
+    return shown.getvalue().decode()
 
 
 def main() -> int:

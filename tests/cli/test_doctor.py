@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import errno
 import gzip
-import io
 import json
 import os
-import pty
 import resource
 import subprocess
 import sys
@@ -15,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from docs.transcripts import terminal_output
 from validator import cli
 from validator.errors import InputError, MissingError
 
@@ -349,24 +348,8 @@ def test_one_endless_line_of_a_pipe_needs_little_memory(tmp_path: Path) -> None:
 
 
 def on_a_terminal(*arguments: str, **environment: str) -> str:
-    """Return what is written to a terminal of 80 columns."""
-    ours, theirs = pty.openpty()
-    child = subprocess.Popen(
-        [*DOCTOR, *arguments],
-        cwd=ROOT, stdout=theirs, stderr=subprocess.DEVNULL,
-        env={**os.environ, "COLUMNS": "80", "TERM": "xterm", **environment},
-    )  # fmt: skip
-    os.close(theirs)
-    shown = io.BytesIO()
-    try:
-        while piece := os.read(ours, 65536):
-            shown.write(piece)
-    except OSError:
-        # Linux reports the closed other side as an error.
-        pass
-    child.wait()
-    os.close(ours)
-    return shown.getvalue().decode()
+    """Return what `doctor` writes to a terminal of 80 columns."""
+    return terminal_output(["doctor", *arguments], COLUMNS="80", **{"TERM": "xterm", **environment})
 
 
 def test_only_terminals_that_want_colours_get_them(log: Path) -> None:
