@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from validator.certify.attached import BUNDLE
+from validator.certify.bundle import BUNDLE
 from validator.certify.signing import Signer
 from validator.certify.statement import PREDICATE
 from validator.registry.names import Repository
@@ -30,7 +30,7 @@ def cosign_attest(
     repository: Repository, digest: str, predicate: dict[str, Any], signer: Signer, directory: Path,
     *, kind: str = PREDICATE, older: bool = False,
 ) -> None:  # fmt: skip
-    """Run `cosign attest` with a predicate; `older`: in the format and place of cosign 2."""
+    """Run `cosign attest` with a predicate; older: in the format and place of cosign 2."""
     (directory / "predicate").write_text(json.dumps(predicate), encoding="utf-8")
     (directory / "services").write_text(
         '{"mediaType":"application/vnd.dev.sigstore.signingconfig.v0.2+json",'
@@ -55,7 +55,7 @@ def cosign_attest(
     assert done.returncode == 0, done.stderr
 
 
-def cosign_verify(repository: Repository, digest: str, key: Path) -> subprocess.CompletedProcess[str]:
+def cosign_verify(repository: Repository, digest: str, key: Path | str) -> subprocess.CompletedProcess[str]:
     """Run the command that docs/trust.md gives to people without this project."""
     return cosign(
         "verify-attestation", "--key", key, "--type", PREDICATE, "--insecure-ignore-tlog",

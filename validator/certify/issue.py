@@ -12,9 +12,10 @@ from ..model.timestamps import format_timestamp, now_utc
 from ..registry.client import Registry
 from ..registry.names import tag_of
 from . import attached
+from .bundle import parse_bundle
 from .eligibility import NotCertifiable, checked_report
 from .signing import Signer
-from .statement import statement
+from .statement import PREDICATE, statement
 from .trust import Trust
 from .verify import certificates, verified_certificate
 
@@ -48,9 +49,9 @@ def certify(
         return Issued(found, None)
     issued = format_timestamp(at)
     text = statement(record, report, str(registry.repository), issued=issued)
-    bundle = signer.sign(text)
+    bundle = parse_bundle(signer.sign(text))
     certificate = verified_certificate(bundle, digest, trust, max_age=None, now=at)
-    return Issued(certificate, attached.attach(registry, digest, bundle))
+    return Issued(certificate, attached.attach(registry, digest, bundle.canonical, PREDICATE))
 
 
 _WRONG_KEY = {

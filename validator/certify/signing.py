@@ -1,7 +1,7 @@
 """Run the `cosign` program: make key pairs, sign statements, verify signatures.
 
-cosign works on files here, one bundle at a time, so that exactly what was verified is read afterwards.
-Signing and verifying with a key needs no network: cosign gets empty lists of sigstore's services and roots.
+cosign works on files here, one bundle at a time, and always gets explicit trusted roots. Signing and
+verifying with a key needs no network: cosign gets empty lists of Sigstore's services and roots.
 """
 
 from __future__ import annotations
@@ -9,14 +9,18 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 
 from ..errors import InputError, MissingError, ValidatorError
+from ..registry.names import is_digest
 from ..system import processes
-from .trust import THROW_AWAY, Trust, read_key
+from .bundle import Bundle
+from .trust import THROW_AWAY, Signatory, Trust, public_pem, read_key
 
 _TIMEOUT_S = 180.0
 _NO_SERVICES = (
@@ -30,14 +34,17 @@ _REJECTIONS = (
     ("unsupported signature", "it is not signed by the trusted key"),
     ("no matching certificateidentity", "it is not signed by the trusted identity"),
     ("does not match any digest in statement", "it is about another image"),
+    ("invalid predicate type", "it is a statement of another type"),
     ("not enough verified log entries", "it is not in the transparency log"),
 )
-#: With these errors nothing could be verified, which says nothing about the certificate.
-_NO_ANSWER = ("tuf refresh failed", "failed to create tuf client", "no such host", "connection refused")
+_OTHER_KIND = {
+    True: "it is signed by a key, but an identity is trusted",
+    False: "it is signed by an identity, but a key is trusted",
+}
 
 
 class NotVerified(ValidatorError):
-    """cosign rejects a bundle. The message says why."""
+    """A bundle is not what the signatory signed. The message says why."""
 
 
 def generate_key_pair(directory: Path, password: str) -> tuple[str, str]:
@@ -75,45 +82,68 @@ def sign(statement: bytes, *, key: str | None, password: str | None, log: bool) 
         return bundle.read_bytes()
 
 
-def verify_by_key(bundle: bytes, digest: str, predicate_type: str, key: Path) -> None:
-    """Raise NotVerified unless the key signed a statement of that type about that digest."""
+def verify(bundle: Bundle, digest: str, predicate_type: str, signatory: Signatory) -> bytes:
+    """Return the statement of that type about the image of that digest, which the signatory signed.
+
+    The statement is read from the bytes that cosign verified. An identity's signature counts if a
+    transparency log shows that it was made while the identity's certificate was valid.
+
+    Raises NotVerified with the reason; InputError if the signatory can't be used; MissingError if nothing can
+    be verified: cosign is missing, or the roots of the public Sigstore can't be downloaded.
+    """
+    if bundle.by_key is not (signatory.key is not None):
+        raise NotVerified(_OTHER_KIND[bundle.by_key])
+    if not is_digest(digest):
+        raise InputError(f"{digest!r} is not a valid digest", hint="write sha256: and 64 hexadecimal digits")
     with _scratch() as directory:
-        _verify(
-            directory, bundle, digest, predicate_type,
-            ["--key", key, "--insecure-ignore-tlog", "--trusted-root", directory / "roots"],
-        )  # fmt: skip
-
-
-def verify_by_identity(
-    bundle: bytes, digest: str, predicate_type: str, identity: str, issuer: str, trusted_root: Path | None
-) -> None:
-    """Raise NotVerified unless the transparency log shows that this identity signed the bundle while its
-    certificate was valid."""
-    with _scratch() as directory:
-        trusted: list[str | Path] = ["--certificate-identity", identity, "--certificate-oidc-issuer", issuer]
-        if trusted_root is not None:
-            trusted += ["--trusted-root", trusted_root]
-        _verify(directory, bundle, digest, predicate_type, trusted)
-
-
-def _verify(
-    directory: Path, bundle: bytes, digest: str, predicate_type: str, trusted: Sequence[str | Path]
-) -> None:
-    file = directory / "bundle"
-    file.write_bytes(bundle)
-    subject = ["--digest", digest.removeprefix("sha256:"), "--digestAlg", "sha256"]
-    arguments = ["verify-blob-attestation", "--bundle", file, "--type", predicate_type, *subject, *trusted]
-    done = _cosign(arguments, password=None)
+        file, key, roots = directory / "bundle", directory / "key.pub", directory / "roots"
+        file.write_bytes(bundle.canonical)
+        arguments: list[str | Path] = ["verify-blob-attestation", "--bundle", file, "--type", predicate_type]
+        arguments += ["--digest", digest.removeprefix("sha256:"), "--digestAlg", "sha256"]
+        arguments += ["--trusted-root", roots]
+        if signatory.key is not None:
+            key.write_text(public_pem(signatory.key), encoding="ascii")
+            arguments += ["--key", key, "--insecure-ignore-tlog"]
+        else:
+            roots.write_bytes(_roots(signatory.trusted_root))
+            arguments += ["--certificate-identity", str(signatory.identity)]
+            arguments += ["--certificate-oidc-issuer", str(signatory.issuer)]
+        done = _cosign(arguments, password=None)
     if done.ok:
-        return
+        return bundle.payload
     message = done.stderr_tail.lower()
-    if done.timed_out or any(mark in message for mark in _NO_ANSWER):
-        raise MissingError(
-            f"certificates can't be verified: {_last(done)}",
-            hint="an identity is verified with sigstore's roots: check the network, or give them as a file",
-        )
+    if done.timed_out:
+        raise MissingError(f"the signature can't be verified: {_last(done)}")
     known = next((why for mark, why in _REJECTIONS if mark in message), None)
     raise NotVerified(known or f"cosign rejects it: {_last(done)}")
+
+
+def _roots(file: Path | None) -> bytes:
+    """Return trusted roots, of the public Sigstore if no file is given."""
+    if file is None:
+        with _download:
+            return _public_roots()
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise InputError(f"{file}: can't be read: {error.strerror}") from error
+
+
+_download = threading.Lock()
+
+
+@lru_cache(maxsize=1)
+def _public_roots() -> bytes:
+    """Download the public Sigstore's roots, which cosign verifies with the root that it was built with."""
+    with _scratch() as directory:
+        file = directory / "public"
+        done = _cosign(["trusted-root", "create", "--with-default-services", "--out", file], password=None)
+        if done.ok and file.exists():
+            return file.read_bytes()
+    raise MissingError(
+        f"the signature can't be verified: the public Sigstore's roots can't be downloaded: {_last(done)}",
+        hint="check the network, or give the roots as a file: --trusted-root FILE",
+    )
 
 
 def _run(arguments: Sequence[str | Path], *, password: str | None, what: str) -> bytes:

@@ -13,26 +13,24 @@ from ..errors import InputError
 
 #: A line before the key in its file, where PEM allows text (RFC 7468). cosign ignores it.
 THROW_AWAY = "This key is thrown away with the test that made it: what it signs proves nothing."
+_BEGIN = "-----BEGIN "
 _PUBLIC = re.compile(r"-----BEGIN PUBLIC KEY-----\s+([A-Za-z0-9+/=\s]+)-----END PUBLIC KEY-----")
 
 
 @dataclass(frozen=True)
-class Trust:
-    """The accepted signature: of a key pair, or (keyless) of an identity.
+class Signatory:
+    """Who may have signed: the owner of a key pair, or (keyless) an identity.
 
-    key: the public key's file.
-    identity, issuer: as sigstore's certificate authority confirmed them, such as a workflow's address and
+    key: the public key, as its file or as its PEM text.
+    identity, issuer: as Sigstore's certificate authority confirmed them, such as a workflow's address and
         `https://token.actions.githubusercontent.com`.
-    trusted_root: sigstore's roots as a file, for those who run their own; None: sigstore's public ones.
-    fixtures: accept certificates of test fixtures. This needs a throw-away key, and such a key signs nothing
-        else: no trust accepts both real certificates and fixtures.
+    trusted_root: Sigstore's roots as a file, for those who run their own; None: those of the public Sigstore.
     """
 
-    key: Path | None = None
+    key: Path | str | None = None
     identity: str | None = None
     issuer: str | None = None
     trusted_root: Path | None = None
-    fixtures: bool = False
 
     def check(self) -> None:
         """Raise InputError when it names nobody, or can't be used."""
@@ -45,12 +43,7 @@ class Trust:
         if self.key is not None and (self.identity or self.issuer):
             raise InputError("give a trusted key or a trusted identity, not both")
         if self.key is not None:
-            fingerprint(self.key)
-        if self.fixtures and (self.key is None or not is_throw_away(self.key)):
-            raise InputError(
-                "certificates of test fixtures are accepted only with a throw-away key",
-                hint="make such a key with `certify keygen --throw-away`",
-            )
+            public_pem(self.key)
 
     @property
     def signer(self) -> str:
@@ -58,30 +51,66 @@ class Trust:
         return fingerprint(self.key) if self.key is not None else str(self.identity)
 
 
-def fingerprint(key: Path) -> str:
-    """Return `sha256:` over a public key's DER encoding. Raises InputError for anything but a public key."""
-    match = _PUBLIC.search(read_key(key))
+@dataclass(frozen=True)
+class Trust(Signatory):
+    """The signatory whose certificates count.
+
+    fixtures: accept certificates of test fixtures. This needs a throw-away key, and such a key signs nothing
+        else: no trust accepts both real certificates and fixtures.
+    """
+
+    fixtures: bool = False
+
+    def check(self) -> None:
+        super().check()
+        if self.fixtures and (self.key is None or not is_throw_away(self.key)):
+            raise InputError(
+                "certificates of test fixtures are accepted only with a throw-away key",
+                hint="make such a key with `certify keygen --throw-away`",
+            )
+
+
+def public_pem(key: Path | str) -> str:
+    """Return a public key's PEM block, without what surrounds it.
+
+    key: its file or its text. Raises InputError for anything but one public key.
+    """
+    text = read_key(key)
+    match = _PUBLIC.search(text)
     try:
         encoded = base64.b64decode("".join(match[1].split()), validate=True) if match else b""
     except binascii.Error:
         encoded = b""
-    if not encoded:
+    if not encoded or text.count(_BEGIN) != 1:
         raise InputError(
-            f"{key}: not a public key",
-            hint="it begins with -----BEGIN PUBLIC KEY-----; `cosign public-key --key FILE` writes it",
+            f"{_place(key)}: not a public key",
+            hint="it has one block, which begins with -----BEGIN PUBLIC KEY-----;"
+            " `cosign public-key --key FILE` writes it",
         )
+    return f"{_BEGIN}PUBLIC KEY-----\n{base64.b64encode(encoded).decode()}\n-----END PUBLIC KEY-----\n"
+
+
+def fingerprint(key: Path | str) -> str:
+    """Return `sha256:` over a public key's DER encoding. Raises InputError for anything but a public key."""
+    encoded = base64.b64decode(public_pem(key).splitlines()[1])
     return f"sha256:{hashlib.sha256(encoded).hexdigest()}"
 
 
-def is_throw_away(key: Path) -> bool:
-    """Tell whether a key file, private or public, is marked as made for a test."""
+def is_throw_away(key: Path | str) -> bool:
+    """Tell whether a key, private or public, is marked as made for a test."""
     return THROW_AWAY in read_key(key).splitlines()
 
 
-def read_key(key: Path) -> str:
-    """Return the text of a key file. Raises InputError when it can't be read."""
+def read_key(key: Path | str) -> str:
+    """Return the text of a key, given its file or its text. Raises InputError when it can't be read."""
+    if isinstance(key, str):
+        return key
     try:
         return key.read_text(encoding="ascii")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not a PEM file"
         raise InputError(f"{key}: can't be read: {reason}") from error
+
+
+def _place(key: Path | str) -> str:
+    return str(key) if isinstance(key, Path) else "the key in the trust file"

@@ -11,15 +11,12 @@ from ..model.certificate import Certificate
 from ..model.timestamps import TOLERANCE, now_utc, parse_timestamp
 from ..registry.client import Registry
 from . import attached, signing
-from .attached import Candidate, Unreadable
+from .attached import Candidate
+from .bundle import Bundle, BundleError
 from .statement import PREDICATE, NoCertificate, certificate_of
 from .trust import Trust, is_throw_away
 
 _AT_ONCE = 8
-_OTHER_KIND = {
-    True: "it is signed by a key, but an identity is trusted",
-    False: "it is signed by an identity, but a key is trusted",
-}
 
 
 @dataclass(frozen=True)
@@ -60,7 +57,7 @@ def certificates(
         return _judged(candidate, digest, trust, max_age, at)
 
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        found = list(pool.map(judge, attached.candidates(registry, digest)))
+        found = list(pool.map(judge, attached.candidates(registry, digest, PREDICATE)))
     # A certificate whose attachment was lost and repeated may be listed twice.
     good = dict.fromkeys(entry for entry in found if isinstance(entry, Certificate))
     return Verified(
@@ -70,17 +67,11 @@ def certificates(
 
 
 def verified_certificate(
-    bundle: bytes, digest: str, trust: Trust, *, max_age: timedelta | None, now: datetime
+    bundle: Bundle, digest: str, trust: Trust, *, max_age: timedelta | None, now: datetime
 ) -> Certificate:
-    """Return the certificate in a bundle. Raises NotVerified, Unreadable or NoCertificate with the reason."""
-    if attached.is_by_key(bundle) is not (trust.key is not None):
-        raise NoCertificate(_OTHER_KIND[trust.key is None])
-    if trust.key is not None:
-        signing.verify_by_key(bundle, digest, PREDICATE, trust.key)
-    else:
-        identity, issuer = trust.identity or "", trust.issuer or ""
-        signing.verify_by_identity(bundle, digest, PREDICATE, identity, issuer, trust.trusted_root)
-    certificate = certificate_of(attached.payload_of(bundle), digest, trust.signer)
+    """Return the certificate in a bundle. Raises NotVerified or NoCertificate with the reason."""
+    payload = signing.verify(bundle, digest, PREDICATE, trust)
+    certificate = certificate_of(payload, digest, trust.signer)
     if reason := _against(certificate, trust, max_age, now):
         raise NoCertificate(reason)
     return certificate
@@ -93,7 +84,7 @@ def _judged(
         return verified_certificate(candidate.read(), digest, trust, max_age=max_age, now=now)
     except MissingError:
         raise
-    except (ValidatorError, Unreadable, NoCertificate) as error:
+    except (ValidatorError, BundleError, NoCertificate) as error:
         return Refused(candidate.what, str(error))
 
 

@@ -53,6 +53,31 @@ def parse(data: bytes | str) -> Any:
     return document
 
 
+def parse_unique(data: bytes) -> Any:
+    """Parse JSON in UTF-8 in which no object names a key twice, so that every reader reads the same.
+
+    For what is signed. Raises DocumentError, also for what `parse` refuses and for text that is not Unicode.
+    """
+    if len(data) > LARGEST:
+        raise DocumentError(f"it is larger than {LARGEST >> 20} MiB")
+    try:
+        text = data.decode("utf-8")
+        document = json.loads(text, parse_int=_integer, object_pairs_hook=_unique)
+        # An escaped half of a surrogate pair is JSON, but no text: readers replace it with different things.
+        if "\\u" in text:
+            json.dumps(document, ensure_ascii=False).encode("utf-8")
+    except RecursionError:
+        raise DocumentError(f"it is nested more than {DEEPEST} levels deep") from None
+    except UnicodeError:
+        raise DocumentError("it is not text in UTF-8") from None
+    except DocumentError:
+        raise
+    except ValueError as error:
+        raise DocumentError(f"it is not JSON: {error}") from None
+    check_limits(document)
+    return document
+
+
 def check_limits(document: object) -> None:
     """Raise DocumentError for the depth and the numbers that `parse` refuses."""
     _check({"": document}, ())
@@ -92,6 +117,15 @@ def convert_what_fits(document: Mapping[str, Any], kind: type[S]) -> S:
 def encode(value: object) -> Any:
     """Turn a struct, a dataclass or a collection of them into values that `json.dumps` accepts."""
     return msgspec.to_builtins(value, enc_hook=_mapping)
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in found:
+            raise DocumentError(f"it has the key {name[:100]!r} twice")
+        found[name] = value
+    return found
 
 
 def _integer(digits: str) -> int | float:
