@@ -71,6 +71,13 @@ def test_a_record_older_than_layers_keeps_its_id() -> None:
     assert "layers" not in RECORD.document()
 
 
+def test_a_measurement_is_part_of_a_record_that_has_one() -> None:
+    assert "measurement" not in RECORD.document()
+    measured = msgspec.structs.replace(RECORD, measurement='{"mediaType":"application/vnd.dev"}')
+    assert measured.id != RECORD.id
+    assert record_of(measured.document()) == measured
+
+
 def test_layers_are_part_of_a_record() -> None:
     layered = msgspec.structs.replace(RECORD, layers=(Layer("sha256:11", 7),))
     assert layered.id != RECORD.id

@@ -41,9 +41,15 @@ def test_a_report_is_read() -> None:
     assert report.check("xla_train_step") is None
 
 
+def test_the_challenge_of_a_report_is_read_and_may_be_missing() -> None:
+    assert report_of(document()).challenge is None
+    assert report_of(document(challenge="ab" * 32)).challenge == "ab" * 32
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
+        ({"challenge": 7}, "challenge: expected `str | null`, got `int`"),
         ({"format": 3}, "the report has format 3; this version reads 1 and 2"),
         ({"format": True}, "the report has format True"),
         ({"format": None}, "the report has format None"),

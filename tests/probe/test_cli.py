@@ -52,6 +52,13 @@ def test_only_and_skip_select_checks() -> None:
     assert [check.id for check in chosen.checks] == ["lock_match"]
 
 
+@pytest.mark.parametrize("arguments", [(), ("--challenge", "ab" * 32)])
+def test_the_challenge_is_repeated_in_the_report(arguments: tuple[str, ...]) -> None:
+    report = read_report(probe("--only", "lock_match", *arguments).stdout)
+    assert report.challenge == (arguments[1] if arguments else None)
+    assert report.raw["challenge"] == report.challenge
+
+
 def test_a_quick_run_has_what_a_verdict_needs_and_a_full_one_everything() -> None:
     assert all(check.depth == "quick" for check in CHECKS if check.required)
     assert [check.id for check in cli._selected([], [], "full")] == [check.id for check in CHECKS]

@@ -114,6 +114,12 @@ def convert_what_fits(document: Mapping[str, Any], kind: type[S]) -> S:
         return kind(**fitting)
 
 
+def canonical(document: object) -> bytes:
+    """Return JSON for digests and signatures: sorted keys, no spaces, the same for equal documents."""
+    text = json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return text.encode("utf-8", "surrogatepass")
+
+
 def encode(value: object) -> Any:
     """Turn a struct, a dataclass or a collection of them into values that `json.dumps` accepts."""
     return msgspec.to_builtins(value, enc_hook=_mapping)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from enum import Enum
 from typing import Any
 
@@ -53,6 +52,8 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     key: what must be unchanged for the cell not to be measured again (spec, lock, probe, host, engine).
     started, finished: UTC, ISO 8601.
     layers: of the image, lowest first; None where they are not known.
+    measurement: the runner's signed statement (measurement.py), a Sigstore bundle as JSON; None where nothing
+        was signed.
     host, checks, report: the probe's JSON, kept as it was written, since the record's id covers it. Read it
         through `facts`, `environment`, `results` and `read_report`. `report` is None where nothing answered.
     """
@@ -76,13 +77,13 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     checks: list[dict[str, Any]] = []
     report: dict[str, Any] | None = None
     layers: tuple[Layer, ...] | None = None
+    measurement: str | None = None
 
     @property
     def id(self) -> str:
         """The first 32 hex digits of the SHA-256 over the record's content: the same content has the same
         id, wherever it is imported."""
-        text = json.dumps(self._content(), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-        return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+        return hashlib.sha256(codec.canonical(self._content())).hexdigest()[:32]
 
     @property
     def facts(self) -> Host:
@@ -112,11 +113,12 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         # Not encoded as a whole: the probe's JSON may have megabytes, and stays as it is.
         content = msgspec.structs.asdict(self)
         content |= {"verdict": self.verdict.value, "origin": self.origin.value}
-        if self.layers is None:
-            # Records from before there was this field keep their ids.
-            del content["layers"]
-        else:
+        if self.layers is not None:
             content["layers"] = [codec.encode(layer) for layer in self.layers]
+        # Records from before there were these fields keep their ids.
+        for name in ("layers", "measurement"):
+            if content[name] is None:
+                del content[name]
         return content
 
 

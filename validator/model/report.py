@@ -114,6 +114,7 @@ class Logs(msgspec.Struct, frozen=True):
 class Report(msgspec.Struct, frozen=True):
     """A report. started, finished: ISO 8601. fixture: a test made it up, and it proves nothing.
 
+    challenge: what the probe was asked to repeat (validator/model/measurement.py); None where nobody asked.
     raw: the document as the probe wrote it, for those who store or print it.
     """
 
@@ -126,6 +127,7 @@ class Report(msgspec.Struct, frozen=True):
     checks: tuple[CheckResult, ...]
     logs: Logs = Logs()
     fixture: bool = False
+    challenge: str | None = None
     raw: dict[str, Any] = {}
 
     def check(self, identifier: str) -> CheckResult | None:

@@ -40,7 +40,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     except (OSError, ValueError) as error:
         parser.error(str(error))
     try:
-        return _print(_probe(checks, pins, options.time_limit))
+        return _print(_probe(checks, pins, options.time_limit, options.challenge))
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
 
@@ -64,6 +64,11 @@ def _parser() -> argparse.ArgumentParser:
         choices=(QUICK, FULL),
         default=QUICK,
         help="quick: what a verdict needs (default); full: also every measurement",
+    )
+    parser.add_argument(
+        "--challenge",
+        metavar="TEXT",
+        help="repeat this text in the report, so that it can't be one from an earlier run",
     )
     parser.add_argument("--list", action="store_true", help="list the checks as JSON and run none")
     parser.add_argument(
@@ -93,7 +98,9 @@ def _selected(only: List[str], skip: List[str], depth: str) -> List[Check]:
     return [check for check in chosen if depth == FULL or check.depth == QUICK]
 
 
-def _probe(checks: List[Check], pins: Optional[Dict[str, str]], limit_s: float) -> Dict[str, Any]:
+def _probe(
+    checks: List[Check], pins: Optional[Dict[str, str]], limit_s: float, challenge: Optional[str]
+) -> Dict[str, Any]:
     started, began = _now(), time.monotonic()
     names = (TENSORFLOW, HOST)
     stages = [Stage(name, [check for check in checks if check.stage == name], _progress) for name in names]
@@ -108,7 +115,8 @@ def _probe(checks: List[Check], pins: Optional[Dict[str, str]], limit_s: float) 
         return message
 
     supervisor.run(stages, collected, limit_s)
-    return report.report(checks, stages, message["facts"], started, _now(), time.monotonic() - began)
+    duration_s = time.monotonic() - began
+    return report.report(checks, stages, message["facts"], started, _now(), duration_s, challenge)
 
 
 def _now() -> str:

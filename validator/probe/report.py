@@ -3,7 +3,7 @@
 import math
 import os
 import re
-from typing import Any, Dict, Iterable, List
+from typing import Any, Dict, Iterable, List, Optional
 
 from .check import Check
 from .supervisor import Stage
@@ -20,6 +20,7 @@ def report(
     started: str,
     finished: str,
     duration_s: float,
+    challenge: Optional[str],
 ) -> Dict[str, Any]:
     """Return the report as JSON, with the home directory written as `~`."""
     by_name = {stage.name: stage for stage in stages}
@@ -29,6 +30,7 @@ def report(
         "started": started,
         "finished": finished,
         "duration_s": round(duration_s, 3),
+        "challenge": challenge,
         "host": facts["host"],
         "environment": facts["environment"],
         "checks": [_check(check, by_name[check.stage]) for check in checks],

@@ -1,0 +1,163 @@
+"""The statement that a runner signs: one way to write it, and only that way is read."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from validator.model import measurement as module
+from validator.model.measurement import (
+    GpuIdentity,
+    Measurement,
+    MeasurementError,
+    Outside,
+    is_challenge,
+    measurement_of,
+    report_digest,
+    statement_of,
+)
+
+DIGEST = f"sha256:{'ab' * 32}"
+GPU = GpuIdentity("GPU-11111111-2222-3333-4444-555555555555", "NVIDIA H100 80GB HBM3", "9.0")
+MEASUREMENT = Measurement(
+    image_digest=DIGEST,
+    image="tf2.21.0-cuda12.5-cudnn9.3-py312",
+    host_class="r580-h100",
+    cell="tf2.21.0-cuda12.5-cudnn9.3-py312@r580-h100",
+    lock_digest=f"sha256:{'cd' * 32}",
+    report_digest=f"sha256:{'ef' * 32}",
+    challenge="01" * 32,
+    outside=Outside("580.65.06", "580.65.06", (GPU,)),
+    probe_version="2.0.0+0123456789ab",
+    started="2026-11-01T00:00:00.000+00:00",
+    finished="2026-11-01T00:01:00.000+00:00",
+    depth="quick",
+    fixture=False,
+)
+
+
+def changed(**fields: Any) -> bytes:
+    """Return the statement with other values in its predicate; a value of `...` removes the field."""
+    document = json.loads(statement_of(MEASUREMENT))
+    document["predicate"] |= fields
+    document["predicate"] = {key: value for key, value in document["predicate"].items() if value is not ...}
+    return canonical(document)
+
+
+def canonical(document: object) -> bytes:
+    return json.dumps(document, sort_keys=True, separators=(",", ":")).encode()
+
+
+@pytest.mark.parametrize(
+    "measurement",
+    [
+        MEASUREMENT,
+        msgspec.structs.replace(MEASUREMENT, report_digest=None, challenge=None, fixture=True),
+        msgspec.structs.replace(MEASUREMENT, outside=Outside(None, None, ())),
+    ],
+)
+def test_a_measurement_is_read_back_from_its_statement(measurement: Measurement) -> None:
+    assert measurement_of(statement_of(measurement)) == measurement
+
+
+def test_the_statement_is_about_the_image() -> None:
+    document = json.loads(statement_of(MEASUREMENT))
+    assert document["_type"] == "https://in-toto.io/Statement/v1"
+    assert document["predicateType"] == module.PREDICATE
+    assert document["subject"] == [{"name": MEASUREMENT.image, "digest": {"sha256": "ab" * 32}}]
+    assert "image_digest" not in document["predicate"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"surplus": 1}, "predicate: object contains unknown field `surplus`"),
+        ({"depth": ...}, "predicate.depth: missing"),
+        ({"depth": "deep"}, "depth: 'deep' is neither quick nor full"),
+        ({"fixture": 0}, "predicate.fixture: expected `bool`, got `int`"),
+        ({"challenge": "01" * 31}, "challenge: it is not 64 lowercase hexadecimal digits"),
+        ({"challenge": "AB" * 32}, "challenge: it is not 64 lowercase hexadecimal digits"),
+        ({"report_digest": "sha256:00"}, "report_digest: 'sha256:00' is not a SHA-256 digest"),
+        ({"cell": "tf2.21.0-cpu-py312@r580-h100"}, "is not the image and the host class"),
+        ({"finished": "zzzz"}, "finished: 'zzzz' is not a timestamp"),
+        ({"finished": "2026-10-31T00:00:00Z"}, "finished: 2026-10-31T00:00:00Z is before the start"),
+        ({"outside": {"driver": "a\n::error::", "kernel_driver": None, "gpus": []}}, "not a driver release"),
+        ({"outside": {"driver": None, "gpus": []}}, "outside.kernel_driver: missing"),
+    ],
+)
+def test_another_statement_is_rejected_with_the_place(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(MeasurementError) as caught:
+        measurement_of(changed(**fields))
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("_type", "https://in-toto.io/Statement/v0.1", "_type: it is"),
+        ("predicateType", "https://slsa.dev/provenance/v1", "predicateType: it is"),
+        ("subject", [], "subject: there are 0 subjects, not one"),
+        ("subject", [{"name": "a", "digest": {"sha256": "../x"}}], "image_digest: 'sha256:../x' is not"),
+        ("subject", [{"name": "other", "digest": {"sha256": "ab" * 32}}], "canonical form"),
+        ("extra", 1, "unknown field `extra`"),
+    ],
+)
+def test_another_envelope_is_rejected_with_the_place(name: str, value: object, message: str) -> None:
+    document = json.loads(statement_of(MEASUREMENT))
+    with pytest.raises(MeasurementError) as caught:
+        measurement_of(canonical({**document, name: value}))
+    assert message in str(caught.value)
+
+
+def test_the_same_values_in_other_bytes_are_rejected() -> None:
+    payload = statement_of(MEASUREMENT)
+    again = payload.replace(b'"depth":"quick"', b'"depth":"full","depth":"quick"')
+    for other in (payload + b"\n", json.dumps(json.loads(payload), indent=1).encode(), again):
+        assert json.loads(other) == json.loads(payload)
+        with pytest.raises(MeasurementError, match="canonical form"):
+            measurement_of(other)
+
+
+@pytest.mark.parametrize(
+    "gpus",
+    [
+        (GPU, GPU),
+        (GPU, msgspec.structs.replace(GPU, uuid="GPU-0")),
+        (msgspec.structs.replace(GPU, compute_capability="nine"),),
+        (msgspec.structs.replace(GPU, name="\udcff"),),
+    ],
+)
+def test_a_reading_that_no_driver_gives_is_not_written(gpus: tuple[GpuIdentity, ...]) -> None:
+    with pytest.raises(MeasurementError):
+        statement_of(msgspec.structs.replace(MEASUREMENT, outside=Outside("580.65.06", None, gpus)))
+
+
+@given(st.binary(max_size=80), st.integers(0, 900), st.integers(0, 20))
+def test_mutated_bytes_give_the_measurement_or_an_error(inserted: bytes, at: int, removed: int) -> None:
+    payload = statement_of(MEASUREMENT)
+    mutated = payload[:at] + inserted + payload[at + removed :]
+    try:
+        found = measurement_of(mutated)
+    except MeasurementError:
+        return
+    assert statement_of(found) == mutated
+
+
+def test_a_report_has_the_same_digest_whatever_its_layout() -> None:
+    one = {"b": [1, 2.5], "a": {"text": "é\udcff"}}
+    other = json.loads(json.dumps(one, indent=2, sort_keys=True))
+    assert report_digest(one) == report_digest(other)
+    assert report_digest(one) != report_digest({**one, "b": [1, 2.25]})
+    assert report_digest({}) == f"sha256:{'44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a'}"
+
+
+@pytest.mark.parametrize(
+    ("text", "good"), [("0f" * 32, True), ("0F" * 32, False), ("0f" * 33, False), ("0f" * 32 + "\n", False)]
+)
+def test_a_challenge_is_64_hexadecimal_digits(text: str, good: bool) -> None:
+    assert is_challenge(text) is good

@@ -1,0 +1,191 @@
+"""A measurement: what a runner signs about one run of the probe in an image.
+
+It is the predicate of an in-toto statement (Statement v1, https://github.com/in-toto/attestation) whose
+subject is the image. The runner's key signs the statement's bytes; `measurement_of` accepts only bytes that
+`statement_of` writes, so that two readers can't understand the same signed bytes differently.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from . import codec
+from .codec import DocumentError
+from .spec import cell_identifier
+from .timestamps import parse_timestamp
+
+PREDICATE = "https://tensorflow-gpu-matrix.github.io/measurement/v1"
+STATEMENT_V1 = "https://in-toto.io/Statement/v1"
+#: Bytes of a statement; one about a machine with 16 GPUs has less than 8 KiB.
+LARGEST = 1 << 20
+
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+#: 32 random bytes in hexadecimal.
+_CHALLENGE = re.compile(r"[0-9a-f]{64}")
+_CAPABILITY = re.compile(r"\d{1,2}\.\d")
+_RELEASE = re.compile(r"\d{3,4}(\.\d{1,3}){1,2}")
+
+
+class MeasurementError(ValueError):
+    """The bytes are not the statement of a measurement. The message says where and why."""
+
+
+class GpuIdentity(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One GPU. uuid: `GPU-…`, from NVML. compute_capability: `9.0`."""
+
+    uuid: str
+    name: str
+    compute_capability: str
+
+
+class Outside(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The driver and the GPUs offered to a container, as the host itself saw them, outside the container.
+
+    driver: the driver's release as NVML says, `580.65.06`. kernel_driver: that of the loaded kernel module;
+    None under WSL, where Windows has the module. gpus: sorted by UUID.
+    """
+
+    driver: str | None
+    kernel_driver: str | None
+    gpus: tuple[GpuIdentity, ...]
+
+
+class Measurement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One run of the probe in an image on real GPUs.
+
+    image_digest: of the image's manifest. image: the image spec's identifier. cell: `image@host_class`.
+    report_digest: see `report_digest`; None where the probe wrote no report.
+    challenge: what whoever will certify asked the probe to repeat, 64 hexadecimal digits; None where nobody
+        asked.
+    started, finished: by the runner's clock; UTC, ISO 8601.
+    depth: of the probe, `quick` or `full`. fixture: made by a test; proves nothing.
+    """
+
+    image_digest: str
+    image: str
+    host_class: str
+    cell: str
+    lock_digest: str
+    report_digest: str | None
+    challenge: str | None
+    outside: Outside
+    probe_version: str
+    started: str
+    finished: str
+    depth: str
+    fixture: bool
+
+
+def is_challenge(text: str) -> bool:
+    """Return True for a challenge: 32 bytes as 64 lowercase hexadecimal digits."""
+    return _CHALLENGE.fullmatch(text) is not None
+
+
+def report_digest(report: Mapping[str, Any]) -> str:
+    """Return the `sha256:…` of a report's canonical JSON, which does not depend on spaces or order."""
+    return f"sha256:{hashlib.sha256(codec.canonical(report)).hexdigest()}"
+
+
+def statement_of(measurement: Measurement) -> bytes:
+    """Return the statement to sign. Raises MeasurementError for a measurement that no reader would accept."""
+    _check(measurement)
+    return _written(measurement)
+
+
+def _written(measurement: Measurement) -> bytes:
+    predicate = codec.encode(measurement)
+    digest = predicate.pop("image_digest")
+    subject = {"name": predicate["image"], "digest": {"sha256": digest.removeprefix("sha256:")}}
+    written = codec.canonical(
+        {"_type": STATEMENT_V1, "subject": [subject], "predicateType": PREDICATE, "predicate": predicate}
+    )
+    try:
+        written.decode("utf-8")
+    except UnicodeDecodeError:
+        raise MeasurementError("predicate: a text in it is not Unicode") from None
+    return written
+
+
+def measurement_of(payload: bytes) -> Measurement:
+    """Read a statement whose signature was verified. Raises MeasurementError with place and reason."""
+    if len(payload) > LARGEST:
+        raise MeasurementError(f"the statement is larger than {LARGEST >> 20} MiB")
+    try:
+        statement = codec.convert(codec.parse(payload), _Statement)
+        if statement.type != STATEMENT_V1:
+            raise MeasurementError(f"_type: it is {statement.type[:80]!r}, not {STATEMENT_V1}")
+        if statement.predicate_type != PREDICATE:
+            raise MeasurementError(f"predicateType: it is {statement.predicate_type[:80]!r}, not {PREDICATE}")
+        if len(statement.subject) != 1:
+            raise MeasurementError(f"subject: there are {len(statement.subject)} subjects, not one")
+        fields = {**statement.predicate, "image_digest": f"sha256:{statement.subject[0].digest.sha256}"}
+        measurement = codec.convert(fields, Measurement, "predicate")
+    except DocumentError as error:
+        raise MeasurementError(str(error)) from None
+    _check(measurement)
+    if _written(measurement) != payload:
+        raise MeasurementError("the statement is not written in its canonical form")
+    return measurement
+
+
+class _Sha256(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    sha256: str
+
+
+class _Subject(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    name: str
+    digest: _Sha256
+
+
+class _Statement(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    type: str = msgspec.field(name="_type")
+    subject: tuple[_Subject, ...]
+    predicate_type: str
+    predicate: dict[str, Any]
+
+
+def _check(measurement: Measurement) -> None:
+    """Raise MeasurementError for a value that has the right type and is still wrong."""
+    for name in ("image_digest", "lock_digest", "report_digest"):
+        digest = getattr(measurement, name)
+        if digest is not None and not _DIGEST.fullmatch(digest):
+            raise MeasurementError(f"{name}: {digest[:80]!r} is not a SHA-256 digest")
+    if measurement.challenge is not None and not is_challenge(measurement.challenge):
+        raise MeasurementError("challenge: it is not 64 lowercase hexadecimal digits")
+    if measurement.cell != cell_identifier(measurement.image, measurement.host_class):
+        raise MeasurementError(f"cell: {measurement.cell[:80]!r} is not the image and the host class")
+    if measurement.depth not in ("quick", "full"):
+        raise MeasurementError(f"depth: {measurement.depth[:80]!r} is neither quick nor full")
+    _check_times(measurement)
+    _check_outside(measurement.outside)
+
+
+def _check_times(measurement: Measurement) -> None:
+    started, finished = (parse_timestamp(text) for text in (measurement.started, measurement.finished))
+    for name, moment in (("started", started), ("finished", finished)):
+        if moment is None:
+            raise MeasurementError(f"{name}: {getattr(measurement, name)[:80]!r} is not a timestamp")
+    if started and finished and finished < started:
+        raise MeasurementError(
+            f"finished: {measurement.finished} is before the start at {measurement.started}"
+        )
+
+
+def _check_outside(outside: Outside) -> None:
+    for name in ("driver", "kernel_driver"):
+        release = getattr(outside, name)
+        if release is not None and not _RELEASE.fullmatch(release):
+            raise MeasurementError(f"outside.{name}: {release[:80]!r} is not a driver release")
+    uuids = [gpu.uuid for gpu in outside.gpus]
+    if uuids != sorted(set(uuids)):
+        raise MeasurementError("outside.gpus: they are not sorted by UUID, or one is there twice")
+    for gpu in outside.gpus:
+        if not _CAPABILITY.fullmatch(gpu.compute_capability):
+            raise MeasurementError(
+                f"outside.gpus: {gpu.compute_capability[:80]!r} is not a compute capability"
+            )
