@@ -23,7 +23,7 @@ ALLOWED = {
     "engines": {"model", "versions", "compat", "locks", "registry", "system", "errors"},
     "probe": {"problems", "_vendor"},
     "records": {"model", "system", "errors"},
-    "certify": {"model", "versions", "records", "registry", "system", "errors"},
+    "certify": {"model", "versions", "compat", "matrix", "records", "registry", "system", "errors"},
     "diagnosis": {"model", "versions", "compat", "errors", "problems"},
     "pipeline": {
         "model", "versions", "compat", "matrix", "locks", "engines", "records", "registry", "system",

@@ -50,6 +50,11 @@ class Signatory:
         """The signer's name in certificates: the key's fingerprint, or the identity."""
         return fingerprint(self.key) if self.key is not None else str(self.identity)
 
+    @property
+    def throw_away(self) -> bool:
+        """True if the key is marked as made for a test."""
+        return self.key is not None and is_throw_away(self.key)
+
 
 @dataclass(frozen=True)
 class Trust(Signatory):

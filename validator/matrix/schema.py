@@ -14,9 +14,20 @@ from typing import Annotated, Any, TypeVar
 
 import msgspec
 from msgspec import Meta
-from msgspec.inspect import DictType, Field, ListType, Metadata, StrType, StructType, Type, type_info
+from msgspec.inspect import (
+    DateTimeType,
+    DictType,
+    Field,
+    ListType,
+    Metadata,
+    StrType,
+    StructType,
+    Type,
+    type_info,
+)
 from yaml import MappingNode, Node, ScalarNode, SequenceNode
 
+from ..model.timestamps import parse_timestamp
 from .document import Document, Path, keys_of, kind_of
 from .problems import join_words, quote
 
@@ -152,9 +163,9 @@ _KINDS = {
 }
 
 
-def check_shape(document: Document) -> None:
-    """Report everything in a document that does not have the types of MatrixFile."""
-    _check(document.root, type_info(MatrixFile), (), document)
+def check_shape(document: Document, kind: type[msgspec.Struct] = MatrixFile) -> None:
+    """Report everything in a document that does not have the types of this struct."""
+    _check(document.root, type_info(kind), (), document)
     document.close_reported()
 
 
@@ -204,6 +215,8 @@ def _check(node: Node, expected: Type, path: Path, document: Document) -> None:
         _check_axis(node, expected, path, document)
     elif isinstance(expected, ListType):
         _check_list(node, expected, path, document)
+    elif isinstance(expected, DateTimeType):
+        _check_time(node, path, document)
     else:
         assert isinstance(expected, StrType)
         _check_text(node, expected, path, document)
@@ -267,6 +280,14 @@ def _check_text(node: Node, expected: Type, path: Path, document: Document) -> N
         document.report(path, "is empty")
     elif expected.max_length is not None and len(node.value) > expected.max_length:
         document.report(path, f"is longer than {expected.max_length} characters")
+
+
+def _check_time(node: Node, path: Path, document: Document) -> None:
+    """Check a time in ISO 8601. YAML reads some of them as dates when they are not quoted."""
+    if not isinstance(node, ScalarNode) or kind_of(node) not in ("str", "timestamp"):
+        document.report(path, _wrong_type("a date or a time", node))
+    elif parse_timestamp(node.value) is None:
+        document.report(path, f"{quote(node.value)} is not a time (such as 2027-11-22 or 2027-11-22T06:30Z)")
 
 
 def _wrong_type(expected: str, node: Node) -> str:

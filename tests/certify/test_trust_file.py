@@ -1,0 +1,142 @@
+"""Read `trust.yaml`, which says who may speak."""
+
+from __future__ import annotations
+
+import base64
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import pytest
+
+from validator.certify.trust import THROW_AWAY, Signatory
+from validator.certify.trust_file import Party, TrustFile, read_trust_file
+from validator.errors import InputError
+
+UNTIL = datetime(2027, 11, 22, tzinfo=timezone.utc)
+
+
+def pem(text: str, mark: str = "") -> str:
+    """Return what looks like a public key, as YAML in one line."""
+    encoded = base64.b64encode(text.encode()).decode()
+    return f'"{mark}-----BEGIN PUBLIC KEY-----\\n{encoded}\\n-----END PUBLIC KEY-----\\n"'
+
+
+def written(directory: Path, text: str) -> Path:
+    path = directory / "trust.yaml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def runner(**changes: str) -> str:
+    fields = {"name": "gpu-1", "key": pem("gpu-1"), "host_classes": '["*-h100"]', "until": "2027-11-22"}
+    return f"{{{', '.join(f'{name}: {value}' for name, value in (fields | changes).items() if value)}}}"
+
+
+def test_all_parties_are_read(tmp_path: Path) -> None:
+    found = read_trust_file(
+        written(
+            tmp_path,
+            f"""
+release: {{identity: https://example.org/nightly.yml, issuer: https://example.org}}
+builders:
+  - {{name: ci, key: {pem("ci")}, until: 2027-11-22}}
+runners:
+  - {runner()}
+  - name: gpu-2
+    key: |
+      -----BEGIN PUBLIC KEY-----
+      Z3B1LTI=
+      -----END PUBLIC KEY-----
+    host_classes: r580-t4
+    until: "2027-11-22T06:30+02:00"
+    revoked: 2026-12-01T00:00:00Z
+""",
+        )
+    )
+    assert found.release is not None and found.release.signer == "https://example.org/nightly.yml"
+    [builder], [first, second] = found.builders, found.runners
+    assert (builder.name, builder.until, builder.host_classes) == ("ci", UNTIL, ())
+    assert (first.host_classes, first.until, first.revoked) == (("*-h100",), UNTIL, None)
+    assert second.host_classes == ("r580-t4",)
+    assert second.until == datetime(2027, 11, 22, 4, 30, tzinfo=timezone.utc)
+    assert second.revoked == datetime(2026, 12, 1, tzinfo=timezone.utc)
+    assert found.party_of(str(second.signatory.key)) == second
+    assert found.party_of(str(builder.signatory.key)) == builder
+    assert TrustFile().party_of(str(builder.signatory.key)) is None
+
+
+def test_a_key_that_was_made_for_a_test_keeps_its_mark(tmp_path: Path) -> None:
+    key = pem("gpu-1", f"{THROW_AWAY}\\n")
+    marked, plain = read_trust_file(
+        written(tmp_path, f"runners: [{runner(key=key)}, {runner(name='other', key=pem('other'))}]")
+    ).runners
+    assert marked.signatory.throw_away
+    assert not plain.signatory.throw_away
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("runners: 5", "trust.yaml:1:10: runners: expected a list"),
+        ("runner: []", "trust.yaml:1:1: runner: unknown key; did you mean runners?"),
+        ("runners:\nrunners: []", "trust.yaml:2:1: the key \"runners\" is given twice"),
+        (f"runners:\n  - {runner(until='')}", "trust.yaml:2:5: runners[0]: the key until is missing"),
+        (f"runners:\n  - {runner(until='soon')}", 'until: "soon" is not a time'),
+        (f"runners:\n  - {runner(until='5')}", "until: expected a date or a time"),
+        (f"runners:\n  - {runner(host_classes='')}", "the key host_classes is missing"),
+        (f"runners:\n  - {runner(host_classes='[]')}", "host_classes: is empty"),
+        (f"runners:\n  - {runner(host_classes='[r580-h100, A?]')}", 'host_classes[1]: "A?" is not'),
+        (f"runners:\n  - {runner(key='')}", "runners[0]: needs either a key, or an identity"),
+        (f"runners:\n  - {runner(identity='me')}", "runners[0]: needs either a key, or an identity"),
+        (f"runners:\n  - {runner(key='cosign.pub')}", "runners[0].key: not a public key"),
+        (f"runners:\n  - {runner(key=pem('a')[:-1] + pem('b')[1:])}", "runners[0].key: not a public key"),
+        (f"runners:\n  - {runner(key=pem('a').replace('Y', '='))}", "runners[0].key: not a public key"),
+        (f"runners:\n  - {runner(name='a b')}", 'runners[0].name: "a b" is not a name'),
+        (f"runners: [{runner()}, {runner(key=pem('b'))}]", 'runners[1].name: the name "gpu-1" is given'),
+        (f"runners: [{runner()}, {runner(name='b')}]", "runners[1].key: this key is given twice"),
+        (f"release: {{key: {pem('gpu-1')}}}\nrunners: [{runner()}]", "runners[0].key: this key is given"),
+        (f"builders: [{runner()}]", "builders[0].host_classes: unknown key"),
+        ("", "trust.yaml:1:1: the file is empty"),
+    ],
+)  # fmt: skip
+def test_a_problem_is_named_with_its_line(tmp_path: Path, text: str, says: str) -> None:
+    with pytest.raises(InputError) as caught:
+        read_trust_file(written(tmp_path, text))
+    assert says in str(caught.value)
+
+
+def test_without_the_file_nobody_may_speak(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="does not exist, so nobody may speak") as caught:
+        read_trust_file(tmp_path / "trust.yaml")
+    assert "runner init --register" in str(caught.value.hint)
+
+
+@pytest.mark.parametrize(
+    ("glob", "host_class", "may"),
+    [
+        ("*-h100", "r580-h100", True),
+        ("*-h100", "r580.65.06-h100", True),
+        ("r580-h100", "r580-h100", True),
+        ("r580*-*", "r580.65.06-t4", True),
+        ("*-rtx-4090", "r580-rtx-4090", True),
+        ("r580-h100", "r535-h100", False),
+        ("*-t4", "r580-h100", False),
+        # A model that somebody calls so is not a T4.
+        ("*-t4", "r580-h100-t4", False),
+        ("*-h100", "r580-h100-compat12.9", False),
+        ("r5.0-h100", "r580-h100", False),
+    ],
+)
+def test_a_runner_may_speak_for_its_host_classes_only(glob: str, host_class: str, may: bool) -> None:
+    party = Party("gpu-1", Signatory(identity="a", issuer="b"), UNTIL, host_classes=(glob,))
+    assert party.may_speak_for(host_class) is may
+
+
+def test_a_word_counts_until_its_time_or_its_revocation(tmp_path: Path) -> None:
+    party = read_trust_file(written(tmp_path, f"runners: [{runner(revoked='2026-12-01T12:00Z')}]")).runners[0]
+    revoked = datetime(2026, 12, 1, 12, tzinfo=timezone.utc)
+    assert party.silent_since(revoked - timedelta(seconds=1)) is None
+    assert "was revoked from 2026-12-01T12:00:00+00:00 on" in str(party.silent_since(revoked))
+    [still] = read_trust_file(written(tmp_path, f"runners: [{runner()}]")).runners
+    assert still.silent_since(UNTIL - timedelta(seconds=1)) is None
+    assert "was registered until 2027-11-22" in str(still.silent_since(UNTIL))

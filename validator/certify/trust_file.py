@@ -1,0 +1,216 @@
+"""Read `trust.yaml`: who may speak. It belongs to whoever certifies, next to `matrix.yaml`.
+
+The file is read from the certifier's own checkout, never from an artifact: whoever can change it decides what
+is certified.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+from yaml import MappingNode, Node, ScalarNode, SequenceNode
+
+from ..errors import InputError
+from ..matrix.document import Document, keys_of, read_document
+from ..matrix.document import Path as Place
+from ..matrix.problems import MatrixError, quote
+from ..matrix.schema import Axis, Text, check_shape
+from ..model.timestamps import NEVER, parse_timestamp
+from .trust import THROW_AWAY, Signatory, public_pem
+
+#: The file's name, next to the matrix.
+NAME = "trust.yaml"
+HINT = "docs/reference/trust-file.md describes the file"
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+_PEM = re.compile(
+    rf"\s*({re.escape(THROW_AWAY)}\s+)?"
+    r"-----BEGIN PUBLIC KEY-----\s+[A-Za-z0-9+/=\s]+-----END PUBLIC KEY-----\s*"
+)
+_GLOB = re.compile(r"[a-z0-9.*+-]+")
+
+
+@dataclass(frozen=True)
+class Party:
+    """A builder or a runner: somebody who may speak until a time.
+
+    until: its word counts before this time.
+    revoked: its word counts only before this time; None if it was not revoked.
+    host_classes: the host classes that a runner may speak for; empty for a builder.
+    """
+
+    name: str
+    signatory: Signatory
+    until: datetime
+    revoked: datetime | None = None
+    host_classes: tuple[str, ...] = ()
+
+    def may_speak_for(self, host_class: str) -> bool:
+        """Tell whether a runner may speak for a host class."""
+        return any(_matches(glob, host_class) for glob in self.host_classes)
+
+    def silent_since(self, at: datetime) -> str | None:
+        """Return why the party's word does not count at that time, or None if it does."""
+        if self.revoked is not None and at >= self.revoked:
+            return f"was revoked from {self.revoked.isoformat()} on"
+        if at >= self.until:
+            return f"was registered until {self.until.isoformat()}"
+        return None
+
+
+@dataclass(frozen=True)
+class TrustFile:
+    """Who may speak. release: the only signer of certificates; None: whoever runs `certify`."""
+
+    release: Signatory | None = None
+    builders: tuple[Party, ...] = ()
+    runners: tuple[Party, ...] = ()
+
+    def party_of(self, public_key: str) -> Party | None:
+        """Return the builder or runner with this public key."""
+        signer = Signatory(key=public_key).signer
+        parties = (*self.builders, *self.runners)
+        return next((party for party in parties if party.signatory.signer == signer), None)
+
+
+def read_trust_file(path: Path) -> TrustFile:
+    """Read the file. Raises InputError, with the line of each problem."""
+    if not path.exists():
+        raise InputError(
+            f"{path}: does not exist, so nobody may speak for a measurement",
+            hint="register the machines that measure: `runner init --register` on the machine adds it;"
+            f" {HINT}",
+        )
+    try:
+        return _parties(read_document(path))
+    except MatrixError as error:
+        raise InputError(str(error), hint=HINT) from None
+
+
+def _matches(glob: str, host_class: str) -> bool:
+    # No dash, or a runner for *-t4 could speak for a model that it calls h100-t4.
+    pattern = "".join("[^-]*" if char == "*" else re.escape(char) for char in glob)
+    return re.fullmatch(pattern, host_class) is not None
+
+
+# The shape of the file.
+
+
+class _Release(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    key: Text = ""
+    identity: Text = ""
+    issuer: Text = ""
+
+
+class _Builder(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    name: Text
+    key: Text = ""
+    identity: Text = ""
+    issuer: Text = ""
+    until: datetime
+    revoked: datetime = NEVER
+
+
+class _Runner(_Builder, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    host_classes: Axis
+
+
+_Parties = Annotated[list[_Builder], Meta(max_length=1000)]
+_Runners = Annotated[list[_Runner], Meta(max_length=1000)]
+
+
+class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    release: _Release = _Release()
+    builders: _Parties = []
+    runners: _Runners = []
+
+
+def _parties(document: Document) -> TrustFile:
+    check_shape(document, _File)
+    document.raise_problems()
+    content = _plain(document.root)
+    release = _signatory(content["release"], ("release",), document) if "release" in content else None
+    found = {
+        section: tuple(
+            _party(entry, (section, index), document) for index, entry in enumerate(content.get(section, []))
+        )
+        for section in ("builders", "runners")
+    }
+    document.raise_problems()
+    _refuse_repeats(release, found, document)
+    document.raise_problems()
+    return TrustFile(release, found["builders"], found["runners"])
+
+
+def _party(entry: dict[str, Any], place: Place, document: Document) -> Party:
+    if not _NAME.fullmatch(entry["name"]):
+        document.report((*place, "name"), f"{quote(entry['name'])} is not a name: use letters, digits, . _ -")
+    globs = entry.get("host_classes", [])
+    globs = [globs] if isinstance(globs, str) else globs
+    for index, glob in enumerate(globs):
+        if not _GLOB.fullmatch(glob):
+            message = f'{quote(glob)} is not a host class (such as "r580-h100", or "*-h100" for every driver)'
+            document.report((*place, "host_classes", index), message)
+    until = parse_timestamp(entry["until"])
+    assert until is not None
+    revoked = parse_timestamp(entry["revoked"]) if "revoked" in entry else None
+    return Party(entry["name"], _signatory(entry, place, document), until, revoked, tuple(globs))
+
+
+def _signatory(entry: dict[str, str], place: Place, document: Document) -> Signatory:
+    given = {name for name in ("key", "identity", "issuer") if name in entry}
+    if given == {"key"}:
+        if not _is_public_key(entry["key"]):
+            message = "not a public key in PEM: it begins with -----BEGIN PUBLIC KEY-----"
+            document.report((*place, "key"), message)
+        return Signatory(key=f"{entry['key'].strip()}\n")
+    if given == {"identity", "issuer"}:
+        return Signatory(identity=entry["identity"], issuer=entry["issuer"])
+    document.report(place, "needs either a key, or an identity and its issuer")
+    return Signatory()
+
+
+def _is_public_key(text: str) -> bool:
+    try:
+        return _PEM.fullmatch(text) is not None and bool(public_pem(text))
+    except InputError:
+        return False
+
+
+def _refuse_repeats(
+    release: Signatory | None, found: dict[str, tuple[Party, ...]], document: Document
+) -> None:
+    """Report names and keys that are given twice: it would not be clear which entry ends a key's word."""
+    names: set[str] = set()
+    keys = {release.signer} if release is not None and release.key is not None else set[str]()
+    for place, party in _placed(found):
+        if party.name in names:
+            document.report((*place, "name"), f"the name {quote(party.name)} is given twice")
+        names.add(party.name)
+        if party.signatory.key is not None:
+            if (fingerprint := party.signatory.signer) in keys:
+                document.report((*place, "key"), "this key is given twice; each role needs a key of its own")
+            keys.add(fingerprint)
+
+
+def _placed(found: dict[str, tuple[Party, ...]]) -> Iterator[tuple[Place, Party]]:
+    for section, parties in found.items():
+        for index, party in enumerate(parties):
+            yield (section, index), party
+
+
+def _plain(node: Node) -> Any:
+    """Return a node as text, lists and mappings, whatever types YAML gives to plain scalars."""
+    if isinstance(node, MappingNode):
+        return {name: _plain(value) for name, (_, value) in keys_of(node).items()}
+    if isinstance(node, SequenceNode):
+        return [_plain(item) for item in node.value]
+    assert isinstance(node, ScalarNode)
+    return node.value
