@@ -91,3 +91,27 @@ def cache_directory() -> Path:
         return Path(own)
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "tensorflow-gpu-matrix"
+
+
+def machine_directory() -> Path:
+    """Return the directory with this machine's own keys and challenges, in the XDG state directory.
+
+    It belongs to the user, not to a matrix, and nothing that is measured can reach it. Unlike the cache, it
+    must be kept.
+    """
+    base = os.environ.get("XDG_STATE_HOME")
+    return (Path(base) if base else Path.home() / ".local" / "state") / "tensorflow-gpu-matrix"
+
+
+def make_machine_directory() -> Path:
+    """Create `machine_directory` if it is not there, for its owner only. Raises MissingError."""
+    directory = machine_directory()
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        directory.chmod(0o700)
+    except OSError as error:
+        raise MissingError(
+            f"{directory}: can't be created: {error.strerror}",
+            hint="this machine's keys belong there; set XDG_STATE_HOME to a directory that you may write to",
+        ) from error
+    return directory
