@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import signal
+import tempfile
 from collections.abc import Iterator
 
 import pytest
@@ -28,6 +29,9 @@ settings.register_profile("fast", deadline=None, max_examples=25)
 settings.load_profile("whole")
 
 os.environ.pop("VALIDATOR_STORE", None)
+os.environ.pop("VALIDATOR_TRUST", None)
+# A machine's own keys are not for tests.
+os.environ["XDG_STATE_HOME"] = f"{tempfile.gettempdir()}/validator-tests-state-{os.getpid()}"
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -1,4 +1,7 @@
-"""`certify`: sign certificates for measured images; `certify keygen`: make a key pair to sign them."""
+"""`certify`: sign certificates for measured images; `certify keygen`: make a key pair to sign them.
+
+The other subcommands are in `certify_trust`.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ from ..certify.trust import Trust
 from ..errors import EXIT_FAILED, EXIT_OK, InputError, MissingError, ValidatorError
 from ..model.record import Record, Verdict
 from ..registry.client import Registry
+from .certify_trust import challenges_command, revoke_command
 from .options import matrix_option, open_store, print_status, store_option, verbose_option
 from .trust_options import open_registry, plain_http_option, registry_option, trusted_root_option
 
@@ -85,6 +89,10 @@ def command(
     with signer.trust() as trust:
         results = [_certify(registry, record, signer, trust) for record in records]
     return EXIT_OK if all(results) else EXIT_FAILED
+
+
+command.add_command(challenges_command)
+command.add_command(revoke_command)
 
 
 @command.command("keygen")

@@ -5,13 +5,14 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import click
 
 from ..certify.trust import Trust
+from ..model.timestamps import now_utc, parse_time
 from ..registry.client import Registry
 from ..registry.names import Repository
 
@@ -28,6 +29,29 @@ def _parse_age(_: click.Context, __: click.Parameter, value: str | None) -> time
     if not match:
         raise click.BadParameter(f'"{value}" is not a length of time (such as 12h, 30d or 6w)')
     return int(match[1]) * _UNITS[match[2]]
+
+
+def parse_moment(_: click.Context, __: click.Parameter, value: str | None) -> datetime | None:
+    """Parse a time: `2026-11-01`, `2026-11-01T06:30`, or `36h` ago. Raises InputError."""
+    return None if value is None else parse_time(value, now_utc())
+
+
+def trust_path_for(matrix_path: Path, trust_path: Path | None) -> Path:
+    """Return the given trust file, or the one next to the matrix."""
+    from ..certify.trust_file import NAME
+
+    return trust_path or matrix_path.parent / NAME
+
+
+trust_file_option = click.option(
+    "--trust",
+    "trust_path",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    envvar="VALIDATOR_TRUST",
+    show_envvar=True,
+    help="The file that says who may speak.  [default: trust.yaml next to the matrix]",
+)
 
 
 def _registry_option(required: bool) -> Callable[[F], F]:

@@ -1,0 +1,69 @@
+"""`certify challenges`: ask for measurements; `certify revoke`: end the word of a runner or a builder."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from pathlib import Path
+
+import click
+
+from ..errors import EXIT_OK
+from ..model.timestamps import format_timestamp, now_utc
+from .options import matrix_option, print_status, profile_option, select_option, verbose_option
+from .trust_options import parse_moment, trust_file_option, trust_path_for
+
+
+@click.command("challenges")
+@matrix_option
+@profile_option
+@select_option
+@verbose_option
+def challenges_command(matrix_path: Path, profile: str | None, selectors: tuple[str, ...]) -> int:
+    """Make a challenge for each selected cell, to be answered by one measurement each.
+
+    Prints the cells as `plan --format github` does, each with its challenge. Give that file to
+    `build-matrix --challenges` on the machines that measure. This machine remembers what it asked for; on
+    another one, give the file to `certify --challenges` as well.
+    """
+    from ..certify.challenges import Ledger
+    from ..matrix.plan import github_matrix
+    from .planning import load_plan
+
+    ledger = Ledger()
+    cells = github_matrix(load_plan(matrix_path, profile, selectors).cells)
+    for row in cells["include"]:
+        challenge = ledger.issue(str(row["id"]))
+        row |= {"challenge": challenge.value, "issued": format_timestamp(challenge.issued)}
+    click.echo(json.dumps(cells))
+    return EXIT_OK
+
+
+@click.command("revoke")
+@click.argument("name", metavar="RUNNER")
+@click.option(
+    "--at",
+    callback=parse_moment,
+    metavar="TIME",
+    help="From this time on, such as 2026-11-01T06:30, or 36h for 36 hours ago.  [default: now]",
+)
+@matrix_option
+@trust_file_option
+@verbose_option
+def revoke_command(name: str, at: datetime | None, matrix_path: Path, trust_path: Path | None) -> int:
+    """End the word of a runner, or of a builder, from a given time on.
+
+    Changes the trust file. Nothing that the runner signed is accepted any more once that time has come,
+    whatever time it claims: whoever has the key could write an earlier one.
+    """
+    from ..certify.registration import revoke
+
+    path = trust_path_for(matrix_path, trust_path)
+    party = revoke(path, name, at or now_utc())
+    assert party.revoked is not None
+    print_status(f"{name} is revoked from {format_timestamp(party.revoked)} on, in {path}. Commit this file.")
+    print_status(
+        "Certificates that were made from its measurements since then are valid until they expire. A newer"
+        " measurement by another runner replaces them: measure these host classes again, then `certify`."
+    )
+    return EXIT_OK
