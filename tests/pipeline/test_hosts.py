@@ -2,9 +2,10 @@ from __future__ import annotations
 
 import pytest
 
+from validator.compat.gpus import model_of
 from validator.model.facts import Gpu, Host
 from validator.model.spec import HostClass
-from validator.pipeline.recording import host_class_of, model_of
+from validator.pipeline.recording import host_class_of
 from validator.versions import ComputeCapability, DriverRelease
 
 

@@ -73,8 +73,8 @@ def init_command(
 
 
 def _own_host_classes() -> tuple[str, ...]:
+    from ..compat.gpus import model_of
     from ..delivery.host import this_host
-    from ..pipeline.recording import model_of
 
     try:
         names = [gpu.name for gpu in this_host().gpus if gpu.name]

@@ -71,6 +71,14 @@ def gpu(model: str) -> Gpu:
     )
 
 
+def model_of(name: str) -> str:
+    """Return a GPU model's slug: `a100` for `NVIDIA A100-SXM4-80GB`. An unknown model keeps its name."""
+    try:
+        return gpu(name).slug
+    except UnknownGpu:
+        return slug(name.removeprefix("NVIDIA "))
+
+
 def _nearest(wanted: str) -> tuple[str, ...]:
     """Return known names near an unknown one: by its words, its number or its series, else by spelling."""
     # A number without a name usually belongs to a series: 3060 is an RTX 3060.

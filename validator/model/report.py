@@ -15,7 +15,7 @@ import msgspec
 from .. import problems
 from . import codec
 from .codec import DocumentError
-from .evidence import BY_CHECK, Evidence
+from .evidence import BY_CHECK, CudaLibraries, CudnnLoad, Evidence
 from .facts import Environment, Host
 
 #: What the probe writes. It rises when a reader of the older format would misread the newer.
@@ -222,3 +222,19 @@ def _evidence(document: Mapping[str, Any], where: str, format_: int) -> Evidence
         # Evidence of any shape was accepted.
         return codec.convert_what_fits(fields, kind)
     return codec.convert(fields, kind, f"{where}.evidence")
+
+
+def versions_of(report: Report) -> dict[str, str]:
+    """Return the versions that the probe found, never those that were requested.
+
+    `python`, `tensorflow`, `cuda` (the runtime library's), `cudnn`; what was not found is left out.
+    """
+    libraries = report.evidence(CudaLibraries).libraries or ()
+    cudnn = report.evidence(CudnnLoad).library
+    found = {
+        "python": report.environment.python,
+        "tensorflow": report.environment.tensorflow,
+        "cuda": next((entry.version for entry in libraries if "libcudart" in (entry.soname or "")), None),
+        "cudnn": cudnn.version if cudnn else None,
+    }
+    return {name: version for name, version in found.items() if version}

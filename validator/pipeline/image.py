@@ -12,14 +12,14 @@ from ..locks.files import render
 from ..model.facts import Host, host_of
 from ..model.lock import Lock
 from ..model.record import Record, Verdict, contents_of
-from ..model.report import Report, ReportError, read_report
+from ..model.report import Report, ReportError, read_report, versions_of
 from ..model.spec import ImageSpec, cell_identifier
 from ..model.timestamps import format_timestamp, now_utc
 from ..model.verdict import judge
 from ..system import processes
 from .locking import ensure_lock
 from .publisher import Publisher
-from .recording import host_class_of, measurement_key, versions_of
+from .recording import host_class_of, measurement_key
 from .run import Event, Phase, RegistryUse, Result, Run, Status
 from .steps import Failure, Known, Step, decide
 

@@ -1,4 +1,4 @@
-"""Derive what a record needs from a measurement: host class, key, versions; record an imported report."""
+"""Derive what a record needs from a measurement: host class and key; record an imported report."""
 
 from __future__ import annotations
 
@@ -6,15 +6,13 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping
 
-from ..compat.errors import UnknownGpu
-from ..compat.gpus import gpu
+from ..compat.gpus import model_of
 from ..engines.base import Engine
 from ..errors import InputError
-from ..model.evidence import CudaLibraries, CudnnLoad
 from ..model.facts import Host
 from ..model.lock import Lock
 from ..model.record import Origin, Record, contents_of
-from ..model.report import Report
+from ..model.report import Report, versions_of
 from ..model.spec import NO_GPU, Choice, HostClass, ImageSpec, Variant, cell_identifier, host_identifier, slug
 from ..model.verdict import judge
 from ..versions import ComputeCapability, DriverRelease
@@ -46,14 +44,6 @@ def host_class_of(host: Host, declared: Iterable[HostClass]) -> str:
     )
 
 
-def model_of(name: str) -> str:
-    """Return a GPU model's slug: `a100` for `NVIDIA A100-SXM4-80GB`. An unknown model keeps its name."""
-    try:
-        return gpu(name).slug
-    except UnknownGpu:
-        return slug(name.removeprefix("NVIDIA "))
-
-
 def _same_driver(measured: DriverRelease, declared: DriverRelease) -> bool:
     return measured.branch == declared.branch if declared.is_branch else measured == declared
 
@@ -72,22 +62,6 @@ def measurement_key(spec: ImageSpec, lock: Lock, probe_version: str, depth: str,
         "host": engine.host_facts(),
     }
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
-
-
-def versions_of(report: Report) -> dict[str, str]:
-    """Return the versions that the probe found, never those that were requested.
-
-    `python`, `tensorflow`, `cuda` (the runtime library's), `cudnn`; what was not found is left out.
-    """
-    libraries = report.evidence(CudaLibraries).libraries or ()
-    cudnn = report.evidence(CudnnLoad).library
-    found = {
-        "python": report.environment.python,
-        "tensorflow": report.environment.tensorflow,
-        "cuda": next((entry.version for entry in libraries if "libcudart" in (entry.soname or "")), None),
-        "cudnn": cudnn.version if cudnn else None,
-    }
-    return {name: version for name, version in found.items() if version}
 
 
 def record_of_report(report: Report) -> Record:
