@@ -28,6 +28,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 from validator.model.prediction import Outcome, PlannedCell, Prediction, Reason
 from validator.model.record import Record, Verdict
 from validator.model.spec import Cell, Choice, HostClass, ImageSpec, Variant
+from validator.model.timestamps import now_utc
 from validator.reports.overview import overview
 from validator.reports.page.measurements import gather
 from validator.reports.page.site import ENTRY, FOLDERS, MARK, Sources, site
@@ -142,7 +143,7 @@ def sources(count: int) -> Sources:
         for number in range(count // HOSTS)
         for host in hosts
     ]
-    measurements = gather(record(cell) for cell in cells)
+    measurements = gather((record(cell) for cell in cells), now_utc())
     return Sources(
         rows=overview(cells, measurements.latest),
         measurements=measurements,

@@ -24,6 +24,8 @@ from validator.records.history import (
 from .values import record
 
 START = datetime(2026, 11, 1, tzinfo=timezone.utc)
+#: Later than every entry.
+NOW = START + timedelta(days=100)
 GOOD = (Verdict.CERTIFIED, Verdict.UNPROVEN)
 LETTERS = {"C": Verdict.CERTIFIED, "U": Verdict.UNPROVEN, "F": Verdict.FAILED, "B": Verdict.BROKEN}
 
@@ -106,17 +108,17 @@ def test_the_last_good_and_the_first_bad(letters: str, expected: tuple[int | Non
 def test_a_regression_is_a_verdict_that_was_better_at_that_time_or_since(
     letters: str, since: float, found: bool
 ) -> None:
-    assert bool(regressions(history(letters), day(since))) is found
+    assert bool(regressions(history(letters), day(since), NOW)) is found
 
 
 def test_a_regression_names_the_last_good_record_even_if_it_is_older() -> None:
     entries = [*history("CUF", "one"), *history("CCC", "two")]
     # A day ago it was unproven already; what was lost since is that nothing failed.
-    found = regressions(entries, day(1))
+    found = regressions(entries, day(1), NOW)
     assert [(each.newest.id, each.last_good and each.last_good.id) for each in found] == [
         ("one-0002", "one-0001")
     ]
-    found = regressions(entries, day(0))
+    found = regressions(entries, day(0), NOW)
     assert [
         (each.last_good and each.last_good.id, each.first_bad and each.first_bad.id) for each in found
     ] == [("one-0000", "one-0002")]
@@ -124,22 +126,37 @@ def test_a_regression_names_the_last_good_record_even_if_it_is_older() -> None:
 
 def test_an_imported_report_counts_only_in_a_cell_without_other_records() -> None:
     imported = entry(5, "U", keyed=False)
-    assert histories([*history("CC"), imported])["cell"] == history("CC")
-    assert regressions([*history("CC"), imported], day(0)) == []
-    assert histories([imported])["cell"] == [imported]
+    assert histories([*history("CC"), imported], NOW)["cell"] == history("CC")
+    assert regressions([*history("CC"), imported], day(0), NOW) == []
+    assert histories([imported], NOW)["cell"] == [imported]
 
 
-def test_an_unreadable_time_counts_as_the_oldest() -> None:
-    odd = Entry("odd", "cell", Verdict.FAILED, "yesterday", True)
-    assert histories([*history("C"), odd])["cell"] == [odd, *history("C")]
-    assert newest_by_cell([odd, *history("C")], day(-1)) == {"cell": odd}
+def dated(name: str, finished: str, verdict: Verdict = Verdict.FAILED) -> Entry:
+    return Entry(name, "cell", verdict, finished, True)
+
+
+@pytest.mark.parametrize(
+    "finished", ["yesterday", "zzzz", "", "2999-01-01T00:00:00Z", (NOW + timedelta(minutes=11)).isoformat()]
+)
+def test_a_record_whose_time_cannot_be_right_is_never_the_newest(finished: str) -> None:
+    odd = dated("odd", finished)
+    assert histories([odd, *history("C")], NOW) == {"cell": history("C")}
+    assert newest_by_cell([odd, *history("C")], NOW) == {"cell": history("C")[0]}
+    assert newest_by_cell([odd, *history("C")], NOW, day(-1)) == {}
+    assert newest_by_cell([odd], NOW) == {}
+    assert regressions([*history("C"), odd], day(0), NOW) == []
+
+
+def test_clocks_may_differ_by_ten_minutes() -> None:
+    ahead = dated("ahead", (NOW + timedelta(minutes=9)).isoformat())
+    assert newest_by_cell([*history("C"), ahead], NOW) == {"cell": ahead}
 
 
 def test_times_are_compared_as_times_not_as_text() -> None:
     # As text, the later one comes first.
     early = Entry("early", "cell", Verdict.CERTIFIED, "2026-11-01T12:00:00+02:00", True)
     late = Entry("late", "cell", Verdict.FAILED, "2026-11-01T11:00:00Z", True)
-    assert histories([late, early])["cell"] == [early, late]
+    assert histories([late, early], NOW)["cell"] == [early, late]
 
 
 entries = st.lists(
@@ -158,23 +175,23 @@ entries = st.lists(
 def test_the_order_of_the_records_does_not_matter(found: list[Entry], since: int, random: object) -> None:
     shuffled = list(found)
     random.shuffle(shuffled)  # type: ignore[attr-defined]
-    assert newest_by_cell(shuffled) == newest_by_cell(found)
-    assert regressions(shuffled, day(since)) == regressions(found, day(since))
+    assert newest_by_cell(shuffled, NOW) == newest_by_cell(found, NOW)
+    assert regressions(shuffled, day(since), NOW) == regressions(found, day(since), NOW)
 
 
 @given(entries, st.integers(-1, 31))
 def test_a_snapshot_has_the_newest_record_of_its_time(found: list[Entry], at: int) -> None:
-    for cell, newest in newest_by_cell(found, day(at)).items():
+    for cell, newest in newest_by_cell(found, NOW, day(at)).items():
         assert newest.cell == cell and finished(newest) <= day(at)
         own = [each for each in found if each.cell == cell and finished(each) <= day(at)]
         counted = [each for each in own if each.keyed] or own
         assert max(finished(each) for each in counted) == finished(newest)
-    assert newest_by_cell(found, day(31)) == newest_by_cell(found)
+    assert newest_by_cell(found, NOW, day(31)) == newest_by_cell(found, NOW)
 
 
 @given(entries, entries)
 def test_differences_are_complete_and_symmetric(one: list[Entry], two: list[Entry]) -> None:
-    before, after = newest_by_cell(one), newest_by_cell(two)
+    before, after = newest_by_cell(one, NOW), newest_by_cell(two, NOW)
     found = differences(before, after)
     same = {cell for cell in before.keys() & after.keys() if before[cell].verdict is after[cell].verdict}
     assert {pair.either.cell for pair in found} == (before.keys() | after.keys()) - same
@@ -201,12 +218,12 @@ def test_all_after_the_last_good_is_worse_and_all_between_is_unproven(letters: s
 
 @given(entries, st.integers(-1, 31))
 def test_a_regression_is_worse_than_its_last_good_record(found: list[Entry], since: int) -> None:
-    told = regressions(found, day(since))
+    told = regressions(found, day(since), NOW)
     for each in told:
         assert each.last_good is not None and each.first_bad is not None
         assert goodness(each.newest.verdict) < goodness(each.last_good.verdict)
         assert finished(each.last_good) <= finished(each.first_bad) <= finished(each.newest)
-    before, now = newest_by_cell(found, day(since)), newest_by_cell(found)
+    before, now = newest_by_cell(found, NOW, day(since)), newest_by_cell(found, NOW)
     kept = {each.cell for each in found if each.keyed}
     for cell in before.keys() & kept:
         # The plain reading: good then, and worse now.

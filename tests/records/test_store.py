@@ -12,6 +12,7 @@ import subprocess
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from validator.errors import InputError, MissingError, ValidatorError
@@ -20,7 +21,7 @@ from validator.records.history import Entry
 from validator.records.store import Store
 
 from ..support import small_disk
-from .values import record
+from .values import bundle, record
 
 SPAWN = multiprocessing.get_context("spawn")
 
@@ -132,10 +133,32 @@ def test_text_that_databases_reject_is_kept_unchanged(store: Store, text: str) -
     assert not store.add(odd)
     assert store.get(odd.id) == odd
     assert list(store.all(cell=text)) == list(store.all(image=text)) == [odd]
-    assert store.measured(text) == odd
-    assert store.latest()[text] == odd
+    assert store.measured(text) is None and text not in store.latest(), "its time is not a time"
+    dated = msgspec.structs.replace(odd, finished=record(3).finished)
+    assert store.add(dated)
+    assert store.measured(text) == dated
+    assert store.latest()[text] == dated
     with pytest.raises(InputError, match="no record has an id that begins with"):
         store.get(text)
+
+
+@pytest.mark.parametrize("finished", ["2999-01-01T00:00:00+00:00", "zzzz", ""])
+def test_a_record_whose_time_cannot_be_right_is_shown_and_never_the_newest(
+    store: Store, finished: str
+) -> None:
+    odd = record(5, finished=finished, key="k")
+    store.add_all([record(1, key="k"), odd])
+    assert odd in store.all() and store.get(odd.id) == odd
+    assert store.latest() == {odd.cell: record(1, key="k")}
+    assert store.measured("k") == record(1, key="k"), "the cell would never be measured again"
+
+
+def test_the_signed_time_decides_which_record_is_the_newest(store: Store) -> None:
+    signed = record(1, finished="2026-03-01T00:00:00+00:00", measurement=bundle("2026-01-01T00:00:00+00:00"))
+    later = record(5, finished="2026-02-01T00:00:00+00:00")
+    store.add_all([signed, later])
+    assert store.latest() == {later.cell: later}
+    assert [entry.finished for entry in store.entries()] == ["2026-01-01T00:00:00+00:00", later.finished]
 
 
 def write_many(url: str, first: int) -> None:

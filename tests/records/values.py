@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import base64
+import json
 from typing import Any
 
+from validator.model.measurement import Measurement, Outside, statement_of
 from validator.model.record import Record, Verdict
 from validator.model.report import Report, report_of
 from validator.model.verdict import REQUIRED_CHECKS
@@ -28,6 +31,30 @@ def record(number: int = 0, **changes: Any) -> Record:
         "report": {"text": "x" * 200, "é": "ü\u2028"},
     }
     return Record(**(fields | changes))
+
+
+def bundle(finished: str, started: str = "2026-01-01T00:00:00+00:00") -> str:
+    """Return a bundle around the statement of a measurement. Its signature is not one."""
+    cell = record(1)
+    statement = statement_of(
+        Measurement(
+            image_digest=f"sha256:{1:064x}",
+            image=cell.image,
+            host_class=cell.host_class,
+            cell=cell.cell,
+            lock_digest=f"sha256:{2:064x}",
+            report_digest=None,
+            challenge=None,
+            outside=Outside("580.65.06", "580.65.06", ()),
+            probe_version="1+abc",
+            started=started,
+            finished=finished,
+            depth="quick",
+            fixture=True,
+        )
+    )
+    envelope = {"payload": base64.b64encode(statement).decode(), "signatures": [{"sig": "AAAA"}]}
+    return json.dumps({"dsseEnvelope": envelope})
 
 
 def report(gpus: list[dict[str, str]] | None = None, device: str = "GPU", **outcomes: str) -> Report:

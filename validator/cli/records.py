@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import sys
+from datetime import datetime
 from pathlib import Path
 
 import click
@@ -13,8 +14,10 @@ from ..errors import InputError
 from ..model.codec import LARGEST
 from ..model.record import Record
 from ..model.report import read_report
+from ..model.timestamps import now_utc
 from ..pipeline.recording import record_of_report
 from ..records import jsonl
+from ..records.finish_time import WRONG_TIME_HINT, wrong_time
 from ..reports.printable import counted
 from ..system.files import write_atomically
 from . import records_changes
@@ -62,6 +65,10 @@ def list_command(
 
         show(records_table(found))
         print_status(counted(len(found), "record"))
+        now = now_utc()
+        for record in found:
+            if problem := wrong_time(record, now):
+                print_status(f"Never the newest: {problem}")
 
 
 @click.command("show")
@@ -80,6 +87,8 @@ def show_command(identifier: str, matrix_path: Path, store_url: str | None, form
         from ..reports.terminal import record_text, show
 
         show(record_text(record))
+        if problem := wrong_time(record, now_utc()):
+            print_status(f"Never the newest of its cell: {problem}")
 
 
 @click.command("export")
@@ -106,6 +115,11 @@ def export_command(matrix_path: Path, store_url: str | None, output: Path | None
 @click.command("import")
 @click.argument("files", nargs=-1, type=click.Path(path_type=Path))
 @click.option(
+    "--any-time",
+    is_flag=True,
+    help="Also import records whose finish time can't be right. They are never the newest of their cell.",
+)
+@click.option(
     "--report",
     "reports",
     multiple=True,
@@ -116,33 +130,39 @@ def export_command(matrix_path: Path, store_url: str | None, output: Path | None
 @store_option
 @verbose_option
 def import_command(
-    files: tuple[Path, ...], reports: tuple[Path, ...], matrix_path: Path, store_url: str | None
+    files: tuple[Path, ...],
+    any_time: bool,
+    reports: tuple[Path, ...],
+    matrix_path: Path,
+    store_url: str | None,
 ) -> None:
     """Import records from JSON Lines FILES (- for stdin), plain or gzipped. Importing twice changes nothing.
 
     From a directory, every file whose name ends in .jsonl or .jsonl.gz is imported. If anything is wrong in
-    any file, nothing is imported.
+    any file, nothing is imported: a line is not a record, a record was altered, or its finish time is not a
+    time or lies in the future.
     """
     if not files and not reports:
         raise click.UsageError("nothing to import: give a file of JSON Lines, or a report with --report")
     from ..records.store import Store
 
     read = 0
+    now = None if any_time else now_utc()
     records: dict[str, Record] = {}
     for path in (path for name in files for path in jsonl.files_of(name)):
-        for record in jsonl.read_file(path):
+        for record in jsonl.read_file(path, now):
             read += 1
             records[record.id] = record
-    converted = [_record_of_report(path) for path in reports]
+    converted = [_record_of_report(path, now) for path in reports]
     with Store(store_url_for(matrix_path, store_url)) as store:
         added = store.add_all([*records.values(), *converted])
     print_status(f"{counted(added, 'record')} imported, {read + len(converted) - added} already present")
 
 
-def _record_of_report(path: Path) -> Record:
+def _record_of_report(path: Path, now: datetime | None) -> Record:
     try:
         with open(path, "rb") as stream:
-            return record_of_report(read_report(stream.read(LARGEST + 1)))
+            record = record_of_report(read_report(stream.read(LARGEST + 1)))
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}") from error
     except ValueError as error:
@@ -150,6 +170,9 @@ def _record_of_report(path: Path) -> Record:
         raise InputError(
             f"{path}: {error}", hint="write a report with `python3 probe.pyz > report.json`"
         ) from error
+    if now is not None and (problem := wrong_time(record, now)):
+        raise InputError(f"{path}: {problem}", hint=WRONG_TIME_HINT)
+    return record
 
 
 @click.group("records")

@@ -94,7 +94,7 @@ def regressions_command(
         raise InputError(f"--since {since}: this time is in the future", hint="give a time in the past")
     with open_store(matrix_path, store_url) as store:
         entries = store.entries()
-        declines = regressions(entries, at)
+        declines = regressions(entries, at, now)
         if measured_since is not None:
             earliest = parse_time(measured_since, now)
             declines = [each for each in declines if finished(each.newest) >= earliest]
@@ -134,9 +134,15 @@ def bisect_command(cell: str, matrix_path: Path, store_url: str | None, format_:
     from ..records.history import decline, histories
 
     with open_store(matrix_path, store_url) as store:
-        history = histories(store.entries(cell)).get(cell)
+        entries = store.entries(cell)
+        history = histories(entries, datetime.now(timezone.utc)).get(cell)
         if history is None:
-            raise InputError(f"{cell}: there are no records of this cell", hint="see `records list`")
+            reason = (
+                "each of its records has a finish time that can't be right"
+                if any(entry.cell == cell for entry in entries)
+                else "there are no records of this cell"
+            )
+            raise InputError(f"{cell}: {reason}", hint="see `records list`")
         found = fetch_declines([decline(history)], store)[0]
     causes = _causes(found.newest)
     if format_ == "json":

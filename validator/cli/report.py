@@ -15,6 +15,7 @@ from ..model.diagnosis import Diagnosis
 from ..model.record import Record, Verdict
 from ..model.report import ReportError
 from ..model.spec import python_label
+from ..model.timestamps import now_utc
 from ..reports.markdown import markdown
 from ..reports.overview import Row, overview
 from ..reports.page.measurements import Measurements, gather
@@ -88,7 +89,7 @@ def command(
     # Report wrong input before reading anything else.
     load_plan(matrix_path, profile, selectors)
     with open_store(matrix_path, store_url) as store:
-        measurements = gather(store.all()) if directory is not None else None
+        measurements = gather(store.all(), now_utc()) if directory is not None else None
         latest = store.latest() if measurements is None else measurements.latest
     measured = {record.image for record in latest.values()}
 

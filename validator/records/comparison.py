@@ -64,10 +64,10 @@ def open_snapshot(text: str, store_url: str, now: datetime, stack: contextlib.Ex
     path = Path(text)
     if "://" in text or _is_sqlite(path):
         store = stack.enter_context(Store(text, must_exist=True))
-        return Snapshot(newest_by_cell(store.entries()), store)
+        return Snapshot(newest_by_cell(store.entries(), now), store)
     if path.exists():
         read = RecordsInMemory(record for file in jsonl.files_of(path) for record in jsonl.read_file(file))
-        return Snapshot(newest_by_cell(read.entries()), read)
+        return Snapshot(newest_by_cell(read.entries(), now), read)
     try:
         at = parse_time(text, now)
     except InputError:
@@ -76,7 +76,7 @@ def open_snapshot(text: str, store_url: str, now: datetime, stack: contextlib.Ex
             hint="for example records.jsonl, postgresql+psycopg://user@host/database, 2026-11-01 or 7d (ago)",
         ) from None
     store = stack.enter_context(Store(store_url, must_exist=True))
-    return Snapshot(newest_by_cell(store.entries(), at), store)
+    return Snapshot(newest_by_cell(store.entries(), now, at), store)
 
 
 def _is_sqlite(path: Path) -> bool:

@@ -1,7 +1,8 @@
 """The history of cells: their newest record at a time, the differences, and when a cell became worse.
 
 Pure functions over entries, which are records without their reports. An imported report is never `certified`
-and is not about an image, so it counts only in a cell that has no other record.
+and is not about an image, so it counts only in a cell that has no other record. A record whose finish time
+can't be right belongs to no history.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Generic, TypeVar
 
 from ..model.record import Record, Verdict
 from ..model.timestamps import NEVER, parse_timestamp
+from .finish_time import credible_time, finish_time
 
 _WORST_FIRST = (Verdict.BROKEN, Verdict.FAILED, Verdict.UNPROVEN, Verdict.CERTIFIED)
 _BAD = (Verdict.BROKEN, Verdict.FAILED)
@@ -22,7 +24,7 @@ _BAD = (Verdict.BROKEN, Verdict.FAILED)
 class Entry:
     """A record without its report, as in a store's index.
 
-    finished: ISO 8601, as in the record. keyed: it was measured here. An imported report has no key.
+    finished: ISO 8601, see `finish_time`. keyed: it was measured here. An imported report has no key.
     """
 
     id: str
@@ -33,7 +35,7 @@ class Entry:
 
     @classmethod
     def of(cls, record: Record) -> Entry:
-        return cls(record.id, record.cell, record.verdict, record.finished, bool(record.key))
+        return cls(record.id, record.cell, record.verdict, finish_time(record), bool(record.key))
 
 
 #: An entry, or the record that it stands for.
@@ -89,22 +91,23 @@ def goodness(verdict: Verdict) -> int:
 
 
 def finished(entry: Entry) -> datetime:
-    """Return when the measurement ended. A time that can't be read counts as earlier than every other."""
+    """Return when the measurement ended; for a time that can't be read, `NEVER`."""
     return parse_timestamp(entry.finished) or NEVER
 
 
-def histories(entries: Iterable[Entry]) -> dict[str, History]:
-    """Return the history of every cell, cells sorted by name."""
+def histories(entries: Iterable[Entry], now: datetime) -> dict[str, History]:
+    """Return the history of every cell, cells sorted by name, without entries whose time can't be right."""
     cells: dict[str, list[Entry]] = {}
-    for entry in sorted(entries, key=lambda entry: (finished(entry), entry.id)):
+    dated = [(when, entry.id, entry) for entry in entries if (when := credible_time(entry.finished, now))]
+    for _, _, entry in sorted(dated, key=lambda each: each[:2]):
         cells.setdefault(entry.cell, []).append(entry)
     return {cell: [entry for entry in cells[cell] if entry.keyed] or cells[cell] for cell in sorted(cells)}
 
 
-def newest_by_cell(entries: Iterable[Entry], at: datetime | None = None) -> dict[str, Entry]:
+def newest_by_cell(entries: Iterable[Entry], now: datetime, at: datetime | None = None) -> dict[str, Entry]:
     """Return the newest record of every cell, as of a time or of now."""
     known = entries if at is None else [entry for entry in entries if finished(entry) <= at]
-    return {cell: history[-1] for cell, history in histories(known).items()}
+    return {cell: history[-1] for cell, history in histories(known, now).items()}
 
 
 def differences(before: Mapping[str, Entry], after: Mapping[str, Entry]) -> list[Difference[Entry]]:
@@ -131,13 +134,13 @@ def decline(history: History, standard: Verdict | None = None) -> Decline[Entry]
     return Decline(newest, history[last], after[between], between)
 
 
-def regressions(entries: Iterable[Entry], since: datetime) -> list[Decline[Entry]]:
+def regressions(entries: Iterable[Entry], since: datetime, now: datetime) -> list[Decline[Entry]]:
     """Return the cells that are worse now than they were at a time, or at any time since.
 
     A cell that was failed or broken all the while did not get worse.
     """
     found = []
-    for history in histories(entries).values():
+    for history in histories(entries, now).values():
         earlier = [entry for entry in history if finished(entry) <= since]
         best = _best([*earlier[-1:], *history[len(earlier) :]])
         if best not in _BAD and goodness(history[-1].verdict) < goodness(best):

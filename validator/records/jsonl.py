@@ -7,6 +7,7 @@ import gzip
 import json
 import zlib
 from collections.abc import Iterable, Iterator
+from datetime import datetime
 from io import BufferedReader
 from pathlib import Path
 from typing import IO
@@ -14,6 +15,7 @@ from typing import IO
 from ..errors import InputError
 from ..model.codec import LARGEST
 from ..model.record import Record, RecordError, read_record
+from .finish_time import WRONG_TIME_HINT, wrong_time
 
 #: The files that are read in a directory, such as a CI run's artifacts.
 _PATTERNS = ("*.jsonl", "*.jsonl.gz")
@@ -42,18 +44,22 @@ def files_of(path: Path) -> list[Path]:
     return found
 
 
-def read_file(path: Path) -> Iterator[Record]:
-    """Read records; `-` is standard input. Raises InputError that names the line which is not a record."""
+def read_file(path: Path, now: datetime | None = None) -> Iterator[Record]:
+    """Read records; `-` is standard input. Raises InputError as `read` does."""
     stdin = str(path) == "-"
     try:
         with open(0 if stdin else path, "rb", closefd=not stdin) as stream:
-            yield from read(stream, "stdin" if stdin else str(path))
+            yield from read(stream, "stdin" if stdin else str(path), now)
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}") from error
 
 
-def read(stream: BufferedReader, where: str) -> Iterator[Record]:
-    """Read records from a stream. where: its name in errors."""
+def read(stream: BufferedReader, where: str, now: datetime | None = None) -> Iterator[Record]:
+    """Read records from a stream.
+
+    where: its name in errors. now: the clock by which a record's finish time must be right; None accepts any.
+    Raises InputError that names the line which is not a record.
+    """
     zipped = stream.peek(len(_GZIP)).startswith(_GZIP)
     number = 0
     try:
@@ -61,7 +67,7 @@ def read(stream: BufferedReader, where: str) -> Iterator[Record]:
             while line := lines.readline(LARGEST + 1):
                 number += 1
                 if line.strip():
-                    yield _record(line, f"{where}:{number}")
+                    yield _record(line, f"{where}:{number}", now)
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise InputError(
             f"{where}:{number + 1}: the gzip file is incomplete or damaged: {error}",
@@ -69,11 +75,14 @@ def read(stream: BufferedReader, where: str) -> Iterator[Record]:
         ) from error
 
 
-def _record(line: bytes, where: str) -> Record:
+def _record(line: bytes, where: str, now: datetime | None) -> Record:
     try:
-        return read_record(line)
+        record = read_record(line)
     except RecordError as error:
         raise InputError(
             f"{where}: {error}",
             hint="export it again with `python -m validator records export`; nothing was imported",
         ) from error
+    if now is not None and (problem := wrong_time(record, now)):
+        raise InputError(f"{where}: {problem}", hint=f"{WRONG_TIME_HINT}; nothing was imported")
+    return record

@@ -20,10 +20,12 @@ from sqlalchemy.exc import DBAPIError
 
 from ..errors import InputError
 from ..model.record import Record, RecordError, Verdict, read_record
+from ..model.timestamps import now_utc
 from . import schema
 from .connect import database
 from .database_errors import explain, passes
-from .history import Entry
+from .finish_time import credible_time, finish_time
+from .history import Entry, newest_by_cell
 
 #: Relative to the directory that holds the matrix.
 DEFAULT_PATH = Path(".validator") / "records.db"
@@ -132,19 +134,18 @@ class Store:
 
     def measured(self, key: str) -> Record | None:
         """Return the newest record with this key that holds a measurement, so not a `broken` one."""
-        query = (
-            select(_records.c.document)
-            .where(_records.c.key == _searchable(key), _records.c.verdict != Verdict.BROKEN.value)
-            .order_by(_records.c.finished.desc())
-            .limit(1)
+        query = select(_records.c.id, _records.c.finished).where(
+            _records.c.key == _searchable(key), _records.c.verdict != Verdict.BROKEN.value
         )
-        found = self._texts(query)
-        return _record(found[0]) if found else None
+        now = now_utc()
+        dated = [(when, row.id) for row in self._rows(query) if (when := credible_time(row.finished, now))]
+        return next(self._documents([max(dated)[1]])) if dated else None
 
     def latest(self) -> dict[str, Record]:
-        """Return the newest record of every cell, by cell."""
-        newest = {entry.cell: entry.id for entry in self.entries()}
-        return {record.cell: record for record in self.fetch(newest.values()).values()}
+        """Return the newest record of every cell, by cell; see `history` for what counts."""
+        newest = newest_by_cell(self.entries(), now_utc())
+        found = self.fetch(entry.id for entry in newest.values())
+        return {record.cell: record for record in found.values()}
 
     def _documents(self, identifiers: Sequence[str]) -> Iterator[Record]:
         """Yield the records with these ids, in that order. No connection is held meanwhile."""
@@ -192,7 +193,7 @@ def _row(record: Record) -> dict[str, Any]:
         "image": _searchable(record.image),
         "verdict": record.verdict.value,
         "key": _searchable(record.key),
-        "finished": _searchable(record.finished),
+        "finished": _searchable(finish_time(record)),
         # In ASCII, since databases refuse NUL and lone surrogates.
         "document": json.dumps(record.document(), sort_keys=True),
     }

@@ -9,8 +9,9 @@ from validator.model.record import Layer, Record, Verdict
 from validator.reports.page.chart import Chart, charts
 from validator.reports.page.layout import layout
 from validator.reports.page.measurements import gather, readable, speed_of, storage
+from validator.reports.page.site import site
 
-from .values import H100, IMAGES, T4, check, measured, sources, speedup
+from .values import H100, IMAGES, NOW, T4, check, measured, sources, speedup
 
 CELL = f"{IMAGES[0]}@r580-h100"
 
@@ -20,12 +21,29 @@ def test_the_newest_record_counts_and_the_older_ones_are_history() -> None:
         measured(IMAGES[0], H100, Verdict.CERTIFIED, 1, lock_digest="sha256:01"),
         measured(IMAGES[0], H100, Verdict.FAILED, 2, lock_digest="sha256:02", host={"driver": "580.95.05"}),
     ]
-    found = gather(records)
+    found = gather(records, NOW)
     assert found.latest[CELL].verdict is Verdict.FAILED
     before, after = found.history[CELL]
     assert (before.verdict, after.verdict) == ("certified", "failed")
     assert after.changed_since(before) == ("lock", "image", "driver")
     assert before.changed_since(before) == ()
+
+
+@pytest.mark.parametrize("finished", ["2999-01-01T00:00:00+00:00", "zzzz"])
+def test_a_record_whose_time_cannot_be_right_is_only_in_the_history(finished: str) -> None:
+    good = measured(IMAGES[0], H100, Verdict.FAILED, 2)
+    odd = measured(
+        IMAGES[0], H100, Verdict.CERTIFIED, 3,
+        finished=finished, checks=[speedup()], layers=(Layer("sha256:1", 5),),
+    )  # fmt: skip
+    for records in ([good, odd], [odd, good]):
+        found = gather(records, NOW)
+        assert found.latest == {CELL: good}
+        assert [past.record for past in found.history[CELL]] == [odd.id, good.id]
+        assert (found.speeds, found.layers) == ({}, {})
+    page = dict(site(sources([odd, good])))
+    assert b"No verdict has changed." in page["index.html"]
+    assert any(finished.encode() in content for name, content in page.items() if name != "index.html")
 
 
 def test_speed_comes_from_the_newest_record_that_measured_it() -> None:
@@ -34,7 +52,8 @@ def test_speed_comes_from_the_newest_record_that_measured_it() -> None:
             measured(IMAGES[0], H100, Verdict.CERTIFIED, 1, checks=[speedup(0.5)]),
             measured(IMAGES[0], H100, Verdict.CERTIFIED, 2, checks=[speedup(0.25)]),
             measured(IMAGES[0], H100, Verdict.CERTIFIED, 3),
-        ]
+        ],
+        NOW,
     )
     speed = found.speeds[CELL]
     assert speed.speedup.median == 4
@@ -131,7 +150,7 @@ def test_shared_layers_are_counted_once() -> None:
 def test_layers_come_from_the_newest_record_that_has_them() -> None:
     old = measured(IMAGES[0], H100, Verdict.CERTIFIED, 1, layers=(Layer("sha256:1", 5),))
     new = measured(IMAGES[0], H100, Verdict.CERTIFIED, 2)
-    assert gather([old, new]).layers == {IMAGES[0].identifier: (Layer("sha256:1", 5),)}
+    assert gather([old, new], NOW).layers == {IMAGES[0].identifier: (Layer("sha256:1", 5),)}
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timezone
 from typing import Any
 
 from validator.model.certificate import Certificate, GpuFacts
@@ -20,6 +21,8 @@ from ...records.values import record
 H100 = HostClass("r580-h100", DriverRelease.parse("580"), ComputeCapability(9, 0), "h100")
 T4 = HostClass("r535-t4", DriverRelease.parse("535"), ComputeCapability(7, 5), "t4")
 NO_GPU = HostClass.without_gpu()
+#: Later than every record of these tests.
+NOW = datetime(2026, 12, 1, tzinfo=timezone.utc)
 
 
 def image(release: str = "2.21.0", python: str = "3.12", cuda: str = "12.5", cudnn: str = "9.3") -> ImageSpec:
@@ -111,7 +114,7 @@ def diagnosis(text: str = "A cause.", command: str = "mend it") -> Diagnosis:
 def sources(
     records: Iterable[Record] = (), cells: Iterable[PlannedCell] | None = None, **changes: Any
 ) -> Sources:
-    measurements = gather(records)
+    measurements = gather(records, NOW)
     fields: dict[str, Any] = {
         "rows": overview(planned() if cells is None else cells, measurements.latest),
         "measurements": measurements,

@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from ...model.evidence import Ratio, Spread, XlaSpeedup
 from ...model.record import Layer, Record
 from ...model.report import CheckOutcome
+from ...model.timestamps import NEVER
+from ...records.finish_time import credible_time, finish_time
 
 
 @dataclass(frozen=True)
 class Past:
-    """A record of a cell without its report."""
+    """A record of a cell without its report. credible: its finish time can be right."""
 
     record: str
     finished: str
@@ -24,6 +27,7 @@ class Past:
     image_digest: str | None
     lock_digest: str | None
     probe_version: str | None
+    credible: bool = True
 
     def changed_since(self, earlier: Past) -> tuple[str, ...]:
         """Return what else differs from an earlier record: `lock`, `image`, `driver`, `probe`, `engine`."""
@@ -42,7 +46,7 @@ class Measurements:
     """Everything that the page shows from the records.
 
     latest: the newest record of each cell.
-    history: the records of each cell, oldest first.
+    history: the records of each cell, oldest first, those whose time can't be right before all others.
     speeds: the speed of each cell, from the newest record that measured it.
     layers: the layers of each image spec, from the newest record that has them.
     """
@@ -53,20 +57,38 @@ class Measurements:
     layers: dict[str, tuple[Layer, ...]] = field(default_factory=dict)
 
 
-def gather(records: Iterable[Record]) -> Measurements:
-    """Gather the measurements from records, oldest first (`Store.all`). Reads them once."""
+def gather(records: Iterable[Record], now: datetime) -> Measurements:
+    """Gather the measurements from records, in any order. Reads them once."""
     found = Measurements()
+    history: dict[str, list[tuple[datetime, str, Past]]] = {}
+    #: The time of what was found, by what it is and whose.
+    times: dict[tuple[str, str], datetime] = {}
     for record in records:
-        found.latest[record.cell] = record
-        found.history.setdefault(record.cell, []).append(_past(record))
-        if (speed := speed_of(record)) is not None:
+        when = credible_time(finish_time(record), now)
+        history.setdefault(record.cell, []).append(
+            (when or NEVER, record.id, _past(record, credible=when is not None))
+        )
+        if when is None:
+            continue
+
+        def is_newest(kind: str, name: str, when: datetime = when) -> bool:
+            newest = when >= times.get((kind, name), NEVER)
+            if newest:
+                times[kind, name] = when
+            return newest
+
+        if is_newest("record", record.cell):
+            found.latest[record.cell] = record
+        if (speed := speed_of(record)) is not None and is_newest("speed", record.cell):
             found.speeds[record.cell] = speed
-        if record.layers:
+        if record.layers and is_newest("layers", record.image):
             found.layers[record.image] = record.layers
+    for cell, dated in history.items():
+        found.history[cell] = [past for _, _, past in sorted(dated, key=lambda each: each[:2])]
     return found
 
 
-def _past(record: Record) -> Past:
+def _past(record: Record, *, credible: bool) -> Past:
     return Past(
         record=record.id,
         finished=record.finished,
@@ -77,6 +99,7 @@ def _past(record: Record) -> Past:
         image_digest=record.image_digest,
         lock_digest=record.lock_digest,
         probe_version=record.probe_version,
+        credible=credible,
     )
 
 

@@ -188,7 +188,8 @@ def _changes(found: Layout, history: Mapping[str, Sequence[Past]]) -> list[Chang
     pairs = [
         Change(row.cell, *past[-2:])
         for row in found.rows
-        if len(past := history.get(row.cell, ())) > 1 and past[-1].verdict != past[-2].verdict
+        if len(past := [past for past in history.get(row.cell, ()) if past.credible]) > 1
+        and past[-1].verdict != past[-2].verdict
     ]
     return sorted(pairs, key=lambda change: change.after.finished, reverse=True)
 
