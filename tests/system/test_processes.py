@@ -162,8 +162,9 @@ from validator.system import processes
 start = subprocess.Popen
 def start_late(*arguments, **options):
     child = start(*arguments, **options)
-    print(child.pid, flush=True)
-    processes.stop_all()
+    if "-c" in arguments[0]:
+        print(child.pid, flush=True)
+        processes.stop_all()
     return child
 subprocess.Popen = start_late
 try:

@@ -2,7 +2,7 @@
 
 Each child leads its own process group, which is ended as a whole: on a timeout, and on any exception. Ctrl-C
 reaches only the main thread, which then calls `stop_all` to end the children of all threads; no child can
-start after that.
+start after that. If this process is killed, the watcher of its run ends the children, see `orphans`.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
+
+from . import runs
 
 logger = logging.getLogger(__name__)
 
@@ -65,7 +67,8 @@ def run(
 ) -> Completed:
     """Run a command and wait for it.
 
-    env: the whole environment of the child, or None for this process's own.
+    env: the environment of the child, or None for this process's own. The variable that marks the children of
+        this run is added.
     on_line: called with each line of stderr as it arrives, from another thread.
     timeout_s: wall-clock limit, after which the whole process group is ended.
 
@@ -77,7 +80,7 @@ def run(
     logger.info("run: %s", shlex.join(command))
     child = subprocess.Popen(
         command,
-        env=None if env is None else dict(env),
+        env={**(os.environ if env is None else env), **runs.environment_of_children()},
         cwd=cwd,
         stdin=subprocess.DEVNULL if input is None else subprocess.PIPE,
         stdout=subprocess.PIPE,

@@ -1,0 +1,309 @@
+"""What a process of this tool has to clean up, written down so that the next one can do it after a `kill -9`.
+
+A *run* is one process of this tool. It has a directory in the machine's state directory, with a lock and a
+note for each thing to clean up: a temporary directory, a container. The kernel releases the lock when the
+process ends, however it ends. The next process that finds the lock free takes over the notes, and removes
+exactly what they name. Nothing is ever removed because of its name, a label or its age: two runs tell each
+other apart by the lock, even if they share a host name and process ids in different PID namespaces.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import fcntl
+import logging
+import os
+import secrets
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ..errors import MissingError
+from . import orphans
+from .files import full_disk_named, machine_directory, make_machine_directory
+from .notes import Note, read_note, write_note
+
+logger = logging.getLogger(__name__)
+
+_NOTES = "*.json"
+_OWNER = "owner"
+_LOCK = "lock"
+_DIRECTORY = "directory"
+_RUN = "run"
+#: The beginning of the name of every temporary directory.
+_PREFIX = "validator-"
+
+
+@dataclass
+class Run:
+    """The run of this process in one state directory."""
+
+    directory: Path
+    _lock: int
+    _inherited: list[Note] = field(default_factory=list)
+
+    def note(self, kind: str, **content: str) -> Note:
+        """Write down something to clean up, before it is made."""
+        note = Note(self.directory / f"{kind}-{secrets.token_hex(8)}.json", {})
+        note.write(**content)
+        return note
+
+    def inherited(self, kind: str) -> list[Note]:
+        """Return the notes of dead runs that are not erased yet."""
+        return [note for note in self._inherited if note.path.name.startswith(kind) and note.path.exists()]
+
+    def close(self) -> None:
+        """End the run. If something is left to clean up, its directory stays for the next one."""
+        with contextlib.suppress(OSError):
+            if not any(self.directory.glob(_NOTES)):
+                shutil.rmtree(self.directory)
+        os.close(self._lock)
+
+
+class _Process:
+    """The runs of this process (one, except in tests), its identifier, and its watcher."""
+
+    def __init__(self) -> None:
+        self.pid = os.getpid()
+        self.identifier = secrets.token_hex(16)
+        self.runs: dict[Path, Run] = {}
+        self.watcher: subprocess.Popen[bytes] | None = None
+
+
+_guard = threading.RLock()
+_process = _Process()
+
+
+def current() -> Run:
+    """Return this process's run. The first call cleans up after runs that were killed.
+
+    Raises MissingError if there is no directory to write the notes to.
+    """
+    with _guard:
+        process = _this_process()
+        place = machine_directory()
+        run = process.runs.get(place)
+        if run is None:
+            with full_disk_named(place):
+                run = _open(process.identifier)
+            process.runs[place] = run
+            _clean_up(run)
+        return run
+
+
+def environment_of_children() -> dict[str, str]:
+    """Return the variable that every child needs, so that it can be found if this process is killed.
+
+    The first call starts the watcher, see `orphans`.
+    """
+    with _guard:
+        process = _this_process()
+        with contextlib.suppress(MissingError):
+            # Without notes, the watcher still ends the children.
+            current()
+        if process.watcher is None and sys.platform == "linux":
+            process.watcher = _start_watcher(process.identifier)
+        return {orphans.VARIABLE: process.identifier}
+
+
+@contextlib.contextmanager
+def temporary_directory(purpose: str) -> Iterator[Path]:
+    """Make a directory for this user only, and remove it afterwards, or in the next run after a `kill -9`.
+
+    purpose: a word for its name. Raises MissingError if the disk is full.
+    """
+    parent = Path(tempfile.gettempdir()).absolute()
+    path = parent / f"{_PREFIX}{purpose}-{secrets.token_hex(8)}"
+    note = current().note(_DIRECTORY, path=str(path))
+    try:
+        with full_disk_named(parent):
+            path.mkdir(mode=0o700)
+        yield path
+    finally:
+        _remove_directory(note)
+
+
+def _this_process() -> _Process:
+    """Return the state of this process. A fork is another process, and must not clean up for its parent."""
+    global _process
+    if _process.pid != os.getpid():
+        _process = _Process()
+    return _process
+
+
+@atexit.register
+def _finish() -> None:
+    if _process.pid != os.getpid():
+        return
+    for run in _process.runs.values():
+        run.close()
+    if _process.watcher is not None and _process.watcher.stdin is not None:
+        with contextlib.suppress(OSError):
+            _process.watcher.stdin.write(orphans.FINISHED)
+            _process.watcher.stdin.close()
+
+
+def _start_watcher(identifier: str) -> subprocess.Popen[bytes] | None:
+    try:
+        watcher = subprocess.Popen(
+            [sys.executable, "-I", "-S", orphans.__file__],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            cwd="/",
+            env={},
+            # Ctrl-C in a terminal, and signals to this process's group, must not end it.
+            start_new_session=True,
+        )
+        assert watcher.stdin is not None
+        watcher.stdin.write(f"{identifier}\n".encode())
+        watcher.stdin.flush()
+    except OSError as error:
+        logger.info("children may outlive this process if it is killed: %s", error)
+        return None
+    return watcher
+
+
+def _open(identifier: str) -> Run:
+    """Make the directory of a new run, and take over the notes of dead ones."""
+    runs = _runs_directory()
+    with open(runs / f".{_LOCK}", "wb") as everybody:
+        # Until a new run holds its lock, it looks like a dead one.
+        fcntl.flock(everybody, fcntl.LOCK_EX)
+        dead = [path for path in runs.iterdir() if path.is_dir() and _is_dead(path)]
+        directory = runs / secrets.token_hex(8)
+        directory.mkdir(mode=0o700)
+        handle = os.open(directory / _LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        write_note(directory / _OWNER, {"identifier": identifier, **_owner(os.getpid())})
+        return Run(directory, handle, [note for path in dead for note in _take_over(path, directory)])
+
+
+def _runs_directory() -> Path:
+    """Return the directory with a directory for each run, in the state directory if that can be written."""
+    try:
+        place = make_machine_directory() / "runs"
+        place.mkdir(mode=0o700, exist_ok=True)
+        with tempfile.TemporaryFile(dir=place) as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+        return place
+    except (MissingError, OSError, RuntimeError) as error:
+        logger.info("notes are kept in the directory for temporary files: %s", error)
+    place = Path(tempfile.gettempdir()) / f"{_PREFIX}runs-{os.geteuid()}"
+    try:
+        place.mkdir(mode=0o700, exist_ok=True)
+        if not _is_own_directory(place) or stat.S_IMODE(place.lstat().st_mode) != 0o700:
+            raise MissingError(
+                f"{place}: belongs to somebody else, or others may write to it",
+                hint="set XDG_STATE_HOME to a directory that you may write to",
+            )
+    except OSError as error:
+        raise MissingError(
+            f"{place}: can't be created: {error.strerror}",
+            hint="set XDG_STATE_HOME to a directory that you may write to",
+        ) from error
+    return place
+
+
+def _is_dead(directory: Path) -> bool:
+    """Return True if the process of a run has ended."""
+    try:
+        with open(directory / _LOCK, "rb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        owner = read_note(directory / _OWNER)
+    except BlockingIOError:
+        return False
+    except FileNotFoundError:
+        # It was killed before it had a lock, or an owner, and so before it made anything.
+        return True
+    except (OSError, ValueError):
+        return False
+    here = _owner(os.getpid())
+    if any(owner.get(name) != here[name] for name in ("boot", "pid_namespace")):
+        return True
+    # On a file system whose locks don't work, the lock looks free.
+    pid = owner.get("pid", "")
+    return not pid.isdecimal() or _owner(int(pid))["started"] != owner.get("started")
+
+
+def _owner(pid: int) -> dict[str, str]:
+    """Return what identifies a process of this PID namespace, for ever."""
+    return {
+        "boot": _text(Path("/proc/sys/kernel/random/boot_id")),
+        "pid_namespace": _link(Path("/proc/self/ns/pid")),
+        "pid": str(pid),
+        # In clock ticks since boot: field 22 of proc_pid_stat(5).
+        "started": next(iter(_text(Path(f"/proc/{pid}/stat")).rpartition(")")[2].split()[19:20]), ""),
+    }
+
+
+def _take_over(dead: Path, own: Path) -> list[Note]:
+    """Move the notes of a dead run to this one, and add a note of its processes."""
+    notes = []
+    with contextlib.suppress(OSError, ValueError, KeyError):
+        identifier = read_note(dead / _OWNER)["identifier"]
+        path = own / f"{_RUN}-{secrets.token_hex(8)}.json"
+        write_note(path, {"identifier": identifier})
+        notes.append(Note(path, {"identifier": identifier}))
+    for path in dead.glob(_NOTES):
+        try:
+            notes.append(Note(own / path.name, read_note(path)))
+            os.rename(path, own / path.name)
+        except (OSError, ValueError):
+            # Without its file, nobody can say what it was about.
+            continue
+    shutil.rmtree(dead, ignore_errors=True)
+    return notes
+
+
+def _clean_up(run: Run) -> None:
+    """End the processes of dead runs, then remove their temporary directories."""
+    runs = run.inherited(_RUN)
+    if runs and (
+        ended := orphans.end_processes({note.content.get("identifier", "") for note in runs} - {""})
+    ):
+        logger.info("ended %d processes of a run that was killed", ended)
+    for note in runs:
+        note.erase()
+    for note in run.inherited(_DIRECTORY):
+        logger.info("removing %s of a run that was killed", note.content.get("path"))
+        _remove_directory(note)
+
+
+def _remove_directory(note: Note) -> None:
+    """Remove a temporary directory of ours. The note stays if something is left of it."""
+    path = Path(note.content["path"])
+    if _is_own_directory(path) and path.name.startswith(_PREFIX):
+        shutil.rmtree(path, ignore_errors=True)
+        if path.exists():
+            return
+    note.erase()
+
+
+def _is_own_directory(path: Path) -> bool:
+    try:
+        found = path.lstat()
+    except OSError:
+        return False
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return ""
+
+
+def _link(path: Path) -> str:
+    try:
+        return os.readlink(path)
+    except OSError:
+        return ""
