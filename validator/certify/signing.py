@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -19,6 +18,7 @@ from pathlib import Path
 from ..errors import InputError, MissingError, ValidatorError
 from ..registry.names import is_digest
 from ..system import processes
+from ..system.runs import temporary_directory
 from .bundle import Bundle
 from .trust import THROW_AWAY, Signatory, Trust, public_pem, read_key
 
@@ -183,8 +183,7 @@ def _last(done: processes.Completed) -> str:
 
 @contextmanager
 def _scratch() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="validator-cosign-") as name:
-        directory = Path(name)
+    with temporary_directory("cosign") as directory:
         (directory / "services").write_text(_NO_SERVICES, encoding="ascii")
         (directory / "roots").write_text(_NO_ROOTS, encoding="ascii")
         yield directory
@@ -230,8 +229,8 @@ class Signer:
             return
         throw_away = self.throw_away
         public = public_key(self.key, self.password or "")
-        with tempfile.TemporaryDirectory(prefix="validator-key-") as name:
-            file = Path(name) / "key.pub"
+        with temporary_directory("key") as directory:
+            file = directory / "key.pub"
             file.write_text(_marked(public) if throw_away else public, encoding="ascii")
             yield Trust(key=file, fixtures=throw_away)
 
@@ -256,8 +255,8 @@ def make_key_pair(prefix: Path, password: str, *, throw_away: bool = False) -> t
             raise InputError(
                 f"{file}: already exists; keys are never overwritten", hint="choose another name"
             )
-    with tempfile.TemporaryDirectory(prefix="validator-key-") as name:
-        pair = generate_key_pair(Path(name), password)
+    with temporary_directory("key") as directory:
+        pair = generate_key_pair(directory, password)
     for file, text, mode in zip(files, pair, (0o600, 0o644), strict=True):
         _write_new(file, _marked(text) if throw_away else text, mode)
     return files

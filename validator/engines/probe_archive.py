@@ -12,7 +12,6 @@ import io
 import json
 import re
 import sys
-import tempfile
 import zipfile
 from collections.abc import Iterable
 from pathlib import Path
@@ -20,6 +19,7 @@ from typing import Any
 
 from ..errors import ValidatorError
 from ..system import processes
+from ..system.runs import temporary_directory
 from .base import ProbeRequest
 
 _ROOT = Path(__file__).parent.parent
@@ -123,8 +123,8 @@ def probe_checks() -> list[dict[str, Any]]:
 
 def _ask(question: str) -> Any:
     """Ask the probe in a separate process: a driver's library may crash the process that loads it."""
-    with tempfile.TemporaryDirectory(prefix="validator-") as directory:
-        archive = Path(directory) / "probe.pyz"
+    with temporary_directory("ask") as directory:
+        archive = directory / "probe.pyz"
         archive.write_bytes(probe_archive())
         done = processes.run([sys.executable, archive, question], timeout_s=_ANSWER_LIMIT_S)
     if not done.ok:

@@ -26,6 +26,7 @@ from ..model.lock import Lock
 from ..model.spec import ImageSpec
 from ..system import processes
 from ..system.files import cache_directory, full_disk_named, write_atomically
+from ..system.runs import temporary_directory
 from ..system.sources import PackageSources
 from .base import Built, ProbeRequest, Progress
 from .probe_archive import local_host_facts
@@ -159,8 +160,7 @@ def run_probe(
     libraries: directories that the loader searches before those in the caller's LD_LIBRARY_PATH.
     Raises ValidatorError if the probe writes nothing or exceeds its time limit.
     """
-    with full_disk_named(tempfile.gettempdir()), tempfile.TemporaryDirectory(prefix="validator-") as name:
-        directory = Path(name)
+    with full_disk_named(tempfile.gettempdir()), temporary_directory("probe") as directory:
         for file, content in {"probe.pyz": request.archive, **request.files}.items():
             (directory / file).write_bytes(content)
         environment = _clean_environment()

@@ -11,7 +11,6 @@ import json
 import random
 import secrets
 import shutil
-import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from typing import Any
 
 from ..errors import MissingError, ValidatorError
 from ..system import processes
+from ..system.runs import temporary_directory
 from .errors import AlteredError, explain, fault_of
 from .names import Repository
 
@@ -140,8 +140,8 @@ class Registry:
         """
         reference = self.repository.at(digest)
         what = f"the artifact can't be attached to {reference}"
-        with tempfile.TemporaryDirectory(prefix="validator-attach-") as name:
-            (Path(name) / "content").write_bytes(content)
+        with temporary_directory("attach") as directory:
+            (directory / "content").write_bytes(content)
             for _ in range(_ATTACH_TRIES):
                 # oras does not list an artifact that the registry has already, so each attempt makes a new
                 # one.
@@ -156,7 +156,7 @@ class Registry:
                     *flags,
                     reference,
                 ]
-                answer = self._oras([*arguments, f"content:{artifact_type}"], what=what, cwd=Path(name))
+                answer = self._oras([*arguments, f"content:{artifact_type}"], what=what, cwd=directory)
                 if answer is None:
                     raise ValidatorError(f"{what}: the image is not in the registry")
                 attached = str(_object(answer, "oras's answer").get("digest"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 import threading
 from enum import Enum
 from pathlib import Path
@@ -14,6 +13,7 @@ from docker.errors import APIError, DockerException, ImageNotFound
 from ...errors import InputError, MissingError
 from ...model.spec import ImageSpec
 from ...system.files import full_disk, says_full_disk
+from ...system.runs import temporary_directory
 from ..base import Progress
 from . import bootstrap, names
 from .bake import Base
@@ -128,8 +128,8 @@ class Bases:
         name = bootstrap.tag(suite)
         with self._guard:
             if not self._has(name):
-                with tempfile.TemporaryDirectory(prefix="validator-base-") as directory:
-                    archive = bootstrap.root_file_system(suite, Path(directory), progress)
+                with temporary_directory("base") as directory:
+                    archive = bootstrap.root_file_system(suite, directory, progress)
                     self._import(archive, name, suite)
         return Base(name, f"bootstrap:{suite}", f"debian:{suite}")
 

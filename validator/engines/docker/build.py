@@ -16,6 +16,7 @@ from ...model.lock import Lock
 from ...model.spec import ImageSpec
 from ...system import processes
 from ...system.files import full_disk_named
+from ...system.runs import temporary_directory
 from ...system.sources import PackageSources
 from ..base import Progress
 from .bake import TARGET, Base, Compression, Order, bake_document
@@ -41,12 +42,8 @@ def order_files(
     cache: str | None = None,
 ) -> Iterator[Order]:
     """Yield the order with its build contexts and secrets, in a directory that is deleted afterwards."""
-    # The directory contains secrets. mkdtemp makes it accessible only to this user.
-    with (
-        full_disk_named(tempfile.gettempdir()),
-        tempfile.TemporaryDirectory(prefix="validator-build-") as name,
-    ):
-        directory = Path(name)
+    # The directory contains secrets. Only this user can read it.
+    with full_disk_named(tempfile.gettempdir()), temporary_directory("build") as directory:
         contexts = {part: directory / part for part in ("requirements", "uv", "facts", "secrets")}
         for path in contexts.values():
             path.mkdir()
