@@ -167,10 +167,11 @@ def test_a_long_identifier_gives_a_valid_tag() -> None:
 def test_a_changed_script_changes_the_recipe(tmp_path: Path) -> None:
     for name in ("build", "entrypoint"):
         shutil.copytree(names.IMAGES / name, tmp_path / name)
-    shutil.copy(names.IMAGES / "Dockerfile", tmp_path)
+    for name in ("Dockerfile", "uv.txt"):
+        shutil.copy(names.IMAGES / name, tmp_path)
     seen = {recipe_digest(tmp_path)}
     assert seen == {recipe_digest()}
-    for number, path in enumerate(("build/install-wheels", "entrypoint/start", "Dockerfile"), 2):
+    for number, path in enumerate(("build/install-wheels", "entrypoint/start", "Dockerfile", "uv.txt"), 2):
         with open(tmp_path / path, "a", encoding="utf-8") as script:
             script.write("# changed\n")
         seen.add(recipe_digest(tmp_path))

@@ -43,7 +43,7 @@ class Base:
     """The base image of an image.
 
     reference: the engine's reference of it.
-    origin: `registry:python:3.12-slim-bookworm@sha256:…` or `bootstrap:bookworm`, as in records.
+    origin: `registry:python:3.12-slim-bookworm@sha256:…` or `bootstrap:bookworm@sha256:…`, as in records.
     name, digest: for the OCI labels; the digest is None if the base is not from a registry.
     """
 
@@ -152,13 +152,14 @@ def labels(order: Order) -> dict[str, str]:
 
 
 def recipe_digest(directory: Path = names.IMAGES) -> str:
-    """Return the SHA-256 digest of the Dockerfile, its scripts, and the facts in every image.
+    """Return the SHA-256 digest of the Dockerfile, its scripts, the pinned uv, and the facts in every image.
 
     An image with another recipe digest is not up to date.
     """
     digest = hashlib.sha256()
+    files = [directory / "Dockerfile", directory / "uv.txt"]
     scripts = [*(directory / "build").iterdir(), *(directory / "entrypoint").iterdir()]
-    contents = {path.name: path.read_bytes() for path in [directory / "Dockerfile", *sorted(scripts)]}
+    contents = {path.name: path.read_bytes() for path in [*files, *sorted(scripts)]}
     for name, content in {**contents, "tables": tables().encode()}.items():
         digest.update(f"{name} {len(content)}\n".encode() + content)
     return f"sha256:{digest.hexdigest()}"

@@ -10,8 +10,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from uv import find_uv_bin
-
 from ...model.lock import Lock
 from ...model.spec import ImageSpec
 from ...system import processes
@@ -26,6 +24,7 @@ from .failures import explain_build
 from .groups import group_wheels, requirements
 from .host_requirements import tables
 from .secrets import write_secrets
+from .uv_binary import pinned_uv
 
 #: A build that takes longer hangs: the slowest one so far took five minutes.
 _TIMEOUT_S = 3 * 3600
@@ -50,7 +49,7 @@ def order_files(
         for group, wheels in group_wheels(lock, spec.variant).items():
             (contexts["requirements"] / f"{group}.txt").write_text(requirements(wheels), encoding="utf-8")
         (contexts["facts"] / "tables").write_text(tables(), encoding="utf-8")
-        _link_or_copy(Path(find_uv_bin()).resolve(), contexts["uv"] / "uv")
+        _link_or_copy(pinned_uv(sources), contexts["uv"] / "uv")
         yield Order(
             spec, lock, base, tools, contexts["requirements"], contexts["uv"], contexts["facts"],
             write_secrets(sources, contexts["secrets"]), compression, cache,
