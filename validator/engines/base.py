@@ -20,10 +20,9 @@ class Built:
 
     reference: an image reference, or the path of an environment.
     digest: the digest of the image's manifest (`sha256:…`), or None if this is not an image.
-    base: the origin of the base image (`registry:python:3.12-slim-bookworm`, `bootstrap:bookworm`), or None.
-    size: the size on disk in bytes, or None if unknown.
-    layers: the layers of the image, lowest first, or None if unknown.
-    engine_id: the engine's own identifier of the image, if that is not the digest.
+    base: the origin of the base image (`registry:python:3.12-slim-bookworm`, `bootstrap:bookworm@…`), or
+    None. size: the size on disk in bytes, or None if unknown. layers: the layers of the image, lowest first,
+    or None if unknown. engine_id: the engine's own identifier of the image, if that is not the digest.
     """
 
     spec: ImageSpec

@@ -1,8 +1,11 @@
-"""The base of an image: pulled from a registry, or bootstrapped from the distribution's mirror."""
+"""The base of an image: from a registry by its digest, or bootstrapped from Debian's packages by their
+hashes.
+"""
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from enum import Enum
 from pathlib import Path
 
@@ -17,12 +20,12 @@ from ...system.runs import temporary_directory
 from ..base import Progress
 from . import bootstrap, names
 from .bake import Base
+from .pinned_bases import FILE, PinnedBase, pinned_bases
 
 _UNREACHABLE = "the image registry can't be reached"
 #: NVIDIA's wheels are unpacked in the base for this Python, whatever Python the image has.
 _TOOLS_PYTHON = "3.12"
 _TOOLS_SUITE = "bookworm"
-_DEFAULT = "python:{}-slim-bookworm"
 
 
 class BasePolicy(str, Enum):
@@ -37,12 +40,20 @@ class Bases:
     """Finds or makes bases in one engine. Each name is looked up once. Methods may be called from any thread.
 
     quick: a client of the same engine with a timeout of a few seconds.
+    pinned: the default bases by Python (None: those in images/bases.yaml).
     """
 
-    def __init__(self, client: docker.DockerClient, quick: docker.DockerClient, policy: BasePolicy) -> None:
+    def __init__(
+        self,
+        client: docker.DockerClient,
+        quick: docker.DockerClient,
+        policy: BasePolicy,
+        pinned: Mapping[str, PinnedBase] | None = None,
+    ) -> None:
         self._client = client
         self._quick = quick
         self._policy = policy
+        self._pinned = pinned_bases() if pinned is None else pinned
         self._guard = threading.Lock()
         self._found: dict[str, Base] = {}
         self._told_of_fallback = False
@@ -59,7 +70,7 @@ class Bases:
         if self._policy is BasePolicy.BOOTSTRAP:
             return self._no_bootstrap(python)
         try:
-            self._from_registry(_DEFAULT.format(python), lambda _: None)
+            self._from_registry(self._name(python), lambda _: None)
         except (MissingError, InputError) as error:
             if self._policy is BasePolicy.REGISTRY:
                 return str(error)
@@ -76,10 +87,28 @@ class Bases:
         """Return the base in which NVIDIA's wheels are unpacked."""
         return self._default(_TOOLS_PYTHON, _TOOLS_SUITE, progress)
 
+    def is_current(self, spec: ImageSpec, origin: str) -> bool:
+        """Return True if an image of this spec that was made from this base would be made from it again."""
+        if spec.base is not None:
+            asked = f"{BasePolicy.REGISTRY.value}:{spec.base}"
+            return origin == asked or origin.startswith(f"{asked}@")
+        origins = set()
+        if self._policy is not BasePolicy.BOOTSTRAP and spec.python in self._pinned:
+            origins.add(f"{BasePolicy.REGISTRY.value}:{self._pinned[spec.python]}")
+        if self._policy is not BasePolicy.REGISTRY and spec.python in bootstrap.SUITES:
+            origins.add(bootstrap.origin(bootstrap.SUITES[spec.python]))
+        return origin in origins
+
+    def _name(self, python: str) -> str:
+        """Return the pinned default base of a Python. Raises MissingError if there is none."""
+        if python not in self._pinned:
+            raise MissingError(f"{FILE} has no base for Python {python}", hint="run scripts/refresh bases")
+        return str(self._pinned[python])
+
     def _default(self, python: str, suite: str | None, progress: Progress) -> Base:
         if self._policy is not BasePolicy.BOOTSTRAP:
             try:
-                return self._from_registry(_DEFAULT.format(python), progress)
+                return self._from_registry(self._name(python), progress)
             except MissingError as error:
                 if self._policy is BasePolicy.REGISTRY or suite is None:
                     raise
@@ -110,19 +139,33 @@ class Bases:
         except requests.RequestException:
             self._unreachable = _unreachable(f"no answer within {self._quick.api.timeout} s")
             return self._local_copy(name, self._unreachable, progress)
-        plain = name.split("@", 1)[0]
+        plain, _, pinned = name.partition("@")
+        if pinned and digest != pinned:
+            raise MissingError(
+                f"the registry answered with {digest} when asked for {name}",
+                hint="check the engine's registry mirrors; one of them does not serve what it is asked for",
+            )
         return Base(f"{plain}@{digest}", f"registry:{plain}@{digest}", plain, digest)
 
     def _local_copy(self, name: str, error: MissingError | InputError, progress: Progress) -> Base:
-        """Return the image that the engine has under this name, or raise the error."""
-        try:
-            image = self._client.images.get(name)
-        except ImageNotFound:
-            raise error from None
-        progress(f"{error}; using the local copy of {name}")
-        digests = [entry.split("@", 1)[1] for entry in image.attrs.get("RepoDigests") or [] if "@" in entry]
-        digest = digests[0] if digests else None
-        return Base(name, f"registry:{name}" + (f"@{digest}" if digest else ""), name, digest)
+        """Return the image that the engine has under this name, or raise the error.
+
+        If the name has a digest, the image must have been pulled with that digest.
+        """
+        plain, _, pinned = name.partition("@")
+        # An image that was pulled by its digest has no tag.
+        for reference in (plain, f"{plain.rpartition(':')[0]}@{pinned}") if pinned else (name,):
+            try:
+                image = self._client.images.get(reference)
+            except ImageNotFound:
+                continue
+            there = [entry.split("@", 1)[1] for entry in image.attrs.get("RepoDigests") or [] if "@" in entry]
+            if pinned and pinned not in there:
+                continue
+            digest = pinned or next(iter(there), None)
+            progress(f"{error}; using the local copy of {name}")
+            return Base(reference, f"registry:{plain}" + (f"@{digest}" if digest else ""), plain, digest)
+        raise error
 
     def _bootstrapped(self, suite: str, progress: Progress) -> Base:
         name = bootstrap.tag(suite)
@@ -131,14 +174,14 @@ class Bases:
                 with temporary_directory("base") as directory:
                     archive = bootstrap.root_file_system(suite, directory, progress)
                     self._import(archive, name, suite)
-        return Base(name, f"bootstrap:{suite}", f"debian:{suite}")
+        return Base(name, bootstrap.origin(suite), f"debian:{suite}")
 
     def _import(self, archive: Path, name: str, suite: str) -> None:
         repository, tag = name.split(":")
         try:
             answer = self._client.api.import_image_from_file(
                 str(archive), repository=repository, tag=tag,
-                changes=['CMD ["bash"]', f"LABEL {names.LABEL_BASE}=bootstrap:{suite}"],
+                changes=['CMD ["bash"]', f"LABEL {names.LABEL_BASE}={bootstrap.origin(suite)}"],
             )  # fmt: skip
         except DockerException as error:
             if says_full_disk(str(error)):
@@ -160,7 +203,7 @@ class Bases:
     def _no_bootstrap(self, python: str) -> str:
         if python not in bootstrap.SUITES:
             return f"no supported Debian release has Python {python}, so a base can't be bootstrapped"
-        return "a base can't be bootstrapped, because neither mmdebstrap nor debootstrap is installed"
+        return f"a base can't be bootstrapped: {bootstrap.NO_TOOL}"
 
 
 def _unreachable(reason: str) -> MissingError:

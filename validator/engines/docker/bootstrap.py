@@ -1,59 +1,68 @@
-"""Bootstraps a base image from the distribution's mirror, for machines that can't reach an image registry.
+"""Bootstraps a base image from Debian's packages, for machines that can't reach an image registry.
 
-mmdebstrap or debootstrap creates the root file system, and `docker import` makes an image from it. The
-mirror, its proxy and its certificate authorities are those of apt on the host; the base contains no trace of
-them.
+The packages are those of a lock. They are downloaded from the host's mirror and checked against their hashes
+before anything of them runs. Then mmdebstrap or debootstrap creates the root file system from only these
+files, and `docker import` makes an image from it. The base contains no trace of the mirror, its proxy or its
+certificate authorities.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
-import re
 import shutil
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from ...errors import BuildError, MissingError
 from ...system import processes
 from ...system.files import full_disk, full_disk_named, says_full_disk
 from ..base import Progress
-from . import names
+from . import apt, names
+from .debian_lock import DebianLock, read_lock
+from .debian_packages import fetch, write_repository
 
 #: The Debian release whose own Python is this version.
 SUITES: Mapping[str, str] = {"3.11": "bookworm", "3.13": "trixie"}
-#: The packages in addition to the smallest Debian, as in official Python images.
-PACKAGES = ("ca-certificates", "python3", "tzdata")
+#: The packages in addition to the smallest Debian, as in official Python images. Without usr-is-merged,
+#: Debian 12 would
+#: get a package that moves files to /usr, and all of Perl with it.
+PACKAGES: Mapping[str, tuple[str, ...]] = {
+    "bookworm": ("ca-certificates", "python3", "tzdata", "usr-is-merged"),
+    "trixie": ("ca-certificates", "python3", "tzdata"),
+}
 
+#: The end of a sentence that says why a base can't be bootstrapped.
+NO_TOOL = "apt, and mmdebstrap or debootstrap, are not installed"
+
+_MERGE_USR = names.IMAGES / "base" / "merge-usr"
 _CLEAN = names.IMAGES / "base" / "clean-rootfs"
 _TIMEOUT_S = 1800
-_NETWORK = re.compile(
-    r"Could not (?:resolve|connect)|Temporary failure|Connection (?:refused|timed out)|Failed to fetch"
-    r"|Network is unreachable|Couldn't download|download failed|Invalid Release (?:file|signature)",
-    re.IGNORECASE,
-)
 _EXCLUDED = ("/usr/share/doc/*", "/usr/share/info/*", "/usr/share/locale/*", "/usr/share/man/*")
 
 
-@dataclass(frozen=True)
-class AptSources:
-    """The mirrors of a suite as `deb` lines (empty for the tool's default), and the proxies as variables."""
-
-    lines: tuple[str, ...] = ()
-    mirror: str | None = None
-    environment: Mapping[str, str] | None = None
+def digest(suite: str) -> str:
+    """Return the SHA-256 of everything that a suite's base depends on: its packages and the recipe."""
+    scripts = [path.read_text(encoding="utf-8") for path in (_MERGE_USR, _CLEAN)]
+    recipe = [suite, read_lock(suite).digest, *_EXCLUDED, *scripts]
+    return hashlib.sha256("\n".join(recipe).encode()).hexdigest()
 
 
 def tag(suite: str) -> str:
-    """Return the image name of a suite's base, which depends on the recipe."""
-    recipe = "\n".join([suite, *PACKAGES, *_EXCLUDED, _CLEAN.read_text(encoding="utf-8")])
-    return f"{names.PROJECT}-base:{suite}-{hashlib.sha256(recipe.encode()).hexdigest()[:12]}"
+    """Return the image name of a suite's base, which depends on its packages and the recipe."""
+    return f"{names.PROJECT}-base:{suite}-{digest(suite)[:12]}"
+
+
+def origin(suite: str) -> str:
+    """Return the origin of a suite's base, as in records and labels."""
+    return f"bootstrap:{suite}@sha256:{digest(suite)}"
 
 
 def tool() -> str | None:
-    """Return the tool that is installed, or None. debootstrap works only for root."""
+    """Return the tool that is installed, or None. All need apt. debootstrap works only for root."""
+    if not apt.HELPER.exists():
+        return None
     if shutil.which("mmdebstrap"):
         return "mmdebstrap"
     return "debootstrap" if os.geteuid() == 0 and shutil.which("debootstrap") else None
@@ -67,97 +76,71 @@ def root_file_system(suite: str, directory: Path, progress: Progress) -> Path:
     name = tool()
     if name is None:
         raise MissingError(
-            f"Debian {suite} can't be bootstrapped: neither mmdebstrap nor debootstrap is installed",
-            hint="install mmdebstrap, or connect the engine to an image registry",
+            f"Debian {suite} can't be bootstrapped: {NO_TOOL}",
+            hint="install apt and mmdebstrap, or connect the engine to an image registry",
         )
-    sources = apt_sources(suite)
-    progress(f"bootstrapping Debian {suite} with {name}")
+    lock = read_lock(suite)
+    sources = apt.apt_sources()
     archive = directory / "rootfs.tar"
-    make = _mmdebstrap if name == "mmdebstrap" else _debootstrap
+    repository = directory / "packages"
+    repository.mkdir()
     with full_disk_named(directory):
-        make(suite, archive, sources, progress)
+        progress(f"downloading {len(lock.packages)} packages of Debian {suite}")
+        fetch(lock, sources, repository, progress)
+        write_repository(lock, repository)
+        progress(f"bootstrapping Debian {suite} with {name}")
+        make = _mmdebstrap if name == "mmdebstrap" else _debootstrap
+        make(lock, archive, repository, progress)
     return archive
 
 
-def apt_sources(suite: str) -> AptSources:
-    """Return the host's Debian mirrors, with `suite` instead of the host's own, if the host runs Debian.
-
-    Security updates are included. Without them, the base would be as old as the last point release.
-    """
-    if not shutil.which("apt-get"):
-        return AptSources()
-    result = processes.run(
-        ["apt-get", "indextargets", "--format", "$(ORIGIN)|$(LABEL)|$(REPO_URI)", "Created-By: Packages"],
-        timeout_s=60,
-    )
-    mirrors: dict[str, str] = {}
-    for line in result.stdout.decode("utf-8", "replace").splitlines():
-        origin, label, address = line.split("|", 2)
-        if origin == "Debian":
-            mirrors.setdefault(label, address)
-    environment = _proxies()
-    mirror = mirrors.get("Debian")
-    if mirror is None:
-        return AptSources(environment=environment)
-    lines = [f"deb {mirror} {suite} main", f"deb {mirror} {suite}-updates main"]
-    if security := mirrors.get("Debian-Security"):
-        lines.append(f"deb {security} {suite}-security main")
-    return AptSources(tuple(lines), mirror, environment)
-
-
-def _mmdebstrap(suite: str, archive: Path, sources: AptSources, progress: Progress) -> None:
+def _mmdebstrap(lock: DebianLock, archive: Path, repository: Path, progress: Progress) -> None:
+    # With `copy:`, the tool needs no access to the directory from inside the new root.
     _run(
         [
-            "mmdebstrap", "--variant=minbase", f"--include={','.join(PACKAGES)}",
+            "mmdebstrap", "--variant=minbase", f"--include={_names(lock)}",
             *(f"--dpkgopt=path-exclude={pattern}" for pattern in _EXCLUDED),
-            f"--customize-hook={_CLEAN}", suite, archive, *sources.lines,
+            f"--setup-hook={_MERGE_USR}", f"--customize-hook={_CLEAN}",
+            lock.suite, archive, f"deb [trusted=yes] copy:{repository} {lock.suite} main",
         ],
-        suite, sources, progress,
+        lock.suite, progress,
     )  # fmt: skip
 
 
-def _debootstrap(suite: str, archive: Path, sources: AptSources, progress: Progress) -> None:
+def _debootstrap(lock: DebianLock, archive: Path, repository: Path, progress: Progress) -> None:
     with tempfile.TemporaryDirectory(dir=archive.parent) as name:
         root = Path(name) / "root"
         _run(
             [
-                "debootstrap", "--variant=minbase", f"--include={','.join(PACKAGES)}", suite, root,
-                *([sources.mirror] if sources.mirror else []),
+                "debootstrap", "--no-check-gpg", "--variant=minbase", f"--include={_names(lock)}",
+                lock.suite, root, f"file://{repository}",
             ],
-            suite, sources, progress,
+            lock.suite, progress,
         )  # fmt: skip
-        _run([_CLEAN, root], suite, sources, progress)
+        _run([_CLEAN, root], lock.suite, progress)
         _run(
             [
                 "tar", "--create", f"--file={archive}", f"--directory={root}", "--sort=name",
                 "--numeric-owner", "--mtime=@0", "--exclude=./dev/*", ".",
             ],
-            suite, sources, progress,
+            lock.suite, progress,
         )  # fmt: skip
 
 
-def _run(command: list[str | Path], suite: str, sources: AptSources, progress: Progress) -> None:
+def _names(lock: DebianLock) -> str:
+    return ",".join(package.name for package in lock.packages)
+
+
+def _run(command: list[str | Path], suite: str, progress: Progress) -> None:
     # With SOURCE_DATE_EPOCH, mmdebstrap's output is reproducible.
-    environment = {**os.environ, **(sources.environment or {}), "SOURCE_DATE_EPOCH": "0", "LC_ALL": "C.UTF-8"}
+    environment = {**os.environ, "SOURCE_DATE_EPOCH": "0", "LC_ALL": "C.UTF-8"}
     result = processes.run(command, env=environment, timeout_s=_TIMEOUT_S, on_line=progress)
     if result.ok:
         return
-    what = f"Debian {suite} can't be bootstrapped"
     if says_full_disk(result.stderr_tail):
         raise full_disk(tempfile.gettempdir())
-    if result.timed_out or _NETWORK.search(result.stderr_tail):
-        raise MissingError(
-            f"{what}: its mirror can't be reached", hint="check apt's sources and proxy on this machine"
-        )
     last = [line for line in result.stderr_tail.splitlines() if line.strip()][-1:] or ["no message"]
-    raise BuildError(f"{what}: {Path(str(command[0])).name} failed: {last[0]}", log=result.stderr_tail)
-
-
-def _proxies() -> dict[str, str]:
-    """Return apt's proxy settings as variables, so that the tools don't write them into the base."""
-    result = processes.run(
-        ["apt-config", "shell", "http_proxy", "Acquire::http::Proxy", "https_proxy", "Acquire::https::Proxy"],
-        timeout_s=60,
+    raise BuildError(
+        f"Debian {suite} can't be bootstrapped: {Path(str(command[0])).name} failed: {last[0]}",
+        log=result.stderr_tail,
     )
-    found = re.findall(r"^(https?_proxy)='([^']+)'$", result.stdout.decode("utf-8", "replace"), re.MULTILINE)
-    return {name: value for name, value in found if value != "DIRECT"}

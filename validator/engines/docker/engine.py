@@ -53,7 +53,6 @@ class DockerEngine:
         self._endpoint = endpoint
         self._client = endpoint.client
         self._sources = sources
-        self._policy = base_policy
         self._cache = cache
         self._bases = Bases(endpoint.client, endpoint.quick, base_policy)
         with self._answering("the engine"):
@@ -96,10 +95,9 @@ class DockerEngine:
         return labels.get(names.LABEL_SPEC) == spec.identifier and labels.get(names.LABEL_LOCK) == lock.digest
 
     def up_to_date(self, spec: ImageSpec, lock: Lock, labels: Mapping[str, str]) -> bool:
-        origin = labels.get(names.LABEL_BASE, "")
-        right_base = self._policy is BasePolicy.AUTO or origin.startswith(f"{self._policy.value}:")
+        current_base = self._bases.is_current(spec, labels.get(names.LABEL_BASE, ""))
         same_recipe = labels.get(names.LABEL_RECIPE) == recipe_digest()
-        return right_base and same_recipe and self.made_from(spec, lock, labels)
+        return current_base and same_recipe and self.made_from(spec, lock, labels)
 
     def build(self, spec: ImageSpec, lock: Lock, progress: Progress) -> Built:
         return self._build(spec, lock, progress, Compression.ZSTD)

@@ -1,0 +1,103 @@
+"""The Debian packages of a bootstrapped base, each pinned by version and hash."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...errors import InputError
+from . import names
+
+DIRECTORY = names.IMAGES / "debian"
+#: The archives of Debian, as the first part of a package's path names them.
+ARCHIVES = ("debian", "debian-security")
+
+_SNAPSHOT = re.compile(r"^# snapshot: (\d{8}T\d{6}Z)$", re.MULTILINE)
+_LINE = re.compile(
+    r"(?P<name>[a-z0-9][a-z0-9.+-]+) (?P<version>[\w.+:~-]+)"
+    r" (?P<path>(?:debian|debian-security)/pool/(?:[\w+][\w.+~-]*/)+[\w+][\w.+~-]*\.deb)"
+    r" (?P<size>\d{1,10}) sha256:(?P<sha256>[0-9a-f]{64})"
+)
+
+
+@dataclass(frozen=True)
+class DebianPackage:
+    """One file of a Debian archive. path: `debian/pool/…` or `debian-security/pool/…`. size: in bytes."""
+
+    name: str
+    version: str
+    path: str
+    size: int
+    sha256: str
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.version}"
+
+    @property
+    def file(self) -> str:
+        return self.path.rsplit("/", 1)[1]
+
+
+@dataclass(frozen=True)
+class DebianLock:
+    """All packages of a base. snapshot: a time at which snapshot.debian.org had them all, such as
+    `20261122T120000Z`.
+    """
+
+    suite: str
+    snapshot: str
+    packages: tuple[DebianPackage, ...]
+
+    @property
+    def text(self) -> str:
+        lines = [
+            f"{one.name} {one.version} {one.path} {one.size} sha256:{one.sha256}" for one in self.packages
+        ]
+        return (
+            f"# The packages of the base that is bootstrapped from Debian {self.suite} (amd64).\n"
+            "# Written by `scripts/refresh debian`, not by hand.\n"
+            f"# snapshot: {self.snapshot}\n" + "\n".join(lines) + "\n"
+        )
+
+    @property
+    def digest(self) -> str:
+        """The SHA-256 of the packages. The same packages have the same digest, whenever they were locked."""
+        lines = "\n".join(f"{one.name} {one.version} {one.sha256}" for one in self.packages)
+        return hashlib.sha256(lines.encode()).hexdigest()
+
+
+def lock_path(suite: str) -> Path:
+    """Return the file of a suite's lock."""
+    return DIRECTORY / f"{suite}.txt"
+
+
+def read_lock(suite: str, path: Path | None = None) -> DebianLock:
+    """Return the lock of a suite. Raises InputError, with the line, for a package that is not pinned."""
+    path = path or lock_path(suite)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise InputError(
+            f"Debian {suite} has no lock {path}", hint="write it with scripts/refresh debian"
+        ) from None
+    snapshot = _SNAPSHOT.search(text)
+    if snapshot is None:
+        raise InputError(f"{path} names no snapshot", hint="write it again with scripts/refresh debian")
+    packages = []
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line or line.startswith("#"):
+            continue
+        match = _LINE.fullmatch(line)
+        if match is None:
+            raise InputError(
+                f"{path}:{number} does not pin a package by version, path, size and sha256",
+                hint="write it again with scripts/refresh debian",
+            )
+        packages.append(
+            DebianPackage(match["name"], match["version"], match["path"], int(match["size"]), match["sha256"])
+        )
+    if not packages:
+        raise InputError(f"{path} has no packages", hint="write it again with scripts/refresh debian")
+    return DebianLock(suite, snapshot[1], tuple(packages))
