@@ -6,16 +6,21 @@ Nothing of this exists outside a test's own directory and its own registry.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 from validator.certify.signing import Signer, make_key_pair
 from validator.certify.trust import Trust
 from validator.model.record import Record, Verdict
+from validator.model.timestamps import format_timestamp, now_utc
 from validator.model.verdict import REQUIRED_CHECKS
 
 PASSWORD = "of a test"
 LOCK = "sha256:" + "5" * 64
+#: The made-up measurements ended an hour ago, since certificates expire.
+MEASURED_AT = now_utc().replace(microsecond=0) - timedelta(hours=1)
+MEASURED = format_timestamp(MEASURED_AT)
 GPUS = {
     "h100": {"name": "NVIDIA H100 80GB HBM3", "compute_capability": "9.0"},
     "a100": {"name": "NVIDIA A100-SXM4-40GB", "compute_capability": "8.0"},
@@ -75,7 +80,7 @@ def record(
     python: str = "3.12",
     driver: str = "580.65.06",
     gpu: str = "h100",
-    finished: str = "2026-11-20T01:02:00+00:00",
+    finished: str = MEASURED,
     found: Mapping[str, Any] | None = None,
     **changes: Any,
 ) -> Record:
@@ -93,7 +98,7 @@ def record(
         "lock_digest": LOCK,
         "image_digest": digest,
         "probe_version": made["probe"]["version"],
-        "started": "2026-11-20T01:00:00+00:00",
+        "started": finished,
         "finished": finished,
         "key": "fixture",
         "host": made["host"],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from datetime import datetime, timezone
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -12,10 +12,10 @@ import pytest
 from validator.certify.eligibility import NotCertifiable, checked_report
 from validator.model.record import Origin, Record, Verdict
 
-from .fixtures import record, report
+from .fixtures import MEASURED_AT, record, report
 
 DIGEST = "sha256:" + "d" * 64
-NOW = datetime(2026, 11, 21, tzinfo=timezone.utc)
+NOW = MEASURED_AT + timedelta(hours=1)
 
 Change = Callable[[dict[str, Any]], object]
 
@@ -44,8 +44,12 @@ def test_a_certified_record_is_accepted() -> None:
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
-        ({"verdict": Verdict.FAILED, "reason": "it failed"}, "its verdict is failed: it failed"),
-        ({"verdict": Verdict.UNPROVEN}, "its verdict is unproven"),
+        ({"verdict": Verdict.FAILED, "reason": "it failed"}, "its own report says certified"),
+        (
+            {"verdict": Verdict.FAILED, "host_class": "no-gpu"},
+            "it failed on a machine without a GPU",
+        ),
+        ({"verdict": Verdict.UNPROVEN, "reason": "no GPU"}, "its verdict is unproven: no GPU"),
         ({"verdict": Verdict.BROKEN}, "its verdict is broken"),
         ({"origin": Origin.ELSEWHERE}, "imported from elsewhere"),
         ({"image_digest": None, "engine": "venv"}, "without an image (engine venv)"),
@@ -66,8 +70,8 @@ def test_a_certified_record_is_accepted() -> None:
             },
             "TensorFlow 2.21.0 was in the image",
         ),
-        ({"finished": "2027-01-01T00:00:00+00:00"}, "in the future"),
-        ({"finished": "2026-11-22T00:00:00"}, "in the future"),
+        ({"finished": (NOW + timedelta(days=30)).isoformat()}, "in the future"),
+        ({"finished": (NOW + timedelta(days=1)).replace(tzinfo=None).isoformat()}, "in the future"),
         ({"finished": "yesterday"}, "its finish time is not a timestamp"),
     ],
 )
@@ -152,3 +156,16 @@ def test_a_sandbox_that_hides_the_kernel_module_is_not_emulation() -> None:
         )
     )
     checked_report(made, NOW)
+
+
+def test_a_failure_on_a_gpu_is_accepted_as_a_failure() -> None:
+    """The signs of emulation and the missing versions may be how the image fails."""
+    found = copy.deepcopy(report())
+    outcome("gpu_compute", "fail")(found)
+    found["host"]["driver_libraries"] = {}
+    made = record(
+        DIGEST, found=found, verdict=Verdict.FAILED, versions={"tensorflow": "2.21.0", "python": "3.12.7"}
+    )
+    assert checked_report(made, NOW).check("gpu_compute") is not None
+    with pytest.raises(NotCertifiable, match="its own report says failed: gpu_compute"):
+        checked_report(record(DIGEST, found=found), NOW)

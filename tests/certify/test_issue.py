@@ -6,7 +6,7 @@ import dataclasses
 import json
 import time
 from concurrent.futures import ThreadPoolExecutor
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from validator.certify.trust import Trust
 from validator.certify.verify import certificates
 from validator.errors import InputError, MissingError, ValidatorError
 from validator.model.record import Origin, Record, Verdict
+from validator.model.timestamps import format_timestamp
 from validator.registry import client as registry_module
 from validator.registry.client import Registry
 from validator.registry.names import Repository
@@ -27,7 +28,7 @@ from ..registry.images import push_image
 from ..registry.proxy import Fault, Proxy
 from .attestations import cosign_verify, payload
 from .conftest import TAG
-from .fixtures import record, report
+from .fixtures import MEASURED, MEASURED_AT, record, report
 
 
 def issue(registry: Registry, made: Record, signer: Signer) -> Issued:
@@ -50,10 +51,11 @@ def test_cosign_accepts_an_issued_certificate(
         {"name": str(repository), "digest": {"sha256": image.removeprefix("sha256:")}}
     ]
     found = certificates(registry, image, trust)
-    assert found.certificates == (done.certificate,)
     assert found.refused == ()
-    assert (done.certificate.record_id, done.certificate.fixture) == (made.id, True)
-    assert done.certificate.signer == trust.signer
+    (certificate,) = found.certificates
+    assert (certificate.record_id, certificate.fixture) == (made.id, True)
+    assert certificate.signer == trust.signer
+    assert (done.failed, done.fixture) == (False, True)
 
 
 def test_cosign_rejects_it_for_another_key(
@@ -67,7 +69,7 @@ def test_cosign_rejects_it_for_another_key(
 def test_the_same_record_is_certified_once(registry: Registry, image: str, signer: Signer) -> None:
     first = issue(registry, record(image), signer)
     second = issue(registry, record(image), signer)
-    assert (second.attached, second.certificate) == (None, first.certificate)
+    assert first.attached is not None and second.attached is None
     with signer.trust() as trust:
         assert len(certificates(registry, image, trust).certificates) == 1
 
@@ -77,11 +79,12 @@ def test_an_image_has_a_certificate_for_each_host_class(
 ) -> None:
     issue(registry, record(image), signer)
     issue(registry, record(image, driver="535.183.01", gpu="a100"), signer)
-    issue(registry, record(image, finished="2026-11-20T05:00:00+00:00"), signer)
+    newer = format_timestamp(MEASURED_AT + timedelta(minutes=20))
+    issue(registry, record(image, finished=newer), signer)
     with signer.trust() as trust:
         found = certificates(registry, image, trust).certificates
     # The newest measurement first.
-    assert [entry.measured[11:13] for entry in found] == ["05", "01", "01"]
+    assert [entry.measured for entry in found] == [newer, MEASURED, MEASURED]
     assert {entry.host_class for entry in found} == {"r580-h100", "r535-a100"}
 
 
@@ -108,7 +111,8 @@ def test_two_processes_certify_at_once_without_losing_a_certificate(
         {"verdict": Verdict.UNPROVEN},
         {"origin": Origin.ELSEWHERE},
         {"report": None},
-        {"finished": "2030-01-01T00:00:00+00:00"},
+        {"finished": format_timestamp(MEASURED_AT + timedelta(days=2))},
+        {"finished": format_timestamp(MEASURED_AT - timedelta(days=14))},
     ],
 )
 def test_nothing_is_attached_for_a_record_that_may_not_be_certified(
@@ -142,6 +146,8 @@ def test_the_image_that_was_measured_must_be_the_one_under_its_tag(
         issue(registry, record(other), signer)
     with pytest.raises(NotCertifiable, match="not in the registry"):
         issue(registry, record(image, tensorflow="2.20.0"), signer)
+    with pytest.raises(NotCertifiable, match=f"is about sha256:{'e' * 64}, which is not in"):
+        issue(registry, record("sha256:" + "e" * 64), signer)
     with pytest.raises(NotCertifiable, match="not the identifier"):
         issue(registry, record(image, image="tf2.21.0-odd", cell="tf2.21.0-odd@r580-h100"), signer)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -15,13 +16,15 @@ from validator.certify.promote import Move, Rules, promote
 from validator.certify.signing import Signer
 from validator.certify.trust import Trust
 from validator.errors import MissingError, ValidatorError
+from validator.model.record import Record, Verdict
+from validator.model.timestamps import format_timestamp
 from validator.registry.client import Registry
 from validator.registry.names import Repository
 
 from ..registry.images import push_image
 from ..registry.proxy import Fault, Proxy
 from ..registry.server import RunningRegistry
-from .fixtures import record
+from .fixtures import MEASURED_AT, record, report
 
 #: Pushes and certifies an image of a TensorFlow release, and gives back its digest.
 Certified = Callable[..., str]
@@ -35,6 +38,18 @@ def certified(registry: Registry, signer: Signer, trust: Trust) -> Certified:
         return digest
 
     return make
+
+
+def later(**delta: float) -> str:
+    """Return a time relative to that of the made-up measurements."""
+    return format_timestamp(MEASURED_AT + timedelta(**delta))
+
+
+def failed(digest: str, **measured: Any) -> Record:
+    """Return the record of a measurement in which a required check failed."""
+    found = copy.deepcopy(report(tensorflow="2.21.0"))
+    next(check for check in found["checks"] if check["id"] == "gpu_compute")["outcome"] = "fail"
+    return record(digest, found=found, verdict=Verdict.FAILED, **measured)
 
 
 def pushed(registry: Registry, tensorflow: str, python: str = "3.12") -> str:
@@ -95,11 +110,11 @@ def test_an_image_whose_certificate_does_not_count_gets_no_alias(
     server: RunningRegistry, registry: Registry, trust: Trust, certified: Certified,
     foreign: tuple[Signer, Trust], kind: str,
 ) -> None:  # fmt: skip
-    certified("2.21.0", finished="2026-01-01T00:00:00+00:00")
+    certified("2.21.0", finished=format_timestamp(MEASURED_AT - timedelta(days=8)))
     rules = {
         "foreign": Rules(foreign[1]),
         "fixture": Rules(Trust(key=trust.key)),
-        "old": Rules(trust, max_age=timedelta(days=30)),
+        "old": Rules(trust, max_age=timedelta(days=7)),
     }[kind]
     assert promote(registry, rules) == []
     assert aliases(server, registry) == {}
@@ -116,7 +131,9 @@ def test_an_alias_stays_while_the_newer_build_of_its_image_is_not_certified(
     result = promote(registry, Rules(trust))
     assert not any(move.moves or move.why for move in result)
     assert set(aliases(server, registry).values()) == {good}
-    certify(registry, record(newer, finished="2026-11-20T09:00:00+00:00"), signer, trust)
+    certify(
+        registry, record(newer, finished=format_timestamp(MEASURED_AT + timedelta(minutes=1))), signer, trust
+    )
     promote(registry, Rules(trust))
     assert set(aliases(server, registry).values()) == {newer}
 
@@ -142,29 +159,63 @@ def test_an_alias_that_was_moved_by_hand_is_corrected(
     assert set(aliases(server, registry).values()) == {good}
 
 
-def test_an_alias_goes_back_to_an_older_tensorflow_only_when_allowed(
+def test_a_label_does_not_keep_an_alias_on_an_image_without_a_certificate(
     server: RunningRegistry, registry: Registry, trust: Trust, certified: Certified
 ) -> None:
     older = certified("2.20.0")
-    newer = pushed(registry, "2.21.0")
+    newer = pushed(registry, "99.0.0")
     registry.tag(newer, "latest")
     (latest,) = [move for move in promote(registry, Rules(trust)) if move.alias == "latest"]
-    assert not latest.moves
-    assert "2.21.0" in latest.why
+    assert (latest.was, latest.now, latest.moves) == (newer, older, True)
+    assert latest.lost == "no certificate is attached"
+    assert aliases(server, registry)["latest"] == older
+
+
+def test_the_aliases_leave_an_image_that_failed_tonight_for_the_last_good_one(
+    server: RunningRegistry, registry: Registry, signer: Signer, trust: Trust, certified: Certified
+) -> None:
+    older, newer = certified("2.20.0"), certified("2.21.0")
+    promote(registry, Rules(trust))
+    certify(registry, failed(newer, finished=later(minutes=1)), signer, trust)
+    moves = {move.alias: move for move in promote(registry, Rules(trust))}
+    assert (moves["latest"].was, moves["latest"].now) == (newer, older)
+    assert moves["latest"].lost.startswith("it failed on r580-h100 (gpu_compute, keras_jit), measured ")
+    # No other image fits these, and most registries can't remove a tag without its image.
+    assert {alias for alias, move in moves.items() if move.why} == {"2.21", "2.21-driver580"}
+    assert "it failed on r580-h100" in moves["2.21"].why
+    assert aliases(server, registry) == {
+        "latest": older, "2.20": older, "2.20-driver580": older, "2.21": newer, "2.21-driver580": newer,
+    }  # fmt: skip
+    # A newer measurement that passes brings them back.
+    certify(registry, record(newer, finished=later(minutes=2)), signer, trust)
+    promote(registry, Rules(trust))
     assert aliases(server, registry)["latest"] == newer
-    promote(registry, Rules(trust, allow_older=True))
+
+
+def test_a_failure_that_somebody_deletes_is_hidden_only_until_the_certificate_expires(
+    server: RunningRegistry, registry: Registry, trust: Trust, signer: Signer, certified: Certified
+) -> None:
+    newer = certified("2.21.0", finished=later(days=-13))
+    older = certified("2.20.0")
+    promote(registry, Rules(trust))
+    # The failure of tonight was deleted, so the registry looks as before.
+    assert aliases(server, registry)["latest"] == newer
+    promote(registry, Rules(trust), now=MEASURED_AT + timedelta(days=1, minutes=1))
     assert aliases(server, registry)["latest"] == older
 
 
 def test_an_alias_without_a_certified_image_any_more_stays_and_is_reported(
     server: RunningRegistry, registry: Registry, trust: Trust, certified: Certified
 ) -> None:
-    certified("2.20.0", finished="2026-01-01T00:00:00+00:00")
+    certified("2.20.0")
     promote(registry, Rules(trust))
     before = aliases(server, registry)
-    result = promote(registry, Rules(trust, max_age=timedelta(days=30)))
+    late = MEASURED_AT + timedelta(days=15)
+    result = promote(registry, Rules(trust), now=late)
     assert {move.alias for move in result if move.why} == {"latest", "2.20", "2.20-driver580"}
+    assert all("its own has none: it expired on" in move.why for move in result)
     assert aliases(server, registry) == before
+    assert not any(move.why for move in promote(registry, Rules(trust, accept_expired=True), now=late))
 
 
 def test_of_two_processes_at_once_the_one_with_older_knowledge_does_not_win(

@@ -5,27 +5,42 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Callable
-from datetime import datetime, timezone
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from validator.certify.eligibility import checked_report
-from validator.certify.statement import PREDICATE, NoCertificate, certificate_of, statement
-from validator.model.certificate import Certificate, GpuFacts, read_verification
+from validator.certify.statement import PREDICATE, NoCertificate, read_statement, statement
+from validator.model.certificate import Certificate, Failure, GpuFacts, read_verification
 from validator.model.codec import DocumentError, encode
+from validator.model.record import Verdict
+from validator.model.timestamps import format_timestamp
 from validator.model.verdict import REQUIRED_CHECKS
 
-from .fixtures import LOCK, record, report
+from .fixtures import LOCK, MEASURED_AT, record, report
 
 DIGEST = "sha256:" + "d" * 64
-ISSUED = "2026-11-21T10:00:00+00:00"
+ISSUED = format_timestamp(MEASURED_AT + timedelta(minutes=30))
+EXPIRES = format_timestamp(MEASURED_AT + timedelta(days=14))
 
 
-def payload(found: dict[str, Any] | None = None) -> bytes:
-    made = record(DIGEST, found=found)
-    own = checked_report(made, datetime(2026, 11, 21, tzinfo=timezone.utc))
-    return statement(made, own, "registry.example/tf", issued=ISSUED)
+def payload(found: dict[str, Any] | None = None, **changes: Any) -> bytes:
+    made = record(DIGEST, found=found, **changes)
+    own = checked_report(made, MEASURED_AT + timedelta(hours=1))
+    return statement(made, own, "registry.example/tf", issued=ISSUED, expires=EXPIRES)
+
+
+def certificate_of(text: bytes) -> Certificate:
+    found = read_statement(text, DIGEST, "key")
+    assert isinstance(found, Certificate)
+    return found
+
+
+def failed_payload() -> bytes:
+    found = copy.deepcopy(report())
+    next(check for check in found["checks"] if check["id"] == "gpu_compute")["outcome"] = "fail"
+    return payload(found, verdict=Verdict.FAILED)
 
 
 def test_a_statement_is_a_test_result_of_in_toto() -> None:
@@ -51,7 +66,7 @@ def test_the_result_is_passed_if_nothing_failed() -> None:
 
 def test_a_certificate_agrees_with_the_record() -> None:
     made = record(DIGEST)
-    assert certificate_of(payload(), DIGEST, "key") == Certificate(
+    assert certificate_of(payload()) == Certificate(
         image_digest=DIGEST,
         image=made.image,
         host_class="r580-h100",
@@ -69,13 +84,49 @@ def test_a_certificate_agrees_with_the_record() -> None:
         record_id=made.id,
         measured=made.finished,
         issued=ISSUED,
+        expires=EXPIRES,
         signer="key",
         fixture=True,
     )
 
 
+def test_a_failure_agrees_with_the_record() -> None:
+    document = json.loads(failed_payload())
+    assert document["predicate"]["result"] == "FAILED"
+    assert read_statement(failed_payload(), DIGEST, "key") == Failure(
+        image_digest=DIGEST,
+        image="tf2.21.0-cuda12.5-cudnn9.3-py312",
+        host_class="r580-h100",
+        driver="580.65.06",
+        gpus=(GpuFacts("NVIDIA H100 80GB HBM3", "9.0"),),
+        failed=("gpu_compute", "keras_jit"),
+        record_id=PART_RECORD(document)["annotations"]["id"],
+        measured=format_timestamp(MEASURED_AT),
+        issued=ISSUED,
+        signer="key",
+        fixture=True,
+    )
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda host: host.pop("driver"),
+        lambda host: host.update(driver="newest"),
+        lambda host: host.update(gpus=[{"name": "NVIDIA H100 80GB HBM3"}]),
+        lambda host: host.update(gpus=[{"name": "x", "compute_capability": "new"}]),
+    ],
+)
+def test_a_failure_counts_even_if_the_probe_read_little(change: Callable[[dict[str, Any]], object]) -> None:
+    document = json.loads(failed_payload())
+    change(HOST(document)["annotations"])
+    found = read_statement(json.dumps(document).encode(), DIGEST, "key")
+    assert isinstance(found, Failure)
+    assert (found.host_class, found.failed) == ("r580-h100", ("gpu_compute", "keras_jit"))
+
+
 def test_a_certificate_is_read_back_from_json() -> None:
-    certificate = certificate_of(payload(), DIGEST, "key")
+    certificate = certificate_of(payload())
     written = json.dumps({"certificates": [encode(certificate)], "refused": []})
     assert read_verification(written).certificates == (certificate,)
     with pytest.raises(DocumentError, match=r"certificates\[0\]\.image: missing"):
@@ -105,6 +156,7 @@ def _part(name: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
 
 
 HOST, LOCK_PART, CERTIFICATE = _part("host"), _part("lock"), _part("certificate")
+PART_RECORD = _part("record")
 
 
 @pytest.mark.parametrize(
@@ -114,7 +166,8 @@ HOST, LOCK_PART, CERTIFICATE = _part("host"), _part("lock"), _part("certificate"
         (lambda d: d.update(predicateType="https://slsa.dev/provenance/v1"), "not a test result"),
         (lambda d: d.update(subject=[]), "another image"),
         (lambda d: d["subject"][0]["digest"].update(sha256="e" * 64), "another image"),
-        (lambda d: d["predicate"].update(result="FAILED"), "its result is 'FAILED'"),
+        (lambda d: d["predicate"].update(result="SKIPPED"), "its result is 'SKIPPED'"),
+        (lambda d: CERTIFICATE(d)["annotations"].pop("expires"), "certificate.expires: missing"),
         (lambda d: d["predicate"].update(configuration=[]), "configuration.image: missing"),
         (lambda d: d["predicate"].update(configuration=None), "configuration"),
         (lambda d: HOST(d).update(annotations=None), "host"),
@@ -141,17 +194,17 @@ def test_anything_but_a_certificate_is_rejected(change: Callable[[dict[str, Any]
     document = copy.deepcopy(json.loads(payload()))
     change(document)
     with pytest.raises(NoCertificate) as caught:
-        certificate_of(json.dumps(document).encode(), DIGEST, "key")
+        certificate_of(json.dumps(document).encode())
     assert why in str(caught.value)
 
 
 @pytest.mark.parametrize("text", [b"", b"[]", b"{}", b"null", b"\xff", b"[" * 100_000])
 def test_anything_but_a_statement_is_rejected(text: bytes) -> None:
     with pytest.raises(NoCertificate):
-        certificate_of(text, DIGEST, "key")
+        certificate_of(text)
 
 
 def test_the_older_statement_of_cosign_is_read() -> None:
     document = json.loads(payload()) | {"_type": "https://in-toto.io/Statement/v0.1"}
-    assert certificate_of(json.dumps(document).encode(), DIGEST, "key").tensorflow == "2.21.0"
+    assert certificate_of(json.dumps(document).encode()).tensorflow == "2.21.0"
     assert document["predicateType"] == PREDICATE

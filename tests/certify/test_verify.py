@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from validator.certify import verify
 from validator.certify.attached import candidates
 from validator.certify.issue import certify
 from validator.certify.signing import Signer
@@ -19,13 +20,16 @@ from validator.certify.statement import PREDICATE
 from validator.certify.trust import Trust
 from validator.certify.verify import certificates
 from validator.errors import InputError, MissingError
+from validator.model.record import Record, Verdict
+from validator.model.timestamps import format_timestamp
 from validator.registry.client import Registry
 from validator.registry.names import Repository
 
 from ..registry.images import push_image
 from ..registry.proxy import Fault, Proxy
 from .attestations import attach_by_hand, cosign_attest, payload, with_payload
-from .fixtures import record
+from .conftest import TAG
+from .fixtures import MEASURED, MEASURED_AT, record, report
 
 
 @pytest.fixture
@@ -232,9 +236,11 @@ def test_a_certificate_altered_in_transit_is_rejected(
 @pytest.mark.parametrize(
     ("now", "max_age", "why"),
     [
-        (datetime(2026, 11, 20, 2, tzinfo=timezone.utc), None, "it was issued in the future"),
+        (MEASURED_AT, None, "it was issued in the future"),
         (datetime(2020, 1, 1, tzinfo=timezone.utc), timedelta(days=1), "it was issued in the future"),
-        (datetime(2027, 3, 1, tzinfo=timezone.utc), timedelta(days=100), "it is too old"),
+        (MEASURED_AT + timedelta(days=3), timedelta(days=2), "it is too old"),
+        (MEASURED_AT + timedelta(days=14), None, "it expired on"),
+        (MEASURED_AT + timedelta(days=15), timedelta(days=30), "it expired on"),
     ],
 )
 def test_a_clock_far_off_and_an_old_measurement(
@@ -245,19 +251,106 @@ def test_a_clock_far_off_and_an_old_measurement(
 
 
 @pytest.mark.usefixtures("bundle")
-def test_without_a_limit_an_old_certificate_counts(registry: Registry, image: str, trust: Trust) -> None:
-    later = datetime(2036, 1, 1, tzinfo=timezone.utc)
-    assert len(certificates(registry, image, trust, now=later).certificates) == 1
-    limit = timedelta(days=3650)
-    assert len(certificates(registry, image, trust, now=later, max_age=limit).certificates) == 1
+def test_an_expired_certificate_counts_only_on_request(registry: Registry, image: str, trust: Trust) -> None:
+    def count(days: float, **rules: Any) -> int:
+        now = MEASURED_AT + timedelta(days=days)
+        return len(certificates(registry, image, trust, now=now, **rules).certificates)
+
+    assert (count(13.99), count(14)) == (1, 0)
+    assert count(3650, accept_expired=True) == 1
+    assert count(99, accept_expired=True, max_age=timedelta(days=100)) == 1
+    assert count(101, accept_expired=True, max_age=timedelta(days=100)) == 0
+
+
+def test_a_certificate_that_lacks_a_check_of_today_does_not_count(
+    registry: Registry, image: str, trust: Trust, signer: Signer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The certificate was signed before the check was required."""
+    certify(registry, record(image), signer, trust)
+    monkeypatch.setattr(verify, "REQUIRED_CHECKS", (*verify.REQUIRED_CHECKS, "tomorrow", "after_that"))
+    assert why_refused(registry, image, trust) == [
+        "it lacks checks that are required today: tomorrow, after_that"
+    ]
+
+
+class TestTheNewestStatementOfAHostClassDecides:
+    @staticmethod
+    def failed(image: str, minutes: int, **changes: Any) -> Record:
+        found = copy.deepcopy(
+            report(**{name: changes[name] for name in changes if name in ("driver", "gpu")})
+        )
+        next(check for check in found["checks"] if check["id"] == "gpu_compute")["outcome"] = "fail"
+        finished = format_timestamp(MEASURED_AT + timedelta(minutes=minutes))
+        return record(image, found=found, verdict=Verdict.FAILED, finished=finished, **changes)
+
+    @pytest.fixture(autouse=True)
+    def on_two_host_classes(self, registry: Registry, image: str, signer: Signer, trust: Trust) -> None:
+        certify(registry, record(image), signer, trust)
+        certify(registry, record(image, driver="535.183.01", gpu="a100"), signer, trust)
+
+    def test_a_newer_failure_takes_the_certificate_of_its_host_class_back(
+        self, registry: Registry, image: str, signer: Signer, trust: Trust
+    ) -> None:
+        assert certify(registry, self.failed(image, 10), signer, trust).failed
+        found = certificates(registry, image, trust)
+        assert [entry.host_class for entry in found.certificates] == ["r535-a100"]
+        (failure,) = found.failures
+        assert failure.why.startswith("it failed on r580-h100 (gpu_compute, keras_jit), measured ")
+        assert [refused.why for refused in found.refused] == [f"it was taken back: {failure.why}"]
+        # It does not run out, even where people accept old certificates.
+        late = MEASURED_AT + timedelta(days=400)
+        found = certificates(registry, image, trust, accept_expired=True, now=late)
+        assert [entry.host_class for entry in found.certificates] == ["r535-a100"]
+
+    def test_a_newer_certificate_outweighs_the_failure(
+        self, registry: Registry, image: str, signer: Signer, trust: Trust
+    ) -> None:
+        certify(registry, self.failed(image, 10), signer, trust)
+        again = format_timestamp(MEASURED_AT + timedelta(minutes=11))
+        certify(registry, record(image, finished=again), signer, trust)
+        found = certificates(registry, image, trust)
+        assert [entry.measured for entry in found.certificates] == [again, MEASURED]
+        assert found.failures == ()
+
+    def test_what_was_measured_last_counts_not_what_was_signed_last(
+        self, registry: Registry, image: str, signer: Signer, trust: Trust
+    ) -> None:
+        certify(registry, self.failed(image, -10), signer, trust)
+        assert len(certificates(registry, image, trust).certificates) == 2
+        certify(registry, self.failed(image, 0), signer, trust)
+        assert [entry.host_class for entry in certificates(registry, image, trust).certificates] == [
+            "r535-a100"
+        ]
+
+    def test_a_failure_that_somebody_else_signed_takes_nothing_back(
+        self, registry: Registry, image: str, foreign: tuple[Signer, Trust], trust: Trust
+    ) -> None:
+        certify(registry, self.failed(image, 10), *foreign)
+        found = certificates(registry, image, trust)
+        assert (len(found.certificates), found.failures) == (2, ())
+        assert [refused.why for refused in found.refused] == ["it is not signed by the trusted key"]
+
+    def test_the_same_failure_is_signed_once(
+        self, registry: Registry, image: str, signer: Signer, trust: Trust
+    ) -> None:
+        made = self.failed(image, 10)
+        assert certify(registry, made, signer, trust).attached
+        assert certify(registry, made, signer, trust).attached is None
+
+    def test_an_image_that_has_lost_its_tag_can_still_be_marked_as_failed(
+        self, registry: Registry, image: str, signer: Signer, trust: Trust
+    ) -> None:
+        push_image(registry.repository, TAG, content="a newer build")
+        assert certify(registry, self.failed(image, 10), signer, trust).attached
 
 
 @pytest.mark.parametrize(
     "times",
     [
-        {"issued": "2026-11-19T00:00:00+00:00"},
+        {"issued": format_timestamp(MEASURED_AT - timedelta(days=1))},
         {"issued": "today"},
-        {"issued": "2026-11-19T00:00:00"},
+        {"issued": format_timestamp(MEASURED_AT - timedelta(days=1)).removesuffix("+00:00")},
+        {"expires": "never"},
     ],
 )
 def test_impossible_times_are_rejected(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -11,11 +12,12 @@ from validator.certify.signing import Signer
 from validator.certify.trust import Trust
 from validator.delivery.candidates import Terms
 from validator.engines.docker.names import LABEL_SPEC
+from validator.model.record import Verdict
 from validator.model.timestamps import format_timestamp, now_utc
 from validator.registry.client import Registry
 from validator.registry.names import identifier_of
 
-from ..certify.fixtures import record
+from ..certify.fixtures import record, report
 from ..registry.images import push_image
 from .values import TAG
 
@@ -60,6 +62,17 @@ class Shelf:
                 finished=format_timestamp(at - age),
             )  # fmt: skip
             certify(self.registry, made, signer, trust, now=at)
+
+    def fail(self, digest: str, *hosts: tuple[str, str]) -> None:
+        """Sign that an image failed on these hosts a moment ago."""
+        for driver, gpu in hosts:
+            found = copy.deepcopy(report(driver, gpu))
+            next(check for check in found["checks"] if check["id"] == "gpu_compute")["outcome"] = "fail"
+            made = record(
+                digest, driver=driver, gpu=gpu, found=found,
+                verdict=Verdict.FAILED, finished=format_timestamp(now_utc()),
+            )  # fmt: skip
+            certify(self.registry, made, self.signer, self.trust)
 
     def push_certified(self, *hosts: tuple[str, str], tag: str = TAG) -> str:
         """Push an image and certify it for these hosts. Returns its digest."""

@@ -21,11 +21,22 @@ from validator.delivery.choose import (
     forecast,
 )
 from validator.delivery.host import Host
-from validator.model.certificate import Certificate
+from validator.model.certificate import Certificate, Failure
 from validator.model.prediction import Outcome
 from validator.registry.names import tag_of
 
-from .values import FAILS, TAG, UNKNOWN, WORKS, candidate, certificate, digest_of, host, tagged_image
+from .values import (
+    FAILS,
+    TAG,
+    UNKNOWN,
+    WORKS,
+    candidate,
+    certificate,
+    digest_of,
+    failure,
+    host,
+    tagged_image,
+)
 
 
 @pytest.mark.parametrize(
@@ -53,13 +64,39 @@ from .values import FAILS, TAG, UNKNOWN, WORKS, candidate, certificate, digest_o
 def test_a_certificate_covers_its_driver_branch_and_capability(
     measured: tuple[str, ...], asked: tuple[str, ...], covered: bool
 ) -> None:
-    assert bool(covering([certificate(*measured)], host(*asked))) is covered
+    assert bool(covering(candidate(certificate(*measured)), host(*asked))) is covered
 
 
 def test_two_certificates_cover_a_host_with_two_kinds_of_gpu() -> None:
     both = [certificate("580.65.06", "t4"), certificate("580.95.05", "a100")]
-    assert len(covering(both, host("580.65.06", "a100", "t4", "a100"))) == 2
-    assert covering(both[:1], host("580.65.06", "a100", "t4")) == ()
+    assert len(covering(candidate(*both), host("580.65.06", "a100", "t4", "a100"))) == 2
+    assert covering(candidate(*both[:1]), host("580.65.06", "a100", "t4")) == ()
+
+
+@pytest.mark.parametrize(
+    ("failed", "asked", "against"),
+    [
+        (failure("580.65.06", "h100"), ("580.95.05", "h100"), True),
+        # Another model of the same capability, or another branch, keeps its certificate.
+        (failure("580.65.06", "h100"), ("580.65.06", "h200"), False),
+        (failure("575.57.08", "h100"), ("580.65.06", "h100"), False),
+        (failure("580.65.06", "a100"), ("580.65.06", "h100"), False),
+        # The model is not known, so it may be the one that failed.
+        (failure("580.65.06", "h100"), ("580.65.06", "9.0"), True),
+        # The probe of a broken image could not read the driver; the host class still names the machine.
+        (failure(driver=None, gpus=()), ("580.65.06", "h100"), True),
+        (failure(driver=None, gpus=()), ("580.65.06", "h200"), False),
+        (failure("580.65.06", "t4", "h100"), ("580.65.06", "h100"), True),
+    ],
+)
+def test_a_failure_speaks_against_the_image_on_hosts_of_its_kind(
+    failed: Failure, asked: tuple[str, ...], against: bool
+) -> None:
+    one = candidate(certificate("580.65.06", "h100"), failures=(failed,))
+    found = assess(one, host(*asked), WORKS)
+    assert bool(covering(one, host(*asked))) is not against
+    assert found.standing is (Standing.UNFIT if against else Standing.CERTIFIED)
+    assert (found.why == failed.why) is against
 
 
 def test_the_reason_names_the_newest_measurement() -> None:

@@ -121,15 +121,35 @@ def test_a_fixture_counts_only_if_a_test_asks_for_it(shelf: Shelf) -> None:
 
 
 def test_an_old_measurement_is_rejected_by_max_age(shelf: Shelf) -> None:
-    shelf.certify(shelf.push(), H100, age=timedelta(days=40))
+    shelf.certify(shelf.push(), H100, age=timedelta(days=10))
     assert select(shelf)[0].certificates
     assert re.search(
-        r"it is too old: measured \S+, 40 days ago",
-        reason_for_rejection(shelf, terms=Terms(shelf.trust, timedelta(days=30))),
+        r"it is too old: measured \S+, 10 days ago",
+        reason_for_rejection(shelf, terms=Terms(shelf.trust, timedelta(days=9))),
     )
     assert select_named(
-        shelf.registry, ON_H100, Terms(shelf.trust, timedelta(days=41)), TAG, pytest.fail
+        shelf.registry, ON_H100, Terms(shelf.trust, timedelta(days=11)), TAG, pytest.fail
     ).certificates
+
+
+def test_an_expired_certificate_counts_only_on_request(shelf: Shelf) -> None:
+    shelf.certify(shelf.push(), H100, now=now_utc() - timedelta(days=20))
+    reason = reason_for_rejection(shelf, terms=Terms(shelf.trust, timedelta(days=30)))
+    assert re.search(r"it expired on \S+: measured \S+, 20 days ago", reason)
+    old = Terms(shelf.trust, timedelta(days=30), accept_expired=True)
+    assert select_named(shelf.registry, ON_H100, old, TAG, pytest.fail).certificates
+
+
+def test_an_image_that_failed_on_this_host_class_gives_way_to_the_last_good_one(shelf: Shelf) -> None:
+    older = shelf.push_certified(H100, tag=OLDER)
+    newer = shelf.push_certified(H100, A100)
+    assert select(shelf)[0].digest == newer
+    shelf.fail(newer, H100)
+    selected, told = select(shelf)
+    assert selected.digest == older
+    assert any("it failed on r580-h100 (gpu_compute, keras_jit), measured" in line for line in told)
+    # It keeps its certificate for the other host class.
+    assert select(shelf, on=host(*A100))[0].digest == newer
 
 
 @pytest.mark.parametrize("off", [timedelta(days=-400), timedelta(hours=-2)])

@@ -37,8 +37,25 @@ def _wrong_key(shelf: Shelf, foreign: tuple[Signer, Trust], proxy: Proxy) -> tup
 
 
 def _expired(shelf: Shelf, foreign: tuple[Signer, Trust], proxy: Proxy) -> tuple[str, ...]:
-    shelf.certify(shelf.push(), H100, age=timedelta(days=31))
+    digest = shelf.push()
+    shelf.certify(digest, H100, now=now_utc() - timedelta(days=15))
     return ("--max-age", "30d")
+
+
+def _too_old(shelf: Shelf, foreign: tuple[Signer, Trust], proxy: Proxy) -> tuple[str, ...]:
+    shelf.certify(shelf.push(), H100, age=timedelta(days=8))
+    return ("--max-age", "7d")
+
+
+def _failed(shelf: Shelf, foreign: tuple[Signer, Trust], proxy: Proxy) -> tuple[str, ...]:
+    digest = shelf.push_certified(H100, ("535.183.01", "a100"))
+    shelf.fail(digest, H100)
+    return ()
+
+
+def _failed_by_name(shelf: Shelf, foreign: tuple[Signer, Trust], proxy: Proxy) -> tuple[str, ...]:
+    _failed(shelf, foreign, proxy)
+    return ("--image", TAG)
 
 
 def _future(shelf: Shelf, foreign: tuple[Signer, Trust], proxy: Proxy) -> tuple[str, ...]:
@@ -88,7 +105,10 @@ def _altered_manifest(shelf: Shelf, foreign: tuple[Signer, Trust], proxy: Proxy)
         (_unsigned, "it is not signed: no certificate is attached to it"),
         (_foreign, "it is not signed by the trusted key"),
         (_wrong_key, "it is not signed by the trusted key"),
-        (_expired, "it is too old: measured"),
+        (_expired, "it expired on "),
+        (_too_old, "it is too old: measured"),
+        (_failed, "it failed on r580-h100 (gpu_compute, keras_jit), measured "),
+        (_failed_by_name, "it failed on r580-h100 (gpu_compute, keras_jit), measured "),
         (_future, "a clock is wrong, there or here"),
         (_other_driver, "certified on driver 575.57.08"),
         (_other_gpu, "with compute capability 8.0, and this host has driver branch 580 and 9.0"),

@@ -6,7 +6,7 @@ from typing import Any
 
 from validator.delivery.choose import Candidate, Forecast, TaggedImage
 from validator.delivery.host import Host, parse_driver, parse_gpus
-from validator.model.certificate import Certificate, GpuFacts
+from validator.model.certificate import Certificate, Failure, GpuFacts
 from validator.model.prediction import Outcome
 
 GPUS = {
@@ -31,8 +31,31 @@ def tagged_image(tag: str = TAG) -> TaggedImage:
     return image
 
 
-def candidate(*certificates: Certificate, tag: str = TAG, problems: tuple[str, ...] = ()) -> Candidate:
-    return Candidate(tagged_image(tag), digest_of(1), certificates, problems)
+def candidate(
+    *certificates: Certificate,
+    tag: str = TAG,
+    problems: tuple[str, ...] = (),
+    failures: tuple[Failure, ...] = (),
+) -> Candidate:
+    return Candidate(tagged_image(tag), digest_of(1), certificates, problems, failures)
+
+
+def failure(branch: str = "580.65.06", *models: str, **changes: Any) -> Failure:
+    """Return a failure without a measurement."""
+    one = certificate(branch, *models)
+    names = (
+        "image_digest",
+        "image",
+        "host_class",
+        "driver",
+        "gpus",
+        "record_id",
+        "measured",
+        "issued",
+        "signer",
+    )
+    fields = {name: getattr(one, name) for name in names}
+    return Failure(**(fields | {"failed": ("gpu_compute",)} | changes))
 
 
 def digest_of(number: int) -> str:
@@ -59,6 +82,7 @@ def certificate(driver: str = "580.65.06", *gpus: str, **changes: Any) -> Certif
         "record_id": "f" * 32,
         "measured": "2026-11-20T01:02:00+00:00",
         "issued": "2026-11-20T02:00:00+00:00",
+        "expires": "2026-12-04T01:02:00+00:00",
         "signer": digest_of(9),
         "fixture": True,
     }

@@ -1,4 +1,7 @@
-"""Decide whether a record may be certified. Its verdict is not trusted: its own report is judged again."""
+"""Decide whether a record may be certified, or may take certificates back because the image failed.
+
+Its verdict is not trusted: its own report is judged again.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from ..errors import ValidatorError
 from ..model.facts import DeviceNode
 from ..model.record import Origin, Record, Verdict
 from ..model.report import Report, ReportError
-from ..model.spec import cell_identifier
+from ..model.spec import NO_GPU, cell_identifier
 from ..model.timestamps import TOLERANCE, parse_timestamp
 from ..model.verdict import judge
 from ..registry.names import is_digest
@@ -24,7 +27,7 @@ class NotCertifiable(ValidatorError):
 
 
 def checked_report(record: Record, now: datetime) -> Report:
-    """Return the report of a record that may be certified. Raises NotCertifiable with the reason."""
+    """Return the report of a record that may get a statement. Raises NotCertifiable with the reason."""
     if objection := _objection(record):
         raise _refusal(record, objection)
     try:
@@ -44,7 +47,7 @@ def _refusal(record: Record, objection: str) -> NotCertifiable:
 
 def _objection(record: Record) -> str | None:
     """Return what in the record itself speaks against certifying it."""
-    if record.verdict is not Verdict.CERTIFIED:
+    if record.verdict not in (Verdict.CERTIFIED, Verdict.FAILED):
         return f"its verdict is {record.verdict.value}: {record.reason}"
     if record.origin is not Origin.HERE:
         return "its report was imported from elsewhere"
@@ -52,15 +55,18 @@ def _objection(record: Record) -> str | None:
         return f"it was measured without an image (engine {record.engine})"
     if record.lock_digest is None or not is_digest(record.lock_digest):
         return "it names no lock"
+    if record.verdict is Verdict.FAILED and record.host_class == NO_GPU:
+        return "it failed on a machine without a GPU, for which there are no certificates"
     return None
 
 
 def _objection_in_report(record: Record, report: Report, now: datetime) -> str | None:
     """Return what in the record's own report speaks against certifying it."""
     judgement = judge(report, record.origin)
-    if judgement.verdict is not Verdict.CERTIFIED:
+    certifies = record.verdict is Verdict.CERTIFIED
+    if judgement.verdict is not record.verdict:
         return f"its own report says {judgement.verdict.value}: {judgement.sentence}"
-    if signs := tuple(signs_of_emulation(report)):
+    if certifies and (signs := tuple(signs_of_emulation(report))):
         return f"the GPU may have been emulated: {'; '.join(signs)}"
     same = {
         "checks": [check.recorded() for check in report.checks] == record.checks,
@@ -72,9 +78,9 @@ def _objection_in_report(record: Record, report: Report, now: datetime) -> str |
     }
     if differs := [name for name, equal in same.items() if not equal]:
         return f"it and its own report differ ({', '.join(differs)})"
-    if missing := [name for name in _VERSIONS if not record.versions.get(name)]:
+    if certifies and (missing := [name for name in _VERSIONS if not record.versions.get(name)]):
         return f"the probe found no version of {', '.join(missing)}"
-    if not record.image.startswith(f"tf{record.versions['tensorflow']}-"):
+    if certifies and not record.image.startswith(f"tf{record.versions['tensorflow']}-"):
         return f"TensorFlow {record.versions['tensorflow']} was in the image"
     finished = parse_timestamp(record.finished)
     if finished is None:

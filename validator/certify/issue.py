@@ -1,14 +1,15 @@
-"""Certify one record: write its statement, sign it, and attach it to the image in the registry."""
+"""Certify one record: write its statement, sign it, and attach it to the image in the registry.
+
+A record of a failure gets a statement as well, which takes back the certificates of older measurements.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
-from ..errors import ValidatorError
-from ..model.certificate import Certificate
-from ..model.record import Record
-from ..model.timestamps import format_timestamp, now_utc
+from ..model.record import Record, Verdict
+from ..model.timestamps import NEVER, format_timestamp, now_utc, parse_timestamp
 from ..registry.client import Registry
 from ..registry.names import tag_of
 from . import attached
@@ -17,23 +18,38 @@ from .eligibility import NotCertifiable, checked_report
 from .signing import Signer
 from .statement import PREDICATE, statement
 from .trust import Trust
-from .verify import certificates, verified_certificate
+from .verify import certificates, verified_statement
+
+#: How long a certificate counts after its measurement.
+VALID_FOR = timedelta(days=14)
 
 
 @dataclass(frozen=True)
 class Issued:
-    """A certificate. attached: its digest, or None if the image already had one for this record."""
+    """A signed statement about a record.
 
-    certificate: Certificate
+    failed: it says that the image failed. fixture: it was made by a test. attached: its digest, or None if
+    the image already had one for this record.
+    """
+
+    failed: bool
+    fixture: bool
     attached: str | None
 
 
 def certify(
-    registry: Registry, record: Record, signer: Signer, trust: Trust, *, now: datetime | None = None
+    registry: Registry,
+    record: Record,
+    signer: Signer,
+    trust: Trust,
+    *,
+    valid_for: timedelta = VALID_FOR,
+    now: datetime | None = None,
 ) -> Issued:
-    """Attach a certificate of a record to its image.
+    """Attach a certificate of a record to its image, or a failure if that is its verdict.
 
-    trust: what `signer.trust()` returns. The new certificate is verified with it before anything is written.
+    trust: what `signer.trust()` returns. The new statement is verified with it before anything is written.
+    valid_for: how long a certificate counts after the measurement.
 
     Raises NotCertifiable when the record may not be certified, or not by this signer, or the registry has a
     different image; MissingError when the registry or cosign fails.
@@ -43,15 +59,30 @@ def certify(
     digest = str(record.image_digest)
     if report.fixture != signer.throw_away:
         raise NotCertifiable(_WRONG_KEY[report.fixture].format(record.id), hint=_WRONG_KEY_HINT)
-    _check_image(registry, record, digest)
-    there = certificates(registry, digest, trust, now=at).certificates
-    if found := next((entry for entry in there if entry.record_id == record.id), None):
-        return Issued(found, None)
-    issued = format_timestamp(at)
-    text = statement(record, report, str(registry.repository), issued=issued)
+    if registry.manifest(digest) is None:
+        raise NotCertifiable(
+            f"record {record.id} is about {digest}, which is not in {registry.repository}",
+            hint="push the image that was measured (build-matrix --push), or measure the one in the registry",
+        )
+    if record.verdict is not Verdict.FAILED:
+        _check_tag(registry, record, digest)
+    failed = record.verdict is Verdict.FAILED
+    if record.id in certificates(registry, digest, trust, now=at).records:
+        return Issued(failed, report.fixture, None)
+    expires = (parse_timestamp(record.finished) or NEVER) + valid_for
+    if not failed and expires <= at:
+        raise NotCertifiable(
+            f"record {record.id} can't be certified: it was measured on {record.finished}, so its certificate"
+            f" would have expired on {format_timestamp(expires)}",
+            hint="measure the image again",
+        )
+    text = statement(
+        record, report, str(registry.repository),
+        issued=format_timestamp(at), expires=format_timestamp(expires),
+    )  # fmt: skip
     bundle = parse_bundle(signer.sign(text))
-    certificate = verified_certificate(bundle, digest, trust, max_age=None, now=at)
-    return Issued(certificate, attached.attach(registry, digest, bundle.canonical, PREDICATE))
+    verified_statement(bundle, digest, trust, now=at)
+    return Issued(failed, report.fixture, attached.attach(registry, digest, bundle.canonical, PREDICATE))
 
 
 _WRONG_KEY = {
@@ -61,7 +92,7 @@ _WRONG_KEY = {
 _WRONG_KEY_HINT = "`certify keygen` makes keys for releases, `certify keygen --throw-away` keys for tests"
 
 
-def _check_image(registry: Registry, record: Record, digest: str) -> None:
+def _check_tag(registry: Registry, record: Record, digest: str) -> None:
     """Raise NotCertifiable unless the image of the record is the one that people pull by its tag."""
     try:
         tag = tag_of(record.image)
@@ -74,5 +105,3 @@ def _check_image(registry: Registry, record: Record, digest: str) -> None:
             f"record {record.id} is about {digest}, but {reference} is {found or 'not in the registry'}",
             hint="push the image that was measured (build-matrix --push), or measure the one in the registry",
         )
-    if registry.manifest(digest) is None:
-        raise ValidatorError(f"{reference} points at {digest}, which the registry does not have")

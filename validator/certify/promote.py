@@ -1,4 +1,7 @@
-"""Move aliases to the newest certified images, even when several processes do so at the same time.
+"""Move aliases to the best certified images, even when several processes do so at the same time.
+
+An alias leaves an image whose certificates were taken back or have expired, also for an older TensorFlow.
+Only statements of the trusted signer decide: what a label says about an image does not.
 
 A registry can't be locked. So a process that has set an alias checks again: it reads the images, their
 certificates and the aliases as they are by then, and corrects what is wrong. The last process to write is
@@ -12,8 +15,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from ..errors import MissingError, ValidatorError
-from ..model.certificate import Certificate
+from ..errors import ValidatorError
+from ..model.certificate import Certificate, Failure
 from ..model.timestamps import NEVER, parse_timestamp
 from ..registry.client import ConcurrentChangeError, Registry
 from ..registry.names import LATEST, driver_alias, identifier_of, release_alias
@@ -23,19 +26,16 @@ from .verify import certificates
 
 #: `latest`, `2.21`, `2.21-driver535`.
 ALIAS = re.compile(rf"{LATEST}|\d+\.\d+(-driver\d+)?")
-#: The label with the TensorFlow release, which the image's builder writes (OCI image specification,
-#: annotations).
-_VERSION_LABEL = "org.opencontainers.image.version"
 _ROUNDS = 8
 
 
 @dataclass(frozen=True)
 class Rules:
-    """The certificates that count (trust, max_age), and whether an alias may move to an older TensorFlow."""
+    """The certificates that count: trust, max_age, accept_expired as in `certificates`."""
 
     trust: Trust
     max_age: timedelta | None = None
-    allow_older: bool = False
+    accept_expired: bool = False
 
 
 def promote(
@@ -56,7 +56,9 @@ def promote(
         found = _plan(registry, rules, now)
         for move in found:
             before = first.setdefault(move.alias, move)
-            first[move.alias] = replace(move, was=before.was, moves=before.moves or move.moves)
+            first[move.alias] = replace(
+                move, was=before.was, moves=before.moves or move.moves, lost=before.lost or move.lost
+            )
         todo = [move for move in found if move.moves]
         if dry_run or not todo:
             return list(first.values())
@@ -77,36 +79,21 @@ def _plan(registry: Registry, rules: Rules, now: datetime | None) -> list[Move]:
     """Return what should become of each alias, as of this moment."""
     tags = registry.tags()
     # Aliases first: one that moves while the images are read is seen as moved in the next round.
-    current = {tag: registry.digest_of(tag) for tag in tags if ALIAS.fullmatch(tag)}
+    current = {tag: digest for tag in tags if ALIAS.fullmatch(tag) and (digest := registry.digest_of(tag))}
     # The image of an alias counts even if its tag has moved on to a newer build that is not certified yet.
     images = {*current.values(), *(registry.digest_of(tag) for tag in tags if identifier_of(tag))} - {None}
-    certified = [
-        certificate
-        for digest in sorted(map(str, images))
-        for certificate in certificates(
-            registry, digest, rules.trust, max_age=rules.max_age, now=now
-        ).certificates
-    ]
-    good = {entry.image_digest for entry in certified}
-    current_targets = {
-        alias: AliasTarget(digest, None if digest in good else _release(registry, digest))
-        for alias, digest in current.items()
-        if digest is not None
-    }
-    return plan_moves(current_targets, certified, allow_older=rules.allow_older)
+    standings = {digest: _standing(registry, digest, rules, now) for digest in sorted(map(str, images))}
+    return plan_moves(current, standings)
 
 
-def _release(registry: Registry, digest: str) -> str | None:
-    """Return the TensorFlow release in the label of an image without a certificate; None: unknown."""
-    try:
-        labels = (registry.config(digest).get("config") or {}).get("Labels") or {}
-    except MissingError:
-        raise
-    except ValidatorError:
-        # Altered, or not an image: an alias should not stay on it.
-        return None
-    release = labels.get(_VERSION_LABEL)
-    return str(release) if release else None
+def _standing(registry: Registry, digest: str, rules: Rules, now: datetime | None) -> ImageStanding:
+    found = certificates(
+        registry, digest, rules.trust, max_age=rules.max_age, accept_expired=rules.accept_expired, now=now
+    )
+    against = (*(failure.why for failure in found.failures), *(refused.why for refused in found.refused))
+    return ImageStanding(
+        found.certificates, found.failures, next(iter(against), "no certificate is attached")
+    )
 
 
 # The rules that say which image an alias points at. They are pure functions over certificates.
@@ -116,11 +103,16 @@ _FLOATS = re.compile(r"-(?:cuda|cudnn)latest\b")
 
 
 @dataclass(frozen=True)
-class AliasTarget:
-    """The image that an alias points at now. release: of TensorFlow, as its label says; None: unknown."""
+class ImageStanding:
+    """The statements about an image that count.
 
-    digest: str
-    release: str | None = None
+    failures: for each host class on which the newest statement is a failure. against: why an image without a
+    certificate has none that counts.
+    """
+
+    certificates: tuple[Certificate, ...]
+    failures: tuple[Failure, ...] = ()
+    against: str = ""
 
 
 @dataclass(frozen=True)
@@ -128,8 +120,9 @@ class Move:
     """The decision about one alias.
 
     was, now: digests; `was` is None for a new alias, `now` where no certified image fits.
-    image: the image spec of `now`. moves: the alias must be set. why: one sentence, for an alias that stays
-        where it should not; otherwise empty.
+    image: the image spec of `now`. moves: the alias must be set.
+    lost: why the image that it leaves is no longer good enough; empty if the other one is only better.
+    why: one sentence, for an alias that stays on an image without a valid certificate; otherwise empty.
     """
 
     alias: str
@@ -137,24 +130,35 @@ class Move:
     now: str | None
     image: str | None
     moves: bool
+    lost: str = ""
     why: str = ""
 
 
-def best_for_aliases(certificates: Iterable[Certificate]) -> dict[str, Certificate]:
+def plan_moves(current: Mapping[str, str], standings: Mapping[str, ImageStanding]) -> list[Move]:
+    """Return what should become of every alias that exists or should exist.
+
+    current: the digest that each alias points at. standings: of every image, by digest.
+    """
+    best = best_for_aliases(standings)
+    return [
+        _move(alias, current.get(alias), best.get(alias), standings)
+        for alias in sorted({*current, *best}, key=_order)
+    ]
+
+
+def best_for_aliases(standings: Mapping[str, ImageStanding]) -> dict[str, Certificate]:
     """Return, by alias, the certificate of the image to point at. Pre-releases get no alias."""
     best: dict[str, Certificate] = {}
-    for certificate in certificates:
-        if version_or_oldest(certificate.tensorflow).is_prerelease:
-            continue
-        branch = certificate.driver_release.branch
-        names = (
-            LATEST,
-            release_alias(certificate.tensorflow),
-            driver_alias(certificate.tensorflow, branch),
-        )
-        for alias in names:
-            if alias not in best or preference(certificate) > preference(best[alias]):
-                best[alias] = certificate
+    ranks: dict[str, tuple[object, ...]] = {}
+    regressions = {digest: _regressions(digest, standings) for digest in standings}
+    for digest, standing in standings.items():
+        for certificate in standing.certificates:
+            if version_or_oldest(certificate.tensorflow).is_prerelease:
+                continue
+            for alias in _aliases(certificate):
+                rank = (not _within(alias, certificate, regressions[digest]), *preference(certificate))
+                if alias not in best or rank > ranks[alias]:
+                    best[alias], ranks[alias] = certificate, rank
     return best
 
 
@@ -176,36 +180,50 @@ def preference(certificate: Certificate) -> tuple[object, ...]:
     )
 
 
-def plan_moves(
-    current: Mapping[str, AliasTarget], certificates: Iterable[Certificate], *, allow_older: bool = False
-) -> list[Move]:
-    """Return what should become of every alias that exists or should exist."""
-    best = best_for_aliases(certificates)
-    return [
-        _move(alias, current.get(alias), best.get(alias), allow_older)
-        for alias in sorted({*current, *best}, key=_order)
-    ]
+def _aliases(certificate: Certificate) -> tuple[str, ...]:
+    branch = certificate.driver_release.branch
+    release = certificate.tensorflow
+    return LATEST, release_alias(release), driver_alias(release, branch)
 
 
-def _move(alias: str, target: AliasTarget | None, best: Certificate | None, allow_older: bool) -> Move:
-    was = target.digest if target else None
+def _regressions(digest: str, standings: Mapping[str, ImageStanding]) -> tuple[Failure, ...]:
+    """Return the failures of an image on host classes on which another image is certified."""
+    works = {
+        certificate.host_class
+        for other, standing in standings.items()
+        if other != digest
+        for certificate in standing.certificates
+    }
+    return tuple(failure for failure in standings[digest].failures if failure.host_class in works)
+
+
+def _within(alias: str, certificate: Certificate, failures: Iterable[Failure]) -> tuple[Failure, ...]:
+    """Return the failures that concern the people who pull an alias: a driver alias is for one branch."""
+    if alias != driver_alias(certificate.tensorflow, certificate.driver_release.branch):
+        return tuple(failures)
+    branch = f"r{certificate.driver_release.branch}"
+    return tuple(
+        failure for failure in failures if failure.host_class.partition("-")[0].partition(".")[0] == branch
+    )
+
+
+def _move(
+    alias: str, was: str | None, best: Certificate | None, standings: Mapping[str, ImageStanding]
+) -> Move:
+    standing = standings.get(was or "", ImageStanding(()))
     if best is None:
-        return Move(alias, was, None, None, False, "no image with a valid certificate fits it")
-    now = best.image_digest
-    if was == now:
-        return Move(alias, was, now, best.image, False)
-    release = target.release if target else None
-    if release is not None and not allow_older and _older(best.tensorflow, release):
-        why = (
-            f"it points at TensorFlow {release}, which has no valid certificate, and the newest certified"
-            f" image has {best.tensorflow}"
-        )
-        return Move(alias, was, now, best.image, False, why)
-    return Move(alias, was, now, best.image, True)
-
-
-def _older(release: str, than: str) -> bool:
-    return version_or_oldest(release) < version_or_oldest(than)
+        return Move(
+            alias, was, None, None, False,
+            why=f"no image with a valid certificate fits it, and its own has none: {standing.against}",
+        )  # fmt: skip
+    if was == best.image_digest:
+        return Move(alias, was, was, best.image, False)
+    lost = ""
+    if was is not None and not standing.certificates:
+        lost = standing.against
+    elif was is not None and was in standings:
+        lost = "; ".join(failure.why for failure in _within(alias, best, _regressions(was, standings)))
+    return Move(alias, was, best.image_digest, best.image, True, lost)
 
 
 def _order(alias: str) -> tuple[bool, Version, str]:

@@ -1,4 +1,4 @@
-"""Write a record as an in-toto statement, and read a statement as a certificate.
+"""Write a record as an in-toto statement, and read a statement as a certificate or a failure.
 
 Statement v1 and the predicate Test Result v0.1: https://github.com/in-toto/attestation (spec/v1/statement.md,
 spec/predicates/test-result.md). What the predicate has no field for is in the annotations of resource
@@ -14,10 +14,11 @@ from typing import Any
 import msgspec
 
 from ..model import codec
-from ..model.certificate import Certificate, GpuFacts
+from ..model.certificate import Certificate, Failure, GpuFacts
 from ..model.codec import DocumentError
 from ..model.record import Record
 from ..model.report import CheckOutcome, Report
+from ..model.verdict import is_required
 from ..registry.names import is_digest
 from ..versions import DriverRelease
 
@@ -36,8 +37,11 @@ class NoCertificate(ValueError):
     """A statement that does not say what a certificate says."""
 
 
-def statement(record: Record, report: Report, repository: str, *, issued: str) -> bytes:
-    """Return the statement of a record that may be certified; `report` is the record's own."""
+def statement(record: Record, report: Report, repository: str, *, issued: str, expires: str) -> bytes:
+    """Return the statement of a record that may be certified; `report` is the record's own.
+
+    Its result is FAILED if a required check went wrong, WARNED if only others did.
+    """
     assert record.image_digest is not None and record.lock_digest is not None
     checks = {
         outcome: [check.id for check in report.checks if check.outcome is outcome] for outcome in CheckOutcome
@@ -45,8 +49,9 @@ def statement(record: Record, report: Report, repository: str, *, issued: str) -
     passed, skipped = checks.pop(CheckOutcome.PASS), checks.pop(CheckOutcome.SKIP)
     failed = [check for names in checks.values() for check in names]
     host = report.host
+    wrong = any(check.went_wrong and is_required(check) for check in report.checks)
     predicate = {
-        "result": "WARNED" if failed else "PASSED",
+        "result": "FAILED" if wrong else "WARNED" if failed else "PASSED",
         "configuration": [
             {"name": "image", "annotations": {"spec": record.image, **_known(record.versions, _VERSIONS)}},
             {"name": "lock", "digest": {"sha256": record.lock_digest.removeprefix("sha256:")}},
@@ -65,7 +70,12 @@ def statement(record: Record, report: Report, repository: str, *, issued: str) -
             },
             {
                 "name": "certificate",
-                "annotations": {"issued": issued, "fixture": report.fixture, "skippedTests": skipped},
+                "annotations": {
+                    "issued": issued,
+                    "expires": expires,
+                    "fixture": report.fixture,
+                    "skippedTests": skipped,
+                },
             },
         ],
         "passedTests": passed,
@@ -101,8 +111,11 @@ class _Statement(msgspec.Struct, frozen=True):
     subject: tuple[_Subject, ...]
 
 
-class _Image(msgspec.Struct, frozen=True):
+class _Spec(msgspec.Struct, frozen=True):
     spec: str
+
+
+class _Image(_Spec, frozen=True):
     tensorflow: str
     python: str
     cuda: str
@@ -128,6 +141,14 @@ class _Host(msgspec.Struct, frozen=True):
     gpus: tuple[_Gpu, ...]
 
 
+class _PoorHost(msgspec.Struct, frozen=True):
+    """A host that the probe of a broken image could not read as a whole."""
+
+    class_: str = msgspec.field(name="class")
+    driver: str | None = None
+    gpus: tuple[dict[str, Any], ...] = ()
+
+
 class _Record(msgspec.Struct, frozen=True):
     id: str
     finished: str
@@ -135,6 +156,7 @@ class _Record(msgspec.Struct, frozen=True):
 
 class _Issue(msgspec.Struct, frozen=True, rename="camel"):
     issued: str
+    expires: str
     fixture: bool
     skipped_tests: tuple[str, ...]
 
@@ -150,13 +172,20 @@ class _Configuration(msgspec.Struct, frozen=True):
     certificate: _Issue
 
 
-def certificate_of(payload: bytes, digest: str, signer: str) -> Certificate:
-    """Return what a statement certifies about the image of that digest.
+class _FailedConfiguration(msgspec.Struct, frozen=True):
+    image: _Spec
+    host: _PoorHost
+    record: _Record
+    certificate: _Issue
+
+
+def read_statement(payload: bytes, digest: str, signer: str) -> Certificate | Failure:
+    """Return what a statement says about the image of that digest.
 
     This does not verify the signature. Raises NoCertificate with the reason.
     """
     try:
-        document = codec.convert(codec.parse(payload), dict[str, Any], "the statement")
+        document = codec.convert(codec.parse_unique(payload), dict[str, Any], "the statement")
         if document.get("_type") not in (STATEMENT_V1, STATEMENT_V0_1):
             raise NoCertificate(
                 f"it is not an in-toto statement of a known version ({document.get('_type')!r})"
@@ -170,6 +199,8 @@ def certificate_of(payload: bytes, digest: str, signer: str) -> Certificate:
         raise NoCertificate(str(error)) from None
     try:
         predicate = codec.convert(document.get("predicate"), _Predicate, "predicate")
+        if predicate.result == "FAILED":
+            return _failure(predicate, digest, signer)
         if predicate.result not in ("PASSED", "WARNED"):
             raise NoCertificate(f"its result is {predicate.result!r}")
         return _certificate(predicate, digest, signer)
@@ -178,7 +209,7 @@ def certificate_of(payload: bytes, digest: str, signer: str) -> Certificate:
 
 
 def _certificate(predicate: _Predicate, digest: str, signer: str) -> Certificate:
-    found = _configuration(predicate.configuration)
+    found = codec.convert(_parts(predicate), _Configuration, "configuration")
     lock = f"sha256:{found.lock.sha256}"
     if not is_digest(lock):
         raise NoCertificate(f"lock: {lock} is not a digest")
@@ -209,14 +240,49 @@ def _certificate(predicate: _Predicate, digest: str, signer: str) -> Certificate
         record_id=found.record.id,
         measured=found.record.finished,
         issued=found.certificate.issued,
+        expires=found.certificate.expires,
         signer=signer,
         fixture=found.certificate.fixture,
     )
 
 
-def _configuration(descriptors: tuple[dict[str, Any], ...]) -> _Configuration:
-    parts = {
+def _failure(predicate: _Predicate, digest: str, signer: str) -> Failure:
+    found = codec.convert(_parts(predicate), _FailedConfiguration, "configuration")
+    return Failure(
+        image_digest=digest,
+        image=found.image.spec,
+        host_class=found.host.class_,
+        driver=_driver(found.host.driver),
+        gpus=tuple(gpu for entry in found.host.gpus if (gpu := _gpu(entry))),
+        failed=predicate.failed_tests,
+        record_id=found.record.id,
+        measured=found.record.finished,
+        issued=found.certificate.issued,
+        signer=signer,
+        fixture=found.certificate.fixture,
+    )
+
+
+def _driver(text: str | None) -> str | None:
+    try:
+        return str(DriverRelease.parse(text)) if text else None
+    except ValueError:
+        return None
+
+
+def _gpu(entry: dict[str, Any]) -> GpuFacts | None:
+    """Return a GPU of which the probe read both facts."""
+    try:
+        gpu = codec.convert(entry, _Gpu)
+        found = GpuFacts(gpu.name, gpu.compute_capability)
+        _ = found.capability
+    except ValueError:
+        return None
+    return found
+
+
+def _parts(predicate: _Predicate) -> dict[str, Any]:
+    return {
         str(entry.get("name")): entry.get("digest" if entry.get("name") == "lock" else "annotations")
-        for entry in descriptors
+        for entry in predicate.configuration
     }
-    return codec.convert(parts, _Configuration, "configuration")

@@ -1,19 +1,21 @@
-"""Verify the certificates of an image, each on its own."""
+"""Verify the certificates of an image, and heed the newest statement for each host class."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from ..errors import MissingError, ValidatorError
-from ..model.certificate import Certificate
-from ..model.timestamps import TOLERANCE, now_utc, parse_timestamp
+from ..model.certificate import Certificate, Failure
+from ..model.timestamps import NEVER, TOLERANCE, now_utc, parse_timestamp
+from ..model.verdict import REQUIRED_CHECKS
 from ..registry.client import Registry
 from . import attached, signing
 from .attached import Candidate
 from .bundle import Bundle, BundleError
-from .statement import PREDICATE, NoCertificate, certificate_of
+from .statement import PREDICATE, NoCertificate, read_statement
 from .trust import Trust, is_throw_away
 
 _AT_ONCE = 8
@@ -21,7 +23,7 @@ _AT_ONCE = 8
 
 @dataclass(frozen=True)
 class Refused:
-    """An attachment that does not count. what: its digest or tag. why: one sentence."""
+    """An attachment that does not count. what: its digest. why: one sentence."""
 
     what: str
     why: str
@@ -29,10 +31,29 @@ class Refused:
 
 @dataclass(frozen=True)
 class Verified:
-    """The attachments of an image. certificates: the valid ones, newest measurement first."""
+    """The attachments of an image.
+
+    certificates: the valid ones, newest measurement first.
+    failures: for each host class on which the newest statement is a failure, that statement.
+    records: the ids of the records that a trusted signer has signed a statement about.
+    """
 
     certificates: tuple[Certificate, ...]
     refused: tuple[Refused, ...]
+    failures: tuple[Failure, ...] = ()
+    records: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class _Found:
+    """A statement that counts on its own. what: the digest of its attachment."""
+
+    what: str
+    statement: Certificate | Failure
+
+    @property
+    def measured(self) -> datetime:
+        return parse_timestamp(self.statement.measured) or NEVER
 
 
 def certificates(
@@ -41,11 +62,15 @@ def certificates(
     trust: Trust,
     *,
     max_age: timedelta | None = None,
+    accept_expired: bool = False,
     now: datetime | None = None,
 ) -> Verified:
     """Return the valid certificates of an image, and the other attachments with the reason.
 
-    max_age: of the measurement. now: None for the current time.
+    A failure that was measured later on the same host class takes a certificate back.
+
+    max_age: of the measurement. accept_expired: also count certificates whose own time is over.
+    now: None for the current time.
 
     Raises InputError when the trust can't be used, MissingError when the registry can't be reached or cosign
     can't verify anything.
@@ -53,54 +78,116 @@ def certificates(
     trust.check()
     at = now or now_utc()
 
-    def judge(candidate: Candidate) -> Certificate | Refused:
-        return _judged(candidate, digest, trust, max_age, at)
+    def judge(candidate: Candidate) -> _Found | Refused:
+        return _judged(candidate, digest, trust, max_age, accept_expired, at)
 
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         found = list(pool.map(judge, attached.candidates(registry, digest, PREDICATE)))
+    refused = tuple(entry for entry in found if isinstance(entry, Refused))
+    return _heed_newest((entry for entry in found if isinstance(entry, _Found)), refused)
+
+
+def _heed_newest(found: Iterable[_Found], refused: tuple[Refused, ...]) -> Verified:
+    """Take back the certificates that a newer failure on the same host class contradicts."""
+    newest_first = sorted(found, key=lambda entry: entry.measured, reverse=True)
+    failed: dict[str, _Found] = {}
+    for entry in newest_first:
+        if isinstance(entry.statement, Failure):
+            failed.setdefault(entry.statement.host_class, entry)
     # A certificate whose attachment was lost and repeated may be listed twice.
-    good = dict.fromkeys(entry for entry in found if isinstance(entry, Certificate))
+    good: dict[Certificate, None] = {}
+    taken_back = []
+    for entry in newest_first:
+        if not isinstance(entry.statement, Certificate):
+            continue
+        against = failed.get(entry.statement.host_class)
+        # If both were measured at the same moment, nobody knows which was last.
+        if against is None or against.measured < entry.measured:
+            good[entry.statement] = None
+        else:
+            assert isinstance(against.statement, Failure)
+            taken_back.append(Refused(entry.what, f"it was taken back: {against.statement.why}"))
+    passed = {certificate.host_class for certificate in good}
+    standing = [entry.statement for name, entry in failed.items() if name not in passed]
     return Verified(
-        tuple(sorted(good, key=lambda entry: parse_timestamp(entry.measured) or at, reverse=True)),
-        tuple(entry for entry in found if isinstance(entry, Refused)),
+        tuple(good),
+        (*refused, *taken_back),
+        tuple(statement for statement in standing if isinstance(statement, Failure)),
+        frozenset(entry.statement.record_id for entry in newest_first),
     )
 
 
-def verified_certificate(
-    bundle: Bundle, digest: str, trust: Trust, *, max_age: timedelta | None, now: datetime
-) -> Certificate:
-    """Return the certificate in a bundle. Raises NotVerified or NoCertificate with the reason."""
+def verified_statement(
+    bundle: Bundle,
+    digest: str,
+    trust: Trust,
+    *,
+    max_age: timedelta | None = None,
+    accept_expired: bool = False,
+    now: datetime,
+) -> Certificate | Failure:
+    """Return the certificate or the failure in a bundle. Raises NotVerified or NoCertificate with the reason.
+
+    A failure counts however old it is.
+    """
     payload = signing.verify(bundle, digest, PREDICATE, trust)
-    certificate = certificate_of(payload, digest, trust.signer)
-    if reason := _against(certificate, trust, max_age, now):
+    statement = read_statement(payload, digest, trust.signer)
+    if reason := _against(statement, trust, now):
         raise NoCertificate(reason)
-    return certificate
+    if isinstance(statement, Certificate) and (
+        reason := _against_certificate(statement, max_age, accept_expired, now)
+    ):
+        raise NoCertificate(reason)
+    return statement
 
 
 def _judged(
-    candidate: Candidate, digest: str, trust: Trust, max_age: timedelta | None, now: datetime
-) -> Certificate | Refused:
+    candidate: Candidate,
+    digest: str,
+    trust: Trust,
+    max_age: timedelta | None,
+    accept_expired: bool,
+    now: datetime,
+) -> _Found | Refused:
     try:
-        return verified_certificate(candidate.read(), digest, trust, max_age=max_age, now=now)
+        statement = verified_statement(
+            candidate.read(), digest, trust, max_age=max_age, accept_expired=accept_expired, now=now
+        )
+        return _Found(candidate.what, statement)
     except MissingError:
         raise
     except (ValidatorError, BundleError, NoCertificate) as error:
         return Refused(candidate.what, str(error))
 
 
-def _against(certificate: Certificate, trust: Trust, max_age: timedelta | None, now: datetime) -> str | None:
-    """Return why a certificate with a valid signature does not count, or None."""
-    if certificate.fixture and not trust.fixtures:
+def _against(statement: Certificate | Failure, trust: Trust, now: datetime) -> str | None:
+    """Return why a statement with a valid signature does not count, or None."""
+    if statement.fixture and not trust.fixtures:
         return "it was made by a test and proves nothing"
-    if not certificate.fixture and trust.key is not None and is_throw_away(trust.key):
+    if not statement.fixture and trust.key is not None and is_throw_away(trust.key):
         return "it is signed by a throw-away key"
-    measured, issued = parse_timestamp(certificate.measured), parse_timestamp(certificate.issued)
+    measured, issued = parse_timestamp(statement.measured), parse_timestamp(statement.issued)
     if measured is None or issued is None:
-        return f"its times are not timestamps ({certificate.measured}, {certificate.issued})"
+        return f"its times are not timestamps ({statement.measured}, {statement.issued})"
     if issued > now + TOLERANCE:
-        return f"it was issued in the future ({certificate.issued}): a clock is wrong, there or here"
+        return f"it was issued in the future ({statement.issued}): a clock is wrong, there or here"
     if measured > issued + TOLERANCE:
-        return f"it was issued {certificate.issued}, before its measurement ({certificate.measured})"
+        return f"it was issued {statement.issued}, before its measurement ({statement.measured})"
+    return None
+
+
+def _against_certificate(
+    certificate: Certificate, max_age: timedelta | None, accept_expired: bool, now: datetime
+) -> str | None:
+    """Return why a certificate is not enough today, or None."""
+    measured, expires = parse_timestamp(certificate.measured), parse_timestamp(certificate.expires)
+    if measured is None or expires is None:
+        return f"its times are not timestamps ({certificate.measured}, {certificate.expires})"
+    age = f"measured {certificate.measured}, {(now - measured).days} days ago"
+    if now >= expires and not accept_expired:
+        return f"it expired on {certificate.expires}: {age}"
     if max_age is not None and now - measured > max_age:
-        return f"it is too old: measured {certificate.measured}, {(now - measured).days} days ago"
+        return f"it is too old: {age}"
+    if missing := [name for name in REQUIRED_CHECKS if name not in certificate.passed]:
+        return f"it lacks checks that are required today: {', '.join(missing)}"
     return None

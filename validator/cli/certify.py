@@ -7,20 +7,28 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from datetime import timedelta
 from pathlib import Path
 
 import click
 
-from ..certify.issue import certify
+from ..certify.issue import VALID_FOR, certify
 from ..certify.signing import Signer, make_key_pair
 from ..certify.trust import Trust
 from ..errors import EXIT_FAILED, EXIT_OK, InputError, MissingError, ValidatorError
 from ..model.record import Record, Verdict
+from ..model.spec import NO_GPU
 from ..registry.client import Registry
 from .certify_trust import challenges_command, revoke_command
 from .options import matrix_option, open_store, print_status, store_option, verbose_option
-from .trust_options import open_registry, plain_http_option, registry_option, trusted_root_option
+from .trust_options import (
+    open_registry,
+    parse_age,
+    plain_http_option,
+    registry_option,
+    trusted_root_option,
+)
 
 _PASSWORD = "COSIGN_PASSWORD"
 
@@ -48,6 +56,14 @@ _PASSWORD = "COSIGN_PASSWORD"
     is_flag=True,
     help="With a key: also enter the signature into Sigstore's public transparency log.",
 )
+@click.option(
+    "--valid-for",
+    callback=parse_age,
+    default=f"{VALID_FOR.days}d",
+    show_default=True,
+    metavar="AGE",
+    help="How long a certificate counts after its measurement, such as 14d or 12h.",
+)
 @verbose_option
 @click.pass_context
 def command(
@@ -62,8 +78,12 @@ def command(
     issuer: str | None,
     trusted_root: Path | None,
     tlog_upload: bool,
+    valid_for: timedelta,
 ) -> int | None:
     """Sign certificates for certified records and attach them to the images in the registry.
+
+    A certificate expires 14 days after the measurement. If an image failed on a GPU, that is signed and
+    attached as well, and takes back its certificates of older measurements on the same host class.
 
     Uses the newest record of every cell, or those given with --record. The verdict of each record is first
     derived again from its report.
@@ -80,14 +100,16 @@ def command(
         )
     registry = open_registry(repository, plain_http)
     with open_store(matrix_path, store_url) as store:
-        records = [store.get(identifier) for identifier in identifiers] or _newest(store.latest().values())
+        records = [store.get(identifier) for identifier in identifiers] or _newest(
+            list(store.latest().values())
+        )
     if not records:
-        print_status("There is nothing to certify: no image has a certified record.")
+        print_status("There is nothing to certify: no image was certified, and none failed on a GPU.")
         return EXIT_OK
     password = _password(f"Password of {signing_key}") if signing_key else None
     signer = Signer(signing_key, password, identity, issuer, trusted_root, tlog_upload)
     with signer.trust() as trust:
-        results = [_certify(registry, record, signer, trust) for record in records]
+        results = [_certify(registry, record, signer, trust, valid_for) for record in records]
     return EXIT_OK if all(results) else EXIT_FAILED
 
 
@@ -128,18 +150,23 @@ def keygen_command(output_prefix: Path, no_password: bool, throw_away: bool) -> 
     return EXIT_OK
 
 
-def _newest(records: Iterable[Record]) -> list[Record]:
-    """Return the certified records that were measured on an image."""
+def _newest(records: Sequence[Record]) -> list[Record]:
+    """Return the records that were measured on an image: the certified ones, and the failures on a GPU."""
     certified = [record for record in records if record.verdict is Verdict.CERTIFIED]
+    failed = [
+        record
+        for record in records
+        if record.verdict is Verdict.FAILED and record.host_class != NO_GPU and record.report is not None
+    ]
     for record in certified:
         if record.image_digest is None:
             print_status(f"Skipped {record.cell}: it was measured without an image (engine {record.engine})")
-    return [record for record in certified if record.image_digest is not None]
+    return [record for record in (*certified, *failed) if record.image_digest is not None]
 
 
-def _certify(registry: Registry, record: Record, signer: Signer, trust: Trust) -> bool:
+def _certify(registry: Registry, record: Record, signer: Signer, trust: Trust, valid_for: timedelta) -> bool:
     try:
-        issued = certify(registry, record, signer, trust)
+        issued = certify(registry, record, signer, trust, valid_for=valid_for)
     except MissingError:
         # The registry or cosign is missing, and would be for the next record too.
         raise
@@ -148,9 +175,9 @@ def _certify(registry: Registry, record: Record, signer: Signer, trust: Trust) -
         if error.hint:
             print_status(f"  hint: {error.hint}")
         return False
-    status = "certified" if issued.attached else "unchanged"
-    kind = " (fixture)" if issued.certificate.fixture else ""
-    click.echo(f"{status}{kind}  {record.cell}  {registry.repository.at(issued.certificate.image_digest)}")
+    status = "unchanged" if not issued.attached else "failed" if issued.failed else "certified"
+    kind = " (fixture)" if issued.fixture else ""
+    click.echo(f"{status}{kind}  {record.cell}  {registry.repository.at(str(record.image_digest))}")
     return True
 
 

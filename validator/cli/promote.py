@@ -19,27 +19,23 @@ from .trust_options import certificate_options
 @click.command("promote")
 @certificate_options
 @click.option("--dry-run", is_flag=True, help="Show what would move, and move nothing.")
-@click.option(
-    "--allow-older",
-    is_flag=True,
-    help="Let an alias move to an older TensorFlow if its current image is not certified.",
-)
 @format_option("text", "json")
 @verbose_option
 def command(
     registry: Registry,
     trust: Trust,
     max_age: timedelta | None,
+    accept_expired: bool,
     dry_run: bool,
-    allow_older: bool,
     format_: str,
 ) -> int:
-    """Move the aliases (latest, 2.21, 2.21-driver535) to the newest certified images.
+    """Move the aliases (latest, 2.21, 2.21-driver535) to the best certified images.
 
-    An alias never moves to an image without a valid certificate. The exit code is 1 if an alias stays on an
-    image that it should not point at.
+    An alias never moves to an image without a valid certificate. It leaves an image that failed or whose
+    certificates expired, also for an older TensorFlow. The exit code is 1 if an alias stays on an image
+    without a valid certificate, because no other fits it.
     """
-    rules = Rules(trust, max_age, allow_older)
+    rules = Rules(trust, max_age, accept_expired)
     result = promote(
         registry, rules, dry_run=dry_run, on_move=lambda move: print_status(f"Set {move.alias} to {move.now}")
     )
@@ -56,7 +52,8 @@ def command(
 def _line(move: Move, dry_run: bool) -> str:
     if move.moves:
         verb = "would move" if dry_run else "moved"
-        return f"{move.alias}: {verb} from {move.was or 'nothing'} to {move.now} ({move.image})"
+        lost = f", because the other one is no longer good: {move.lost}" if move.lost else ""
+        return f"{move.alias}: {verb} from {move.was or 'nothing'} to {move.now} ({move.image}){lost}"
     if move.why:
-        return f"{move.alias}: stays at {move.was}: {move.why}"
+        return f"{move.alias}: stale, stays at {move.was}: {move.why}"
     return f"{move.alias}: stays at {move.was} ({move.image})"

@@ -37,6 +37,7 @@ def command(
     registry: Registry,
     trust: Trust,
     max_age: timedelta | None,
+    accept_expired: bool,
 ) -> None:
     """Pull the best image that is certified for this host, or the image given with --image.
 
@@ -48,7 +49,9 @@ def command(
     host = resolve_host(driver, gpus)
     engine = connect_engine(driver, gpus)
     try:
-        selected = select_image(registry, host, Terms(trust, max_age), image, tensorflow, python)
+        selected = select_image(
+            registry, host, Terms(trust, max_age, accept_expired), image, tensorflow, python
+        )
         pull_selected(engine, registry, selected)
     finally:
         engine.close()

@@ -39,6 +39,7 @@ def command(
     registry: Registry,
     trust: Trust,
     max_age: timedelta | None,
+    accept_expired: bool,
     format_: str,
 ) -> int:
     """List the images for this host, or another, best first, with the reason why each one fits or does not.
@@ -51,7 +52,9 @@ def command(
 
     host = resolve_host(driver, gpus)
     print_status(f"Host: {host}")
-    found = recommend(registry, tagged_images(registry, tensorflow, python), host, Terms(trust, max_age))
+    found = recommend(
+        registry, tagged_images(registry, tensorflow, python), host, Terms(trust, max_age, accept_expired)
+    )
     if format_ == "json":
         click.echo(json.dumps(_document(registry.repository, host, found), indent=2))
     else:

@@ -63,6 +63,7 @@ def command(
     registry: Registry,
     trust: Trust,
     max_age: timedelta | None,
+    accept_expired: bool,
 ) -> None:
     """Print the docker run line for this host and the image that `pull` would pull, or run it with --exec.
 
@@ -79,7 +80,9 @@ def command(
         if requested is Devices.AUTO and engine is not None:
             requested = devices_of(engine.info)
         bind = _mount(engine) if mount and engine is not None else None
-        selected = select_image(registry, host, Terms(trust, max_age), image, tensorflow, python)
+        selected = select_image(
+            registry, host, Terms(trust, max_age, accept_expired), image, tensorflow, python
+        )
         if execute and engine is not None:
             pull_selected(engine, registry, selected)
     finally:

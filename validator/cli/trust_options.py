@@ -21,7 +21,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 _UNITS = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
 
 
-def _parse_age(_: click.Context, __: click.Parameter, value: str | None) -> timedelta | None:
+def parse_age(_: click.Context, __: click.Parameter, value: str | None) -> timedelta | None:
     """Parse a length of time: `12h`, `30d`, `6w`."""
     if value is None:
         return None
@@ -81,17 +81,23 @@ plain_http_option = click.option(
 )
 _max_age_option = click.option(
     "--max-age",
-    callback=_parse_age,
+    callback=parse_age,
     metavar="AGE",
-    help="Reject measurements older than this, such as 30d or 12h.",
+    help="Reject measurements older than this, such as 7d or 12h.",
+)
+_accept_expired_option = click.option(
+    "--accept-expired",
+    is_flag=True,
+    help="Also accept certificates that have expired, 14 days after their measurement unless the signer chose"
+    " otherwise.",
 )
 
 
 def certificate_options(function: F) -> F:
     """Add the options of every command that reads certificates.
 
-    The command receives the resulting `registry`, `trust` and `max_age`. Wrong options are reported before
-    anything else is done.
+    The command receives the resulting `registry`, `trust`, `max_age` and `accept_expired`. Wrong options are
+    reported before anything else is done.
     """
 
     @functools.wraps(function)
@@ -110,7 +116,10 @@ def certificate_options(function: F) -> F:
         return function(*arguments, registry=open_registry(repository, plain_http), trust=trust, **options)
 
     decorated: Any = command
-    for option in reversed((_registry_option(True), plain_http_option, *_TRUST, _max_age_option)):
+    options = (
+        _registry_option(True), plain_http_option, *_TRUST, _max_age_option, _accept_expired_option,
+    )  # fmt: skip
+    for option in reversed(options):
         decorated = option(decorated)
     return cast(F, decorated)
 

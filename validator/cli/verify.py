@@ -27,15 +27,22 @@ def command(
     registry: Registry,
     trust: Trust,
     max_age: timedelta | None,
+    accept_expired: bool,
     format_: str,
 ) -> int:
-    """Verify the certificates of images: signature, digest and time.
+    """Verify the certificates of images: signature, digest, time and checks.
+
+    The newest statement of the trusted signer for a host class decides: if it says that the image failed
+    there, older certificates for that host class don't count.
 
     Name images by tag, alias or digest; without names, every image in the registry is verified. The exit code
     is 1 if a named image has no valid certificate, or, without names, if no image has one.
     """
     digests = {name: _digest(registry, name) for name in images} or _all(registry)
-    found = {name: certificates(registry, digest, trust, max_age=max_age) for name, digest in digests.items()}
+    found = {
+        name: certificates(registry, digest, trust, max_age=max_age, accept_expired=accept_expired)
+        for name, digest in digests.items()
+    }
     if format_ == "json":
         click.echo(json.dumps(_document(str(registry.repository), digests, found), indent=2))
     else:
@@ -75,6 +82,7 @@ def _document(repository: str, digests: dict[str, str], found: dict[str, Verifie
         "certificates": encode(
             [certificate for verified in found.values() for certificate in verified.certificates]
         ),
+        "failures": encode([failure for verified in found.values() for failure in verified.failures]),
         "refused": [
             {"image": name, "what": refused.what, "why": refused.why}
             for name, verified in found.items()
@@ -99,6 +107,15 @@ def _show(digests: dict[str, str], found: dict[str, Verified]) -> None:
                 ", ".join(sorted({gpu.name for gpu in certificate.gpus})),
                 certificate.measured,
                 f"{len(certificate.passed)} passed{failed}",
+            )
+        for failure in verified.failures:
+            table.add_row(
+                name,
+                failure.host_class + (" (fixture)" if failure.fixture else ""),
+                failure.driver or "",
+                ", ".join(sorted({gpu.name for gpu in failure.gpus})),
+                failure.measured,
+                f"failed: {', '.join(failure.failed)}",
             )
         if not verified.certificates:
             table.add_row(name, "no valid certificate", "", "", "", "")

@@ -22,11 +22,13 @@ _AT_ONCE = 4
 class Terms:
     """The conditions that a certificate must meet.
 
-    trust: whose certificates count. max_age: the oldest measurement to accept. now: None for the clock.
+    trust: whose certificates count. max_age: the oldest measurement to accept. accept_expired: accept
+    certificates whose own time is over. now: None for the clock.
     """
 
     trust: Trust
     max_age: timedelta | None = None
+    accept_expired: bool = False
     now: datetime | None = None
 
 
@@ -74,7 +76,10 @@ def inspect_digest(registry: Registry, image: TaggedImage, digest: str, terms: T
     try:
         if registry.manifest(digest) is None:
             return Candidate(image, None, (), (f"the registry does not have {digest}",))
-        verified = certificates(registry, digest, terms.trust, max_age=terms.max_age, now=terms.now)
+        verified = certificates(
+            registry, digest, terms.trust,
+            max_age=terms.max_age, accept_expired=terms.accept_expired, now=terms.now,
+        )  # fmt: skip
     except MissingError:
         raise
     except ValidatorError as error:
@@ -83,7 +88,9 @@ def inspect_digest(registry: Registry, image: TaggedImage, digest: str, terms: T
     others = [one for one in verified.certificates if one.image != image.identifier]
     problems += [f"its certificate is for {one.image}, so the tag is wrong" for one in others]
     good = tuple(one for one in verified.certificates if one.image == image.identifier)
-    return Candidate(image, digest, good, tuple(dict.fromkeys(problems)))
+    # A certificate that a failure took back is rejected with the same reason.
+    problems += [one.why for one in verified.failures if not any(one.why in why for why in problems)]
+    return Candidate(image, digest, good, tuple(dict.fromkeys(problems)), verified.failures)
 
 
 def recommend(

@@ -5,6 +5,9 @@ Releases of one branch differ only by fixes. Another branch brings another compi
 another capability runs other machine code, so a measurement says nothing about those. A host with several
 kinds of GPU is covered when each kind is covered. A certificate that was measured on such a host covers none
 of them: the probe trains on one GPU, and the certificate does not say which.
+
+A failure that no newer certificate for the same host class outweighs speaks against the image on hosts with
+the same driver branch and GPU model, even if it is certified on another model of the same capability.
 """
 
 from __future__ import annotations
@@ -14,14 +17,15 @@ from dataclasses import dataclass
 from enum import Enum
 
 from ..compat import policies
+from ..compat.gpus import model_of
 from ..compat.predict import predict
 from ..compat.releases import Release
 from ..compat.releases import release as find_release
-from ..model.certificate import Certificate
+from ..model.certificate import Certificate, Failure
 from ..model.prediction import Outcome
 from ..model.spec import AS_BUILT, LATEST, Cell, ImageSpec, Variant
 from ..registry.names import identifier_of
-from ..versions import ComputeCapability, is_release_of, version_or_oldest
+from ..versions import ComputeCapability, DriverRelease, is_release_of, version_or_oldest
 from .host import Host
 
 
@@ -106,12 +110,14 @@ class Candidate:
 
     digest: None if the image could not be read. certificates: the trusted ones, newest measurement first.
     problems: sentences that say what is wrong with the image, or why an attached certificate does not count.
+    failures: for each host class on which the newest trusted statement says that the image failed.
     """
 
     image: TaggedImage
     digest: str | None
     certificates: tuple[Certificate, ...] = ()
     problems: tuple[str, ...] = ()
+    failures: tuple[Failure, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -138,22 +144,31 @@ def best_first(assessed: Iterable[Assessment]) -> list[Assessment]:
     )
 
 
-def covering(certificates: Sequence[Certificate], host: Host) -> tuple[Certificate, ...]:
-    """Return, for each kind of GPU of the host, the first certificate that covers it.
+def covering(candidate: Candidate, host: Host) -> tuple[Certificate, ...]:
+    """Return, for each kind of GPU of the host, the image's first certificate that covers it.
 
-    The result is empty unless every kind is covered.
+    The result is empty unless every kind is covered, and if the image failed on such a host.
     """
+    if failed_here(candidate, host):
+        return ()
     selected = []
     for capability in host.capabilities:
-        first = next((one for one in certificates if _covers(one, host, capability)), None)
+        first = next((one for one in candidate.certificates if _covers(one, host, capability)), None)
         if first is None:
             return ()
         selected.append(first)
     return tuple(dict.fromkeys(selected))
 
 
+def failed_here(candidate: Candidate, host: Host) -> Failure | None:
+    """Return the failure of an image that speaks against it on a host, or None."""
+    return next((one for one in candidate.failures if _is_like(one, host)), None)
+
+
 def why_not_covered(candidate: Candidate, host: Host) -> str:
     """Return the reason why no certificate of an image covers a host."""
+    if candidate.certificates and (failure := failed_here(candidate, host)):
+        return failure.why
     if not candidate.certificates:
         # The reason why a certificate was rejected says more than that none counts.
         return "; ".join(candidate.problems) or "it is not signed: no certificate is attached to it"
@@ -172,7 +187,9 @@ def measured_on(certificate: Certificate) -> str:
 def _assess(candidate: Candidate, host: Host, forecast: Forecast) -> tuple[Standing, str]:
     if candidate.image.cuda is None:
         return Standing.UNFIT, "it has no CUDA, so TensorFlow cannot use a GPU in it"
-    evidence = covering(candidate.certificates, host)
+    evidence = covering(candidate, host)
+    if failure := failed_here(candidate, host):
+        return Standing.UNFIT, failure.why
     if candidate.digest is None or not candidate.certificates:
         return Standing.UNFIT, why_not_covered(candidate, host)
     if forecast.outcome is Outcome.FAILS:
@@ -190,6 +207,23 @@ def _covers(certificate: Certificate, host: Host, capability: ComputeCapability)
     return certificate.driver_release.branch == host.driver.branch and {
         gpu.capability for gpu in certificate.gpus
     } == {capability}
+
+
+def _is_like(failure: Failure, host: Host) -> bool:
+    """Tell whether a failure happened on a host of this kind: the driver branch, and one of the GPU models.
+
+    A GPU of the host whose model is not known is compared by its compute capability.
+    """
+    if failure.host_class in host.identifiers:
+        return True
+    if failure.driver is None or DriverRelease.parse(failure.driver).branch != host.driver.branch:
+        return False
+    return any(
+        gpu.capability == failed.capability
+        and (gpu.name is None or model_of(gpu.name) == model_of(failed.name))
+        for gpu in host.gpus
+        for failed in failure.gpus
+    )
 
 
 def _on(certificates: Sequence[Certificate]) -> str:

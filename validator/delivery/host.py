@@ -46,6 +46,14 @@ class Host:
         """The host class of each kind of GPU, for predictions."""
         return tuple(dict.fromkeys(_class(self.driver, gpu) for gpu in self.gpus))
 
+    @property
+    def identifiers(self) -> frozenset[str]:
+        """The names under which its kinds of GPU are measured, such as `r580-h100`."""
+        branch = DriverRelease(self.driver.branch)
+        return frozenset(
+            host_identifier(branch, gpu.name and gpus.model_of(gpu.name), gpu.capability) for gpu in self.gpus
+        )
+
     def __str__(self) -> str:
         counted = Counter(map(str, self.gpus))
         cards = ", ".join(f"{count} of {name}" if count > 1 else name for name, count in counted.items())

@@ -60,7 +60,7 @@ def select_best(
         assessed = assess_candidate(inspect_tag(registry, image, terms), host)
         if assessed.standing is Standing.CERTIFIED:
             return _selected(registry, assessed.candidate, host)
-        covered = covering(assessed.candidate.certificates, host)
+        covered = covering(assessed.candidate, host)
         why = assessed.why if covered else why_not_covered(assessed.candidate, host)
         tell(f"rejected: {image.tag}: {why}")
     if unfit:
@@ -86,7 +86,7 @@ def select_named(registry: Registry, host: Host, terms: Terms, name: str, tell: 
             hint=f"`oras repo tags {registry.repository}` lists its tags",
         )
     candidate = inspect_digest(registry, _read_image(registry, name, digest), digest, terms)
-    if not covering(candidate.certificates, host):
+    if not covering(candidate, host):
         raise NotCertified(f"rejected: {name}: {why_not_covered(candidate, host)}; nothing was pulled")
     predicted = forecast(candidate.image, candidate.certificates, host)
     if predicted.outcome is Outcome.FAILS:
@@ -137,7 +137,7 @@ def _selected(registry: Registry, candidate: Candidate, host: Host) -> SelectedI
         candidate.digest,
         repository.at(candidate.digest),
         repository.tagged(candidate.image.tag),
-        covering(candidate.certificates, host),
+        covering(candidate, host),
     )
 
 

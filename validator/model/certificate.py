@@ -1,4 +1,4 @@
-"""The content of a certificate, read from a statement whose signature was verified."""
+"""The content of a certificate or of a failure, read from a statement whose signature was verified."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ class Certificate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tensorflow, python, cuda, cudnn: versions, as the probe read them inside the image.
     passed, skipped, failed: the probe's checks by name; a failed one was not required.
     record_id: of the record that was certified.
-    measured, issued: when the probe ended and when it was signed; UTC, ISO 8601.
+    measured, issued, expires: when the probe ended, when it was signed, and until when it counts; UTC,
+        ISO 8601.
     signer: the fingerprint of the key, or the identity, that signed.
     fixture: made by a test; proves nothing.
     """
@@ -50,6 +51,7 @@ class Certificate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     record_id: str
     measured: str
     issued: str
+    expires: str
     signer: str
     fixture: bool = False
 
@@ -58,8 +60,34 @@ class Certificate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return DriverRelease.parse(self.driver)
 
 
+class Failure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Signed evidence that an image failed on a host class. It takes back older certificates for that class.
+
+    driver: None, and gpus: empty, if the probe could not read them. failed: the checks that went wrong, by
+    name. The other fields are those of a certificate. A failure does not expire: only a newer certificate for
+    the same host class outweighs it.
+    """
+
+    image_digest: str
+    image: str
+    host_class: str
+    driver: str | None
+    gpus: tuple[GpuFacts, ...]
+    failed: tuple[str, ...]
+    record_id: str
+    measured: str
+    issued: str
+    signer: str
+    fixture: bool = False
+
+    @property
+    def why(self) -> str:
+        """The reason, for an image that is rejected because of it."""
+        return f"it failed on {self.host_class} ({', '.join(self.failed)}), measured {self.measured}"
+
+
 class Verification(msgspec.Struct, frozen=True):
-    """The part of an image in the output of `verify --format json` that other commands read."""
+    """The part of the output of `verify --format json` that other commands read."""
 
     certificates: tuple[Certificate, ...]
 

@@ -83,7 +83,7 @@ class Judgement:
 
 def judge(report: Report, origin: Origin = Origin.HERE) -> Judgement:
     """Return the verdict of a report. origin: where the report was made."""
-    if wrong := tuple(check for check in report.checks if check.went_wrong and _is_required(check)):
+    if wrong := tuple(check for check in report.checks if check.went_wrong and is_required(check)):
         return Judgement(Verdict.FAILED, Reason.CHECKS_WENT_WRONG, wrong=wrong)
     if not report.host.gpus:
         return Judgement(Verdict.UNPROVEN, Reason.NO_GPU)
@@ -102,7 +102,8 @@ def failed_checks(report: Report) -> list[CheckResult]:
     return [check for check in report.checks if check.went_wrong]
 
 
-def _is_required(check: CheckResult) -> bool:
+def is_required(check: CheckResult) -> bool:
+    """Tell whether a check decides about the verdict."""
     # A report can add to the required checks; it can't take one of them away.
     return check.required or check.id in REQUIRED_CHECKS
 
