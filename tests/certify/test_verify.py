@@ -22,6 +22,7 @@ from validator.certify.verify import certificates
 from validator.errors import InputError, MissingError
 from validator.model.record import Record, Verdict
 from validator.model.timestamps import format_timestamp
+from validator.model.verdict import REQUIRED_CHECKS
 from validator.registry.client import Registry
 from validator.registry.names import Repository
 
@@ -267,7 +268,7 @@ def test_a_certificate_that_lacks_a_check_of_today_does_not_count(
 ) -> None:
     """The certificate was signed before the check was required."""
     certify(registry, record(image), signer, trust)
-    monkeypatch.setattr(verify, "REQUIRED_CHECKS", (*verify.REQUIRED_CHECKS, "tomorrow", "after_that"))
+    monkeypatch.setattr(verify, "REQUIRED_CHECKS", (*REQUIRED_CHECKS, "tomorrow", "after_that"))
     assert why_refused(registry, image, trust) == [
         "it lacks checks that are required today: tomorrow, after_that"
     ]

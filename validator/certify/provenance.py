@@ -1,0 +1,361 @@
+"""Write and read an image's provenance: what it was made from, signed by whoever built it.
+
+It is an in-toto statement with the predicate SLSA provenance v1 (https://slsa.dev/spec/v1.0/provenance) over
+the image's digest, attached to the image like a certificate. Labels say the same, but anybody can copy them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+
+import msgspec
+
+from ..errors import InputError, MissingError, ValidatorError
+from ..model import codec
+from ..model.codec import DocumentError
+from ..model.timestamps import format_timestamp, now_utc, parse_timestamp
+from ..registry.client import Registry
+from ..registry.names import is_digest
+from . import attached, signing
+from .bundle import Bundle, BundleError, parse_bundle
+from .signing import NotVerified, Signer
+from .statement import STATEMENT_V1
+from .trust import Signatory
+from .trust_file import Party, TrustFile
+
+PREDICATE = "https://slsa.dev/provenance/v1"
+#: How images are built: from a lock and a base, with the recipe in `images/` (docs/reference/images.md).
+BUILD_TYPE = "https://tensorflow-gpu-matrix.github.io/image/v1"
+#: The id of a builder that signs with a key; the fingerprint follows. An identity is its own id.
+_KEY_BUILDER = "https://tensorflow-gpu-matrix.github.io/builder#"
+
+_COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+#: A base's origin: `registry:python:3.12-slim-bookworm@sha256:…` or `bootstrap:bookworm@sha256:…`.
+_ORIGIN = re.compile(r"(registry|bootstrap):[^@\s]+@(?P<digest>sha256:[0-9a-f]{64})")
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What an image was made from.
+
+    image: the image spec's identifier. recipe_digest: over the Dockerfile and its scripts.
+    base: the origin of the base with its digest, `registry:python:3.12-slim-bookworm@sha256:…`.
+    source_commit: of this project's checkout; None if there is none, or if it was changed.
+    version: of this project.
+    """
+
+    image: str
+    lock_digest: str
+    recipe_digest: str
+    base: str
+    source_commit: str | None
+    version: str
+
+    @property
+    def base_digest(self) -> str:
+        """The digest of the base. Raises ValueError if its origin has none."""
+        found = _ORIGIN.fullmatch(self.base)
+        if found is None:
+            raise ValueError(f"the base {self.base} has no digest")
+        return found["digest"]
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """A builder's word about an image, verified.
+
+    builder: its name in the trust file. finished: when the build ended, by the builder's clock.
+    fixture: the builder's key was made for a test; it proves nothing.
+    """
+
+    image_digest: str
+    inputs: Inputs
+    builder: str
+    finished: str
+    fixture: bool
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """The reason why an image has no provenance that counts, as the end of a sentence."""
+
+    why: str
+
+
+class NoProvenance(ValueError):
+    """A statement that does not say what provenance says."""
+
+
+def statement(
+    digest: str, inputs: Inputs, repository: str, builder: Signatory, *, started: str, finished: str
+) -> bytes:
+    """Return the statement to sign. Raises ValidatorError for a base without a digest."""
+    try:
+        base_digest = inputs.base_digest
+    except ValueError as error:
+        raise ValidatorError(
+            f"{inputs.image} gets no provenance: {error}",
+            hint="use a base from a registry, by its digest",
+        ) from None
+    dependencies = [
+        {"name": "lock", "digest": _hex(inputs.lock_digest)},
+        {"name": "recipe", "digest": _hex(inputs.recipe_digest)},
+        {"name": "base", "uri": inputs.base, "digest": _hex(base_digest)},
+    ]
+    if inputs.source_commit is not None:
+        dependencies.append({"name": "source", "digest": {"gitCommit": inputs.source_commit}})
+    return codec.canonical(
+        {
+            "_type": STATEMENT_V1,
+            "subject": [{"name": repository, "digest": _hex(digest)}],
+            "predicateType": PREDICATE,
+            "predicate": {
+                "buildDefinition": {
+                    "buildType": BUILD_TYPE,
+                    "externalParameters": {"image": inputs.image},
+                    "internalParameters": {},
+                    "resolvedDependencies": dependencies,
+                },
+                "runDetails": {
+                    "builder": {
+                        "id": builder_id(builder),
+                        "version": {"tensorflow-gpu-matrix": inputs.version},
+                    },
+                    "metadata": {"startedOn": started, "finishedOn": finished},
+                },
+            },
+        }
+    )
+
+
+def builder_id(builder: Signatory) -> str:
+    """Return the URI that names a builder."""
+    return builder.signer if builder.key is None else f"{_KEY_BUILDER}{builder.signer}"
+
+
+def attach_provenance(
+    registry: Registry,
+    digest: str,
+    inputs: Inputs,
+    signer: Signer,
+    *,
+    started: datetime,
+    now: datetime | None = None,
+) -> None:
+    """Sign what an image was made from, and attach it, unless this builder has done so before.
+
+    Raises ValidatorError if the key can't be used or the base has no digest, MissingError if the registry or
+    cosign fails.
+    """
+    at = now or now_utc()
+    with signer.trust() as trust:
+        own = Party("this builder", trust, datetime.max.replace(tzinfo=at.tzinfo))
+        found = provenance_of(registry, digest, TrustFile(builders=(own,)), now=at)
+        if isinstance(found, Provenance) and found.inputs == inputs:
+            return
+        text = statement(
+            digest, inputs, str(registry.repository), trust,
+            started=format_timestamp(started), finished=format_timestamp(at),
+        )  # fmt: skip
+        bundle = parse_bundle(signer.sign(text))
+        try:
+            _verified(bundle, digest, own)
+        except NoProvenance as error:
+            raise ValidatorError(f"the provenance of {digest} was not signed: {error}") from None
+        attached.attach(registry, digest, bundle.canonical, PREDICATE)
+
+
+def provenance_of(
+    registry: Registry,
+    digest: str,
+    trust: TrustFile,
+    *,
+    image: str | None = None,
+    lock_digest: str | None = None,
+    now: datetime | None = None,
+) -> Provenance | Refusal:
+    """Return the provenance of an image by a builder in the trust file, or why there is none that counts.
+
+    image, lock_digest: what it must have been made from; None for anything.
+
+    Raises MissingError when the registry can't be reached or cosign can't verify anything.
+    """
+    at = now or now_utc()
+    refusals = []
+    for candidate in attached.candidates(registry, digest, PREDICATE):
+        try:
+            found = _by_a_builder(candidate.read(), digest, trust, at)
+            if reason := _differs(found.inputs, image, lock_digest):
+                raise NoProvenance(reason)
+            return found
+        except MissingError:
+            raise
+        except (ValidatorError, BundleError, NoProvenance) as error:
+            refusals.append(f"its provenance does not count: {error}")
+    return Refusal(
+        "; ".join(dict.fromkeys(refusals)) or "it has no provenance: nobody signed what it was made from"
+    )
+
+
+def _by_a_builder(bundle: Bundle, digest: str, trust: TrustFile, now: datetime) -> Provenance:
+    """Return the provenance in a bundle. Raises NoProvenance unless one of the builders signed it."""
+    for builder in trust.builders:
+        try:
+            found = _verified(bundle, digest, builder)
+        except NotVerified:
+            continue
+        # The builder's own clock says when it was built, which a stolen key could say as well.
+        if since := builder.silent_since(now):
+            raise NoProvenance(f"the builder {builder.name} {since}")
+        return found
+    raise NoProvenance("it is not signed by a builder in the trust file")
+
+
+def _verified(bundle: Bundle, digest: str, builder: Party) -> Provenance:
+    payload = signing.verify(bundle, digest, PREDICATE, builder.signatory)
+    return read_provenance(payload, digest, builder)
+
+
+def _differs(inputs: Inputs, image: str | None, lock_digest: str | None) -> str | None:
+    if image is not None and inputs.image != image:
+        return f"it was built as {inputs.image}, not as {image}"
+    if lock_digest is not None and inputs.lock_digest != lock_digest:
+        return f"it was built from the lock {inputs.lock_digest}, not from {lock_digest}"
+    return None
+
+
+# The statement as it is read: exactly what this project writes.
+
+
+class _Strict(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    pass
+
+
+class _Sha256(_Strict, frozen=True):
+    sha256: str
+
+
+class _Subject(_Strict, frozen=True):
+    name: str
+    digest: _Sha256
+
+
+class _Dependency(_Strict, frozen=True):
+    name: str
+    digest: dict[str, str]
+    uri: str | None = None
+
+
+class _Parameters(_Strict, frozen=True):
+    image: str
+
+
+class _Nothing(_Strict, frozen=True):
+    pass
+
+
+class _Definition(_Strict, frozen=True):
+    build_type: str
+    external_parameters: _Parameters
+    internal_parameters: _Nothing
+    resolved_dependencies: tuple[_Dependency, ...]
+
+
+class _Version(_Strict, frozen=True):
+    project: str = msgspec.field(name="tensorflow-gpu-matrix")
+
+
+class _Builder(_Strict, frozen=True):
+    id: str
+    version: _Version
+
+
+class _Metadata(_Strict, frozen=True):
+    started_on: str
+    finished_on: str
+
+
+class _Run(_Strict, frozen=True):
+    builder: _Builder
+    metadata: _Metadata
+
+
+class _Predicate(_Strict, frozen=True):
+    build_definition: _Definition
+    run_details: _Run
+
+
+class _Statement(_Strict, frozen=True):
+    type: str = msgspec.field(name="_type")
+    subject: tuple[_Subject, ...]
+    predicate_type: str
+    predicate: _Predicate
+
+
+def read_provenance(payload: bytes, digest: str, builder: Party) -> Provenance:
+    """Read a statement that the builder signed. Raises NoProvenance with the reason."""
+    try:
+        found = codec.convert(codec.parse_unique(payload), _Statement, "the statement")
+    except DocumentError as error:
+        raise NoProvenance(f"it is not provenance as this project writes it: {error}") from None
+    if reason := next(_problems(found, digest, builder), None):
+        raise NoProvenance(reason)
+    definition, run = found.predicate.build_definition, found.predicate.run_details
+    parts = {entry.name: entry for entry in definition.resolved_dependencies}
+    inputs = Inputs(
+        image=definition.external_parameters.image,
+        lock_digest=_sha256_of(parts["lock"]),
+        recipe_digest=_sha256_of(parts["recipe"]),
+        base=str(parts["base"].uri),
+        source_commit=parts["source"].digest.get("gitCommit") if "source" in parts else None,
+        version=run.builder.version.project,
+    )
+    fixture = builder.signatory.throw_away
+    return Provenance(digest, inputs, builder.name, run.metadata.finished_on, fixture)
+
+
+def _problems(found: _Statement, digest: str, builder: Party) -> Iterator[str]:
+    """Yield what is wrong in a statement of the right shape."""
+    if found.type != STATEMENT_V1 or found.predicate_type != PREDICATE:
+        yield f"it is not SLSA provenance v1 ({found.type!r}, {found.predicate_type!r})"
+    if [subject.digest.sha256 for subject in found.subject] != [digest.removeprefix("sha256:")]:
+        yield "it is about another image"
+    definition, run = found.predicate.build_definition, found.predicate.run_details
+    if definition.build_type != BUILD_TYPE:
+        yield f"its build type is {definition.build_type!r}, not {BUILD_TYPE}"
+    if run.builder.id != builder_id(builder.signatory):
+        yield f"it names another builder than the one that signed it ({run.builder.id!r})"
+    yield from _problems_of_dependencies(definition.resolved_dependencies)
+    for name, text in (("startedOn", run.metadata.started_on), ("finishedOn", run.metadata.finished_on)):
+        if parse_timestamp(text) is None:
+            yield f"{name} is not a timestamp ({text!r})"
+
+
+def _problems_of_dependencies(dependencies: tuple[_Dependency, ...]) -> Iterator[str]:
+    names = [entry.name for entry in dependencies]
+    if sorted(names) not in (["base", "lock", "recipe"], ["base", "lock", "recipe", "source"]):
+        yield f"it names {', '.join(names) or 'nothing'} instead of its lock, recipe, base and source"
+        return
+    for entry in dependencies:
+        if entry.name == "source":
+            if list(entry.digest) != ["gitCommit"] or not _COMMIT.fullmatch(entry.digest["gitCommit"]):
+                yield "its source is not a commit"
+        elif list(entry.digest) != ["sha256"] or not is_digest(_sha256_of(entry)):
+            yield f"its {entry.name} has no SHA-256 digest"
+        elif entry.name == "base":
+            origin = _ORIGIN.fullmatch(entry.uri or "")
+            if origin is None or origin["digest"] != _sha256_of(entry):
+                yield f"its base {entry.uri!r} does not have the digest that it names"
+
+
+def _sha256_of(entry: _Dependency) -> str:
+    return f"sha256:{entry.digest.get('sha256')}"
+
+
+def _hex(digest: str) -> dict[str, str]:
+    if not is_digest(digest):
+        raise InputError(f"{digest!r} is not a valid digest", hint="write sha256: and 64 hexadecimal digits")
+    return {"sha256": digest.removeprefix("sha256:")}
