@@ -10,6 +10,7 @@ from validator.certify.signing import Signer
 from validator.certify.trust import Trust
 
 from .certify.fixtures import throw_away_key
+from .certify.sigstore import Sigstore
 from .loop import tiers
 from .postgresql import Server, running_server
 from .registry.proxy import Proxy, running_proxy
@@ -51,3 +52,10 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> tuple[Signer, Trust]:
 def foreign(tmp_path_factory: pytest.TempPathFactory) -> tuple[Signer, Trust]:
     """Return the key pair of somebody else, thrown away too."""
     return throw_away_key(tmp_path_factory.mktemp("foreign"), "foreign")
+
+
+@pytest.fixture(scope="session")
+@tiers.service
+def sigstore() -> Sigstore:
+    """Return a Sigstore whose keys were made for this run, for keyless signatures without a network."""
+    return Sigstore()

@@ -43,11 +43,13 @@ class Bundle:
     canonical: the bundle as JSON, written anew from the parsed form.
     payload: the statement in it.
     by_key: True if it claims to be signed by a key, False for an identity's certificate.
+    timestamped: True if a timestamp authority says when it was signed, rather than the transparency log.
     """
 
     canonical: bytes
     payload: bytes
     by_key: bool
+    timestamped: bool = False
 
 
 # The format, as protobuf's JSON mapping writes it. Optional fields stay unset, and are then not written.
@@ -104,11 +106,11 @@ class _InclusionProof(_Message, frozen=True):
 class _LogEntry(_Message, frozen=True):
     log_id: _LogId
     kind_version: _KindVersion
-    canonicalized_body: _Bytes
+    inclusion_proof: _InclusionProof
+    canonicalized_body: _Bytes | UnsetType = UNSET
     log_index: _Integer | UnsetType = UNSET
     integrated_time: _Integer | UnsetType = UNSET
     inclusion_promise: _InclusionPromise | UnsetType = UNSET
-    inclusion_proof: _InclusionProof | UnsetType = UNSET
 
 
 class _Timestamp(_Message, frozen=True):
@@ -157,7 +159,15 @@ def parse_bundle(data: bytes) -> Bundle:
         raise BundleError(objection)
     canonical = json.dumps(msgspec.to_builtins(document)).encode("ascii")
     payload = base64.b64decode(document.dsse_envelope.payload, validate=True)
-    return Bundle(canonical, payload, document.verification_material.public_key is not UNSET)
+    material = document.verification_material
+    return Bundle(canonical, payload, material.public_key is not UNSET, _timestamped(material))
+
+
+def _timestamped(material: _Material) -> bool:
+    """Return True if there is a timestamp, and no log's promise of a time, as with logs of Rekor 2."""
+    data, entries = material.timestamp_verification_data, material.tlog_entries
+    promised = entries is not UNSET and any(entry.inclusion_promise is not UNSET for entry in entries)
+    return data is not UNSET and bool(data.rfc3161_timestamps or ()) and not promised
 
 
 def _objection(document: _Document) -> str | None:

@@ -36,6 +36,7 @@ _REJECTIONS = (
     ("does not match any digest in statement", "it is about another image"),
     ("invalid predicate type", "it is a statement of another type"),
     ("not enough verified log entries", "it is not in the transparency log"),
+    ("integrated time outside certificate validity", "it was not signed while the certificate was valid"),
 )
 _OTHER_KIND = {
     True: "it is signed by a key, but an identity is trusted",
@@ -85,8 +86,9 @@ def sign(statement: bytes, *, key: str | None, password: str | None, log: bool) 
 def verify(bundle: Bundle, digest: str, predicate_type: str, signatory: Signatory) -> bytes:
     """Return the statement of that type about the image of that digest, which the signatory signed.
 
-    The statement is read from the bytes that cosign verified. An identity's signature counts if a
-    transparency log shows that it was made while the identity's certificate was valid.
+    The statement is read from the bytes that cosign verified. An identity's signature counts if it is in a
+    transparency log, and the log or a timestamp authority says that it was made while the identity's
+    certificate was valid.
 
     Raises NotVerified with the reason; InputError if the signatory can't be used; MissingError if nothing can
     be verified: cosign is missing, or the roots of the public Sigstore can't be downloaded.
@@ -108,6 +110,7 @@ def verify(bundle: Bundle, digest: str, predicate_type: str, signatory: Signator
             roots.write_bytes(_roots(signatory.trusted_root))
             arguments += ["--certificate-identity", str(signatory.identity)]
             arguments += ["--certificate-oidc-issuer", str(signatory.issuer)]
+            arguments += ["--use-signed-timestamps"] if bundle.timestamped else []
         done = _cosign(arguments, password=None)
     if done.ok:
         return bundle.payload
