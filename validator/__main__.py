@@ -42,8 +42,10 @@ def main() -> None:
     # The default, 700 objects, costs a short command a twentieth of its time.
     gc.set_threshold(_GARBAGE)
     _hold_streams()
-    # CI runners end a job with SIGTERM; clean up as after Ctrl-C.
+    # CI runners end a job with SIGTERM; clean up as after Ctrl-C. A shell that started this in the background
+    # ignores Ctrl-C for its children, who inherit that.
     signal.signal(signal.SIGTERM, _interrupt)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     # Don't fail if the terminal's encoding lacks a character.
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
@@ -63,6 +65,7 @@ def main() -> None:
     except KeyboardInterrupt:
         print("stopped", file=sys.stderr)
         code = EXIT_INTERRUPTED
+        _leave_stuck_threads(code)
     except BrokenPipeError:
         # The reader of the output is gone (`| head`).
         _drop_output()
@@ -113,6 +116,16 @@ def _refuse_bare_python() -> None:
         hint="run ./scripts/environment once, then use .venv/bin/python. To examine this Python's TensorFlow:"
         f" .venv/bin/python -m validator doctor --python {shlex.quote(sys.executable)}",
     )
+
+
+def _leave_stuck_threads(code: int) -> None:
+    """Exit at once if threads still wait for a network: at exit, Python would wait for them."""
+    from .system.pools import stuck_threads
+
+    if stuck_threads():
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
 
 
 def _drop_output() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -12,6 +11,7 @@ from ..model.certificate import Certificate, Failure
 from ..model.timestamps import NEVER, TOLERANCE, now_utc, parse_timestamp
 from ..model.verdict import REQUIRED_CHECKS
 from ..registry.client import Registry
+from ..system.pools import map_in_threads
 from . import attached, signing
 from .attached import Candidate
 from .bundle import Bundle, BundleError
@@ -81,8 +81,7 @@ def certificates(
     def judge(candidate: Candidate) -> _Found | Refused:
         return _judged(candidate, digest, trust, max_age, accept_expired, at)
 
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        found = list(pool.map(judge, attached.candidates(registry, digest, PREDICATE)))
+    found = map_in_threads(judge, attached.candidates(registry, digest, PREDICATE), _AT_ONCE)
     refused = tuple(entry for entry in found if isinstance(entry, Refused))
     return _heed_newest((entry for entry in found if isinstance(entry, _Found)), refused)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -11,6 +10,7 @@ from ..certify.trust import Trust
 from ..certify.verify import certificates
 from ..errors import InputError, MissingError, ValidatorError
 from ..registry.client import Registry
+from ..system.pools import map_in_threads
 from .choose import Assessment, Candidate, TaggedImage, assess, best_first, forecast
 from .host import Host
 
@@ -97,8 +97,7 @@ def recommend(
     registry: Registry, wanted: Iterable[TaggedImage], host: Host, terms: Terms
 ) -> list[Assessment]:
     """Assess every image for the host. Returns them best first."""
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        found = list(pool.map(lambda image: inspect_tag(registry, image, terms), wanted))
+    found = map_in_threads(lambda image: inspect_tag(registry, image, terms), wanted, _AT_ONCE)
     return best_first(assess_candidate(one, host) for one in found)
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import requests
@@ -21,6 +20,7 @@ from ..errors import InputError, MissingError
 from ..model.lock import Lock, Wheel
 from ..model.spec import ImageSpec
 from ..system import processes, toml
+from ..system.pools import map_in_threads
 from ..system.sources import PackageSources
 from .uv_errors import explain
 
@@ -135,6 +135,5 @@ def _sizes(urls: list[str], sources: PackageSources) -> list[int | None]:
             length = answer.headers.get("Content-Length", "")
             return int(length) if answer.ok and length.isdigit() else None
 
-        with ThreadPoolExecutor(8) as pool:
-            _known_sizes.update(zip(wanted, pool.map(ask, wanted), strict=True))
+        _known_sizes.update(zip(wanted, map_in_threads(ask, wanted, at_once=8), strict=True))
     return [_known_sizes[url] for url in urls]

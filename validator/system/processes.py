@@ -9,11 +9,15 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import os
+import resource
+import selectors
 import shlex
 import signal
 import subprocess
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,10 +30,14 @@ logger = logging.getLogger(__name__)
 
 #: Seconds from SIGTERM to SIGKILL.
 GRACE_S = 5.0
+#: The same after Ctrl-C, for all children together.
+INTERRUPTED_GRACE_S = 1.0
 #: The number of last lines of stderr to keep.
 TAIL_LINES = 200
 #: The maximum length of a line in bytes; a longer one is split.
 LINE_LIMIT = 8192
+#: Bytes to read from a child at a time.
+_CHUNK = 64 * 1024
 
 
 _live: set[subprocess.Popen[bytes]] = set()
@@ -43,7 +51,7 @@ class Completed:
 
     returncode: the exit status; negative for the signal that ended the child.
     stdout: everything that it wrote there. stderr_tail: its last lines on stderr.
-    timed_out: True if it was ended at its time limit.
+    timed_out: True if it was ended at a time limit.
     """
 
     returncode: int
@@ -64,6 +72,9 @@ def run(
     on_line: Callable[[str], None] | None = None,
     timeout_s: float | None = None,
     input: bytes | None = None,
+    on_output: Callable[[bytes], None] | None = None,
+    silence_s: float | None = None,
+    memory_bytes: int | None = None,
 ) -> Completed:
     """Run a command and wait for it.
 
@@ -71,6 +82,10 @@ def run(
         this run is added.
     on_line: called with each line of stderr as it arrives, from another thread.
     timeout_s: wall-clock limit, after which the whole process group is ended.
+    on_output: called with each part of stdout as it arrives, instead of keeping it; an exception that it
+        raises ends the child. Not together with `input`.
+    silence_s: with `on_output`, the time limit for the next part of stdout, and for the end after the last.
+    memory_bytes: the most memory that the child may write to, where the system can limit that (Linux).
 
     Raises OSError if the command can't be started, and KeyboardInterrupt, in any thread, once `stop_all` was
     called. A non-zero exit status raises nothing.
@@ -89,6 +104,8 @@ def run(
     )
     with _guard:
         _live.add(child)
+    if memory_bytes is not None:
+        _limit_memory(child, memory_bytes)
     tail: deque[str] = deque(maxlen=TAIL_LINES)
     assert child.stderr is not None
     reader = threading.Thread(target=_follow, args=(child.stderr, tail, on_line), daemon=True)
@@ -97,11 +114,18 @@ def run(
     try:
         # `stop_all` may have been called after the child started and before it was added to `_live`.
         check_stopping()
-        stdout = _communicate(child, input, timeout_s)
+        if on_output is None:
+            stdout = _communicate(child, input, timeout_s)
+        else:
+            stdout = b""
+            _pass_on(child, on_output, timeout_s, silence_s)
     except subprocess.TimeoutExpired:
         timed_out = True
         end_group(child)
-        stdout = _rest_of_stdout(child)
+        stdout = _rest_of_stdout(child) if on_output is None else b""
+    except KeyboardInterrupt:
+        end_group(child, INTERRUPTED_GRACE_S)
+        raise
     except BaseException:
         end_group(child)
         raise
@@ -120,7 +144,10 @@ def stop_all() -> None:
     with _guard:
         children = list(_live)
     for child in children:
-        end_group(child)
+        _signal_group(child, signal.SIGTERM)
+    deadline = time.monotonic() + INTERRUPTED_GRACE_S
+    for child in children:
+        end_group(child, max(deadline - time.monotonic(), 0))
 
 
 def check_stopping() -> None:
@@ -129,15 +156,55 @@ def check_stopping() -> None:
         raise KeyboardInterrupt
 
 
-def end_group(child: subprocess.Popen[bytes]) -> None:
-    """End a child and everything in its process group: with SIGTERM, then SIGKILL."""
-    for number, patience in ((signal.SIGTERM, GRACE_S), (signal.SIGKILL, GRACE_S)):
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(child.pid, number)
+def end_group(child: subprocess.Popen[bytes], grace_s: float = GRACE_S) -> None:
+    """End a child and everything in its process group: with SIGTERM, and after `grace_s` with SIGKILL."""
+    for number, patience in ((signal.SIGTERM, grace_s), (signal.SIGKILL, GRACE_S)):
+        _signal_group(child, number)
         with contextlib.suppress(subprocess.TimeoutExpired):
             child.wait(timeout=patience)
             if number == signal.SIGKILL:
                 return
+
+
+def _signal_group(child: subprocess.Popen[bytes], number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(child.pid, number)
+
+
+def _limit_memory(child: subprocess.Popen[bytes], most: int) -> None:
+    """Limit the memory that a child may write to. A child that has ended needs no limit."""
+    if hasattr(resource, "prlimit"):
+        with contextlib.suppress(ProcessLookupError):
+            resource.prlimit(child.pid, resource.RLIMIT_DATA, (most, most))
+
+
+def _pass_on(
+    child: subprocess.Popen[bytes],
+    on_output: Callable[[bytes], None],
+    timeout_s: float | None,
+    silence_s: float | None,
+) -> None:
+    """Pass stdout on as it arrives, and wait for the child's end. Raises TimeoutExpired at a limit."""
+    assert child.stdout is not None
+    ends = math.inf if timeout_s is None else time.monotonic() + timeout_s
+
+    def patience() -> float | None:
+        left = min(ends - time.monotonic(), math.inf if silence_s is None else silence_s)
+        if left <= 0:
+            raise subprocess.TimeoutExpired(child.args, timeout_s or 0)
+        return None if left == math.inf else left
+
+    with child.stdout as stream, selectors.DefaultSelector() as selector:
+        selector.register(stream, selectors.EVENT_READ)
+        while True:
+            limit = patience()
+            if not selector.select(limit):
+                raise subprocess.TimeoutExpired(child.args, limit or 0)
+            part = os.read(stream.fileno(), _CHUNK)
+            if not part:
+                break
+            on_output(part)
+    child.wait(timeout=patience())
 
 
 def _communicate(child: subprocess.Popen[bytes], data: bytes | None, timeout_s: float | None) -> bytes:

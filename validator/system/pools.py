@@ -1,0 +1,55 @@
+"""Do the same for many things at once, in threads that Ctrl-C and errors end."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from typing import TypeVar
+
+from . import processes
+
+#: Seconds between two looks whether Ctrl-C was pressed, for threads that don't receive it.
+_LOOK_S = 0.2
+#: Seconds for threads to clean up after Ctrl-C.
+_CLEAN_UP_S = 1.0
+_NAME = "validator-pool"
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+def map_in_threads(function: Callable[[T], R], items: Iterable[T], at_once: int) -> list[R]:
+    """Return the results of calling a function with each item, in order.
+
+    The first error is raised when the calls that have started by then have ended; no other call starts.
+    Ctrl-C ends the child processes of all threads. A thread that waits for something else is left behind;
+    `stuck_threads` counts those.
+    """
+    pool = ThreadPoolExecutor(at_once, thread_name_prefix=_NAME)
+    futures: list[Future[R]] = []
+    try:
+        futures += [pool.submit(function, item) for item in items]
+        results = [_result(future) for future in futures]
+    except KeyboardInterrupt:
+        processes.stop_all()
+        pool.shutdown(wait=False, cancel_futures=True)
+        wait(futures, timeout=_CLEAN_UP_S)
+        raise
+    except BaseException:
+        pool.shutdown(wait=True, cancel_futures=True)
+        raise
+    pool.shutdown()
+    return results
+
+
+def stuck_threads() -> int:
+    """Return the number of threads that still run, which would keep this process from ending."""
+    return sum(thread.name.startswith(_NAME) for thread in threading.enumerate())
+
+
+def _result(future: Future[R]) -> R:
+    # A thread that is not the main one does not receive Ctrl-C.
+    while not wait([future], timeout=_LOOK_S).done:
+        processes.check_stopping()
+    return future.result()
