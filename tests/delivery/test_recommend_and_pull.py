@@ -79,8 +79,8 @@ def test_pull_pulls_the_best_image_by_its_digest(
 
 def _config(shelf: Shelf, digest: str) -> str:
     manifest = shelf.registry.manifest(digest)
-    assert manifest is not None
-    return str(manifest["config"]["digest"])
+    assert manifest is not None and manifest.config is not None
+    return manifest.config.digest
 
 
 def test_the_name_moves_to_the_new_image(

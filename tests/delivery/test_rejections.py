@@ -147,8 +147,8 @@ def test_the_engine_rejects_an_altered_layer(
     digest = shelf.push(content=f"as it was {uuid4()}")
     shelf.certify(digest, H100)
     manifest = shelf.registry.manifest(digest)
-    assert manifest is not None
-    layer = manifest["layers"][0]["digest"]
+    assert manifest is not None and manifest.layers is not None
+    layer = manifest.layers[0].digest
     altered = Fault(method="GET", path=f"/blobs/{layer}", status=None, replace=(b"as it was", b"as it is!"))
     proxy.faults.append(altered)
     through = f"{proxy.address}/{shelf.registry.repository.path}"

@@ -13,6 +13,7 @@ from validator.cli.progress import totals
 from validator.engines.base import Built, ImageEngine, Progress
 from validator.engines.venv import VenvEngine
 from validator.errors import MissingError, ValidatorError
+from validator.model import codec
 from validator.model.lock import Lock
 from validator.model.record import Verdict
 from validator.model.spec import ImageSpec
@@ -21,6 +22,7 @@ from validator.pipeline.publisher import Publisher
 from validator.pipeline.run import Event, Options, Phase, RegistryUse, Result, Run, Status
 from validator.records.store import Store
 from validator.registry.client import Registry
+from validator.registry.documents import Descriptor, ImageConfig, Manifest
 from validator.registry.names import Repository
 from validator.system.sources import PackageSources
 
@@ -50,11 +52,12 @@ class FakeRegistry(Registry):
             raise self.fails
         return self.held.get(tag)
 
-    def config(self, digest: str) -> dict[str, Any]:
-        return {"config": {"Labels": self.labels.get(digest, {})}}
+    def config(self, digest: str) -> ImageConfig:
+        return codec.convert({"config": {"Labels": self.labels.get(digest, {})}}, ImageConfig)
 
-    def manifest(self, digest: str) -> dict[str, Any] | None:
-        return {"config": {"digest": self.configurations.get(digest)}}
+    def manifest(self, digest: str) -> Manifest | None:
+        configuration = self.configurations.get(digest)
+        return Manifest(config=Descriptor(configuration, 1) if configuration else None)
 
 
 @dataclasses.dataclass

@@ -26,13 +26,12 @@ class Candidate:
     def read(self) -> Bundle:
         """Fetch and parse the bundle. Raises BundleError or ValidatorError."""
         manifest = self.registry.manifest(self.what)
-        layers = (manifest or {}).get("layers")
-        if not isinstance(layers, list) or len(layers) != 1 or not isinstance(layers[0], dict):
+        layers = (manifest and manifest.layers) or ()
+        if len(layers) != 1:
             raise BundleError("it is not one bundle")
-        size = layers[0].get("size")
-        if not isinstance(size, int) or size > LARGEST:
-            raise BundleError(f"it has {size} bytes")
-        return parse_bundle(self.registry.blob(str(layers[0].get("digest"))))
+        if layers[0].size > LARGEST:
+            raise BundleError(f"it has {layers[0].size} bytes")
+        return parse_bundle(self.registry.blob(layers[0].digest, LARGEST))
 
 
 def candidates(registry: Registry, digest: str, predicate_type: str) -> Iterator[Candidate]:

@@ -99,9 +99,11 @@ def local_ids(registry: Registry, digest: str) -> frozenset[str]:
 
     With the containerd image store this is the manifest's own digest, otherwise the configuration's.
     """
-    manifest = registry.manifest(digest) or {}
-    entries = [manifest.get("config"), *(manifest.get("manifests") or [])]
-    return frozenset({digest, *(str(entry["digest"]) for entry in entries if entry)})
+    manifest = registry.manifest(digest)
+    if manifest is None:
+        return frozenset({digest})
+    entries = [manifest.config, *(manifest.manifests or ())]
+    return frozenset({digest, *(entry.digest for entry in entries if entry)})
 
 
 def _can_never_fit(image: TaggedImage, host: Host) -> bool:
@@ -116,9 +118,9 @@ def _read_image(registry: Registry, name: str, digest: str) -> TaggedImage:
     """Identify the image by its tag, or, for an alias or a digest, by its labels."""
     if image := TaggedImage.of_tag(name):
         return image
-    labels = (registry.config(digest).get("config") or {}).get("Labels") or {}
+    labels = registry.config(digest).labels
     try:
-        image = TaggedImage.of_tag(tag_of(str(labels.get(LABEL_SPEC))))
+        image = TaggedImage.of_tag(tag_of(labels.get(LABEL_SPEC, "")))
     except ValueError:
         image = None
     if image is None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 from ..engines.base import Built, ImageEngine, Progress
 from ..errors import MissingError, ValidatorError
@@ -118,15 +117,15 @@ class Publisher:
         return self.registry.repository.tagged(tag)
 
     def _labels(self, digest: str) -> Mapping[str, str]:
-        labels: Any = (self.registry.config(digest).get("config") or {}).get("Labels")
-        return labels if isinstance(labels, dict) else {}
+        return self.registry.config(digest).labels
 
     def _is_same_image(self, digest: str, built: Built) -> bool:
         if digest == built.digest:
             return True
         # An engine without manifests identifies an image by the digest of its configuration.
-        manifest = self.registry.manifest(digest) or {}
-        return bool(built.digest) and (manifest.get("config") or {}).get("digest") == built.digest
+        manifest = self.registry.manifest(digest)
+        config = manifest.config if manifest else None
+        return config is not None and config.digest == built.digest
 
 
 def _as_held(built: Built, digest: str) -> Built:

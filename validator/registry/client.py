@@ -1,13 +1,14 @@
 """A client for one repository of a registry, using the `oras` program.
 
-Credentials are Docker's (`docker login`). All content is verified against its digest. oras itself retries on
-408, 429 and 5xx, with growing pauses; other temporary failures are retried here, a few times.
+Credentials are Docker's (`docker login`). All content is read up to a limit for its kind, whatever size the
+registry claims, and verified against its digest while it arrives. oras itself retries on 408, 429 and 5xx,
+with growing pauses; other temporary failures are retried here, a few times.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
+import os
 import random
 import secrets
 import shutil
@@ -15,15 +16,30 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from ..errors import MissingError, ValidatorError
 from ..system import processes
 from ..system.runs import temporary_directory
+from .documents import (
+    LARGEST_CONFIG,
+    LARGEST_MANIFEST,
+    PLATFORM,
+    Digested,
+    ImageConfig,
+    Manifest,
+    Referrers,
+    parse,
+)
 from .errors import AlteredError, explain, fault_of
-from .names import Repository
+from .names import Repository, is_digest, is_tag
 
 _TIMEOUT_S = 120.0
+#: Seconds to connect and receive the first bytes, and between two parts of what is received.
+_SILENCE_S = 30.0
+#: Bytes of memory for oras, which keeps the whole list of referrers: a registry may send pages without end.
+_MEMORY = 512 << 20
+#: Go's threads, whose stacks count as memory too.
+_THREADS = {"GOMAXPROCS": "4"}
 #: Seconds before each retry.
 _PAUSES = (0.5, 2.0)
 _ATTACH_TRIES = 8
@@ -31,8 +47,6 @@ _ATTACH_TRIES = 8
 _SETTLE_S = 0.6
 _TRY = "tensorflow-gpu-matrix.try"
 _NOT_FOUND = ("not found", "name unknown", "manifest unknown", "NAME_UNKNOWN", "MANIFEST_UNKNOWN")
-#: The platform to choose from an image index.
-PLATFORM = "linux/amd64"
 
 
 class ConcurrentChangeError(ValidatorError):
@@ -64,43 +78,48 @@ class Registry:
         """Return the digest that a tag points to, or None if the tag does not exist."""
         reference = self.repository.tagged(tag)
         answer = self._oras(["resolve", reference], what=f"{reference} can't be looked up")
-        return None if answer is None else answer.decode().strip()
+        if answer is None:
+            return None
+        digest = answer.decode("utf-8", "replace").strip()
+        if not is_digest(digest):
+            raise ValidatorError(f"{reference} can't be looked up: {digest[:80]!r} is not a SHA-256 digest")
+        return digest
 
     def tags(self) -> list[str]:
         """Return all tags, in the registry's order; empty if the repository does not exist."""
         answer = self._oras(["repo", "tags", str(self.repository)], what=f"{self.repository} can't be listed")
-        return [] if answer is None else answer.decode().split()
+        words = [] if answer is None else answer.decode("utf-8", "replace").split()
+        return [word for word in words if is_tag(word)]
 
-    def manifest(self, digest: str) -> dict[str, Any] | None:
+    def manifest(self, digest: str) -> Manifest | None:
         """Return the manifest or index with this digest, or None if it does not exist."""
-        data = self._manifest_bytes(digest)
-        return None if data is None else _object(data, f"the manifest {digest}")
+        reference = self.repository.at(digest)
+        data = self._oras(["manifest", "fetch", reference], what=f"{reference} can't be read", digest=digest)
+        return None if data is None else parse(data, Manifest, f"the manifest {reference}")
 
-    def config(self, digest: str) -> dict[str, Any]:
+    def config(self, digest: str) -> ImageConfig:
         """Return the configuration of an image, with its labels; for an index, that of `PLATFORM`.
 
         Raises ValidatorError if the digest is not that of an image.
         """
         manifest = self.manifest(digest)
-        if manifest is not None and "manifests" in manifest:
-            wanted = next((entry for entry in manifest["manifests"] if _platform(entry) == PLATFORM), None)
-            manifest = self.manifest(str(wanted["digest"])) if wanted else None
-        try:
-            described = str(manifest["config"]["digest"]) if manifest else ""
-        except (KeyError, TypeError):
-            described = ""
-        if not described:
-            raise ValidatorError(f"{self.repository.at(digest)} is not an image for {PLATFORM}")
-        return _object(self.blob(described), f"the configuration {described}")
+        if manifest is not None and manifest.manifests is not None:
+            entry = manifest.for_platform()
+            manifest = self.manifest(entry.digest) if entry else None
+        if manifest is None or manifest.config is None:
+            raise ValidatorError(f"{self.repository.at(digest)} is not an image for {'/'.join(PLATFORM)}")
+        described = manifest.config.digest
+        data = self.blob(described, LARGEST_CONFIG)
+        return parse(data, ImageConfig, f"the configuration {self.repository.at(described)}")
 
-    def blob(self, digest: str) -> bytes:
-        """Return a blob as a whole: for configurations and bundles, not for layers."""
+    def blob(self, digest: str, most: int) -> bytes:
+        """Return a blob of at most `most` bytes as a whole: a configuration or a bundle, not a layer."""
         reference = self.repository.at(digest)
         what = f"{reference} can't be read"
-        data = self._oras(["blob", "fetch", "--output", "-", reference], what=what)
+        data = self._oras(["blob", "fetch", "--output", "-", reference], what=what, most=most, digest=digest)
         if data is None:
             raise ValidatorError(f"{what}: it is not in the registry")
-        return _checked(data, digest, reference)
+        return data
 
     def tag(self, digest: str, tag: str) -> None:
         """Point a tag to an existing manifest, and verify it."""
@@ -124,10 +143,10 @@ class Registry:
             ["discover", "--format", "json", "--depth", "1", reference],
             what=f"the artifacts attached to {reference} can't be listed",
         )
-        entries = _object(answer or b"{}", "the list of referrers").get("referrers") or []
+        listed = parse(answer or b"{}", Referrers, f"the list of artifacts attached to {reference}")
         found = [
-            Attached(str(entry["digest"]), _type_of(entry), dict(entry.get("annotations") or {}))
-            for entry in entries
+            Attached(entry.digest, entry.artifact_type or "", entry.annotations or {})
+            for entry in listed.referrers or ()
         ]
         # Without the referrers API, the list in the fallback tag may lack types. The manifests have them.
         return [entry for entry in map(self._described, found) if entry.artifact_type == artifact_type]
@@ -159,7 +178,7 @@ class Registry:
                 answer = self._oras([*arguments, f"content:{artifact_type}"], what=what, cwd=directory)
                 if answer is None:
                     raise ValidatorError(f"{what}: the image is not in the registry")
-                attached = str(_object(answer, "oras's answer").get("digest"))
+                attached = parse(answer, Digested, "the answer of oras").digest
                 if self._stays(digest, artifact_type, attached):
                     return attached
         raise ConcurrentChangeError(
@@ -181,17 +200,25 @@ class Registry:
     def _described(self, entry: Attached) -> Attached:
         if entry.artifact_type not in ("", "application/vnd.oci.empty.v1+json"):
             return entry
-        manifest = self.manifest(entry.digest) or {}
-        annotations = {**entry.annotations, **(manifest.get("annotations") or {})}
-        return Attached(entry.digest, str(manifest.get("artifactType") or ""), annotations)
+        manifest = self.manifest(entry.digest)
+        if manifest is None:
+            return entry
+        annotations = {**entry.annotations, **(manifest.annotations or {})}
+        return Attached(entry.digest, manifest.artifact_type or "", annotations)
 
-    def _manifest_bytes(self, digest: str) -> bytes | None:
-        reference = self.repository.at(digest)
-        data = self._oras(["manifest", "fetch", reference], what=f"{reference} can't be read")
-        return None if data is None else _checked(data, digest, reference)
+    def _oras(
+        self,
+        arguments: list[str],
+        *,
+        what: str,
+        cwd: Path | None = None,
+        most: int = LARGEST_MANIFEST,
+        digest: str | None = None,
+    ) -> bytes | None:
+        """Run oras and return its output, or None if the registry says that the object does not exist.
 
-    def _oras(self, arguments: list[str], *, what: str, cwd: Path | None = None) -> bytes | None:
-        """Run oras and return its output, or None if the registry says that the object does not exist."""
+        most: the limit of the output in bytes. digest: what the output must match.
+        """
         if shutil.which("oras") is None:
             raise MissingError(
                 f"{what}: the program oras is not installed",
@@ -201,12 +228,24 @@ class Registry:
         plain = ["--plain-http"] if self.plain_http else []
         command = ["oras", *arguments[:verb], *plain, *arguments[verb:]]
         for pause in (*_PAUSES, None):
-            done = processes.run(command, timeout_s=_TIMEOUT_S, cwd=cwd)
-            if done.ok:
-                return done.stdout
-            message = (
-                f"no response within {_TIMEOUT_S:.0f} s: timed out" if done.timed_out else done.stderr_tail
+            received = _Received(what, most)
+            done = processes.run(
+                command,
+                env={**os.environ, **_THREADS},
+                cwd=cwd,
+                timeout_s=_TIMEOUT_S,
+                silence_s=_SILENCE_S,
+                memory_bytes=_MEMORY,
+                on_output=received.add,
             )
+            if done.ok:
+                return received.content(digest)
+            if done.timed_out:
+                raise MissingError(
+                    f"{what}: the registry {self.repository.host} stopped answering",
+                    hint="check the network, or try again later",
+                )
+            message = done.stderr_tail
             if any(mark in message for mark in _NOT_FOUND):
                 return None
             fault = fault_of(message)
@@ -216,30 +255,30 @@ class Registry:
         raise explain(self.repository.host, message, what=what)
 
 
-def _platform(entry: Mapping[str, Any]) -> str:
-    platform = entry.get("platform") or {}
-    return f"{platform.get('os')}/{platform.get('architecture')}"
+class _Received:
+    """What a registry sends, up to a limit. what: the failed action, for messages."""
 
+    def __init__(self, what: str, most: int) -> None:
+        self._what, self._most = what, most
+        self._content = bytearray()
+        self._hash = hashlib.sha256()
 
-def _type_of(entry: Mapping[str, Any]) -> str:
-    return str(entry.get("artifactType") or "")
+    def add(self, part: bytes) -> None:
+        """Keep a part. Raises ValidatorError, which ends the transfer, when there is too much."""
+        if len(self._content) + len(part) > self._most:
+            raise ValidatorError(
+                f"{self._what}: the registry sends more than {self._most >> 20} MiB",
+                hint="do not use it, and tell the registry's operator",
+            )
+        self._hash.update(part)
+        self._content += part
 
-
-def _checked(data: bytes, digest: str, reference: str) -> bytes:
-    found = f"sha256:{hashlib.sha256(data).hexdigest()}"
-    if found != digest:
-        raise AlteredError(
-            f"{reference} was altered: its content has the digest {found}",
-            hint="do not use it, and tell the registry's operator",
-        )
-    return data
-
-
-def _object(data: bytes, what: str) -> dict[str, Any]:
-    try:
-        document = json.loads(data)
-    except (ValueError, RecursionError) as error:
-        raise ValidatorError(f"{what} is not valid JSON: {error}") from error
-    if not isinstance(document, dict):
-        raise ValidatorError(f"{what} is not a JSON object")
-    return document
+    def content(self, digest: str | None) -> bytes:
+        """Return everything. Raises AlteredError if a digest is given and the content does not match it."""
+        found = f"sha256:{self._hash.hexdigest()}"
+        if digest is not None and found != digest:
+            raise AlteredError(
+                f"{self._what}: it was altered, its content has the digest {found}",
+                hint="do not use it, and tell the registry's operator",
+            )
+        return bytes(self._content)

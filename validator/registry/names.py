@@ -79,6 +79,11 @@ class Repository:
         return f"{self.host}/{self.path}"
 
 
+def is_tag(text: str) -> bool:
+    """Return True if this follows the grammar of tags."""
+    return _TAG.fullmatch(text) is not None
+
+
 def is_digest(text: str) -> bool:
     """Return True if this is a SHA-256 digest in OCI's notation."""
     return _DIGEST.fullmatch(text) is not None
