@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tracemalloc
+from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
@@ -102,3 +110,189 @@ def test_a_stored_record_from_the_future_is_shown_and_blocks_nothing(
         store.add(record(2, finished="zzzz"))
     with pytest.raises(InputError, match="each of its records has a finish time that can't be right"):
         run("bisect", record(2).cell)
+
+
+def commands(log: str) -> list[str]:
+    """Return the lines in which a GitHub runner finds a command, as its ActionCommand.cs does."""
+    lines = re.split(r"\r\n|\n|\r", log)
+    registered = (
+        r"(error|warning|notice|debug|group|endgroup|add-mask|set-output|set-env|add-path|stop-commands)"
+    )
+    command = re.compile(rf"^\s*::{registered}|##\[{registered}", re.IGNORECASE)
+    return [line for line in lines if command.search(line)]
+
+
+#: What a machine may put where text is expected, so that a runner obeys it.
+INJECTIONS = (
+    "::error::x", "\n::error::x", "\r::error::x", "a\r\n  ::set-output name=x::y", "\u2028::error::x",
+    "\u0085::error::x", "\x0b::error::x", "%0A::error::x", "\n\u00a0::stop-commands::x", "##[error]x",
+    "a ###[add-mask]x", "\n##[set-env name=PATH]x", "\u2029##[group]",
+)  # fmt: skip
+
+
+def artifact(name: str, content: bytes, file: str = "records.jsonl") -> None:
+    directory = Path("tonight") / name
+    directory.mkdir(parents=True)
+    (directory / file).write_bytes(content)
+
+
+def merge(*arguments: str) -> list[dict[str, str]]:
+    """Merge the artifacts, and return what was refused."""
+    assert run("merge", "tonight", "--refused", "refused.json", "--summary", "summary.md", *arguments) == 0
+    refused: list[dict[str, str]] = json.loads(Path("refused.json").read_text())
+    return refused
+
+
+def document(**changes: object) -> bytes:
+    return json.dumps(record(2).document() | changes).encode()
+
+
+def with_number(number: str) -> bytes:
+    return document(report={"x": "@"}).replace(b'"@"', number.encode())
+
+
+BAD: dict[str, tuple[Callable[[], bytes], str]] = {
+    "a gzip bomb": (lambda: gzip.compress(b" " * (65 << 20)), "unpacked, there are more than 64 MiB"),
+    "a bomb of many lines": (lambda: gzip.compress(b"\n" * 20_000), "there are more than 10000 lines"),
+    "a gzip file cut short": (lambda: gzip.compress(lines(record(2)))[:-9], "incomplete or damaged"),
+    "10^400": (lambda: with_number("1" + "0" * 400), "not finite or does not fit in 64 bits"),
+    "10^5000": (lambda: with_number("1" + "0" * 5000), "not finite or does not fit in 64 bits"),
+    "1e400": (lambda: with_number("1e400"), "not finite or does not fit in 64 bits"),
+    "2^64": (lambda: with_number(str(2**64)), "not finite or does not fit in 64 bits"),
+    "NaN": (lambda: with_number("NaN"), "not finite or does not fit in 64 bits"),
+    "-Infinity": (lambda: with_number("-Infinity"), "not finite or does not fit in 64 bits"),
+    "nesting": (lambda: with_number("[" * 70 + "]" * 70), "nested more than 64 levels deep"),
+    "deep nesting": (lambda: with_number("[" * 100_000), "nested more than 64 levels deep"),
+    "many values": (lambda: with_number("[" + "0," * 2_000_000 + "0]"), "more than 1000000 values"),
+    "wrong types": (lambda: document(checks="none"), "not a record: checks: expected `array`, got `str`"),
+    "another type": (lambda: b"[1]", "the record: expected `object`, got `array`"),
+    "no text": (lambda: b"\xff\xfe\x00", "it is not JSON"),
+    "an altered record": (lambda: document(verdict="certified"), "it was altered"),
+    "a time in the future": (lambda: lines(record(2, finished="2999-01-01")), "which is in the future"),
+    "too many records": (lambda: b"{}\n" * 10_001, "not a record"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_bad_artifact_is_refused_by_name_and_the_others_are_merged(directory: Path, name: str) -> None:
+    """Protected: the night, which one runner could stop, and the memory of the machine that merges."""
+    content, reason = BAD[name]
+    artifact("records-a", lines(record(1)))
+    artifact("records-b", content())
+    artifact("records-c", lines(record(3)))
+    [refused] = merge()
+    assert refused["artifact"] == "records-b" and reason in refused["reason"]
+    assert "| `records-b` | `records-b/records.jsonl" in Path("summary.md").read_text()
+    assert stored() == {record(1).id, record(3).id}
+
+
+def test_an_artifact_is_merged_completely_or_not_at_all(directory: Path) -> None:
+    """Protected: a machine's records, of which a part would look like all of them."""
+    artifact("records-a", lines(record(1)) + b"{}\n", "a.jsonl")
+    artifact("records-b", lines(record(1)), "a.jsonl")
+    Path("tonight/records-b/b.jsonl.gz").write_bytes(gzip.compress(lines(record(3)))[:-9])
+    assert [each["artifact"] for each in merge()] == ["records-a", "records-b"]
+    assert stored() == set()
+
+
+def test_a_bomb_needs_little_memory(directory: Path) -> None:
+    """Protected: the memory of the machine that merges."""
+    artifact("records-a", gzip.compress(b"x" * (200 << 20)), "records.jsonl.gz")
+    tracemalloc.start()
+    [refused] = merge()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert "more than 64 MiB" in refused["reason"]
+    assert peak < 200 << 20
+
+
+def test_links_pipes_and_devices_in_an_artifact_are_not_opened(directory: Path) -> None:
+    """Protected: files of the machine that merges, and its time: a pipe would never end."""
+    (directory / "secret.jsonl").write_bytes(lines(record(1)))
+    for name in ("link", "pipe", "file", "empty"):
+        (directory / "tonight" / name).mkdir(parents=True)
+    Path("tonight/link/records.jsonl").symlink_to(directory / "secret.jsonl")
+    os.mkfifo("tonight/pipe/records.jsonl")
+    Path("tonight/file/records.jsonl").mkdir()
+    Path("tonight/elsewhere").symlink_to(directory)
+    Path("tonight/not-a-directory").write_text("")
+    refused = {each["artifact"]: each["reason"] for each in merge()}
+    assert set(refused) == {"link", "pipe", "elsewhere", "not-a-directory"}
+    assert "it is not a file of at most 64 MiB" in refused["pipe"]
+    assert stored() == set()
+
+
+def test_a_runner_speaks_only_for_the_cell_that_it_was_asked_for(directory: Path) -> None:
+    """Protected: the records of other cells, such as those of another GPU."""
+    cell, other = record(1).cell, record(2).cell
+    artifact(f"records-{cell}", lines(record(1), record(2)))
+    artifact(f"records-{other}", lines(record(6)))
+    artifact("records-build-tf1", lines(record(3)))
+    refused = {each["artifact"]: each["reason"] for each in merge("--cells", plan(cell, other))}
+    assert set(refused) == {f"records-{cell}", "records-build-tf1"}
+    assert f"a record is of the cell {other}, but the job was asked for {cell}" in refused[f"records-{cell}"]
+    assert stored() == {record(6).id}
+    summary = Path("summary.md").read_text()
+    assert f"- `{cell}`" in summary and f"- `{other}`" not in summary
+
+
+def plan(*cells: str) -> str:
+    return json.dumps({"include": [{"id": cell} for cell in cells]})
+
+
+@pytest.mark.parametrize("cells", ["", "[]", "{}", '{"include": [{}]}', "[" * 100_000, '{"include": 1e400}'])
+def test_a_wrong_list_of_cells_is_an_error(directory: Path, cells: str) -> None:
+    artifact("records-a", lines(record(1)))
+    with pytest.raises(InputError, match=r"--cells: .*"):
+        merge("--cells", cells)
+
+
+@pytest.mark.parametrize("text", INJECTIONS)
+def test_nothing_in_a_record_is_a_command_in_the_log_of_a_workflow(directory: Path, text: str) -> None:
+    """Protected: the runner that reads the log, which would obey: mask text, end groups, set outputs."""
+    bad = record(
+        1, cell=text, image=text, reason=text, engine=text, host_class=text, key="", report={text: text}
+    )
+    artifact("records-good", lines(bad))
+    # Its own id is quoted where the record is refused.
+    artifact("records-id", document(id=text))
+    artifact("records-type", document(verdict=text))
+    artifact("records-key", document(**{text: 1}))
+    artifact("records-time", lines(record(2, finished=text)))
+    named = Path(os.fsdecode(b"tonight/records-" + text.encode()))
+    named.mkdir()
+    (named / f"{text.replace('/', '')[:20]}.jsonl").write_bytes(b"{}")
+    log = shell(
+        "records merge tonight --summary summary.md",
+        "records merge tonight --summary summary.md -v",
+        "records list", "records list --json", "records export", f"records show {bad.id}",
+        f"records show {bad.id} --json", f"records bisect {shlex.quote(text)}",
+        f"records bisect {shlex.quote(text)} --json", "records regressions --format issue",
+        *(f"records import tonight/records-{name}/records.jsonl" for name in ("id", "type", "key", "time")),
+        "records compare records.db tonight/records-good", "report", "report --format markdown",
+        "report --format json",
+    )  # fmt: skip
+    assert log.count("records-id") >= 2, "the names of refused artifacts are told"
+    assert commands(log) == []
+    assert commands(Path("summary.md").read_text()) == []
+    assert commands("a\r##[group]b\n \u3000::Error::c") == ["##[group]b", " \u3000::Error::c"]
+
+
+def shell(*lines: str) -> str:
+    """Run commands in one process, and return what they print, with all its line ends as they are."""
+    program = (
+        "import shlex, sys\nfrom unittest import mock\nfrom validator import __main__\n"
+        "for line in sys.argv[1:]:\n"
+        "    sys.argv = ['validator', *shlex.split(line)]\n"
+        "    try:\n        __main__.main()\n    except SystemExit as stop:\n"
+        "        assert stop.code in (0, 1, 2, 3), stop.code\n"
+    )
+    environment = {**os.environ, "VALIDATOR_STORE": "records.db", "PYTHONIOENCODING": "utf-8"}
+    matrix = Path(__file__).parents[2] / "matrix.yaml"
+    (Path.cwd() / "matrix.yaml").write_bytes(matrix.read_bytes())
+    done = subprocess.run(
+        [sys.executable, "-c", program, *lines],
+        env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout.decode()
+    return done.stdout.decode()

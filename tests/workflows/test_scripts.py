@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import shutil
 import subprocess
+from collections.abc import Sequence
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from validator.model.codec import encode
 from validator.model.record import Record, Verdict
 from validator.records import jsonl
+from validator.records.artifacts import Refused
 
 from ..loop import tiers
 from ..reports.test_regressions import decline
@@ -244,7 +248,7 @@ def test_nothing_is_fetched_if_records_are_in_a_database(workspace: Workspace) -
 
 
 def merged(workspace: Workspace) -> set[str]:
-    with open(workspace.directory / "night" / "records.jsonl", "rb") as stream:
+    with open(workspace.directory / "night/merged/records.jsonl", "rb") as stream:
         return {record.cell for record in jsonl.read(stream, "records.jsonl")}
 
 
@@ -281,17 +285,31 @@ def test_a_runner_that_sends_nonsense_spoils_only_its_own_records(workspace: Wor
     path.write_text(path.read_text().replace("failed", "certified"))
     done = workspace.run("merge", CELLS=CELLS)
     assert done.returncode == 0, done.stderr
-    assert "it was altered" in done.stderr
-    assert "::error::night/tonight/records-tf1@r580-h100/records.jsonl was rejected" in done.stdout
+    reason = r"Refused records-tf1@r580-h100: records-tf1@r580-h100/records.jsonl:1: record .* it was altered"
+    assert re.search(reason, done.stderr)
     assert merged(workspace) == {"tf2@r580-h100"}
-    assert "- `tf1@r580-h100`\n- `tf2@r535-a100`\n" in workspace.summary.read_text()
+    summary = workspace.summary.read_text()
+    assert "- `tf1@r580-h100`\n- `tf2@r535-a100`\n" in summary
+    assert "### Artifacts that were refused" in summary and "| `records-tf1@r580-h100` | `" in summary
+    [refused] = json.loads((workspace.directory / "night/merged/refused.json").read_text())
+    assert refused["artifact"] == "records-tf1@r580-h100" and "it was altered" in refused["reason"]
+
+
+def test_an_old_record_from_the_future_does_not_stop_the_night(workspace: Workspace) -> None:
+    odd = cell(Verdict.CERTIFIED, -400)
+    workspace.records("history/records.jsonl", odd, cell(Verdict.FAILED, 1))
+    done = workspace.run("merge", CELLS=CELLS)
+    assert done.returncode == 0, done.stderr
+    with open(workspace.directory / "night/merged/records.jsonl", "rb") as stream:
+        assert odd in jsonl.read(stream, "records.jsonl")
+    assert told(workspace, odd, cell(Verdict.FAILED, 1)).issues == []
 
 
 def test_an_unreachable_database_is_an_error(workspace: Workspace) -> None:
     workspace.records("tonight/records-tf1@r580-h100/records.jsonl", decline("tf1@r580-h100").newest)
     done = workspace.run("merge", CELLS=CELLS, VALIDATOR_STORE="/proc/nothing/records.db")
     assert done.returncode == 3, done.stderr
-    assert not (workspace.directory / "night" / "records.jsonl").exists()
+    assert not (workspace.directory / "night/merged/records.jsonl").exists()
 
 
 # -- the issue -------------------------------------------------------------------------------------------
@@ -306,8 +324,9 @@ def cell(verdict: Verdict, days: int, **values: Any) -> Record:
     return decline("tf1@r580-h100", verdict=verdict, finished=days_ago(days), **values).newest
 
 
-def told(workspace: Workspace, *records: Record) -> State:
+def told(workspace: Workspace, *records: Record, refused: Sequence[Refused] = ()) -> State:
     workspace.records("records.jsonl", *records)
+    (workspace.directory / "night/refused.json").write_text(json.dumps(encode(refused)))
     done = workspace.run("issue")
     assert done.returncode == 0, done.stderr
     (workspace.directory / "night" / "regressions.db").unlink()
@@ -336,6 +355,21 @@ def test_one_issue_is_opened_kept_up_to_date_and_closed(workspace: Workspace) ->
 
     told(workspace, good, bad)
     assert [issue["state"] for issue in workspace.state.issues] == ["closed", "open"], "a new regression"
+
+
+def test_refused_artifacts_are_counted_in_the_issue(workspace: Workspace) -> None:
+    good, bad = cell(Verdict.CERTIFIED, 3), cell(Verdict.FAILED, 2)
+    refused = [Refused("records-a", "a:1: it was altered"), Refused("x`@team\n## y", "::error::<b>")]
+    [issue] = told(workspace, good, refused=refused).issues
+    assert issue["state"] == "open" and issue["body"].startswith("No cell is worse than before.")
+    assert "2 artifacts were refused tonight" in issue["body"]
+    assert "| `records-a` | `a:1: it was altered` |" in issue["body"]
+    assert "\n## y" not in issue["body"] and "<b>" not in issue["body"]
+    [issue] = told(workspace, good, bad, refused=refused[:1]).issues
+    assert issue["body"].startswith("1 cell is worse than before.")
+    assert "1 artifact was refused tonight" in issue["body"]
+    [issue] = told(workspace, good).issues
+    assert issue["state"] == "closed"
 
 
 def test_the_oldest_of_several_open_issues_is_kept(workspace: Workspace) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import sys
@@ -14,7 +13,7 @@ import click
 from ..errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_MISSING, EXIT_OK
 from ..registry.client import Registry
 from ..registry.names import Repository
-from ..reports.printable import counted
+from ..reports.printable import counted, json_text
 from ..system.sources import host_sources
 from .options import (
     depth_option,
@@ -147,7 +146,7 @@ def command(
         finally:
             engine.close()
     if format_ == "json":
-        click.echo(json.dumps([_as_json(result) for result in results], indent=2))
+        click.echo(json_text([_as_json(result) for result in results]))
     else:
         _show(results)
     return _exit_code(results)

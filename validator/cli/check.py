@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import click
@@ -11,7 +10,7 @@ from ..errors import EXIT_FAILED, EXIT_OK
 from ..model.report import Report
 from ..model.verdict import failed_checks, judge
 from ..reports.junit import junit
-from ..reports.printable import printable
+from ..reports.printable import json_text, printable
 from ..system.files import write_atomically
 from .options import depth_option, format_option, print_status, reject_options, verbose_option
 
@@ -84,7 +83,7 @@ def _list(format_: str) -> int:
         raise click.UsageError("--list cannot be written as JUnit")
     checks = probe_checks()
     if format_ == "json":
-        click.echo(json.dumps(checks, indent=2))
+        click.echo(json_text(checks))
     else:
         from ..reports.terminal import check_list, show
 
@@ -102,7 +101,7 @@ def _save(path: Path) -> int:
 
 def _show(report: Report, format_: str) -> None:
     if format_ == "json":
-        click.echo(json.dumps(report.raw, indent=2))
+        click.echo(json_text(report.raw))
     elif format_ == "junit":
         click.echo(junit(report), nl=False)
     else:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 import click
 
 from ..errors import EXIT_FAILED, EXIT_OK, InputError
+from ..reports.printable import json_text
 from .options import depth_option, format_option, reject_options, verbose_option
 
 if TYPE_CHECKING:
@@ -172,7 +173,7 @@ def _rendered(diagnosis: Diagnosis, format_: str, read: str) -> str:
     if format_ == "json":
         from ..model.codec import encode
 
-        return json.dumps(encode(diagnosis), indent=2) + "\n"
+        return json_text(encode(diagnosis)) + "\n"
     from ..redaction.redact import names_in
     from ..reports.issue import markdown
 

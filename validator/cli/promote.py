@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from datetime import timedelta
 
@@ -12,6 +11,7 @@ from ..certify.promote import Move, Rules, promote
 from ..certify.trust import Trust
 from ..errors import EXIT_FAILED, EXIT_OK
 from ..registry.client import Registry
+from ..reports.printable import json_text
 from .options import format_option, print_status, verbose_option
 from .trust_options import certificate_options
 
@@ -40,7 +40,7 @@ def command(
         registry, rules, dry_run=dry_run, on_move=lambda move: print_status(f"Set {move.alias} to {move.now}")
     )
     if format_ == "json":
-        click.echo(json.dumps([asdict(move) for move in result], indent=2))
+        click.echo(json_text([asdict(move) for move in result]))
     else:
         for move in result:
             click.echo(_line(move, dry_run))

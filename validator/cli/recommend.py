@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -13,6 +12,7 @@ from ..certify.trust import Trust
 from ..errors import EXIT_FAILED, EXIT_OK
 from ..registry.client import Registry
 from ..registry.names import Repository
+from ..reports.printable import json_text
 from .host_options import host_options, resolve_host, version_options
 from .options import format_option, print_status, verbose_option
 from .trust_options import certificate_options
@@ -56,7 +56,7 @@ def command(
         registry, tagged_images(registry, tensorflow, python), host, Terms(trust, max_age, accept_expired)
     )
     if format_ == "json":
-        click.echo(json.dumps(_document(registry.repository, host, found), indent=2))
+        click.echo(json_text(_document(registry.repository, host, found)))
     else:
         _show(found)
     counts = [sum(one.standing is standing for one in found) for standing in Standing]

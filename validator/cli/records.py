@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import sys
 from datetime import datetime
 from pathlib import Path
@@ -18,7 +17,7 @@ from ..model.timestamps import now_utc
 from ..pipeline.recording import record_of_report
 from ..records import jsonl
 from ..records.finish_time import WRONG_TIME_HINT, wrong_time
-from ..reports.printable import counted
+from ..reports.printable import counted, json_text
 from ..system.files import write_atomically
 from . import records_changes
 from .options import (
@@ -30,6 +29,7 @@ from .options import (
     store_url_for,
     verbose_option,
 )
+from .records_merge import merge_command
 
 
 @click.command("list")
@@ -59,7 +59,7 @@ def list_command(
         ]
     if format_ == "json":
         # Reports are long; `show` and `export` include them.
-        click.echo(json.dumps([record.document() | {"report": None} for record in found], indent=2))
+        click.echo(json_text([record.document() | {"report": None} for record in found]))
     else:
         from ..reports.terminal import records_table, show
 
@@ -82,7 +82,7 @@ def show_command(identifier: str, matrix_path: Path, store_url: str | None, form
     with open_store(matrix_path, store_url) as store:
         record = store.get(identifier)
     if format_ == "json":
-        click.echo(json.dumps(record.document(), indent=2))
+        click.echo(json_text(record.document()))
     else:
         from ..reports.terminal import record_text, show
 
@@ -177,8 +177,15 @@ def _record_of_report(path: Path, now: datetime | None) -> Record:
 
 @click.group("records")
 def command() -> None:
-    """List, show, export, import and compare records; find regressions."""
+    """List, show, export, import, merge and compare records; find regressions."""
 
 
-for _command in (list_command, show_command, export_command, import_command, *records_changes.COMMANDS):
+for _command in (
+    list_command,
+    show_command,
+    export_command,
+    import_command,
+    merge_command,
+    *records_changes.COMMANDS,
+):
     command.add_command(_command)

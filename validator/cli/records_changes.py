@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from ..model.diagnosis import Cause, Diagnosis
 from ..model.record import Record
 from ..model.report import ReportError
 from ..model.timestamps import parse_time
-from ..reports.printable import counted
+from ..reports.printable import counted, json_text
 from .options import (
     format_option,
     matrix_option,
@@ -25,6 +24,7 @@ from .options import (
     store_url_for,
     verbose_option,
 )
+from .records_merge import read_refused
 
 
 @click.command("compare")
@@ -49,7 +49,7 @@ def compare_command(before: str, after: str, matrix_path: Path, store_url: str |
         old, new = (open_snapshot(text, store, now, stack) for text in (before, after))
         found = fetch_differences(differences(old.newest, new.newest), old.source, new.source)
     if format_ == "json":
-        click.echo(json.dumps([difference_document(difference) for difference in found], indent=2))
+        click.echo(json_text([difference_document(difference) for difference in found]))
     else:
         from ..reports.changes import differences_table
         from ..reports.terminal import show
@@ -68,6 +68,13 @@ def compare_command(before: str, after: str, matrix_path: Path, store_url: str |
     help="Compare with this time: 2026-11-01, 2026-11-01T06:30, or 36h, 7d, 2w ago.",
 )
 @click.option(
+    "--refused",
+    "refused_path",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Also count the artifacts that `records merge --refused` wrote to this file.",
+)
+@click.option(
     "--measured-since",
     metavar="TIME",
     help="Leave out cells without a measurement since this time.",
@@ -77,13 +84,18 @@ def compare_command(before: str, after: str, matrix_path: Path, store_url: str |
 @format_option("table", "json", "issue")
 @verbose_option
 def regressions_command(
-    since: str, measured_since: str | None, matrix_path: Path, store_url: str | None, format_: str
+    since: str,
+    refused_path: Path | None,
+    measured_since: str | None,
+    matrix_path: Path,
+    store_url: str | None,
+    format_: str,
 ) -> int:
     """List the cells that are worse now than they were at a given time or later.
 
     Shows for each cell the last good record, the first bad one, what changed between them, and the cause
-    according to the newest report. The exit code is 1 if there are any. The format issue is Markdown for an
-    issue tracker, without names of people and machines.
+    according to the newest report. The exit code is 1 if there are any, or if any artifact was refused. The
+    format issue is Markdown for an issue tracker, without names of people and machines.
     """
     from ..records.comparison import decline_document, fetch_declines
     from ..records.history import finished, regressions
@@ -92,6 +104,7 @@ def regressions_command(
     at = parse_time(since, now)
     if at > now:
         raise InputError(f"--since {since}: this time is in the future", hint="give a time in the past")
+    refused = read_refused(refused_path) if refused_path is not None else ()
     with open_store(matrix_path, store_url) as store:
         entries = store.entries()
         declines = regressions(entries, at, now)
@@ -102,11 +115,12 @@ def regressions_command(
     found = [(each, _causes(each.newest)) for each in worse]
     if format_ == "json":
         documents = [decline_document(each) | _causes_as_json(causes) for each, causes in found]
-        click.echo(json.dumps(documents, indent=2))
+        click.echo(json_text(documents))
     elif format_ == "issue":
         from ..reports.changes import issue
+        from ..reports.merged import refused_part
 
-        click.echo(issue(worse, _diagnosis), nl=False)
+        click.echo(issue(worse, _diagnosis, refused_part(refused) if refused else ""), nl=False)
     else:
         from ..reports.changes import regressions_text
         from ..reports.terminal import show
@@ -116,7 +130,9 @@ def regressions_command(
         print_status(
             f"{len(found)} of {counted(cells, 'cell')} worse than at or after {at:%Y-%m-%d %H:%M} UTC"
         )
-    return EXIT_FAILED if found else EXIT_OK
+    if refused:
+        print_status(f"{counted(len(refused), 'artifact')} refused")
+    return EXIT_FAILED if found or refused else EXIT_OK
 
 
 @click.command("bisect")
@@ -146,7 +162,7 @@ def bisect_command(cell: str, matrix_path: Path, store_url: str | None, format_:
         found = fetch_declines([decline(history)], store)[0]
     causes = _causes(found.newest)
     if format_ == "json":
-        click.echo(json.dumps(decline_document(found) | _causes_as_json(causes), indent=2))
+        click.echo(json_text(decline_document(found) | _causes_as_json(causes)))
     else:
         from ..reports.changes import decline_text
         from ..reports.terminal import show

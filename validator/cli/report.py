@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -19,7 +18,7 @@ from ..model.timestamps import now_utc
 from ..reports.markdown import markdown
 from ..reports.overview import Row, overview
 from ..reports.page.measurements import Measurements, gather
-from ..reports.printable import counted
+from ..reports.printable import counted, json_text
 from ..system.files import write_atomically
 from ..system.output_directory import update_directory
 from .options import (
@@ -109,7 +108,7 @@ def command(
     else:
         title = f"TensorFlow on GPUs: profile {profile or DEFAULT_PROFILE}"
         as_json = [row.as_json() for row in rows]
-        text = markdown(rows, title) if format_ == "markdown" else json.dumps(as_json, indent=2) + "\n"
+        text = markdown(rows, title) if format_ == "markdown" else json_text(as_json) + "\n"
         if output is None:
             click.echo(text, nl=False)
         else:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from datetime import timedelta
 
@@ -13,6 +12,7 @@ from ..certify.verify import Verified, certificates
 from ..errors import EXIT_FAILED, EXIT_OK, InputError
 from ..registry.client import Registry
 from ..registry.names import identifier_of, is_digest
+from ..reports.printable import json_text
 from .options import format_option, print_status, verbose_option
 from .trust_options import certificate_options
 
@@ -44,7 +44,7 @@ def command(
         for name, digest in digests.items()
     }
     if format_ == "json":
-        click.echo(json.dumps(_document(str(registry.repository), digests, found), indent=2))
+        click.echo(json_text(_document(str(registry.repository), digests, found)))
     else:
         _show(digests, found)
     good = [bool(verified.certificates) for verified in found.values()]

@@ -19,6 +19,8 @@ import msgspec
 LARGEST = 64 << 20
 #: How deep arrays and objects may be nested. A report has less than 10 levels.
 DEEPEST = 64
+#: Values of one document. A report has less than 10,000, and each takes up to 100 bytes of memory.
+MOST_VALUES = 1_000_000
 
 #: Digits of a number that may fit in 64 bits, with a sign.
 _DIGITS = 20
@@ -38,11 +40,10 @@ class DocumentError(ValueError):
 def parse(data: bytes | str) -> Any:
     """Parse JSON of at most `LARGEST` bytes.
 
-    Raises DocumentError for what is not JSON, is nested deeper than `DEEPEST`, or holds a number that is not
-    finite or doesn't fit in 64 bits.
+    Raises DocumentError for what is not JSON, is nested deeper than `DEEPEST`, has more than `MOST_VALUES`
+    values, or holds a number that is not finite or doesn't fit in 64 bits.
     """
-    if len(data) > LARGEST:
-        raise DocumentError(f"it is larger than {LARGEST >> 20} MiB")
+    _check_size(data)
     try:
         document = json.loads(data, parse_int=_integer)
     except RecursionError:
@@ -58,8 +59,7 @@ def parse_unique(data: bytes) -> Any:
 
     For what is signed. Raises DocumentError, also for what `parse` refuses and for text that is not Unicode.
     """
-    if len(data) > LARGEST:
-        raise DocumentError(f"it is larger than {LARGEST >> 20} MiB")
+    _check_size(data)
     try:
         text = data.decode("utf-8")
         document = json.loads(text, parse_int=_integer, object_pairs_hook=_unique)
@@ -132,6 +132,16 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
             raise DocumentError(f"it has the key {name[:100]!r} twice")
         found[name] = value
     return found
+
+
+def _check_size(data: bytes | str) -> None:
+    """Raise DocumentError for what takes too much memory to parse."""
+    if len(data) > LARGEST:
+        raise DocumentError(f"it is larger than {LARGEST >> 20} MiB")
+    # Each value follows one of these. Those in strings count too, but a document of 1 MB is never refused.
+    text = data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data
+    if len(text) > MOST_VALUES and sum(map(text.count, (b",", b"[", b"{"))) > MOST_VALUES:
+        raise DocumentError(f"it has more than {MOST_VALUES} values")
 
 
 def _integer(digits: str) -> int | float:

@@ -7,6 +7,7 @@ import gzip
 import json
 import zlib
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from datetime import datetime
 from io import BufferedReader
 from pathlib import Path
@@ -22,11 +23,32 @@ _PATTERNS = ("*.jsonl", "*.jsonl.gz")
 _GZIP = b"\x1f\x8b"
 
 
+@dataclass
+class Limits:
+    """How much may be read, and how much was: bytes, unpacked, and lines."""
+
+    most_bytes: int
+    most_lines: int
+    read_bytes: int = 0
+    read_lines: int = 0
+
+    def count(self, line: bytes, where: str) -> None:
+        """Count a line. Raises InputError where it is too much."""
+        self.read_bytes += len(line)
+        self.read_lines += 1
+        if self.read_bytes > self.most_bytes:
+            raise InputError(f"{where}: unpacked, there are more than {self.most_bytes >> 20} MiB")
+        if self.read_lines > self.most_lines:
+            raise InputError(f"{where}: there are more than {self.most_lines} lines")
+
+
 def write(records: Iterable[Record], stream: IO[str]) -> int:
     """Write one record per line, and return how many."""
     count = 0
     for record in records:
-        stream.write(json.dumps(record.document(), sort_keys=True, separators=(",", ":")) + "\n")
+        text = json.dumps(record.document(), sort_keys=True, separators=(",", ":"))
+        # Where the lines go to the log of a workflow, its runner would take `##[error]` for a command.
+        stream.write(text.replace("##[", "\\u0023#[") + "\n")
         count += 1
     return count
 
@@ -54,18 +76,24 @@ def read_file(path: Path, now: datetime | None = None) -> Iterator[Record]:
         raise InputError(f"{path}: {error.strerror}") from error
 
 
-def read(stream: BufferedReader, where: str, now: datetime | None = None) -> Iterator[Record]:
+def read(
+    stream: BufferedReader, where: str, now: datetime | None = None, limits: Limits | None = None
+) -> Iterator[Record]:
     """Read records from a stream.
 
     where: its name in errors. now: the clock by which a record's finish time must be right; None accepts any.
+    limits: shared by the streams that they are for; None for a file of the user's own, of any length.
     Raises InputError that names the line which is not a record.
     """
     zipped = stream.peek(len(_GZIP)).startswith(_GZIP)
     number = 0
+    most = LARGEST if limits is None else limits.most_bytes
     try:
         with gzip.open(stream) if zipped else contextlib.nullcontext(stream) as lines:
-            while line := lines.readline(LARGEST + 1):
+            while line := lines.readline(most + 1):
                 number += 1
+                if limits is not None:
+                    limits.count(line, where)
                 if line.strip():
                     yield _record(line, f"{where}:{number}", now)
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from rich.console import Group, RenderableType
@@ -15,7 +14,7 @@ from ..records.changes import Change, changed_checks, changes
 from ..records.history import Decline, Difference
 from ..redaction.redact import Redaction
 from .issue import fenced, markdown
-from .markdown import table
+from .markdown import code, table
 from .printable import counted, one_line
 from .terminal import styled
 
@@ -110,17 +109,18 @@ _REASON_READ, _REASON = 4000, 500
 Diagnose = Callable[[Record], Diagnosis | None]
 
 
-def issue(found: Sequence[CellDecline], diagnose: Diagnose) -> str:
+def issue(found: Sequence[CellDecline], diagnose: Diagnose, refused: str = "") -> str:
     """Return the text of an issue: since when cells are worse, why, and the last good image.
 
     It is GitHub-flavoured Markdown, no longer than an issue may be.
 
     diagnose: returns the diagnosis of a record's report, or None if it has none that can be read.
+    refused: the part about artifacts that were refused (`refused_part`), if any were.
     """
     groups = _by_cause(found, diagnose)
     redact = Redaction(text for members, _ in groups for text in _texts(members[0]))
-    parts = ["\n".join(_head(found)) + "\n"]
-    left = LIMIT - len(parts[0])
+    parts = ["\n".join(_head(found)) + "\n", *([refused] if refused else [])]
+    left = LIMIT - sum(map(len, parts))
     for number, (members, diagnosis) in enumerate(groups):
         part = "\n".join(_group(members, diagnosis, redact)) + "\n"
         if len(part) > left:
@@ -139,18 +139,23 @@ def _texts(decline: CellDecline) -> Iterator[str]:
 
 
 def _head(found: Sequence[CellDecline]) -> Iterator[str]:
-    cells = "1 cell is" if len(found) == 1 else f"{len(found)} cells are"
-    yield f"{cells} worse than before. This text is updated every night; the issue is closed when none is."
+    cells = {0: "No cell is", 1: "1 cell is"}.get(len(found), f"{len(found)} cells are")
+    yield (
+        f"{cells} worse than before. This text is updated every night; the issue is closed when none is and"
+        " no artifact was refused."
+    )
     yield ""
+    if not found:
+        return
     yield from table(
         ("cell", "was", "is", "since", "last good image"),
         (
             (
-                _code(decline.newest.cell),
+                code(decline.newest.cell),
                 decline.last_good.verdict.value if decline.last_good else "",
                 decline.newest.verdict.value,
-                _code((decline.first_bad or decline.newest).finished[:16]),
-                _code(decline.last_good.image_digest or "none") if decline.last_good else "",
+                code((decline.first_bad or decline.newest).finished[:16]),
+                code(decline.last_good.image_digest or "none") if decline.last_good else "",
             )
             for decline in found[:_CELLS]
         ),
@@ -173,7 +178,7 @@ def _by_cause(
 
 
 def _group(members: Sequence[CellDecline], diagnosis: Diagnosis | None, redact: Redaction) -> Iterator[str]:
-    names = ", ".join(_code(decline.newest.cell) for decline in members[:_CELLS])
+    names = ", ".join(code(decline.newest.cell) for decline in members[:_CELLS])
     codes = ", ".join(f"`{cause.code}`" for cause in diagnosis.causes) if diagnosis else "no known cause"
     yield f"## {codes}"
     yield ""
@@ -200,8 +205,3 @@ def _changed(decline: CellDecline) -> list[str]:
 def _full_sentence(change: Change) -> str:
     what = f"{change.kind} {change.name}" if change.name else change.kind
     return f"{what}: {change.before or 'none'} -> {change.after or 'none'}"
-
-
-def _code(text: str) -> str:
-    """Return a text as code, in which nothing is markup, a mention or a link."""
-    return f"`{re.sub('`', chr(39), one_line(text)) or ' '}`"

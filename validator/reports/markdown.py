@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from ..model.prediction import Outcome
 from .overview import Row, grid
-from .printable import counted, printable
+from .printable import counted, one_line, printable
 
 _TAG = re.compile("<(?!br>)")
 
@@ -24,6 +24,11 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     """Return the lines of a Markdown table. The text of the cells is escaped."""
     lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
     return [*lines, *("| " + " | ".join(_escape(cell) for cell in row) + " |" for row in rows)]
+
+
+def code(text: str) -> str:
+    """Return a text as code, in which nothing is markup, a mention or a link."""
+    return f"`{one_line(text).replace('`', chr(39)) or ' '}`"
 
 
 def _counts(rows: Sequence[Row]) -> list[str]:

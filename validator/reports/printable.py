@@ -1,23 +1,35 @@
-"""Make text from elsewhere safe to print on a terminal.
+"""Make text from elsewhere safe to print on a terminal or in the log of a workflow.
 
 An imported record, a pasted log or the output of a container can contain escape sequences. A terminal would
 obey them: they can recolour, overwrite or hide other output, or set the window's title or the clipboard.
+GitHub's runners obey commands in what a step prints: `::error::` at the start of a line, after blanks, and
+`##[error]` anywhere in it (ActionCommand.cs in https://github.com/actions/runner).
 """
 
 from __future__ import annotations
 
+import json
 import re
+from typing import Any
 
 #: C0 and C1 controls except line feed and tab, characters that change the writing direction or act as a line
 #: separator, and surrogates, which no output can encode.
 _UNPRINTABLE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
 )
+#: The first character of what a runner takes for a command. What else ends a line is unprintable.
+_COMMAND = re.compile(r"(?m)#(?=#\[)|^(?P<blanks>[^\S\n]*):(?=:)")
 
 
 def printable(text: str) -> str:
-    """Replace each character that a terminal would obey by its code: `\\x1b`, `\\u202e`."""
-    return _UNPRINTABLE.sub(_escape, text)
+    """Replace what a terminal or a runner would obey by its code: `\\x1b`, `\\u202e`, `\\x23#[error]`."""
+    return _COMMAND.sub(_escape_command, _UNPRINTABLE.sub(_escape, text))
+
+
+def json_text(document: Any) -> str:
+    """Return a document as JSON on several lines, in which no runner finds a command."""
+    # A line of JSON can't start with a colon, and only its strings can hold a number sign.
+    return json.dumps(document, indent=2).replace("##[", "\\u0023#[")
 
 
 def one_line(text: str) -> str:
@@ -28,6 +40,11 @@ def one_line(text: str) -> str:
 def counted(number: int, noun: str) -> str:
     """Return a number with its noun, such as `1 image` or `2 images`."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def _escape_command(match: re.Match[str]) -> str:
+    blanks = match["blanks"]
+    return "\\x23" if blanks is None else f"{blanks}\\x3a"
 
 
 def _escape(match: re.Match[str]) -> str:

@@ -1,0 +1,103 @@
+"""`records merge`: merge the artifacts of many machines, refuse bad ones by name, and go on."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+import msgspec
+
+from ..errors import InputError
+from ..model import codec
+from ..model.codec import DocumentError
+from ..model.timestamps import now_utc
+from ..records.artifacts import Merged, Refused, merge
+from ..reports.printable import counted, one_line
+from ..system.files import write_atomically
+from .options import matrix_option, print_status, store_option, store_url_for, verbose_option
+
+
+@click.command("merge")
+@click.argument("directory", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option(
+    "--cells",
+    metavar="JSON",
+    default='{"include": []}',
+    help="The cells that were to be measured, as `plan --format github` prints them.",
+)
+@click.option(
+    "--summary",
+    "summary_path",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Append Markdown to this file: cells without a record, and what was refused.",
+)
+@click.option(
+    "--refused",
+    "refused_path",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write what was refused to this file, for `regressions --refused`.",
+)
+@matrix_option
+@store_option
+@verbose_option
+def merge_command(
+    directory: Path,
+    cells: str,
+    summary_path: Path | None,
+    refused_path: Path | None,
+    matrix_path: Path,
+    store_url: str | None,
+) -> None:
+    """Merge records that other machines delivered: each directory in DIRECTORY is the artifact of one.
+
+    An artifact that is damaged, too large, or holds something else than good records is refused as a whole,
+    with its name and the reason, and the others are merged. The exit code is 0 all the same.
+    """
+    from ..records.store import Store
+
+    planned = _planned(cells)
+    with Store(store_url_for(matrix_path, store_url)) as store:
+        merged = merge(directory, store, now_utc(), planned)
+    for each in merged.refused:
+        print_status(f"Refused {one_line(each.artifact)}: {one_line(each.reason)}")
+    print_status(_result(merged))
+    if summary_path is not None:
+        from ..reports.merged import summary
+
+        with open(summary_path, "a", encoding="utf-8", errors="backslashreplace") as stream:
+            stream.write(summary(merged, planned))
+    if refused_path is not None:
+        write_atomically(refused_path, json.dumps(codec.encode(merged.refused), indent=1).encode() + b"\n")
+
+
+def read_refused(path: Path) -> tuple[Refused, ...]:
+    """Read what `merge --refused` wrote. Raises InputError for anything else."""
+    try:
+        return codec.convert(codec.parse(path.read_bytes()), tuple[Refused, ...])
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}") from error
+    except DocumentError as error:
+        raise InputError(f"{path}: {error}", hint="write it with `records merge --refused`") from None
+
+
+class _PlannedCell(msgspec.Struct):
+    id: str
+
+
+class _Planned(msgspec.Struct):
+    include: tuple[_PlannedCell, ...]
+
+
+def _planned(text: str) -> tuple[str, ...]:
+    try:
+        return tuple(cell.id for cell in codec.convert(codec.parse(text), _Planned).include)
+    except DocumentError as error:
+        raise InputError(
+            f"--cells: {error}", hint="give what `python -m validator plan --format github` prints"
+        ) from None
+
+
+def _result(merged: Merged) -> str:
+    refused = f"; {len(merged.refused)} refused" if merged.refused else ""
+    return f"{counted(merged.added, 'new record')} of {counted(merged.artifacts, 'artifact')} merged{refused}"
