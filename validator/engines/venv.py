@@ -50,6 +50,7 @@ class VenvEngine:
     def __init__(self, sources: PackageSources, root: Path | None = None) -> None:
         self._sources = sources
         self._root = root or cache_directory() / "environments"
+        remove_leftovers(self._root)
 
     def describe(self) -> str:
         return "virtual environments on this machine, made by uv"
@@ -109,7 +110,6 @@ class VenvEngine:
             with full_disk_named(self._root):
                 self._root.mkdir(parents=True, exist_ok=True)
                 with _locked(self._root / ".lock"):
-                    remove_leftovers(self._root)
                     name = stack.enter_context(
                         tempfile.TemporaryDirectory(
                             dir=self._root, prefix=f"{_PARTIAL}{spec.identifier}-", ignore_cleanup_errors=True
@@ -210,9 +210,13 @@ def refuse_other_program(python: Path) -> None:
 
 def remove_leftovers(root: Path) -> None:
     """Remove the partial environments of killed processes. Those in use are locked, and stay."""
-    for path in root.glob(f"{_PARTIAL}*"):
-        with contextlib.suppress(BlockingIOError), _locked(path / "in-use", wait=False):
-            shutil.rmtree(path, ignore_errors=True)
+    if not any(root.glob(f"{_PARTIAL}*")):
+        return
+    # A process that makes one holds this lock until the new one is locked too.
+    with contextlib.suppress(OSError), _locked(root / ".lock"):
+        for path in root.glob(f"{_PARTIAL}*"):
+            with contextlib.suppress(OSError), _locked(path / "in-use", wait=False):
+                shutil.rmtree(path, ignore_errors=True)
 
 
 @contextlib.contextmanager

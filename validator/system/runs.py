@@ -148,6 +148,8 @@ def _finish() -> None:
         with contextlib.suppress(OSError):
             _process.watcher.stdin.write(orphans.FINISHED)
             _process.watcher.stdin.close()
+        # Nobody waits for it. Without a status, Popen warns about that.
+        _process.watcher.returncode = 0
 
 
 def _start_watcher(identifier: str) -> subprocess.Popen[bytes] | None:

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from validator.engines.base import Built, ProbeRequest
-from validator.engines.docker import DockerEngine, names
-from validator.engines.docker.containers import owner
+from validator.engines.docker import DockerEngine, ledger
 from validator.engines.docker.endpoint import Endpoint
 from validator.errors import InputError, MissingError, ValidatorError
+from validator.system import runs
 
 from .conftest import quiet
 
@@ -45,7 +45,9 @@ def containers(endpoint: Endpoint) -> list[Any]:
     """Return our containers, running or not."""
     return list(
         endpoint.client.containers.list(
-            all=True, filters={"label": f"{names.LABEL_OWNER}={owner()}"}, ignore_removed=True
+            all=True,
+            filters={"name": f"validator-probe-{runs.current().directory.name}-"},
+            ignore_removed=True,
         )
     )
 
@@ -199,20 +201,25 @@ def test_the_name_of_an_image_spec_is_not_an_image(tiny_engine: DockerEngine) ->
 def test_leftovers_of_a_killed_run_are_removed_but_not_those_of_a_live_one(
     endpoint: Endpoint, tiny_engine: DockerEngine, cpu_image: Built
 ) -> None:
-    host, pid, start = owner().rsplit(":", 2)
+    def container() -> tuple[ledger.Entry, Any]:
+        entry = ledger.intend(endpoint.client, endpoint.info)
+        made = endpoint.client.containers.create(cpu_image.reference, name=entry.name)
+        entry.created(str(made.id))
+        return entry, made
 
-    def container(label: str) -> Any:
-        return endpoint.client.containers.create(cpu_image.reference, labels={names.LABEL_OWNER: label})
-
-    # The same number with another start time: the process has ended and another has its number.
-    dead = container(f"{host}:{pid}:{int(start) - 1}")
-    elsewhere = container(f"another-{host}:{pid}:{int(start) - 1}")
-    alive = container(owner())
+    run = runs.current()
+    (dead, gone), (alive, kept), (elsewhere, other) = container(), container(), container()
+    elsewhere.note.write(engine="another engine")
+    # As if they had been taken over from a run that was killed.
+    run._inherited += [dead.note, elsewhere.note]
     try:
         DockerEngine(endpoint, tiny_engine._sources)
         left = {each.id for each in endpoint.client.containers.list(all=True, ignore_removed=True)}
+        assert gone.id not in left
+        assert {kept.id, other.id} <= left
+        assert not dead.note.path.exists()
+        assert elsewhere.note.path.exists()
     finally:
-        for each in (elsewhere, alive):
-            each.remove()
-    assert dead.id not in left
-    assert {elsewhere.id, alive.id} <= left
+        run._inherited.clear()
+        assert alive.remove(endpoint.client)
+        assert elsewhere.remove(endpoint.client)

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import io
-import os
 import re
-import socket
 import tarfile
 import threading
 import time
 from collections import deque
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
 import docker
 import requests
-from docker.errors import APIError, DockerException, ImageNotFound, NotFound
+from docker.errors import APIError, DockerException, ImageNotFound
 from docker.models.containers import Container
 from docker.types import CancellableStream, LogConfig
 
@@ -25,7 +22,7 @@ from ...errors import InputError, MissingError, ValidatorError
 from ...system import processes
 from ...system.files import says_full_disk
 from ..base import ProbeRequest, Progress
-from . import names
+from . import ledger, names
 from .failures import disk_full, engine_gone
 from .gpus import device_requests
 
@@ -78,9 +75,9 @@ def run_probe(
     or the engine stops responding, and ValidatorError if there is no report within the time limit.
     """
     what = f"the probe in {image}"
-    container: Container | None = None
+    entry = ledger.intend(client, info)
     try:
-        container = _create(client, info, image, request)
+        container = _create(client, info, image, request, entry)
         container.put_archive("/", _archive(request))
         return _follow(container, request, what, progress)
     except ImageNotFound as error:
@@ -90,36 +87,12 @@ def run_probe(
     except (DockerException, requests.RequestException) as error:
         raise engine_gone(what) from error
     finally:
-        if container is not None:
-            _remove(container)
+        entry.remove(client)
 
 
-def remove_leftovers(client: docker.DockerClient) -> int:
-    """Remove the probe containers of processes that have ended. Return how many there were."""
-    here = socket.gethostname()
-    removed = 0
-    for container in client.containers.list(
-        all=True, filters={"label": names.LABEL_OWNER}, ignore_removed=True
-    ):
-        host, pid, start = str(container.labels[names.LABEL_OWNER]).rsplit(":", 2)
-        if host == here and _start_time(pid) != start:
-            _remove(container)
-            removed += 1
-    return removed
-
-
-def owner() -> str:
-    """Return a unique identifier of this process: its machine, process id and start time."""
-    return f"{socket.gethostname()}:{os.getpid()}:{_start_time(str(os.getpid()))}"
-
-
-def _start_time(pid: str) -> str | None:
-    """Return the start of a process in clock ticks since boot (field 22 of proc_pid_stat(5)), or None."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return None
-    return text.rpartition(")")[2].split()[19]
+def remove_leftovers(client: docker.DockerClient, info: Mapping[str, Any]) -> int:
+    """Remove the probe containers of runs that were killed. Return how many there were."""
+    return sum(entry.remove(client) for entry in ledger.leftovers(client, info))
 
 
 def _find_image_hint(image: str) -> str:
@@ -129,26 +102,38 @@ def _find_image_hint(image: str) -> str:
 
 
 def _create(
-    client: docker.DockerClient, info: Mapping[str, Any], image: str, request: ProbeRequest
+    client: docker.DockerClient,
+    info: Mapping[str, Any],
+    image: str,
+    request: ProbeRequest,
+    entry: ledger.Entry,
 ) -> Container:
     limits: dict[str, Any] = {}
     if info.get("MemoryLimit") and info.get("MemTotal"):
         limits["mem_limit"] = int(info["MemTotal"] * _MEMORY_SHARE)
     if info.get("PidsLimit"):
         limits["pids_limit"] = _PIDS_LIMIT
-    return client.containers.create(
-        image,
-        entrypoint=["/bin/sh", "-c", _START, f"/{_DIRECTORY}/probe.pyz"],
-        command=list(request.arguments),
-        working_dir=f"/{_DIRECTORY}",
-        labels={names.LABEL_OWNER: owner()},
-        network_mode="none",
-        device_requests=device_requests(info),
-        # The output is read as it arrives; a log would fill the engine's disk.
-        log_config=LogConfig(type="none"),
-        healthcheck={"test": ["NONE"]},
-        **limits,
-    )
+    try:
+        container = client.containers.create(
+            image,
+            name=entry.name,
+            entrypoint=["/bin/sh", "-c", _START, f"/{_DIRECTORY}/probe.pyz"],
+            command=list(request.arguments),
+            working_dir=f"/{_DIRECTORY}",
+            network_mode="none",
+            # By default, the SDK passes the proxies of Docker's client configuration, with their credentials.
+            use_config_proxy=False,
+            device_requests=device_requests(info),
+            # The output is read as it arrives; a log would fill the engine's disk.
+            log_config=LogConfig(type="none"),
+            healthcheck={"test": ["NONE"]},
+            **limits,
+        )
+    except APIError:
+        entry.not_created()
+        raise
+    entry.created(str(container.id))
+    return container
 
 
 def _archive(request: ProbeRequest) -> bytes:
@@ -263,17 +248,6 @@ def _exit_status(container: Container, what: str) -> int:
         return int(container.wait(timeout=30)["StatusCode"])
     except requests.RequestException as error:
         raise engine_gone(what) from error
-
-
-def _remove(container: Container) -> None:
-    """Remove a container, running or not. Do nothing if it no longer exists or the engine is gone."""
-    try:
-        container.remove(force=True, v=True)
-    except NotFound:
-        return
-    except (DockerException, requests.RequestException):
-        # `remove_leftovers` of the next run will find it by its label.
-        return
 
 
 def _explain(what: str, reason: str) -> ValidatorError:

@@ -56,7 +56,7 @@ class DockerEngine:
         self._cache = cache
         self._bases = Bases(endpoint.client, endpoint.quick, base_policy)
         with self._answering("the engine"):
-            if removed := containers.remove_leftovers(self._client):
+            if removed := containers.remove_leftovers(self._client, endpoint.info):
                 logger.info("removed %d containers of a run that was killed", removed)
 
     def describe(self) -> str:
@@ -145,7 +145,9 @@ class DockerEngine:
         finally:
             if not had:
                 with contextlib.suppress(DockerException, requests.RequestException):
-                    self._client.images.remove(reference, noprune=True)
+                    # Somebody else may have given the name to another image since.
+                    if self._client.images.get(reference).id == image.id:
+                        self._client.images.remove(reference, noprune=True)
         return replace(built, digest=digest, engine_id=image_id)
 
     def pull(self, spec: ImageSpec, lock: Lock, reference: str, progress: Progress) -> Built:

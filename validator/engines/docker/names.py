@@ -22,8 +22,6 @@ LABEL_DRIVER = f"{PROJECT}.minimum-driver"
 #: Compute capabilities that TensorFlow's wheel has machine code for, and PTX: `6.0 7.0 8.0`.
 LABEL_SASS = f"{PROJECT}.sass"
 LABEL_PTX = f"{PROJECT}.ptx"
-#: On containers: the process that started them, see `containers.owner`.
-LABEL_OWNER = f"{PROJECT}.probe-of"
 
 #: Dockerfile, build scripts and the script that cleans a bootstrapped base.
 IMAGES = Path(__file__).resolve().parents[3] / "images"
