@@ -21,6 +21,7 @@ ALLOWED = {
     "locks": {"_vendor", "model", "compat", "matrix", "system", "errors"},
     "registry": {"model", "system", "errors"},
     "engines": {"model", "versions", "compat", "locks", "registry", "system", "errors"},
+    "supply": {"compat", "engines", "system", "errors"},
     "probe": {"problems", "_vendor"},
     "records": {"model", "system", "errors"},
     "certify": {"model", "versions", "compat", "matrix", "records", "registry", "system", "errors"},

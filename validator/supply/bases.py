@@ -1,0 +1,54 @@
+"""The digests of the default bases, as their registry gives them now."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from docker.errors import DockerException
+from requests import RequestException
+
+from ..compat.releases import releases
+from ..engines.docker.endpoint import reach
+from ..engines.docker.pinned_bases import TAG, PinnedBase, text_of
+from ..errors import MissingError
+
+FILE = "images/bases.yaml"
+#: The probe needs Python 3.9 or newer.
+_OLDEST = (3, 9)
+
+
+def pythons() -> list[str]:
+    """Return the Pythons that images may have: those with a wheel of some TensorFlow, oldest first."""
+    found = {python for release in releases() for python in release.pythons}
+    numbers = sorted(tuple(map(int, python.split("."))) for python in found)
+    return [".".join(map(str, number)) for number in numbers if number >= _OLDEST]
+
+
+def refreshed(root: Path) -> dict[str, str]:
+    """Return the new content of images/bases.yaml. Asks the registry through the Docker Engine, as builds do.
+
+    Raises MissingError if the engine or the registry can't be reached.
+    """
+    api = reach().quick.api
+    bases: dict[str, PinnedBase] = {}
+    for python in pythons():
+        name = TAG.format(python)
+        try:
+            digest = str(api.inspect_distribution(name)["Descriptor"]["digest"])
+        except (DockerException, RequestException) as error:
+            raise MissingError(
+                f"the digest of {name} can't be read from its registry: {' '.join(str(error).split())[:200]}",
+                hint="check the engine's network and proxy settings",
+            ) from error
+        base = PinnedBase.parse(f"{name}@{digest}")
+        if base is None:
+            raise MissingError(f"the registry's digest of {name} is not a sha256: {digest[:100]}")
+        bases[python] = base
+    return {FILE: text_of(bases)}
+
+
+def versions(text: str) -> dict[str, str]:
+    """Return the bases in the file with their digests, shortened to 12 digits."""
+    lines = [line.partition(": ")[2] for line in text.splitlines() if not line.startswith("#")]
+    found = [PinnedBase.parse(line) for line in lines]
+    return {base.name: base.digest[:19] for base in found if base}

@@ -1,0 +1,146 @@
+"""The locks of the Debian packages in bootstrapped bases.
+
+apt resolves them on the host, with a configuration of its own and an empty state, and checks Debian's
+signature of the indexes. Needs no root.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from urllib.parse import unquote
+
+from ..engines.docker import apt, bootstrap
+from ..engines.docker.debian_lock import DebianLock, DebianPackage, lock_path, read_lock
+from ..engines.docker.debian_packages import available
+from ..errors import MissingError
+from ..system import processes
+
+KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
+_TIMEOUT_S = 600.0
+#: snapshot.debian.org copies the archive a few times a day, and names a copy by the time at which it began.
+#: Files
+#: that were superseded stay in the archive for longer than this.
+_SNAPSHOT_AFTER = timedelta(hours=12)
+_URI = re.compile(
+    r"'(?P<uri>[^']+)' (?P<file>\S+)_[a-z0-9]+\.deb (?P<size>\d+) SHA256:(?P<sha256>[0-9a-f]{64})"
+)
+
+
+def refreshed(root: Path, *, only_if_gone: bool = False) -> dict[str, str]:
+    """Return the new content of the lock of each suite, by path relative to `root`.
+
+    only_if_gone: leave a lock as it is while all its packages can still be downloaded.
+
+    Raises MissingError if apt, Debian's keys or the mirror are missing.
+    """
+    if not apt.HELPER.exists():
+        raise MissingError(
+            "the Debian packages can't be resolved without apt", hint="run this on Debian or Ubuntu"
+        )
+    if not KEYRING.exists():
+        raise MissingError(f"Debian's keys are not in {KEYRING}", hint="run .ci/tools debian-archive-keyring")
+    found: dict[str, str] = {}
+    sources = apt.apt_sources()
+    for suite in bootstrap.SUITES.values():
+        path = lock_path(suite)
+        lock = resolved(suite, sources)
+        if path.is_file() and _unchanged(read_lock(suite), lock, sources, only_if_gone):
+            lock = read_lock(suite)
+        found[str(path.relative_to(root.resolve()))] = lock.text
+    return found
+
+
+def versions(text: str) -> dict[str, str]:
+    """Return the packages in a lock with their versions."""
+    lines = [line.split() for line in text.splitlines() if line and not line.startswith("#")]
+    return {line[0]: line[1] for line in lines}
+
+
+def resolved(suite: str, sources: apt.AptSources) -> DebianLock:
+    """Return the lock of the newest packages of a suite. Raises MissingError if the mirror can't be
+    reached.
+    """
+    with tempfile.TemporaryDirectory(prefix="validator-apt-") as name:
+        directory = Path(name)
+        configuration = _configure(directory, suite, sources)
+        environment = {
+            **os.environ,
+            **sources.environment,
+            "APT_CONFIG": str(configuration),
+            "LC_ALL": "C.UTF-8",
+        }
+        _apt(["update", "-o", "APT::Update::Error-Mode=any"], environment, suite)
+        printed = _apt(
+            [
+                "install", "--print-uris", "--no-install-recommends", "?essential", "?priority(required)",
+                "apt", *bootstrap.PACKAGES[suite],
+            ],
+            environment, suite,
+        )  # fmt: skip
+    packages = [_package(match, sources) for match in _URI.finditer(printed)]
+    snapshot = datetime.now(timezone.utc) + _SNAPSHOT_AFTER
+    packages.sort(key=lambda package: package.name)
+    return DebianLock(suite, f"{snapshot:%Y%m%dT%H0000Z}", tuple(packages))
+
+
+def _unchanged(old: DebianLock, new: DebianLock, sources: apt.AptSources, only_if_gone: bool) -> bool:
+    if old.digest == new.digest:
+        return True
+    superseded = set(old.packages) - set(new.packages)
+    if not only_if_gone or not superseded:
+        return False
+    with tempfile.TemporaryDirectory(prefix="validator-apt-") as name:
+        return available(superseded, old, sources, Path(name))
+
+
+def _configure(directory: Path, suite: str, sources: apt.AptSources) -> Path:
+    """Write a configuration of apt that neither reads nor changes the host's state."""
+    (directory / "lists" / "partial").mkdir(parents=True)
+    (directory / "cache" / "archives" / "partial").mkdir(parents=True)
+    (directory / "status").touch()
+    lines = [
+        line.replace("deb ", f"deb [arch=amd64 signed-by={KEYRING}] ", 1) for line in sources.lines(suite)
+    ]
+    (directory / "sources.list").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    configuration = directory / "apt.conf"
+    configuration.write_text(
+        f'Dir::Etc::SourceList "{directory}/sources.list";\n'
+        'Dir::Etc::SourceParts "/dev/null";\n'
+        'Dir::Etc::PreferencesParts "/dev/null";\n'
+        f'Dir::State "{directory}";\n'
+        f'Dir::State::Lists "{directory}/lists";\n'
+        f'Dir::State::status "{directory}/status";\n'
+        f'Dir::Cache "{directory}/cache";\n'
+        'APT::Architecture "amd64";\n'
+        'APT::Architectures "amd64";\n'
+        'APT::Sandbox::User "root";\n'
+        'Acquire::Languages "none";\n'
+        'Acquire::ForceHash "SHA256";\n'
+        'Acquire::Retries "2";\n',
+        encoding="utf-8",
+    )
+    return configuration
+
+
+def _apt(arguments: list[str], environment: dict[str, str], suite: str) -> str:
+    result = processes.run(["apt-get", "-qq", *arguments], env=environment, timeout_s=_TIMEOUT_S)
+    if not result.ok:
+        last = [line.strip() for line in result.stderr_tail.splitlines() if line.strip()]
+        raise MissingError(
+            f"apt can't resolve the packages of Debian {suite}: {' '.join(last[-2:])[:300] or 'no message'}",
+            hint="check apt's sources and proxy on this machine",
+        )
+    return result.stdout.decode("utf-8")
+
+
+def _package(match: re.Match[str], sources: apt.AptSources) -> DebianPackage:
+    uri, (name, version) = match["uri"], unquote(match["file"]).split("_", 1)
+    for archive, mirror in sources.mirrors.items():
+        if uri.startswith(f"{mirror}/pool/"):
+            path = archive + unquote(uri.removeprefix(mirror))
+            return DebianPackage(name, version, path, int(match["size"]), match["sha256"])
+    raise MissingError(f"apt would download {name} from outside of Debian's archives")

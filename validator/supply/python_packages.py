@@ -1,0 +1,117 @@
+"""The locks of this project's own Python packages, and of the uv that builds images.
+
+One lock for each environment that `scripts/environment` makes, for all supported Pythons and platforms at
+once. A lock names no index, so it is the same on every network.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import tempfile
+from collections.abc import Mapping
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+from uv import find_uv_bin
+
+from ..engines.docker import uv_binary
+from ..errors import InputError, MissingError
+from ..system import processes, toml
+from ..system.sources import PackageSources
+
+#: The locks, and the extras of pyproject.toml that each contains. The larger one is first: the others get the
+#: same
+#: versions.
+LOCKS: Mapping[str, tuple[str, ...]] = {"requirements/test.txt": ("test",), "requirements/runtime.txt": ()}
+UV = "images/uv.txt"
+#: A release that turns out to be bad or malicious is usually withdrawn within days.
+COOLDOWN = timedelta(days=7)
+
+_TIMEOUT_S = 600.0
+_PIN = re.compile(r"^([A-Za-z0-9._-]+)==([^\s;\\]+)", re.MULTILINE)
+
+
+def refreshed(root: Path, sources: PackageSources, *, upgrade: bool = True) -> dict[str, str]:
+    """Return the new content of each lock and of the pin of uv, by path relative to `root`.
+
+    upgrade: False to keep the locked versions that pyproject.toml still allows.
+
+    Raises InputError if the requirements can't be met together, MissingError if the index can't be reached.
+    """
+    found: dict[str, str] = {}
+    project = toml.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
+    with tempfile.TemporaryDirectory(prefix="validator-refresh-") as name:
+        directory = Path(name)
+        # What builds this package is installed as well, so that nothing else is downloaded for it.
+        (directory / "build.in").write_text("\n".join(project["build-system"]["requires"]), encoding="utf-8")
+        constraints: list[str | Path] = []
+        for path, extras in LOCKS.items():
+            output = directory / Path(path).name
+            if not upgrade and (root / path).is_file():
+                output.write_bytes((root / path).read_bytes())
+            command = [
+                *_compile(project["project"]["requires-python"]), "pyproject.toml", directory / "build.in",
+                *(f"--extra={extra}" for extra in extras), *constraints, "--output-file", output,
+                *(["--upgrade"] if upgrade else []),
+            ]  # fmt: skip
+            _run(command, root, sources)
+            found[path] = _header(extras) + output.read_text(encoding="utf-8")
+            constraints = ["--constraint", output]
+        found[UV] = _uv_pin(found["requirements/runtime.txt"], directory, sources)
+    return found
+
+
+def versions(lock: str) -> dict[str, str]:
+    """Return the packages in a lock with their versions; `1.0, 1.2` if Pythons differ."""
+    found: dict[str, set[str]] = {}
+    for name, version in _PIN.findall(lock):
+        found.setdefault(name, set()).add(version)
+    return {name: ", ".join(sorted(several)) for name, several in found.items()}
+
+
+def _compile(requires_python: str) -> list[str | Path]:
+    newest = datetime.now(timezone.utc) - COOLDOWN
+    return [
+        find_uv_bin(), "pip", "compile", "--quiet", "--universal", "--generate-hashes",
+        "--only-binary", ":all:", "--python-version", requires_python.removeprefix(">="),
+        "--exclude-newer", f"{newest:%Y-%m-%dT00:00:00Z}", "--no-header", "--no-annotate",
+        "--no-emit-index-url", "--no-python-downloads",
+    ]  # fmt: skip
+
+
+def _header(extras: tuple[str, ...]) -> str:
+    what = "".join(f' and of its extra "{extra}"' for extra in extras)
+    return (
+        f"# The packages that scripts/environment installs: the dependencies of this project{what},\n"
+        "# for every supported Python. Written by `scripts/refresh python`, not by hand.\n"
+    )
+
+
+def _uv_pin(lock: str, directory: Path, sources: PackageSources) -> str:
+    """Return the pin of uv: its version with the hashes of its wheels, and the hash of the program for
+    Linux.
+    """
+    match = re.search(r"^uv==[^\s;\\]+(?: \\\n    --hash=sha256:[0-9a-f]{64})+$", lock, re.MULTILINE)
+    if match is None:
+        raise InputError("uv is not in requirements/runtime.txt", hint="add it to pyproject.toml again")
+    requirement = directory / "uv.txt"
+    requirement.write_text(match[0] + "\n", encoding="utf-8")
+    program = uv_binary.install(requirement, directory / "uv", sources)
+    digest = hashlib.sha256(program.read_bytes()).hexdigest()
+    return uv_binary.pin_text(match[0], digest)
+
+
+def _run(command: list[str | Path], root: Path, sources: PackageSources) -> None:
+    environment = {**os.environ, **sources.uv_environment()}
+    result = processes.run(command, cwd=root, env=environment, timeout_s=_TIMEOUT_S)
+    if result.ok:
+        return
+    text = sources.redact(result.stderr_tail)
+    if result.timed_out or "error sending request" in text or "Failed to fetch" in text:
+        raise MissingError(
+            f"the package index can't be reached: {text.strip().splitlines()[-1:]}",
+            hint="check the index, the proxy and the CA bundle in uv's or pip's configuration",
+        )
+    raise InputError(f"the dependencies in pyproject.toml can't be resolved:\n{text.strip()}")
