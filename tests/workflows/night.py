@@ -7,6 +7,7 @@ programs are not, since the programs are here.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import subprocess
@@ -266,5 +267,7 @@ def check_out(workspace: Path) -> None:
         (environment / entry.name).symlink_to(entry)
     # Mark it as up to date, or the scripts would install the copy instead of the working tree.
     (environment / ".installed").unlink()
-    wanted = (workspace / "pyproject.toml").read_text()
-    (environment / ".installed").write_text(f"{wanted}extra: test\n")
+    files = ("pyproject.toml", "requirements/test.txt")
+    digests = [hashlib.sha256((workspace / name).read_bytes()).hexdigest() for name in files]
+    lines = ["extra: test", *(f"{digest}  {name}" for digest, name in zip(digests, files, strict=True))]
+    (environment / ".installed").write_text("\n".join(lines) + "\n")
