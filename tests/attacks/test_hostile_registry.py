@@ -40,7 +40,8 @@ def signed_statement(repository: Repository, digest: str, gpu: str) -> bytes:
     made = record(digest, gpu=gpu, found=found, finished=measured)
     read = made.read_report()
     assert read is not None
-    return statement(made, read, str(repository), issued=format_timestamp(now_utc()))
+    issued, expires = (format_timestamp(now_utc() + age) for age in (timedelta(), timedelta(days=14)))
+    return statement(made, read, str(repository), issued=issued, expires=expires)
 
 
 class NoEngine:
