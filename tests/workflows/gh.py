@@ -35,6 +35,7 @@ class State:
     issues: list[dict[str, Any]] = field(default_factory=list)
     labels: list[str] = field(default_factory=list)
     cancelled: list[str] = field(default_factory=list)
+    pulls: list[dict[str, Any]] = field(default_factory=list)
     calls: list[list[str]] = field(default_factory=list)
 
     @classmethod
@@ -153,6 +154,26 @@ def _label_create(state: State, given: argparse.Namespace) -> None:
     state.labels = [*{*state.labels, given.name}]
 
 
+def _auth_setup_git(state: State, given: argparse.Namespace) -> None:
+    """Do nothing: git needs no token for a directory."""
+
+
+def _pr_list(state: State, given: argparse.Namespace) -> None:
+    found = [pull for pull in state.pulls if (pull["head"], pull["state"]) == (given.head, given.state)]
+    assert given.json == "number"
+    _show([{"number": pull["number"]} for pull in found][: int(given.limit)], given.jq)
+
+
+def _pr_create(state: State, given: argparse.Namespace) -> None:
+    body = Path(given.body_file).read_text()
+    pull = {"head": given.head, "base": given.base, "title": given.title, "body": body, "state": "open"}
+    state.pulls.append({"number": len(state.pulls) + 1} | pull)
+
+
+def _pr_edit(state: State, given: argparse.Namespace) -> None:
+    state.pulls[int(given.number) - 1]["body"] = Path(given.body_file).read_text()
+
+
 _COMMANDS = {
     "run list": (_run_list, ("--workflow=", "--branch=", "--limit=", "--json=", "--jq=")),
     "run download": (_run_download, ("run", "--name=", "--dir=")),
@@ -162,6 +183,10 @@ _COMMANDS = {
     "issue create": (_issue_create, ("--title=", "--label=", "--body-file=")),
     "issue edit": (_issue_edit, ("number", "--body-file=")),
     "issue close": (_issue_close, ("number", "--comment=")),
+    "auth setup-git": (_auth_setup_git, ()),
+    "pr list": (_pr_list, ("--head=", "--state=", "--limit=", "--json=", "--jq=")),
+    "pr create": (_pr_create, ("--head=", "--base=", "--title=", "--body-file=")),
+    "pr edit": (_pr_edit, ("number", "--body-file=")),
     "label create": (_label_create, ("name", "--force", "--color=", "--description=")),
 }
 

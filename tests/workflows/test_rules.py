@@ -23,13 +23,19 @@ WRITES = {
     ("nightly.yml", "publish"): {"pages", "id-token"},
     ("nightly.yml", "regressions"): {"issues"},
     ("nightly.yml", "end"): {"actions"},
+    ("refresh.yml", "propose"): {"contents", "pull-requests"},
 }
 #: The jobs that see secrets, and the protected environment that holds them.
 SECRETS = {("nightly.yml", "merge"): "nightly", ("nightly.yml", "certify"): "release"}
+#: Debian's keys, in the job that resolves Debian's packages.
+KEYS = ".ci/tools debian-archive-keyring"
+scheduled_workflows = pytest.mark.parametrize(
+    ("name", "directory"), [("nightly.yml", "scripts/nightly"), ("refresh.yml", "scripts/weekly")]
+)
 
 
 def test_the_workflows() -> None:
-    assert NAMES == ["ci.yml", "nightly.yml"]
+    assert NAMES == ["ci.yml", "nightly.yml", "refresh.yml"]
 
 
 @every_workflow
@@ -97,18 +103,20 @@ def test_the_token_stays_out_of_the_working_tree(name: str) -> None:
             assert step["with"]["persist-credentials"] is False, job
 
 
-def test_each_step_of_the_night_is_one_script() -> None:
-    for job, step in workflow("nightly.yml").steps:
-        if "run" in step:
-            assert re.fullmatch(r"scripts/nightly/[a-z-]+", step["run"]), f"{job}: {step['run']}"
+@scheduled_workflows
+def test_each_step_of_a_scheduled_workflow_is_one_script(name: str, directory: str) -> None:
+    for job, step in workflow(name).steps:
+        if "run" in step and step["run"] != KEYS:
+            assert re.fullmatch(rf"{directory}/[a-z-]+", step["run"]), f"{job}: {step['run']}"
             assert os.access(ROOT / step["run"], os.X_OK), step["run"]
             assert "shell" not in step and "working-directory" not in step
 
 
-def test_every_script_of_the_night_is_a_step() -> None:
-    used = {step.get("run") for _, step in workflow("nightly.yml").steps}
-    there = {f"scripts/nightly/{path.name}" for path in (ROOT / "scripts" / "nightly").iterdir()}
-    assert there == used - {None}
+@scheduled_workflows
+def test_every_script_of_a_scheduled_workflow_is_a_step(name: str, directory: str) -> None:
+    used = {step.get("run") for _, step in workflow(name).steps}
+    there = {f"{directory}/{path.name}" for path in (ROOT / directory).iterdir()}
+    assert there == used - {None, KEYS}
 
 
 @every_workflow

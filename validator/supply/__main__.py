@@ -85,7 +85,7 @@ def refresh(names: tuple[str, ...], options: Options, *, write: bool) -> int:
                 continue
             changed = True
             lines = difference(part.versions(old), part.versions(text)) or [
-                "the same versions, with other hashes"
+                "the same versions, with other hashes or markers"
             ]
             print("\n".join([f"{path}:", *(f"  {line}" for line in lines)]))
             if write:
