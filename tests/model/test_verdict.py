@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from validator.model import verdict
+from validator.model.facts import Gpu
+from validator.model.measurement import GpuIdentity, Outside, Unread
 from validator.model.record import Origin, Verdict
 from validator.model.report import Report, report_of
-from validator.model.verdict import REQUIRED_CHECKS, Reason, failed_checks, judge
+from validator.model.verdict import REQUIRED_CHECKS, Judgement, Reason, differences, failed_checks
 from validator.probe.checks import CHECKS
 
-from ..records.values import document, report
+from ..records.values import DRIVER, OUTSIDE, document, report
 
 BAD = ["fail", "error", "timeout", "crash"]
+CHALLENGE = "ab" * 32
+[H100] = OUTSIDE.gpus
+T4 = GpuIdentity("GPU-T4", "Tesla T4", "7.5")
+
+
+def judge(made: Report, origin: Origin = Origin.HERE, outside: Outside | Unread = OUTSIDE) -> Judgement:
+    """Judge a report whose host was read from outside, and agrees."""
+    return verdict.judge(made, origin, outside)
 
 
 def test_the_probe_requires_the_same_checks() -> None:
@@ -85,6 +97,66 @@ def test_the_first_reason_decides(made: Report, origin: Origin, reason: Reason) 
     assert judge(made, origin).reason is reason
 
 
+def test_a_report_that_does_not_repeat_the_challenge_is_unproven() -> None:
+    answered = report_of(document() | {"challenge": CHALLENGE})
+    assert verdict.judge(answered, Origin.HERE, OUTSIDE, CHALLENGE).verdict is Verdict.CERTIFIED
+    for other in (report(), report_of(document() | {"challenge": "cd" * 32})):
+        judgement = verdict.judge(other, Origin.HERE, OUTSIDE, CHALLENGE)
+        assert (judgement.verdict, judgement.reason) == (Verdict.UNPROVEN, Reason.CHALLENGE_NOT_REPEATED)
+        assert judgement.sentence.endswith("but the report does not repeat the challenge")
+
+
+@pytest.mark.parametrize("unread", Unread)
+def test_without_a_reading_outside_the_image_nothing_is_certified(unread: Unread) -> None:
+    judgement = judge(report(), outside=unread)
+    assert (judgement.verdict, judgement.reason) == (Verdict.UNPROVEN, Reason.HOST_NOT_READ)
+    assert judgement.sentence.endswith(f"according to the report; the host was not asked: {unread.sentence}")
+    assert verdict.judge(report()).unread is Unread.NOT_ASKED
+
+
+@pytest.mark.parametrize(
+    ("outside", "phrase"),
+    [
+        (Outside("570.26", DRIVER, (H100,)), f"the host has driver 570.26, not {DRIVER}"),
+        (Outside(None, DRIVER, (H100,)), f"the host has driver of an unknown release, not {DRIVER}"),
+        (Outside(DRIVER, "570.26", (H100,)), f"the host has kernel module 570.26, not {DRIVER}"),
+        (Outside(DRIVER, None, (H100,)), f"the host has kernel module None, not {DRIVER}"),
+        (Outside(DRIVER, DRIVER, ()), f"the host has no GPU, not 1 {H100.name}"),
+        (Outside(DRIVER, DRIVER, (T4,)), f"the host has 1 Tesla T4, not 1 {H100.name}"),
+        (Outside(DRIVER, DRIVER, (H100, T4)), f"has 1 {H100.name} and 1 Tesla T4, not 1 {H100.name}"),
+        (
+            Outside(DRIVER, DRIVER, (GpuIdentity("GPU-0", H100.name, "9.0"),)),
+            "the host has other GPUs of the same model",
+        ),
+        (
+            Outside(DRIVER, DRIVER, (GpuIdentity(H100.uuid, H100.name, "8.0"),)),
+            "the host has GPUs of another compute capability",
+        ),
+    ],
+)
+def test_a_host_that_differs_from_the_report_is_unproven(outside: Outside, phrase: str) -> None:
+    judgement = judge(report(), outside=outside)
+    assert (judgement.verdict, judgement.reason) == (Verdict.UNPROVEN, Reason.HOST_DIFFERS)
+    assert judgement.sentence.endswith(phrase)
+    assert not any(gpu.uuid in judgement.sentence for gpu in (H100, *outside.gpus))
+
+
+def test_a_kernel_module_that_the_container_hides_is_no_difference() -> None:
+    host = report().host
+    assert differences(msgspec.structs.replace(host, kernel_driver=None), OUTSIDE) == ()
+    assert differences(msgspec.structs.replace(host, kernel_driver="570.26"), OUTSIDE) != ()
+
+
+def test_the_order_of_the_gpus_does_not_matter_but_each_field_does() -> None:
+    gpus = tuple(Gpu(gpu.name, gpu.uuid, gpu.compute_capability) for gpu in (T4, H100))
+    host = msgspec.structs.replace(report().host, gpus=gpus)
+    both = Outside(DRIVER, DRIVER, (H100, T4))
+    assert differences(host, both) == ()
+    for field in ("name", "uuid", "compute_capability"):
+        less = msgspec.structs.replace(gpus[0], **{field: None})
+        assert differences(msgspec.structs.replace(host, gpus=(less, gpus[1])), both) != ()
+
+
 def test_a_step_on_the_cpu_certifies_nothing_even_with_a_gpu() -> None:
     assert judge(report(device="CPU")).verdict is Verdict.UNPROVEN
 
@@ -111,14 +183,19 @@ def test_without_a_gpu_nothing_is_ever_certified(
     st.sampled_from([None, []]),
     st.sampled_from(["GPU", "CPU"]),
     st.sampled_from(list(Origin)),
+    st.sampled_from([OUTSIDE, Outside(DRIVER, DRIVER, (T4,)), *Unread]),
 )
-@example({}, None, "GPU", Origin.HERE)
+@example({}, None, "GPU", Origin.HERE, OUTSIDE)
 def test_certified_needs_everything(
-    outcomes: dict[str, str], gpus: list[dict[str, str]] | None, device: str, origin: Origin
+    outcomes: dict[str, str],
+    gpus: list[dict[str, str]] | None,
+    device: str,
+    origin: Origin,
+    outside: Outside | Unread,
 ) -> None:
     complete = {"pass"}.issuperset(outcomes.values()) and gpus is None and device == "GPU"
-    certified = judge(report(gpus, device, **outcomes), origin).verdict is Verdict.CERTIFIED
-    assert certified is (complete and origin is Origin.HERE)
+    certified = judge(report(gpus, device, **outcomes), origin, outside).verdict is Verdict.CERTIFIED
+    assert certified is (complete and origin is Origin.HERE and outside is OUTSIDE)
 
 
 @given(

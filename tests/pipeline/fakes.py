@@ -11,10 +11,15 @@ from typing import Any
 from validator.engines.base import Built, ProbeRequest, Progress
 from validator.errors import ValidatorError
 from validator.model.lock import Lock
+from validator.model.measurement import GpuIdentity, Outside, Unread
 from validator.model.spec import ImageSpec
 from validator.model.verdict import REQUIRED_CHECKS
 
-H100 = {"driver": "580.95.05", "gpus": [{"name": "NVIDIA H100 80GB HBM3", "compute_capability": "9.0"}]}
+H100 = {
+    "driver": "580.95.05",
+    "kernel_driver": "580.95.05",
+    "gpus": [{"name": "NVIDIA H100 80GB HBM3", "compute_capability": "9.0", "uuid": "GPU-H100"}],
+}
 NO_GPU: dict[str, Any] = {"driver": None, "gpus": []}
 
 
@@ -42,6 +47,14 @@ def report(host: dict[str, Any] = NO_GPU, **outcomes: str) -> bytes:
     return json.dumps(document).encode()
 
 
+def outside_of(host: dict[str, Any]) -> Outside | Unread:
+    """Return what a host says that agrees with this `host` of a report."""
+    if not host["gpus"]:
+        return Unread.NO_GPU_OFFERED
+    gpus = tuple(GpuIdentity(gpu["uuid"], gpu["name"], gpu["compute_capability"]) for gpu in host["gpus"])
+    return Outside(host["driver"], host["kernel_driver"], gpus)
+
+
 @dataclass
 class FakeEngine:
     """Returns or raises what it was given. `builds`, `probes` and `requests` list the calls."""
@@ -52,6 +65,8 @@ class FakeEngine:
     facts: dict[str, Any] = field(default_factory=lambda: {"kernel": "6.1"})
     digest: str | None = "sha256:image"
     name: str = "docker"
+    isolates: bool = True
+    seen: Outside | Unread = Unread.NO_GPU_OFFERED
     builds: list[str] = field(default_factory=list)
     probes: list[str] = field(default_factory=list)
     requests: list[ProbeRequest] = field(default_factory=list)
@@ -67,6 +82,9 @@ class FakeEngine:
 
     def host_facts(self) -> dict[str, Any]:
         return self.facts
+
+    def outside(self) -> Outside | Unread:
+        return self.seen
 
     def existing(self, spec: ImageSpec, lock: Lock) -> Built | None:
         return None

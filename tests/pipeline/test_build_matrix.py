@@ -25,7 +25,7 @@ from validator.system import processes
 from validator.system.sources import PackageSources
 from validator.versions import ComputeCapability, DriverRelease
 
-from .fakes import H100, FakeEngine, report
+from .fakes import H100, FakeEngine, outside_of, report
 
 SPEC = ImageSpec("2.21.0", "3.11", Variant.CPU)
 OTHER = ImageSpec("2.20.0", "3.11", Variant.CPU)
@@ -76,7 +76,7 @@ def test_without_a_gpu_the_verdict_is_unproven(bench: Bench) -> None:
 
 
 def test_on_a_gpu_the_record_belongs_to_the_declared_host_class(bench: Bench) -> None:
-    [result] = bench.run(FakeEngine(report(H100)), hosts=(R580_H100,))
+    [result] = bench.run(FakeEngine(report(H100), seen=outside_of(H100)), hosts=(R580_H100,))
     assert result.record is not None
     assert result.record.verdict is Verdict.CERTIFIED
     assert result.record.cell == "tf2.21.0-cpu-py311@r580-h100"

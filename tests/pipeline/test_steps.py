@@ -50,8 +50,9 @@ def no_validate(options: Options) -> Options:
 
 
 FIRST = after(READY, Step.FIND_RECORD)
-REPEATED = after(READY, Step.FIND_RECORD, earlier=RECORD)
+REPEATED = after(READY, Step.FIND_RECORD, earlier=(RECORD,))
 MADE = after(FIRST, Step.BUILD, built=BUILT)
+PULLED = after(FIRST, Step.PULL, built=BUILT, published=OTHER)
 
 
 @pytest.mark.parametrize(
@@ -69,7 +70,7 @@ MADE = after(FIRST, Step.BUILD, built=BUILT)
         (LOCAL, FIRST, Step.BUILD),
         (LOCAL, MADE, Step.PROBE),
         (no_validate(LOCAL), MADE, Finish(Status.BUILT, "image:built")),
-        (LOCAL, after(MADE, Step.PROBE, record=RECORD), MEASURED),
+        (LOCAL, after(MADE, Step.PROBE, records=(RECORD,)), MEASURED),
         # With --push.
         (PUSH, READY, Step.FIND_RECORD),
         (PUSH, FIRST, LOOK),
@@ -97,7 +98,7 @@ MADE = after(FIRST, Step.BUILD, built=BUILT)
         (PULL, after(REPEATED, LOOK, published=SAME), UNCHANGED),
         (PULL, after(REPEATED, LOOK, published=OTHER), Step.PULL),
         (PULL, after(REPEATED, LOOK, Step.PULL, built=BUILT, published=OTHER), Step.PROBE),
-        (PULL, after(FIRST, Step.PULL, Step.PROBE, built=BUILT, published=OTHER, record=RECORD), MEASURED),
+        (PULL, after(PULLED, Step.PROBE, records=(RECORD,)), MEASURED),
     ],
 )  # fmt: skip
 def test_the_next_step_follows_from_what_is_known(
@@ -116,7 +117,7 @@ def test_a_missing_requirement_ends_the_work_and_is_not_recorded(step: Step) -> 
 def test_an_image_that_can_not_be_built_is_recorded_as_broken(step: Step) -> None:
     known = after(READY, step, failure=Failure(step, ValidatorError("a hash differs")))
     assert decide(LOCAL, known) is Step.RECORD_BROKEN
-    recorded = after(known, Step.RECORD_BROKEN, record=RECORD)
+    recorded = after(known, Step.RECORD_BROKEN, records=(RECORD,))
     assert decide(LOCAL, recorded) == Finish(Status.MEASURED, "a hash differs")
 
 
@@ -143,14 +144,14 @@ def test_every_path_ends(use: RegistryUse, validate: bool, forced: bool) -> None
     findings: dict[Step, list[dict[str, object]]] = {
         Step.CHECK_PYTHON: [{}, {"no_python": "no 3.11"}],
         Step.LOCK: [{"lock": LOCK}],
-        Step.FIND_RECORD: [{}, {"earlier": RECORD}],
+        Step.FIND_RECORD: [{}, {"earlier": (RECORD,)}],
         # With --pull-from, an image that is not there is an error.
         Step.FIND_PUBLISHED: [{"published": SAME}, {"published": OTHER}, *[{}] * (use is RegistryUse.PUSH)],
         Step.PULL: [{"built": BUILT}],
         Step.BUILD: [{"built": BUILT}],
         Step.PUSH: [{"published": SAME}, {"published": OTHER}],
-        Step.PROBE: [{"record": RECORD}],
-        Step.RECORD_BROKEN: [{"record": RECORD}],
+        Step.PROBE: [{"records": (RECORD,)}],
+        Step.RECORD_BROKEN: [{"records": (RECORD,)}],
     }
     failures: list[ValidatorError] = [MissingError("missing"), ValidatorError("wrong")]
     ends = set()

@@ -6,12 +6,16 @@ import base64
 import json
 from typing import Any
 
-from validator.model.measurement import Measurement, Outside, statement_of
+from validator.model.measurement import GpuIdentity, Measurement, Outside, statement_of
 from validator.model.record import Record, Verdict
 from validator.model.report import Report, report_of
 from validator.model.verdict import REQUIRED_CHECKS
 
-H100 = {"name": "NVIDIA H100 80GB HBM3", "compute_capability": "9.0"}
+DRIVER = "580.65.06"
+UUID = "GPU-11111111-2222-3333-4444-555555555555"
+H100 = {"name": "NVIDIA H100 80GB HBM3", "compute_capability": "9.0", "uuid": UUID}
+#: What the host says outside of the image that writes `report()`.
+OUTSIDE = Outside(DRIVER, DRIVER, (GpuIdentity(UUID, H100["name"], "9.0"),))
 
 
 def record(number: int = 0, **changes: Any) -> Record:
@@ -45,7 +49,7 @@ def bundle(finished: str, started: str = "2026-01-01T00:00:00+00:00") -> str:
             lock_digest=f"sha256:{2:064x}",
             report_digest=None,
             challenge=None,
-            outside=Outside("580.65.06", "580.65.06", ()),
+            outside=Outside(DRIVER, DRIVER, ()),
             probe_version="1+abc",
             started=started,
             finished=finished,
@@ -82,7 +86,7 @@ def document(
         "probe": {"version": "test"},
         "started": "",
         "finished": "",
-        "host": {"gpus": [H100] if gpus is None else gpus},
+        "host": {"driver": DRIVER, "kernel_driver": DRIVER, "gpus": [H100] if gpus is None else gpus},
         "environment": {},
         "checks": checks,
     }

@@ -15,7 +15,7 @@ from ..model.record import Origin, Record, Verdict
 from ..model.report import Report, ReportError
 from ..model.spec import NO_GPU, cell_identifier
 from ..model.timestamps import TOLERANCE, parse_timestamp
-from ..model.verdict import judge
+from ..model.verdict import Reason, judge
 from ..registry.names import is_digest
 
 #: What the probe must have read for a certificate to say what is in the image.
@@ -64,7 +64,9 @@ def _objection_in_report(record: Record, report: Report, now: datetime) -> str |
     """Return what in the record's own report speaks against certifying it."""
     judgement = judge(report, record.origin)
     certifies = record.verdict is Verdict.CERTIFIED
-    if judgement.verdict is not record.verdict:
+    # The record itself can't say what the host saw: only what a runner signed can.
+    said = Verdict.CERTIFIED if judgement.reason is Reason.HOST_NOT_READ else judgement.verdict
+    if said is not record.verdict:
         return f"its own report says {judgement.verdict.value}: {judgement.sentence}"
     if certifies and (signs := tuple(signs_of_emulation(report))):
         return f"the GPU may have been emulated: {'; '.join(signs)}"

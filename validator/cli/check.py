@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from ..errors import EXIT_FAILED, EXIT_OK
-from ..model.report import Report
 from ..model.verdict import failed_checks, judge
 from ..reports.junit import junit
 from ..reports.printable import json_text, printable
 from ..system.files import write_atomically
-from .options import depth_option, format_option, print_status, reject_options, verbose_option
+from .options import (
+    challenge_option,
+    depth_option,
+    format_option,
+    print_status,
+    reject_options,
+    verbose_option,
+)
+
+if TYPE_CHECKING:
+    from .probing import Probed
 
 #: Parameters that only affect a run of the probe.
-_RUN_PARAMETERS = ("image", "python", "lock_path", "depth", "only", "skip")
+_RUN_PARAMETERS = ("image", "python", "lock_path", "depth", "only", "skip", "challenge")
 
 
 @click.command("check")
@@ -38,6 +48,7 @@ _RUN_PARAMETERS = ("image", "python", "lock_path", "depth", "only", "skip")
     "--only", metavar="CHECK", multiple=True, help="Only run this check, whatever its depth; repeatable."
 )
 @click.option("--skip", metavar="CHECK", multiple=True, help="Do not run this check; repeatable.")
+@challenge_option
 @click.option("--list", "list_", is_flag=True, help="List the checks without running any.")
 @click.option(
     "--save-probe",
@@ -53,6 +64,7 @@ def command(
     depth: str,
     only: tuple[str, ...],
     skip: tuple[str, ...],
+    challenge: str | None,
     list_: bool,
     save_probe: Path | None,
     format_: str,
@@ -71,9 +83,9 @@ def command(
         return _save(save_probe)
     from .probing import probe, select_checks
 
-    report = probe(image, python, depth, lock_path, select_checks(only, skip))
-    _show(report, format_)
-    return EXIT_FAILED if failed_checks(report) else EXIT_OK
+    probed = probe(image, python, depth, lock_path, select_checks(only, skip), challenge)
+    _show(probed, format_, challenge)
+    return EXIT_FAILED if failed_checks(probed.report) else EXIT_OK
 
 
 def _list(format_: str) -> int:
@@ -99,7 +111,8 @@ def _save(path: Path) -> int:
     return EXIT_OK
 
 
-def _show(report: Report, format_: str) -> None:
+def _show(probed: Probed, format_: str, challenge: str | None) -> None:
+    report = probed.report
     if format_ == "json":
         click.echo(json_text(report.raw))
     elif format_ == "junit":
@@ -108,5 +121,5 @@ def _show(report: Report, format_: str) -> None:
         from ..reports.terminal import checks_table, show
 
         show(checks_table(report))
-        judgement = judge(report)
+        judgement = judge(report, outside=probed.outside, challenge=challenge)
         click.echo(printable(f"{judgement.verdict.value}: {judgement.sentence}"))

@@ -146,7 +146,7 @@ def _name(path: Path) -> str:
 def _run_probe(image: str | None, python: Path | None, depth: str, save_report: Path | None) -> Report:
     from .probing import probe
 
-    report = probe(image, python, depth)
+    report = probe(image, python, depth).report
     if save_report:
         from ..system.files import write_atomically
 

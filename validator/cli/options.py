@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
+from ..model.measurement import is_challenge
 from ..reports.printable import printable
 
 if TYPE_CHECKING:
@@ -40,6 +41,20 @@ depth_option = click.option(
     default="quick",
     show_default=True,
     help="quick: the checks that a verdict needs; full: all checks, with measurements that take minutes.",
+)
+
+
+def _challenge(_: click.Context, __: click.Parameter, value: str | None) -> str | None:
+    if value is not None and not is_challenge(value):
+        raise click.BadParameter("a challenge has 64 digits: 0 to 9 and a to f")
+    return value
+
+
+challenge_option = click.option(
+    "--challenge",
+    metavar="TEXT",
+    callback=_challenge,
+    help="A challenge of whoever will certify, for the probe to repeat in its report.",
 )
 store_option = click.option(
     "--store",

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 from ..engines.base import ProbeRequest
 from ..engines.probe_archive import probe_checks, probe_request
 from ..errors import InputError, ValidatorError
+from ..model.measurement import Outside, Unread
 from ..model.report import Report, ReportError, read_report
 from .options import print_status
+
+
+@dataclass(frozen=True)
+class Probed:
+    """A report, and what the host says about its driver and its GPUs, or why it was not asked."""
+
+    report: Report
+    outside: Outside | Unread
 
 
 def probe(
@@ -18,16 +28,17 @@ def probe(
     depth: str,
     lock: Path | None = None,
     selection: tuple[str, ...] = (),
-) -> Report:
+    challenge: str | None = None,
+) -> Probed:
     """Run the probe and return its report.
 
-    lock: a lock to compare the installed packages with. selection: the result of `select_checks`. Raises
-    ValidatorError if the probe gives no report.
+    lock: a lock to compare the installed packages with. selection: the result of `select_checks`. challenge:
+    for the report to repeat. Raises ValidatorError if the probe gives no report.
     """
-    request = probe_request(depth, lock.read_bytes() if lock else None, selection)
-    answer = _in_image(image, request) if image is not None else _with_python(python, request)
+    request = probe_request(depth, lock.read_bytes() if lock else None, selection, challenge=challenge)
+    outside, answer = _in_image(image, request) if image is not None else _with_python(python, request)
     try:
-        return read_report(answer)
+        return Probed(read_report(answer), outside)
     except ReportError as error:
         raise ValidatorError(f"the probe's report can't be read: {error}") from error
 
@@ -44,7 +55,7 @@ def select_checks(only: tuple[str, ...], skip: tuple[str, ...]) -> tuple[str, ..
     return tuple(word for pair in pairs for word in pair)
 
 
-def _in_image(image: str, request: ProbeRequest) -> bytes:
+def _in_image(image: str, request: ProbeRequest) -> tuple[Outside | Unread, bytes]:
     from ..engines.docker import find
     from ..system.sources import host_sources
 
@@ -54,16 +65,17 @@ def _in_image(image: str, request: ProbeRequest) -> bytes:
         )
     engine = find(host_sources())
     try:
-        return engine.probe_image(image, request, print_status)
+        return engine.outside(), engine.probe_image(image, request, print_status)
     finally:
         engine.close()
 
 
-def _with_python(python: Path | None, request: ProbeRequest) -> bytes:
+def _with_python(python: Path | None, request: ProbeRequest) -> tuple[Outside | Unread, bytes]:
+    from ..engines.host_reading import read_host
     from ..engines.venv import refuse_other_program, run_probe
 
     if python is None:
-        return run_probe(Path(sys.executable), request, print_status)
+        return read_host(), run_probe(Path(sys.executable), request, print_status)
     # Make it absolute without resolving it: a virtual environment's Python is a link that must be kept.
     refuse_other_program(python.absolute())
-    return run_probe(python.absolute(), request, print_status)
+    return read_host(), run_probe(python.absolute(), request, print_status)

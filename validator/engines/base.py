@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 from ..model.lock import Lock
+from ..model.measurement import Outside, Unread
 from ..model.record import Layer
 from ..model.spec import ImageSpec
 
@@ -37,18 +38,25 @@ class Built:
 
 @dataclass(frozen=True)
 class ProbeRequest:
-    """A run of the probe: its zipapp, its arguments, and the files to put next to it, by name."""
+    """A run of the probe: its zipapp, its arguments, and the files to put next to it, by name.
+
+    gpus: the UUIDs of the GPUs that a container gets; empty for all that the engine offers.
+    """
 
     archive: bytes
     arguments: tuple[str, ...] = ()
     files: Mapping[str, bytes] = field(default_factory=dict)
     timeout_s: float = 600.0
+    gpus: tuple[str, ...] = ()
 
 
 class Engine(Protocol):
     """Builds an environment from a lock and runs the probe in it."""
 
     name: str
+    #: The probe runs in a container: it can't reach this machine's files or keys, and it gets only the GPUs
+    #: that the request names. Only such a measurement is signed.
+    isolates: bool
 
     def describe(self) -> str:
         """Return the name and version, then details, separated by commas (`Docker 28.5.2, no GPUs`)."""
@@ -58,6 +66,11 @@ class Engine(Protocol):
 
     def host_facts(self) -> dict[str, Any]:
         """Return the stable facts about the engine's host that a measurement depends on. This is fast."""
+
+    def outside(self) -> Outside | Unread:
+        """Return the driver and the GPUs that it offers to the probe, read on the host, outside of what is
+        measured; or why they can't be read. This may take seconds.
+        """
 
     def existing(self, spec: ImageSpec, lock: Lock) -> Built | None:
         """Return what was built earlier from exactly this lock, or None if it no longer exists."""

@@ -85,10 +85,19 @@ def probe_version() -> str:
     return f"{declared[1].decode()}+{digest.hexdigest()[:12]}"
 
 
-def probe_request(depth: str, lock: bytes | None = None, arguments: Iterable[str] = ()) -> ProbeRequest:
+def probe_request(
+    depth: str,
+    lock: bytes | None = None,
+    arguments: Iterable[str] = (),
+    *,
+    challenge: str | None = None,
+    gpus: tuple[str, ...] = (),
+) -> ProbeRequest:
     """Return a run of the probe.
 
-    depth: `quick` or `full`. lock: pins to compare with what is installed.
+    depth: `quick` or `full`. lock: pins to compare with what is installed. challenge: for the report to
+    repeat.
+    gpus: see `ProbeRequest`.
     """
     limit_s = _RUN_LIMITS_S[depth]
     return ProbeRequest(
@@ -96,10 +105,12 @@ def probe_request(depth: str, lock: bytes | None = None, arguments: Iterable[str
         (
             *("--depth", depth, "--time-limit", f"{limit_s:.0f}"),
             *(() if lock is None else ("--lock", "lock.txt")),
+            *(() if challenge is None else ("--challenge", challenge)),
             *arguments,
         ),
         {} if lock is None else {"lock.txt": lock},
         limit_s + _GRACE_S,
+        gpus,
     )
 
 

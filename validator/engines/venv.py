@@ -12,7 +12,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -23,12 +23,14 @@ from ..errors import InputError, MissingError, ValidatorError
 from ..locks.files import render
 from ..locks.uv_errors import explain
 from ..model.lock import Lock
+from ..model.measurement import Outside, Unread
 from ..model.spec import ImageSpec
 from ..system import processes
 from ..system.files import cache_directory, full_disk_named, write_atomically
 from ..system.runs import temporary_directory
 from ..system.sources import PackageSources
 from .base import Built, ProbeRequest, Progress
+from .host_reading import read_host
 from .probe_archive import local_host_facts
 
 _INSTALL_TIMEOUT_S = 3600.0
@@ -46,8 +48,16 @@ class VenvEngine:
     """Builds environments in the directory `root`, with packages from `sources`."""
 
     name = "venv"
+    isolates = False
 
-    def __init__(self, sources: PackageSources, root: Path | None = None) -> None:
+    def __init__(
+        self,
+        sources: PackageSources,
+        root: Path | None = None,
+        host: Callable[[], Outside | Unread] = read_host,
+    ) -> None:
+        """host: reads the driver and the GPUs of this machine."""
+        self._read_host = host
         self._sources = sources
         self._root = root or cache_directory() / "environments"
         remove_leftovers(self._root)
@@ -60,6 +70,9 @@ class VenvEngine:
 
     def host_facts(self) -> dict[str, Any]:
         return local_host_facts()
+
+    def outside(self) -> Outside | Unread:
+        return self._read_host()
 
     def existing(self, spec: ImageSpec, lock: Lock) -> Built | None:
         path = self._path(spec, lock)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping
+from enum import Enum
 from typing import Any
 
 import msgspec
@@ -53,6 +54,34 @@ class Outside(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     driver: str | None
     kernel_driver: str | None
     gpus: tuple[GpuIdentity, ...]
+
+
+class Unread(str, Enum):
+    """Why there is no reading of the driver outside the container."""
+
+    NOT_ASKED = "not_asked"
+    NO_GPU_OFFERED = "no_gpu_offered"
+    OTHER_MACHINE = "other_machine"
+    VIRTUAL_MACHINE = "virtual_machine"
+    NVML_SILENT = "nvml_silent"
+    KERNEL_SILENT = "kernel_silent"
+    KERNEL_DIFFERS = "kernel_differs"
+
+    @property
+    def sentence(self) -> str:
+        """The explanation for people."""
+        return _UNREAD[self]
+
+
+_UNREAD = {
+    Unread.NOT_ASKED: "nobody read the driver outside the environment",
+    Unread.NO_GPU_OFFERED: "the engine offers no GPU",
+    Unread.OTHER_MACHINE: "the engine runs on another machine",
+    Unread.VIRTUAL_MACHINE: "Docker Desktop runs containers in a virtual machine",
+    Unread.NVML_SILENT: "the driver's library NVML does not answer on the host",
+    Unread.KERNEL_SILENT: "the host has no /proc/driver/nvidia, where the kernel lists its GPUs",
+    Unread.KERNEL_DIFFERS: "NVML and /proc/driver/nvidia do not agree on the host",
+}
 
 
 class Measurement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

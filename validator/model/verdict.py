@@ -1,6 +1,6 @@
 """The rule that turns a report into a verdict: the heart of the project.
 
-`judge` asks five questions, in this order, and the first answer decides:
+`judge` asks eight questions, in this order, and the first answer decides:
 
 1. Did a required check go wrong? Then the cell is `failed`.
 2. Was no GPU there? Then nothing is proven: `unproven`.
@@ -8,6 +8,11 @@
 4. Did the compiled training step run on something other than the GPU? `unproven`.
 5. Was the report imported from elsewhere? It could have been edited, and no image digest belongs to it that a
    certificate could be about: `unproven`.
+6. Does the report lack the challenge that the probe was asked to repeat? Then it may be of another run:
+   `unproven`.
+7. Could the host not be read outside of what is measured? Everything in a report may have been made up inside
+   the image: `unproven`.
+8. Do the host and the report differ about the driver or the GPUs? `unproven`.
 
 Otherwise the cell is `certified`. No flag or field of a report can say so: the verdict follows only from what
 the checks saw. (`broken`, for an image that did not build, needs no report and is not decided here.)
@@ -15,10 +20,14 @@ the checks saw. (`broken`, for an image that did not build, needs no report and 
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
 from .evidence import XlaTrainStep
+from .facts import Host
+from .measurement import Outside, Unread
 from .record import Origin, Verdict
 from .report import CheckOutcome, CheckResult, Report
 
@@ -43,13 +52,16 @@ REQUIRED_CHECKS = (
 
 
 class Reason(str, Enum):
-    """The reason for a verdict. The first five are in the order in which they are asked."""
+    """The reason for a verdict. All but the last are in the order in which they are asked."""
 
     CHECKS_WENT_WRONG = "checks_went_wrong"
     NO_GPU = "no_gpu"
     CHECKS_NOT_PASSED = "checks_not_passed"
     NOT_TRAINED_ON_GPU = "not_trained_on_gpu"
     IMPORTED = "imported"
+    CHALLENGE_NOT_REPEATED = "challenge_not_repeated"
+    HOST_NOT_READ = "host_not_read"
+    HOST_DIFFERS = "host_differs"
     ALL_PASSED = "all_passed"
 
 
@@ -58,7 +70,8 @@ class Judgement:
     """A verdict with what explains it.
 
     wrong: the required checks that went wrong. missing: ids of the required checks that did not pass.
-    gpus: the models that were there. Each is given only for the reasons that are about it.
+    gpus: the models that were there. unread: why the host was not read. differs: what the host and the report
+    differ about, see `differences`. Each is given only for the reasons that are about it.
     """
 
     verdict: Verdict
@@ -66,6 +79,8 @@ class Judgement:
     wrong: tuple[CheckResult, ...] = ()
     missing: tuple[str, ...] = ()
     gpus: tuple[str, ...] = ()
+    unread: Unread | None = None
+    differs: tuple[str, ...] = ()
 
     @property
     def sentence(self) -> str:
@@ -77,12 +92,26 @@ class Judgement:
             Reason.CHECKS_NOT_PASSED: f"not passed: {', '.join(self.missing)}",
             Reason.NOT_TRAINED_ON_GPU: "the training step did not run on the GPU",
             Reason.IMPORTED: f"{passed}, according to an imported report",
+            Reason.CHALLENGE_NOT_REPEATED: f"{passed}, but the report does not repeat the challenge",
+            Reason.HOST_NOT_READ: f"{passed}, according to the report; the host was not asked:"
+            f" {self.unread.sentence if self.unread else ''}",
+            Reason.HOST_DIFFERS: f"{passed}, according to the report, but the host has"
+            f" {', '.join(self.differs)}",
             Reason.ALL_PASSED: passed,
         }[self.reason]
 
 
-def judge(report: Report, origin: Origin = Origin.HERE) -> Judgement:
-    """Return the verdict of a report. origin: where the report was made."""
+def judge(
+    report: Report,
+    origin: Origin = Origin.HERE,
+    outside: Outside | Unread = Unread.NOT_ASKED,
+    challenge: str | None = None,
+) -> Judgement:
+    """Return the verdict of a report.
+
+    origin: where the report was made. outside: the driver and the GPUs that were offered to the image, as
+    read outside of it, or why they were not read. challenge: what the probe was asked to repeat, if anything.
+    """
     if wrong := tuple(check for check in report.checks if check.went_wrong and is_required(check)):
         return Judgement(Verdict.FAILED, Reason.CHECKS_WENT_WRONG, wrong=wrong)
     if not report.host.gpus:
@@ -94,7 +123,39 @@ def judge(report: Report, origin: Origin = Origin.HERE) -> Judgement:
     gpus = tuple(sorted(set(report.host.gpu_names)))
     if origin is Origin.ELSEWHERE:
         return Judgement(Verdict.UNPROVEN, Reason.IMPORTED, gpus=gpus)
+    if challenge is not None and report.challenge != challenge:
+        return Judgement(Verdict.UNPROVEN, Reason.CHALLENGE_NOT_REPEATED, gpus=gpus)
+    if isinstance(outside, Unread):
+        return Judgement(Verdict.UNPROVEN, Reason.HOST_NOT_READ, gpus=gpus, unread=outside)
+    if differs := differences(report.host, outside):
+        return Judgement(Verdict.UNPROVEN, Reason.HOST_DIFFERS, gpus=gpus, differs=differs)
     return Judgement(Verdict.CERTIFIED, Reason.ALL_PASSED, gpus=gpus)
+
+
+def differences(host: Host, outside: Outside) -> tuple[str, ...]:
+    """Return what the host has that a report does not say, as phrases without UUIDs; empty if they agree."""
+    found = []
+    if outside.driver is None or host.driver != outside.driver:
+        found.append(f"driver {outside.driver or 'of an unknown release'}, not {host.driver}")
+    # A container runtime may hide the kernel module; the report then says None, but never another release.
+    if host.kernel_driver not in (None, outside.kernel_driver):
+        found.append(f"kernel module {outside.kernel_driver}, not {host.kernel_driver}")
+    here = [(gpu.uuid, gpu.name, gpu.compute_capability) for gpu in outside.gpus]
+    there = [(gpu.uuid, gpu.name, gpu.compute_capability) for gpu in host.gpus]
+    if not here or Counter[tuple[object, ...]](here) != Counter[tuple[object, ...]](there):
+        found.append(_different_gpus([entry[1:] for entry in here], [entry[1:] for entry in there]))
+    return tuple(found)
+
+
+def _different_gpus(here: Sequence[tuple[object, ...]], there: Sequence[tuple[object, ...]]) -> str:
+    def named(gpus: Sequence[tuple[object, ...]]) -> str:
+        return " and ".join(f"{count} {name}" for (name, *_), count in Counter(gpus).items()) or "no GPU"
+
+    if Counter(here) == Counter(there):
+        return "other GPUs of the same model"
+    if named(here) == named(there):
+        return "GPUs of another compute capability"
+    return f"{named(here)}, not {named(there)}"
 
 
 def failed_checks(report: Report) -> list[CheckResult]:

@@ -25,45 +25,49 @@ _ENDING = (Status.MISSING, Status.REFUSED)
 
 
 def build_matrix(specs: Sequence[ImageSpec], run: Run) -> list[Result]:
-    """Process the image specs and return their results in the same order.
+    """Process the image specs and return their results in the same order, at least one for each.
 
-    Ctrl-C ends the child processes; images that had not finished get the status `stopped`.
+    A machine with GPUs of several models gives one result for each of them. Ctrl-C ends the child processes;
+    images that had not finished get the status `stopped`.
     """
     pool = ThreadPoolExecutor(max_workers=max(1, run.options.jobs), thread_name_prefix="image")
-    futures: list[Future[Result]] = [pool.submit(_measure_unless_halted, spec, run) for spec in specs]
+    futures: list[Future[list[Result]]] = [pool.submit(_measure_unless_halted, spec, run) for spec in specs]
     try:
         for future in as_completed(futures):
-            result = future.result()
-            run.on_event(Event(result.spec, Phase.DONE, result.detail, result))
+            for result in future.result():
+                run.on_event(Event(result.spec, Phase.DONE, result.detail, result))
     except KeyboardInterrupt:
         for other in futures:
             other.cancel()
         processes.stop_all()
     finally:
         pool.shutdown(wait=True)
-    return [_outcome(spec, future) for spec, future in zip(specs, futures, strict=True)]
+    return [result for spec, future in zip(specs, futures, strict=True) for result in _outcome(spec, future)]
 
 
-def _outcome(spec: ImageSpec, future: Future[Result]) -> Result:
-    """Return the result of an image whose thread has ended.
+def _outcome(spec: ImageSpec, future: Future[list[Result]]) -> list[Result]:
+    """Return the results of an image whose thread has ended.
 
     This asks the thread itself, because it may have written a record just before Ctrl-C, or while the other
     children were being ended.
     """
     if future.cancelled() or future.exception() is not None:
-        return Result(spec, Status.STOPPED)
+        return [Result(spec, Status.STOPPED)]
     return future.result()
 
 
-def _measure_unless_halted(spec: ImageSpec, run: Run) -> Result:
+def _measure_unless_halted(spec: ImageSpec, run: Run) -> list[Result]:
     # This has to be decided in the image's own thread. By the time the main thread collects a result, the
     # pool has already started the next image.
     if run.halted.is_set():
-        return Result(spec, Status.STOPPED, detail="not started, because another image failed (--fail-fast)")
-    result = measure(spec, run)
-    if not run.options.keep_going and (result.failed or result.status in _ENDING):
+        return [
+            Result(spec, Status.STOPPED, detail="not started, because another image failed (--fail-fast)")
+        ]
+    results = measure(spec, run)
+    ended = any(result.failed or result.status in _ENDING for result in results)
+    if ended and not run.options.keep_going:
         run.halted.set()
-    return result
+    return results
 
 
 class EngineChoice(str, Enum):

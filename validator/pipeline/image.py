@@ -6,33 +6,38 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from ..engines.base import Built
-from ..engines.probe_archive import probe_request, probe_version
-from ..errors import InputError, MissingError, ValidatorError
-from ..locks.files import render
-from ..model.facts import Host, host_of
+from ..engines.probe_archive import probe_version
+from ..errors import ValidatorError
+from ..model.facts import host_of
 from ..model.lock import Lock
-from ..model.record import Record, Verdict, contents_of
-from ..model.report import Report, ReportError, read_report, versions_of
+from ..model.record import Record, Verdict
 from ..model.spec import ImageSpec, cell_identifier
-from ..model.timestamps import format_timestamp, now_utc
-from ..model.verdict import judge
 from ..system import processes
 from .locking import ensure_lock
+from .measuring import Probing, may_be_signed, measured_record, now
 from .publisher import Publisher
 from .recording import host_class_of, measurement_key
 from .run import Event, Phase, RegistryUse, Result, Run, Status
 from .steps import Failure, Known, Step, decide
+from .targets import asked_for, targets
 
 
-def measure(spec: ImageSpec, run: Run) -> Result:
-    """Lock, build, publish if requested, probe and record one image, or return the reason why not."""
+def measure(spec: ImageSpec, run: Run) -> list[Result]:
+    """Lock, build, publish if requested, probe and record one image, or return the reason why not.
+
+    There is one result, or one for each GPU model of the machine that was measured.
+    """
     work = _ImageWork(spec, run)
     while isinstance(step := decide(run.options, work.known), Step):
         work.carry_out(step)
     known = work.known
-    record = known.earlier if step.status is Status.UNCHANGED else known.record
+    records = known.earlier if step.status is Status.UNCHANGED else known.records
     error = known.failure.error if known.failure else None
-    return Result(spec, step.status, record, known.fresh, step.detail, error, known.published)
+    first, *others = records or (None,)
+    result = Result(spec, step.status, first, known.fresh, step.detail, error, known.published)
+    # The image was built and pushed once.
+    published = replace(known.published, sent=False) if known.published else None
+    return [result, *(replace(result, record=other, built=False, published=published) for other in others)]
 
 
 class _ImageWork:
@@ -41,8 +46,8 @@ class _ImageWork:
     def __init__(self, spec: ImageSpec, run: Run) -> None:
         self.spec = spec
         self.run = run
-        self.started = _now()
-        self.key = ""
+        self.started = now()
+        self.planned: list[Probing] = []
         self.known = Known()
         self._actions: dict[Step, Callable[[], Known]] = {
             Step.CHECK_PYTHON: self._check_python,
@@ -72,11 +77,13 @@ class _ImageWork:
         # A lock that was found is part of the record, even if its key can't be made.
         lock = ensure_lock(run.locks, self.spec, run.sources, progress).lock
         self.known = replace(self.known, lock=lock)
-        self.key = measurement_key(self.spec, lock, probe_version(), run.options.depth, run.engine)
+        self.planned = self._plan(lock)
         return self.known
 
     def _find_record(self) -> Known:
-        return replace(self.known, earlier=self.run.store.measured(self.key))
+        found = [self._earlier(probing) for probing in self.planned]
+        earlier = tuple(record for record in found if record is not None)
+        return replace(self.known, earlier=earlier if len(earlier) == len(found) else ())
 
     def _find_published(self) -> Known:
         find = (
@@ -102,23 +109,53 @@ class _ImageWork:
         return replace(self.known, published=published, built=built)
 
     def _probe(self) -> Known:
-        with self.run.probe_lock:
-            processes.check_stopping()
-            progress = self._begin(Phase.PROBE)
-            record = _measured_record(self._image, self._locked, self.key, self.run, self.started, progress)
-        self.run.store.add(record)
-        return replace(self.known, record=record)
+        for probing in self.planned:
+            with self.run.probe_lock:
+                processes.check_stopping()
+                progress = self._begin(Phase.PROBE)
+                record = measured_record(probing, self._image, self._locked, self.run, self.started, progress)
+            self.run.store.add(record)
+            self.known = replace(self.known, records=(*self.known.records, record))
+        return self.known
 
     def _record_broken(self) -> Known:
         assert self.known.failure is not None
         record = _broken_record(self.spec, self.known.lock, self.run, self.started, self.known.failure.error)
         self.run.store.add(record)
-        return replace(self.known, record=record)
+        return replace(self.known, records=(record,))
 
     def _begin(self, phase: Phase) -> Callable[[str], None]:
         """Report that a phase begins; return what reports its progress."""
         self.run.on_event(Event(self.spec, phase))
         return lambda line: self.run.on_event(Event(self.spec, phase, line))
+
+    def _plan(self, lock: Lock) -> list[Probing]:
+        """Return the runs of the probe that this machine needs. Raises MissingError."""
+        run = self.run
+        found = targets(run.engine.outside(), run.hosts, by_model=run.engine.isolates)
+        asked = (
+            [(target, None) for target in found]
+            if run.challenges is None
+            else asked_for(found, self.spec, run.challenges)
+        )
+        version, depth = probe_version(), run.options.depth
+        return [
+            Probing(
+                target,
+                challenge,
+                measurement_key(self.spec, lock, version, depth, run.engine, target.outside),
+            )
+            for target, challenge in asked
+        ]
+
+    def _earlier(self, probing: Probing) -> Record | None:
+        """Return the record that makes this measurement unnecessary."""
+        if self.run.challenges is not None:
+            # Whoever asks for a challenge to be repeated wants a new measurement.
+            return None
+        found = self.run.store.measured(probing.key)
+        unsigned = found is not None and found.measurement is None
+        return None if unsigned and may_be_signed(self.run, probing.target) else found
 
     @property
     def _locked(self) -> Lock:
@@ -134,43 +171,6 @@ class _ImageWork:
     def _publisher(self) -> Publisher:
         assert self.run.publisher is not None
         return self.run.publisher
-
-
-def _measured_record(
-    built: Built, lock: Lock, key: str, run: Run, started: str, progress: Callable[[str], None]
-) -> Record:
-    request = probe_request(run.options.depth, render(lock).encode())
-    report: Report | None = None
-    try:
-        answer = run.engine.probe(built, request, progress)
-        report = read_report(answer)
-        judgement = judge(report)
-        verdict, reason = judgement.verdict, judgement.sentence
-    except ReportError as error:
-        verdict, reason = Verdict.FAILED, f"the probe's report can't be read: {error}"
-    except (MissingError, InputError):
-        raise
-    except ValidatorError as error:
-        verdict, reason = Verdict.FAILED, str(error)
-    host_class = host_class_of(report.host if report else Host(), run.hosts)
-    return Record(
-        cell=cell_identifier(built.spec.identifier, host_class),
-        image=built.spec.identifier,
-        host_class=host_class,
-        verdict=verdict,
-        reason=reason,
-        engine=run.engine.name,
-        lock_digest=lock.digest,
-        image_digest=built.digest,
-        probe_version=probe_version(),
-        started=started,
-        finished=_now(),
-        key=key,
-        base=built.base,
-        versions=versions_of(report) if report else {},
-        layers=built.layers,
-        **(contents_of(report) if report else {"host": run.engine.host_facts()}),
-    )
 
 
 def _broken_record(
@@ -189,11 +189,7 @@ def _broken_record(
         image_digest=None,
         probe_version=None,
         started=started,
-        finished=_now(),
+        finished=now(),
         key="",
         host=host,
     )
-
-
-def _now() -> str:
-    return format_timestamp(now_utc(), "milliseconds")

@@ -11,6 +11,7 @@ from ..engines.base import Engine
 from ..errors import InputError
 from ..model.facts import Host
 from ..model.lock import Lock
+from ..model.measurement import Outside, Unread
 from ..model.record import Origin, Record, contents_of
 from ..model.report import Report, versions_of
 from ..model.spec import NO_GPU, Choice, HostClass, ImageSpec, Variant, cell_identifier, host_identifier, slug
@@ -48,12 +49,15 @@ def _same_driver(measured: DriverRelease, declared: DriverRelease) -> bool:
     return measured.branch == declared.branch if declared.is_branch else measured == declared
 
 
-def measurement_key(spec: ImageSpec, lock: Lock, probe_version: str, depth: str, engine: Engine) -> str:
+def measurement_key(
+    spec: ImageSpec, lock: Lock, probe_version: str, depth: str, engine: Engine, outside: Outside | Unread
+) -> str:
     """Return a SHA-256 in hex over everything that must be unchanged for a measurement to stay valid.
 
-    It covers the image spec, the lock, the probe and its depth, and the host behind the engine.
+    It covers the image spec, the lock, the probe and its depth, the host behind the engine, and the driver
+    and the models of the GPUs that are measured, if the host can be read.
     """
-    facts = {
+    facts: dict[str, object] = {
         "image": spec.identifier,
         "lock": lock.digest,
         "probe": probe_version,
@@ -61,6 +65,9 @@ def measurement_key(spec: ImageSpec, lock: Lock, probe_version: str, depth: str,
         "engine": engine.name,
         "host": engine.host_facts(),
     }
+    if isinstance(outside, Outside):
+        gpus = [(gpu.name, gpu.compute_capability) for gpu in outside.gpus]
+        facts |= {"driver": outside.driver, "gpus": sorted(gpus)}
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -46,7 +46,7 @@ class Status(str, Enum):
 
 @dataclass(frozen=True)
 class Result:
-    """The outcome of one image spec.
+    """The outcome of one image spec, on one of the machine's GPU models.
 
     record: the record of this run, or the earlier one if `status` is `unchanged`.
     built: True if this run built the image.
@@ -77,6 +77,18 @@ class Event:
     result: Result | None = None
 
 
+@dataclass(frozen=True)
+class Runner:
+    """This machine, in the role of one who speaks for what it measures.
+
+    sign: turns a statement into a bundle, as JSON text. challenge: returns a new challenge for a cell. Both
+    raise ValidatorError.
+    """
+
+    sign: Callable[[bytes], str]
+    challenge: Callable[[str], str]
+
+
 class RegistryUse(Enum):
     """NONE: only build. PUSH: push every image that is built. PULL: pull images instead of building them."""
 
@@ -102,7 +114,12 @@ class Options:
 
 @dataclass(frozen=True)
 class Run:
-    """Everything that a run works with. `publisher` is set unless `options.registry` is NONE."""
+    """Everything that a run works with. `publisher` is set unless `options.registry` is NONE.
+
+    runner: signs what is measured; None where nothing can be signed.
+    challenges: what whoever will certify asked this machine to repeat, by cell or by image spec. Only these
+        cells are measured, and always anew. None where this machine measures all that it can.
+    """
 
     engine: Engine
     store: Store
@@ -112,6 +129,8 @@ class Run:
     options: Options
     on_event: Callable[[Event], None]
     publisher: Publisher | None = None
+    runner: Runner | None = None
+    challenges: Mapping[str, str] | None = None
     # Two probes at once would share the GPU's memory and disturb each other's timing.
     probe_lock: threading.Lock = field(default_factory=threading.Lock)
     # Set by an image that fails when the run should not keep going.

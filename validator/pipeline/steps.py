@@ -50,20 +50,21 @@ class Known:
     done: the steps that were carried out. A value that is None was looked for and not found if its step is in
         `done`; otherwise nobody has looked yet.
     no_python: why the engine can't provide the Python.
-    earlier: the record of an earlier run that everything but the image's digest agrees with.
+    earlier: the records of earlier runs, one for each target of the machine, that everything but the image's
+        digest agrees with; empty if one of them is missing.
     published: the image in the registry that makes a build or a push unnecessary.
     fresh: True if the build made a new image.
-    record: the record that this run has written.
+    records: those that this run has written, one for each target that was measured.
     """
 
     done: frozenset[Step] = frozenset()
     no_python: str | None = None
     lock: Lock | None = None
-    earlier: Record | None = None
+    earlier: tuple[Record, ...] = ()
     published: PublishedImage | None = None
     built: Built | None = None
     fresh: bool = False
-    record: Record | None = None
+    records: tuple[Record, ...] = ()
     failure: Failure | None = None
 
 
@@ -86,7 +87,7 @@ def decide(options: Options, known: Known) -> Step | Finish:
         return Finish(Status.SKIPPED, known.no_python)
     if Step.LOCK not in known.done:
         return Step.LOCK
-    if known.record is not None:
+    if known.records:
         return Finish(Status.MEASURED)
     return _find_earlier_work(options, known) or _make_and_measure(options, known)
 
@@ -96,7 +97,7 @@ def _after_failure(failure: Failure, known: Known) -> Step | Finish:
     if isinstance(failure.error, MissingError):
         return Finish(Status.MISSING, detail)
     if failure.step in _BREAKING:
-        return Step.RECORD_BROKEN if known.record is None else Finish(Status.MEASURED, detail)
+        return Step.RECORD_BROKEN if not known.records else Finish(Status.MEASURED, detail)
     if failure.step in _REFUSING:
         return Finish(Status.REFUSED, detail)
     raise failure.error
@@ -107,11 +108,12 @@ def _find_earlier_work(options: Options, known: Known) -> Step | Finish | None:
     if not options.force and Step.FIND_RECORD not in known.done:
         return Step.FIND_RECORD
     # With a registry, the image in it has to be the one that was measured.
-    if known.earlier is not None and (
+    digests = {record.image_digest for record in known.earlier}
+    if known.earlier and (
         options.registry is RegistryUse.NONE
-        or (known.published is not None and known.published.digest == known.earlier.image_digest)
+        or (known.published is not None and digests == {known.published.digest})
     ):
-        return Finish(Status.UNCHANGED, f"unchanged since {known.earlier.finished}")
+        return Finish(Status.UNCHANGED, f"unchanged since {min(record.finished for record in known.earlier)}")
     looks = options.registry is RegistryUse.PULL or (
         options.registry is RegistryUse.PUSH and not options.force
     )

@@ -70,9 +70,10 @@ def run_probe(
 ) -> bytes:
     """Run the probe in a new container of an image and return its standard output.
 
-    The container has no network, limits on memory and processes, and all GPUs that the engine offers. It uses
-    the image's user and environment, but not its entry point. Raises MissingError if the image does not exist
-    or the engine stops responding, and ValidatorError if there is no report within the time limit.
+    The container has no network, no capabilities, nothing of the host's files and environment, limits on
+    memory and processes, and the GPUs of the request. It uses the image's user and environment, but not its
+    entry point. Raises MissingError if the image does not exist or the engine stops responding, and
+    ValidatorError if there is no report within the time limit.
     """
     what = f"the probe in {image}"
     entry = ledger.intend(client, info)
@@ -121,9 +122,12 @@ def _create(
             command=list(request.arguments),
             working_dir=f"/{_DIRECTORY}",
             network_mode="none",
+            # What is measured may be hostile: it needs no privileges, and can't gain any.
+            cap_drop=["ALL"],
+            security_opt=["no-new-privileges"],
             # By default, the SDK passes the proxies of Docker's client configuration, with their credentials.
             use_config_proxy=False,
-            device_requests=device_requests(info),
+            device_requests=device_requests(info, request.gpus),
             # The output is read as it arrives; a log would fill the engine's disk.
             log_config=LogConfig(type="none"),
             healthcheck={"test": ["NONE"]},

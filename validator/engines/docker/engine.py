@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterator, Mapping
+import platform
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,11 @@ from docker.models.images import Image
 
 from ...errors import BuildError, MissingError, ValidatorError
 from ...model.lock import Lock
+from ...model.measurement import Outside, Unread
 from ...model.spec import ImageSpec
 from ...system.sources import PackageSources
 from ..base import Built, ProbeRequest, Progress
+from ..host_reading import read_host
 from . import build, containers, names, transfer
 from .bake import Compression, recipe_digest
 from .bases import BasePolicy, Bases
@@ -36,6 +39,7 @@ class DockerEngine:
     """Builds images and runs the probe in one Docker Engine. Methods may be called from any thread."""
 
     name = "docker"
+    isolates = True
 
     def __init__(
         self,
@@ -43,8 +47,12 @@ class DockerEngine:
         sources: PackageSources,
         base_policy: BasePolicy = BasePolicy.AUTO,
         cache: str | None = None,
+        host: Callable[[], Outside | Unread] = read_host,
     ) -> None:
-        """cache: a repository (`host/path`) for the layers of builds, for engines without a local cache."""
+        """cache: a repository (`host/path`) for the layers of builds, for engines without a local cache.
+        host: reads the driver and the GPUs of this machine.
+        """
+        self._read_host = host
         if cache and not endpoint.has_image_store:
             raise MissingError(
                 "--cache needs an engine that stores images with containerd",
@@ -79,6 +87,17 @@ class DockerEngine:
             with contextlib.suppress(OSError):
                 facts["driver"] = _KERNEL_DRIVER.read_text(encoding="ascii").strip()
         return facts
+
+    def outside(self) -> Outside | Unread:
+        info = self._endpoint.info
+        if not offers_gpus(info):
+            return Unread.NO_GPU_OFFERED
+        if info.get("OperatingSystem") == "Docker Desktop":
+            return Unread.VIRTUAL_MACHINE
+        # A socket may be forwarded from another machine.
+        if not self._endpoint.is_local or info.get("KernelVersion") != platform.release():
+            return Unread.OTHER_MACHINE
+        return self._read_host()
 
     def existing(self, spec: ImageSpec, lock: Lock) -> Built | None:
         with self._answering(str(spec)):
