@@ -16,6 +16,7 @@ from ..registry.names import Repository
 from ..reports.printable import counted, json_text
 from ..system.sources import host_sources
 from .options import (
+    challenge_option,
     depth_option,
     format_option,
     matrix_option,
@@ -27,6 +28,7 @@ from .options import (
     store_url_for,
     verbose_option,
 )
+from .trust_options import trust_file_option, trust_path_for
 
 if TYPE_CHECKING:
     from ..engines.base import Engine
@@ -85,6 +87,15 @@ if TYPE_CHECKING:
     help="Cache the layers of builds in this repository, with tags such as cache-tf2.21.0-…",
 )
 @depth_option
+@challenge_option
+@click.option(
+    "--challenges",
+    "challenges_path",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Only measure the cells of this file, and repeat their challenges. `certify challenges` writes it.",
+)
+@trust_file_option
 @click.option("--force", is_flag=True, help="Also build and validate images that are unchanged.")
 @format_option("text", "json")
 @verbose_option
@@ -103,6 +114,9 @@ def command(
     pull_from: str | None,
     cache: str | None,
     depth: str,
+    challenge: str | None,
+    challenges_path: Path | None,
+    trust_path: Path | None,
     force: bool,
     format_: str,
 ) -> int:
@@ -110,9 +124,14 @@ def command(
 
     The images are measured on this machine. To measure the matrix's other host classes, push the images with
     --push and run this command with --pull-from on a machine of each class.
+
+    On a machine with GPUs of several models, each model is measured on its own. What is measured on a GPU in
+    a container is signed with this machine's key, which the first run makes and registers in the trust file.
     """
     if no_validate:
-        reject_options(("depth",), "has no effect with --no-validate")
+        reject_options(("depth", "challenge", "challenges_path"), "has no effect with --no-validate")
+    if challenge is not None and challenges_path is not None:
+        raise click.UsageError("--challenge and --challenges can't be combined")
     if engine_name == "venv":
         reject_options(("base",), "has no effect with --engine venv")
     from ..engines.docker import BasePolicy
@@ -120,6 +139,7 @@ def command(
     from ..pipeline.locking import refuse_wrong_locks
     from ..pipeline.run import Options, RegistryUse, Run
     from ..records.store import Store
+    from .measurement_signing import challenges_for, runner_of
     from .planning import load_plan, locks_directory
     from .progress import Progress
 
@@ -139,8 +159,16 @@ def command(
     options = Options(jobs, keep_going, not no_validate, force, depth, use)
     publisher = _publisher(engine, repository, retag) if repository else None
     hosts = tuple(dict.fromkeys(cell.cell.host for cell in plan.cells))
+    challenges = challenges_for(plan, challenge, challenges_path)
+    runner = None
+    if not no_validate:
+        trusted = trust_path_for(matrix_path, trust_path)
+        runner = runner_of(engine, trusted, asked=challenges is not None)
     with Store(store_url_for(matrix_path, store_url)) as store, Progress(len(plan.images)) as progress:
-        run = Run(engine, store, sources, locks_directory(matrix_path), hosts, options, progress, publisher)
+        run = Run(
+            engine, store, sources, locks_directory(matrix_path), hosts, options, progress, publisher, runner,
+            challenges,
+        )  # fmt: skip
         try:
             results = build_matrix(plan.images, run)
         finally:

@@ -44,7 +44,7 @@ class Progress:
     def __init__(self, total: int) -> None:
         self._console = Console(stderr=True, highlight=False)
         self._total = total
-        self._done = 0
+        self._finished: set[ImageSpec] = set()
         self._started = time.monotonic()
         self._states: dict[ImageSpec, _State] = {}
         self._lock = threading.Lock()
@@ -71,7 +71,7 @@ class Progress:
         with self._lock:
             if event.phase is Phase.DONE:
                 self._states.pop(event.spec, None)
-                self._done += 1
+                self._finished.add(event.spec)
                 if event.result:
                     self._print(f"{event.spec}: {sentence(event.result)}")
                 return
@@ -92,7 +92,7 @@ class Progress:
     def _table(self) -> Table:
         now = time.monotonic()
         table = Table.grid(padding=(0, 1))
-        header = f"{self._done} of {self._total} done, {_clock(now - self._started)}"
+        header = f"{len(self._finished)} of {self._total} done, {_clock(now - self._started)}"
         table.add_row(Text(header, style="bold"), "", "", "")
         with self._lock:
             for spec, state in self._states.items():

@@ -1,0 +1,87 @@
+"""Set up `build-matrix` to sign what it measures: the machine's key, and the challenges that are answered."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import click
+
+from ..certify.bundle import parse_bundle
+from ..certify.challenges import Ledger, read_challenges
+from ..certify.machine_keys import runner_signer
+from ..certify.registration import register_runner
+from ..certify.signing import Signer
+from ..compat.gpus import model_of
+from ..engines.base import Engine
+from ..matrix.plan import Plan
+from ..model.measurement import Outside, Unread
+from ..pipeline.run import Runner
+from .options import print_status
+
+
+def challenges_for(plan: Plan, challenge: str | None, file: Path | None) -> Mapping[str, str] | None:
+    """Return the challenges that were given, by cell or by image spec; None if there are none.
+
+    Raises UsageError or InputError.
+    """
+    if file is not None:
+        return {entry.asked: value for value, entry in read_challenges(file).by_value.items()}
+    if challenge is None:
+        return None
+    if len(plan.images) != 1:
+        raise click.UsageError(
+            f"--challenge is for one measurement, but {len(plan.images)} images are selected;"
+            " use --select image=NAME, or --challenges FILE"
+        )
+    asked = plan.cells[0].cell.identifier if len(plan.cells) == 1 else plan.images[0].identifier
+    return {asked: challenge}
+
+
+def runner_of(engine: Engine, trust_path: Path, *, asked: bool) -> Runner | None:
+    """Return what signs this machine's measurements, or None where nothing can be signed.
+
+    Where a GPU is measured and can't be signed for, one line says why. asked: somebody else will certify, who
+    gave the challenges and has their own trust file. Otherwise this machine is registered in `trust_path`, if
+    it was not yet. Raises InputError if the key or the file can't be used.
+    """
+    outside = engine.outside()
+    if isinstance(outside, Unread):
+        if outside not in (Unread.NO_GPU_OFFERED, Unread.NVML_SILENT):
+            print_status(f"What is measured here is unproven at most: {outside.sentence}.")
+        return None
+    if not outside.gpus:
+        return None
+    if not engine.isolates:
+        print_status(
+            "What is measured here can't be certified: only the containers of --engine docker keep it away"
+            " from this machine's key."
+        )
+        return None
+    signer = _own_signer() if asked else _registered_signer(outside, trust_path)
+    if signer is None:
+        return None
+    own = signer
+
+    def sign(statement: bytes) -> str:
+        return parse_bundle(own.sign(statement)).canonical.decode()
+
+    return Runner(sign, lambda cell: Ledger().issue(cell).value)
+
+
+def _own_signer() -> Signer | None:
+    signer = runner_signer()
+    if signer is None:
+        print_status(
+            "What is measured here can't be certified: this machine has no key. Make one with `runner init`,"
+            " and add the line that it prints to the trust.yaml of whoever certifies."
+        )
+    return signer
+
+
+def _registered_signer(outside: Outside, trust_path: Path) -> Signer | None:
+    models = tuple(dict.fromkeys(model_of(gpu.name) for gpu in outside.gpus))
+    registration = register_runner(trust_path, models)
+    if registration.said:
+        print_status(f"{registration.said}.")
+    return registration.signer
