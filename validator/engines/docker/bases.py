@@ -7,6 +7,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 from enum import Enum
+from functools import cached_property
 from pathlib import Path
 
 import docker
@@ -53,11 +54,16 @@ class Bases:
         self._client = client
         self._quick = quick
         self._policy = policy
-        self._pinned = pinned_bases() if pinned is None else pinned
+        self._given = pinned
         self._guard = threading.Lock()
         self._found: dict[str, Base] = {}
         self._told_of_fallback = False
         self._unreachable: MissingError | None = None
+
+    @cached_property
+    def _pinned(self) -> Mapping[str, PinnedBase]:
+        # Read when it is needed, because an engine that only runs the probe needs no base.
+        return pinned_bases() if self._given is None else self._given
 
     def provides(self, python: str) -> str | None:
         """Return None if there is a default base with this Python, otherwise the reason why not."""
