@@ -26,6 +26,11 @@ GPUS = {
     "a100": {"name": "NVIDIA A100-SXM4-40GB", "compute_capability": "8.0"},
     "t4": {"name": "Tesla T4", "compute_capability": "7.5"},
 }
+EVIDENCE: dict[str, dict[str, Any]] = {
+    "xla_train_step": {"device_type": "GPU"},
+    "cuda_libraries": {"libraries": [{"soname": "libcudart.so.12", "version": "12.5.82"}]},
+    "cudnn_load": {"library": {"soname": "libcudnn.so.9", "version": "9.3.0"}},
+}
 #: Not required, so that it may fail or be skipped in a certified record.
 OPTIONAL = ("keras_jit", "multi_gpu")
 
@@ -65,7 +70,7 @@ def report(driver: str = "580.65.06", gpu: str = "h100", **environment: str) -> 
                 "outcome": outcome,
                 "summary": f"about {name}",
                 "required": required,
-                "evidence": {"device_type": "GPU"} if name == "xla_train_step" else {},
+                "evidence": EVIDENCE.get(name, {}),
                 "duration_s": 0.0,
             }
             for name, outcome, required in outcomes

@@ -24,12 +24,14 @@ from ..commands import ROOT, Done, run, run_alone
 from .attestations import cosign, cosign_verify
 from .conftest import TAG
 from .fixtures import PASSWORD, record
+from .measuring import as_measured, trust_file
 
 
 def validator(*arguments: object, password: str | None = PASSWORD, alone: bool = False) -> Done:
     """Run a command. alone: in a separate process."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("VALIDATOR_")}
     environment.pop("COSIGN_PASSWORD", None)
+    environment["VALIDATOR_TRUST"] = str(trust_file())
     if password is not None:
         environment["COSIGN_PASSWORD"] = password
     return (run_alone if alone else run)(*arguments, environment=environment)
@@ -42,7 +44,7 @@ def store(tmp_path: Path) -> Path:
 
 def keep(store: Path, *records: Record) -> None:
     with Store(str(store)) as opened:
-        opened.add_all(records)
+        opened.add_all(as_measured(record) if record.image_digest else record for record in records)
 
 
 def test_from_a_new_key_to_an_alias(repository: Repository, image: str, store: Path, tmp_path: Path) -> None:

@@ -16,6 +16,8 @@ from .fixtures import MEASURED_AT, record, report
 
 DIGEST = "sha256:" + "d" * 64
 NOW = MEASURED_AT + timedelta(hours=1)
+VERSIONS = record(DIGEST).versions
+VERSIONS_WITHOUT_CUDA = {name: VERSIONS[name] for name in ("tensorflow", "python")}
 
 Change = Callable[[dict[str, Any]], object]
 
@@ -61,8 +63,8 @@ def test_a_certified_record_is_accepted() -> None:
         ({"host": {}}, "differ (host)"),
         ({"probe_version": "other"}, "differ (probe)"),
         ({"cell": "tf2.21.0-cpu-py312@no-gpu"}, "differ (cell)"),
-        ({"versions": {"tensorflow": "2.20.0", "python": "3.12.7"}}, "differ (tensorflow)"),
-        ({"versions": {"tensorflow": "2.21.0", "python": "3.12.7"}}, "no version of cuda, cudnn"),
+        ({"versions": {"tensorflow": "2.20.0", "python": "3.12.7"}}, "differ (versions)"),
+        ({"versions": VERSIONS | {"cudnn": "9.9.9"}}, "differ (versions)"),
         (
             {
                 "image": "tf2.20.0-cuda12.5-cudnn9.3-py312",
@@ -80,6 +82,21 @@ def test_the_objection_to_a_record_is_reported(changes: dict[str, Any], why: str
         checked_report(record(DIGEST, **changes), NOW)
     assert why in str(caught.value)
     assert caught.value.exit_code == 1
+
+
+def without_versions() -> dict[str, Any]:
+    """Return a report in which the probe could not read what of CUDA is in the image."""
+    made = copy.deepcopy(report())
+    for check in made["checks"]:
+        if check["id"] in ("cuda_libraries", "cudnn_load"):
+            check["evidence"] = {}
+    return made
+
+
+def test_the_probe_must_have_read_the_versions() -> None:
+    made = record(DIGEST, found=without_versions(), versions=VERSIONS_WITHOUT_CUDA)
+    with pytest.raises(NotCertifiable, match="no version of cuda, cudnn"):
+        checked_report(made, NOW)
 
 
 @pytest.mark.parametrize(
@@ -160,12 +177,10 @@ def test_a_sandbox_that_hides_the_kernel_module_is_not_emulation() -> None:
 
 def test_a_failure_on_a_gpu_is_accepted_as_a_failure() -> None:
     """The signs of emulation and the missing versions may be how the image fails."""
-    found = copy.deepcopy(report())
+    found = without_versions()
     outcome("gpu_compute", "fail")(found)
     found["host"]["driver_libraries"] = {}
-    made = record(
-        DIGEST, found=found, verdict=Verdict.FAILED, versions={"tensorflow": "2.21.0", "python": "3.12.7"}
-    )
+    made = record(DIGEST, found=found, verdict=Verdict.FAILED, versions=VERSIONS_WITHOUT_CUDA)
     assert checked_report(made, NOW).check("gpu_compute") is not None
     with pytest.raises(NotCertifiable, match="its own report says failed: gpu_compute"):
         checked_report(record(DIGEST, found=found), NOW)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from validator.certify.eligibility import NotCertifiable
-from validator.certify.issue import Issued, certify
+from validator.certify.issue import Issued
 from validator.certify.signing import Signer
 from validator.certify.trust import Trust
 from validator.certify.verify import certificates
@@ -29,11 +29,12 @@ from ..registry.proxy import Fault, Proxy
 from .attestations import cosign_verify, payload
 from .conftest import TAG
 from .fixtures import MEASURED, MEASURED_AT, record, report
+from .measuring import as_measured, certify_measured
 
 
 def issue(registry: Registry, made: Record, signer: Signer) -> Issued:
     with signer.trust() as trust:
-        return certify(registry, made, signer, trust)
+        return certify_measured(registry, made, signer, trust)
 
 
 def test_cosign_accepts_an_issued_certificate(
@@ -53,7 +54,7 @@ def test_cosign_accepts_an_issued_certificate(
     found = certificates(registry, image, trust)
     assert found.refused == ()
     (certificate,) = found.certificates
-    assert (certificate.record_id, certificate.fixture) == (made.id, True)
+    assert (certificate.record_id, certificate.fixture) == (as_measured(made).id, True)
     assert certificate.signer == trust.signer
     assert (done.failed, done.fixture) == (False, True)
 
@@ -210,10 +211,12 @@ def test_a_certificate_that_its_own_signer_would_reject_is_not_attached(
     registry: Registry, image: str, signer: Signer, foreign: tuple[Signer, Trust]
 ) -> None:
     with pytest.raises(ValidatorError, match="not signed by the trusted key"):
-        certify(registry, record(image), signer, foreign[1])
+        certify_measured(registry, record(image), signer, foreign[1])
     assert registry.tags() == [TAG]
 
 
 def test_a_clock_that_is_behind_prevents_certifying(registry: Registry, image: str, signer: Signer) -> None:
     with signer.trust() as trust, pytest.raises(NotCertifiable, match="a clock is wrong"):
-        certify(registry, record(image), signer, trust, now=datetime(2025, 1, 1, tzinfo=timezone.utc))
+        certify_measured(
+            registry, record(image), signer, trust, now=datetime(2025, 1, 1, tzinfo=timezone.utc)
+        )

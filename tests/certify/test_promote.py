@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from validator.certify.issue import certify
 from validator.certify.promote import Move, Rules, promote
 from validator.certify.signing import Signer
 from validator.certify.trust import Trust
@@ -25,6 +24,7 @@ from ..registry.images import push_image
 from ..registry.proxy import Fault, Proxy
 from ..registry.server import RunningRegistry
 from .fixtures import MEASURED_AT, record, report
+from .measuring import certify_measured
 
 #: Pushes and certifies an image of a TensorFlow release, and gives back its digest.
 Certified = Callable[..., str]
@@ -34,7 +34,8 @@ Certified = Callable[..., str]
 def certified(registry: Registry, signer: Signer, trust: Trust) -> Certified:
     def make(tensorflow: str, python: str = "3.12", **measured: Any) -> str:
         digest = pushed(registry, tensorflow, python)
-        certify(registry, record(digest, tensorflow=tensorflow, python=python, **measured), signer, trust)
+        made = record(digest, tensorflow=tensorflow, python=python, **measured)
+        certify_measured(registry, made, signer, trust)
         return digest
 
     return make
@@ -131,7 +132,7 @@ def test_an_alias_stays_while_the_newer_build_of_its_image_is_not_certified(
     result = promote(registry, Rules(trust))
     assert not any(move.moves or move.why for move in result)
     assert set(aliases(server, registry).values()) == {good}
-    certify(
+    certify_measured(
         registry, record(newer, finished=format_timestamp(MEASURED_AT + timedelta(minutes=1))), signer, trust
     )
     promote(registry, Rules(trust))
@@ -176,7 +177,7 @@ def test_the_aliases_leave_an_image_that_failed_tonight_for_the_last_good_one(
 ) -> None:
     older, newer = certified("2.20.0"), certified("2.21.0")
     promote(registry, Rules(trust))
-    certify(registry, failed(newer, finished=later(minutes=1)), signer, trust)
+    certify_measured(registry, failed(newer, finished=later(minutes=1)), signer, trust)
     moves = {move.alias: move for move in promote(registry, Rules(trust))}
     assert (moves["latest"].was, moves["latest"].now) == (newer, older)
     assert moves["latest"].lost.startswith("it failed on r580-h100 (gpu_compute, keras_jit), measured ")
@@ -187,7 +188,7 @@ def test_the_aliases_leave_an_image_that_failed_tonight_for_the_last_good_one(
         "latest": older, "2.20": older, "2.20-driver580": older, "2.21": newer, "2.21-driver580": newer,
     }  # fmt: skip
     # A newer measurement that passes brings them back.
-    certify(registry, record(newer, finished=later(minutes=2)), signer, trust)
+    certify_measured(registry, record(newer, finished=later(minutes=2)), signer, trust)
     promote(registry, Rules(trust))
     assert aliases(server, registry)["latest"] == newer
 

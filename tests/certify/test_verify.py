@@ -14,7 +14,6 @@ import pytest
 
 from validator.certify import verify
 from validator.certify.attached import candidates
-from validator.certify.issue import certify
 from validator.certify.signing import Signer
 from validator.certify.statement import PREDICATE
 from validator.certify.trust import Trust
@@ -31,12 +30,13 @@ from ..registry.proxy import Fault, Proxy
 from .attestations import attach_by_hand, cosign_attest, payload, with_payload
 from .conftest import TAG
 from .fixtures import MEASURED, MEASURED_AT, record, report
+from .measuring import certify_measured
 
 
 @pytest.fixture
 def bundle(registry: Registry, image: str, signer: Signer, trust: Trust) -> bytes:
     """Return a valid bundle that is attached to the image."""
-    certify(registry, record(image), signer, trust)
+    certify_measured(registry, record(image), signer, trust)
     (candidate,) = candidates(registry, image, PREDICATE)
     return candidate.read().canonical
 
@@ -99,7 +99,7 @@ def test_a_certificate_by_another_key_is_listed_with_the_reason(
     registry: Registry, image: str, trust: Trust, foreign: tuple[Signer, Trust]
 ) -> None:
     assert why_refused(registry, image, foreign[1]) == ["it is not signed by the trusted key"]
-    certify(registry, record(image), *foreign)
+    certify_measured(registry, record(image), *foreign)
     assert len(certificates(registry, image, foreign[1]).certificates) == 1
     found = certificates(registry, image, trust)
     assert len(found.certificates) == 1
@@ -267,7 +267,7 @@ def test_a_certificate_that_lacks_a_check_of_today_does_not_count(
     registry: Registry, image: str, trust: Trust, signer: Signer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The certificate was signed before the check was required."""
-    certify(registry, record(image), signer, trust)
+    certify_measured(registry, record(image), signer, trust)
     monkeypatch.setattr(verify, "REQUIRED_CHECKS", (*REQUIRED_CHECKS, "tomorrow", "after_that"))
     assert why_refused(registry, image, trust) == [
         "it lacks checks that are required today: tomorrow, after_that"
@@ -286,13 +286,13 @@ class TestTheNewestStatementOfAHostClassDecides:
 
     @pytest.fixture(autouse=True)
     def on_two_host_classes(self, registry: Registry, image: str, signer: Signer, trust: Trust) -> None:
-        certify(registry, record(image), signer, trust)
-        certify(registry, record(image, driver="535.183.01", gpu="a100"), signer, trust)
+        certify_measured(registry, record(image), signer, trust)
+        certify_measured(registry, record(image, driver="535.183.01", gpu="a100"), signer, trust)
 
     def test_a_newer_failure_takes_the_certificate_of_its_host_class_back(
         self, registry: Registry, image: str, signer: Signer, trust: Trust
     ) -> None:
-        assert certify(registry, self.failed(image, 10), signer, trust).failed
+        assert certify_measured(registry, self.failed(image, 10), signer, trust).failed
         found = certificates(registry, image, trust)
         assert [entry.host_class for entry in found.certificates] == ["r535-a100"]
         (failure,) = found.failures
@@ -306,9 +306,9 @@ class TestTheNewestStatementOfAHostClassDecides:
     def test_a_newer_certificate_outweighs_the_failure(
         self, registry: Registry, image: str, signer: Signer, trust: Trust
     ) -> None:
-        certify(registry, self.failed(image, 10), signer, trust)
+        certify_measured(registry, self.failed(image, 10), signer, trust)
         again = format_timestamp(MEASURED_AT + timedelta(minutes=11))
-        certify(registry, record(image, finished=again), signer, trust)
+        certify_measured(registry, record(image, finished=again), signer, trust)
         found = certificates(registry, image, trust)
         assert [entry.measured for entry in found.certificates] == [again, MEASURED]
         assert found.failures == ()
@@ -316,9 +316,9 @@ class TestTheNewestStatementOfAHostClassDecides:
     def test_what_was_measured_last_counts_not_what_was_signed_last(
         self, registry: Registry, image: str, signer: Signer, trust: Trust
     ) -> None:
-        certify(registry, self.failed(image, -10), signer, trust)
+        certify_measured(registry, self.failed(image, -10), signer, trust)
         assert len(certificates(registry, image, trust).certificates) == 2
-        certify(registry, self.failed(image, 0), signer, trust)
+        certify_measured(registry, self.failed(image, 0), signer, trust)
         assert [entry.host_class for entry in certificates(registry, image, trust).certificates] == [
             "r535-a100"
         ]
@@ -326,7 +326,7 @@ class TestTheNewestStatementOfAHostClassDecides:
     def test_a_failure_that_somebody_else_signed_takes_nothing_back(
         self, registry: Registry, image: str, foreign: tuple[Signer, Trust], trust: Trust
     ) -> None:
-        certify(registry, self.failed(image, 10), *foreign)
+        certify_measured(registry, self.failed(image, 10), *foreign)
         found = certificates(registry, image, trust)
         assert (len(found.certificates), found.failures) == (2, ())
         assert [refused.why for refused in found.refused] == ["it is not signed by the trusted key"]
@@ -335,14 +335,14 @@ class TestTheNewestStatementOfAHostClassDecides:
         self, registry: Registry, image: str, signer: Signer, trust: Trust
     ) -> None:
         made = self.failed(image, 10)
-        assert certify(registry, made, signer, trust).attached
-        assert certify(registry, made, signer, trust).attached is None
+        assert certify_measured(registry, made, signer, trust).attached
+        assert certify_measured(registry, made, signer, trust).attached is None
 
     def test_an_image_that_has_lost_its_tag_can_still_be_marked_as_failed(
         self, registry: Registry, image: str, signer: Signer, trust: Trust
     ) -> None:
         push_image(registry.repository, TAG, content="a newer build")
-        assert certify(registry, self.failed(image, 10), signer, trust).attached
+        assert certify_measured(registry, self.failed(image, 10), signer, trust).attached
 
 
 @pytest.mark.parametrize(

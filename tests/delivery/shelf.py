@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from validator.certify.issue import certify
 from validator.certify.signing import Signer
 from validator.certify.trust import Trust
 from validator.delivery.candidates import Terms
@@ -18,6 +17,7 @@ from validator.registry.client import Registry
 from validator.registry.names import identifier_of
 
 from ..certify.fixtures import record, report
+from ..certify.measuring import certify_measured
 from ..registry.images import push_image
 from .values import TAG
 
@@ -61,7 +61,7 @@ class Shelf:
                 tensorflow=tensorflow, python=python.removeprefix("py"), driver=driver, gpu=gpu,
                 finished=format_timestamp(at - age),
             )  # fmt: skip
-            certify(self.registry, made, signer, trust, now=at)
+            certify_measured(self.registry, made, signer, trust, now=at)
 
     def fail(self, digest: str, *hosts: tuple[str, str]) -> None:
         """Sign that an image failed on these hosts a moment ago."""
@@ -72,7 +72,7 @@ class Shelf:
                 digest, driver=driver, gpu=gpu, found=found,
                 verdict=Verdict.FAILED, finished=format_timestamp(now_utc()),
             )  # fmt: skip
-            certify(self.registry, made, self.signer, self.trust)
+            certify_measured(self.registry, made, self.signer, self.trust)
 
     def push_certified(self, *hosts: tuple[str, str], tag: str = TAG) -> str:
         """Push an image and certify it for these hosts. Returns its digest."""

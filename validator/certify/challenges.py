@@ -25,8 +25,8 @@ from ..model.codec import DocumentError
 from ..model.timestamps import format_timestamp, now_utc, parse_timestamp
 from ..system.files import machine_directory, make_machine_directory
 
-#: How long a challenge may wait for its measurement to be certified.
-LIFETIME = timedelta(days=7)
+#: How long a challenge may wait for its measurement to be certified. Certificates count as long by default.
+LIFETIME = timedelta(days=14)
 _FORM = re.compile(r"[0-9a-f]{64}")
 
 

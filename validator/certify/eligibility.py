@@ -12,7 +12,7 @@ from datetime import datetime
 from ..errors import ValidatorError
 from ..model.facts import DeviceNode
 from ..model.record import Origin, Record, Verdict
-from ..model.report import Report, ReportError
+from ..model.report import Report, ReportError, versions_of
 from ..model.spec import NO_GPU, cell_identifier
 from ..model.timestamps import TOLERANCE, parse_timestamp
 from ..model.verdict import Reason, judge
@@ -26,10 +26,15 @@ class NotCertifiable(ValidatorError):
     """A record may not be certified. The message says why."""
 
 
-def checked_report(record: Record, now: datetime) -> Report:
-    """Return the report of a record that may get a statement. Raises NotCertifiable with the reason."""
+def check_record(record: Record) -> None:
+    """Raise NotCertifiable if a record can't get a statement, whatever its report says."""
     if objection := _objection(record):
         raise _refusal(record, objection)
+
+
+def checked_report(record: Record, now: datetime) -> Report:
+    """Return the report of a record that may get a statement. Raises NotCertifiable with the reason."""
+    check_record(record)
     try:
         report = record.read_report()
     except ReportError as error:
@@ -75,8 +80,7 @@ def _objection_in_report(record: Record, report: Report, now: datetime) -> str |
         "host": report.raw["host"] == record.host,
         "probe": report.probe.version == record.probe_version,
         "cell": cell_identifier(record.image, record.host_class) == record.cell,
-        "tensorflow": report.environment.tensorflow == record.versions.get("tensorflow"),
-        "python": report.environment.python == record.versions.get("python"),
+        "versions": versions_of(report) == record.versions,
     }
     if differs := [name for name, equal in same.items() if not equal]:
         return f"it and its own report differ ({', '.join(differs)})"

@@ -13,8 +13,9 @@ from ..model.timestamps import NEVER, format_timestamp, now_utc, parse_timestamp
 from ..registry.client import Registry
 from ..registry.names import tag_of
 from . import attached
+from .acceptance import Certifier, accepted
 from .bundle import parse_bundle
-from .eligibility import NotCertifiable, checked_report
+from .eligibility import NotCertifiable, check_record, checked_report
 from .signing import Signer
 from .statement import PREDICATE, statement
 from .trust import Trust
@@ -42,6 +43,7 @@ def certify(
     record: Record,
     signer: Signer,
     trust: Trust,
+    certifier: Certifier,
     *,
     valid_for: timedelta = VALID_FOR,
     now: datetime | None = None,
@@ -49,14 +51,19 @@ def certify(
     """Attach a certificate of a record to its image, or a failure if that is its verdict.
 
     trust: what `signer.trust()` returns. The new statement is verified with it before anything is written.
+    certifier: whose measurements count, and which.
     valid_for: how long a certificate counts after the measurement.
 
     Raises NotCertifiable when the record may not be certified, or not by this signer, or the registry has a
     different image; MissingError when the registry or cosign fails.
     """
     at = now or now_utc()
+    check_record(record)
+    digest, failed = str(record.image_digest), record.verdict is Verdict.FAILED
+    if record.id in certificates(registry, digest, trust, now=at).records:
+        return Issued(failed, signer.throw_away, None)
+    accepted(record, certifier, at)
     report = checked_report(record, at)
-    digest = str(record.image_digest)
     if report.fixture != signer.throw_away:
         raise NotCertifiable(_WRONG_KEY[report.fixture].format(record.id), hint=_WRONG_KEY_HINT)
     if registry.manifest(digest) is None:
@@ -64,11 +71,8 @@ def certify(
             f"record {record.id} is about {digest}, which is not in {registry.repository}",
             hint="push the image that was measured (build-matrix --push), or measure the one in the registry",
         )
-    if record.verdict is not Verdict.FAILED:
+    if not failed:
         _check_tag(registry, record, digest)
-    failed = record.verdict is Verdict.FAILED
-    if record.id in certificates(registry, digest, trust, now=at).records:
-        return Issued(failed, report.fixture, None)
     expires = (parse_timestamp(record.finished) or NEVER) + valid_for
     if not failed and expires <= at:
         raise NotCertifiable(

@@ -7,18 +7,21 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
+from ..certify.challenges import Ledger, TonightsChallenges, read_challenges
 from ..certify.issue import VALID_FOR, certify
 from ..certify.signing import Signer, make_key_pair
 from ..certify.trust import Trust
 from ..errors import EXIT_FAILED, EXIT_OK, InputError, MissingError, ValidatorError
 from ..model.record import Record, Verdict
 from ..model.spec import NO_GPU
+from ..model.timestamps import NEVER, TOLERANCE, parse_timestamp
 from ..registry.client import Registry
 from .certify_trust import challenges_command, revoke_command
 from .options import matrix_option, open_store, print_status, store_option, verbose_option
@@ -27,8 +30,14 @@ from .trust_options import (
     parse_age,
     plain_http_option,
     registry_option,
+    trust_file_option,
+    trust_path_for,
     trusted_root_option,
 )
+
+if TYPE_CHECKING:
+    from ..certify.acceptance import Certifier
+    from ..records.store import Store
 
 _PASSWORD = "COSIGN_PASSWORD"
 
@@ -41,6 +50,15 @@ _PASSWORD = "COSIGN_PASSWORD"
 @store_option
 @registry_option
 @plain_http_option
+@trust_file_option
+@click.option(
+    "--challenges",
+    "challenges_path",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Only certify answers to the challenges of this file, which `certify challenges` wrote."
+    "  [default: answers to those that this machine made]",
+)
 @click.option(
     "--signing-key",
     metavar="FILE",
@@ -73,6 +91,8 @@ def command(
     store_url: str | None,
     repository: str | None,
     plain_http: bool,
+    trust_path: Path | None,
+    challenges_path: Path | None,
     signing_key: str | None,
     identity: str | None,
     issuer: str | None,
@@ -85,8 +105,9 @@ def command(
     A certificate expires 14 days after the measurement. If an image failed on a GPU, that is signed and
     attached as well, and takes back its certificates of older measurements on the same host class.
 
-    Uses the newest record of every cell, or those given with --record. The verdict of each record is first
-    derived again from its report.
+    Uses the newest record of every cell, or those given with --record, or with --challenges those that answer
+    a challenge of that file. A record counts only if a runner of the trust file signed its measurement; its
+    verdict is derived again from its report.
     """
     if context.invoked_subcommand is not None:
         return None
@@ -98,18 +119,33 @@ def command(
         raise click.UsageError(
             "a signer is needed: either --signing-key FILE, or --identity NAME and --issuer URL"
         )
+    from ..certify.acceptance import Certifier
+    from ..certify.trust_file import read_trust_file
+
+    # Read before anything else, and never from where the records come from.
+    parties = read_trust_file(trust_path_for(matrix_path, trust_path))
+    tonight = read_challenges(challenges_path) if challenges_path else None
     registry = open_registry(repository, plain_http)
     with open_store(matrix_path, store_url) as store:
-        records = [store.get(identifier) for identifier in identifiers] or _newest(
-            list(store.latest().values())
-        )
+        if identifiers:
+            records = [store.get(identifier) for identifier in identifiers]
+        elif tonight is not None:
+            records = _newest(list(_answers(store, tonight)))
+        else:
+            records = _newest(list(store.latest().values()))
     if not records:
         print_status("There is nothing to certify: no image was certified, and none failed on a GPU.")
         return EXIT_OK
+    certifier = Certifier(parties, tonight or Ledger())
     password = _password(f"Password of {signing_key}") if signing_key else None
     signer = Signer(signing_key, password, identity, issuer, trusted_root, tlog_upload)
     with signer.trust() as trust:
-        results = [_certify(registry, record, signer, trust, valid_for) for record in records]
+        if parties.release is not None and parties.release.signer != trust.signer:
+            raise InputError(
+                f"the trust file says that {parties.release.signer} signs certificates, not {trust.signer}",
+                hint="sign with that key or identity, or change `release` in the trust file",
+            )
+        results = [_certify(registry, record, signer, trust, certifier, valid_for) for record in records]
     return EXIT_OK if all(results) else EXIT_FAILED
 
 
@@ -164,9 +200,30 @@ def _newest(records: Sequence[Record]) -> list[Record]:
     return [record for record in (*certified, *failed) if record.image_digest is not None]
 
 
-def _certify(registry: Registry, record: Record, signer: Signer, trust: Trust, valid_for: timedelta) -> bool:
+def _answers(store: Store, tonight: TonightsChallenges) -> Iterator[Record]:
+    """Yield the records that repeat a challenge of tonight, in the cell that it was made for."""
+    for challenge in tonight.by_value.values():
+        since = challenge.issued - TOLERANCE
+        young = [
+            entry.id
+            for entry in store.entries(challenge.asked)
+            if (parse_timestamp(entry.finished) or NEVER) >= since
+        ]
+        for record in store.fetch(young).values():
+            if (record.report or {}).get("challenge") == challenge.value:
+                yield record
+
+
+def _certify(
+    registry: Registry,
+    record: Record,
+    signer: Signer,
+    trust: Trust,
+    certifier: Certifier,
+    valid_for: timedelta,
+) -> bool:
     try:
-        issued = certify(registry, record, signer, trust, valid_for=valid_for)
+        issued = certify(registry, record, signer, trust, certifier, valid_for=valid_for)
     except MissingError:
         # The registry or cosign is missing, and would be for the next record too.
         raise

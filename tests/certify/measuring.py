@@ -1,0 +1,188 @@
+"""Runners that tests make up: throw-away keys, signed measurements, and the certifier who asked for them.
+
+openssl signs here, because cosign takes most of a second for each signature. The bundles are those that
+cosign writes, and cosign verifies them.
+"""
+
+from __future__ import annotations
+
+import base64
+import functools
+import json
+import os
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from validator.certify.acceptance import Certifier
+from validator.certify.bundle import BUNDLE, IN_TOTO
+from validator.certify.challenges import Challenge, Ledger, TonightsChallenges, new_challenge
+from validator.certify.issue import Issued, certify
+from validator.certify.registration import entry_line
+from validator.certify.signing import Signer
+from validator.certify.trust import THROW_AWAY, Signatory, Trust, read_key
+from validator.certify.trust_file import Party, TrustFile
+from validator.model.measurement import GpuIdentity, Measurement, Outside, report_digest, statement_of
+from validator.model.record import Record, read_record
+from validator.model.timestamps import now_utc, parse_timestamp
+from validator.registry.client import Registry
+
+from .fixtures import MEASURED_AT
+
+
+@dataclass(frozen=True)
+class Runner:
+    """A machine with a key. party: its entry in a trust file."""
+
+    key: Path
+    party: Party
+
+    def sign(self, statement: bytes) -> str:
+        """Return the bundle around a statement, as JSON."""
+        signed = b"DSSEv1 %d %b %d %b" % (len(IN_TOTO), IN_TOTO.encode(), len(statement), statement)
+        command = ["openssl", "dgst", "-sha256", "-sign", str(self.key)]
+        signature = subprocess.run(command, input=signed, capture_output=True, check=True).stdout
+        return json.dumps(
+            {
+                "mediaType": BUNDLE,
+                "verificationMaterial": {"publicKey": {"hint": ""}},
+                "dsseEnvelope": {
+                    "payload": base64.b64encode(statement).decode(),
+                    "payloadType": IN_TOTO,
+                    "signatures": [{"sig": base64.b64encode(signature).decode()}],
+                },
+            }
+        )
+
+    def changed(self, **changes: Any) -> Runner:
+        """Return the same machine with another entry."""
+        return replace(self, party=replace(self.party, **changes))
+
+
+def make_runner(directory: Path, name: str = "gpu-1", *host_classes: str, throw_away: bool = True) -> Runner:
+    """Make a runner. host_classes: `*-h100` if none is given. throw_away: mark the key as made for a test."""
+    key = directory / f"{name}.pem"
+    _openssl("ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out", str(key))
+    public = _openssl("ec", "-in", str(key), "-pubout").decode()
+    signatory = Signatory(key=f"{THROW_AWAY}\n{public}" if throw_away else public)
+    until = now_utc() + timedelta(days=365)
+    return Runner(key, Party(name, signatory, until, host_classes=host_classes or ("*-h100",)))
+
+
+def _openssl(*arguments: str) -> bytes:
+    return subprocess.run(["openssl", *arguments], capture_output=True, check=True).stdout
+
+
+@dataclass(frozen=True)
+class Desk:
+    """Somebody who certifies: who may speak there, and what was asked."""
+
+    runners: tuple[Runner, ...]
+    challenges: TonightsChallenges = field(default_factory=lambda: TonightsChallenges({}))
+
+    @property
+    def certifier(self) -> Certifier:
+        return Certifier(TrustFile(runners=tuple(runner.party for runner in self.runners)), self.challenges)
+
+    def ask(self, asked: str, issued: datetime = MEASURED_AT) -> Challenge:
+        """Make a challenge for a cell or an image."""
+        challenge = new_challenge(asked, issued)
+        self.challenges.by_value[challenge.value] = challenge
+        return challenge
+
+    def measured(self, record: Record, runner: Runner | None = None, **changes: Any) -> Record:
+        """Return the record as the runner delivers it: with a challenge of this desk, and signed."""
+        issued = parse_timestamp(record.started) or MEASURED_AT
+        return measured(record, runner or self.runners[0], self.ask(record.cell, issued), **changes)
+
+
+def measured(record: Record, runner: Runner, challenge: Challenge | None, **changes: Any) -> Record:
+    """Return a record with the measurement that a runner signs. changes: to the measurement."""
+    value = challenge.value if challenge is not None else None
+    if record.report is not None:
+        record = msgspec.structs.replace(record, report={**record.report, "challenge": value})
+    measurement = msgspec.structs.replace(measurement_of_record(record, value), **changes)
+    return msgspec.structs.replace(record, measurement=runner.sign(statement_of(measurement)))
+
+
+def measurement_of_record(record: Record, challenge: str | None) -> Measurement:
+    """Return what an honest runner signs for a record."""
+    report = record.report
+    return Measurement(
+        image_digest=str(record.image_digest),
+        image=record.image,
+        host_class=record.host_class,
+        cell=record.cell,
+        lock_digest=str(record.lock_digest),
+        report_digest=report_digest(report) if report is not None else None,
+        challenge=challenge,
+        outside=outside_of(record.host),
+        probe_version=str(record.probe_version),
+        started=record.started,
+        finished=record.finished,
+        depth="quick",
+        fixture=bool(report and report.get("fixture", False)),
+    )
+
+
+def outside_of(host: Mapping[str, Any]) -> Outside:
+    """Return what the host itself sees, if its probe told the truth."""
+    gpus = [GpuIdentity(gpu["uuid"], gpu["name"], gpu["compute_capability"]) for gpu in host["gpus"]]
+    return Outside(host["driver"], host["kernel_driver"], tuple(sorted(gpus, key=lambda gpu: gpu.uuid)))
+
+
+# For tests that are about certificates rather than measurements: one machine that may speak for all fixtures.
+
+_ALL = ("*-h100", "*-a100", "*-t4")
+
+
+@functools.cache
+def _machine(throw_away: bool) -> Runner:
+    directory = Path(os.environ["XDG_STATE_HOME"]) / "runners"
+    directory.mkdir(parents=True, exist_ok=True)
+    return make_runner(directory, "fixture" if throw_away else "real", *_ALL, throw_away=throw_away)
+
+
+@functools.cache
+def _measured_once(identifier: str, content: bytes) -> Record:
+    made = read_record(content)
+    runner = _machine(bool(made.report and made.report.get("fixture")))
+    return measured(made, runner, Ledger().issue(made.cell, parse_timestamp(made.started)))
+
+
+def as_measured(made: Record) -> Record:
+    """Return the record as that machine delivers it: the same one for the same record."""
+    return _measured_once(made.id, json.dumps(made.document()).encode())
+
+
+def certifier() -> Certifier:
+    """Return whoever asked that machine, and believes it."""
+    return Certifier(TrustFile(runners=(_machine(True).party, _machine(False).party)), Ledger())
+
+
+def trust_file() -> Path:
+    """Return a trust file with that machine."""
+    path = Path(os.environ["XDG_STATE_HOME"]) / "runners" / "trust.yaml"
+    if not path.exists():
+        path.write_text(trust_yaml(_machine(True), _machine(False)), encoding="ascii")
+    return path
+
+
+def certify_measured(
+    registry: Registry, made: Record, signer: Signer, trust: Trust, *, now: datetime | None = None
+) -> Issued:
+    """Certify a record as that machine delivers it."""
+    return certify(registry, as_measured(made), signer, trust, certifier(), now=now)
+
+
+def trust_yaml(*runners: Runner, release: Trust | None = None) -> str:
+    """Return the text of a trust file. release: whose key signs certificates."""
+    lines = ["runners:", *(f"  - {entry_line(runner.party)}" for runner in runners)]
+    if release is not None and release.key is not None:
+        lines.append(f"release: {{key: {json.dumps(read_key(release.key))}}}")
+    return "\n".join(lines) + "\n"
