@@ -1,5 +1,5 @@
 """What attacks need: a registry with an image, and keys that are thrown away."""
 
-from ..certify.conftest import alone, image, registry, repository
+from ..certify.conftest import alone, image, registry, repository, trust
 
-__all__ = ["alone", "image", "registry", "repository"]
+__all__ = ["alone", "image", "registry", "repository", "trust"]
