@@ -30,7 +30,7 @@ ALLOWED = {
         "model", "versions", "compat", "matrix", "locks", "engines", "records", "registry", "system",
         "errors",
     },
-    "delivery": {"model", "versions", "compat", "engines", "registry", "certify", "errors"},
+    "delivery": {"model", "versions", "compat", "engines", "registry", "certify", "system", "errors"},
     "redaction": set(),
     "reports": {"model", "compat", "records", "redaction"},
     "cli": {

@@ -72,7 +72,7 @@ def _objection_in_report(record: Record, report: Report, now: datetime) -> str |
     # The record itself can't say what the host saw: only what a runner signed can.
     said = Verdict.CERTIFIED if judgement.reason is Reason.HOST_NOT_READ else judgement.verdict
     if said is not record.verdict:
-        return f"its own report says {judgement.verdict.value}: {judgement.sentence}"
+        return f"its own report says {said.value}: {judgement.sentence}"
     if certifies and (signs := tuple(signs_of_emulation(report))):
         return f"the GPU may have been emulated: {'; '.join(signs)}"
     same = {

@@ -17,12 +17,9 @@ from .acceptance import Certifier, accepted
 from .bundle import parse_bundle
 from .eligibility import NotCertifiable, check_record, checked_report
 from .signing import Signer
-from .statement import PREDICATE, statement
+from .statement import PREDICATE, VALID_FOR, statement
 from .trust import Trust
 from .verify import certificates, verified_statement
-
-#: How long a certificate counts after its measurement.
-VALID_FOR = timedelta(days=14)
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import Any
 
 import msgspec
@@ -26,6 +27,8 @@ STATEMENT_V1 = "https://in-toto.io/Statement/v1"
 #: `cosign attest` writes this older version around a predicate that it is given.
 STATEMENT_V0_1 = "https://in-toto.io/Statement/v0.1"
 PREDICATE = "https://in-toto.io/attestation/test-result/v0.1"
+#: How long a certificate counts after its measurement.
+VALID_FOR = timedelta(days=14)
 
 #: Host facts that say nothing about who runs the machine: no names, no UUIDs, no serial numbers.
 _HOST = ("driver", "driver_cuda", "kernel", "machine", "os", "glibc", "container", "wsl")

@@ -23,10 +23,14 @@ _AT_ONCE = 8
 
 @dataclass(frozen=True)
 class Refused:
-    """An attachment that does not count. what: its digest. why: one sentence."""
+    """An attachment that does not count.
+
+    what: its digest. why: one sentence. taken_back_by: the newer failure that is the reason, if one is.
+    """
 
     what: str
     why: str
+    taken_back_by: Failure | None = None
 
 
 @dataclass(frozen=True)
@@ -105,7 +109,8 @@ def _heed_newest(found: Iterable[_Found], refused: tuple[Refused, ...]) -> Verif
             good[entry.statement] = None
         else:
             assert isinstance(against.statement, Failure)
-            taken_back.append(Refused(entry.what, f"it was taken back: {against.statement.why}"))
+            why = f"it was taken back: {against.statement.why}"
+            taken_back.append(Refused(entry.what, why, against.statement))
     passed = {certificate.host_class for certificate in good}
     standing = [entry.statement for name, entry in failed.items() if name not in passed]
     return Verified(

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 import click
 
 from ..certify.challenges import Ledger, TonightsChallenges, read_challenges
-from ..certify.issue import VALID_FOR, certify
 from ..certify.signing import Signer, make_key_pair
+from ..certify.statement import VALID_FOR
 from ..certify.trust import Trust
 from ..errors import EXIT_FAILED, EXIT_OK, InputError, MissingError, ValidatorError
 from ..model.record import Record, Verdict
@@ -222,6 +222,8 @@ def _certify(
     certifier: Certifier,
     valid_for: timedelta,
 ) -> bool:
+    from ..certify.issue import certify
+
     try:
         issued = certify(registry, record, signer, trust, certifier, valid_for=valid_for)
     except MissingError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
@@ -12,10 +13,12 @@ from ..errors import InputError
 from ..model import codec
 from ..model.codec import DocumentError
 from ..model.timestamps import now_utc
-from ..records.artifacts import Merged, Refused, merge
 from ..reports.printable import counted, one_line
 from ..system.files import write_atomically
 from .options import matrix_option, print_status, store_option, store_url_for, verbose_option
+
+if TYPE_CHECKING:
+    from ..records.artifacts import Merged, Refused
 
 
 @click.command("merge")
@@ -54,6 +57,7 @@ def merge_command(
     An artifact that is damaged, too large, or holds something else than good records is refused as a whole,
     with its name and the reason, and the others are merged. The exit code is 0 all the same.
     """
+    from ..records.artifacts import merge
     from ..records.store import Store
 
     planned = _planned(cells)
@@ -73,6 +77,8 @@ def merge_command(
 
 def read_refused(path: Path) -> tuple[Refused, ...]:
     """Read what `merge --refused` wrote. Raises InputError for anything else."""
+    from ..records.artifacts import Refused
+
     try:
         return codec.convert(codec.parse(path.read_bytes()), tuple[Refused, ...])
     except OSError as error:

@@ -89,7 +89,8 @@ def inspect_digest(registry: Registry, image: TaggedImage, digest: str, terms: T
     problems += [f"its certificate is for {one.image}, so the tag is wrong" for one in others]
     good = tuple(one for one in verified.certificates if one.image == image.identifier)
     # A certificate that a failure took back is rejected with the same reason.
-    problems += [one.why for one in verified.failures if not any(one.why in why for why in problems)]
+    told = {one.taken_back_by for one in verified.refused}
+    problems += [one.why for one in verified.failures if one not in told]
     return Candidate(image, digest, good, tuple(dict.fromkeys(problems)), verified.failures)
 
 

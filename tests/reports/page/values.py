@@ -146,6 +146,7 @@ def certificate(found: Record, **changes: Any) -> Certificate:
         "record_id": found.id,
         "measured": found.finished,
         "issued": "2026-01-02T00:00:00+00:00",
+        "expires": "2026-01-15T00:00:00+00:00",
         "signer": "a key of the tests",
         "fixture": True,
     }
