@@ -7,15 +7,18 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
+import msgspec
 import pytest
 
 from validator.certify.eligibility import NotCertifiable, checked_report
 from validator.model.record import Origin, Record, Verdict
 
 from .fixtures import MEASURED_AT, record, report
+from .measuring import outside_of
 
 DIGEST = "sha256:" + "d" * 64
 NOW = MEASURED_AT + timedelta(hours=1)
+OUTSIDE = outside_of(report()["host"])
 VERSIONS = record(DIGEST).versions
 VERSIONS_WITHOUT_CUDA = {name: VERSIONS[name] for name in ("tensorflow", "python")}
 
@@ -29,6 +32,25 @@ def changed(change: Change) -> Record:
     return record(DIGEST, found=made)
 
 
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"driver": "535.183.01"}, "the host has driver 535.183.01, not 580.65.06"),
+        ({"driver": None}, "the host has driver of an unknown release"),
+        ({"kernel_driver": "535.183.01"}, "kernel module 535.183.01"),
+        ({"gpus": ()}, "the host has no GPU"),
+        ({"gpus": outside_of(report(gpu="a100")["host"]).gpus}, "NVIDIA A100-SXM4-40GB"),
+        ({"gpus": (*OUTSIDE.gpus, *OUTSIDE.gpus)}, "the host has 2 NVIDIA H100 80GB HBM3, not 1"),
+    ],
+)
+def test_the_report_must_agree_with_what_the_host_saw(change: dict[str, Any], why: str) -> None:
+    seen = msgspec.structs.replace(OUTSIDE, **change)
+    with pytest.raises(NotCertifiable) as caught:
+        checked_report(record(DIGEST), seen, NOW)
+    assert "its own report says unproven: " in str(caught.value)
+    assert why in str(caught.value)
+
+
 def outcome(check: str, value: str) -> Change:
     def change(found: dict[str, Any]) -> None:
         next(entry for entry in found["checks"] if entry["id"] == check)["outcome"] = value
@@ -37,10 +59,10 @@ def outcome(check: str, value: str) -> Change:
 
 
 def test_a_certified_record_is_accepted() -> None:
-    found = checked_report(record(DIGEST), NOW)
+    found = checked_report(record(DIGEST), OUTSIDE, NOW)
     assert found.host.driver == "580.65.06"
     assert found.fixture
-    assert not checked_report(changed(lambda found: found.update(fixture=False)), NOW).fixture
+    assert not checked_report(changed(lambda found: found.update(fixture=False)), OUTSIDE, NOW).fixture
 
 
 @pytest.mark.parametrize(
@@ -79,7 +101,7 @@ def test_a_certified_record_is_accepted() -> None:
 )
 def test_the_objection_to_a_record_is_reported(changes: dict[str, Any], why: str) -> None:
     with pytest.raises(NotCertifiable) as caught:
-        checked_report(record(DIGEST, **changes), NOW)
+        checked_report(record(DIGEST, **changes), OUTSIDE, NOW)
     assert why in str(caught.value)
     assert caught.value.exit_code == 1
 
@@ -96,7 +118,7 @@ def without_versions() -> dict[str, Any]:
 def test_the_probe_must_have_read_the_versions() -> None:
     made = record(DIGEST, found=without_versions(), versions=VERSIONS_WITHOUT_CUDA)
     with pytest.raises(NotCertifiable, match="no version of cuda, cudnn"):
-        checked_report(made, NOW)
+        checked_report(made, OUTSIDE, NOW)
 
 
 @pytest.mark.parametrize(
@@ -122,7 +144,7 @@ def test_the_report_is_judged_again_whatever_the_record_says(change: Change, why
     made = changed(change)
     assert made.verdict is Verdict.CERTIFIED
     with pytest.raises(NotCertifiable) as caught:
-        checked_report(made, NOW)
+        checked_report(made, OUTSIDE, NOW)
     assert why in str(caught.value)
 
 
@@ -159,8 +181,9 @@ def test_the_report_is_judged_again_whatever_the_record_says(change: Change, why
     ],
 )
 def test_signs_of_emulation_are_reported(change: Change, why: str) -> None:
+    made = changed(change)
     with pytest.raises(NotCertifiable) as caught:
-        checked_report(changed(change), NOW)
+        checked_report(made, outside_of(made.host), NOW)
     assert "emulated" in str(caught.value)
     assert why in str(caught.value)
 
@@ -172,7 +195,7 @@ def test_a_sandbox_that_hides_the_kernel_module_is_not_emulation() -> None:
             found["host"]["device_nodes"][0].update(registered=None),
         )
     )
-    checked_report(made, NOW)
+    checked_report(made, OUTSIDE, NOW)
 
 
 def test_a_failure_on_a_gpu_is_accepted_as_a_failure() -> None:
@@ -181,6 +204,6 @@ def test_a_failure_on_a_gpu_is_accepted_as_a_failure() -> None:
     outcome("gpu_compute", "fail")(found)
     found["host"]["driver_libraries"] = {}
     made = record(DIGEST, found=found, verdict=Verdict.FAILED, versions=VERSIONS_WITHOUT_CUDA)
-    assert checked_report(made, NOW).check("gpu_compute") is not None
+    assert checked_report(made, OUTSIDE, NOW).check("gpu_compute") is not None
     with pytest.raises(NotCertifiable, match="its own report says failed: gpu_compute"):
-        checked_report(record(DIGEST, found=found), NOW)
+        checked_report(record(DIGEST, found=found), OUTSIDE, NOW)

@@ -19,6 +19,7 @@ from validator.model.timestamps import format_timestamp
 from validator.model.verdict import REQUIRED_CHECKS
 
 from .fixtures import LOCK, MEASURED_AT, record, report
+from .measuring import outside_of
 
 DIGEST = "sha256:" + "d" * 64
 ISSUED = format_timestamp(MEASURED_AT + timedelta(minutes=30))
@@ -27,7 +28,7 @@ EXPIRES = format_timestamp(MEASURED_AT + timedelta(days=14))
 
 def payload(found: dict[str, Any] | None = None, **changes: Any) -> bytes:
     made = record(DIGEST, found=found, **changes)
-    own = checked_report(made, MEASURED_AT + timedelta(hours=1))
+    own = checked_report(made, outside_of(made.host), MEASURED_AT + timedelta(hours=1))
     return statement(made, own, "registry.example/tf", issued=ISSUED, expires=EXPIRES)
 
 

@@ -11,11 +11,12 @@ from datetime import datetime
 
 from ..errors import ValidatorError
 from ..model.facts import DeviceNode
+from ..model.measurement import Outside
 from ..model.record import Origin, Record, Verdict
 from ..model.report import Report, ReportError, versions_of
 from ..model.spec import NO_GPU, cell_identifier
 from ..model.timestamps import TOLERANCE, parse_timestamp
-from ..model.verdict import Reason, judge
+from ..model.verdict import judge
 from ..registry.names import is_digest
 
 #: What the probe must have read for a certificate to say what is in the image.
@@ -32,8 +33,11 @@ def check_record(record: Record) -> None:
         raise _refusal(record, objection)
 
 
-def checked_report(record: Record, now: datetime) -> Report:
-    """Return the report of a record that may get a statement. Raises NotCertifiable with the reason."""
+def checked_report(record: Record, outside: Outside, now: datetime) -> Report:
+    """Return the report of a record that may get a statement. Raises NotCertifiable with the reason.
+
+    outside: what the host saw of its driver and GPUs, as its runner signed.
+    """
     check_record(record)
     try:
         report = record.read_report()
@@ -41,7 +45,7 @@ def checked_report(record: Record, now: datetime) -> Report:
         raise _refusal(record, f"its report can't be read: {error}") from None
     if report is None:
         raise _refusal(record, "it has no report")
-    if objection := _objection_in_report(record, report, now):
+    if objection := _objection_in_report(record, report, outside, now):
         raise _refusal(record, objection)
     return report
 
@@ -65,14 +69,12 @@ def _objection(record: Record) -> str | None:
     return None
 
 
-def _objection_in_report(record: Record, report: Report, now: datetime) -> str | None:
+def _objection_in_report(record: Record, report: Report, outside: Outside, now: datetime) -> str | None:
     """Return what in the record's own report speaks against certifying it."""
-    judgement = judge(report, record.origin)
+    judgement = judge(report, record.origin, outside)
     certifies = record.verdict is Verdict.CERTIFIED
-    # The record itself can't say what the host saw: only what a runner signed can.
-    said = Verdict.CERTIFIED if judgement.reason is Reason.HOST_NOT_READ else judgement.verdict
-    if said is not record.verdict:
-        return f"its own report says {said.value}: {judgement.sentence}"
+    if judgement.verdict is not record.verdict:
+        return f"its own report says {judgement.verdict.value}: {judgement.sentence}"
     if certifies and (signs := tuple(signs_of_emulation(report))):
         return f"the GPU may have been emulated: {'; '.join(signs)}"
     same = {

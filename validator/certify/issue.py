@@ -59,8 +59,8 @@ def certify(
     digest, failed = str(record.image_digest), record.verdict is Verdict.FAILED
     if record.id in certificates(registry, digest, trust, now=at).records:
         return Issued(failed, signer.throw_away, None)
-    accepted(record, certifier, at)
-    report = checked_report(record, at)
+    measurement = accepted(record, certifier, at)
+    report = checked_report(record, measurement.outside, at)
     if report.fixture != signer.throw_away:
         raise NotCertifiable(_WRONG_KEY[report.fixture].format(record.id), hint=_WRONG_KEY_HINT)
     if registry.manifest(digest) is None:
