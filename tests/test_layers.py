@@ -27,8 +27,8 @@ ALLOWED = {
     "certify": {"model", "versions", "compat", "matrix", "records", "registry", "system", "errors"},
     "diagnosis": {"model", "versions", "compat", "errors", "problems"},
     "pipeline": {
-        "model", "versions", "compat", "matrix", "locks", "engines", "records", "registry", "system",
-        "errors",
+        "model", "versions", "compat", "matrix", "locks", "engines", "records", "registry", "certify",
+        "system", "errors", "__init__",
     },
     "delivery": {"model", "versions", "compat", "engines", "registry", "certify", "system", "errors"},
     "redaction": set(),

@@ -18,7 +18,7 @@ from validator.certify import attached
 from validator.certify.bundle import BUNDLE, IN_TOTO
 from validator.certify.provenance import PREDICATE, Inputs, statement
 from validator.certify.trust import THROW_AWAY, Signatory
-from validator.certify.trust_file import Party
+from validator.certify.trust_file import Party, TrustFile
 from validator.model.timestamps import now_utc
 from validator.registry.client import Registry
 
@@ -61,13 +61,19 @@ class Builder:
     def statement(self, digest: str, inputs: Inputs = INPUTS) -> bytes:
         """Return what it says about an image that it built."""
         signatory = self.party.signatory
-        return statement(
-            digest, inputs, "registry.example/tf", signatory, started=MEASURED, finished=MEASURED
-        )
+        return statement(digest, inputs, "registry.example/tf", signatory, finished=MEASURED)
 
     def prove(self, registry: Registry, digest: str, inputs: Inputs = INPUTS) -> None:
         """Sign what an image was made from, and attach it."""
         attached.attach(registry, digest, self.sign(self.statement(digest, inputs)), PREDICATE)
+
+
+def trusting(*builders: Signatory) -> TrustFile:
+    """Return a trust file with these builders."""
+    until = now_utc() + timedelta(days=365)
+    return TrustFile(
+        builders=tuple(Party(f"builder-{number}", one, until) for number, one in enumerate(builders))
+    )
 
 
 def make_builder(directory: Path, name: str = "builder-1", *, throw_away: bool = True) -> Builder:

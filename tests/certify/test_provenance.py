@@ -33,11 +33,11 @@ BUILDER = Party(
     Signatory(identity=WORKFLOW, issuer="https://token.actions.githubusercontent.com"),
     datetime(2030, 1, 1, tzinfo=timezone.utc),
 )
-TIMES = {"started": "2026-11-20T01:00:00+00:00", "finished": "2026-11-20T01:05:00+00:00"}
+FINISHED = "2026-11-20T01:05:00+00:00"
 
 
 def payload(inputs: Inputs = INPUTS) -> bytes:
-    return statement(DIGEST, inputs, "registry.example/tf", BUILDER.signatory, **TIMES)
+    return statement(DIGEST, inputs, "registry.example/tf", BUILDER.signatory, finished=FINISHED)
 
 
 def test_it_is_slsa_provenance() -> None:
@@ -56,9 +56,7 @@ def test_it_is_slsa_provenance() -> None:
         "source": {"gitCommit": "8" * 40},
     }
     assert document["predicate"]["runDetails"]["builder"]["id"] == WORKFLOW
-    assert document["predicate"]["runDetails"]["metadata"] == {
-        "startedOn": TIMES["started"], "finishedOn": TIMES["finished"],
-    }  # fmt: skip
+    assert document["predicate"]["runDetails"]["metadata"] == {"finishedOn": FINISHED}
 
 
 def test_a_builder_with_a_key_is_named_by_its_fingerprint() -> None:
@@ -79,12 +77,12 @@ def test_a_builder_with_a_key_is_named_by_its_fingerprint() -> None:
 )
 def test_it_is_read_back_as_it_was_written(inputs: Inputs) -> None:
     assert read_provenance(payload(inputs), DIGEST, BUILDER) == Provenance(
-        DIGEST, inputs, "ci", TIMES["finished"], fixture=False
+        DIGEST, inputs, "ci", FINISHED, fixture=False
     )
 
 
 def test_a_base_without_a_digest_gets_no_provenance() -> None:
-    with pytest.raises(ValidatorError, match="the base registry:mine:latest has no digest"):
+    with pytest.raises(ValidatorError, match="its base registry:mine:latest has no digest"):
         payload(replace(INPUTS, base="registry:mine:latest"))
     with pytest.raises(InputError, match="not a valid digest"):
         payload(replace(INPUTS, lock_digest="sha256:abc"))

@@ -3,27 +3,32 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from validator.certify.provenance import Inputs, Provenance, Refusal
+from validator.certify.signing import Signer
+from validator.certify.trust import Signatory
+from validator.certify.trust_file import Party, TrustFile
 from validator.cli.progress import totals
 from validator.engines.base import Built, ImageEngine, Progress
 from validator.engines.venv import VenvEngine
 from validator.errors import MissingError, ValidatorError
-from validator.model import codec
 from validator.model.lock import Lock
 from validator.model.record import Verdict
 from validator.model.spec import ImageSpec
+from validator.pipeline import publisher as publishing
 from validator.pipeline.build_matrix import build_matrix
 from validator.pipeline.publisher import Publisher
 from validator.pipeline.run import Event, Options, Phase, RegistryUse, Result, Run, Status
 from validator.records.store import Store
 from validator.registry.client import Registry
-from validator.registry.documents import Descriptor, ImageConfig, Manifest
-from validator.registry.names import Repository
+from validator.registry.documents import Descriptor, Manifest
+from validator.registry.names import Repository, tag_of
 from validator.system.sources import PackageSources
 
 from .fakes import FakeEngine, report
@@ -31,6 +36,9 @@ from .test_build_matrix import OTHER, SPEC, write_lock
 
 REPOSITORY = Repository.parse("registry.example/team/tensorflow")
 TAG = "2.21.0-cpu-py3.11"
+TRUST = TrustFile(
+    builders=(Party("ci", Signatory(identity="ci", issuer="x"), datetime(2999, 1, 1, tzinfo=timezone.utc)),)
+)
 
 
 def digest(letter: str) -> str:
@@ -38,12 +46,12 @@ def digest(letter: str) -> str:
 
 
 class FakeRegistry(Registry):
-    """Keeps tags and labels in dictionaries. `fails` is raised when a tag is looked up."""
+    """Keeps tags, labels and provenance in dictionaries. `fails` is raised when a tag is looked up."""
 
     def __init__(self) -> None:
         super().__init__(REPOSITORY)
         self.held: dict[str, str] = {}
-        self.labels: dict[str, dict[str, str]] = {}
+        self.proven: dict[str, Inputs] = {}
         self.configurations: dict[str, str] = {}
         self.fails: ValidatorError | None = None
 
@@ -51,9 +59,6 @@ class FakeRegistry(Registry):
         if self.fails is not None:
             raise self.fails
         return self.held.get(tag)
-
-    def config(self, digest: str) -> ImageConfig:
-        return codec.convert({"config": {"Labels": self.labels.get(digest, {})}}, ImageConfig)
 
     def manifest(self, digest: str) -> Manifest | None:
         configuration = self.configurations.get(digest)
@@ -70,35 +75,40 @@ class FakeImageEngine(FakeEngine):
     probed: list[str | None] = dataclasses.field(default_factory=list)
     pushed_as: str | None = None
     push_error: ValidatorError | None = None
-    recipe: str = "1"
+    followed: str = digest("1")
+    base: str = f"registry:python:3.11@{digest('9')}"
     here: Built | None = None
 
     def existing(self, spec: ImageSpec, lock: Lock) -> Built | None:
         return self.here
 
-    def made_from(self, spec: ImageSpec, lock: Lock, labels: Mapping[str, str]) -> bool:
-        return labels.get("spec") == spec.identifier and labels.get("lock") == lock.digest
+    def recipe(self) -> str:
+        return self.followed
 
-    def up_to_date(self, spec: ImageSpec, lock: Lock, labels: Mapping[str, str]) -> bool:
-        return self.made_from(spec, lock, labels) and labels.get("recipe") == self.recipe
+    def is_current_base(self, spec: ImageSpec, origin: str) -> bool:
+        return origin == self.base
+
+    def build(self, spec: ImageSpec, lock: Lock, progress: Progress) -> Built:
+        return dataclasses.replace(super().build(spec, lock, progress), base=self.base)
 
     def push(self, built: Built, lock: Lock, reference: str, progress: Progress) -> Built:
         self.pushes.append(reference)
         if self.push_error is not None:
             raise self.push_error
         held = self.pushed_as or str(built.digest)
-        self.hold(built.spec, lock, held)
+        self.registry.held[tag_of(built.spec.identifier)] = held
         return dataclasses.replace(built, digest=held, engine_id=built.digest)
 
     def hold(self, spec: ImageSpec, lock: Lock, held: str) -> None:
-        """Put an image of this spec into the registry, as if another machine had pushed it."""
-        tag = {SPEC.identifier: TAG, OTHER.identifier: "2.20.0-cpu-py3.11"}[spec.identifier]
-        self.registry.held[tag] = held
-        self.registry.labels[held] = {"spec": spec.identifier, "lock": lock.digest, "recipe": self.recipe}
+        """Put an image of this spec into the registry, as if a trusted builder had pushed it."""
+        self.registry.held[tag_of(spec.identifier)] = held
+        self.registry.proven[held] = Inputs(
+            spec.identifier, lock.digest, self.followed, self.base, None, "1.0"
+        )
 
     def pull(self, spec: ImageSpec, lock: Lock, reference: str, progress: Progress) -> Built:
         self.pulls.append(reference)
-        return Built(spec, reference, lock.digest, reference.partition("@")[2], "registry:python")
+        return Built(spec, reference, lock.digest, reference.partition("@")[2], self.base)
 
     def probe(self, built: Built, request: Any, progress: Progress) -> bytes:
         self.probed.append(built.digest)
@@ -113,6 +123,7 @@ class Bench:
     locks: Path
     lock: Lock
     engine: FakeImageEngine
+    signer: Signer | None = None
     events: list[Event] = dataclasses.field(default_factory=list)
 
     def run(self, *, pull: bool = False, retag: bool = False, **options: Any) -> Result:
@@ -121,7 +132,7 @@ class Bench:
         return result
 
     def settings(self, use: RegistryUse, retag: bool = False, **options: Any) -> Run:
-        publisher = Publisher(self.engine, self.engine.registry, retag)
+        publisher = Publisher(self.engine, self.engine.registry, TRUST, self.signer, retag)
         return Run(
             self.engine, self.store, PackageSources(), self.locks, (), Options(registry=use, **options),
             self.events.append, None if use is RegistryUse.NONE else publisher,
@@ -132,7 +143,25 @@ class Bench:
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Iterator[Bench]:
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
+    """Return a bench on which provenance is a value in the registry: nothing is signed."""
+
+    def provenance_of(
+        registry: FakeRegistry, held: str, trust: TrustFile, *, image: str, lock_digest: str
+    ) -> Provenance | Refusal:
+        found = registry.proven.get(held)
+        if trust is not TRUST or found is None:
+            return Refusal("it has no provenance")
+        if (found.image, found.lock_digest) != (image, lock_digest):
+            return Refusal("it was built from the lock " + found.lock_digest)
+        return Provenance(held, found, "ci", "2026-01-01", fixture=True)
+
+    def attach_provenance(registry: FakeRegistry, held: str, inputs: Inputs, signer: Signer) -> None:
+        registry.proven[held] = inputs
+
+    monkeypatch.setattr(publishing, "provenance_of", provenance_of)
+    monkeypatch.setattr(publishing, "attach_provenance", attach_provenance)
+    monkeypatch.setattr(publishing.signing, "is_installed", lambda: True)
     lock = write_lock(tmp_path, SPEC)
     with Store(str(tmp_path / "records.db")) as store:
         yield Bench(store, tmp_path, lock, FakeImageEngine(report(), digest=digest("a")))
@@ -156,7 +185,6 @@ def test_the_record_names_the_digest_in_the_registry(bench: Bench) -> None:
     assert result.record is not None and result.record.image_digest == digest("b")
     # Built again, it has the same configuration, so nothing has to be pushed or measured.
     bench.engine.registry.configurations[digest("b")] = digest("a")
-    bench.engine.registry.labels[digest("b")]["recipe"] = "0"
     again = bench.run()
     assert again.status is Status.UNCHANGED
     assert len(bench.engine.builds) == 2 and len(bench.engine.pushes) == 1
@@ -193,6 +221,78 @@ def test_an_image_that_the_engine_has_is_not_pulled(bench: Bench) -> None:
     assert bench.engine.probed == [digest("c")]
 
 
+@pytest.mark.parametrize("differs", ["recipe", "base", "lock", "image", "nothing signed"])
+def test_an_image_that_nobody_made_from_the_same_inputs_does_not_count_as_up_to_date(
+    bench: Bench, differs: str
+) -> None:
+    bench.engine.hold(SPEC, bench.lock, digest("c"))
+    proven = bench.engine.registry.proven
+    if differs == "nothing signed":
+        del proven[digest("c")]
+    else:
+        changes = {
+            "recipe": {"recipe_digest": digest("2")},
+            "base": {"base": f"registry:python:3.11@{digest('8')}"},
+            "lock": {"lock_digest": digest("3")},
+            "image": {"image": OTHER.identifier},
+        }
+        proven[digest("c")] = dataclasses.replace(proven[digest("c")], **changes[differs])
+    assert bench.run(retag=True).status is Status.MEASURED
+    assert bench.engine.builds and bench.engine.probed == [digest("a")]
+
+
+def test_what_a_pushed_image_was_made_from_is_signed(bench: Bench) -> None:
+    bench.signer = Signer(key="the builder's")
+    bench.run()
+    made = bench.engine.registry.proven[digest("a")]
+    assert (made.image, made.lock_digest) == (SPEC.identifier, bench.lock.digest)
+    assert (made.recipe_digest, made.base) == (bench.engine.followed, bench.engine.base)
+    # So another machine need not build it.
+    assert bench.run().status is Status.UNCHANGED
+    assert len(bench.engine.builds) == 1
+
+
+def test_an_image_that_is_in_the_registry_already_is_signed_by_whoever_builds_the_same(bench: Bench) -> None:
+    bench.signer = Signer(key="the builder's")
+    bench.engine.registry.held[TAG] = digest("a")
+    result = bench.run()
+    assert result.published is not None and not result.published.sent
+    assert set(bench.engine.registry.proven) == {digest("a")}
+
+
+def test_nothing_is_signed_without_a_key_or_a_base_with_a_digest(bench: Bench) -> None:
+    bench.run()
+    bench.signer = Signer(key="the builder's")
+    bench.engine.base = "registry:mine:latest"
+    assert bench.run(force=True).status is Status.MEASURED
+    assert bench.engine.registry.proven == {}
+    assert any(
+        "it can't be certified: its base registry:mine:latest" in event.detail for event in bench.events
+    )
+
+
+@pytest.mark.parametrize("lacking", ["cosign", "builders"])
+def test_without_cosign_or_a_builder_to_trust_images_are_built(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, lacking: str
+) -> None:
+    bench.engine.hold(SPEC, bench.lock, digest("a"))
+    if lacking == "cosign":
+        monkeypatch.setattr(publishing.signing, "is_installed", lambda: False)
+    else:
+        monkeypatch.setattr(f"{__name__}.TRUST", TrustFile())
+    assert bench.run().status is Status.MEASURED
+    assert bench.engine.builds and bench.engine.pushes == []
+
+
+def test_an_image_without_provenance_is_not_pulled(bench: Bench) -> None:
+    bench.engine.hold(SPEC, bench.lock, digest("c"))
+    del bench.engine.registry.proven[digest("c")]
+    result = bench.run(pull=True)
+    assert result.status is Status.REFUSED
+    assert result.detail == f"{REPOSITORY}:{TAG} is rejected: it has no provenance"
+    assert (bench.engine.pulls, bench.engine.probes) == ([], [])
+
+
 def test_an_unchanged_cell_is_pushed_when_the_registry_lacks_it(bench: Bench) -> None:
     [first] = build_matrix([SPEC], bench.settings(RegistryUse.NONE))
     assert first.status is Status.MEASURED
@@ -213,7 +313,7 @@ def test_an_image_with_another_digest_is_measured_again(bench: Bench) -> None:
 
 def test_a_tag_that_names_another_image_is_refused_and_nothing_is_recorded(bench: Bench) -> None:
     bench.engine.hold(SPEC, bench.lock, digest("c"))
-    bench.engine.recipe = "2"
+    bench.engine.followed = digest("2")
     result = bench.run()
     assert result.status is Status.REFUSED
     assert f"this tag names another image ({digest('c')})" in result.detail
@@ -264,7 +364,7 @@ def test_a_refusal_stops_the_others_only_with_fail_fast(bench: Bench) -> None:
     other = write_lock(bench.locks, OTHER)
     bench.engine.hold(SPEC, bench.lock, digest("c"))
     bench.engine.hold(OTHER, other, digest("e"))
-    bench.engine.recipe = "2"
+    bench.engine.followed = digest("2")
     results = build_matrix([SPEC, OTHER], bench.settings(RegistryUse.PUSH, keep_going=False))
     assert [result.status for result in results] == [Status.REFUSED, Status.STOPPED]
     results = build_matrix([SPEC, OTHER], bench.settings(RegistryUse.PUSH))
@@ -273,7 +373,7 @@ def test_a_refusal_stops_the_others_only_with_fail_fast(bench: Bench) -> None:
 
 def test_pulled_images_are_probed_and_never_built(bench: Bench) -> None:
     bench.engine.hold(SPEC, bench.lock, digest("c"))
-    bench.engine.recipe = "2"
+    bench.engine.followed = digest("2")
     result = bench.run(pull=True)
     assert bench.phases() == [Phase.LOCK, Phase.PULL, Phase.PROBE, Phase.DONE]
     assert bench.engine.builds == [] and bench.engine.pushes == []
@@ -291,7 +391,7 @@ def test_an_image_that_can_not_be_pulled_is_missing_and_another_lock_is_refused(
     bench.engine.hold(SPEC, other, digest("c"))
     result = bench.run(pull=True)
     assert result.status is Status.REFUSED
-    assert "was built from another lock than the local one" in result.detail
+    assert f"is rejected: it was built from the lock {other.digest}" in result.detail
     assert bench.engine.pulls == []
     assert list(bench.store.all()) == []
 

@@ -55,12 +55,10 @@ class Inputs:
     version: str
 
     @property
-    def base_digest(self) -> str:
-        """The digest of the base. Raises ValueError if its origin has none."""
+    def base_digest(self) -> str | None:
+        """The digest of the base, or None if its origin has none."""
         found = _ORIGIN.fullmatch(self.base)
-        if found is None:
-            raise ValueError(f"the base {self.base} has no digest")
-        return found["digest"]
+        return found["digest"] if found else None
 
 
 @dataclass(frozen=True)
@@ -89,21 +87,17 @@ class NoProvenance(ValueError):
     """A statement that does not say what provenance says."""
 
 
-def statement(
-    digest: str, inputs: Inputs, repository: str, builder: Signatory, *, started: str, finished: str
-) -> bytes:
+def statement(digest: str, inputs: Inputs, repository: str, builder: Signatory, *, finished: str) -> bytes:
     """Return the statement to sign. Raises ValidatorError for a base without a digest."""
-    try:
-        base_digest = inputs.base_digest
-    except ValueError as error:
+    if inputs.base_digest is None:
         raise ValidatorError(
-            f"{inputs.image} gets no provenance: {error}",
-            hint="use a base from a registry, by its digest",
-        ) from None
+            f"{inputs.image} gets no provenance: its base {inputs.base} has no digest",
+            hint="use a base from a registry",
+        )
     dependencies = [
         {"name": "lock", "digest": _hex(inputs.lock_digest)},
         {"name": "recipe", "digest": _hex(inputs.recipe_digest)},
-        {"name": "base", "uri": inputs.base, "digest": _hex(base_digest)},
+        {"name": "base", "uri": inputs.base, "digest": _hex(inputs.base_digest)},
     ]
     if inputs.source_commit is not None:
         dependencies.append({"name": "source", "digest": {"gitCommit": inputs.source_commit}})
@@ -124,7 +118,7 @@ def statement(
                         "id": builder_id(builder),
                         "version": {"tensorflow-gpu-matrix": inputs.version},
                     },
-                    "metadata": {"startedOn": started, "finishedOn": finished},
+                    "metadata": {"finishedOn": finished},
                 },
             },
         }
@@ -142,7 +136,6 @@ def attach_provenance(
     inputs: Inputs,
     signer: Signer,
     *,
-    started: datetime,
     now: datetime | None = None,
 ) -> None:
     """Sign what an image was made from, and attach it, unless this builder has done so before.
@@ -156,10 +149,7 @@ def attach_provenance(
         found = provenance_of(registry, digest, TrustFile(builders=(own,)), now=at)
         if isinstance(found, Provenance) and found.inputs == inputs:
             return
-        text = statement(
-            digest, inputs, str(registry.repository), trust,
-            started=format_timestamp(started), finished=format_timestamp(at),
-        )  # fmt: skip
+        text = statement(digest, inputs, str(registry.repository), trust, finished=format_timestamp(at))
         bundle = parse_bundle(signer.sign(text))
         try:
             _verified(bundle, digest, own)
@@ -274,7 +264,6 @@ class _Builder(_Strict, frozen=True):
 
 
 class _Metadata(_Strict, frozen=True):
-    started_on: str
     finished_on: str
 
 
@@ -329,9 +318,8 @@ def _problems(found: _Statement, digest: str, builder: Party) -> Iterator[str]:
     if run.builder.id != builder_id(builder.signatory):
         yield f"it names another builder than the one that signed it ({run.builder.id!r})"
     yield from _problems_of_dependencies(definition.resolved_dependencies)
-    for name, text in (("startedOn", run.metadata.started_on), ("finishedOn", run.metadata.finished_on)):
-        if parse_timestamp(text) is None:
-            yield f"{name} is not a timestamp ({text!r})"
+    if parse_timestamp(run.metadata.finished_on) is None:
+        yield f"finishedOn is not a timestamp ({run.metadata.finished_on!r})"
 
 
 def _problems_of_dependencies(dependencies: tuple[_Dependency, ...]) -> Iterator[str]:

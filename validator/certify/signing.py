@@ -48,6 +48,11 @@ class NotVerified(ValidatorError):
     """A bundle is not what the signatory signed. The message says why."""
 
 
+def is_installed() -> bool:
+    """Return True if this machine has cosign."""
+    return shutil.which("cosign") is not None
+
+
 def generate_key_pair(directory: Path, password: str) -> tuple[str, str]:
     """Return a new encrypted private key and its public key, in PEM; no file is left in the directory."""
     prefix = directory / "new"
@@ -160,7 +165,7 @@ def _run(arguments: Sequence[str | Path], *, password: str | None, what: str) ->
 
 
 def _cosign(arguments: Sequence[str | Path], *, password: str | None) -> processes.Completed:
-    if shutil.which("cosign") is None:
+    if not is_installed():
         raise MissingError(
             "the program cosign is not installed",
             hint="install cosign 3 or newer (Debian and Homebrew have it)",

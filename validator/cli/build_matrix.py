@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ..certify.trust_file import TrustFile, read_trust_file
 from ..errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_MISSING, EXIT_OK
 from ..registry.client import Registry
 from ..registry.names import Repository
@@ -31,6 +32,7 @@ from .options import (
 from .trust_options import trust_file_option, trust_path_for
 
 if TYPE_CHECKING:
+    from ..certify.signing import Signer
     from ..engines.base import Engine
     from ..pipeline.publisher import Publisher
     from ..pipeline.run import Result
@@ -77,6 +79,21 @@ if TYPE_CHECKING:
 )
 @click.option("--retag", is_flag=True, help="With --push: move tags that already name another image.")
 @click.option(
+    "--builder-key",
+    metavar="FILE",
+    envvar="VALIDATOR_BUILDER_KEY",
+    show_envvar=True,
+    help="With --push: the private key that signs what the images were made from, or env://NAME; its password"
+    " comes from COSIGN_PASSWORD.  [default: this machine's own key]",
+)
+@click.option(
+    "--identity",
+    metavar="NAME",
+    help="With --push: sign as this identity, with its OIDC token, not with a key.",
+)
+@click.option("--issuer", metavar="URL", help="With --identity: the issuer of the OIDC token.")
+@trust_file_option
+@click.option(
     "--pull-from",
     metavar="REGISTRY/NAME",
     help="Probe the images that another run pushed to this repository, instead of building them.",
@@ -111,6 +128,10 @@ def command(
     no_validate: bool,
     push: str | None,
     retag: bool,
+    builder_key: str | None,
+    identity: str | None,
+    issuer: str | None,
+    trust_path: Path | None,
     pull_from: str | None,
     cache: str | None,
     depth: str,
@@ -121,6 +142,9 @@ def command(
     format_: str,
 ) -> int:
     """Plan, lock, build, probe and record: every selected image gets a recorded verdict.
+
+    A pushed image gets a signed statement of what it was made from. Only images with such a statement by a
+    builder in trust.yaml are accepted from a registry.
 
     The images are measured on this machine. To measure the matrix's other host classes, push the images with
     --push and run this command with --pull-from on a machine of each class.
@@ -134,6 +158,10 @@ def command(
         raise click.UsageError("--challenge and --challenges can't be combined")
     if engine_name == "venv":
         reject_options(("base",), "has no effect with --engine venv")
+    if not push:
+        reject_options(("builder_key", "identity", "issuer"), "has no effect without --push")
+    if (identity is None) != (issuer is None):
+        raise click.UsageError("--identity and --issuer belong together")
     from ..engines.docker import BasePolicy
     from ..pipeline.build_matrix import EngineChoice, build_matrix, choose_engine
     from ..pipeline.locking import refuse_wrong_locks
@@ -146,6 +174,10 @@ def command(
     # Check the input before looking for an engine, so that wrong input touches nothing.
     load_plan(matrix_path, profile, selectors)
     repository = _repository(push, pull_from, retag, no_validate, engine_name, cache)
+    trust_path = trust_path_for(matrix_path, trust_path)
+    if pull_from or trust_path.exists():
+        # Without it, nothing in a registry is accepted.
+        read_trust_file(trust_path)
     sources = host_sources()
     choice = EngineChoice.DOCKER if repository or cache else EngineChoice(engine_name)
     engine, description = choose_engine(choice, sources, BasePolicy(base), cache)
@@ -157,7 +189,10 @@ def command(
     use = RegistryUse.PULL if pull_from else RegistryUse.PUSH if push else RegistryUse.NONE
     jobs = jobs or max(1, (os.cpu_count() or 1) // 4)
     options = Options(jobs, keep_going, not no_validate, force, depth, use)
-    publisher = _publisher(engine, repository, retag) if repository else None
+    publisher = None
+    if repository:
+        signer = _builder(trust_path, builder_key, identity, issuer, cache) if push else None
+        publisher = _publisher(engine, repository, trust_path, signer, retag)
     hosts = tuple(dict.fromkeys(cell.cell.host for cell in plan.cells))
     challenges = challenges_for(plan, challenge, challenges_path)
     runner = None
@@ -206,12 +241,44 @@ def _repository(
     return Repository.parse(name) if name else None
 
 
-def _publisher(engine: Engine, repository: Repository, retag: bool) -> Publisher:
+def _builder(
+    trust_path: Path, key: str | None, identity: str | None, issuer: str | None, cache: str | None
+) -> Signer | None:
+    """Return who signs what is built here; prints why nobody does, or whose word will not count."""
+    from ..certify.registration import register_builder
+    from ..certify.signing import Signer, is_installed
+
+    if cache:
+        print_status(
+            "What is built here can't be certified: its layers may come from the cache in the registry, which"
+            " others may change. Leave out --cache to sign what is built."
+        )
+        return None
+    if key is None and identity is None:
+        registration = register_builder(trust_path)
+        if registration.said:
+            print_status(registration.said)
+        return registration.signer
+    if not is_installed():
+        print_status("What is built here can't be certified: the program cosign is not installed")
+        return None
+    signer = Signer(key, os.environ.get("COSIGN_PASSWORD", "") if key else None, identity, issuer)
+    with signer.trust() as own:
+        known = read_trust_file(trust_path).builders if trust_path.exists() else ()
+        if not any(builder.signatory.signer == own.signer for builder in known):
+            print_status(f"What is built here can't be certified: {trust_path} has no builder {own.signer}")
+    return signer
+
+
+def _publisher(
+    engine: Engine, repository: Repository, trust_path: Path, signer: Signer | None, retag: bool
+) -> Publisher:
     from ..engines.base import ImageEngine
     from ..pipeline.publisher import Publisher
 
     assert isinstance(engine, ImageEngine)
-    return Publisher(engine, Registry(repository), retag)
+    trust = read_trust_file(trust_path) if trust_path.exists() else TrustFile()
+    return Publisher(engine, Registry(repository), trust, signer, retag)
 
 
 def _show(results: list[Result]) -> None:

@@ -97,11 +97,11 @@ class ImageEngine(Engine, Protocol):
     References are `host/path:tag` and `host/path@sha256:…`. The engine uses its own credentials.
     """
 
-    def made_from(self, spec: ImageSpec, lock: Lock, labels: Mapping[str, str]) -> bool:
-        """Return True if an image with these labels was built from this spec and exactly this lock."""
+    def recipe(self) -> str:
+        """Return the digest of the recipe that `build` follows."""
 
-    def up_to_date(self, spec: ImageSpec, lock: Lock, labels: Mapping[str, str]) -> bool:
-        """Return True if, in addition, `build` would not make a newer image."""
+    def is_current_base(self, spec: ImageSpec, origin: str) -> bool:
+        """Return True if `build` would use this base, which is named as in `Built.base`."""
 
     def push(self, built: Built, lock: Lock, reference: str, progress: Progress) -> Built:
         """Push an image under a tag; return it with the digest that the registry holds.

@@ -1,19 +1,27 @@
 """Pushes images to a registry, under tags that name one image forever, and pulls them from there.
 
+What an image in the registry was made from is what a trusted builder signed about its digest, never what its
+labels say.
+
 An image's digest is here the one that the registry holds, because certificates are about that digest.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from .. import __version__
+from ..certify import signing
+from ..certify.provenance import Inputs, Provenance, Refusal, attach_provenance, provenance_of
+from ..certify.signing import Signer
+from ..certify.trust_file import TrustFile
 from ..engines.base import Built, ImageEngine, Progress
 from ..errors import MissingError, ValidatorError
 from ..model.lock import Lock
 from ..model.spec import ImageSpec
 from ..registry.client import Registry
 from ..registry.names import image_tag
+from ..system.source import source_commit
 
 
 class TagTaken(ValidatorError):
@@ -40,33 +48,47 @@ class PublishedImage:
 class Publisher:
     """Pushes images to one repository, or pulls them from it.
 
-    retag: move a tag that names another image.
+    trust: the builders whose images are accepted. signer: signs what images are made from when they are
+    pushed; None: nobody does, so they can't be certified. retag: move a tag that names another image.
     """
 
     engine: ImageEngine
     registry: Registry
+    trust: TrustFile
+    signer: Signer | None = None
     retag: bool = False
 
     def current(self, spec: ImageSpec, lock: Lock) -> PublishedImage | None:
         """Return the image that makes a push unnecessary, or None.
 
-        It has the right tag, and was built from exactly this lock with exactly this recipe.
+        It has the right tag, and a trusted builder made it from exactly this lock, base and recipe.
         """
         tag = image_tag(spec)
         digest = self.registry.digest_of(tag)
-        if digest is None or not self.engine.up_to_date(spec, lock, self._labels(digest)):
+        # Without cosign, or without a builder to trust, nobody can tell where the image comes from.
+        if digest is None or not self.trust.builders or not signing.is_installed():
+            return None
+        found = self._provenance(spec, lock, digest)
+        if (
+            isinstance(found, Refusal)
+            or found.inputs.recipe_digest != self.engine.recipe()
+            or not self.engine.is_current_base(spec, found.inputs.base)
+        ):
             return None
         return self._published(tag, digest, sent=False)
 
     def push(self, built: Built, lock: Lock, progress: Progress) -> tuple[PublishedImage, Built]:
-        """Publish an image under its tag, unless the registry has it already.
+        """Publish an image that was built here under its tag, unless the registry has it already.
 
-        Return the image as published, and `built` with the digest that the registry holds. Raises TagTaken if
-        the tag names another image, and MissingError if the push fails; neither changes the registry.
+        What it was made from is signed and attached to it. Return the image as published, and `built` with
+        the digest that the registry holds. Raises TagTaken if the tag names another image, and MissingError
+        if the push fails; neither changes the registry. If the image was pushed and could not be signed,
+        MissingError is raised too; the same command signs it when it is run again.
         """
         tag = image_tag(built.spec)
         before = self.registry.digest_of(tag)
         if before is not None and self._is_same_image(before, built):
+            self._prove(built, lock, before, progress)
             return self._published(tag, before, sent=False), _as_held(built, before)
         if before is not None and not self.retag:
             raise TagTaken(
@@ -82,12 +104,13 @@ class Publisher:
                 f" {after or 'no such tag'}",
                 hint="another run pushed to the same tag at the same time; run the same command again",
             )
+        self._prove(sent, lock, after, progress)
         return self._published(tag, after, sent=True), sent
 
     def find(self, spec: ImageSpec, lock: Lock) -> PublishedImage:
         """Return the image that another run pushed.
 
-        Raises MissingError if there is none, and ValidatorError if it was built from another lock.
+        Raises MissingError if there is none, and ValidatorError if no trusted builder made it from this lock.
         """
         tag = image_tag(spec)
         digest = self.registry.digest_of(tag)
@@ -95,11 +118,12 @@ class Publisher:
             raise MissingError(
                 f"{self._name(tag)} is not in the registry", hint="push it there with `build-matrix --push`"
             )
-        if not self.engine.made_from(spec, lock, self._labels(digest)):
+        found = self._provenance(spec, lock, digest)
+        if isinstance(found, Refusal):
             raise ValidatorError(
-                f"{self._name(tag)} was built from another lock than the local one ({lock.digest})",
-                hint="check out the commit that it was built from, or build and push it again with"
-                " --push and --retag",
+                f"{self._name(tag)} is rejected: {found.why}",
+                hint="use the trust.yaml and the commit that it was built with, or build and push it again"
+                " with --push and --retag; `check --image` measures any image, but can't certify it",
             )
         return self._published(tag, digest, sent=False)
 
@@ -116,8 +140,23 @@ class Publisher:
     def _name(self, tag: str) -> str:
         return self.registry.repository.tagged(tag)
 
-    def _labels(self, digest: str) -> Mapping[str, str]:
-        return self.registry.config(digest).labels
+    def _provenance(self, spec: ImageSpec, lock: Lock, digest: str) -> Provenance | Refusal:
+        return provenance_of(
+            self.registry, digest, self.trust, image=spec.identifier, lock_digest=lock.digest
+        )
+
+    def _prove(self, built: Built, lock: Lock, digest: str, progress: Progress) -> None:
+        """Sign what an image was made from, if this machine signs and its base can be named."""
+        if self.signer is None:
+            return
+        inputs = Inputs(
+            built.spec.identifier, lock.digest, self.engine.recipe(), built.base or "an unknown base",
+            source_commit(), __version__,
+        )  # fmt: skip
+        if inputs.base_digest is None:
+            progress(f"not signed, so it can't be certified: its base {inputs.base} has no digest")
+            return
+        attach_provenance(self.registry, digest, inputs, self.signer)
 
     def _is_same_image(self, digest: str, built: Built) -> bool:
         if digest == built.digest:

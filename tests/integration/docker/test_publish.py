@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from validator.certify.signing import Signer
+from validator.certify.trust import Trust
 from validator.compat.policies import requirements
 from validator.engines.docker import DockerEngine
 from validator.engines.docker.endpoint import Endpoint
@@ -23,6 +25,7 @@ from validator.registry.client import Registry
 from validator.registry.names import Repository
 from validator.system.sources import PackageSources
 
+from ...certify.building import trusting
 from ...registry.proxy import Proxy
 from ...registry.server import RunningRegistry, running_registry
 from .conftest import PYTHON, tensorflow
@@ -34,11 +37,19 @@ SPEC = ImageSpec("2.13.0", PYTHON, Variant.CPU)
 TAG = f"2.13.0-cpu-py{PYTHON}"
 
 
+def images(registry: RunningRegistry) -> dict[str, str]:
+    """Return the tags of images, without the lists of what is attached to them."""
+    return {tag: digest for tag, digest in registry.tags(NAME).items() if not tag.startswith("sha256-")}
+
+
 class Machine:
     """One machine's engine, store and locks."""
 
-    def __init__(self, engine: DockerEngine, directory: Path, index: Index) -> None:
+    def __init__(
+        self, engine: DockerEngine, directory: Path, index: Index, keys: tuple[Signer, Trust]
+    ) -> None:
         self.engine = engine
+        self.keys = keys
         self.directory = directory
         wheels = (
             tensorflow(SPEC.tensorflow),
@@ -55,17 +66,19 @@ class Machine:
         with Store(str(self.directory / "records.db")) as store:
             run = Run(
                 self.engine, store, PackageSources(), self.directory, (), options, lambda event: None,
-                Publisher(self.engine, registry),
+                Publisher(self.engine, registry, trusting(self.keys[1]), self.keys[0]),
             )  # fmt: skip
             [result] = build_matrix([SPEC], run)
             return result
 
 
 @pytest.fixture
-def builder(tiny_engine: DockerEngine, endpoint: Endpoint, index: Index, tmp_path: Path) -> Iterator[Machine]:
+def builder(
+    tiny_engine: DockerEngine, endpoint: Endpoint, index: Index, tmp_path: Path, keys: tuple[Signer, Trust]
+) -> Iterator[Machine]:
     directory = tmp_path / "builder"
     directory.mkdir()
-    yield Machine(tiny_engine, directory, index)
+    yield Machine(tiny_engine, directory, index, keys)
     for image in endpoint.client.images.list(all=True):
         mine = [name for name in (*image.tags, *image.attrs["RepoDigests"]) if NAME in name]
         if image_reference(SPEC.identifier) in image.tags or mine:
@@ -84,7 +97,7 @@ def test_an_image_is_pushed_by_one_run_and_measured_by_another(
     pushed = builder.run(proxy.address, validate=False)
     assert (pushed.status, pushed.built) == (Status.BUILT, True)
     assert pushed.published is not None and pushed.published.sent
-    held = registry.tags(NAME)
+    held = images(registry)
     assert held == {TAG: pushed.published.digest}
 
     # Nothing to do: neither built nor sent.
@@ -97,7 +110,7 @@ def test_an_image_is_pushed_by_one_run_and_measured_by_another(
     endpoint.client.images.remove(image_reference(SPEC.identifier), force=True)
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
-    runner = Machine(tiny_engine, elsewhere, index)
+    runner = Machine(tiny_engine, elsewhere, index, builder.keys)
     measured = runner.run(proxy.address, pull=True)
     assert measured.status is Status.MEASURED and measured.record is not None, measured.detail
     assert measured.record.image_digest == held[TAG]
@@ -108,7 +121,7 @@ def test_an_image_is_pushed_by_one_run_and_measured_by_another(
     assert measured.record.verdict.value in ("failed", "unproven")
     assert not endpoint.client.images.list(image_reference(SPEC.identifier)), "it was built"
     assert runner.run(proxy.address, pull=True).status is Status.UNCHANGED
-    assert registry.tags(NAME) == held
+    assert images(registry) == held
 
 
 def test_a_measured_image_is_pushed_to_a_registry_that_lacks_it(
@@ -119,4 +132,4 @@ def test_a_measured_image_is_pushed_to_a_registry_that_lacks_it(
     with running_registry(tmp_path / "second") as second:
         again = builder.run(second.address)
         assert again.status is Status.UNCHANGED
-        assert second.tags(NAME) == registry.tags(NAME) == {TAG: first.record.image_digest}
+        assert images(second) == images(registry) == {TAG: first.record.image_digest}

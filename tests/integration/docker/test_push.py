@@ -14,6 +14,9 @@ from typing import Any
 
 import pytest
 
+from validator.certify.signing import Signer
+from validator.certify.trust import Trust
+from validator.certify.trust_file import TrustFile
 from validator.engines.base import Built
 from validator.engines.docker import DockerEngine, transfer
 from validator.engines.docker.endpoint import Endpoint, connect
@@ -24,6 +27,7 @@ from validator.registry.client import Registry
 from validator.registry.names import Repository
 from validator.system.sources import PackageSources
 
+from ...certify.building import trusting
 from ...registry.proxy import Fault, Proxy
 from ...registry.server import RunningRegistry, running_registry
 from ...support import small_disk
@@ -40,7 +44,14 @@ ROOT = Path(__file__).parents[3]
 
 @pytest.fixture
 def publisher(tiny_engine: DockerEngine, proxy: Proxy) -> Publisher:
-    return Publisher(tiny_engine, Registry(Repository.parse(f"{proxy.address}/{NAME}")))
+    """Return a publisher without a key, to which nothing in a registry counts."""
+    return Publisher(tiny_engine, Registry(Repository.parse(f"{proxy.address}/{NAME}")), TrustFile())
+
+
+@pytest.fixture
+def proving(publisher: Publisher, keys: tuple[Signer, Trust]) -> Publisher:
+    """Return a publisher that signs what it pushes, and accepts what it signed."""
+    return dataclasses.replace(publisher, signer=keys[0], trust=trusting(keys[1]))
 
 
 @pytest.fixture
@@ -91,9 +102,8 @@ def test_the_pushed_image_is_the_built_one(
     assert endpoint.client.images.get(str(cpu_image.digest)).tags == [cpu_image.reference]
 
 
-def test_pushing_again_sends_nothing(
-    publisher: Publisher, proxy: Proxy, cpu_image: Built, lock: Lock
-) -> None:
+def test_pushing_again_sends_nothing(proving: Publisher, proxy: Proxy, cpu_image: Built, lock: Lock) -> None:
+    publisher = proving
     publisher.push(cpu_image, lock, quiet)
     assert proxy.sent() > 0
     proxy.asked.clear()
@@ -145,7 +155,10 @@ def test_a_killed_push_leaves_no_tag_and_can_be_continued(
     proxy.faults.append(Fault("PUT", "/manifests/", status=None, delay_s=60))
     script = textwrap.dedent(f"""
         import sys
-        from validator.engines.base import Built
+        from validator.certify.signing import Signer
+from validator.certify.trust import Trust
+from validator.certify.trust_file import TrustFile
+from validator.engines.base import Built
         from validator.engines.docker import find
         from validator.model.spec import ImageSpec, Variant
         from validator.system.sources import PackageSources
@@ -275,14 +288,16 @@ def test_a_full_registry_gets_no_tag(
     tiny_engine: DockerEngine, cpu_image: Built, lock: Lock, tmp_path: Path, no_pauses: None
 ) -> None:
     with small_disk(tmp_path / "disk", "8m") as disk, running_registry(disk) as registry:
-        publisher = Publisher(tiny_engine, Registry(Repository.parse(f"{registry.address}/{NAME}")))
+        publisher = Publisher(
+            tiny_engine, Registry(Repository.parse(f"{registry.address}/{NAME}")), TrustFile()
+        )
         with pytest.raises(MissingError):
             publisher.push(cpu_image, lock, quiet)
         assert registry.tags(NAME) == {}
 
 
 def test_a_registry_that_rejects_zstd_gets_gzip(
-    publisher: Publisher,
+    proving: Publisher,
     registry: RunningRegistry,
     proxy: Proxy,
     cpu_image: Built,
@@ -290,18 +305,18 @@ def test_a_registry_that_rejects_zstd_gets_gzip(
     endpoint: Endpoint,
 ) -> None:
     proxy.faults.append(Fault("PUT", "/manifests/", rb"tar\+zstd", status=400, message="manifest invalid"))
-    published, held = publisher.push(cpu_image, lock, quiet)
+    published, held = proving.push(cpu_image, lock, quiet)
     try:
         assert published.sent
         assert held.digest == published.digest != cpu_image.digest
-        assert registry.tags(NAME) == {TAG: held.digest}
+        assert registry.tags(NAME)[TAG] == held.digest
         manifest: dict[str, Any] = registry.manifest(NAME, TAG)
         assert {layer["mediaType"] for layer in manifest["layers"]} == {
             "application/vnd.oci.image.layer.v1.tar+gzip"
         }
         # The engine runs the image from the registry.
         assert endpoint.client.images.get(held.engine_id or str(held.digest)).id == held.digest
-        assert publisher.current(CPU, lock) == dataclasses.replace(published, sent=False)
+        assert proving.current(CPU, lock) == dataclasses.replace(published, sent=False)
     finally:
         endpoint.client.images.remove(str(held.digest), force=True)
         endpoint.client.images.get(str(cpu_image.digest)).tag(cpu_image.reference)
@@ -311,12 +326,12 @@ def test_a_registry_that_rejects_zstd_gets_gzip(
 
 
 def test_an_image_is_pulled_by_its_digest(
-    publisher: Publisher, cpu_image: Built, other: Built, lock: Lock, endpoint: Endpoint
+    proving: Publisher, cpu_image: Built, other: Built, lock: Lock, endpoint: Endpoint
 ) -> None:
-    published, _ = publisher.push(cpu_image, lock, quiet)
-    found = publisher.find(CPU, lock)
+    published, _ = proving.push(cpu_image, lock, quiet)
+    found = proving.find(CPU, lock)
     assert found == dataclasses.replace(published, sent=False)
-    pulled = publisher.engine.pull(CPU, lock, found.reference, quiet)
+    pulled = proving.engine.pull(CPU, lock, found.reference, quiet)
     try:
         assert pulled.digest == cpu_image.digest
         assert pulled.lock_digest == lock.digest
@@ -326,11 +341,25 @@ def test_an_image_is_pulled_by_its_digest(
         endpoint.client.images.remove(found.reference)
 
 
-def test_an_image_of_another_lock_is_rejected(publisher: Publisher, other: Built, lock: Lock) -> None:
-    publisher.push(other, lock, quiet)
-    with pytest.raises(ValidatorError, match="was built from another lock than the local one"):
-        publisher.find(CPU, lock)
-    assert publisher.current(CPU, lock) is None
+def test_an_image_of_another_lock_is_rejected(
+    proving: Publisher, cpu_image: Built, lock: Lock, index: Index
+) -> None:
+    proving.push(cpu_image, dataclasses.replace(lock, wheels=lock.wheels[:1]), quiet)
+    with pytest.raises(ValidatorError, match=r"is rejected: its provenance .* it was built from the lock"):
+        proving.find(CPU, lock)
+    assert proving.current(CPU, lock) is None
+
+
+def test_what_was_pushed_without_a_signature_is_rejected_whatever_its_labels_say(
+    publisher: Publisher, proving: Publisher, cpu_image: Built, lock: Lock
+) -> None:
+    publisher.push(cpu_image, lock, quiet)
+    assert proving.current(CPU, lock) is None
+    with pytest.raises(ValidatorError, match="it has no provenance"):
+        proving.find(CPU, lock)
+    # Whoever builds the same bytes signs them later.
+    assert not proving.push(cpu_image, lock, quiet)[0].sent
+    assert proving.find(CPU, lock).digest == cpu_image.digest
 
 
 def test_an_image_that_was_never_pushed_is_missing(publisher: Publisher, lock: Lock) -> None:
@@ -368,7 +397,9 @@ def test_the_older_image_store_gets_its_digest_from_the_registry(
         try:
             lock = cpu_lock(index)
             built = engine.build(CPU, lock, quiet)
-            publisher = Publisher(engine, Registry(Repository.parse(f"{registry.address}/{NAME}")))
+            publisher = Publisher(
+                engine, Registry(Repository.parse(f"{registry.address}/{NAME}")), TrustFile()
+            )
             published, held = publisher.push(built, lock, quiet)
             assert registry.tags(NAME) == {TAG: published.digest}
             assert held.digest == published.digest != built.digest

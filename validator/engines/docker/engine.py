@@ -14,7 +14,7 @@ import requests
 from docker.errors import DockerException, ImageNotFound
 from docker.models.images import Image
 
-from ...errors import BuildError, MissingError, ValidatorError
+from ...errors import BuildError, MissingError
 from ...model.lock import Lock
 from ...model.measurement import Outside, Unread
 from ...model.spec import ImageSpec
@@ -105,18 +105,28 @@ class DockerEngine:
                 image = self._client.images.get(names.image_reference(spec.identifier))
             except ImageNotFound:
                 return None
-        if not self.up_to_date(spec, lock, image.labels):
+        if not self._is_current(spec, lock, image.labels):
             return None
         with self._answering(str(spec)):
             return _built(spec, image)
 
-    def made_from(self, spec: ImageSpec, lock: Lock, labels: Mapping[str, str]) -> bool:
-        return labels.get(names.LABEL_SPEC) == spec.identifier and labels.get(names.LABEL_LOCK) == lock.digest
+    def recipe(self) -> str:
+        return recipe_digest()
 
-    def up_to_date(self, spec: ImageSpec, lock: Lock, labels: Mapping[str, str]) -> bool:
-        current_base = self._bases.is_current(spec, labels.get(names.LABEL_BASE, ""))
-        same_recipe = labels.get(names.LABEL_RECIPE) == recipe_digest()
-        return current_base and same_recipe and self.made_from(spec, lock, labels)
+    def is_current_base(self, spec: ImageSpec, origin: str) -> bool:
+        return self._bases.is_current(spec, origin)
+
+    def _is_current(self, spec: ImageSpec, lock: Lock, labels: Mapping[str, str]) -> bool:
+        """Return True if an image of this engine with these labels need not be built again.
+
+        The engine's own images have the labels that `build` gave them. Those in a registry may have any.
+        """
+        return (
+            labels.get(names.LABEL_SPEC) == spec.identifier
+            and labels.get(names.LABEL_LOCK) == lock.digest
+            and labels.get(names.LABEL_RECIPE) == self.recipe()
+            and self.is_current_base(spec, labels.get(names.LABEL_BASE, ""))
+        )
 
     def build(self, spec: ImageSpec, lock: Lock, progress: Progress) -> Built:
         return self._build(spec, lock, progress, Compression.ZSTD)
@@ -173,12 +183,10 @@ class DockerEngine:
         transfer.pull(self._endpoint.docker, reference, progress, self.answers)
         with self._answering(reference):
             built = _built(spec, self._client.images.get(reference))
-        if built.lock_digest != lock.digest:
-            raise ValidatorError(
-                f"{reference} was built from the lock {built.lock_digest}, not from {lock.digest}"
-            )
         digest = reference.partition("@")[2]
-        return replace(built, reference=reference, digest=digest, engine_id=built.digest)
+        return replace(
+            built, reference=reference, lock_digest=lock.digest, digest=digest, engine_id=built.digest
+        )
 
     def probe(self, built: Built, request: ProbeRequest, progress: Progress) -> bytes:
         return self.probe_image(built.engine_id or built.digest or built.reference, request, progress)
