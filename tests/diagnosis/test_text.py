@@ -38,6 +38,10 @@ def test_lines_are_numbered_from_one_and_counted() -> None:
         (b"a\x00".replace(b"\x00", b"\x01") + b"b", "ab"),
         (b"a &gt; b &quot;c&quot;", 'a > b "c"'),
         (b"trailing  \t", "trailing"),
+        # Python converts no number of so many digits.
+        (b"a &#" + b"1" * 5000 + b"; b &gt; c", "a \ufffd b > c"),
+        (b"&#x" + b"1" * 5000 + b";", "\ufffd"),
+        (b'{"log":"a","b":' + b"[" * 3000, '{"log":"a","b":' + "[" * 3000),
         ("é ü".encode(), "é ü"),
         (b"\xff\xfeab".replace(b"\xfe", b"\xfd"), "��ab"),
     ],

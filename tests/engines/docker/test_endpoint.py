@@ -60,6 +60,14 @@ def test_a_missing_socket_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
         connect()
 
 
+@pytest.mark.parametrize("address", ["tcp://x:y", "http://[::1"])
+def test_an_address_that_is_none_is_quoted(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
+    monkeypatch.setenv("DOCKER_HOST", address)
+    with pytest.raises(MissingError, match="the address of the Docker Engine can't be read") as caught:
+        connect()
+    assert address in str(caught.value) and "DOCKER_HOST" in (caught.value.hint or "")
+
+
 def test_a_socket_without_a_listener_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(tmp_path / "dead.sock"))

@@ -165,6 +165,12 @@ def _client(timeout_s: int) -> tuple[docker.DockerClient, str]:
         return docker.DockerClient(host, tls=tls or False, timeout=timeout_s, use_ssh_client=True), name
     except (DockerException, requests.RequestException) as error:
         raise MissingError(f"no Docker Engine responds: {_root_cause(error)}", hint=_INSTALL) from error
+    except ValueError as error:
+        # The SDK parses the address with urllib, whose errors it lets through.
+        raise MissingError(
+            f"the address of the Docker Engine can't be read: {host!r}: {_root_cause(error)}",
+            hint="correct DOCKER_HOST or the Docker context; for example unix:///var/run/docker.sock",
+        ) from error
 
 
 def _is_local(client: docker.DockerClient) -> bool:
