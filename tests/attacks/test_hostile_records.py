@@ -301,3 +301,36 @@ def shell(*lines: str) -> str:
     )  # fmt: skip
     assert done.returncode == 0, done.stdout.decode()
     return done.stdout.decode()
+
+
+def test_the_good_records_come_out_of_a_damaged_store(
+    directory: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Protected: the other records of a store in which somebody overwrote a page."""
+    good = [record(number, report={"text": "x" * 9000}) for number in range(40)]
+    with Store("records.db") as store:
+        store.add_all(good)
+    assert run("salvage", "--output", "good.jsonl") == 0
+    assert capsys.readouterr().err == "40 records written to good.jsonl, 0 lost\n"
+    content = bytearray(Path("records.db").read_bytes())
+    content[:100] = bytes(100)
+    content[50 * 4096 : 51 * 4096] = b"x" * 4096
+    Path("records.db").write_bytes(content)
+    with pytest.raises(InputError, match="not a store of records") as caught:
+        run("list")
+    assert "`records salvage` gets the records out" in (caught.value.hint or "")
+    assert run("salvage", "--output", "good.jsonl") == 1
+    assert capsys.readouterr().err == "39 records written to good.jsonl, 1 lost\n"
+    assert Path("records.db").read_bytes() == content, "the damaged store stays as it is"
+    Path("records.db").unlink()
+    assert run("import", "good.jsonl") == 0
+    assert stored() < {each.id for each in good} and len(stored()) == 39
+
+
+def test_nothing_is_written_for_a_file_without_records(directory: Path) -> None:
+    (directory / "records.db").write_bytes(os.urandom(100_000))
+    with pytest.raises(InputError, match=r"records\.db: no record in it is whole"):
+        run("salvage", "--output", "good.jsonl")
+    assert not (directory / "good.jsonl").exists()
+    with pytest.raises(InputError, match="only SQLite files can be salvaged"):
+        cli.run(["records", "salvage", "--store", "postgresql://host/x", "--output", "good.jsonl"])

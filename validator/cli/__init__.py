@@ -27,7 +27,7 @@ COMMANDS = {
     "promote": "Move aliases such as latest to the newest certified images.",
     "pull": "Pull the best image that is certified for this host.",
     "recommend": "List the images in a registry that fit this host, and why the others do not.",
-    "records": "List, show, export, import, merge and compare records; find regressions.",
+    "records": "List, show, export, import, merge, compare and salvage records; find regressions.",
     "report": "Show the matrix with its predictions and measured verdicts, or write it as a web page.",
     "run": "Print or run the `docker run` line for the best certified image.",
     "runner": "Make the key that this machine signs its measurements with, and register it.",

@@ -30,6 +30,7 @@ from .options import (
     verbose_option,
 )
 from .records_merge import merge_command
+from .records_salvage import salvage_command
 
 
 @click.command("list")
@@ -177,7 +178,7 @@ def _record_of_report(path: Path, now: datetime | None) -> Record:
 
 @click.group("records")
 def command() -> None:
-    """List, show, export, import, merge and compare records; find regressions."""
+    """List, show, export, import, merge, compare and salvage records; find regressions."""
 
 
 for _command in (
@@ -186,6 +187,7 @@ for _command in (
     export_command,
     import_command,
     merge_command,
+    salvage_command,
     *records_changes.COMMANDS,
 ):
     command.add_command(_command)

@@ -68,7 +68,8 @@ def explain(error: DBAPIError, database: Database) -> ValidatorError:
         return MissingError(f"{location}: {text}", hint=_server_hint(error, text))
     if "not a database" in text or "malformed" in text:
         return InputError(
-            f"{location}: not a store of records ({text})", hint="name another one with --store"
+            f"{location}: not a store of records ({text})",
+            hint="name another one with --store; `records salvage` gets the records out of a damaged one",
         )
     return MissingError(f"{location}: {text}", hint="check the store, or name another one with --store")
 
