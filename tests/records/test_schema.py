@@ -95,7 +95,7 @@ def test_an_interrupted_migration_leaves_nothing(
         with pytest.raises(KeyboardInterrupt):
             Store(url)
     with pytest.raises(InputError, match="there are no records in"):
-        Store(url, must_exist=True)
+        Store(url, read_only=True)
     with Store(url) as store:
         assert store.add(record(1))
 

@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import multiprocessing
 import os
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -15,6 +16,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from validator import cli
 from validator.errors import InputError, MissingError, ValidatorError
 from validator.model.record import Verdict
 from validator.records.history import Entry
@@ -228,12 +230,65 @@ def test_a_read_only_disk_is_reported(tmp_path: Path) -> None:
     with small_disk(tmp_path / "small", "256k") as place:
         with Store(str(place / "records.db")) as store:
             store.add(record(1))
-        subprocess.run(["mount", "-o", "remount,ro", str(place)], check=True)
+        mounted_read_only(place)
         with pytest.raises(MissingError, match=r"records\.db: ") as caught:
             Store(str(place / "records.db"))
         assert caught.value.hint
         with pytest.raises(MissingError, match="Read-only file system"):
             Store(str(place / "deeper" / "records.db"))
+
+
+def mounted_read_only(place: Path) -> None:
+    subprocess.run(["mount", "-o", "remount,ro", str(place)], check=True)
+
+
+@pytest.mark.service
+@pytest.mark.parametrize("left", ["", "-wal", "-wal -shm"])
+def test_a_store_on_a_read_only_disk_is_read(tmp_path: Path, left: str) -> None:
+    """Whoever wrote it may have been killed, and then the newest records are only in its log."""
+    with small_disk(tmp_path / "small", "4m") as place:
+        path, original = place / "a store.db", tmp_path / "original.db"
+        with Store(str(original)) as store:
+            store.add_all([record(1), record(2)])
+            for ending in left.split():
+                shutil.copy(f"{original}{ending}", f"{path}{ending}")
+            if left:
+                shutil.copy(original, path)
+        if not left:
+            shutil.copy(original, path)
+        mounted_read_only(place)
+        before = sorted(file.name for file in place.iterdir())
+        with Store(str(path), read_only=True) as store:
+            assert list(store.all()) == [record(1), record(2)]
+            assert store.latest().keys() == {record(1).cell, record(2).cell}
+        assert cli.run(["records", "list", "--store", str(path)]) == 0
+        assert cli.run(["records", "export", "--store", f"sqlite:///{path}"]) == 0
+        assert sorted(file.name for file in place.iterdir()) == before
+
+
+def test_a_reader_without_permission_to_write_needs_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "records.db"
+    with Store(str(path)) as store:
+        store.add(record(1))
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    content = path.read_bytes()
+    with Store(str(path), read_only=True) as store:
+        assert list(store.all()) == [record(1)]
+        with pytest.raises(MissingError, match="readonly database"):
+            store.add(record(2))
+    assert path.read_bytes() == content
+
+
+def test_reading_leaves_no_files(tmp_path: Path) -> None:
+    path = tmp_path / "records.db"
+    with Store(str(path)) as store:
+        store.add(record(1))
+    for _ in range(2):
+        with Store(str(path), read_only=True) as store:
+            assert list(store.all()) == [record(1)]
+        assert [file.name for file in tmp_path.iterdir()] == ["records.db"]
 
 
 @pytest.mark.parametrize(
@@ -251,15 +306,15 @@ def test_text_that_names_no_store_is_rejected(text: str, error: type[ValidatorEr
         Store(text)
 
 
-def test_a_store_that_must_exist_is_not_created(tmp_path: Path, url: str) -> None:
+def test_a_store_that_is_only_read_is_not_created(tmp_path: Path, url: str) -> None:
     with pytest.raises(ValidatorError, match=r"there is no store at|there are no records in"):
-        Store(url, must_exist=True)
+        Store(url, read_only=True)
     with pytest.raises(ValidatorError, match=r"there is no store at|there are no records in"):
-        Store(url, must_exist=True)
+        Store(url, read_only=True)
     assert not (tmp_path / "records.db").exists()
     with Store(url) as store:
         store.add(record(1))
-    with Store(url, must_exist=True) as store:
+    with Store(url, read_only=True) as store:
         assert list(store.all()) == [record(1)]
 
 

@@ -147,7 +147,7 @@ def open_store(matrix_path: Path, store_url: str | None) -> Store:
     if store_url is None and not Path(url).exists():
         print_status(f"There are no records yet: {url} does not exist.")
         return Store(":memory:")
-    return Store(url, must_exist=True)
+    return Store(url, read_only=True)
 
 
 def print_status(text: str) -> None:

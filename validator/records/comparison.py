@@ -63,7 +63,7 @@ def open_snapshot(text: str, store_url: str, now: datetime, stack: contextlib.Ex
     """
     path = Path(text)
     if "://" in text or _is_sqlite(path):
-        store = stack.enter_context(Store(text, must_exist=True))
+        store = stack.enter_context(Store(text, read_only=True))
         return Snapshot(newest_by_cell(store.entries(), now), store)
     if path.exists():
         read = RecordsInMemory(record for file in jsonl.files_of(path) for record in jsonl.read_file(file))
@@ -75,7 +75,7 @@ def open_snapshot(text: str, store_url: str, now: datetime, stack: contextlib.Ex
             f"{text}: not a file, a store's URL or a time",
             hint="for example records.jsonl, postgresql+psycopg://user@host/database, 2026-11-01 or 7d (ago)",
         ) from None
-    store = stack.enter_context(Store(store_url, must_exist=True))
+    store = stack.enter_context(Store(store_url, read_only=True))
     return Snapshot(newest_by_cell(store.entries(), now, at), store)
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import sqlite3
+import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +13,7 @@ from typing import Any
 
 from sqlalchemy import URL, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError
-from sqlalchemy.pool import NullPool
+from sqlalchemy.pool import NullPool, QueuePool
 
 from ..errors import InputError, MissingError
 from ..system.files import full_disk, says_full_disk
@@ -61,14 +64,14 @@ class Database:
         return self.engine.dialect.name == "postgresql"
 
 
-def database(text: str, *, must_exist: bool = False) -> Database:
+def database(text: str, *, read_only: bool = False) -> Database:
     """Return the database for a URL or the path of an SQLite file.
 
-    must_exist: raise an error for an SQLite file that doesn't exist, instead of making it. Raises InputError
-    for text that isn't a store's URL, MissingError when there is no file or none can be made.
+    read_only: open an SQLite file to read it, for which nothing has to be written; it must exist. Raises
+    InputError for text that isn't a store's URL, MissingError when there is no file or none can be made.
     """
     if "://" not in text:
-        return _file(URL.create("sqlite", database=text), must_exist)
+        return _file(URL.create("sqlite", database=text), read_only)
     driver = _DRIVERS.get(text.partition("://")[0])
     if driver is None:
         raise InputError(
@@ -80,14 +83,14 @@ def database(text: str, *, must_exist: bool = False) -> Database:
     except (ArgumentError, ValueError):
         # Its message may quote the part of a password that was taken for a port.
         raise InputError("--store: not a database URL", hint=f"{_EXAMPLES}; {_ENCODE}") from None
-    return _file(url, must_exist) if driver == "sqlite" else _server(url)
+    return _file(url, read_only) if driver == "sqlite" else _server(url)
 
 
-def _file(url: URL, must_exist: bool) -> Database:
+def _file(url: URL, read_only: bool) -> Database:
     path = url.database
     if path not in (None, "", ":memory:"):
-        if must_exist and not Path(str(path)).exists():
-            raise MissingError(f"--store: there is no store at {path}", hint="`records import` makes one")
+        if read_only:
+            return _file_to_read(Path(str(path)))
         try:
             Path(str(path)).parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -97,6 +100,47 @@ def _file(url: URL, must_exist: bool) -> Database:
     engine = create_engine(url, connect_args={"timeout": _BUSY_S})
     event.listen(engine, "connect", _prepare_sqlite)
     return Database(engine, path or "the store in memory")
+
+
+def _file_to_read(path: Path) -> Database:
+    if not path.exists():
+        raise MissingError(f"--store: there is no store at {path}", hint="`records import` makes one")
+    engine = create_engine("sqlite://", creator=lambda: _open_to_read(path), poolclass=QueuePool)
+    return Database(engine, str(path))
+
+
+def _open_to_read(path: Path) -> sqlite3.Connection:
+    """Open a file that may be on a read-only file system, or in a directory that this user can't write to."""
+    if os.access(path, os.W_OK) and os.access(path.parent, os.W_OK):
+        return _open(path, "mode=rw")
+    try:
+        # Where a writer is at work, its lock is respected.
+        return _open(path, "mode=ro")
+    except sqlite3.OperationalError as error:
+        # A store has a write-ahead log, for which SQLite needs a file of shared memory next to it.
+        if not any(words in str(error) for words in ("unable to open", "readonly")):
+            raise
+    log = path.with_name(f"{path.name}-wal")
+    if not log.exists() or not log.stat().st_size:
+        return _open(path, "immutable=1")
+    with tempfile.TemporaryDirectory(prefix="validator-store-") as directory:
+        # The newest records are only in the log, which SQLite has to work off.
+        copy = Path(directory) / path.name
+        shutil.copyfile(path, copy)
+        shutil.copyfile(log, copy.with_name(log.name))
+        return _open(copy, "mode=rw")
+
+
+def _open(path: Path, parameters: str) -> sqlite3.Connection:
+    connection = sqlite3.connect(
+        f"{path.resolve().as_uri()}?{parameters}", uri=True, timeout=_BUSY_S, check_same_thread=False
+    )
+    try:
+        connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    except BaseException:
+        connection.close()
+        raise
+    return connection
 
 
 def _prepare_sqlite(connection: sqlite3.Connection, _: object) -> None:

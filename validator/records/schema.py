@@ -29,20 +29,26 @@ records = Table(
 _versions = Table(VERSION_TABLE, MetaData(), Column("version_num", Text))
 
 
-def bring_up(engine: Engine, location: str, *, must_exist: bool = False) -> None:
+def bring_up(engine: Engine, location: str, *, read_only: bool = False) -> None:
     """Create or migrate the tables, in one transaction. A second process waits and finds it done.
 
-    must_exist: a database without records is an error. Raises InputError for tables of another program, and
-    MissingError for tables that a newer version of this program made.
+    read_only: change nothing where that isn't necessary; a database without records is an error.
+    Raises InputError for tables of another program, and MissingError for tables that a newer version of this
+    program made.
     """
     with engine.connect() as connection:
         found = _version(connection)
         if found == HEAD:
             return
-        if found is None and must_exist and not inspect(connection).has_table(records.name):
-            raise InputError(
-                f"{location}: there are no records in this database", hint="name another store with --store"
-            )
+        if found is None and read_only:
+            if not inspect(connection).has_table(records.name):
+                raise InputError(
+                    f"{location}: there are no records in this database",
+                    hint="name another store with --store",
+                )
+            # A store from before there were migrations has the same table.
+            _check(connection, location)
+            return
     with engine.begin() as connection:
         if engine.dialect.name == "postgresql":
             connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({LOCK})")

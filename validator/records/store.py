@@ -44,17 +44,17 @@ _records = schema.records
 class Store:
     """A store of records. Use as a context manager, or call `close`. Threads may share one."""
 
-    def __init__(self, url: str, *, must_exist: bool = False) -> None:
+    def __init__(self, url: str, *, read_only: bool = False) -> None:
         """Open a store, and create what is missing.
 
         url: a database URL (`postgresql+psycopg://user@host/database`), or the path of an SQLite file.
-        must_exist: raise an error where there is no store yet, instead of making one. Raises InputError for
-        something that is not a store, MissingError when the database can't be reached.
+        read_only: for a reader, which needs no permission to write; where there is no store, none is made.
+        Raises InputError for something that is not a store, MissingError when the database can't be reached.
         """
-        self._database = database(url, must_exist=must_exist)
+        self._database = database(url, read_only=read_only)
         self._opened = False
         self._attempt(
-            lambda: schema.bring_up(self._database.engine, self._database.location, must_exist=must_exist)
+            lambda: schema.bring_up(self._database.engine, self._database.location, read_only=read_only)
         )
         self._opened = True
 
