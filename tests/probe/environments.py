@@ -12,23 +12,43 @@ from pathlib import Path
 import filelock
 from uv import find_uv_bin
 
+from validator.supply.python_packages import ENVIRONMENTS, requirements_of
 from validator.system.files import cache_directory
 
 PYTHON = "3.11"
+LOCKS = Path(__file__).resolve().parents[2] / ENVIRONMENTS
+
+
+def lock_of(requirements: Sequence[str], version: str) -> Path | None:
+    """Return the lock of the environment with these requirements, if there is one."""
+    header = "\n".join([f"# python: {version}", *(f"# requires: {one}" for one in requirements)])
+    found = [
+        path for path in LOCKS.glob("*.txt") if path.read_text(encoding="utf-8").startswith(f"{header}\n")
+    ]
+    return next((path for path in found if requirements_of(path.read_text()) == tuple(requirements)), None)
 
 
 def tensorflow_environment(requirements: Sequence[str], version: str = PYTHON) -> Path:
-    """The Python, of that version, of an environment with exactly what `requirements` resolve to."""
-    digest = hashlib.sha256("\n".join([version, *requirements]).encode()).hexdigest()[:16]
-    path = cache_directory() / "tests" / digest
+    """The Python, of that version, of an environment with these requirements and what they need.
+
+    Packages come from a lock with hashes. Without one, they are resolved now; in CI, that is an error.
+    """
+    lock = lock_of(requirements, version)
+    if lock is None and os.environ.get("CI"):
+        raise AssertionError(f"{LOCKS} has no lock for {requirements} on Python {version}")
+    recipe = lock.read_text(encoding="utf-8") if lock else "\n".join([version, *requirements])
+    path = cache_directory() / "tests" / hashlib.sha256(recipe.encode()).hexdigest()[:16]
     path.parent.mkdir(parents=True, exist_ok=True)
+    packages = list(requirements)
+    if lock:
+        packages = ["--require-hashes", "--no-deps", "--only-binary", ":all:", "--requirements", str(lock)]
     # Two workers, or two runs, may want the same one at the same time.
     with filelock.FileLock(path.with_suffix(".lock")):
         if not (path / "bin" / "python").exists():
             with tempfile.TemporaryDirectory(dir=path.parent) as name:
                 partial = Path(name) / "environment"
                 _uv("venv", "--relocatable", "--python", version, str(partial))
-                _uv("pip", "install", "--python", str(partial / "bin" / "python"), *requirements)
+                _uv("pip", "install", "--python", str(partial / "bin" / "python"), *packages)
                 os.rename(partial, path)
     return path / "bin" / "python"
 

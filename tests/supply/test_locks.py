@@ -21,9 +21,13 @@ from validator._vendor.packaging.markers import Marker
 from validator._vendor.packaging.requirements import Requirement
 from validator._vendor.packaging.utils import canonicalize_name
 from validator.engines.docker import uv_binary
-from validator.supply.python_packages import LOCKS, refreshed, versions
+from validator.supply.python_packages import ENVIRONMENTS, LOCKS, refreshed, requirements_of, versions
 from validator.system import processes
 from validator.system.sources import host_sources
+
+from ..emulation.environments import requirements_of as requirements_of_fault
+from ..emulation.faults import RELEASES, faults
+from ..probe.environments import AS_BUILT_2_21, PYTHON, WITH_CUDNN_8, lock_of, tensorflow_environment
 
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT: dict[str, Any] = tomli.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -107,7 +111,8 @@ def test_every_extra_has_a_lock() -> None:
     assert {extra for extras in LOCKS.values() for extra in extras} == set(
         PROJECT["project"]["optional-dependencies"]
     )
-    assert {str(path.relative_to(ROOT)) for path in (ROOT / "requirements").iterdir()} == set(LOCKS)
+    there = {str(path.relative_to(ROOT)) for path in (ROOT / "requirements").iterdir()}
+    assert there == {*LOCKS, ENVIRONMENTS}
 
 
 @every_python
@@ -132,6 +137,31 @@ def test_what_is_installed_here_needs_nothing_outside_of_the_lock() -> None:
 
 def test_the_uv_of_images_is_the_one_in_the_lock() -> None:
     assert uv_binary.read_pin().version == versions(text("requirements/runtime.txt"))["uv"]
+
+
+# -- the environments of the tests -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / ENVIRONMENTS).iterdir()), ids=lambda path: path.stem)
+def test_the_lock_of_an_environment_has_what_it_is_made_from_and_only_pins_with_hashes(path: Path) -> None:
+    content = path.read_text(encoding="utf-8")
+    rest = [line for line in ENTRY.sub("", content).splitlines() if not line.startswith("# requires: ")]
+    assert rest == [f"# python: {PYTHON}"]
+    there = versions(content)
+    for requirement in map(Requirement, requirements_of(content)):
+        assert requirement.specifier.contains(there[canonicalize_name(requirement.name)])
+
+
+def test_every_environment_of_the_tests_has_a_lock() -> None:
+    emulated = [requirements_of_fault(faults()["no_driver"], release) for release in RELEASES]
+    locks = {lock_of(one, PYTHON) for one in (AS_BUILT_2_21, WITH_CUDNN_8, *emulated)}
+    assert locks == set((ROOT / ENVIRONMENTS).iterdir())
+
+
+def test_in_ci_no_environment_is_made_without_a_lock(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CI", "true")
+    with pytest.raises(AssertionError, match="has no lock for"):
+        tensorflow_environment(("tensorflow==2.21.0",))
 
 
 @pytest.mark.engine

@@ -214,7 +214,7 @@ def test_what_the_refresh_may_change_is_what_is_pinned() -> None:
     text = (ROOT / "scripts/weekly/propose").read_text(encoding="utf-8")
     match = re.search(r"grep -vxE '([^']+)'", text)
     assert match is not None
-    pinned = [*Path(ROOT / "requirements").iterdir(), *Path(ROOT / "images/debian").iterdir()]
+    pinned = [*Path(ROOT / "requirements").rglob("*.txt"), *Path(ROOT / "images/debian").iterdir()]
     pinned += [ROOT / "images/bases.yaml", ROOT / "images/uv.txt"]
     for path in pinned:
         assert re.fullmatch(match[1], str(path.relative_to(ROOT))), path

@@ -1,4 +1,5 @@
-"""The locks of this project's own Python packages, and of the uv that builds images.
+"""The locks of this project's own Python packages, of its tests' environments, and of the uv that builds
+images.
 
 One lock for each environment that `scripts/environment` makes, for all supported Pythons and platforms at
 once. A lock names no index, so it is the same on every network.
@@ -25,11 +26,17 @@ from ..system.sources import PackageSources
 #: same
 #: versions.
 LOCKS: Mapping[str, tuple[str, ...]] = {"requirements/test.txt": ("test",), "requirements/runtime.txt": ()}
+#: The environments with a real TensorFlow in which tests run the probe: one lock each, which begins with what
+#: it is
+#: resolved from. To add one, write a file with only these lines.
+ENVIRONMENTS = "requirements/environments"
 UV = "images/uv.txt"
 #: A release that turns out to be bad or malicious is usually withdrawn within days.
 COOLDOWN = timedelta(days=7)
 
 _TIMEOUT_S = 600.0
+_PLATFORM = "x86_64-manylinux_2_28"
+_REQUIRES = re.compile(r"# python: (?P<python>3\.\d+)\n(?:# requires: .+\n)+")
 _PIN = re.compile(r"^([A-Za-z0-9._-]+)==([^\s;\\]+)", re.MULTILINE)
 
 
@@ -42,6 +49,7 @@ def refreshed(root: Path, sources: PackageSources, *, upgrade: bool = True) -> d
     """
     found: dict[str, str] = {}
     project = toml.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
+    oldest = project["project"]["requires-python"].removeprefix(">=")
     with tempfile.TemporaryDirectory(prefix="validator-refresh-") as name:
         directory = Path(name)
         # What builds this package is installed as well, so that nothing else is downloaded for it.
@@ -52,13 +60,28 @@ def refreshed(root: Path, sources: PackageSources, *, upgrade: bool = True) -> d
             if not upgrade and (root / path).is_file():
                 output.write_bytes((root / path).read_bytes())
             command = [
-                *_compile(project["project"]["requires-python"]), "pyproject.toml", directory / "build.in",
+                *_compile(oldest, "--universal"), "pyproject.toml", directory / "build.in",
                 *(f"--extra={extra}" for extra in extras), *constraints, "--output-file", output,
                 *(["--upgrade"] if upgrade else []),
             ]  # fmt: skip
             _run(command, root, sources)
             found[path] = _header(extras) + output.read_text(encoding="utf-8")
             constraints = ["--constraint", output]
+        for file in sorted((root / ENVIRONMENTS).glob("*.txt")):
+            old = file.read_text(encoding="utf-8")
+            output = directory / file.name
+            if not upgrade:
+                output.write_text(old, encoding="utf-8")
+            header = _REQUIRES.match(old)
+            if header is None:
+                raise InputError(f"{file} does not begin with `# python: 3.x` and lines `# requires: …`")
+            (directory / "requires.in").write_text("\n".join(requirements_of(old)), encoding="utf-8")
+            command = [
+                *_compile(header["python"], "--python-platform", _PLATFORM), directory / "requires.in",
+                "--output-file", output, *(["--upgrade"] if upgrade else []),
+            ]  # fmt: skip
+            _run(command, root, sources)
+            found[f"{ENVIRONMENTS}/{file.name}"] = header[0] + output.read_text(encoding="utf-8")
         found[UV] = _uv_pin(found["requirements/runtime.txt"], directory, sources)
     return found
 
@@ -71,11 +94,16 @@ def versions(lock: str) -> dict[str, str]:
     return {name: ", ".join(sorted(several)) for name, several in found.items()}
 
 
-def _compile(requires_python: str) -> list[str | Path]:
+def requirements_of(lock: str) -> tuple[str, ...]:
+    """Return what the lock of an environment is resolved from."""
+    return tuple(re.findall(r"^# requires: (.+)$", lock, re.MULTILINE))
+
+
+def _compile(python: str, *target: str) -> list[str | Path]:
     newest = datetime.now(timezone.utc) - COOLDOWN
     return [
-        find_uv_bin(), "pip", "compile", "--quiet", "--universal", "--generate-hashes",
-        "--only-binary", ":all:", "--python-version", requires_python.removeprefix(">="),
+        find_uv_bin(), "pip", "compile", "--quiet", *target, "--generate-hashes", "--only-binary", ":all:",
+        "--python-version", python,
         "--exclude-newer", f"{newest:%Y-%m-%dT00:00:00Z}", "--no-header", "--no-annotate",
         "--no-emit-index-url", "--no-python-downloads",
     ]  # fmt: skip
