@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from validator.certify import signing
 from validator.certify.provenance import Inputs, Provenance, Refusal
 from validator.certify.signing import Signer
 from validator.certify.trust import Signatory
@@ -161,7 +162,7 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
 
     monkeypatch.setattr(publishing, "provenance_of", provenance_of)
     monkeypatch.setattr(publishing, "attach_provenance", attach_provenance)
-    monkeypatch.setattr(publishing.signing, "is_installed", lambda: True)
+    monkeypatch.setattr(signing, "is_installed", lambda: True)
     lock = write_lock(tmp_path, SPEC)
     with Store(str(tmp_path / "records.db")) as store:
         yield Bench(store, tmp_path, lock, FakeImageEngine(report(), digest=digest("a")))
@@ -277,7 +278,7 @@ def test_without_cosign_or_a_builder_to_trust_images_are_built(
 ) -> None:
     bench.engine.hold(SPEC, bench.lock, digest("a"))
     if lacking == "cosign":
-        monkeypatch.setattr(publishing.signing, "is_installed", lambda: False)
+        monkeypatch.setattr(signing, "is_installed", lambda: False)
     else:
         monkeypatch.setattr(f"{__name__}.TRUST", TrustFile())
     assert bench.run().status is Status.MEASURED

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..certify.trust_file import TrustFile, read_trust_file
 from ..errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_MISSING, EXIT_OK
 from ..registry.client import Registry
 from ..registry.names import Repository
@@ -112,7 +111,6 @@ if TYPE_CHECKING:
     metavar="FILE",
     help="Only measure the cells of this file, and repeat their challenges. `certify challenges` writes it.",
 )
-@trust_file_option
 @click.option("--force", is_flag=True, help="Also build and validate images that are unchanged.")
 @format_option("text", "json")
 @verbose_option
@@ -137,7 +135,6 @@ def command(
     depth: str,
     challenge: str | None,
     challenges_path: Path | None,
-    trust_path: Path | None,
     force: bool,
     format_: str,
 ) -> int:
@@ -162,6 +159,7 @@ def command(
         reject_options(("builder_key", "identity", "issuer"), "has no effect without --push")
     if (identity is None) != (issuer is None):
         raise click.UsageError("--identity and --issuer belong together")
+    from ..certify.trust_file import read_trust_file
     from ..engines.docker import BasePolicy
     from ..pipeline.build_matrix import EngineChoice, build_matrix, choose_engine
     from ..pipeline.locking import refuse_wrong_locks
@@ -197,8 +195,7 @@ def command(
     challenges = challenges_for(plan, challenge, challenges_path)
     runner = None
     if not no_validate:
-        trusted = trust_path_for(matrix_path, trust_path)
-        runner = runner_of(engine, trusted, asked=challenges is not None)
+        runner = runner_of(engine, trust_path, asked=challenges is not None)
     with Store(store_url_for(matrix_path, store_url)) as store, Progress(len(plan.images)) as progress:
         run = Run(
             engine, store, sources, locks_directory(matrix_path), hosts, options, progress, publisher, runner,
@@ -247,6 +244,7 @@ def _builder(
     """Return who signs what is built here; prints why nobody does, or whose word will not count."""
     from ..certify.registration import register_builder
     from ..certify.signing import Signer, is_installed
+    from ..certify.trust_file import read_trust_file
 
     if cache:
         print_status(
@@ -273,6 +271,7 @@ def _builder(
 def _publisher(
     engine: Engine, repository: Repository, trust_path: Path, signer: Signer | None, retag: bool
 ) -> Publisher:
+    from ..certify.trust_file import TrustFile, read_trust_file
     from ..engines.base import ImageEngine
     from ..pipeline.publisher import Publisher
 
