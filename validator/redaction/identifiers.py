@@ -1,4 +1,4 @@
-"""Identifiers that are known by their form: addresses, host names, serial numbers, tokens, secrets.
+"""Identifiers that are known by their form: addresses, host names, serial numbers; credentials first.
 
 Text of the same form that identifies nobody stays: versions of four numbers, names of libraries and of Python
 modules, hosts that everybody downloads from.
@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+
+from .credentials import CREDENTIALS
 
 Replacement = str | Callable[[re.Match[str]], str]
 
@@ -107,7 +109,7 @@ def _host_in_address(match: re.Match[str]) -> str:
 def _ip(match: re.Match[str]) -> str:
     if match[0] in _NOBODYS:
         return match[0]
-    line = match.string[match.string.rfind("\n", 0, match.start()) + 1 : match.start()][-200:]
+    line = match.string[max(0, match.start() - 200) : match.start()].rpartition("\n")[2]
     first, second, third, _ = (int(part) for part in match[0].split("."))
     if _AFTER_IP.match(match.string, match.end()) or line.endswith("//"):
         return "<ip>"
@@ -125,14 +127,9 @@ def _ip(match: re.Match[str]) -> str:
     return "<ip>" if first >= 10 else match[0]
 
 
-#: Parts of the names of variables and options that hold secrets.
-_SECRETS = (
-    "token|secret|passw(?:or)?d|passphrase|credential"
-    "|(?:api|access|account|auth|license|private|storage|wandb)[_-]?key"
-)
 #: Patterns and their replacements, in the order in which they are applied.
 IDENTIFIERS: tuple[tuple[re.Pattern[str], Replacement], ...] = (
-    (re.compile(r"(?<=://)[^/\s:@<]+(?::[^/\s@]*)?@[^/\s:@<]+"), "<credentials>@<host>"),
+    *CREDENTIALS,
     # Only the start of a run of letters is tried, so that a long run takes no more time.
     (
         re.compile(r"(?<![\w.+-])(?P<before>[.+-]*)(?=\w)[\w.+-]+@[\w-]+(?:\.[\w-]+)*\.[A-Za-z]{2,}\b"),
@@ -146,7 +143,7 @@ IDENTIFIERS: tuple[tuple[re.Pattern[str], Replacement], ...] = (
     (
         re.compile(
             r"(?i)(?P<before>\b(?:serial(?:[ _-]?(?:number|no\.?|nr\.?|id))?|board[ _-]?id|service[ _-]?tag"
-            r"|asset[ _-]?tag|s/n)\s*(?:[:=#]\s*|(?=[ \t]+[\w-]*\d)[ \t]+))(?!N/A\b)[^\s<,;)\]]+"
+            r"|asset[ _-]?tag|s/n)\s{0,64}(?:[:=#]\s{0,64}|(?<=[ \t])(?=[\w-]{0,64}\d)))(?!N/A\b)[^\s<,;)\]]+"
         ),
         r"\g<before><serial>",
     ),
@@ -176,37 +173,6 @@ IDENTIFIERS: tuple[tuple[re.Pattern[str], Replacement], ...] = (
             re.MULTILINE,
         ),
         r"\g<before><container>",
-    ),
-    (
-        re.compile(
-            r"\b(?:gh[pousr]_\w{20,}|github_pat_\w{20,}|glpat-[\w-]{20,}|hf_\w{20,}|npm_\w{30,}|pypi-AgE[\w-]{20,}"
-            r"|sk-[\w-]{20,}|nvapi-[\w-]{20,}|dckr_pat_[\w-]{10,}|A[KS]IA[0-9A-Z]{16}|AIza[\w-]{30,}|ya29\.[\w-]{20,}|xox[abp]-[\w-]{10,}"
-            r"|eyJ[\w-]{6,}\.[\w-]+\.[\w-]*)"
-        ),
-        "<token>",
-    ),
-    (
-        re.compile(
-            rf"(?i)(?P<before>(?<![\w-])(?=[\w-]*(?:{_SECRETS}))[\w-]+[\"']?\s*[=:]\s*[\"']?"
-            r"|\b(?-i:[A-Z]\w*_(?:PASS|PWD))=[\"']?"
-            rf"|(?<![\w-])(?=[\w-]*--)[\w-]*(?:{_SECRETS}|\bpw)(?=[= ])[= ]+|\b(?:bearer|basic) (?=\S{{8}}))"
-            r"[^\s,;'\"<]+"
-        ),
-        r"\g<before><secret>",
-    ),
-    # Signed addresses and cookies.
-    (
-        re.compile(
-            r"(?i)(?P<before>[?&](?:sig|key|code|x-(?:amz|goog)-(?:signature|credential|security-token))=)"
-            r"[^&\s'\"<>]+"
-        ),
-        r"\g<before><secret>",
-    ),
-    (re.compile(r"(?i)(?P<before>\b(?:set-)?cookie: )[^\n]+"), r"\g<before><secret>"),
-    (re.compile(r"(?P<before>\bwandb login (?:--\S+ )*)[0-9a-f]{40}\b"), r"\g<before><secret>"),
-    (
-        re.compile(r"(?s)(?P<before>-----BEGIN [A-Z ]*PRIVATE KEY-----).*?(?=-----END |\Z)"),
-        r"\g<before><secret>",
     ),
     (_IN_ADDRESS, _host_in_address),
     (_FQDN, _host),

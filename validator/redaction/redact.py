@@ -16,10 +16,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from .identifiers import IDENTIFIERS, hosts_in, is_address, is_public
+from .known_names import SHORTEST, KnownNames
 from .personal_names import ALWAYS, COLOURS, COMMON, MOSTLY, PROMPT, ROWS, SHELL
 
-#: Shorter names are common words. They are only taken out of the places that hold names.
-_SHORTEST = 3
 #: Separates the names in a scheduler's list of nodes.
 _LIST = re.compile(r"(?:\[[^\]]*\]?)?,|\[[^\]]*\]?")
 
@@ -37,9 +36,7 @@ class Redaction:
         known = {
             name for whole in given for name in (whole, whole.partition(".")[0]) if _is_distinctive(name)
         }
-        longest_first = sorted(known, key=lambda name: (-len(name), name))
-        either = "|".join(re.escape(name) for name in longest_first)
-        self._names = re.compile(rf"(?i)(?<![A-Za-z0-9])(?:{either})(?![A-Za-z0-9])") if known else None
+        self._names = KnownNames(known)
 
     def __call__(self, text: str) -> str:
         """Return the text without names of people and machines, UUIDs, serials, addresses and credentials."""
@@ -49,7 +46,7 @@ class Redaction:
         text = PROMPT.sub("<user>@<host>", text)
         for pattern, instead in MOSTLY:
             text = pattern.sub(functools.partial(_replaced, instead), text)
-        return self._names.sub("<name>", text) if self._names else text
+        return self._names.replaced(text, "<name>")
 
 
 def redacted(text: str, names: Iterable[str] = ()) -> str:
@@ -101,4 +98,5 @@ def _local_names() -> Iterator[str]:
 
 
 def _is_distinctive(name: str) -> bool:
-    return len(name) >= _SHORTEST and name.lower() not in COMMON and not name.isdecimal()
+    # Shorter names are common words. They are only taken out of the places that hold names.
+    return len(name) >= SHORTEST and name.lower() not in COMMON and not name.isdecimal()
