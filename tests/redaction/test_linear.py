@@ -151,7 +151,7 @@ def _sample(element: Any, flags: int) -> str:
         kinds: Iterator[str] = (kind for kind in _KINDS if _matches([element], kind, flags))
         return next(kinds, "b")
     if operator in _REPEATS:
-        return "".join(_sample(inner, flags) for inner in argument[2]) * max(argument[0], 0)
+        return "".join(_sample(inner, flags) for inner in argument[2]) * int(argument[0])
     if operator is _constants.SUBPATTERN:
         return "".join(_sample(inner, flags) for inner in argument[-1])
     if operator is _constants.BRANCH:
