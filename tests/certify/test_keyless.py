@@ -157,6 +157,18 @@ def test_the_public_roots_are_never_used_silently(
         verify(sigstore.sign(STATEMENT), Trust(identity=IDENTITY, issuer=ISSUER))
 
 
+def test_roots_in_the_environment_do_not_count(
+    sigstore: Sigstore, trust: Trust, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """cosign takes other roots from variables, unless it is given the roots."""
+    stranger = Sigstore()
+    for name, value in stranger.environment(tmp_path).items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(NotVerified):
+        verify(stranger.sign(STATEMENT), trust)
+    assert verify(sigstore.sign(STATEMENT), trust) == STATEMENT
+
+
 def test_a_trusted_root_that_is_missing_is_wrong_input(sigstore: Sigstore, tmp_path: Path) -> None:
     trust = Trust(identity=IDENTITY, issuer=ISSUER, trusted_root=tmp_path / "none")
     with pytest.raises(InputError, match="can't be read"):
