@@ -12,9 +12,10 @@ from typing import Any
 
 from validator.certify.signing import Signer, make_key_pair
 from validator.certify.trust import Trust
+from validator.model.evidence import COMPUTING_CHECKS
 from validator.model.record import Record, Verdict
 from validator.model.timestamps import format_timestamp, now_utc
-from validator.model.verdict import REQUIRED_CHECKS
+from validator.model.verdict import PROBE_VERSION, REQUIRED_CHECKS
 
 PASSWORD = "of a test"
 LOCK = "sha256:" + "5" * 64
@@ -27,12 +28,12 @@ GPUS = {
     "t4": {"name": "Tesla T4", "compute_capability": "7.5"},
 }
 EVIDENCE: dict[str, dict[str, Any]] = {
-    "xla_train_step": {"device_type": "GPU"},
+    **{name: {"device_type": "GPU"} for name in COMPUTING_CHECKS},
     "cuda_libraries": {"libraries": [{"soname": "libcudart.so.12", "version": "12.5.82"}]},
     "cudnn_load": {"library": {"soname": "libcudnn.so.9", "version": "9.3.0"}},
 }
 #: Not required, so that it may fail or be skipped in a certified record.
-OPTIONAL = ("keras_jit", "multi_gpu")
+OPTIONAL = ("xla_speedup", "multi_gpu")
 
 
 def report(driver: str = "580.65.06", gpu: str = "h100", **environment: str) -> dict[str, Any]:
@@ -41,10 +42,10 @@ def report(driver: str = "580.65.06", gpu: str = "h100", **environment: str) -> 
     library = {"answered": True, "error": None, "path": "/usr/lib/x86_64-linux-gnu/libcuda.so.1"}
     node = {"path": "/dev/nvidia0", "device": True, "registered": True, "opens": True, "error": None}
     outcomes = [(name, "pass", True) for name in REQUIRED_CHECKS]
-    outcomes += [("keras_jit", "fail", False), ("multi_gpu", "skip", False)]
+    outcomes += [("xla_speedup", "fail", False), ("multi_gpu", "skip", False)]
     return {
         "format": 1,
-        "probe": {"version": "1.0.0+fixture"},
+        "probe": {"version": f"{PROBE_VERSION}+fixture"},
         "fixture": True,
         "started": "2026-11-20T01:00:00Z",
         "finished": "2026-11-20T01:02:00Z",

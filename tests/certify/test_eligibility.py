@@ -127,10 +127,20 @@ def test_the_probe_must_have_read_the_versions() -> None:
         (outcome("gpu_compute", "fail"), "its own report says failed: gpu_compute"),
         (outcome("silent_cpu", "skip"), "its own report says unproven: not passed: silent_cpu"),
         (lambda found: found["checks"].pop(0), "its own report says unproven: not passed: driver"),
+        (outcome("gpu_health", "skip"), "its own report says unproven: not passed: gpu_health"),
+        (outcome("gpu_health", "fail"), "its own report says unproven: the GPU is not healthy"),
+        (
+            lambda found: found["checks"].append(dict(found["checks"][-3])),
+            "its own report says unproven: reported more than once: gpu_health",
+        ),
+        (
+            lambda found: found["probe"].update(version="2.0.0+0123456789ab"),
+            "its own report says unproven: measured with probe 2.0.0+0123456789ab",
+        ),
         (lambda found: found["host"].update(gpus=[]), "its own report says unproven: no GPU"),
         (
             lambda found: [entry["evidence"].clear() for entry in found["checks"]],
-            "its own report says unproven: the training step did not run on the GPU",
+            "its own report says unproven: not computed on the GPU: xla_train_step",
         ),
         (lambda found: found.update(checks="none"), "its report can't be read: checks: "),
         (lambda found: found.update(fixture=1), "its report can't be read: fixture: "),

@@ -16,7 +16,7 @@ from validator.model.certificate import Certificate, Failure, GpuFacts, read_ver
 from validator.model.codec import DocumentError, encode
 from validator.model.record import Verdict
 from validator.model.timestamps import format_timestamp
-from validator.model.verdict import REQUIRED_CHECKS
+from validator.model.verdict import PROBE_VERSION, REQUIRED_CHECKS
 
 from .fixtures import LOCK, MEASURED_AT, record, report
 from .measuring import outside_of
@@ -52,7 +52,7 @@ def test_a_statement_is_a_test_result_of_in_toto() -> None:
     predicate = document["predicate"]
     assert set(predicate) == {"result", "configuration", "passedTests", "warnedTests", "failedTests"}
     # A check that is not required failed, and another was skipped.
-    assert (predicate["result"], predicate["failedTests"]) == ("WARNED", ["keras_jit"])
+    assert (predicate["result"], predicate["failedTests"]) == ("WARNED", ["xla_speedup"])
     assert predicate["passedTests"] == list(REQUIRED_CHECKS)
     parts = {entry["name"]: entry for entry in predicate["configuration"]}
     assert parts["lock"]["digest"] == {"sha256": LOCK.removeprefix("sha256:")}
@@ -74,14 +74,14 @@ def test_a_certificate_agrees_with_the_record() -> None:
         driver="580.65.06",
         gpus=(GpuFacts("NVIDIA H100 80GB HBM3", "9.0"),),
         lock_digest=LOCK,
-        probe_version="1.0.0+fixture",
+        probe_version=f"{PROBE_VERSION}+fixture",
         tensorflow="2.21.0",
         python="3.12.7",
         cuda="12.5.82",
         cudnn="9.3.0",
         passed=REQUIRED_CHECKS,
         skipped=("multi_gpu",),
-        failed=("keras_jit",),
+        failed=("xla_speedup",),
         record_id=made.id,
         measured=made.finished,
         issued=ISSUED,
@@ -100,7 +100,7 @@ def test_a_failure_agrees_with_the_record() -> None:
         host_class="r580-h100",
         driver="580.65.06",
         gpus=(GpuFacts("NVIDIA H100 80GB HBM3", "9.0"),),
-        failed=("gpu_compute", "keras_jit"),
+        failed=("gpu_compute", "xla_speedup"),
         record_id=PART_RECORD(document)["annotations"]["id"],
         measured=format_timestamp(MEASURED_AT),
         issued=ISSUED,
@@ -123,7 +123,7 @@ def test_a_failure_counts_even_if_the_probe_read_little(change: Callable[[dict[s
     change(HOST(document)["annotations"])
     found = read_statement(json.dumps(document).encode(), DIGEST, "key")
     assert isinstance(found, Failure)
-    assert (found.host_class, found.failed) == ("r580-h100", ("gpu_compute", "keras_jit"))
+    assert (found.host_class, found.failed) == ("r580-h100", ("gpu_compute", "xla_speedup"))
 
 
 def test_a_certificate_is_read_back_from_json() -> None:

@@ -147,7 +147,7 @@ def test_an_image_that_failed_on_this_host_class_gives_way_to_the_last_good_one(
     shelf.fail(newer, H100)
     selected, told = select(shelf)
     assert selected.digest == older
-    assert any("it failed on r580-h100 (gpu_compute, keras_jit), measured" in line for line in told)
+    assert any("it failed on r580-h100 (gpu_compute, xla_speedup), measured" in line for line in told)
     # It keeps its certificate for the other host class.
     assert select(shelf, on=host(*A100))[0].digest == newer
 

@@ -11,6 +11,7 @@
    STUB_CUDA             newest CUDA of the driver, as cuDriverGetVersion counts (12080)
    STUB_RELEASE          the driver's release, as NVML tells it (570.124.06)
    STUB_FAIL             what functions return: cuInit=999,cuMemAlloc=2; a suffix _v2 belongs to the name or not
+   STUB_HEALTH           a file with the health of the GPUs, see libnvidia_ml.c (nothing is supported)
    STUB_TRACE            a file to which the name of every function that is called is appended */
 #ifndef STUB_H
 #define STUB_H

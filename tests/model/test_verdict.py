@@ -2,22 +2,36 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from validator.model import verdict
+from validator.model.evidence import COMPUTING_CHECKS
 from validator.model.facts import Gpu
 from validator.model.measurement import GpuIdentity, Outside, Unread
 from validator.model.record import Origin, Verdict
 from validator.model.report import Report, report_of
-from validator.model.verdict import REQUIRED_CHECKS, Judgement, Reason, differences, failed_checks
+from validator.model.verdict import (
+    HEALTH,
+    PROBE_VERSION,
+    REQUIRED_CHECKS,
+    Judgement,
+    Reason,
+    differences,
+    failed_checks,
+)
+from validator.probe import __version__
 from validator.probe.checks import CHECKS
 
 from ..records.values import DRIVER, OUTSIDE, document, report
 
 BAD = ["fail", "error", "timeout", "crash"]
+#: The required checks whose failure is the image's.
+OF_THE_IMAGE = [name for name in REQUIRED_CHECKS if name != HEALTH]
 CHALLENGE = "ab" * 32
 [H100] = OUTSIDE.gpus
 T4 = GpuIdentity("GPU-T4", "Tesla T4", "7.5")
@@ -30,6 +44,10 @@ def judge(made: Report, origin: Origin = Origin.HERE, outside: Outside | Unread 
 
 def test_the_probe_requires_the_same_checks() -> None:
     assert {check.id for check in CHECKS if check.required} == set(REQUIRED_CHECKS)
+
+
+def test_the_probe_has_the_version_that_is_required() -> None:
+    assert __version__ == PROBE_VERSION
 
 
 def test_all_checks_on_a_gpu_are_certified_and_the_gpu_is_named() -> None:
@@ -51,7 +69,7 @@ def test_a_check_that_is_missing_or_skipped_did_not_pass(check: str, outcome: st
     assert check in judgement.sentence
 
 
-@pytest.mark.parametrize("check", REQUIRED_CHECKS)
+@pytest.mark.parametrize("check", OF_THE_IMAGE)
 @pytest.mark.parametrize("outcome", BAD)
 def test_a_required_check_that_went_wrong_fails(check: str, outcome: str) -> None:
     nothing: list[dict[str, str]] = []
@@ -82,13 +100,40 @@ def test_an_optional_check_that_went_wrong_does_not_fail_the_cell() -> None:
     assert [check.id for check in failed_checks(both)] == ["xla_coverage"]
 
 
+def unhealthy(code: str, **outcomes: str) -> Report:
+    """Return a report in which the GPU's health has this finding."""
+    made = document(None, **outcomes)
+    health = next(check for check in made["checks"] if check["id"] == HEALTH)
+    health.update(outcome="fail", statement=None, problems=[{"code": code, "severity": "fault"}])
+    for check in made["checks"]:
+        check.setdefault("problems", [])
+        check.setdefault("statement", None)
+    return report_of({**made, "format": 2})
+
+
+def repeated(**outcomes: str) -> dict[str, Any]:
+    """Return a report in which a check is there twice."""
+    made = document(None, **outcomes)
+    made["checks"].append(dict(made["checks"][0]))
+    return made
+
+
+def other_probe(made: dict[str, Any], version: str = "2.0.0+0123456789ab") -> Report:
+    """Return the report as that of a probe of another version."""
+    return report_of({**made, "probe": {"version": version}})
+
+
 @pytest.mark.parametrize(
     ("made", "origin", "reason"),
     [
         (report([], silent_cpu="fail"), Origin.HERE, Reason.CHECKS_WENT_WRONG),
         (report([], silent_cpu="skip"), Origin.HERE, Reason.NO_GPU),
         (report(device="CPU", silent_cpu="skip"), Origin.HERE, Reason.CHECKS_NOT_PASSED),
-        (report(device="CPU"), Origin.ELSEWHERE, Reason.NOT_TRAINED_ON_GPU),
+        (unhealthy("gpu_xid", silent_cpu="fail"), Origin.HERE, Reason.GPU_NOT_HEALTHY),
+        (report_of(repeated(silent_cpu="skip")), Origin.HERE, Reason.CHECKS_NOT_PASSED),
+        (other_probe(repeated()), Origin.ELSEWHERE, Reason.CHECKS_REPEATED),
+        (other_probe(document(device="CPU")), Origin.ELSEWHERE, Reason.OTHER_PROBE),
+        (report(device="CPU"), Origin.ELSEWHERE, Reason.NOT_ON_GPU),
         (report(), Origin.ELSEWHERE, Reason.IMPORTED),
         (report(), Origin.HERE, Reason.ALL_PASSED),
     ],
@@ -159,6 +204,59 @@ def test_the_order_of_the_gpus_does_not_matter_but_each_field_does() -> None:
 
 def test_a_step_on_the_cpu_certifies_nothing_even_with_a_gpu() -> None:
     assert judge(report(device="CPU")).verdict is Verdict.UNPROVEN
+
+
+@pytest.mark.parametrize("check", COMPUTING_CHECKS)
+@pytest.mark.parametrize("device", ["CPU", "", None])
+def test_each_computing_check_must_have_computed_on_the_gpu(check: str, device: str | None) -> None:
+    made = document()
+    next(entry for entry in made["checks"] if entry["id"] == check)["evidence"] = (
+        {} if device is None else {"device_type": device}
+    )
+    judgement = judge(report_of(made))
+    assert (judgement.verdict, judgement.reason) == (Verdict.UNPROVEN, Reason.NOT_ON_GPU)
+    assert judgement.sentence == f"not computed on the GPU: {check}"
+
+
+@pytest.mark.parametrize("check", REQUIRED_CHECKS)
+@pytest.mark.parametrize("second", ["pass", "skip"])
+def test_a_check_that_is_reported_twice_certifies_nothing(check: str, second: str) -> None:
+    made = document()
+    entry = next(entry for entry in made["checks"] if entry["id"] == check)
+    for checks in ([*made["checks"], {**entry, "outcome": second}], [{**entry}, *made["checks"]]):
+        judgement = judge(report_of({**made, "checks": checks}))
+        assert (judgement.verdict, judgement.reason) == (Verdict.UNPROVEN, Reason.CHECKS_REPEATED)
+        assert judgement.sentence == f"reported more than once: {check}"
+
+
+@pytest.mark.parametrize("version", ["2.0.0+0123456789ab", "2.1.1", "2.1", "", f"{PROBE_VERSION}0+x"])
+def test_the_report_of_another_probe_certifies_nothing(version: str) -> None:
+    judgement = judge(other_probe(document(), version))
+    assert (judgement.verdict, judgement.reason) == (Verdict.UNPROVEN, Reason.OTHER_PROBE)
+    assert f"measured with probe {version}, not with {PROBE_VERSION}" in judgement.sentence
+
+
+@pytest.mark.parametrize("code", ["gpu_xid", "gpu_memory_errors", "gpu_slowed", "gpu_shared", "gpu_lost"])
+def test_an_unhealthy_gpu_never_fails_an_image(code: str) -> None:
+    for outcomes in ({}, dict.fromkeys(OF_THE_IMAGE, "crash")):
+        judgement = judge(unhealthy(code, **outcomes))
+        assert (judgement.verdict, judgement.reason) == (Verdict.UNPROVEN, Reason.GPU_NOT_HEALTHY)
+        assert judgement.sentence.startswith("the GPU is not healthy: ")
+
+
+@pytest.mark.parametrize("code", ["gpu_program_xid", "gpu_not_watched"])
+def test_what_the_image_may_have_caused_excuses_no_failure_and_certifies_nothing(code: str) -> None:
+    assert judge(unhealthy(code)).reason is Reason.GPU_NOT_HEALTHY
+    judgement = judge(unhealthy(code, attention="crash"))
+    assert (judgement.verdict, judgement.reason) == (Verdict.FAILED, Reason.CHECKS_WENT_WRONG)
+    assert [check.id for check in judgement.wrong] == ["attention"]
+
+
+@pytest.mark.parametrize("outcome", BAD)
+def test_a_health_check_that_found_nothing_out_is_not_the_images_fault(outcome: str) -> None:
+    judgement = judge(report(None, gpu_health=outcome))
+    assert (judgement.verdict, judgement.reason) == (Verdict.UNPROVEN, Reason.GPU_NOT_HEALTHY)
+    assert judge(report(None, gpu_health=outcome, attention="fail")).verdict is Verdict.FAILED
 
 
 def test_an_imported_report_is_never_certified() -> None:

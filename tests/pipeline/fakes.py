@@ -10,10 +10,11 @@ from typing import Any
 
 from validator.engines.base import Built, ProbeRequest, Progress
 from validator.errors import ValidatorError
+from validator.model.evidence import COMPUTING_CHECKS
 from validator.model.lock import Lock
 from validator.model.measurement import GpuIdentity, Outside, Unread
 from validator.model.spec import ImageSpec
-from validator.model.verdict import REQUIRED_CHECKS
+from validator.model.verdict import PROBE_VERSION, REQUIRED_CHECKS
 
 H100 = {
     "driver": "580.95.05",
@@ -31,13 +32,13 @@ def report(host: dict[str, Any] = NO_GPU, **outcomes: str) -> bytes:
             "outcome": outcomes.get(name, "pass" if host["gpus"] or name == "xla_train_step" else "skip"),
             "summary": f"about {name}",
             "required": True,
-            "evidence": {"device_type": "GPU" if host["gpus"] else "CPU"} if name == "xla_train_step" else {},
+            "evidence": {"device_type": "GPU" if host["gpus"] else "CPU"} if name in COMPUTING_CHECKS else {},
         }
         for name in REQUIRED_CHECKS
     ]
     document = {
         "format": 1,
-        "probe": {"version": "test"},
+        "probe": {"version": f"{PROBE_VERSION}+test"},
         "started": "2026-01-01T00:00:00Z",
         "finished": "2026-01-01T00:00:09Z",
         "host": host,

@@ -6,10 +6,11 @@ import base64
 import json
 from typing import Any
 
+from validator.model.evidence import COMPUTING_CHECKS
 from validator.model.measurement import GpuIdentity, Measurement, Outside, statement_of
 from validator.model.record import Record, Verdict
 from validator.model.report import Report, report_of
-from validator.model.verdict import REQUIRED_CHECKS
+from validator.model.verdict import PROBE_VERSION, REQUIRED_CHECKS
 
 DRIVER = "580.65.06"
 UUID = "GPU-11111111-2222-3333-4444-555555555555"
@@ -76,14 +77,14 @@ def document(
             "outcome": outcomes.get(name, "pass"),
             "summary": f"about {name}",
             "required": True,
-            "evidence": {"device_type": device} if name == "xla_train_step" else {},
+            "evidence": {"device_type": device} if name in COMPUTING_CHECKS else {},
         }
         for name in REQUIRED_CHECKS
         if outcomes.get(name) != "missing"
     ]
     return {
         "format": 1,
-        "probe": {"version": "test"},
+        "probe": {"version": f"{PROBE_VERSION}+test"},
         "started": "",
         "finished": "",
         "host": {"driver": DRIVER, "kernel_driver": DRIVER, "gpus": [H100] if gpus is None else gpus},

@@ -55,12 +55,24 @@ class CudnnLoad(Evidence, frozen=True):
     library: Library | None = None
 
 
-class XlaTrainStep(Evidence, frozen=True):
-    """`xla_train_step`: device_type is `GPU` where the compiled training step ran on one."""
-
-    check: ClassVar[str] = "xla_train_step"
+class Computed(Evidence, frozen=True):
+    """The evidence of a check that computes. device_type: `GPU` where it did so on one, else `CPU`."""
 
     device_type: str | None = None
+
+
+#: The required checks whose result counts only if they computed on a GPU. (`gpu_compute` and `silent_cpu`
+#: have other evidence of that, and fail without.)
+COMPUTING_CHECKS = (
+    "xla_train_step",
+    "xla_convolution",
+    "keras_jit",
+    "attention",
+    "embedding",
+    "cudnn_rnn",
+    "data_feed",
+    "save_load",
+)
 
 
 class Spread(msgspec.Struct, frozen=True):
@@ -115,5 +127,6 @@ class XlaSpeedup(Evidence, frozen=True):
 
 #: The class of a check's evidence, by the check's id; `Evidence` for every other check.
 BY_CHECK: dict[str, type[Evidence]] = {
-    kind.check: kind for kind in (CudaLibraries, CudnnLoad, XlaTrainStep, XlaSpeedup)
+    **{kind.check: kind for kind in (CudaLibraries, CudnnLoad, XlaSpeedup)},
+    **dict.fromkeys(COMPUTING_CHECKS, Computed),
 }

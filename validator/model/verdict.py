@@ -1,18 +1,21 @@
 """The rule that turns a report into a verdict: the heart of the project.
 
-`judge` asks eight questions, in this order, and the first answer decides:
+`judge` asks these questions, in this order, and the first answer decides:
 
-1. Did a required check go wrong? Then the cell is `failed`.
-2. Was no GPU there? Then nothing is proven: `unproven`.
-3. Did a required check not pass, since it was skipped or never ran? `unproven`.
-4. Did the compiled training step run on something other than the GPU? `unproven`.
-5. Was the report imported from elsewhere? It could have been edited, and no image digest belongs to it that a
-   certificate could be about: `unproven`.
-6. Does the report lack the challenge that the probe was asked to repeat? Then it may be of another run:
+1. Was the GPU itself unhealthy, or shared with another process? Then a fault may not be the image's:
    `unproven`.
-7. Could the host not be read outside of what is measured? Everything in a report may have been made up inside
+2. Did a required check go wrong? Then the cell is `failed`; if only the GPU's health is not known,
+`unproven`. 3. Was no GPU there? Then nothing is proven: `unproven`. 4. Did a required check not pass, since
+it was skipped or never ran? Was one reported twice? `unproven`. 5. Is the report that of another probe? Its
+checks may have asked for less: `unproven`. 6. Did a check compute on something other than the GPU?
+`unproven`. 7. Was the report imported from elsewhere? It could have been edited, and no image digest
+belongs to it that a
+   certificate could be about: `unproven`.
+8. Does the report lack the challenge that the probe was asked to repeat? Then it may be of another run:
+   `unproven`.
+9. Could the host not be read outside of what is measured? Everything in a report may have been made up inside
    the image: `unproven`.
-8. Do the host and the report differ about the driver or the GPUs? `unproven`.
+10. Do the host and the report differ about the driver or the GPUs? `unproven`.
 
 Otherwise the cell is `certified`. No flag or field of a report can say so: the verdict follows only from what
 the checks saw. (`broken`, for an image that did not build, needs no report and is not decided here.)
@@ -25,7 +28,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from .evidence import XlaTrainStep
+from ..problems import FAULT
+from .evidence import COMPUTING_CHECKS, Computed
 from .facts import Host
 from .measurement import Outside, Unread
 from .record import Origin, Verdict
@@ -48,16 +52,35 @@ REQUIRED_CHECKS = (
     "gpu_compute",
     "xla_train_step",
     "silent_cpu",
+    "xla_convolution",
+    "keras_jit",
+    "attention",
+    "embedding",
+    "cudnn_rnn",
+    "data_feed",
+    "save_load",
+    "gpu_health",
 )
+#: The version of the probe that asks them, without the digest of its sources. A test compares it with the
+#: probe's.
+PROBE_VERSION = "2.1.0"
+#: The check of the GPU itself: what it finds is no fault of the image.
+HEALTH = "gpu_health"
+#: Findings of it that excuse no other check: an Xid message that a program's fault causes, and a GPU whose
+#: health is not known.
+_NO_EXCUSE = frozenset({"gpu_program_xid", "gpu_not_watched"})
 
 
 class Reason(str, Enum):
     """The reason for a verdict. All but the last are in the order in which they are asked."""
 
+    GPU_NOT_HEALTHY = "gpu_not_healthy"
     CHECKS_WENT_WRONG = "checks_went_wrong"
     NO_GPU = "no_gpu"
     CHECKS_NOT_PASSED = "checks_not_passed"
-    NOT_TRAINED_ON_GPU = "not_trained_on_gpu"
+    CHECKS_REPEATED = "checks_repeated"
+    OTHER_PROBE = "other_probe"
+    NOT_ON_GPU = "not_on_gpu"
     IMPORTED = "imported"
     CHALLENGE_NOT_REPEATED = "challenge_not_repeated"
     HOST_NOT_READ = "host_not_read"
@@ -69,9 +92,10 @@ class Reason(str, Enum):
 class Judgement:
     """A verdict with what explains it.
 
-    wrong: the required checks that went wrong. missing: ids of the required checks that did not pass.
-    gpus: the models that were there. unread: why the host was not read. differs: what the host and the report
-    differ about, see `differences`. Each is given only for the reasons that are about it.
+    wrong: the required checks that went wrong. missing: ids of the required checks that did not pass, were
+    repeated, or did not compute on a GPU. gpus: the models that were there. probe: the version that made the
+    report. unread: why the host was not read. differs: what the host and the report differ about, see
+    `differences`. Each is given only for the reasons that are about it.
     """
 
     verdict: Verdict
@@ -79,6 +103,7 @@ class Judgement:
     wrong: tuple[CheckResult, ...] = ()
     missing: tuple[str, ...] = ()
     gpus: tuple[str, ...] = ()
+    probe: str = ""
     unread: Unread | None = None
     differs: tuple[str, ...] = ()
 
@@ -86,11 +111,15 @@ class Judgement:
     def sentence(self) -> str:
         """The explanation for people, as records hold it."""
         passed = f"all required checks passed on {', '.join(self.gpus)}"
+        missing = ", ".join(self.missing)
         return {
+            Reason.GPU_NOT_HEALTHY: f"the GPU is not healthy: {'; '.join(c.sentence for c in self.wrong)}",
             Reason.CHECKS_WENT_WRONG: "; ".join(_told(check) for check in self.wrong),
             Reason.NO_GPU: "no GPU",
-            Reason.CHECKS_NOT_PASSED: f"not passed: {', '.join(self.missing)}",
-            Reason.NOT_TRAINED_ON_GPU: "the training step did not run on the GPU",
+            Reason.CHECKS_NOT_PASSED: f"not passed: {missing}",
+            Reason.CHECKS_REPEATED: f"reported more than once: {missing}",
+            Reason.OTHER_PROBE: f"measured with probe {self.probe}, not with {PROBE_VERSION}: measure again",
+            Reason.NOT_ON_GPU: f"not computed on the GPU: {missing}",
             Reason.IMPORTED: f"{passed}, according to an imported report",
             Reason.CHALLENGE_NOT_REPEATED: f"{passed}, but the report does not repeat the challenge",
             Reason.HOST_NOT_READ: f"{passed}, according to the report; the host was not asked:"
@@ -112,14 +141,25 @@ def judge(
     origin: where the report was made. outside: the driver and the GPUs that were offered to the image, as
     read outside of it, or why they were not read. challenge: what the probe was asked to repeat, if anything.
     """
-    if wrong := tuple(check for check in report.checks if check.went_wrong and is_required(check)):
+    health = tuple(check for check in report.checks if check.id == HEALTH and check.went_wrong)
+    if any(_excuses(check) for check in health):
+        return Judgement(Verdict.UNPROVEN, Reason.GPU_NOT_HEALTHY, wrong=health)
+    if wrong := tuple(
+        check for check in report.checks if check.went_wrong and check.id != HEALTH and is_required(check)
+    ):
         return Judgement(Verdict.FAILED, Reason.CHECKS_WENT_WRONG, wrong=wrong)
+    if health:
+        return Judgement(Verdict.UNPROVEN, Reason.GPU_NOT_HEALTHY, wrong=health)
     if not report.host.gpus:
         return Judgement(Verdict.UNPROVEN, Reason.NO_GPU)
     if missing := tuple(name for name in REQUIRED_CHECKS if not _passed(report, name)):
         return Judgement(Verdict.UNPROVEN, Reason.CHECKS_NOT_PASSED, missing=missing)
-    if report.evidence(XlaTrainStep).device_type != "GPU":
-        return Judgement(Verdict.UNPROVEN, Reason.NOT_TRAINED_ON_GPU)
+    if repeated := tuple(name for name in REQUIRED_CHECKS if _count(report, name) > 1):
+        return Judgement(Verdict.UNPROVEN, Reason.CHECKS_REPEATED, missing=repeated)
+    if report.probe.version.partition("+")[0] != PROBE_VERSION:
+        return Judgement(Verdict.UNPROVEN, Reason.OTHER_PROBE, probe=report.probe.version)
+    if elsewhere := tuple(name for name in COMPUTING_CHECKS if not _on_gpu(report, name)):
+        return Judgement(Verdict.UNPROVEN, Reason.NOT_ON_GPU, missing=elsewhere)
     gpus = tuple(sorted(set(report.host.gpu_names)))
     if origin is Origin.ELSEWHERE:
         return Judgement(Verdict.UNPROVEN, Reason.IMPORTED, gpus=gpus)
@@ -167,6 +207,20 @@ def is_required(check: CheckResult) -> bool:
     """Tell whether a check decides about the verdict."""
     # A report can add to the required checks; it can't take one of them away.
     return check.required or check.id in REQUIRED_CHECKS
+
+
+def _excuses(check: CheckResult) -> bool:
+    """Tell whether a health check found a fault of the GPU, which may have made other checks fail."""
+    return any(finding.severity == FAULT and finding.code not in _NO_EXCUSE for finding in check.problems)
+
+
+def _count(report: Report, name: str) -> int:
+    return sum(check.id == name for check in report.checks)
+
+
+def _on_gpu(report: Report, name: str) -> bool:
+    check = report.check(name)
+    return check is not None and isinstance(check.evidence, Computed) and check.evidence.device_type == "GPU"
 
 
 def _passed(report: Report, name: str) -> bool:

@@ -10,13 +10,15 @@ and run by whatever Python an image holds, next to a TensorFlow that may crash t
     isolate      calls a function in a forked child; fresh: in a new interpreter with its own TensorFlow
     check        the type of a check, of its result and of what it gets
     checks/      one module per check: they judge; the package lists them in the order they run
+    watch        watches the GPUs from before the first check until after the last
     collectors/  find facts and never judge: host, driver, CUDA libraries, device code, XLA's tools
     tables       known facts, as JSON in data/
     training     the small model that checks train; resnet: a larger one, to measure speed
+    comparison   results compared with a reference, and the tolerances
     measuring    figures with their spread, and the kernels that the profiler saw
     xla_cases/   layers and operations to compile, each by itself
 """
 
 #: Raised by hand when the meaning of a check or of the report changes. The full version also has a digest of
 #: the sources (see `tables`).
-__version__ = "2.0.0"
+__version__ = "2.1.0"

@@ -11,8 +11,8 @@ PASS, FAIL, SKIP = "pass", "fail", "skip"
 #: out, or the end of the process.
 ERROR, TIMEOUT, CRASH = "error", "timeout", "crash"
 
-#: Stages: without TensorFlow, and in the one process that imports it.
-HOST, TENSORFLOW = "host", "tensorflow"
+#: Stages: without TensorFlow, and in the one process that imports it, side by side; and when both are over.
+HOST, TENSORFLOW, END = "host", "tensorflow", "end"
 
 #: How deep a run goes: only what a verdict needs, or also everything worth measuring.
 QUICK, FULL = "quick", "full"

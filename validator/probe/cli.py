@@ -5,6 +5,7 @@ that the command line or the lock is wrong, 130 or 143 that the probe was told t
 """
 
 import argparse
+import contextlib
 import json
 import signal
 import sys
@@ -14,13 +15,16 @@ from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence
 
 from . import report, supervisor
-from .check import FULL, HOST, QUICK, TENSORFLOW, Check
+from .check import END, FULL, HOST, QUICK, TENSORFLOW, Check
 from .checks import CHECKS, lock_match
 from .supervisor import Stage
 from .tables import version
+from .watch import Watch
 
 #: Seconds after which the probe gives up.
 TIME_LIMIT_S = 1800.0
+#: Seconds that the checks of the last stage have in any case: they only judge what was seen.
+_END_LIMIT_S = 30.0
 
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:
@@ -102,20 +106,31 @@ def _probe(
     checks: List[Check], pins: Optional[Dict[str, str]], limit_s: float, challenge: Optional[str]
 ) -> Dict[str, Any]:
     started, began = _now(), time.monotonic()
-    names = (TENSORFLOW, HOST)
-    stages = [Stage(name, [check for check in checks if check.stage == name], _progress) for name in names]
+    side_by_side, last = [
+        [Stage(name, [check for check in checks if check.stage == name], _progress) for name in names]
+        for names in ((TENSORFLOW, HOST), (END,))
+    ]
     message: Dict[str, Any] = {}
+    with contextlib.ExitStack() as stack:
+        watch = stack.enter_context(Watch()) if any(stage.checks for stage in last) else None
 
-    def collected() -> Dict[str, Any]:
-        # Imported here, while the worker imports TensorFlow: an archive holds no compiled modules, so each
-        # import takes time.
-        from .collectors import collect
+        def collected() -> Dict[str, Any]:
+            # Imported here, while the worker imports TensorFlow: an archive holds no compiled modules, so
+            # each import takes time.
+            from .collectors import collect
 
-        message.update(facts=collect(), lock=pins)
-        return message
+            message.update(facts=collect(), lock=pins)
+            if watch is not None:
+                # No check runs before it is told the facts.
+                watch.begun()
+            return message
 
-    supervisor.run(stages, collected, limit_s)
+        supervisor.run(side_by_side, collected, limit_s)
+        if watch is not None:
+            message["facts"]["health"] = watch.end()
+            supervisor.run(last, lambda: message, max(_END_LIMIT_S, limit_s - (time.monotonic() - began)))
     duration_s = time.monotonic() - began
+    stages = [*side_by_side, *last]
     return report.report(checks, stages, message["facts"], started, _now(), duration_s, challenge)
 
 

@@ -3,7 +3,7 @@
 import importlib
 from collections import Counter
 from contextlib import contextmanager
-from typing import Any, Callable, Dict, Iterator, List, Tuple
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Tuple
 
 
 def gpus(tf: Any) -> List[Any]:
@@ -18,6 +18,11 @@ def gpus(tf: Any) -> List[Any]:
     return found
 
 
+#: What graph optimization appends to the name of a function that it adapts to its call. The optimized graph
+#: has lost the bodies of its functions, so they are those before optimization.
+_SPECIALIZED = "_specialized_for_"
+
+
 @contextmanager
 def exact_float32(tf: Any) -> Iterator[None]:
     """Turn TensorFloat-32 off: with its 10-bit mantissa only a wide tolerance, which hides errors, would
@@ -30,22 +35,45 @@ def exact_float32(tf: Any) -> Iterator[None]:
         tf.config.experimental.enable_tensor_float_32_execution(before)
 
 
-def operations(call: Callable[[], Any]) -> Tuple[List[Dict[str, Any]], Any]:
+def operations(call: Callable[[], Any], nested: bool = False) -> Tuple[List[Dict[str, Any]], Any]:
     """Return each executed `op` with its `device` (`GPU:0`) and `count`, and what the call returned.
 
     call: the first call of a `tf.function`, when TensorFlow makes the graphs that it will execute. The public
     API shows only the graph before that; these show placement, fused operations and XLA's clusters.
+    nested: also the operations of functions that these graphs call, such as the layers of Keras 2 are.
     """
     context = importlib.import_module("tensorflow.python.eager.context")
     context.enable_graph_collection()
     try:
         returned = call()
-        graphs = context.export_run_metadata().partition_graphs
+        metadata = context.export_run_metadata()
     finally:
         context.disable_graph_collection()
-    counts = Counter((node.op, _device(node.device)) for graph in graphs for node in graph.node)
+    bodies = {
+        function.signature.name: function.node_def
+        for graphs in (metadata.function_graphs if nested else ())
+        for function in graphs.pre_optimization_graph.library.function
+    }
+    counts: "Counter[Tuple[str, str]]" = Counter()
+    for graph in metadata.partition_graphs:
+        counts.update(_nodes(graph.node, bodies, ""))
     found = [{"op": op, "device": device, "count": count} for (op, device), count in sorted(counts.items())]
     return found, returned
+
+
+def _nodes(nodes: Iterable[Any], bodies: Dict[str, Any], device: str) -> Iterator[Tuple[str, str]]:
+    """Yield operation and device of each node and of the functions it calls; these run where their caller
+    does."""
+    for node in nodes:
+        own = _device(node.device) or device
+        yield node.op, own
+        for value in node.attr.values():
+            for called in (value.func, *value.list.func):
+                name = called.name.partition(_SPECIALIZED)[0]
+                if name in bodies:
+                    # Each body once: a function may call itself.
+                    rest = {other: body for other, body in bodies.items() if other != name}
+                    yield from _nodes(bodies[name], rest, own)
 
 
 def _device(name: str) -> str:

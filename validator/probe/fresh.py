@@ -14,18 +14,16 @@ import os
 import signal
 import subprocess
 import sys
-from typing import Any, Callable, Dict, Iterator, List, Optional
+from typing import Any, Callable, Dict, Iterator, Optional
 
 from ..problems import problem, statement
 from . import pipes
 from .check import CRASH, ERROR, FAIL, TIMEOUT, Result
 from .isolate import EXCEPTION, SIGNAL, STATUS, Answer, Failure, anonymous_file, failure, last_part, read
 from .pipes import tail
-from .worker import die_with_parent, interpreter, raised_by
+from .worker import die_with_parent, interpreter, keras, raised_by
 
 _VALUE, _RAISED = "value", "raised"
-#: Keras is part of TensorFlow, however it is packaged.
-_TENSORFLOW = ("tensorflow", "keras", "tf_keras")
 #: Seconds for a child that hangs to say where (faulthandler, on SIGABRT) before it is killed.
 _LAST_WORDS_S = 2.0
 _LAST_LINES = 30
@@ -127,8 +125,8 @@ def _described(error: BaseException) -> str:
 
 def _in_tensorflow(error: BaseException) -> bool:
     """Return whether TensorFlow raised it. A failed import of TensorFlow counts, wherever it was raised."""
-    modules: List[Any] = [sys.modules.get(name) for name in _TENSORFLOW]
-    return modules[0] is None or any(raised_by(error, module) for module in modules)
+    tensorflow = sys.modules.get("tensorflow")
+    return tensorflow is None or any(raised_by(error, module) for module in (tensorflow, *keras()))
 
 
 def _ask_where(child: "subprocess.Popen[bytes]") -> None:

@@ -35,6 +35,22 @@ def proof(module: str) -> Dict[str, Any]:
     }
 
 
+def summary(module: str) -> Dict[str, Any]:
+    """Return the name, size and digest of a compiled module, and the functions of libraries that it calls.
+
+    targets: such as `__cudnn$convBiasActivationForward` and `__cublas$gemm`; of a custom call, or of a fusion
+    that a library runs, which names its kind in the instruction's configuration.
+    """
+    seen = proof(module)
+    kept = {key: seen[key] for key in ("module", "instructions", "sha256")}
+    return {**kept, "targets": sorted(set(re.findall(r"__[a-z]\w*\$[\w$]+", module)))}
+
+
+def calls_cudnn(summarized: Dict[str, Any]) -> bool:
+    """Return whether a module calls cuDNN for a convolution, by a custom call or a fusion."""
+    return any(target.startswith(("__cudnn$conv", "__cudnn$fusion")) for target in summarized["targets"])
+
+
 @contextlib.contextmanager
 def dump() -> Iterator[str]:
     """Make a directory for XLA to write to, in memory where possible, and remove it at the end."""

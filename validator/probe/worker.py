@@ -68,9 +68,14 @@ def answer(check: Check, context: Context) -> Result:
     except Exception as error:  # a check must not take the others along, whatever it raises
         fields = {"exception": type(error).__name__, "message": _first_line(error)}
         evidence = {"traceback": traceback.format_exc().splitlines()[-30:]}
-        if raised_by(error, context.tensorflow):
+        if any(raised_by(error, module) for module in (context.tensorflow, *keras())):
             return Result(FAIL, None, [problem("tensorflow_raised", **fields)], evidence)
         return Result(ERROR, statement("check_raised", **fields), [], evidence)
+
+
+def keras() -> List[Any]:
+    """Return the imported packages of Keras, which is part of TensorFlow, however it is packaged."""
+    return [sys.modules[name] for name in ("keras", "tf_keras") if name in sys.modules]
 
 
 def raised_by(error: BaseException, module: Any) -> bool:

@@ -15,6 +15,9 @@ from validator.probe.isolate import Answer
 LOSSES = [2.44, 2.33, 2.22, 2.12, 2.03]
 
 
+KERAS = {"losses": LOSSES, "losses_off": LOSSES, "modules": [{"module": "m", "device_type": "CPU"}]}
+
+
 def run(setting: bool | str, clusters: int, **changes: Any) -> dict[str, Any]:
     return {
         "setting": setting,
@@ -39,6 +42,7 @@ def seen(*changed: tuple[int, dict[str, Any]], **changes: Any) -> dict[str, Any]
         "runs": runs,
         "without_cpu_flag": [run(True, 0)],
         "tolerance": 1e-3,
+        "keras_jit": KERAS,
         **changes,
     }
 
@@ -56,6 +60,7 @@ def test_on_a_gpu_the_flag_is_not_mentioned() -> None:
         (1, {"modules": gpu}),
         (2, {"modules": gpu}),
         device_type="GPU",
+        keras_jit={**KERAS, "modules": gpu},
         cpu_flag=None,
         without_cpu_flag=None,
         tolerance=0.02,
@@ -97,9 +102,10 @@ def test_the_flag_is_only_added_on_the_cpu(
 ) -> None:
     given = []
 
-    def call(function: Any, directory: str, settings: list[Any], **options: Any) -> Answer:
+    def call(function: Any, directory: str, settings: list[Any], keras: bool, **options: Any) -> Answer:
         given.append(options["environment"]["TF_XLA_FLAGS"])
-        return Answer(seen()["runs"][: len(settings)], None, "")
+        with_keras = [{"keras_jit": KERAS}] if keras else []
+        return Answer([*seen()["runs"][: len(settings)], *with_keras], None, "")
 
     monkeypatch.setenv("TF_XLA_FLAGS", "--mine")
     monkeypatch.setattr(fresh, "call", call)
@@ -107,3 +113,22 @@ def test_the_flag_is_only_added_on_the_cpu(
     config = SimpleNamespace(list_physical_devices=lambda kind: gpus, experimental=growth)
     auto_clustering.CHECK.run(Context(facts, None, SimpleNamespace(config=config)))
     assert given == flags
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (
+            {"modules": []},
+            "jit_compile=True after set_jit(True) trained, but XLA compiled nothing for the CPU",
+        ),
+        (
+            {"losses": [*LOSSES[:-1], 3.0]},
+            "the losses of jit_compile=True after set_jit(True) differ from those",
+        ),
+    ],
+)
+def test_a_keras_model_is_compiled_after_set_jit_too(change: dict[str, Any], said: str) -> None:
+    result = auto_clustering._judged(seen(keras_jit={**KERAS, **change}))
+    assert result.outcome == "fail"
+    assert said in result.sentence

@@ -22,6 +22,8 @@ _LIMIT_S = 150.0
 
 #: The argument of `set_jit`, for one function after another.
 Setting = Union[bool, str]
+#: The field of the evidence about a Keras model.
+KERAS = "keras_jit"
 _SETTINGS: List[Setting] = [False, True, "autoclustering", False]
 
 
@@ -43,11 +45,18 @@ def _run(context: Context) -> Result:
         flag = evidence["cpu_flag"] if name == "runs" else None
         with hlo.dump() as directory:
             answer = fresh.call(
-                _trial, directory, settings, limit_s=_LIMIT_S, environment=_environment(directory, flag)
+                _trial,
+                directory,
+                settings,
+                name == "runs",
+                limit_s=_LIMIT_S,
+                environment=_environment(directory, flag),
             )
         if answer.failure is not None:
             return fresh.broken_off("auto_clustering", answer, evidence)
-        evidence[name] = answer.values
+        evidence[name] = [value for value in answer.values if "setting" in value]
+        for value in answer.values:
+            evidence.update({key: seen for key, seen in value.items() if key == KERAS})
     return _judged(evidence)
 
 
@@ -62,8 +71,12 @@ def _environment(directory: str, flag: Optional[str]) -> Dict[str, Optional[str]
     return {"XLA_FLAGS": hlo.flags(directory), "TF_XLA_FLAGS": given or None}
 
 
-def _trial(tf: Any, directory: str, settings: List[Setting]) -> Iterator[Dict[str, Any]]:
-    """Train a fresh function under each setting. The function itself doesn't ask for XLA."""
+def _trial(tf: Any, directory: str, settings: List[Setting], keras: bool) -> Iterator[Dict[str, Any]]:
+    """Train a fresh function under each setting. The function itself doesn't ask for XLA.
+
+    keras: also train a model that asks for XLA, after set_jit(True): the two ways must not get in each
+    other's way.
+    """
     gpus(tf)
     images, labels = training.batch(tf)
     for setting in settings:
@@ -77,6 +90,24 @@ def _trial(tf: Any, directory: str, settings: List[Setting]) -> Iterator[Dict[st
             **seen,
             "modules": hlo.modules(directory)[before:],
         }
+
+    if keras:
+        yield {KERAS: _with_keras(tf, directory, images, labels)}
+
+
+def _with_keras(tf: Any, directory: str, images: Any, labels: Any) -> Dict[str, Any]:
+    """Return the losses of a Keras model with jit_compile=True after set_jit(True), and of one with
+    neither."""
+    losses, compiled = {}, []
+    for jit in (False, True):
+        tf.config.optimizer.set_jit(jit)
+        before = len(hlo.modules(directory))
+        model = training.compile_model(tf, training.classifier(tf), jit_compile=jit)
+        with exact_float32(tf):
+            told = model.fit(images, labels, batch_size=len(labels), epochs=STEPS, shuffle=False, verbose=0)
+        losses[jit] = [float(loss) for loss in told.history["loss"]]
+        compiled = hlo.modules(directory)[before:]
+    return {"losses": losses[True], "losses_off": losses[False], "modules": compiled}
 
 
 def _trained(step: Any, images: Any, labels: Any) -> Dict[str, Any]:
@@ -100,6 +131,14 @@ def _problems(evidence: Dict[str, Any]) -> List[Dict[str, Any]]:
             found.append(problem("clusters_not_compiled", setting=repr(run["setting"]), device_type=wanted))
     if again["clusters"] > off["clusters"]:
         found.append(problem("set_jit_not_taken_back"))
+    keras = evidence[KERAS]
+    if not any(module["device_type"] == wanted for module in keras["modules"]):
+        found.append(problem("jit_compiled_nothing", mode="twice", device_type=wanted))
+    compared = {
+        "largest_difference": training.difference(keras["losses"], keras["losses_off"]),
+        "tolerance": evidence["tolerance"],
+    }
+    found += training.losses_differ("jit_off", compared, "jit_compile=True after set_jit(True)")
     return found + training.losses_differ("unclustered", evidence)
 
 

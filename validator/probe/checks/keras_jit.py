@@ -1,17 +1,18 @@
 """Is `model.compile(jit_compile=True)` really compiled, does it train, and does it compute the same?
 
-Keras passes the request on to `tf.function`, or drops it with a warning that nobody reads. So the check has
-XLA write every module that it compiles to a directory. That must be set before XLA's first use, hence the
-fresh interpreter. In addition a step that XLA can't compile must be rejected: if it trains, it was not
-compiled.
+Keras passes the request on to `tf.function`, or drops it with a warning that nobody reads. So the check
+looks at the operations that TensorFlow executed: a convolution among them was not compiled. A step that XLA
+can't compile must be
+rejected: if it trains, it was not compiled. The compiled program is that of the model's own training step.
+What Keras chooses by itself (`jit_compile="auto"`, the default of Keras 3) is trained and compared as well.
 """
 
 import warnings
-from typing import Any, Dict, Iterator, List, Optional
+from typing import Any, Dict, List, Optional
 
 from ...problems import problem, statement
-from .. import fresh, hlo, training
-from ..check import FULL, TENSORFLOW, Check, Context, Result, judged
+from .. import devices, hlo, training
+from ..check import TENSORFLOW, Check, Context, Result, judged
 from ..devices import exact_float32, gpus
 from ..training import classifier, compile_model, describe, major
 
@@ -19,59 +20,72 @@ STEPS = 5
 #: Largest relative difference between the losses of a step, compiled and not, in float32 without
 #: TensorFloat-32; as in `xla_train_step`.
 TOLERANCE = {"CPU": 1e-3, "GPU": 2e-2}
-#: Without jit_compile, with it, and with it after `tf.config.optimizer.set_jit(True)`.
-OFF, ON, TWICE = "off", "on", "twice"
-_LIMIT_S = 240.0
+#: jit_compile=False, jit_compile=True, and what Keras chooses.
+OFF, ON, AUTO = "off", "on", "auto"
+#: The operations that a model can't do without, as parts of their names. XLA's own are not among those
+#: executed.
+_COMPUTING = ("Conv2D", "MatMul")
 
 
 def _run(context: Context) -> Result:
-    with hlo.dump() as directory:
-        answer = fresh.call(
-            _trial, directory, limit_s=_LIMIT_S, environment={"XLA_FLAGS": hlo.flags(directory)}
-        )
-    evidence: Dict[str, Any] = {"steps": STEPS}
-    for value in answer.values:
-        evidence.update(value)
-    if answer.failure is not None:
-        return fresh.broken_off("keras", answer, evidence)
+    tf = context.tensorflow
+    device_type = "GPU" if gpus(tf) else "CPU"
+    evidence: Dict[str, Any] = {"device_type": device_type, "keras": describe(tf), "steps": STEPS}
+    settings: Dict[str, Dict[str, Any]] = {
+        OFF: {"jit_compile": False},
+        ON: {"jit_compile": True},
+        # Keras 2 has no such value, and chooses where none is given.
+        AUTO: {} if major(evidence["keras"]) == 2 else {"jit_compile": "auto"},
+    }
+    evidence["resolved"] = _resolved(tf)
+    images, labels = training.batch(tf)
+    with tf.device(f"/{device_type}:0"), exact_float32(tf):
+        for mode, given in settings.items():
+            evidence[mode] = _trained(tf, given, images, labels)
+        evidence["hlo"] = _program(tf, images, labels)
+        for mode in (OFF, ON):
+            evidence[f"refused_{mode}"] = _refused(tf, settings[mode], images, labels)
     return _judged(evidence)
 
 
 def _judged(evidence: Dict[str, Any]) -> Result:
     evidence["tolerance"] = TOLERANCE[evidence["device_type"]]
     evidence["largest_difference"] = max(
-        training.difference(evidence[mode]["losses"], evidence[OFF]["losses"]) for mode in (ON, TWICE)
+        training.difference(evidence[mode]["losses"], evidence[OFF]["losses"]) for mode in (ON, AUTO)
     )
     return judged(_problems(evidence), lambda: _passed(evidence), evidence)
 
 
-def _trial(tf: Any, directory: str) -> Iterator[Dict[str, Any]]:
-    """Train in each mode; yield what Keras made of the request, and what XLA compiled."""
-    yield {"device_type": "GPU" if gpus(tf) else "CPU", "keras": describe(tf)}
-    yield {"resolved": _resolved(tf)}
-    images, labels = training.batch(tf)
-    with exact_float32(tf):
-        for mode in (OFF, ON):
-            yield {mode: _trained(tf, mode, images, labels, directory)}
-        for mode in (OFF, ON):
-            yield {f"refused_{mode}": _refused(tf, mode, images, labels)}
-        # Last, because it is not certain that this can be fully undone.
-        tf.config.optimizer.set_jit(True)
-        yield {TWICE: _trained(tf, TWICE, images, labels, directory)}
+def _trained(tf: Any, settings: Dict[str, Any], images: Any, labels: Any) -> Dict[str, Any]:
+    """Train a new model; return its losses and how many of the computing operations ran uncompiled."""
+    model = compile_model(tf, classifier(tf), **settings)
 
+    def fit(epochs: int) -> List[float]:
+        told = model.fit(images, labels, batch_size=len(labels), epochs=epochs, shuffle=False, verbose=0)
+        return [float(loss) for loss in told.history["loss"]]
 
-def _trained(tf: Any, mode: str, images: Any, labels: Any, directory: str) -> Dict[str, Any]:
-    before = len(hlo.modules(directory))
-    model = compile_model(tf, classifier(tf), jit_compile=mode != OFF)
-    history = model.fit(images, labels, batch_size=len(labels), epochs=STEPS, shuffle=False, verbose=0)
+    executed, first = devices.operations(lambda: fit(1))
+    uncompiled = [entry for entry in executed if any(name in entry["op"] for name in _COMPUTING)]
     return {
-        "losses": [float(loss) for loss in history.history["loss"]],
+        "losses": [*first, *fit(STEPS - 1)],
         "jit_compile": _jit(model),
-        "modules": hlo.modules(directory)[before:],
+        "uncompiled": sum(entry["count"] for entry in uncompiled),
+        "device": model(images).device,
     }
 
 
-def _refused(tf: Any, mode: str, images: Any, labels: Any) -> Optional[str]:
+def _program(tf: Any, images: Any, labels: Any) -> Dict[str, Any]:
+    """Return the compiled program of a model's training step."""
+    model = compile_model(tf, classifier(tf), jit_compile=True)
+    # Makes the variables of optimizer and metrics.
+    model.train_on_batch(images, labels)
+    step = tf.function(
+        lambda *batch: model.train_step(batch), jit_compile=True, autograph=False
+    ).experimental_get_compiler_ir(images, labels)
+    return hlo.summary(step(stage="optimized_hlo"))
+
+
+def _refused(tf: Any, settings: Dict[str, Any], images: Any, labels: Any) -> Optional[str]:
     """Return the exception raised when the loss calls back into Python, which XLA can't compile; or None."""
 
     def loss(expected: Any, logits: Any) -> Any:
@@ -81,7 +95,7 @@ def _refused(tf: Any, mode: str, images: Any, labels: Any) -> Optional[str]:
         nothing = tf.numpy_function(lambda values: 0 * values, [tf.stop_gradient(entropy)], tf.float32)
         return entropy + tf.reshape(nothing, tf.shape(entropy))
 
-    model = compile_model(tf, classifier(tf), loss, jit_compile=mode != OFF)
+    model = compile_model(tf, classifier(tf), loss, **settings)
     try:
         model.train_on_batch(images, labels)
     except tf.errors.OpError as error:
@@ -124,32 +138,37 @@ def _jit(model: Any) -> Optional[bool]:
 
 def _problems(evidence: Dict[str, Any]) -> List[Dict[str, Any]]:
     found = []
-    wanted = evidence["device_type"]
-    for mode in (ON, TWICE):
-        seen = evidence[mode]
-        compiled = [module for module in seen["modules"] if module["device_type"] == wanted]
-        if seen["jit_compile"] is False:
-            found.append(problem("jit_turned_off", mode=mode))
-        if not compiled:
+    wanted, program = evidence["device_type"], evidence["hlo"]
+    if evidence[ON]["jit_compile"] is False:
+        found.append(problem("jit_turned_off", mode=ON))
+    for mode in (ON, AUTO):
+        asked = mode == ON or evidence[AUTO]["jit_compile"]
+        if asked and evidence[mode]["uncompiled"]:
             found.append(problem("jit_compiled_nothing", mode=mode, device_type=wanted))
+        found += training.ran_elsewhere(evidence[mode]["device"], wanted, mode)
+        found += training.not_falling(evidence[mode]["losses"], mode)
+    # Otherwise a convolution would not be among the operations, however it ran.
+    if not evidence[OFF]["uncompiled"]:
+        found.append(problem("operation_not_executed", operation=" or ".join(_COMPUTING)))
+    if not program["instructions"]:
+        found.append(problem("no_compiled_module"))
+    elif wanted == "GPU" and not hlo.calls_cudnn(program):
+        found.append(problem("convolution_without_cudnn", program="training step", type="float32"))
     if evidence["refused_on"] is None:
         found.append(problem("uncompilable_step_trained"))
     if evidence["refused_off"] is not None:
         found.append(problem("step_fails_without_jit", error=evidence["refused_off"]))
-    found += training.not_falling(evidence[ON]["losses"])
     return found + training.losses_differ("jit_off", evidence)
 
 
 def _passed(evidence: Dict[str, Any]) -> Dict[str, Any]:
-    keras, modules = evidence["keras"], evidence[ON]["modules"]
-    resolved = evidence["resolved"]["classifier"]
+    keras, resolved = evidence["keras"], evidence["resolved"]["classifier"]
     return statement(
         "keras_jit_works",
         package=keras["package"],
         version=keras["version"],
         device_type=evidence["device_type"],
-        modules=len(modules),
-        instructions=max(module["instructions"] for module in modules),
+        instructions=evidence["hlo"]["instructions"],
         default=resolved["default"],
         auto=resolved.get("auto"),
     )
@@ -161,6 +180,5 @@ CHECK = Check(
     stage=TENSORFLOW,
     run=_run,
     limit_s=300,
-    required=False,
-    depth=FULL,
+    requires=("cuda-build", "gpu"),
 )

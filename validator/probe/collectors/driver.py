@@ -92,7 +92,7 @@ class _Memory(ctypes.Structure):
 def ask_nvml() -> Iterator[Dict[str, Any]]:
     """Yield `{answered, error, path, driver, cuda, gpus}`, growing."""
     found: Dict[str, Any] = {"answered": False, "error": None, "path": None}
-    library = _open(found)
+    library = open_nvml(found)
     yield found
     if library is None:
         return
@@ -102,7 +102,7 @@ def ask_nvml() -> Iterator[Dict[str, Any]]:
         yield found
         return
     found["answered"] = True
-    found["driver"] = _text(library.nvmlSystemGetDriverVersion)
+    found["driver"] = text(library.nvmlSystemGetDriverVersion)
     number = ctypes.c_int()
     if library.nvmlSystemGetCudaDriverVersion_v2(ctypes.byref(number)) == 0:
         found["cuda"] = f"{number.value // 1000}.{number.value % 1000 // 10}"
@@ -115,7 +115,8 @@ def ask_nvml() -> Iterator[Dict[str, Any]]:
     yield found
 
 
-def _open(found: Dict[str, Any]) -> Optional[ctypes.CDLL]:
+def open_nvml(found: Dict[str, Any]) -> Optional[ctypes.CDLL]:
+    """Load NVML's library; put its path, or the error, into `found`."""
     for name in NVML_NAMES:
         try:
             library = ctypes.CDLL(name)
@@ -135,15 +136,15 @@ def _nvml_gpu(library: ctypes.CDLL, index: int) -> Optional[Dict[str, Any]]:
     capability = library.nvmlDeviceGetCudaComputeCapability(device, ctypes.byref(major), ctypes.byref(minor))
     sized = library.nvmlDeviceGetMemoryInfo(device, ctypes.byref(memory))
     return {
-        "name": _text(library.nvmlDeviceGetName, device),
-        "uuid": _text(library.nvmlDeviceGetUUID, device),
+        "name": text(library.nvmlDeviceGetName, device),
+        "uuid": text(library.nvmlDeviceGetUUID, device),
         "compute_capability": f"{major.value}.{minor.value}" if capability == 0 else None,
         "memory_bytes": memory.total if sized == 0 else None,
-        "mig": _mig(library, device),
+        "mig": is_split(library, device),
     }
 
 
-def _mig(library: ctypes.CDLL, device: ctypes.c_void_p) -> Optional[bool]:
+def is_split(library: ctypes.CDLL, device: ctypes.c_void_p) -> Optional[bool]:
     """Return whether the GPU is split into instances, of which CUDA shows a process only the first."""
     if not hasattr(library, "nvmlDeviceGetMigMode"):
         return None
@@ -152,7 +153,8 @@ def _mig(library: ctypes.CDLL, device: ctypes.c_void_p) -> Optional[bool]:
     return current.value == _MIG_ENABLED if status == 0 else None
 
 
-def _text(function: Any, *arguments: Any) -> Optional[str]:
+def text(function: Any, *arguments: Any) -> Optional[str]:
+    """Return the text that a function of NVML writes into a buffer, or None."""
     buffer: Any = ctypes.create_string_buffer(_NVML_TEXT)
     return buffer.value.decode(errors="replace") if function(*arguments, buffer, _NVML_TEXT) == 0 else None
 

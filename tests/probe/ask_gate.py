@@ -1,0 +1,96 @@
+"""Runs checks that need a GPU on the CPU of a real TensorFlow, and prints their results as JSON.
+
+Usage: ask_gate.py ARCHIVE right|broken. broken: parts of TensorFlow are replaced first by ones that do what
+a fault does, so that each check must fail.
+"""
+
+import functools
+import importlib
+import json
+import sys
+
+CHECKS = ("xla_convolution", "keras_jit", "attention", "embedding", "cudnn_rnn", "data_feed", "save_load")
+
+sys.path.insert(0, sys.argv[1])
+import tensorflow as tf  # noqa: E402 - the archive comes first
+
+from validator.probe.check import Context  # noqa: E402
+
+
+def miscompile():
+    """Let XLA compute something else: every floating-point result of a compiled function is off by a half."""
+    original = tf.function
+
+    def function(python_function, **settings):
+        if not settings.get("jit_compile"):
+            return original(python_function, **settings)
+
+        @functools.wraps(python_function)
+        def wrong(*arguments):
+            results = python_function(*arguments)
+            return {name: value * tf.cast(1.5, value.dtype) for name, value in results.items()}
+
+        return original(wrong, **settings)
+
+    tf.function = function
+
+
+def drop_jit():
+    """Let Keras ignore jit_compile=True."""
+    original = tf.keras.Model.compile
+
+    @functools.wraps(original)
+    def compile_(model, *arguments, **settings):
+        return original(model, *arguments, **{**settings, "jit_compile": False})
+
+    tf.keras.Model.compile = compile_
+
+
+def other_recurrence():
+    class Other(tf.keras.layers.LSTM):
+        def __init__(self, *arguments, **settings):
+            super().__init__(*arguments, recurrent_activation="tanh", **settings)
+
+    tf.keras.layers.LSTM = Other
+
+
+def lose_data():
+    original = tf.io.decode_raw
+    tf.io.decode_raw = lambda *arguments: original(*arguments) * 0
+
+
+def forget_weights():
+    class Nothing:
+        def assert_existing_objects_matched(self):
+            return self
+
+        def expect_partial(self):
+            return self
+
+    tf.train.Checkpoint.read = lambda self, path: Nothing()
+
+
+FAULTS = {
+    "xla_convolution": miscompile,
+    "attention": miscompile,
+    "embedding": miscompile,
+    "keras_jit": drop_jit,
+    "cudnn_rnn": other_recurrence,
+    "data_feed": lose_data,
+    "save_load": forget_weights,
+}
+found = {}
+original_function = tf.function
+for name in CHECKS:
+    tf.function = original_function
+    if sys.argv[2] == "broken":
+        FAULTS[name]()
+    check = importlib.import_module(f"validator.probe.checks.{name}").CHECK
+    result = check.run(Context({}, None, tf))
+    found[name] = {
+        "outcome": result.outcome,
+        "sentence": result.sentence,
+        "codes": [problem["code"] for problem in result.problems],
+        "evidence": result.evidence,
+    }
+print(json.dumps(found))

@@ -1,0 +1,60 @@
+"""What the watch of the GPUs takes from the system: the kernel's log, and whose a process is."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from validator.probe.collectors import health
+from validator.probe.collectors.health import Health
+
+#: As the driver writes them to the kernel's log.
+LOG = (
+    b"4,1203,91234567,-;NVRM: Xid (PCI:0000:3b:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off.\n"
+    b"6,1204,91234568,-;usb 1-1: new device\n"
+    b"4,1205,91234569,-;NVRM: Xid (PCI:0001:AF:1f): 31, pid=4242, name=python, Ch 00000008, MMU Fault\n"
+)
+
+
+def test_xid_messages_of_the_kernel_log_are_read_with_the_address_of_their_gpu() -> None:
+    reader, writer = os.pipe()
+    os.set_blocking(reader, False)
+    os.write(writer, LOG)
+    try:
+        assert list(health._logged(reader)) == [((0, 0x3B, 0), 79), ((1, 0xAF, 0x1F), 31)]
+        # Nothing new, and then the end of it.
+        assert list(health._logged(reader)) == []
+        os.close(writer)
+        assert list(health._logged(reader)) == []
+    finally:
+        os.close(reader)
+
+
+def test_without_a_kernel_log_nothing_is_read() -> None:
+    assert list(health._logged(None)) == []
+
+
+def test_only_a_process_that_exists_and_does_not_descend_from_the_probe_is_another() -> None:
+    watch = Health(os.getpid())
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    try:
+        assert not watch._is_other(os.getpid())
+        assert not watch._is_other(child.pid)
+        assert watch._is_other(os.getppid())
+        assert watch._is_other(1)
+        assert Health(child.pid)._is_other(os.getpid())
+    finally:
+        child.communicate()
+    assert not watch._is_other(child.pid)
+    assert not watch._is_other(4_000_001)
+
+
+def test_without_nvml_there_is_an_error_and_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("validator.probe.collectors.driver.NVML_NAMES", ("libno-such-nvml.so.1",))
+    watch = Health(os.getpid())
+    assert watch.error is not None and "libno-such-nvml" in watch.error
+    assert (watch.snapshot(), watch.xid_sources) == ([], [])
+    watch.read()

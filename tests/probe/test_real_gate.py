@@ -1,0 +1,74 @@
+"""The checks that need a GPU compute right on the CPU of real releases, and find what is broken there."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from validator.engines.probe_archive import probe_archive
+
+from .environments import AS_BUILT_2_21, tensorflow_environment
+
+pytestmark = pytest.mark.engine
+
+ASK = Path(__file__).parent / "ask_gate.py"
+#: With Keras 2 and with Keras 3.
+RELEASES = {"2.15.1": ("tensorflow[and-cuda]==2.15.1",), "2.21.0": AS_BUILT_2_21}
+#: The codes of the problems when each check meets its fault.
+FOUND_BROKEN = {
+    "xla_convolution": {"result_differs"},
+    "keras_jit": {"jit_turned_off", "jit_compiled_nothing", "uncompilable_step_trained"},
+    "attention": {"result_differs"},
+    "embedding": {"result_differs"},
+    "cudnn_rnn": {"result_differs"},
+    "data_feed": {"batches_wrong", "losses_differ"},
+    "save_load": {"result_differs"},
+}
+
+
+def ask(release: str, mode: str, directory: Path) -> dict[str, Any]:
+    archive = directory / "probe.pyz"
+    archive.write_bytes(probe_archive())
+    done = subprocess.run(
+        [tensorflow_environment(RELEASES[release]), ASK, archive, mode],
+        env={**os.environ, "CUDA_VISIBLE_DEVICES": "-1"},
+        cwd="/",
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    assert set(found) == set(FOUND_BROKEN)
+    return found
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_they_pass_and_say_that_it_was_the_cpu(release: str, tmp_path: Path) -> None:
+    found = ask(release, "right", tmp_path)
+    assert {name: entry["outcome"] for name, entry in found.items()} == dict.fromkeys(FOUND_BROKEN, "pass")
+    assert {entry["evidence"]["device_type"] for entry in found.values()} == {"CPU"}
+    assert {entry["type"] for entry in found["xla_convolution"]["evidence"]["programs"]} == {
+        "float32",
+        "float16",
+        "bfloat16",
+    }
+    assert all(
+        entry["hlo"]["instructions"] > 10 for entry in found["xla_convolution"]["evidence"]["programs"]
+    )
+    # What was saved is not what a new model has: otherwise loading nothing would pass.
+    assert found["save_load"]["evidence"]["untrained_difference"] > 0.1
+    jit = found["keras_jit"]["evidence"]
+    assert jit["off"]["uncompiled"] > jit["on"]["uncompiled"] == 0
+    assert ("auto" in jit["resolved"]["classifier"]) == (release == "2.21.0")
+
+
+def test_each_finds_its_fault(tmp_path: Path) -> None:
+    found = ask("2.21.0", "broken", tmp_path)
+    assert {name: entry["outcome"] for name, entry in found.items()} == dict.fromkeys(FOUND_BROKEN, "fail")
+    assert {name: set(entry["codes"]) for name, entry in found.items()} == FOUND_BROKEN

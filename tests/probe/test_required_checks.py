@@ -1,0 +1,263 @@
+"""Every required check, failing alone for a reason that it found itself, keeps a report from being
+certified."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from validator.model.record import Verdict
+from validator.model.report import report_of
+from validator.model.verdict import HEALTH, PROBE_VERSION, REQUIRED_CHECKS, Reason, judge
+from validator.probe import report as probe_report
+from validator.probe.check import Context, Result, judged
+from validator.probe.checks import (
+    CHECKS,
+    compute_capability,
+    cuda_libraries,
+    cudnn_load,
+    driver,
+    environment,
+    gpu_compute,
+    gpu_device_nodes,
+    gpu_health,
+    gpu_visible,
+    library_conflicts,
+    lock_match,
+    python_stack,
+    silent_cpu,
+    tensorflow_build,
+    xla_toolchain,
+    xla_train_step,
+)
+from validator.probe.collectors import copies, loader, toolchain
+from validator.probe.isolate import Answer
+from validator.probe.supervisor import Entry, Stage
+
+from ..records.values import OUTSIDE, document
+from .checks.test_silent_cpu import seen
+from .passing import CPU, evidence, result
+from .test_checks import XLA, imported
+
+
+@dataclass
+class Machine:
+    """A machine with a GPU, whose facts a case changes."""
+
+    facts: dict[str, Any]
+    patch: pytest.MonkeyPatch
+    directory: Path
+
+    def tensorflow(self, **fields: Any) -> None:
+        self.facts["tensorflow"] = {
+            "version": "2.21.0",
+            "directory": str(self.directory / "tensorflow"),
+            "build": {"is_cuda_build": True, "cuda_version": "12.5.1", "cudnn_version": "9"},
+            "built_with": {"nvidia-cudnn-cu12": "9.3.0.75"},
+            "built_with_source": "metadata",
+            **fields,
+        }
+
+    def opens(self, *values: Mapping[str, Any]) -> None:
+        """Say what the loader opens."""
+        for name in ("open_libraries", "open_cudnn"):
+            self.patch.setattr(loader, name, lambda directory: Answer(list(values), None, ""))
+
+
+def _driver(machine: Machine) -> Result:
+    machine.facts["host"]["kernel_driver"] = "550.54.14"
+    return driver.CHECK.run(Context(machine.facts))
+
+
+def _gpu_device_nodes(machine: Machine) -> Result:
+    machine.facts["host"]["device_nodes"][0].update(opens=False, error="Permission denied")
+    return gpu_device_nodes.CHECK.run(Context(machine.facts))
+
+
+def _environment(machine: Machine) -> Result:
+    machine.facts["environment"]["variables"] = {"CUDA_VISIBLE_DEVICES": "-1"}
+    return environment.CHECK.run(Context(machine.facts))
+
+
+def _python_stack(machine: Machine) -> Result:
+    machine.patch.setattr(python_stack, "_origin", lambda package: f"/site/{package}")
+    machine.patch.setattr(python_stack, "_beside_metadata", lambda origin, names: True)
+    machine.tensorflow(requires=["numpy>=1.26.0"], distribution="tensorflow")
+    machine.facts["environment"]["packages"] = {"tensorflow": "2.21.0", "numpy": "1.20.0"}
+    return python_stack.CHECK.run(Context(machine.facts))
+
+
+def _lock_match(machine: Machine) -> Result:
+    machine.facts["environment"]["packages"] = {"numpy": "2.0.0"}
+    return lock_match.CHECK.run(Context(machine.facts, {"numpy": "2.0.1"}))
+
+
+def _cuda_libraries(machine: Machine) -> Result:
+    machine.tensorflow()
+    attempts = {"libcudnn.so.9": "libcudnn.so.9: cannot open shared object file"}
+    machine.opens({"phase": "gate", "attempts": attempts})
+    return cuda_libraries.CHECK.run(Context(machine.facts))
+
+
+def _cudnn_load(machine: Machine) -> Result:
+    machine.tensorflow()
+    machine.opens({"soname": "libcudnn.so.9", "path": "/lib/libcudnn.so.9", "version": "9.1.0"})
+    return cudnn_load.CHECK.run(Context(machine.facts))
+
+
+def _library_conflicts(machine: Machine) -> Result:
+    """An older cuDNN on LD_LIBRARY_PATH comes before the wheel's."""
+    machine.tensorflow()
+    wheel = machine.directory / "nvidia/cudnn/lib"
+    older = machine.directory / "old/libcudnn.so.9"
+    for file in (wheel / "libcudnn.so.9", older):
+        file.parent.mkdir(parents=True)
+        file.touch()
+    (machine.directory / "nvidia_cudnn_cu12-9.3.0.75.dist-info").mkdir()
+    machine.patch.setattr(copies, "runpath", lambda path: [str(wheel)])
+    machine.patch.setattr(copies, "cached", dict)
+    machine.opens(
+        {"phase": "gate", "attempts": {"libcudnn.so.9": None}},
+        {"soname": "libcudnn.so.9", "path": str(older), "version": "9.1.0"},
+    )
+    machine.facts["environment"]["variables"] = {"LD_LIBRARY_PATH": str(older.parent)}
+    return library_conflicts.CHECK.run(Context(machine.facts))
+
+
+def _compute_capability(machine: Machine) -> Result:
+    machine.tensorflow(
+        build={
+            "is_cuda_build": True,
+            "cuda_version": "12.5.1",
+            "cuda_compute_capabilities": ["sm_60", "sm_70", "sm_80", "sm_89", "compute_90"],
+        }
+    )
+    machine.opens({"soname": "libcudnn.so.9", "path": "/lib/libcudnn.so.9", "version": "9.3.0"})
+    machine.facts["host"]["gpus"][0]["compute_capability"] = "5.2"
+    return compute_capability.CHECK.run(Context(machine.facts))
+
+
+def _tensorflow_build(machine: Machine) -> Result:
+    machine.tensorflow(version="2.20.0")
+    return tensorflow_build.CHECK.run(Context(machine.facts, tensorflow=imported("2.21.0")))
+
+
+def _xla_toolchain(machine: Machine) -> Result:
+    """Neither ptxas nor libdevice in the only place where XLA looks."""
+    machine.patch.chdir(machine.directory)
+    search = toolchain.Search((str(machine.directory / "nothing"),), True)
+    return xla_toolchain.judge(search, "./cuda_sdk_lib", str(machine.directory / "path"), ["9.0"])
+
+
+class NoGpus:
+    """A TensorFlow that sees no GPU."""
+
+    class config:
+        @staticmethod
+        def list_physical_devices(kind: str) -> list[Any]:
+            return []
+
+
+def _gpu_visible(machine: Machine) -> Result:
+    return gpu_visible.CHECK.run(Context(machine.facts, tensorflow=NoGpus))
+
+
+def _gpu_compute(machine: Machine) -> Result:
+    problems = gpu_compute._problems([result("matmul", difference=0.3)], peak=4096)
+    return judged(problems, dict, {})
+
+
+def _xla_train_step(machine: Machine) -> Result:
+    problems = xla_train_step._problems({**XLA, "device": CPU})
+    return judged(problems, dict, {"device_type": "GPU"})
+
+
+def _silent_cpu(machine: Machine) -> Result:
+    return judged(silent_cpu._problems(seen(allocated_bytes=0)), dict, {})
+
+
+def _of(check: str, *path: str | int, **changes: Any) -> Callable[[Machine], Result]:
+    """Return the case of a check that judges its evidence."""
+
+    def run(machine: Machine) -> Result:
+        module = importlib.import_module(f"validator.probe.checks.{check}")
+        judged: Result = module._judged(evidence(check, *path, **changes))
+        return judged
+
+    return run
+
+
+def _gpu_health(machine: Machine) -> Result:
+    machine.facts["health"] = evidence("gpu_health", "gpus", 0, xids=[79])
+    return gpu_health.CHECK.run(Context(machine.facts))
+
+
+AUTOTUNING = (
+    "InternalError: Autotuner could not find any supported configs for HLO: %cudnn-conv-bias-activation"
+)
+CASES: dict[str, Callable[[Machine], Result]] = {
+    "driver": _driver,
+    "gpu_device_nodes": _gpu_device_nodes,
+    "environment": _environment,
+    "python_stack": _python_stack,
+    "cuda_libraries": _cuda_libraries,
+    "lock_match": _lock_match,
+    "cudnn_load": _cudnn_load,
+    "library_conflicts": _library_conflicts,
+    "compute_capability": _compute_capability,
+    "tensorflow_build": _tensorflow_build,
+    "xla_toolchain": _xla_toolchain,
+    "gpu_visible": _gpu_visible,
+    "gpu_compute": _gpu_compute,
+    "xla_train_step": _xla_train_step,
+    "silent_cpu": _silent_cpu,
+    "xla_convolution": _of("xla_convolution", "programs", 0, error=AUTOTUNING, hlo=None, results=[]),
+    "keras_jit": _of("keras_jit", "on", uncompiled=8),
+    "attention": _of("attention", "runs", 1, results=[result("attention", finite=False)]),
+    "embedding": _of("embedding", "runs", 1, results=[result("gradient", difference=0.5)]),
+    "cudnn_rnn": _of("cudnn_rnn", "layers", 0, kernels=[]),
+    "data_feed": _of("data_feed", "batches", right=3),
+    "save_load": _of("save_load", "formats", 0, error="OSError: no", result=None),
+    "gpu_health": _gpu_health,
+}
+
+
+def test_every_required_check_has_its_case() -> None:
+    assert set(CASES) == set(REQUIRED_CHECKS)
+
+
+@pytest.mark.parametrize("name", REQUIRED_CHECKS)
+def test_a_report_in_which_only_this_check_fails_is_not_certified(
+    name: str, gpu_facts: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    found = CASES[name](Machine(gpu_facts, monkeypatch, tmp_path))
+    assert found.outcome == "fail", found
+    assert found.problems
+    made = _report_with(name, found)
+    report = report_of(made)
+    assert [check.id for check in report.checks if check.went_wrong] == [name]
+    judgement = judge(report, outside=OUTSIDE)
+    unhealthy = (Verdict.UNPROVEN, Reason.GPU_NOT_HEALTHY)
+    failed = (Verdict.FAILED, Reason.CHECKS_WENT_WRONG)
+    assert (judgement.verdict, judgement.reason) == (unhealthy if name == HEALTH else failed)
+    assert [check.id for check in judgement.wrong] == [name]
+    assert found.sentence in judgement.sentence
+    # With this one check passed, the same report is certified: nothing else kept it from that.
+    assert judge(report_of(document()), outside=OUTSIDE).verdict is Verdict.CERTIFIED
+
+
+def _report_with(name: str, found: Result) -> dict[str, Any]:
+    """Return a report as the probe writes it, in which every required check but one passed."""
+    check = next(check for check in CHECKS if check.id == name)
+    stage = Stage(check.stage, [check], print)
+    stage.results[name] = Entry(found, 0.1)
+    made = document(None, **{name: "missing"})
+    for entry in made["checks"]:
+        entry.update(statement=None, problems=[])
+    made["checks"].append(probe_report._check(check, stage))
+    return {**made, "format": 2, "probe": {"version": f"{PROBE_VERSION}+test"}}

@@ -1,0 +1,113 @@
+"""Does a `tf.data` pipeline feed the device with the right examples, and does a step train on them?
+
+The records are read, decoded in parallel, put into batches, and copied to the device ahead of their use
+(`prefetch_to_device`), by other threads and another stream than a step's. The speed of a pipeline is
+measured by `input_pipeline`.
+"""
+
+import os
+from typing import Any, Dict, List
+
+from ...problems import problem, statement
+from .. import training
+from ..check import TENSORFLOW, Check, Context, Result, judged
+from ..devices import exact_float32, gpus
+from ..isolate import anonymous_file
+
+#: Batches in the file, each with other images.
+BATCHES = 4
+#: Largest relative difference between the losses of the same step, fed from the pipeline and from memory,
+#: in float32: the same kernels run over the same numbers, but a GPU's sums may be in another order.
+TOLERANCE = 1e-3
+
+
+def _run(context: Context) -> Result:
+    tf = context.tensorflow
+    device_type = "GPU" if gpus(tf) else "CPU"
+    with tf.device("/CPU:0"):
+        images, labels = training.batch(tf)
+        batches = [(images * (1.0 + number), labels) for number in range(BATCHES)]
+    descriptor = anonymous_file()
+    try:
+        # A file without a name, which TensorFlow opens like any other and which removes itself.
+        path = f"/proc/{os.getpid()}/fd/{descriptor}"
+        _write(tf, path, batches)
+        fed = list(_dataset(tf, path, f"/{device_type}:0"))
+    finally:
+        os.close(descriptor)
+    with tf.device(f"/{device_type}:0"), exact_float32(tf):
+        losses, from_memory = (_losses(tf, source) for source in (fed, batches))
+    evidence: Dict[str, Any] = {
+        "device_type": device_type,
+        "devices": sorted({tensor.device for pair in fed for tensor in pair}),
+        "batches": {"count": BATCHES, "read": len(fed), "right": _right(tf, fed, batches)},
+        "losses": losses,
+        "losses_memory": from_memory,
+        "tolerance": TOLERANCE,
+    }
+    return _judged(evidence)
+
+
+def _judged(evidence: Dict[str, Any]) -> Result:
+    if evidence["losses"]:
+        evidence["largest_difference"] = training.difference(evidence["losses"], evidence["losses_memory"])
+    return judged(_problems(evidence), lambda: _passed(evidence), evidence)
+
+
+def _write(tf: Any, path: str, batches: List[Any]) -> None:
+    """Write each example as a record: the bytes of its image, then those of its label."""
+    with tf.io.TFRecordWriter(path) as writer:
+        for images, labels in batches:
+            for image, label in zip(images.numpy(), labels.numpy()):
+                writer.write(image.tobytes() + label.tobytes())
+
+
+def _dataset(tf: Any, path: str, device: str) -> Any:
+    def decode(record: Any) -> Any:
+        image = tf.io.decode_raw(tf.strings.substr(record, 0, size), tf.float32)
+        label = tf.io.decode_raw(tf.strings.substr(record, size, 4), tf.int32)
+        return tf.reshape(image, shape), tf.reshape(label, ())
+
+    shape = (16, 16, 3)
+    size = 4 * 16 * 16 * 3
+    dataset = tf.data.TFRecordDataset(path).map(decode, num_parallel_calls=tf.data.AUTOTUNE)
+    dataset = dataset.batch(training.BATCH, drop_remainder=True)
+    return dataset.apply(tf.data.experimental.prefetch_to_device(device))
+
+
+def _losses(tf: Any, batches: List[Any]) -> List[float]:
+    step = training.step(tf, compiled=False)
+    return [float(step(images, labels)) for images, labels in batches]
+
+
+def _right(tf: Any, fed: List[Any], batches: List[Any]) -> int:
+    """Return how many batches hold, in order, the very values that were written. Compared on the CPU."""
+    with tf.device("/CPU:0"):
+        return sum(
+            all(bool(tf.reduce_all(tf.equal(tf.identity(a), b))) for a, b in zip(found, expected))
+            for found, expected in zip(fed, batches)
+        )
+
+
+def _problems(evidence: Dict[str, Any]) -> List[Dict[str, Any]]:
+    found, wanted, batches = [], evidence["device_type"], evidence["batches"]
+    if not batches["count"] == batches["read"] == batches["right"]:
+        found.append(problem("batches_wrong", **batches))
+    if not all(f"{wanted}:" in device for device in evidence["devices"]):
+        found.append(problem("batch_elsewhere", devices=evidence["devices"], wanted=wanted))
+    return found + (training.losses_differ("memory", evidence) if evidence["losses"] else [])
+
+
+def _passed(evidence: Dict[str, Any]) -> Dict[str, Any]:
+    examples = BATCHES * training.BATCH
+    return statement("data_fed", examples=examples, device_type=evidence["device_type"])
+
+
+CHECK = Check(
+    id="data_feed",
+    title="Does tf.data feed the device with the right examples?",
+    stage=TENSORFLOW,
+    run=_run,
+    limit_s=120,
+    requires=("cuda-build", "gpu"),
+)
