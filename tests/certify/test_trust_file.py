@@ -96,13 +96,17 @@ def test_a_key_that_was_made_for_a_test_keeps_its_mark(tmp_path: Path) -> None:
         (f"runners: [{runner()}, {runner(name='b')}]", "runners[1].key: this key is given twice"),
         (f"release: {{key: {pem('gpu-1')}}}\nrunners: [{runner()}]", "runners[0].key: this key is given"),
         (f"builders: [{runner()}]", "builders[0].host_classes: unknown key"),
-        ("", "trust.yaml:1:1: the file is empty"),
     ],
 )  # fmt: skip
 def test_a_problem_is_named_with_its_line(tmp_path: Path, text: str, says: str) -> None:
     with pytest.raises(InputError) as caught:
         read_trust_file(written(tmp_path, text))
     assert says in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["", "# Nobody yet.\n"])
+def test_an_empty_file_lists_nobody(tmp_path: Path, text: str) -> None:
+    assert read_trust_file(written(tmp_path, text)) == TrustFile()
 
 
 def test_without_the_file_nobody_may_speak(tmp_path: Path) -> None:

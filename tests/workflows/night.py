@@ -8,6 +8,7 @@ programs are not, since the programs are here.
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import shutil
 import subprocess
@@ -17,7 +18,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from validator.certify.challenges import Challenge, new_challenge
 from validator.model.record import Record
+from validator.model.timestamps import format_timestamp
 from validator.records import jsonl
 
 from . import expressions
@@ -28,6 +31,8 @@ from .support import ROOT, Workflow
 #: Actions that install what the tests find on this machine.
 _INSTALL = ("sigstore/cosign-installer", "oras-project/setup-oras")
 _STEP_WITHIN_S = 600
+#: The host of a cell that is measured in another place.
+ELSEWHERE = "elsewhere"
 
 
 @dataclass(frozen=True)
@@ -36,7 +41,9 @@ class Machine:
 
     environment: variables that the scripts get in addition to those of the workflow.
     offline: host classes whose runner is not there.
-    brought: artifacts that are there as if other runners had sent them, by name.
+    elsewhere: what runners of other places deliver, by cell; called with the cell's challenge. These cells
+        are in the plan as well, but no job of theirs runs here.
+    files: text of files that are in every checkout, by name.
     before: called before a job of that name begins.
     """
 
@@ -46,7 +53,8 @@ class Machine:
     environment: Mapping[str, str] = field(default_factory=dict)
     offline: frozenset[str] = frozenset()
     token: str = ""
-    brought: Mapping[str, Sequence[Record]] = field(default_factory=dict)
+    elsewhere: Mapping[str, Callable[[Challenge], Sequence[Record]]] = field(default_factory=dict)
+    files: Mapping[str, str] = field(default_factory=dict)
     before: Mapping[str, Callable[[], None]] = field(default_factory=dict)
 
 
@@ -70,10 +78,6 @@ class Night:
         self.root = machine.directory / f"night-{number}"
         self.artifacts = self.root / "artifacts"
         self.artifacts.mkdir(parents=True)
-        for name, records in machine.brought.items():
-            (self.artifacts / name).mkdir()
-            with open(self.artifacts / name / "records.jsonl", "w", encoding="utf-8") as stream:
-                jsonl.write(records, stream)
         self.published: Path | None = None
 
     def run(self) -> Night:
@@ -84,7 +88,22 @@ class Night:
         self.state.write()
         for name, job in self.workflow.jobs.items():
             self.jobs[name] = self._job(name, job)
+            if name == "plan":
+                self._measure_elsewhere(self.jobs[name])
         return self
+
+    def _measure_elsewhere(self, plan: Job) -> None:
+        """Add cells to the plan, and deliver the artifacts of the runners that measure them."""
+        cells = json.loads(plan.outputs["cells"])
+        for cell, deliver in self.machine.elsewhere.items():
+            made = new_challenge(cell)
+            row = {"id": cell, "image": cell.partition("@")[0], "host": ELSEWHERE, "runner": [ELSEWHERE]}
+            cells["include"].append(row | {"challenge": made.value, "issued": format_timestamp(made.issued)})
+            artifact = self.artifacts / f"records-{cell}"
+            artifact.mkdir()
+            with open(artifact / "records.jsonl", "w", encoding="utf-8") as stream:
+                jsonl.write(deliver(made), stream)
+        plan.outputs["cells"] = json.dumps(cells)
 
     def _job(self, name: str, job: dict[str, Any]) -> Job:
         needs = [job["needs"]] if isinstance(job.get("needs"), str) else job.get("needs", [])
@@ -120,7 +139,7 @@ class Night:
 
     def _one(self, name: str, job: dict[str, Any], scope: Scope, found: Job) -> None:
         title = expressions.text(job["name"], scope)
-        if scope.contexts["matrix"].get("host") in self.machine.offline:
+        if scope.contexts["matrix"].get("host") in {*self.machine.offline, ELSEWHERE}:
             self._tell_of(title, "queued")
             return
         assert expressions.value(job["runs-on"], scope)
@@ -202,6 +221,8 @@ class Night:
         action = step["uses"].split("@")[0]
         if action == "actions/checkout":
             check_out(workspace)
+            for name, content in self.machine.files.items():
+                (workspace / name).write_text(content, encoding="utf-8")
         elif action == "actions/upload-artifact":
             return self._upload(workspace / given["path"], given)
         elif action == "actions/upload-pages-artifact":

@@ -16,17 +16,20 @@ import msgspec
 import pytest
 
 from validator import cli
+from validator.certify.challenges import Challenge, new_challenge
 from validator.certify.signing import make_key_pair
 from validator.engines.docker import DockerEngine
 from validator.engines.docker.endpoint import Endpoint, connect
 from validator.engines.docker.names import LABEL_LOCK, LABEL_SPEC, image_reference
 from validator.errors import MissingError
 from validator.model.record import Record, Verdict
+from validator.model.timestamps import format_timestamp, now_utc
 from validator.records import jsonl
 from validator.registry.names import Repository
 from validator.system.sources import host_sources
 
-from ..certify.fixtures import PASSWORD, record
+from ..certify.fixtures import PASSWORD, record, report
+from ..certify.measuring import Runner, make_runner, measured, trust_yaml
 from ..integration.docker.conftest import PYTHON
 from ..loop import tiers
 from ..registry.images import push_image
@@ -77,7 +80,13 @@ def endpoint() -> Iterator[Endpoint]:
 
 
 @pytest.fixture(scope="module")
-def machine(directory: Path, repository: Repository, endpoint: Endpoint) -> Iterator[Machine]:
+def runner(directory: Path) -> Runner:
+    """A registered runner with an H100, somewhere else."""
+    return make_runner(directory, "gpu-1", "*-h100")
+
+
+@pytest.fixture(scope="module")
+def machine(directory: Path, repository: Repository, endpoint: Endpoint, runner: Runner) -> Iterator[Machine]:
     make_key_pair(directory / "key", PASSWORD, throw_away=True)
     tags = {tag for image in endpoint.client.images.list() for tag in image.tags}
 
@@ -97,6 +106,7 @@ def machine(directory: Path, repository: Repository, endpoint: Endpoint) -> Iter
         },
         secrets={"COSIGN_PRIVATE_KEY": (directory / "key.key").read_text(), "COSIGN_PASSWORD": PASSWORD},
         environment={"EVERY_S": "0", "IDLE_MINUTES": "0"},
+        files={"trust.yaml": trust_yaml(runner)},
         token="token",
         before={"validate": forget},
     )
@@ -176,37 +186,58 @@ def test_no_secret_is_in_a_log_or_an_artifact(second: Night, machine: Machine) -
 
 
 @pytest.fixture(scope="module")
-def fixture_record(directory: Path, machine: Machine, repository: Repository, first: Night) -> Record:
-    """A certified record of an imaginary GPU runner, and its image."""
+def fixture_image(directory: Path, machine: Machine, repository: Repository, first: Night) -> str:
+    """The digest of an image that only a runner with a GPU can measure."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DOCKER_CONFIG", str(directory / "docker"))
         login = ["docker", "login", "--username", "nobody", "--password-stdin", repository.host]
         subprocess.run(login, input="token", text=True, check=True, capture_output=True)
         made = record("sha256:" + "0" * 64)
         labels = {LABEL_SPEC: made.image, LABEL_LOCK: str(made.lock_digest)}
-        return msgspec.structs.replace(
-            made, image_digest=push_image(repository, "2.21.0-cuda12.5-cudnn9.3-py3.12", labels)
-        )
+        return push_image(repository, "2.21.0-cuda12.5-cudnn9.3-py3.12", labels)
 
 
 @pytest.fixture(scope="module")
-def second(machine: Machine, state: State, fixture_record: Record) -> Night:
-    """A night in which another runner sends a record that says `certified`; it is marked as a fixture."""
-    night = dataclasses.replace(machine, brought={"records-elsewhere": [fixture_record]})
+def second(machine: Machine, state: State, fixture_image: str, runner: Runner) -> Night:
+    """A night in which another runner delivers what it measured, with records that somebody else typed.
+
+    All are marked as fixtures, since there is no GPU here.
+    """
+
+    def deliver(challenge: Challenge) -> list[Record]:
+        now = format_timestamp(now_utc())
+        typed = record(fixture_image, finished=now)
+        assert typed.report is not None
+        forged = msgspec.structs.replace(typed, report={**typed.report, "challenge": challenge.value})
+        of_last_night = measured(typed, runner, new_challenge(ELSEWHERE))
+        return [measured(typed, runner, challenge), forged, of_last_night]
+
+    night = dataclasses.replace(machine, elsewhere={ELSEWHERE: deliver})
     return Night(workflow("nightly.yml"), night, state, 2).run()
 
 
-def test_certified_records_are_signed_and_a_fixture_moves_no_alias(
-    second: Night, fixture_record: Record, registry: RunningRegistry, repository: Repository
+def test_the_plan_asks_for_each_cell_with_a_challenge_that_its_measurement_repeats(first: Night) -> None:
+    [row] = json.loads(first.jobs["plan"].outputs["cells"])["include"]
+    assert (row["id"], len(row["challenge"])) == (CELL, 64)
+    [found] = records(first)
+    assert found.report is not None
+    assert found.report["challenge"] == row["challenge"]
+
+
+def test_only_what_a_registered_runner_signed_is_certified_and_a_fixture_moves_no_alias(
+    second: Night, fixture_image: str, registry: RunningRegistry, repository: Repository
 ) -> None:
     assert set(results(second).values()) == {"success"}, logs(second)
     said = second.jobs["certify"].log
-    assert f"certified (fixture)  {ELSEWHERE}  {repository.at(str(fixture_record.image_digest))}" in said
+    assert said.count("certified (fixture)") == 1
+    assert f"certified (fixture)  {ELSEWHERE}  {repository.at(fixture_image)}" in said
+    assert said.count("Rejected: ") == 1 and "no runner signed it" in said
+    assert "::warning::some records were not certified" in said
     assert not ALIASES & set(registry.tags("team/tf")), (
         "certificates of fixtures count for nobody who does not ask"
     )
     assert {found.cell for found in records(second)} == {CELL, ELSEWHERE}
-    assert len(records(second)) == 3, "tonight's two, and that of the night before"
+    assert len(records(second)) == 5, "tonight's four, and that of the night before"
 
 
 def test_the_image_of_the_night_before_is_not_built_again(second: Night) -> None:
@@ -225,29 +256,28 @@ def promoted(second: Night, directory: Path, repository: Repository) -> None:
 
 
 def test_the_certificate_moves_the_aliases_if_fixtures_are_accepted(
-    promoted: None, registry: RunningRegistry, fixture_record: Record
+    promoted: None, registry: RunningRegistry, fixture_image: str
 ) -> None:
     tags = registry.tags("team/tf")
-    assert {alias: tags.get(alias) for alias in ALIASES} == dict.fromkeys(
-        ALIASES, fixture_record.image_digest
-    )
+    assert {alias: tags.get(alias) for alias in ALIASES} == dict.fromkeys(ALIASES, fixture_image)
 
 
 @pytest.fixture(scope="module")
-def third(machine: Machine, state: State, promoted: None, fixture_record: Record) -> Night:
+def third(machine: Machine, state: State, promoted: None, fixture_image: str, runner: Runner) -> Night:
     """A night in which our runner is offline, and the other one sends a failure."""
-    assert fixture_record.report is not None
-    report = json.loads(json.dumps(fixture_record.report))
-    check = next(check for check in report["checks"] if check["id"] == "cudnn_load")
+    found = report()
+    check = next(check for check in found["checks"] if check["id"] == "cudnn_load")
     check |= {"outcome": "fail", "summary": "cuDNN does not load"}
-    failed = msgspec.structs.replace(
-        fixture_record,
-        verdict=Verdict.FAILED, reason="cudnn_load: cuDNN does not load; asks @team",
-        finished="2026-11-21T01:02:00+00:00", checks=report["checks"], report=report | {"fixture": True},
-    )  # fmt: skip
-    night = dataclasses.replace(
-        machine, brought={"records-elsewhere": [failed]}, offline=frozenset({"no-gpu"})
-    )
+
+    def deliver(challenge: Challenge) -> list[Record]:
+        failed = record(
+            fixture_image,
+            found=found, finished=format_timestamp(now_utc()),
+            verdict=Verdict.FAILED, reason="cudnn_load: cuDNN does not load; asks @team",
+        )  # fmt: skip
+        return [measured(failed, runner, challenge)]
+
+    night = dataclasses.replace(machine, elsewhere={ELSEWHERE: deliver}, offline=frozenset({"no-gpu"}))
     return Night(workflow("nightly.yml"), night, state, 3).run()
 
 
@@ -256,30 +286,30 @@ def test_an_offline_runner_does_not_delay_the_night_and_its_cell_is_missing(
 ) -> None:
     assert results(third)["merge"] == "success", logs(third)
     assert f"validate {CELL}" not in third.ran
-    assert "continuing with 0 of 1 validations; 0 running, 1 waiting for a runner" in third.jobs["merge"].log
+    assert "continuing with 0 of 2 validations; 0 running, 2 waiting for a runner" in third.jobs["merge"].log
     assert f"- `{CELL}`" in third.jobs["merge"].summary
     assert State.read(state.path).cancelled == ["3"]
     assert len([found for found in records(third) if found.cell == CELL]) == 2, "those of the nights before"
 
 
 def test_regressions_are_in_one_issue_with_the_last_good_image(
-    third: Night, state: State, fixture_record: Record
+    third: Night, state: State, fixture_image: str
 ) -> None:
     [issue] = State.read(state.path).issues
     assert issue["state"] == "open"
     assert f"`{ELSEWHERE}` | certified | failed" in issue["body"]
-    assert str(fixture_record.image_digest) in issue["body"]
+    assert fixture_image in issue["body"]
     assert "```text\ncudnn_load: cuDNN does not load; asks @team\n```" in issue["body"]
 
 
 def test_aliases_without_a_valid_certificate_fail_the_job_but_not_the_page(
-    third: Night, registry: RunningRegistry, fixture_record: Record
+    third: Night, registry: RunningRegistry, fixture_image: str
 ) -> None:
     # The previous test moved them, with a certificate that is rejected here.
     found = results(third)
     assert [job for job, result in found.items() if result != "success"] == ["certify"], logs(third)
-    assert "nothing to certify" in third.jobs["certify"].log
-    assert "latest: stays at" in third.jobs["certify"].log
+    assert f"failed (fixture)  {ELSEWHERE}" in third.jobs["certify"].log, "the failure is signed as well"
+    assert "latest: stale, stays at" in third.jobs["certify"].log
     assert third.published is not None and ELSEWHERE.partition("@")[0] in text_of(third.published)
     tags = registry.tags("team/tf")
-    assert {tags[alias] for alias in ALIASES} == {fixture_record.image_digest}
+    assert {tags[alias] for alias in ALIASES} == {fixture_image}

@@ -27,7 +27,7 @@ from .machine_keys import (
 )
 from .signing import Signer
 from .trust import Signatory
-from .trust_file import HINT, Party, TrustFile, read_trust_file
+from .trust_file import HINT, Party, TrustFile, is_empty, read_trust_file
 
 #: How long a machine is registered for, unless somebody says otherwise.
 TERM = timedelta(days=365)
@@ -127,7 +127,7 @@ def add(trust_path: Path, section: str, party: Party) -> None:
     before, text = TrustFile(), _HEADER
     if trust_path.exists():
         text = trust_path.read_text(encoding="utf-8")
-        before = TrustFile() if _is_empty(text) else read_trust_file(trust_path)
+        before = read_trust_file(trust_path)
     entry = f"- {entry_line(party)}"
     changed = _with_entry(text, section, entry, trust_path)
     wanted = _with(before, section, (*getattr(before, section), party))
@@ -186,7 +186,7 @@ def _time(when: datetime) -> str:
 
 def _with_entry(text: str, section: str, entry: str, path: Path) -> str:
     lines = text.splitlines(keepends=True)
-    if _is_empty(text):
+    if not path.exists() or is_empty(path):
         return f"{text}{section}:\n  {entry}\n"
     root = parse_document(text.encode(), str(path)).root
     assert isinstance(root, MappingNode)
@@ -203,11 +203,6 @@ def _with_entry(text: str, section: str, entry: str, path: Path) -> str:
             f"{path}: {section} is written in [ ]", hint=f"write it as a list with dashes, or add: {entry}"
         )
     return _inserted(lines, _line_after(node), f"{' ' * node.start_mark.column}{entry}\n")
-
-
-def _is_empty(text: str) -> bool:
-    """Tell whether a file has nothing but comments."""
-    return not any(line.split("#")[0].strip() for line in text.splitlines())
 
 
 def _revoked(text: str, node: Node, at: str) -> str:

@@ -18,7 +18,7 @@ from msgspec import Meta
 from yaml import MappingNode, Node, ScalarNode, SequenceNode
 
 from ..errors import InputError
-from ..matrix.document import Document, keys_of, read_document
+from ..matrix.document import MAX_BYTES, Document, keys_of, read_document
 from ..matrix.document import Path as Place
 from ..matrix.problems import MatrixError, quote
 from ..matrix.schema import Axis, Text, check_shape
@@ -89,9 +89,18 @@ def read_trust_file(path: Path) -> TrustFile:
             f" {HINT}",
         )
     try:
-        return _parties(read_document(path))
+        return TrustFile() if is_empty(path) else _parties(read_document(path))
     except MatrixError as error:
         raise InputError(str(error), hint=HINT) from None
+
+
+def is_empty(path: Path) -> bool:
+    """Tell whether the file has nothing but comments."""
+    try:
+        with path.open("rb") as stream:
+            return all(not line.split(b"#")[0].strip() for line in stream.read(MAX_BYTES + 1).splitlines())
+    except OSError:
+        return False
 
 
 def _matches(glob: str, host_class: str) -> bool:
