@@ -34,6 +34,10 @@ INPUTS = Inputs(
 )
 
 
+#: The repository's path, the digest and the inputs of what was proven in this process.
+_PROVEN: set[tuple[str, str, Inputs]] = set()
+
+
 @dataclass(frozen=True)
 class Builder:
     """A machine with a key. party: its entry in a trust file."""
@@ -62,6 +66,13 @@ class Builder:
         """Return what it says about an image that it built."""
         signatory = self.party.signatory
         return statement(digest, inputs, "registry.example/tf", signatory, finished=MEASURED)
+
+    def prove_once(self, registry: Registry, digest: str, inputs: Inputs = INPUTS) -> None:
+        """Prove an image that is in the registry, unless that was done before."""
+        place = (registry.repository.path, digest, inputs)
+        if place not in _PROVEN and registry.manifest(digest) is not None:
+            self.prove(registry, digest, inputs)
+            _PROVEN.add(place)
 
     def prove(self, registry: Registry, digest: str, inputs: Inputs = INPUTS) -> None:
         """Sign what an image was made from, and attach it."""

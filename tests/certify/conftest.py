@@ -10,13 +10,14 @@ from validator.certify.signing import Signer, make_key_pair
 from validator.certify.trust import Trust
 from validator.registry import client as registry_module
 from validator.registry.client import Registry
-from validator.registry.names import Repository
+from validator.registry.names import Repository, identifier_of
 
 from ..loop import tiers
 from ..registry.images import push_image
 from ..registry.proxy import Proxy
 from ..registry.server import RunningRegistry
 from .fixtures import PASSWORD
+from .measuring import prove
 
 TAG = "2.21.0-cuda12.5-cudnn9.3-py3.12"
 _numbers = itertools.count()
@@ -47,8 +48,10 @@ def through(proxy: Proxy, repository: Repository) -> Registry:
 
 @pytest.fixture
 def image(repository: Repository) -> str:
-    """Push an image with the tag of its image spec, and return its digest."""
-    return push_image(repository, TAG)
+    """Push an image with the tag of its image spec, signed by its builder, and return its digest."""
+    digest = push_image(repository, TAG)
+    prove(Registry(repository), digest, str(identifier_of(TAG)))
+    return digest
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,7 @@ import functools
 import json
 import os
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -32,6 +32,7 @@ from validator.model.record import Record, read_record
 from validator.model.timestamps import now_utc, parse_timestamp
 from validator.registry.client import Registry
 
+from .building import INPUTS, Builder, make_builder
 from .fixtures import MEASURED_AT
 
 
@@ -160,29 +161,50 @@ def as_measured(made: Record) -> Record:
     return _measured_once(made.id, json.dumps(made.document()).encode())
 
 
+@functools.cache
+def builder() -> Builder:
+    """Return the builder of all images that tests make up."""
+    directory = Path(os.environ["XDG_STATE_HOME"]) / "builders"
+    directory.mkdir(parents=True, exist_ok=True)
+    return make_builder(directory, "fixture-builder")
+
+
+def prove(registry: Registry, digest: str, image: str) -> None:
+    """Let that builder sign what an image was made from."""
+    builder().prove_once(registry, digest, replace(INPUTS, image=image))
+
+
+def parties() -> TrustFile:
+    """Return who may speak: that machine and that builder."""
+    return TrustFile(builders=(builder().party,), runners=(_machine(True).party, _machine(False).party))
+
+
 def certifier() -> Certifier:
     """Return whoever asked that machine, and believes it."""
-    return Certifier(TrustFile(runners=(_machine(True).party, _machine(False).party)), Ledger())
+    return Certifier(parties(), Ledger())
 
 
 def trust_file() -> Path:
-    """Return a trust file with that machine."""
+    """Return a trust file with that machine and that builder."""
     path = Path(os.environ["XDG_STATE_HOME"]) / "runners" / "trust.yaml"
     if not path.exists():
-        path.write_text(trust_yaml(_machine(True), _machine(False)), encoding="ascii")
+        path.write_text(trust_yaml(_machine(True), _machine(False), builders=(builder(),)), encoding="ascii")
     return path
 
 
 def certify_measured(
     registry: Registry, made: Record, signer: Signer, trust: Trust, *, now: datetime | None = None
 ) -> Issued:
-    """Certify a record as that machine delivers it."""
+    """Certify a record as that machine delivers it, of an image that a registered builder made."""
+    prove(registry, str(made.image_digest), made.image)
     return certify(registry, as_measured(made), signer, trust, certifier(), now=now)
 
 
-def trust_yaml(*runners: Runner, release: Trust | None = None) -> str:
+def trust_yaml(*runners: Runner, builders: Sequence[Builder] = (), release: Trust | None = None) -> str:
     """Return the text of a trust file. release: whose key signs certificates."""
     lines = ["runners:", *(f"  - {entry_line(runner.party)}" for runner in runners)]
+    if builders:
+        lines += ["builders:", *(f"  - {entry_line(builder.party)}" for builder in builders)]
     if release is not None and release.key is not None:
         lines.append(f"release: {{key: {json.dumps(read_key(release.key))}}}")
     return "\n".join(lines) + "\n"

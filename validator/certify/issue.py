@@ -16,6 +16,7 @@ from . import attached
 from .acceptance import Certifier, accepted
 from .bundle import parse_bundle
 from .eligibility import NotCertifiable, check_record, checked_report
+from .provenance import Provenance, Refusal, provenance_of
 from .signing import Signer
 from .statement import PREDICATE, VALID_FOR, statement
 from .trust import Trust
@@ -52,7 +53,7 @@ def certify(
     valid_for: how long a certificate counts after the measurement.
 
     Raises NotCertifiable when the record may not be certified, or not by this signer, or the registry has a
-    different image; MissingError when the registry or cosign fails.
+    different image, or no trusted builder made it; MissingError when the registry or cosign fails.
     """
     at = now or now_utc()
     check_record(record)
@@ -77,6 +78,7 @@ def certify(
             f" would have expired on {format_timestamp(expires)}",
             hint="measure the image again",
         )
+    _check_provenance(registry, record, digest, certifier, signer, at)
     text = statement(
         record, report, str(registry.repository),
         issued=format_timestamp(at), expires=format_timestamp(expires),
@@ -91,6 +93,23 @@ _WRONG_KEY = {
     False: "record {} is a real measurement; a throw-away key can't certify it",
 }
 _WRONG_KEY_HINT = "`certify keygen` makes keys for releases, `certify keygen --throw-away` keys for tests"
+
+
+def _check_provenance(
+    registry: Registry, record: Record, digest: str, certifier: Certifier, signer: Signer, now: datetime
+) -> None:
+    """Raise NotCertifiable unless a trusted builder made the image from the record's lock."""
+    found = provenance_of(
+        registry, digest, certifier.parties, image=record.image, lock_digest=record.lock_digest, now=now
+    )
+    why = found.why if isinstance(found, Refusal) else None
+    if isinstance(found, Provenance) and found.fixture and not signer.throw_away:
+        why = f"the key of its builder {found.builder} is a throw-away key, made for a test"
+    if why is not None:
+        raise NotCertifiable(
+            f"record {record.id} ({record.cell}) can't be certified: the image {digest}: {why}",
+            hint="push it with `build-matrix --push` on a builder in trust.yaml, and measure it again",
+        )
 
 
 def _check_tag(registry: Registry, record: Record, digest: str) -> None:

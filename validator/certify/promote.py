@@ -21,7 +21,9 @@ from ..model.timestamps import NEVER, parse_timestamp
 from ..registry.client import ConcurrentChangeError, Registry
 from ..registry.names import LATEST, driver_alias, identifier_of, release_alias
 from ..versions import Version, version_or_oldest
+from .provenance import Refusal, provenance_of
 from .trust import Trust
+from .trust_file import TrustFile
 from .verify import certificates
 
 #: `latest`, `2.21`, `2.21-driver535`.
@@ -31,9 +33,13 @@ _ROUNDS = 8
 
 @dataclass(frozen=True)
 class Rules:
-    """The certificates that count: trust, max_age, accept_expired as in `certificates`."""
+    """The certificates that count: trust, max_age, accept_expired as in `certificates`.
+
+    parties: the builders whose images may get an alias.
+    """
 
     trust: Trust
+    parties: TrustFile
     max_age: timedelta | None = None
     accept_expired: bool = False
 
@@ -90,10 +96,28 @@ def _standing(registry: Registry, digest: str, rules: Rules, now: datetime | Non
     found = certificates(
         registry, digest, rules.trust, max_age=rules.max_age, accept_expired=rules.accept_expired, now=now
     )
-    against = (*(failure.why for failure in found.failures), *(refused.why for refused in found.refused))
-    return ImageStanding(
-        found.certificates, found.failures, next(iter(against), "no certificate is attached")
+    against = [failure.why for failure in found.failures] + [refused.why for refused in found.refused]
+    good = found.certificates
+    if good:
+        good, why = _of_that_origin(registry, digest, rules, good, now)
+        against = [*why, *against]
+    return ImageStanding(good, found.failures, next(iter(against), "no certificate is attached"))
+
+
+def _of_that_origin(
+    registry: Registry, digest: str, rules: Rules, found: tuple[Certificate, ...], now: datetime | None
+) -> tuple[tuple[Certificate, ...], list[str]]:
+    """Return the certificates that agree with the provenance of the image, or why there are none."""
+    one = found[0]
+    origin = provenance_of(
+        registry, digest, rules.parties, image=one.image, lock_digest=one.lock_digest, now=now
     )
+    if isinstance(origin, Refusal):
+        return (), [origin.why]
+    if origin.fixture and not rules.trust.fixtures:
+        return (), [f"the key of its builder {origin.builder} is a throw-away key, made for a test"]
+    made = origin.inputs
+    return tuple(e for e in found if (e.image, e.lock_digest) == (made.image, made.lock_digest)), []
 
 
 # The rules that say which image an alias points at. They are pure functions over certificates.

@@ -165,6 +165,7 @@ def command(
     from ..pipeline.locking import refuse_wrong_locks
     from ..pipeline.run import Options, RegistryUse, Run
     from ..records.store import Store
+    from .build_signing import builder_of
     from .measurement_signing import challenges_for, runner_of
     from .planning import load_plan, locks_directory
     from .progress import Progress
@@ -189,7 +190,7 @@ def command(
     options = Options(jobs, keep_going, not no_validate, force, depth, use)
     publisher = None
     if repository:
-        signer = _builder(trust_path, builder_key, identity, issuer, cache) if push else None
+        signer = builder_of(trust_path, builder_key, identity, issuer, cache) if push else None
         publisher = _publisher(engine, repository, trust_path, signer, retag)
     hosts = tuple(dict.fromkeys(cell.cell.host for cell in plan.cells))
     challenges = challenges_for(plan, challenge, challenges_path)
@@ -236,36 +237,6 @@ def _repository(
     if (name or cache) and engine_name == "venv":
         raise click.UsageError("--engine venv builds no images for a registry: use --engine docker")
     return Repository.parse(name) if name else None
-
-
-def _builder(
-    trust_path: Path, key: str | None, identity: str | None, issuer: str | None, cache: str | None
-) -> Signer | None:
-    """Return who signs what is built here; prints why nobody does, or whose word will not count."""
-    from ..certify.registration import register_builder
-    from ..certify.signing import Signer, is_installed
-    from ..certify.trust_file import read_trust_file
-
-    if cache:
-        print_status(
-            "What is built here can't be certified: its layers may come from the cache in the registry, which"
-            " others may change. Leave out --cache to sign what is built."
-        )
-        return None
-    if key is None and identity is None:
-        registration = register_builder(trust_path)
-        if registration.said:
-            print_status(registration.said)
-        return registration.signer
-    if not is_installed():
-        print_status("What is built here can't be certified: the program cosign is not installed")
-        return None
-    signer = Signer(key, os.environ.get("COSIGN_PASSWORD", "") if key else None, identity, issuer)
-    with signer.trust() as own:
-        known = read_trust_file(trust_path).builders if trust_path.exists() else ()
-        if not any(builder.signatory.signer == own.signer for builder in known):
-            print_status(f"What is built here can't be certified: {trust_path} has no builder {own.signer}")
-    return signer
 
 
 def _publisher(

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from datetime import timedelta
+from pathlib import Path
 
 import click
 
 from ..certify.promote import Move, Rules, promote
 from ..certify.trust import Trust
+from ..certify.trust_file import read_trust_file
 from ..errors import EXIT_FAILED, EXIT_OK
 from ..registry.client import Registry
 from ..reports.printable import json_text
-from .options import format_option, print_status, verbose_option
-from .trust_options import certificate_options
+from .options import format_option, matrix_option, print_status, verbose_option
+from .trust_options import certificate_options, trust_file_option, trust_path_for
 
 
 @click.command("promote")
 @certificate_options
+@matrix_option
+@trust_file_option
 @click.option("--dry-run", is_flag=True, help="Show what would move, and move nothing.")
 @format_option("text", "json")
 @verbose_option
@@ -26,16 +30,19 @@ def command(
     trust: Trust,
     max_age: timedelta | None,
     accept_expired: bool,
+    matrix_path: Path,
+    trust_path: Path | None,
     dry_run: bool,
     format_: str,
 ) -> int:
     """Move the aliases (latest, 2.21, 2.21-driver535) to the best certified images.
 
-    An alias never moves to an image without a valid certificate. It leaves an image that failed or whose
+    An alias never moves to an image without a valid certificate, or without provenance by a builder in
+    trust.yaml. It leaves an image that failed or whose
     certificates expired, also for an older TensorFlow. The exit code is 1 if an alias stays on an image
     without a valid certificate, because no other fits it.
     """
-    rules = Rules(trust, max_age, accept_expired)
+    rules = Rules(trust, read_trust_file(trust_path_for(matrix_path, trust_path)), max_age, accept_expired)
     result = promote(
         registry, rules, dry_run=dry_run, on_move=lambda move: print_status(f"Set {move.alias} to {move.now}")
     )
