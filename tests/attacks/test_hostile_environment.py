@@ -21,12 +21,15 @@ from uv import find_uv_bin
 from validator.engines.base import ProbeRequest
 from validator.engines.docker import DockerEngine
 from validator.engines.docker.endpoint import Endpoint, connect
-from validator.errors import MissingError
+from validator.errors import InputError, MissingError
+from validator.locks import files
+from validator.model.lock import Lock
 from validator.model.spec import ImageSpec, Variant
 from validator.system import runs
 from validator.system.files import machine_directory
 from validator.system.sources import PackageSources
 
+from ..commands import run
 from ..loop import tiers
 from ..system.test_processes import gone, wait_until_gone
 
@@ -356,3 +359,51 @@ def test_a_killed_run_is_not_confused_by_a_process_with_the_same_number() -> Non
         start()
         assert not state.exists()
         assert not gone(bystander.pid)
+
+
+@pytest.mark.parametrize("planted", ["site", "site/data", "site/index.html"])
+def test_the_page_is_not_written_through_planted_links(machine: Path, planted: str) -> None:
+    """Protects: the files of whoever publishes the page, in a directory that others can write to."""
+    victim = machine / "victim"
+    victim.mkdir()
+    (victim / "index.html").write_text("mine")
+    link = machine / planted
+    link.parent.mkdir(exist_ok=True)
+    link.symlink_to(victim / "index.html" if planted.endswith(".html") else victim)
+    done = run("report", "--html", machine / "site")
+    assert (done.returncode, "is a symbolic link" in done.stderr) == (2, True), done.stderr
+    assert [path.read_text() for path in victim.iterdir()] == ["mine"]
+
+
+@pytest.mark.parametrize("command", [("report", "--format=markdown", "--output"), ("check", "--save-probe")])
+def test_a_file_is_not_written_through_a_planted_link(machine: Path, command: tuple[str, ...]) -> None:
+    """Protects: the file that the link leads to, such as the shell's start file."""
+    victim, link = machine / "victim", machine / "planted"
+    victim.write_text("mine")
+    link.symlink_to(victim)
+    done = run(*command, link)
+    assert (done.returncode, "is a symbolic link" in done.stderr) == (2, True), done.stderr
+    assert victim.read_text() == "mine"
+
+
+def test_a_lock_is_not_written_through_a_planted_link(machine: Path) -> None:
+    """Protects: files outside a repository that somebody else wrote, whose locks may be links."""
+    victim = machine / "victim"
+    victim.write_text("mine")
+    lock = Lock(SPEC.identifier, SPEC.python, "x86_64-manylinux_2_28", (), ())
+    path = files.path_of(machine / "locks", lock.identifier)
+    path.parent.mkdir()
+    path.symlink_to(victim)
+    with pytest.raises(InputError, match="is a symbolic link"):
+        files.write(machine / "locks", lock)
+    assert victim.read_text() == "mine"
+
+
+def test_a_long_line_does_not_hold_up_a_diagnosis(machine: Path) -> None:
+    """Protects: whoever redacts somebody else's log. This line of 16 kB took 14 seconds."""
+    log = machine / "log"
+    log.write_text(f"serial{' ' * 16_000}x\nCould not load dynamic library 'libcudart.so.11.0'\n")
+    began = time.thread_time()
+    done = run("doctor", "--markdown", "--log", log)
+    assert done.returncode in (0, 1), done.stderr
+    assert time.thread_time() - began < 5

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import errno
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from validator.errors import MissingError
+from validator.errors import InputError, MissingError
 from validator.system.files import full_disk_named, says_full_disk, write_atomically
 
 from ..support import small_disk
@@ -31,7 +33,7 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(
     path = tmp_path / "file"
     write_atomically(path, b"old")
 
-    def fail(source: str, target: Path) -> None:
+    def fail(source: str, target: str, **_: int) -> None:
         raise OSError(errno.EIO, "broken")
 
     monkeypatch.setattr(os, "replace", fail)
@@ -47,9 +49,9 @@ def test_the_target_is_complete_at_every_moment(tmp_path: Path, monkeypatch: pyt
     seen: list[tuple[bytes, bytes]] = []
     replace = os.replace
 
-    def look(source: Path, target: Path) -> None:
-        seen.append((Path(source).read_bytes(), path.read_bytes()))
-        replace(source, target)
+    def look(source: str, target: str, **directories: int) -> None:
+        seen.append(((tmp_path / source).read_bytes(), path.read_bytes()))
+        replace(source, target, **directories)
 
     monkeypatch.setattr(os, "replace", look)
     write_atomically(path, b"new")
@@ -79,13 +81,49 @@ def test_a_pipe_is_written_to_and_not_replaced(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [pipe]
 
 
-def test_a_symbolic_link_is_followed_and_not_replaced(tmp_path: Path) -> None:
+@pytest.mark.parametrize("exists", [True, False])
+def test_a_symbolic_link_is_neither_followed_nor_replaced(tmp_path: Path, exists: bool) -> None:
     target, link = tmp_path / "target", tmp_path / "link"
-    target.write_bytes(b"old")
+    if exists:
+        target.write_bytes(b"old")
     link.symlink_to(target)
-    write_atomically(link, b"new")
+    with pytest.raises(InputError, match="link: is a symbolic link"):
+        write_atomically(link, b"new")
     assert link.is_symlink()
-    assert target.read_bytes() == b"new"
+    assert (target.read_bytes() == b"old") if exists else not target.exists()
+
+
+def test_the_directory_that_the_user_names_may_be_a_link(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    write_atomically(tmp_path / "link" / "file", b"content")
+    assert (tmp_path / "real" / "file").read_bytes() == b"content"
+
+
+def test_a_link_that_takes_the_place_of_the_file_at_the_last_moment_is_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, target = tmp_path / "file", tmp_path / "target"
+    target.write_bytes(b"old")
+    replace = os.replace
+
+    def plant(source: str, name: str, **directories: int) -> None:
+        path.symlink_to(target)
+        replace(source, name, **directories)
+
+    monkeypatch.setattr(os, "replace", plant)
+    write_atomically(path, b"new")
+    assert (path.is_symlink(), path.read_bytes(), target.read_bytes()) == (False, b"new", b"old")
+
+
+def test_standard_output_is_written_to_by_its_name(tmp_path: Path) -> None:
+    program = "from pathlib import Path; from validator.system.files import write_atomically as write"
+    program += "; write(Path('/dev/stdout'), b'content')"
+    with open(tmp_path / "redirected", "wb") as file:
+        subprocess.run([sys.executable, "-c", program], check=True, stdout=file)
+    assert (tmp_path / "redirected").read_bytes() == b"content"
+    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
+    assert done.stdout == b"content"
 
 
 @pytest.mark.parametrize("place", [".", "/proc/nowhere/file", "file/below"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -76,6 +77,36 @@ def test_a_file_in_place_of_the_directory_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "site").write_text("")
     with pytest.raises(InputError, match="not a directory"):
         write(tmp_path / "site", "1")
+
+
+@pytest.mark.parametrize("planted", ["", "data", "data/a.js", "index.html"])
+@pytest.mark.parametrize("marked", [True, False])
+def test_a_planted_link_is_neither_followed_nor_replaced(tmp_path: Path, planted: str, marked: bool) -> None:
+    site, outside = tmp_path / "site", tmp_path / "outside"
+    link = site / planted
+    link.parent.mkdir(parents=True, exist_ok=True)
+    if planted in ("", "data"):
+        (outside / "data").mkdir(parents=True)
+        for name in ("index.html", "a.js", "data/a.js", "old.js", "data/old.js"):
+            (outside / name).write_bytes(MARK if marked else b"mine")
+    else:
+        outside.write_bytes(MARK if marked else b"mine")
+    link.symlink_to(outside)
+    before = {path: path.read_bytes() for path in [outside, *outside.rglob("*")] if path.is_file()}
+    with pytest.raises(InputError, match="is a symbolic link"):
+        write(site, "1", "data/a.js")
+    assert link.is_symlink()
+    assert {path: path.read_bytes() for path in [outside, *outside.rglob("*")] if path.is_file()} == before
+
+
+def test_links_and_pipes_among_outdated_files_stay(tmp_path: Path) -> None:
+    write(tmp_path / "site", "1", "data/a.js")
+    (tmp_path / "outside.js").write_bytes(MARK)
+    (tmp_path / "site" / "data" / "link.js").symlink_to(tmp_path / "outside.js")
+    os.mkfifo(tmp_path / "site" / "data" / "pipe.js")
+    assert write(tmp_path / "site", "2").removed == 1
+    assert sorted(path.name for path in (tmp_path / "site" / "data").iterdir()) == ["link.js", "pipe.js"]
+    assert (tmp_path / "outside.js").read_bytes() == MARK
 
 
 def test_a_failure_halfway_leaves_the_old_entry(tmp_path: Path) -> None:

@@ -6,12 +6,15 @@ import contextlib
 import errno
 import os
 import secrets
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from ..errors import MissingError
+from ..errors import InputError, MissingError
 
 _NO_SPACE = {errno.ENOSPC, errno.EDQUOT}
+#: The directories of links to open files: only the system can make links there.
+_STREAMS = (Path("/dev"), Path("/dev/fd"), Path("/proc/self/fd"))
 #: The messages that tools print if the disk is full.
 NO_SPACE_TEXT = (
     "No space left on device",
@@ -25,13 +28,56 @@ def write_atomically(path: Path, content: bytes) -> None:
     """Write to a temporary file and rename it to `path`, so that nobody ever sees half a file.
 
     A device or a pipe (`/dev/stdout`) is written to directly, because renaming would replace it.
-    Raises MissingError if the disk is full or the file can't be written.
+    Raises InputError if `path` is a symbolic link: somebody may have put it there to have another file
+    overwritten. Raises MissingError if the disk is full or the file can't be written.
     """
-    try:
-        if path.exists() and not path.is_file():
+    with writing(path):
+        if _is_stream(path):
             path.write_bytes(content)
-        else:
-            _replace(path.resolve(), content)
+            return
+        path.parent.mkdir(parents=True, exist_ok=True)
+        directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            replace_file(directory, path.name, content)
+        finally:
+            os.close(directory)
+
+
+def replace_file(directory: int, name: str, content: bytes) -> None:
+    """Replace a file in an open directory by a new one. A symbolic link is replaced, not followed.
+
+    Raises OSError.
+    """
+    # With open(), the kernel gives the file the usual permissions; mkstemp() would need the umask, which
+    # can't be read without setting it for all threads.
+    partial = f".{name}.{secrets.token_hex(8)}"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    handle = os.open(partial, flags, 0o666, dir_fd=directory)
+    try:
+        with open(handle, "wb") as stream:
+            stream.write(content)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(partial, name, src_dir_fd=directory, dst_dir_fd=directory)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(partial, dir_fd=directory)
+        raise
+
+
+def symbolic_link(path: Path) -> InputError:
+    """Return the error for a link in the place of a file or directory to write."""
+    return InputError(
+        f"{path}: is a symbolic link, and this program does not write through links",
+        hint="give the path that the link leads to, or remove the link",
+    )
+
+
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turn an OSError into a MissingError that says that `path` can't be written, and why."""
+    try:
+        yield
     except OSError as error:
         if error.errno in _NO_SPACE:
             raise full_disk(path) from error
@@ -40,20 +86,17 @@ def write_atomically(path: Path, content: bytes) -> None:
         ) from error
 
 
-def _replace(path: Path, content: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # With open(), the kernel gives the file the usual permissions; mkstemp() would need the umask, which
-    # can't be read without setting it for all threads.
-    partial = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+def _is_stream(path: Path) -> bool:
+    """Return True for a device or a pipe. Raises InputError for a symbolic link."""
     try:
-        with open(partial, "xb") as stream:
-            stream.write(content)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(partial, path)
-    except BaseException:
-        partial.unlink(missing_ok=True)
-        raise
+        mode = path.lstat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    if stat.S_ISLNK(mode):
+        if path.absolute().parent not in _STREAMS:
+            raise symbolic_link(path)
+        return True
+    return not stat.S_ISREG(mode) and not stat.S_ISDIR(mode)
 
 
 @contextlib.contextmanager

@@ -8,19 +8,21 @@ even if the update is killed.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import re
+import stat
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import InputError, MissingError
-from .files import write_atomically
+from .files import replace_file, symbolic_link, writing
 
 #: The mark is within this many bytes from the beginning of a file.
 _HEAD = 256
-#: The temporary files of `write_atomically`, which it leaves behind if it is killed.
+#: The temporary files of `replace_file`, which it leaves behind if it is killed.
 _PARTIAL = re.compile(r"\.(?P<name>.+)\.[0-9a-f]{16}")
 
 
@@ -43,11 +45,11 @@ def update_directory(
     entry: the path of the file to write last.
     folders: the subdirectories to remove outdated files from.
 
-    Raises InputError if a file of the user's has the name of a generated one, and MissingError if the
-    directory can't be written.
+    Raises InputError if a file of the user's has the name of a generated one, or if the directory or a part
+    of it is a symbolic link. Raises MissingError if the directory can't be written.
     """
-    with _exclusive(directory):
-        _is_generated(directory / entry, mark)
+    with _exclusive(directory) as output:
+        output.content(entry, mark)
         names: set[str] = set()
         count = {True: 0, False: 0}
         held: bytes | None = None
@@ -56,74 +58,138 @@ def update_directory(
             if name == entry:
                 held = content
             else:
-                count[_write(directory / name, content, mark)] += 1
+                count[output.write(name, content, mark)] += 1
         if held is None:
             raise ValueError(f"{entry} is not among the files")
-        count[_write(directory / entry, held, mark)] += 1
-        removed = sum(_remove_stale(directory, folder, names, mark) for folder in folders)
+        count[output.write(entry, held, mark)] += 1
+        removed = sum(output.remove_stale(folder, names, mark) for folder in folders)
     return Changes(count[True], count[False], removed)
 
 
+@dataclass(frozen=True)
+class _Output:
+    """The open directory. Below it, no symbolic link is followed: somebody else may have put it there.
+
+    path: for messages.
+    """
+
+    path: Path
+    handle: int
+
+    def write(self, name: str, content: bytes, mark: bytes) -> bool:
+        """Write a file if its content changed. Return True if it did."""
+        if mark not in content[:_HEAD]:
+            raise ValueError(f"{name} has no mark")
+        if self.content(name, mark) == content:
+            return False
+        folder, _, last = name.rpartition("/")
+        with writing(self.path / name), self._folder(folder, create=True) as handle:
+            replace_file(handle, last, content)
+        return True
+
+    def content(self, name: str, mark: bytes) -> bytes | None:
+        """Return the content of a generated file, or None if there is none.
+
+        Raises InputError if there is a file without the mark, or something else.
+        """
+        folder, _, last = name.rpartition("/")
+        path = self.path / name
+        with writing(path), contextlib.suppress(FileNotFoundError), self._folder(folder) as handle:
+            content = _read(handle, last, path, mark)
+            if content is None or mark not in content[:_HEAD]:
+                raise InputError(
+                    f"{path}: this file exists and was not written by this program, so it is not replaced",
+                    hint="choose another directory, or move the file away",
+                )
+            return content
+        return None
+
+    def remove_stale(self, folder: str, names: set[str], mark: bytes) -> int:
+        """Remove the generated files of a folder that are not among `names`. Return their number."""
+        removed, path = 0, self.path / folder
+        with writing(path), contextlib.suppress(FileNotFoundError), self._folder(folder) as handle:
+            for last in sorted(os.listdir(handle)):
+                if f"{folder}/{last}" not in names and _is_stale(handle, folder, last, names, mark):
+                    os.unlink(last, dir_fd=handle)
+                    removed += 1
+        return removed
+
+    @contextlib.contextmanager
+    def _folder(self, folder: str, *, create: bool = False) -> Iterator[int]:
+        """Open a subdirectory. Raises OSError, and InputError if it is a symbolic link."""
+        handle = os.dup(self.handle)
+        path = self.path
+        try:
+            for part in folder.split("/") if folder else ():
+                path /= part
+                if create:
+                    with contextlib.suppress(FileExistsError):
+                        os.mkdir(part, dir_fd=handle)
+                below = _open_directory(part, path, handle)
+                os.close(handle)
+                handle = below
+            yield handle
+        finally:
+            os.close(handle)
+
+
 @contextlib.contextmanager
-def _exclusive(directory: Path) -> Iterator[None]:
+def _exclusive(directory: Path) -> Iterator[_Output]:
     """Wait until no other process updates the directory, and keep others out."""
     try:
-        directory.mkdir(parents=True, exist_ok=True)
-        handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    except (FileExistsError, NotADirectoryError) as error:
-        raise InputError(f"{directory}: not a directory", hint="choose a directory") from error
-    except OSError as error:
-        raise MissingError(
-            f"{directory}: can't be written: {error.strerror}", hint="choose a path that you may write to"
-        ) from error
+        with writing(directory):
+            directory.mkdir(parents=True, exist_ok=True)
+            handle = _open_directory(directory, directory)
+    except MissingError as error:
+        if isinstance(error.__cause__, (FileExistsError, NotADirectoryError)):
+            raise InputError(f"{directory}: not a directory", hint="choose a directory") from error
+        raise
     try:
         # The kernel releases the lock when the process ends, even if it is killed.
         fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
+        yield _Output(directory, handle)
     finally:
         os.close(handle)
 
 
-def _write(path: Path, content: bytes, mark: bytes) -> bool:
-    """Write a file if its content changed. Return True if it did."""
-    if mark not in content[:_HEAD]:
-        raise ValueError(f"{path.name} has no mark")
-    if _is_generated(path, mark) and path.read_bytes() == content:
-        return False
-    write_atomically(path, content)
-    return True
-
-
-def _is_generated(path: Path, mark: bytes) -> bool:
-    """Return True if there is a generated file. Raises InputError if there is a file without the mark."""
-    if not path.exists():
-        return False
-    if not _is_marked(path, mark):
-        raise InputError(
-            f"{path}: this file exists and was not written by this program, so it is not replaced",
-            hint="choose another directory, or move the file away",
-        )
-    return True
-
-
-def _is_marked(path: Path, mark: bytes) -> bool:
+def _open_directory(name: Path | str, path: Path, above: int | None = None) -> int:
     try:
-        with open(path, "rb") as stream:
-            return mark in stream.read(_HEAD)
-    except OSError:
+        return os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=above)
+    except OSError as error:
+        # With O_DIRECTORY, Linux says "not a directory" of a link.
+        if error.errno in (errno.ELOOP, errno.ENOTDIR) and path.is_symlink():
+            raise symbolic_link(path) from error
+        raise
+
+
+def _read(directory: int, name: str, path: Path, mark: bytes) -> bytes | None:
+    """Return the content of a file, or its beginning if that has no mark. None: it is not a regular file.
+
+    Raises OSError, and InputError for a symbolic link.
+    """
+    try:
+        # Without O_NONBLOCK, a pipe would be waited for.
+        handle = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=directory)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise symbolic_link(path) from error
+        raise
+    with open(handle, "rb") as stream:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            return None
+        head = stream.read(_HEAD)
+        return head + stream.read() if mark in head else head
+
+
+def _is_stale(directory: int, folder: str, name: str, names: set[str], mark: bytes) -> bool:
+    try:
+        content = _read(directory, name, Path(name), mark)
+    except (OSError, InputError):
         return False
-
-
-def _remove_stale(directory: Path, folder: str, names: set[str], mark: bytes) -> int:
-    removed = 0
-    for path in sorted((directory / folder).glob("*")):
-        partial = _PARTIAL.fullmatch(path.name)
-        # A partial file may have been cut off before its mark. Then it is removed only if its name belongs to
-        # a generated file, or if it is empty.
-        is_leftover = partial is not None and (
-            f"{folder}/{partial['name']}" in names or path.stat().st_size == 0
-        )
-        if f"{folder}/{path.name}" not in names and (is_leftover or _is_marked(path, mark)):
-            path.unlink(missing_ok=True)
-            removed += 1
-    return removed
+    if content is None:
+        return False
+    partial = _PARTIAL.fullmatch(name)
+    # A partial file may have been cut off before its mark. Then it is removed only if its name belongs to a
+    # generated file, or if it is empty.
+    is_leftover = partial is not None and (f"{folder}/{partial['name']}" in names or not content)
+    return is_leftover or mark in content[:_HEAD]
