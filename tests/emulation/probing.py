@@ -10,6 +10,8 @@ from pathlib import Path
 import msgspec
 
 from validator.certify import eligibility
+from validator.model.facts import Host
+from validator.model.measurement import GpuIdentity, Outside
 from validator.model.record import Verdict
 from validator.model.report import CheckOutcome, CheckResult, Report, read_report
 from validator.model.verdict import REQUIRED_CHECKS, judge
@@ -44,6 +46,12 @@ def probe(
     return read_report(done.stdout)
 
 
+def agreeing(host: Host) -> Outside:
+    """Return a reading of the host that agrees with everything that a report says."""
+    gpus = tuple(GpuIdentity(str(gpu.uuid), str(gpu.name), str(gpu.compute_capability)) for gpu in host.gpus)
+    return Outside(host.driver, host.kernel_driver, gpus)
+
+
 def never_certified(report: Report) -> None:
     """Check that the gates alone prevent a certificate, also if every other required check had passed.
 
@@ -54,7 +62,8 @@ def never_certified(report: Report) -> None:
     )
     gates = tuple(check for check in report.checks if check.id in GATES)
     for judged in (report, msgspec.structs.replace(report, checks=(*others, *gates))):
-        judgement = judge(judged)
+        # As if the host said the same about its driver and its GPUs.
+        judgement = judge(judged, outside=agreeing(judged.host))
         assert judgement.verdict is not Verdict.CERTIFIED, judgement
     compute, step = report.check("gpu_compute"), report.check("xla_train_step")
     assert compute is not None and compute.outcome is not CheckOutcome.PASS, compute

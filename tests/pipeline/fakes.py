@@ -16,7 +16,7 @@ from validator.model.measurement import GpuIdentity, Outside, Unread
 from validator.model.spec import ImageSpec
 from validator.model.verdict import PROBE_VERSION, REQUIRED_CHECKS
 
-H100 = {
+H100: dict[str, Any] = {
     "driver": "580.95.05",
     "kernel_driver": "580.95.05",
     "gpus": [{"name": "NVIDIA H100 80GB HBM3", "compute_capability": "9.0", "uuid": "GPU-H100"}],
