@@ -60,8 +60,7 @@ def test_their_reports_are_read_and_certify_no_more() -> None:
         if record.verdict is Verdict.CERTIFIED:
             assert report is not None
             judgement = judge(report, record.origin, outside_of(record.host))
-            assert judgement.verdict is Verdict.UNPROVEN
-            assert "keras_jit" in judgement.missing
+            assert judgement.verdict is not Verdict.CERTIFIED
         if report is not None:
             assert report.host == record.facts
             assert report.environment == record.environment
