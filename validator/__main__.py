@@ -65,7 +65,6 @@ def main() -> None:
     except KeyboardInterrupt:
         print("stopped", file=sys.stderr)
         code = EXIT_INTERRUPTED
-        _leave_stuck_threads(code)
     except BrokenPipeError:
         # The reader of the output is gone (`| head`).
         _drop_output()
@@ -78,6 +77,7 @@ def main() -> None:
             f"error: no space left on the disk that holds {error.filename or 'the output'}", file=sys.stderr
         )
         code = EXIT_MISSING
+    _leave_stuck_threads(code)
     sys.exit(code)
 
 
@@ -119,10 +119,10 @@ def _refuse_bare_python() -> None:
 
 
 def _leave_stuck_threads(code: int) -> None:
-    """Exit at once if threads still wait for a network: at exit, Python would wait for them."""
-    from .system.pools import stuck_threads
-
-    if stuck_threads():
+    """Exit at once if threads still wait for a network after Ctrl-C: at exit, Python would wait for them."""
+    # Most commands have no threads and don't load the module.
+    pools = sys.modules.get(f"{__package__}.system.pools")
+    if pools is not None and pools.stuck_threads():
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,10 +19,12 @@ from validator.locks import files
 from validator.model.lock import Lock, Wheel
 from validator.model.record import Verdict
 from validator.model.spec import HostClass, ImageSpec, Variant
+from validator.pipeline import build_matrix as build_matrix_module
 from validator.pipeline.build_matrix import build_matrix
 from validator.pipeline.run import Event, Options, Phase, Result, Run, Status
 from validator.records.store import Store
 from validator.system import processes
+from validator.system.pools import stuck_threads
 from validator.system.sources import PackageSources
 from validator.versions import ComputeCapability, DriverRelease
 
@@ -228,6 +231,34 @@ def test_an_image_recorded_during_ctrl_c_counts_as_finished(
     third = ImageSpec("2.19.0", "3.11", Variant.CPU)
     results = build_matrix((SPEC, OTHER, third), run)
     assert [result.status for result in results] == [Status.MEASURED, Status.MEASURED, Status.STOPPED]
+
+
+def test_an_engine_that_no_longer_answers_is_not_waited_for_after_ctrl_c(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processes, "stop_all", lambda: None)
+    monkeypatch.setattr(build_matrix_module, "_CLEAN_UP_S", 0.1)
+    probing, over = threading.Event(), threading.Event()
+
+    class Engine(FakeEngine):
+        def probe(self, built: Built, request: ProbeRequest, progress: Progress) -> bytes:
+            if built.spec == OTHER:
+                probing.set()
+                over.wait(20)
+            return super().probe(built, request, progress)
+
+    def on_event(event: Event) -> None:
+        if event.phase is Phase.DONE:
+            assert probing.wait(20)
+            raise KeyboardInterrupt
+
+    run = Run(Engine(report()), bench.store, PackageSources(), bench.locks, (), Options(jobs=1), on_event)
+    results = build_matrix((SPEC, OTHER), run)
+    assert [result.status for result in results] == [Status.MEASURED, Status.STOPPED]
+    assert stuck_threads() == 1
+    over.set()
+    while stuck_threads():
+        time.sleep(0.01)
     assert len(list(bench.store.all())) == 2
 
 

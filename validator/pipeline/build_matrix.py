@@ -7,7 +7,7 @@ happens to the other images: a run that was stopped or killed continues when the
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed, wait
 from enum import Enum
 
 from ..engines.base import Engine
@@ -16,10 +16,14 @@ from ..engines.venv import VenvEngine
 from ..errors import MissingError
 from ..model.spec import ImageSpec
 from ..system import processes
+from ..system.pools import THREAD_NAME
 from ..system.sources import PackageSources
 from .image import measure
 from .run import Event, Phase, Result, Run, Status
 
+#: Seconds after Ctrl-C for engines to remove containers. An engine that has stopped answering is not waited
+#: for any longer; the next run removes what it left behind.
+_CLEAN_UP_S = 10.0
 #: With --fail-fast, these end the run as a failed cell does.
 _ENDING = (Status.MISSING, Status.REFUSED)
 
@@ -30,28 +34,31 @@ def build_matrix(specs: Sequence[ImageSpec], run: Run) -> list[Result]:
     A machine with GPUs of several models gives one result for each of them. Ctrl-C ends the child processes;
     images that had not finished get the status `stopped`.
     """
-    pool = ThreadPoolExecutor(max_workers=max(1, run.options.jobs), thread_name_prefix="image")
+    pool = ThreadPoolExecutor(max(1, run.options.jobs), thread_name_prefix=THREAD_NAME)
+    interrupted = False
     futures: list[Future[list[Result]]] = [pool.submit(_measure_unless_halted, spec, run) for spec in specs]
     try:
         for future in as_completed(futures):
             for result in future.result():
                 run.on_event(Event(result.spec, Phase.DONE, result.detail, result))
     except KeyboardInterrupt:
+        interrupted = True
         for other in futures:
             other.cancel()
         processes.stop_all()
+        wait(futures, timeout=_CLEAN_UP_S)
     finally:
-        pool.shutdown(wait=True)
+        pool.shutdown(wait=not interrupted)
     return [result for spec, future in zip(specs, futures, strict=True) for result in _outcome(spec, future)]
 
 
 def _outcome(spec: ImageSpec, future: Future[list[Result]]) -> list[Result]:
-    """Return the results of an image whose thread has ended.
+    """Return the results of an image whose thread has ended, or is stuck after Ctrl-C.
 
     This asks the thread itself, because it may have written a record just before Ctrl-C, or while the other
     children were being ended.
     """
-    if future.cancelled() or future.exception() is not None:
+    if not future.done() or future.cancelled() or future.exception() is not None:
         return [Result(spec, Status.STOPPED)]
     return future.result()
 

@@ -13,7 +13,8 @@ from . import processes
 _LOOK_S = 0.2
 #: Seconds for threads to clean up after Ctrl-C.
 _CLEAN_UP_S = 1.0
-_NAME = "validator-pool"
+#: How the names of threads begin that may be left behind.
+THREAD_NAME = "validator-pool"
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -26,7 +27,7 @@ def map_in_threads(function: Callable[[T], R], items: Iterable[T], at_once: int)
     Ctrl-C ends the child processes of all threads. A thread that waits for something else is left behind;
     `stuck_threads` counts those.
     """
-    pool = ThreadPoolExecutor(at_once, thread_name_prefix=_NAME)
+    pool = ThreadPoolExecutor(at_once, thread_name_prefix=THREAD_NAME)
     futures: list[Future[R]] = []
     try:
         futures += [pool.submit(function, item) for item in items]
@@ -34,7 +35,8 @@ def map_in_threads(function: Callable[[T], R], items: Iterable[T], at_once: int)
     except KeyboardInterrupt:
         processes.stop_all()
         pool.shutdown(wait=False, cancel_futures=True)
-        wait(futures, timeout=_CLEAN_UP_S)
+        if threading.current_thread() is threading.main_thread():
+            wait(futures, timeout=_CLEAN_UP_S)
         raise
     except BaseException:
         pool.shutdown(wait=True, cancel_futures=True)
@@ -45,7 +47,7 @@ def map_in_threads(function: Callable[[T], R], items: Iterable[T], at_once: int)
 
 def stuck_threads() -> int:
     """Return the number of threads that still run, which would keep this process from ending."""
-    return sum(thread.name.startswith(_NAME) for thread in threading.enumerate())
+    return sum(thread.name.startswith(THREAD_NAME) for thread in threading.enumerate())
 
 
 def _result(future: Future[R]) -> R:

@@ -1,0 +1,74 @@
+"""Threads that do the same for many things: their results, their errors, and Ctrl-C."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from validator.system.pools import map_in_threads, stuck_threads
+
+
+@given(st.lists(st.integers(), max_size=20), st.integers(1, 8))
+def test_the_results_are_those_of_a_loop(items: list[int], at_once: int) -> None:
+    assert map_in_threads(lambda item: item * 2, items, at_once) == [item * 2 for item in items]
+    assert stuck_threads() == 0
+
+
+def test_an_error_is_raised_and_nothing_else_starts() -> None:
+    started = []
+    begun = threading.Event()
+
+    def work(item: int) -> None:
+        started.append(item)
+        if item == 0:
+            assert begun.wait(20)
+            raise ValueError("the first")
+        begun.set()
+        time.sleep(0.3)
+
+    with pytest.raises(ValueError, match="the first"):
+        map_in_threads(work, range(50), 2)
+    assert len(started) < 10
+    assert stuck_threads() == 0
+
+
+#: Waits in threads for what never comes, and starts a pool within a pool.
+PROGRAM = """
+import sys, threading, time
+from validator.system.pools import map_in_threads, stuck_threads
+
+def wait(item):
+    print(item, flush=True)
+    threading.Event().wait(60)
+
+def nested(item):
+    return map_in_threads(wait, [item], 1)
+
+try:
+    map_in_threads(nested if sys.argv[1] == "nested" else wait, range(2), 2)
+except KeyboardInterrupt:
+    import os
+    print("stuck", stuck_threads(), flush=True)
+    os._exit(130)
+"""
+
+
+@pytest.mark.parametrize(("form", "stuck"), [("flat", 2), ("nested", 2)])
+def test_ctrl_c_does_not_wait_for_threads_that_are_stuck(form: str, stuck: int) -> None:
+    child = subprocess.Popen([sys.executable, "-c", PROGRAM, form], stdout=subprocess.PIPE, text=True)
+    assert child.stdout is not None
+    with child.stdout as stream:
+        for _ in range(2):
+            stream.readline()
+        pressed = time.monotonic()
+        child.send_signal(signal.SIGINT)
+        assert stream.read() == f"stuck {stuck}\n"
+    assert child.wait(10) == 130
+    assert time.monotonic() - pressed < 2
