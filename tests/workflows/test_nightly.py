@@ -10,6 +10,7 @@ import dataclasses
 import json
 import subprocess
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import msgspec
@@ -17,7 +18,10 @@ import pytest
 
 from validator import cli
 from validator.certify.challenges import Challenge, new_challenge
+from validator.certify.registration import entry_line
 from validator.certify.signing import make_key_pair
+from validator.certify.trust import Signatory
+from validator.certify.trust_file import Party
 from validator.engines.docker import DockerEngine
 from validator.engines.docker.endpoint import Endpoint, connect
 from validator.engines.docker.names import LABEL_LOCK, LABEL_SPEC, image_reference
@@ -25,9 +29,11 @@ from validator.errors import MissingError
 from validator.model.record import Record, Verdict
 from validator.model.timestamps import format_timestamp, now_utc
 from validator.records import jsonl
+from validator.registry.client import Registry
 from validator.registry.names import Repository
 from validator.system.sources import host_sources
 
+from ..certify.building import Builder, make_builder
 from ..certify.fixtures import PASSWORD, record, report
 from ..certify.measuring import Runner, make_runner, measured, trust_yaml
 from ..integration.docker.conftest import PYTHON
@@ -86,8 +92,19 @@ def runner(directory: Path) -> Runner:
 
 
 @pytest.fixture(scope="module")
-def machine(directory: Path, repository: Repository, endpoint: Endpoint, runner: Runner) -> Iterator[Machine]:
+def builder(directory: Path) -> Builder:
+    """A registered builder, somewhere else."""
+    return make_builder(directory)
+
+
+@pytest.fixture(scope="module")
+def machine(
+    directory: Path, repository: Repository, endpoint: Endpoint, runner: Runner, builder: Builder
+) -> Iterator[Machine]:
     make_key_pair(directory / "key", PASSWORD, throw_away=True)
+    _, public = make_key_pair(directory / "builder", PASSWORD, throw_away=True)
+    own = Party("nightly", Signatory(key=public.read_text()), now_utc() + timedelta(days=1))
+    builders = [f"  - {entry_line(party)}" for party in (own, builder.party)]
     tags = {tag for image in endpoint.client.images.list() for tag in image.tags}
 
     def forget() -> None:
@@ -104,9 +121,14 @@ def machine(directory: Path, repository: Repository, endpoint: Endpoint, runner:
             "NIGHTLY_REGISTRY": str(repository),
             "COSIGN_PUBLIC_KEY": (directory / "key.pub").read_text(),
         },
-        secrets={"COSIGN_PRIVATE_KEY": (directory / "key.key").read_text(), "COSIGN_PASSWORD": PASSWORD},
+        secrets={
+            "COSIGN_PRIVATE_KEY": (directory / "key.key").read_text(),
+            "COSIGN_PASSWORD": PASSWORD,
+            "BUILDER_PRIVATE_KEY": (directory / "builder.key").read_text(),
+            "BUILDER_PASSWORD": PASSWORD,
+        },
         environment={"EVERY_S": "0", "IDLE_MINUTES": "0"},
-        files={"trust.yaml": trust_yaml(runner)},
+        files={"trust.yaml": "\n".join([trust_yaml(runner), "builders:", *builders, ""])},
         token="token",
         before={"validate": forget},
     )
@@ -151,7 +173,7 @@ def test_without_a_gpu_a_night_succeeds_and_proves_nothing(first: Night, registr
     [found] = records(first)
     assert (found.cell, found.verdict, found.reason) == (CELL, Verdict.UNPROVEN, "no GPU")
     tags = registry.tags("team/tf")
-    assert set(tags) == {TAG, f"cache-{IMAGE}"}, "no alias, since nothing is certified"
+    assert {tag for tag in tags if not tag.startswith("sha256-")} == {TAG}, "no alias: nothing is certified"
     assert found.image_digest == tags[TAG]
     assert "nothing to certify" in first.jobs["certify"].log
     assert "has no certified images and no aliases" in first.jobs["certify"].log
@@ -181,12 +203,15 @@ def test_no_secret_is_in_a_log_or_an_artifact(second: Night, machine: Machine) -
     shown = logs(second).encode()
     for path in second.artifacts.rglob("*"):
         shown += path.read_bytes() if path.is_file() else b""
-    for secret in (PASSWORD, machine.secrets["COSIGN_PRIVATE_KEY"].splitlines()[3], HTPASSWD.strip()):
+    keys = [machine.secrets[name].splitlines()[3] for name in ("COSIGN_PRIVATE_KEY", "BUILDER_PRIVATE_KEY")]
+    for secret in (PASSWORD, *keys, HTPASSWD.strip()):
         assert secret.encode() not in shown
 
 
 @pytest.fixture(scope="module")
-def fixture_image(directory: Path, machine: Machine, repository: Repository, first: Night) -> str:
+def fixture_image(
+    directory: Path, machine: Machine, repository: Repository, first: Night, builder: Builder
+) -> str:
     """The digest of an image that only a runner with a GPU can measure."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DOCKER_CONFIG", str(directory / "docker"))
@@ -194,7 +219,9 @@ def fixture_image(directory: Path, machine: Machine, repository: Repository, fir
         subprocess.run(login, input="token", text=True, check=True, capture_output=True)
         made = record("sha256:" + "0" * 64)
         labels = {LABEL_SPEC: made.image, LABEL_LOCK: str(made.lock_digest)}
-        return push_image(repository, "2.21.0-cuda12.5-cudnn9.3-py3.12", labels)
+        digest = push_image(repository, "2.21.0-cuda12.5-cudnn9.3-py3.12", labels)
+        builder.prove(Registry(repository), digest)
+        return digest
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ every_workflow = pytest.mark.parametrize("name", NAMES)
 
 #: Who may write what. A job that is not here may write nothing.
 WRITES = {
-    ("nightly.yml", "build"): {"packages"},
+    ("nightly.yml", "build"): {"packages", "id-token"},
     ("nightly.yml", "certify"): {"packages", "id-token"},
     ("nightly.yml", "publish"): {"pages", "id-token"},
     ("nightly.yml", "regressions"): {"issues"},
@@ -26,7 +26,11 @@ WRITES = {
     ("refresh.yml", "propose"): {"contents", "pull-requests"},
 }
 #: The jobs that see secrets, and the protected environment that holds them.
-SECRETS = {("nightly.yml", "merge"): "nightly", ("nightly.yml", "certify"): "release"}
+SECRETS = {
+    ("nightly.yml", "build"): "builder",
+    ("nightly.yml", "merge"): "nightly",
+    ("nightly.yml", "certify"): "release",
+}
 #: Debian's keys, in the job that resolves Debian's packages.
 KEYS = ".ci/tools debian-archive-keyring"
 scheduled_workflows = pytest.mark.parametrize(
