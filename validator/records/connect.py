@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import sqlite3
-import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ from sqlalchemy.pool import NullPool, QueuePool
 
 from ..errors import InputError, MissingError
 from ..system.files import full_disk, says_full_disk
+from ..system.runs import temporary_directory
 
 #: How long a writer of an SQLite file waits for another one, in seconds.
 _BUSY_S = 60.0
@@ -123,9 +123,9 @@ def _open_to_read(path: Path) -> sqlite3.Connection:
     log = path.with_name(f"{path.name}-wal")
     if not log.exists() or not log.stat().st_size:
         return _open(path, "immutable=1")
-    with tempfile.TemporaryDirectory(prefix="validator-store-") as directory:
+    with temporary_directory("store") as directory:
         # The newest records are only in the log, which SQLite has to work off.
-        copy = Path(directory) / path.name
+        copy = directory / path.name
         shutil.copyfile(path, copy)
         shutil.copyfile(log, copy.with_name(log.name))
         return _open(copy, "mode=rw")

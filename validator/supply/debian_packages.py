@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import tempfile
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from urllib.parse import unquote
@@ -18,6 +17,7 @@ from ..engines.docker.debian_lock import DebianLock, DebianPackage, lock_path, r
 from ..engines.docker.debian_packages import available
 from ..errors import MissingError
 from ..system import processes
+from ..system.runs import temporary_directory
 
 KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 _TIMEOUT_S = 600.0
@@ -64,8 +64,7 @@ def resolved(suite: str, sources: apt.AptSources) -> DebianLock:
     """Return the lock of the newest packages of a suite. Raises MissingError if the mirror can't be
     reached.
     """
-    with tempfile.TemporaryDirectory(prefix="validator-apt-") as name:
-        directory = Path(name)
+    with temporary_directory("apt") as directory:
         configuration = _configure(directory, suite, sources)
         environment = {
             **os.environ,
@@ -93,8 +92,8 @@ def _unchanged(old: DebianLock, new: DebianLock, sources: apt.AptSources, only_i
     superseded = set(old.packages) - set(new.packages)
     if not only_if_gone or not superseded:
         return False
-    with tempfile.TemporaryDirectory(prefix="validator-apt-") as name:
-        return available(superseded, old, sources, Path(name))
+    with temporary_directory("apt") as directory:
+        return available(superseded, old, sources, directory)
 
 
 def _configure(directory: Path, suite: str, sources: apt.AptSources) -> Path:

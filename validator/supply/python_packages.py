@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import tempfile
 from collections.abc import Mapping
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -20,6 +19,7 @@ from uv import find_uv_bin
 from ..engines.docker import uv_binary
 from ..errors import InputError, MissingError
 from ..system import processes, toml
+from ..system.runs import temporary_directory
 from ..system.sources import PackageSources
 
 #: The locks, and the extras of pyproject.toml that each contains. The larger one is first: the others get the
@@ -50,8 +50,7 @@ def refreshed(root: Path, sources: PackageSources, *, upgrade: bool = True) -> d
     found: dict[str, str] = {}
     project = toml.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
     oldest = project["project"]["requires-python"].removeprefix(">=")
-    with tempfile.TemporaryDirectory(prefix="validator-refresh-") as name:
-        directory = Path(name)
+    with temporary_directory("refresh") as directory:
         # What builds this package is installed as well, so that nothing else is downloaded for it.
         (directory / "build.in").write_text("\n".join(project["build-system"]["requires"]), encoding="utf-8")
         constraints: list[str | Path] = []

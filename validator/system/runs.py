@@ -114,12 +114,13 @@ def environment_of_children() -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def temporary_directory(purpose: str) -> Iterator[Path]:
+def temporary_directory(purpose: str, parent: Path | None = None) -> Iterator[Path]:
     """Make a directory for this user only, and remove it afterwards, or in the next run after a `kill -9`.
 
-    purpose: a word for its name. Raises MissingError if the disk is full.
+    purpose: a word for its name. parent: None for the directory for temporary files.
+    Raises MissingError if the disk is full.
     """
-    parent = Path(tempfile.gettempdir()).absolute()
+    parent = (parent or Path(tempfile.gettempdir())).absolute()
     path = parent / f"{_PREFIX}{purpose}-{secrets.token_hex(8)}"
     note = current().note(_DIRECTORY, path=str(path))
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from pathlib import Path
 
 import certifi
@@ -153,9 +154,16 @@ def test_uv_is_not_in_the_image(endpoint: Endpoint, cpu_image: Built) -> None:
 def test_package_sources_leave_no_trace(
     endpoint: Endpoint, index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Index, proxy, CA bundle and netrc are all used, and none of them is in the finished image."""
+    """Index, proxy, CA bundle and netrc are all used, and none of them is in the finished image.
+
+    Nor are the proxies of the Docker client's configuration, which BuildKit passes to every step.
+    """
     home = tmp_path / "home-canary"
     home.mkdir()
+    proxy = f"http://client-canary:client-secret-canary@{index.address}"
+    configuration = {"proxies": {"default": {"httpProxy": proxy, "httpsProxy": proxy, "noProxy": "canary"}}}
+    (home / "config.json").write_text(json.dumps(configuration), encoding="utf-8")
+    monkeypatch.setenv("DOCKER_CONFIG", str(home))
     (home / ".netrc").write_text(
         "machine private.canary.invalid login netrc-canary-login password netrc-canary-password\n",
         encoding="utf-8",

@@ -10,7 +10,6 @@ import hashlib
 import os
 import re
 import shutil
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from uv import find_uv_bin
 from ...errors import InputError, MissingError
 from ...system import processes
 from ...system.files import cache_directory, full_disk_named
+from ...system.runs import temporary_directory
 from ...system.sources import PackageSources
 from . import names
 
@@ -72,9 +72,9 @@ def pinned_uv(sources: PackageSources, path: Path = PIN) -> Path:
     kept.parent.mkdir(parents=True, exist_ok=True)
     with (
         full_disk_named(kept.parent),
-        tempfile.TemporaryDirectory(dir=kept.parent, prefix="download-") as directory,
+        temporary_directory("download", kept.parent) as directory,
     ):
-        program = install(path, Path(directory), sources)
+        program = install(path, directory, sources)
         if (found := _sha256(program)) != pin.program:
             raise MissingError(
                 f"the program in the wheel of uv {pin.version} has the sha256 {found}, but {path} pins"
