@@ -29,6 +29,8 @@ _ANSWER_WITHIN = 3
 #: search takes a tenth of the time.
 _STAMP = re.compile(r"\n\ufeff?\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)? ?")
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\r\n]*(?:\x07|\x1b\\)?|[ -/]*[0-~])")
+#: A reference to a character in HTML with more digits than any has. Python can't convert very long ones.
+_NO_CHARACTER = re.compile(r"&#[0-9]{16,};?")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 #: The control characters of one byte, without carriage returns.
 _CONTROL_BYTES = bytes({*range(0x20), 0x7F} - set(b"\t\n\r"))
@@ -189,7 +191,7 @@ def _docker_entry(text: str) -> str:
         return text
     try:
         entry = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text
     if not isinstance(entry, dict):
         return text
@@ -213,5 +215,5 @@ def _without_quotes(line: str) -> str:
         # The import of its table of names takes time, and few texts have entities.
         import html
 
-        line = html.unescape(line)
+        line = html.unescape(_NO_CHARACTER.sub("\ufffd", line))
     return line.rstrip()
