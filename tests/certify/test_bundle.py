@@ -104,6 +104,12 @@ def test_another_key_is_refused_in_every_object(path: tuple[Any, ...], key: str)
     assert f"unknown field `{key}`" in refused(document)
 
 
+def test_an_error_is_one_line_whatever_it_quotes() -> None:
+    document = by_key()
+    document["\n::error::" + "x" * 1000] = ""
+    assert "\n" not in refused(document)
+
+
 @pytest.mark.parametrize("path", OBJECTS, ids=str)
 def test_a_key_that_stands_twice_is_refused_in_every_object(path: tuple[Any, ...]) -> None:
     document = by_identity()

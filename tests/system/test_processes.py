@@ -48,6 +48,58 @@ def test_the_child_gets_the_input_and_only_the_given_environment() -> None:
     assert done.stdout == b"given this False\n"
 
 
+def test_output_is_passed_on_as_it_arrives() -> None:
+    parts: list[bytes] = []
+    program = "import sys; sys.stdout.write('x' * 300_000); print('end', file=sys.stderr)"
+    done = processes.run(python(program), on_output=parts.append, timeout_s=60, silence_s=60)
+    assert (b"".join(parts), len(parts) > 1) == (b"x" * 300_000, True)
+    assert (done.ok, done.stdout, done.stderr_tail) == (True, b"", "end")
+
+
+def test_an_error_about_the_output_ends_the_child() -> None:
+    """The child writes without an end; only a little is taken."""
+    taken = 0
+
+    def take(part: bytes) -> None:
+        nonlocal taken
+        taken += len(part)
+        if taken > 1_000_000:
+            raise OverflowError
+
+    started = time.monotonic()
+    with pytest.raises(OverflowError):
+        processes.run(python("while True: print('x' * 10_000)"), on_output=take)
+    assert taken < 1_200_000
+    assert time.monotonic() - started < 20
+
+
+@pytest.mark.parametrize(
+    ("program", "limits"),
+    [
+        ("import time; time.sleep(60)", {"silence_s": 0.5}),
+        ("import sys, time; sys.stdout.close(); time.sleep(60)", {"silence_s": 0.5}),
+        ("import time\nwhile True: print(1, flush=True); time.sleep(0.05)", {"timeout_s": 1.0}),
+        (
+            "import time\nwhile True: print(1, flush=True); time.sleep(0.05)",
+            {"timeout_s": 1.0, "silence_s": 60},
+        ),
+    ],
+)
+def test_a_child_that_is_silent_or_slow_is_ended(program: str, limits: dict[str, float]) -> None:
+    started = time.monotonic()
+    done = processes.run(python(program), on_output=lambda part: None, **limits)  # type: ignore[arg-type]
+    assert done.timed_out and not done.ok
+    assert time.monotonic() - started < 20
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux limits the memory of a running process")
+def test_the_memory_of_a_child_has_a_limit() -> None:
+    program = "import time; time.sleep(0.5); x = bytearray(400 << 20); print(len(x))"
+    done = processes.run(python(program), memory_bytes=200 << 20)
+    assert not done.ok and "MemoryError" in done.stderr_tail
+    assert processes.run(python(program), memory_bytes=800 << 20).ok
+
+
 def test_flooding_both_pipes_causes_no_deadlock_and_the_tail_is_bounded() -> None:
     program = (
         "import sys\n"

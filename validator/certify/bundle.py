@@ -154,7 +154,9 @@ def parse_bundle(data: bytes) -> Bundle:
     try:
         document = codec.convert(codec.parse_unique(data), _Document, "the bundle")
     except DocumentError as error:
-        raise BundleError(f"it is not a bundle of format 0.3: {str(error)[:_LONGEST]}") from None
+        # The name of an unknown field may hold line ends.
+        why = " ".join(str(error).split())[:_LONGEST]
+        raise BundleError(f"it is not a bundle of format 0.3: {why}") from None
     if objection := _objection(document):
         raise BundleError(objection)
     canonical = json.dumps(msgspec.to_builtins(document)).encode("ascii")

@@ -99,6 +99,6 @@ def parse(data: bytes, kind: type[T], what: str) -> T:
         return codec.convert(codec.parse_unique(data), kind)
     except DocumentError as error:
         raise ValidatorError(
-            f"{what} is not valid: {str(error)[:_LONGEST]}",
+            f"{what} is not valid: {' '.join(str(error).split())[:_LONGEST]}",
             hint="whoever writes to this registry must push it again",
         ) from None
