@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -153,8 +155,39 @@ def test_the_public_roots_are_never_used_silently(
     signing._public_roots.cache_clear()
     monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:9")
     monkeypatch.setenv("HOME", str(tmp_path))
+    for name, value in sigstore.environment(tmp_path).items():
+        monkeypatch.setenv(name, value)
     with pytest.raises(MissingError, match="roots can't be downloaded"):
         verify(sigstore.sign(STATEMENT), Trust(identity=IDENTITY, issuer=ISSUER))
+
+
+def test_public_roots_are_downloaded_once_with_a_new_cache(
+    sigstore: Sigstore, trust: Trust, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A stand-in for cosign writes the roots of the test, and what it was started with."""
+    stand_in = tmp_path / "programs/cosign"
+    stand_in.parent.mkdir()
+    stand_in.write_text(
+        "#!/bin/sh\n"
+        f'if [ $1 != trusted-root ]; then exec {shutil.which("cosign")} "$@"; fi\n'
+        f'echo "$TUF_ROOT|$TUF_MIRROR|$SIGSTORE_ROOT_FILE" >> {tmp_path}/started\n'
+        f'cp {trust.trusted_root} "$5"\n'
+    )
+    stand_in.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{stand_in.parent}:{os.environ['PATH']}")
+    monkeypatch.setenv("TUF_MIRROR", "file:///elsewhere")
+    monkeypatch.setenv("SIGSTORE_ROOT_FILE", "/elsewhere")
+    signing._public_roots.cache_clear()
+    try:
+        for _ in range(2):
+            public = Trust(identity=IDENTITY, issuer=ISSUER)
+            assert verify(sigstore.sign(STATEMENT), public) == STATEMENT
+    finally:
+        signing._public_roots.cache_clear()
+    (started,) = (tmp_path / "started").read_text().splitlines()
+    cache, *others = started.split("|")
+    assert others == ["", ""]
+    assert cache and not Path(cache).exists()
 
 
 def test_roots_in_the_environment_do_not_count(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -38,6 +38,8 @@ _REJECTIONS = (
     ("not enough verified log entries", "it is not in the transparency log"),
     ("integrated time outside certificate validity", "it was not signed while the certificate was valid"),
 )
+#: How the variables begin in which cosign looks for keys, roots and mirrors.
+_OTHER_ROOTS = ("SIGSTORE_", "TUF_", "COSIGN_")
 _OTHER_KIND = {
     True: "it is signed by a key, but an identity is trusted",
     False: "it is signed by an identity, but a key is trusted",
@@ -116,7 +118,7 @@ def verify(bundle: Bundle, digest: str, predicate_type: str, signatory: Signator
             arguments += ["--certificate-identity", str(signatory.identity)]
             arguments += ["--certificate-oidc-issuer", str(signatory.issuer)]
             arguments += ["--use-signed-timestamps"] if bundle.timestamped else []
-        done = _cosign(arguments, password=None)
+        done = _verifying_cosign(arguments, directory)
     if done.ok:
         return bundle.payload
     message = done.stderr_tail.lower()
@@ -145,7 +147,8 @@ def _public_roots() -> bytes:
     """Download the public Sigstore's roots, which cosign verifies with the root that it was built with."""
     with _scratch() as directory:
         file = directory / "public"
-        done = _cosign(["trusted-root", "create", "--with-default-services", "--out", file], password=None)
+        arguments: list[str | Path] = ["trusted-root", "create", "--with-default-services", "--out", file]
+        done = _verifying_cosign(arguments, directory)
         if done.ok and file.exists():
             return file.read_bytes()
     raise MissingError(
@@ -164,17 +167,31 @@ def _run(arguments: Sequence[str | Path], *, password: str | None, what: str) ->
     raise MissingError(f"{what}: {_last(done)}")
 
 
-def _cosign(arguments: Sequence[str | Path], *, password: str | None) -> processes.Completed:
+def _verifying_cosign(arguments: Sequence[str | Path], directory: Path) -> processes.Completed:
+    """Run cosign without the variables and the cache from which it takes other keys and roots."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(_OTHER_ROOTS)} | {
+        "TUF_ROOT": str(directory / "tuf")
+    }
+    return _cosign(arguments, environment=environment)
+
+
+def _cosign(
+    arguments: Sequence[str | Path],
+    *,
+    password: str | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> processes.Completed:
     if not is_installed():
         raise MissingError(
             "the program cosign is not installed",
             hint="install cosign 3 or newer (Debian and Homebrew have it)",
         )
     # The password is passed in the environment: every user of the machine can read command lines.
-    environment = {name: value for name, value in os.environ.items() if name != "COSIGN_PASSWORD"}
+    variables = dict(os.environ if environment is None else environment)
+    variables.pop("COSIGN_PASSWORD", None)
     if password is not None:
-        environment["COSIGN_PASSWORD"] = password
-    done = processes.run(["cosign", *arguments], env=environment, timeout_s=_TIMEOUT_S)
+        variables["COSIGN_PASSWORD"] = password
+    done = processes.run(["cosign", *arguments], env=variables, timeout_s=_TIMEOUT_S)
     if not done.ok and "unknown flag" in done.stderr_tail:
         raise MissingError(f"this cosign is too old: {_last(done)}", hint="install cosign 3 or newer")
     return done
