@@ -10,6 +10,7 @@ import shutil
 import signal
 import sqlite3
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -289,6 +290,17 @@ def test_reading_leaves_no_files(tmp_path: Path) -> None:
         with Store(str(path), read_only=True) as store:
             assert list(store.all()) == [record(1)]
         assert [file.name for file in tmp_path.iterdir()] == ["records.db"]
+
+
+@pytest.mark.parametrize("name", ["nonsense", "c"])
+def test_a_client_for_postgresql_that_cannot_be_loaded_is_explained(name: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "validator", "records", "list", "--store", "postgresql:///x"],
+        env={**os.environ, "PSYCOPG_IMPL": name}, capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 3
+    assert "psycopg, the client for PostgreSQL, can't be loaded" in done.stderr
+    assert "unset PSYCOPG_IMPL" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -96,6 +96,16 @@ def test_the_ca_bundle_and_the_proxies_are_read(tmp_path: Path) -> None:
     assert dict(sources.proxies) == {"https_proxy": "http://proxy.example:3128", "no_proxy": "localhost"}
 
 
+@pytest.mark.parametrize(
+    "content",
+    ["pip = 3", "index = 'x'", "index-url = 5", "[[index]]\nurl = 5", "extra-index-url = 'x'", "index = [1]"],
+)
+def test_a_configuration_of_other_types_is_left_to_uv(tmp_path: Path, content: str) -> None:
+    (tmp_path / "uv.toml").write_text(content)
+    found = host_sources({}, pip_files=(), uv_files=(tmp_path / "uv.toml",))
+    assert (found.index_url, found.extra_index_urls) == (None, ())
+
+
 def test_uv_gets_these_sources_and_reads_no_configuration(tmp_path: Path) -> None:
     bundle = tmp_path / "ca.pem"
     bundle.write_text("one")

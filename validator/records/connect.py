@@ -175,12 +175,18 @@ def _server(url: URL) -> Database:
     url = url.difference_update_query(_SECRET)
     # No pool: a measurement takes minutes. A firewall may drop a connection that is idle for so long, and the
     # server's other clients could use it. Prepared statements confuse PgBouncer.
-    engine = create_engine(
-        url,
-        poolclass=NullPool,
-        hide_parameters=True,
-        connect_args={**arguments, "prepare_threshold": None},
-    )
+    try:
+        engine = create_engine(
+            url,
+            poolclass=NullPool,
+            hide_parameters=True,
+            connect_args={**arguments, "prepare_threshold": None},
+        )
+    except ImportError as error:
+        raise MissingError(
+            f"psycopg, the client for PostgreSQL, can't be loaded: {error}",
+            hint="unset PSYCOPG_IMPL; if that is not it, install this program's packages again",
+        ) from error
     return Database(engine, _location(url))
 
 

@@ -127,13 +127,24 @@ def says_full_disk(text: str) -> bool:
 STATE_DIRECTORY = Path(".validator")
 
 
+def home_directory() -> Path:
+    """Return the user's home directory. Raises MissingError for a user who has none."""
+    try:
+        return Path.home()
+    except RuntimeError as error:
+        raise MissingError(
+            "this user has no home directory: HOME is not set, and the system has no entry for the user",
+            hint="set HOME to a directory that you may write to",
+        ) from error
+
+
 def cache_directory() -> Path:
     """Return `$VALIDATOR_CACHE`, or a directory in the XDG cache directory. It may be deleted at any time."""
     own = os.environ.get("VALIDATOR_CACHE")
     if own:
         return Path(own)
     base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "tensorflow-gpu-matrix"
+    return (Path(base) if base else home_directory() / ".cache") / "tensorflow-gpu-matrix"
 
 
 def machine_directory() -> Path:
@@ -143,7 +154,7 @@ def machine_directory() -> Path:
     must be kept.
     """
     base = os.environ.get("XDG_STATE_HOME")
-    return (Path(base) if base else Path.home() / ".local" / "state") / "tensorflow-gpu-matrix"
+    return (Path(base) if base else home_directory() / ".local" / "state") / "tensorflow-gpu-matrix"
 
 
 def make_machine_directory() -> Path:

@@ -16,7 +16,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import msgspec
+
 from . import toml
+from .files import home_directory
 
 _PROXIES = ("http_proxy", "https_proxy", "no_proxy", "all_proxy")
 _ADDRESS = re.compile(r"(https?://)[^\s/`'\")]+")
@@ -109,6 +112,24 @@ class _Indexes:
     extra: tuple[str, ...]
 
 
+class _UvIndex(msgspec.Struct):
+    url: str = ""
+    default: bool = False
+    explicit: bool = False
+
+
+class _UvPip(msgspec.Struct, rename="kebab"):
+    index_url: str | None = None
+    extra_index_url: list[str] = []
+
+
+class _UvFile(_UvPip, rename="kebab"):
+    """The part of uv.toml that names package indexes."""
+
+    index: list[_UvIndex] = []
+    pip: _UvPip = msgspec.field(default_factory=_UvPip)
+
+
 def _uv_files(environment: Mapping[str, str]) -> tuple[Path, ...]:
     # https://docs.astral.sh/uv/concepts/configuration-files/: the system's file, then the user's.
     # UV_CONFIG_FILE replaces both.
@@ -116,7 +137,7 @@ def _uv_files(environment: Mapping[str, str]) -> tuple[Path, ...]:
         return ()
     if own := environment.get("UV_CONFIG_FILE"):
         return (Path(own),)
-    home = Path(environment.get("HOME") or Path.home())
+    home = Path(environment.get("HOME") or home_directory())
     config = Path(environment.get("XDG_CONFIG_HOME") or home / ".config")
     return (Path("/etc/uv/uv.toml"), config / "uv/uv.toml")
 
@@ -126,25 +147,25 @@ def _uv_configuration(files: tuple[Path, ...]) -> _Indexes:
     extra: list[str] = []
     for path in files:
         try:
-            document = toml.loads(path.read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError, toml.TOMLDecodeError):
+            found = msgspec.convert(toml.loads(path.read_text(encoding="utf-8")), _UvFile)
+        except (OSError, UnicodeDecodeError, toml.TOMLDecodeError, msgspec.ValidationError):
             # uv itself rejects such a file, with a better message than ours would be.
             continue
-        for table in (document, document.get("pip", {})):
-            default = table.get("index-url", default)
-            extra += table.get("extra-index-url", [])
-        for entry in document.get("index", []):
-            if entry.get("default"):
-                default = entry.get("url", default)
-            elif not entry.get("explicit"):
-                extra.append(entry.get("url", ""))
+        for table in (found, found.pip):
+            default = table.index_url or default
+            extra += table.extra_index_url
+        for entry in found.index:
+            if entry.default:
+                default = entry.url or default
+            elif not entry.explicit:
+                extra.append(entry.url)
     return _Indexes(default, tuple(url for url in extra if url))
 
 
 def _pip_files(environment: Mapping[str, str]) -> tuple[Path, ...]:
     # In the order of https://pip.pypa.io/en/stable/topics/configuration/: global, user, site,
     # PIP_CONFIG_FILE.
-    home = Path(environment.get("HOME") or Path.home())
+    home = Path(environment.get("HOME") or home_directory())
     config = Path(environment.get("XDG_CONFIG_HOME") or home / ".config")
     found = [
         Path("/etc/xdg/pip/pip.conf"),

@@ -68,6 +68,18 @@ def test_an_address_that_is_none_is_quoted(monkeypatch: pytest.MonkeyPatch, addr
     assert address in str(caught.value) and "DOCKER_HOST" in (caught.value.hint or "")
 
 
+@pytest.mark.parametrize(("content", "host"), [("[]", "tcp://127.0.0.1:1"), ('{"currentContext": 5}', "")])
+def test_a_configuration_of_other_types_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, content: str, host: str
+) -> None:
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
+    monkeypatch.setenv("DOCKER_HOST", host)
+    (tmp_path / "config.json").write_text(content)
+    with pytest.raises(MissingError, match="Docker's configuration can't be read") as caught:
+        connect()
+    assert "config.json" in (caught.value.hint or "")
+
+
 def test_a_socket_without_a_listener_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(tmp_path / "dead.sock"))

@@ -171,6 +171,12 @@ def _client(timeout_s: int) -> tuple[docker.DockerClient, str]:
             f"the address of the Docker Engine can't be read: {host!r}: {_root_cause(error)}",
             hint="correct DOCKER_HOST or the Docker context; for example unix:///var/run/docker.sock",
         ) from error
+    except (AttributeError, TypeError) as error:
+        # The SDK expects objects and texts in the configuration of the client, without checking.
+        raise MissingError(
+            f"Docker's configuration can't be read: {_root_cause(error)}",
+            hint="correct config.json in ~/.docker, or in the directory that DOCKER_CONFIG names",
+        ) from error
 
 
 def _is_local(client: docker.DockerClient) -> bool:

@@ -12,6 +12,7 @@ import shlex
 from pathlib import Path
 
 from ...errors import InputError
+from ...system.files import home_directory
 from ...system.sources import PackageSources
 
 #: BuildKit rejects larger secrets (its MaxSecretSize).
@@ -61,5 +62,5 @@ def _bundle(path: Path) -> bytes:
 
 
 def _netrc() -> Path | None:
-    path = Path(os.environ.get("NETRC") or Path.home() / ".netrc")
+    path = Path(os.environ.get("NETRC") or home_directory() / ".netrc")
     return path if path.is_file() else None
