@@ -99,6 +99,13 @@ def test_choices(
             '"12.6" is not allowed by the metadata of tensorflow 2.18.0 (==12.5); the nearest is 12.5',
         ),
         ("2.21.0", "12.7", AS_BUILT, "cuda", '"12.7" is not known; the nearest are 12.8, 12.6, 12.9'),
+        (
+            "2.21.0",
+            "9" * 5000,
+            AS_BUILT,
+            "cuda",
+            f'"{"9" * 5000}" is not known; the nearest are 12.9, 12.8, 12.6',
+        ),
         ("2.21.0", "newest", AS_BUILT, "cuda", '"newest" is not known; the nearest are 12.9, 12.8, 12.6'),
         ("2.21.0", "12", AS_BUILT, "cuda", '"12" is not known; the nearest are 12.5, 12.6, 12.8'),
         (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import threading
 import time
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from validator.engines.base import Built, Engine, ProbeRequest, Progress
 from validator.errors import BuildError, MissingError, ValidatorError
 from validator.locks import files
 from validator.model.lock import Lock, Wheel
+from validator.model.measurement import Unread
 from validator.model.record import Verdict
 from validator.model.spec import HostClass, ImageSpec, Variant
 from validator.pipeline import build_matrix as build_matrix_module
@@ -183,6 +185,17 @@ def test_an_unreadable_report_fails_the_cell(bench: Bench, answer: bytes) -> Non
     assert result.record is not None
     assert "can't be read" in result.record.reason
     assert result.record.report is None
+
+
+@pytest.mark.parametrize("change", [{"driver": "banana"}, {"driver": "1" * 5000}])
+def test_a_report_of_an_impossible_host_fails_the_cell(bench: Bench, change: dict[str, str]) -> None:
+    document = json.loads(report(H100))
+    document["host"] |= change
+    unread = next(iter(Unread))
+    [result] = bench.run(FakeEngine(json.dumps(document).encode(), seen=unread))
+    assert result.record is not None and result.record.verdict is Verdict.FAILED
+    assert "the probe's report can't be read: host: " in result.record.reason
+    assert result.record.host_class == "no-gpu"
 
 
 def test_a_probe_without_a_report_fails_the_cell(bench: Bench) -> None:

@@ -4,6 +4,7 @@ import pytest
 
 from validator.compat.gpus import model_of
 from validator.model.facts import Gpu, Host
+from validator.model.report import ReportError
 from validator.model.spec import HostClass
 from validator.pipeline.recording import host_class_of
 from validator.versions import ComputeCapability, DriverRelease
@@ -37,6 +38,16 @@ def declared(
 )
 def test_a_host_is_named_after_its_driver_and_gpu(found: Host, host: str) -> None:
     assert host_class_of(found, ()) == host
+
+
+@pytest.mark.parametrize(
+    "found", [facts("banana", H100), facts("1" * 5000, H100), facts("580.95.05", ("NVIDIA H100", "{{9.0"))]
+)
+def test_nonsense_in_a_report_names_no_host(found: Host) -> None:
+    with pytest.raises(
+        ReportError, match=r"host: .* is not a (driver release|compute capability)|host: Exceeds"
+    ):
+        host_class_of(found, ())
 
 
 def test_a_declared_class_comes_first() -> None:

@@ -6,7 +6,7 @@ import bisect
 from collections.abc import Iterable
 
 from ..errors import InputError
-from ..versions import InvalidVersion, Version
+from ..versions import Version
 
 
 class UnknownNameError(InputError, ValueError):
@@ -44,7 +44,8 @@ def nearest_versions(asked: str, known: Iterable[str], count: int = 3) -> tuple[
     ordered = sorted(dict.fromkeys(known), key=Version)
     try:
         place = bisect.bisect_left(ordered, Version(asked), key=Version)
-    except InvalidVersion:
+    except ValueError:
+        # Not a version (InvalidVersion), or one with more digits than Python converts.
         place = len(ordered)
     # The version lies between two indexes, so the one below and the one above are equally near.
     ranked = sorted(range(len(ordered)), key=lambda index: (abs(index - (place - 0.5)), -index))

@@ -26,7 +26,7 @@ DIRECTORY = Path("images") / "locks"
 
 _WHEEL = re.compile(
     r"^(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)==(?P<version>[A-Za-z0-9.!+_-]+)"
-    r" --hash=sha256:(?P<sha256>[0-9a-f]{64})  # (?P<filename>[A-Za-z0-9._+-]+\.whl)(?: (?P<size>\d+))?$"
+    r" --hash=sha256:(?P<sha256>[0-9a-f]{64})  # (?P<filename>[A-Za-z0-9._+-]+\.whl)(?: (?P<size>\d{1,18}))?$"
 )
 _HEADER = re.compile(r"^# (?P<key>python|platform|digest|requires): (?P<value>.+)$")
 _TITLE = re.compile(r"^# Lock of (?P<identifier>\S+); written by")

@@ -10,7 +10,6 @@ from ..engines.base import Built, Progress
 from ..engines.probe_archive import probe_request, probe_version
 from ..errors import InputError, MissingError, ValidatorError
 from ..locks.files import render
-from ..model.facts import Host
 from ..model.lock import Lock
 from ..model.measurement import (
     Measurement,
@@ -22,7 +21,7 @@ from ..model.measurement import (
 )
 from ..model.record import Record, Verdict, contents_of
 from ..model.report import Report, ReportError, read_report, versions_of
-from ..model.spec import cell_identifier
+from ..model.spec import NO_GPU, cell_identifier
 from ..model.timestamps import format_timestamp, now_utc
 from ..model.verdict import judge
 from .recording import host_class_of
@@ -70,8 +69,11 @@ def measured_record(
     began = now()
     request = probe_request(run.options.depth, render(lock).encode(), challenge=challenge, gpus=target.uuids)
     report: Report | None = None
+    host_class = target.host_class
     try:
-        report = read_report(run.engine.probe(built, request, progress))
+        read = read_report(run.engine.probe(built, request, progress))
+        host_class = host_class or host_class_of(read.host, run.hosts)
+        report = read
         judgement = judge(report, outside=outside, challenge=challenge)
         verdict, reason = judgement.verdict, judgement.sentence
     except ReportError as error:
@@ -80,7 +82,7 @@ def measured_record(
         raise
     except ValidatorError as error:
         verdict, reason = Verdict.FAILED, str(error)
-    host_class = target.host_class or host_class_of(report.host if report else Host(), run.hosts)
+    host_class = host_class or NO_GPU
     record = Record(
         cell=cell_identifier(built.spec.identifier, host_class),
         image=built.spec.identifier,

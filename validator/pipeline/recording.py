@@ -13,7 +13,7 @@ from ..model.facts import Host
 from ..model.lock import Lock
 from ..model.measurement import Outside, Unread
 from ..model.record import Origin, Record, contents_of
-from ..model.report import Report, versions_of
+from ..model.report import Report, ReportError, versions_of
 from ..model.spec import NO_GPU, Choice, HostClass, ImageSpec, Variant, cell_identifier, host_identifier, slug
 from ..model.verdict import judge
 from ..versions import ComputeCapability, DriverRelease
@@ -23,15 +23,19 @@ def host_class_of(host: Host, declared: Iterable[HostClass]) -> str:
     """Return the identifier of the host class that a machine belongs to.
 
     declared: the matrix's host classes; the first that fits is taken. A machine that fits none of them is
-    named in the same way (`r595-h200`), and one without a GPU is `no-gpu`.
+    named in the same way (`r595-h200`), and one without a GPU is `no-gpu`. Raises ReportError for a driver
+    or a compute capability that is not one.
     """
     if not host.gpus or not host.driver:
         return NO_GPU
-    driver = DriverRelease.parse(host.driver)
     models = list(dict.fromkeys(model_of(name) for name in host.gpu_names))
     # A driver library with a fault may leave a capability out; the models still name the host.
     known = (entry.compute_capability for entry in host.gpus)
-    capabilities = {ComputeCapability.parse(capability) for capability in known if capability}
+    try:
+        driver = DriverRelease.parse(host.driver)
+        capabilities = {ComputeCapability.parse(capability) for capability in known if capability}
+    except ValueError as error:
+        raise ReportError(f"host: {error}") from None
     for host_class in declared:
         same_gpu = (
             models == [slug(host_class.gpu)]
