@@ -128,6 +128,7 @@ def test_a_named_record_that_may_not_be_certified_is_rejected(
     assert validator(*sign).returncode == 0
 
 
+@pytest.mark.service
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
