@@ -112,6 +112,7 @@ def record_text(record: Record) -> RenderableType:
     ):
         if (value := getattr(record, name)) is not None:
             facts.add_row(name, Text(str(value)))
+    facts.add_row("signed", "yes" if record.measurement else "no, so it can't be certified")
     for name, version in record.versions.items():
         facts.add_row(name, version)
     verdict = Text.assemble(styled(record.verdict.value), ": ", record.reason)
