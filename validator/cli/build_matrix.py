@@ -171,7 +171,7 @@ def command(
     from .progress import Progress
 
     # Check the input before looking for an engine, so that wrong input touches nothing.
-    load_plan(matrix_path, profile, selectors)
+    challenges = challenges_for(load_plan(matrix_path, profile, selectors), challenge, challenges_path)
     repository = _repository(push, pull_from, retag, no_validate, engine_name, cache)
     trust_path = trust_path_for(matrix_path, trust_path)
     if pull_from or trust_path.exists():
@@ -193,7 +193,6 @@ def command(
         signer = builder_of(trust_path, builder_key, identity, issuer, cache) if push else None
         publisher = _publisher(engine, repository, trust_path, signer, retag)
     hosts = tuple(dict.fromkeys(cell.cell.host for cell in plan.cells))
-    challenges = challenges_for(plan, challenge, challenges_path)
     runner = None
     if not no_validate:
         runner = runner_of(engine, trust_path, asked=challenges is not None)
