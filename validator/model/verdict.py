@@ -5,11 +5,12 @@
 1. Was the GPU itself unhealthy, or shared with another process? Then a fault may not be the image's:
    `unproven`.
 2. Did a required check go wrong? Then the cell is `failed`; if only the GPU's health is not known,
-`unproven`. 3. Was no GPU there? Then nothing is proven: `unproven`. 4. Did a required check not pass, since
-it was skipped or never ran? Was one reported twice? `unproven`. 5. Is the report that of another probe? Its
-checks may have asked for less: `unproven`. 6. Did a check compute on something other than the GPU?
-`unproven`. 7. Was the report imported from elsewhere? It could have been edited, and no image digest
-belongs to it that a
+   `unproven`.
+3. Was no GPU there? Then nothing is proven: `unproven`.
+4. Did a required check not pass, since it was skipped or never ran? Was one reported twice? `unproven`.
+5. Is the report that of another probe? Its checks may have asked for less: `unproven`.
+6. Did a check compute on something other than the GPU? `unproven`.
+7. Was the report imported from elsewhere? It could have been edited, and no image digest belongs to it that a
    certificate could be about: `unproven`.
 8. Does the report lack the challenge that the probe was asked to repeat? Then it may be of another run:
    `unproven`.
