@@ -50,6 +50,12 @@ def parsed(text: str) -> ElementTree.Element:
     return ElementTree.fromstring(text)
 
 
+def test_the_uuid_of_a_gpu_is_left_out() -> None:
+    uuid = "GPU-1b2c3d4e-aaaa-bbbb-cccc-1234567890ab"
+    text = junit(report(check("driver", "fail", summary=f"device {uuid} is lost")))
+    assert uuid not in text and "device (GPU UUID) is lost" in text
+
+
 def test_outcomes_are_counted_as_ci_systems_count_them() -> None:
     root = parsed(junit(report(*(check(outcome, outcome) for outcome in OUTCOMES))))
     [suite] = root

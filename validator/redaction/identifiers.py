@@ -127,6 +127,20 @@ def _ip(match: re.Match[str]) -> str:
     return "<ip>" if first >= 10 else match[0]
 
 
+_GPU_UUIDS = (
+    re.compile(rf"\b(?:GPU|MIG)-(?:GPU-)?{_UUID}(?:/\d+/\d+)?(?![0-9A-Fa-f])"),
+    # CUDA_VISIBLE_DEVICES accepts a prefix of a UUID.
+    re.compile(r"\b(?:GPU|MIG)-[0-9a-f]{8}(?:-[0-9a-f]{4}){0,3}(?![\w-])"),
+)
+
+
+def without_gpu_uuids(text: str) -> str:
+    """Return a published text without the UUIDs of GPUs. What replaces them is no markup in any format."""
+    for pattern in _GPU_UUIDS:
+        text = pattern.sub("(GPU UUID)", text)
+    return text
+
+
 #: Patterns and their replacements, in the order in which they are applied.
 IDENTIFIERS: tuple[tuple[re.Pattern[str], Replacement], ...] = (
     *CREDENTIALS,
@@ -135,9 +149,7 @@ IDENTIFIERS: tuple[tuple[re.Pattern[str], Replacement], ...] = (
         re.compile(r"(?<![\w.+-])(?P<before>[.+-]*)(?=\w)[\w.+-]+@[\w-]+(?:\.[\w-]+)*\.[A-Za-z]{2,}\b"),
         r"\g<before><email>",
     ),
-    (re.compile(rf"\b(?:GPU|MIG)-(?:GPU-)?{_UUID}(?:/\d+/\d+)?(?![0-9A-Fa-f])"), "<gpu-uuid>"),
-    # CUDA_VISIBLE_DEVICES accepts a prefix of a UUID.
-    (re.compile(r"\b(?:GPU|MIG)-[0-9a-f]{8}(?:-[0-9a-f]{4}){0,3}(?![\w-])"), "<gpu-uuid>"),
+    *((pattern, "<gpu-uuid>") for pattern in _GPU_UUIDS),
     (re.compile(rf"(?<![0-9A-Fa-f]){_UUID}(?![0-9A-Fa-f])"), "<uuid>"),
     (re.compile(r"(?<![\w:])(?:[0-9A-Fa-f]{2}:){5}[0-9A-Fa-f]{2}(?![\w:])"), "<mac>"),
     (

@@ -11,6 +11,7 @@ import re
 from xml.etree import ElementTree
 
 from ..model.report import CheckOutcome, CheckResult, Report
+from ..redaction.identifiers import without_gpu_uuids
 
 #: Characters that XML 1.0 does not allow, not even escaped (section 2.2, Characters).
 _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -28,7 +29,7 @@ _STAGES = ("host", "tensorflow")
 
 
 def junit(report: Report) -> str:
-    """Return the report as an XML document."""
+    """Return the report as an XML document, without the UUIDs of GPUs."""
     counts = _counts(report.checks)
     # The schema allows this attribute only for suites.
     del counts["skipped"]
@@ -40,6 +41,7 @@ def junit(report: Report) -> str:
             root.append(_suite(report, stage, checks))
     ElementTree.indent(root)
     text = '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"
+    text = without_gpu_uuids(text)
     return _COMMAND.sub(lambda match: f"{match[1] or ''}&#{ord(match[0][-1])};", text)
 
 

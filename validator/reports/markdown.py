@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from ..model.prediction import Outcome
+from ..redaction.identifiers import without_gpu_uuids
 from .overview import Row, grid
 from .printable import counted, one_line, printable
 
@@ -13,11 +14,11 @@ _TAG = re.compile("<(?!br>)")
 
 
 def markdown(rows: Sequence[Row], title: str) -> str:
-    """Return the whole page, which ends with a newline."""
+    """Return the whole page, which ends with a newline. It has no UUIDs of GPUs."""
     parts = [f"# {title}", "", *_counts(rows), ""]
     parts += ["## Measured", "", *_measured(rows), "", "## Predicted", "", *_grid(rows), ""]
     parts += ["## Why some are predicted to fail", "", *_reasons(rows), ""]
-    return "\n".join(parts)
+    return without_gpu_uuids("\n".join(parts))
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:

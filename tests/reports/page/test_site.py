@@ -17,7 +17,7 @@ from validator.reports.markdown import markdown
 from validator.reports.page.details import clean, script_json
 from validator.reports.page.site import ENTRY, MARK, site
 
-from .values import H100, IMAGES, T4, certificate, measured, planned, sources, speedup
+from .values import H100, IMAGES, T4, certificate, check, diagnosis, measured, planned, sources, speedup
 
 HOSTILE = (
     "</script><script>alert(1)</script><img src=x onerror=alert(1)>\"'`--><!--"
@@ -159,6 +159,20 @@ def test_nothing_in_a_record_becomes_markup() -> None:
     assert "\\u202egnp.exe\\x1b[31m\\x00\\ud800\\u2028" in pages[0].text
     files = dict(site(made))
     assert all(not re.search("[\x00-\x08\x0e-\x1f\u202e\u2028]", text.decode()) for text in files.values())
+
+
+def test_no_file_has_the_uuid_of_a_gpu() -> None:
+    uuid = "GPU-1b2c3d4e-aaaa-bbbb-cccc-1234567890ab"
+    said = f"device {uuid} and MIG-{uuid}/7/0 failed"
+    record = measured(
+        IMAGES[0], H100, Verdict.FAILED, reason=said,
+        host={"driver": "580.65.06", "gpus": [{"name": f"NVIDIA H100 {uuid}", "uuid": uuid}]},
+        checks=[{**check("driver", "fail", {"cuda": {"gpus": [{"uuid": uuid}]}}), "summary": said}],
+    )  # fmt: skip
+    files = dict(site(sources([record], diagnose=lambda record: diagnosis(said))))
+    text = b"".join(files.values()).decode()
+    assert text.count("(GPU UUID)") >= 5
+    assert uuid not in text and uuid[4:12] not in text
 
 
 def test_text_cannot_break_out_of_a_file() -> None:

@@ -54,7 +54,7 @@ def detail(
     }
 
 
-def detail_file(content: dict[str, Any], mark: str) -> tuple[str, bytes]:
+def detail_file(content: dict[str, Any], mark: str) -> tuple[str, str]:
     """Return the file's name and content.
 
     The name is a digest, so that a page never loads the details of another version of the page. The file is a
@@ -62,7 +62,7 @@ def detail_file(content: dict[str, Any], mark: str) -> tuple[str, bytes]:
     """
     text = script_json(content)
     name = hashlib.sha256(text.encode("ascii")).hexdigest()[:20]
-    return name, f"// {mark}\n{_FUNCTION}({script_json(name)}, {script_json(text)});\n".encode("ascii")
+    return name, f"// {mark}\n{_FUNCTION}({script_json(name)}, {script_json(text)});\n"
 
 
 def _host(host: Host) -> dict[str, str]:

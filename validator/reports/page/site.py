@@ -18,6 +18,7 @@ from ...model.certificate import Certificate
 from ...model.diagnosis import Diagnosis
 from ...model.prediction import Reason
 from ...model.record import Record, Verdict
+from ...redaction.identifiers import without_gpu_uuids
 from ..markdown import markdown
 from ..overview import Row
 from ..printable import printable
@@ -67,7 +68,15 @@ class Change:
 
 
 def site(sources: Sources) -> Iterator[tuple[str, bytes]]:
-    """Yield the files by relative path, the entry last. The same sources give the same bytes."""
+    """Yield the files by relative path, the entry last. The same sources give the same bytes.
+
+    No file has the UUID of a GPU, which identifies somebody's hardware.
+    """
+    for path, content in _files(sources):
+        yield path, without_gpu_uuids(content).encode()
+
+
+def _files(sources: Sources) -> Iterator[tuple[str, str]]:
     found = layout(sources.rows)
     details: dict[int, str] = {}
     for number, row in enumerate(found.rows):
@@ -78,7 +87,7 @@ def site(sources: Sources) -> Iterator[tuple[str, bytes]]:
     for badge in badges(found.rows):
         yield f"badges/{badge.name}.svg", _render_badge(badge)
     title = f"TensorFlow on GPUs: profile {sources.profile}"
-    yield "table.md", f"<!-- {MARK} -->\n\n{markdown(found.rows, title)}".encode()
+    yield "table.md", f"<!-- {MARK} -->\n\n{markdown(found.rows, title)}"
     yield ENTRY, _index(sources, found, details)
 
 
@@ -95,7 +104,7 @@ def _detail(sources: Sources, record: Record) -> dict[str, Any]:
     )
 
 
-def _index(sources: Sources, found: Layout, details: Mapping[int, str]) -> bytes:
+def _index(sources: Sources, found: Layout, details: Mapping[int, str]) -> str:
     style, script = _text("page.css"), _text("page.js")
     history = sources.measurements.history
     changed = _changes(found, history)
@@ -104,7 +113,7 @@ def _index(sources: Sources, found: Layout, details: Mapping[int, str]) -> bytes
         for row in found.rows
         if row.agrees is False or (row.record and row.record.verdict.value in ("failed", "broken"))
     ]
-    text = _template("index.html.j2").render(
+    return _template("index.html.j2").render(
         mark=MARK,
         profile=sources.profile,
         layout=found,
@@ -123,7 +132,6 @@ def _index(sources: Sources, found: Layout, details: Mapping[int, str]) -> bytes
         script_hash=_hash(script),
         data=markupsafe.Markup(script_json(_data(sources, found, details))),
     )
-    return text.encode("utf-8")
 
 
 def _data(sources: Sources, found: Layout, details: Mapping[int, str]) -> dict[str, Any]:
@@ -194,8 +202,8 @@ def _changes(found: Layout, history: Mapping[str, Sequence[Past]]) -> list[Chang
     return sorted(pairs, key=lambda change: change.after.finished, reverse=True)
 
 
-def _render_badge(badge: Badge) -> bytes:
-    return _template("badge.svg.j2").render(badge=badge, mark=MARK).encode("utf-8")
+def _render_badge(badge: Badge) -> str:
+    return _template("badge.svg.j2").render(badge=badge, mark=MARK)
 
 
 def _hash(text: str) -> str:
