@@ -5,17 +5,19 @@ from __future__ import annotations
 from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from ..certify.promote import Move, Rules, promote
 from ..certify.trust import Trust
-from ..certify.trust_file import read_trust_file
 from ..errors import EXIT_FAILED, EXIT_OK
 from ..registry.client import Registry
 from ..reports.printable import json_text
 from .options import format_option, matrix_option, print_status, verbose_option
 from .trust_options import certificate_options, trust_file_option, trust_path_for
+
+if TYPE_CHECKING:
+    from ..certify.promote import Move
 
 
 @click.command("promote")
@@ -38,10 +40,12 @@ def command(
     """Move the aliases (latest, 2.21, 2.21-driver535) to the best certified images.
 
     An alias never moves to an image without a valid certificate, or without provenance by a builder in
-    trust.yaml. It leaves an image that failed or whose
-    certificates expired, also for an older TensorFlow. The exit code is 1 if an alias stays on an image
-    without a valid certificate, because no other fits it.
+    trust.yaml. It leaves an image that failed or whose certificates expired, also for an older TensorFlow. The
+    exit code is 1 if an alias stays on an image without a valid certificate, because no other fits it.
     """
+    from ..certify.promote import Rules, promote
+    from ..certify.trust_file import read_trust_file
+
     rules = Rules(trust, read_trust_file(trust_path_for(matrix_path, trust_path)), max_age, accept_expired)
     result = promote(
         registry, rules, dry_run=dry_run, on_move=lambda move: print_status(f"Set {move.alias} to {move.now}")
