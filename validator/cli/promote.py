@@ -40,8 +40,8 @@ def command(
     """Move the aliases (latest, 2.21, 2.21-driver535) to the best certified images.
 
     An alias never moves to an image without a valid certificate, or without provenance by a builder in
-    trust.yaml. It leaves an image that failed or whose certificates expired, also for an older TensorFlow. The
-    exit code is 1 if an alias stays on an image without a valid certificate, because no other fits it.
+    trust.yaml. It leaves an image that failed or whose certificates expired, also for an older TensorFlow.
+    The exit code is 1 if an alias stays on an image without a valid certificate, because no other fits it.
     """
     from ..certify.promote import Rules, promote
     from ..certify.trust_file import read_trust_file
