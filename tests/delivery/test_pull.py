@@ -10,6 +10,7 @@ from datetime import timedelta
 import pytest
 
 from validator.certify.signing import Signer
+from validator.certify.statement import PREDICATE
 from validator.certify.trust import Trust
 from validator.delivery.candidates import Terms, recommend, tagged_images
 from validator.delivery.choose import Standing
@@ -206,7 +207,9 @@ def test_an_image_that_the_facts_reject_is_pulled_only_by_name(shelf: Shelf) -> 
 
 def _certificate_of(shelf: Shelf, digest: str) -> str:
     listed = json.loads(oras("discover", "--format", "json", f"{shelf.registry.repository}@{digest}"))
-    return str(listed["referrers"][0]["digest"])
+    # The provenance of the image is attached as well.
+    (certificate,) = [one for one in listed["referrers"] if PREDICATE in one["annotations"].values()]
+    return str(certificate["digest"])
 
 
 def _altered_certificate(shelf: Shelf, digest: str) -> Fault:
