@@ -135,20 +135,25 @@ def hostile() -> Iterator[HostileRegistry]:
         yield running
 
 
+#: Starts a command and prints its largest memory in KiB, its children's included. A process counts the memory
+#: of the one that started it, so that must be a small one.
+LAUNCHER = """
+import resource, subprocess, sys
+print(subprocess.run(sys.argv[1:], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True).stdout)
+print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
+"""
+
+
 def cost_of(*arguments: object) -> tuple[int, str]:
-    """Run a command in a process of its own. Return its largest memory in KiB, its children's included, and
-    what it printed."""
-    child = subprocess.Popen(
-        [sys.executable, "-m", "validator", *map(str, arguments)],
-        cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    """Run a command in a process of its own. Return its largest memory in KiB and what it printed."""
+    command = [sys.executable, "-m", "validator", *map(str, arguments)]
+    done = subprocess.run(
+        [sys.executable, "-c", LAUNCHER, *command],
+        cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120,
     )  # fmt: skip
-    assert child.stdout is not None
-    with child.stdout as stream:
-        output = stream.read()
-    _, status, usage = os.wait4(child.pid, 0)
-    child.returncode = os.waitstatus_to_exitcode(status)
+    output, _, most = done.stdout.rstrip().rpartition("\n")
     assert "Traceback" not in output, output
-    return usage.ru_maxrss, output
+    return int(most), output
 
 
 @pytest.mark.service
