@@ -32,6 +32,7 @@ from validator.registry.names import Repository
 
 from ..certify.attestations import attach_by_hand
 from ..certify.fixtures import record, report
+from ..certify.measuring import measurement_of_record
 from ..certify.sigstore import IDENTITY, ISSUER, Sigstore, legacy
 from ..commands import ROOT, Done, run
 from ..registry.hostile import MANIFEST, Endless, HostileRegistry, Silence, as_bytes, running_hostile_registry
@@ -55,7 +56,8 @@ def signed_statement(repository: Repository, digest: str, gpu: str) -> bytes:
     read = made.read_report()
     assert read is not None
     issued, expires = (format_timestamp(now_utc() + age) for age in (timedelta(), timedelta(days=14)))
-    return statement(made, read, str(repository), issued=issued, expires=expires)
+    measurement = measurement_of_record(made, None)
+    return statement(made, read, measurement, str(repository), issued=issued, expires=expires)
 
 
 class NoEngine:

@@ -152,8 +152,10 @@ def _machine(throw_away: bool) -> Runner:
 @functools.cache
 def _measured_once(identifier: str, content: bytes) -> Record:
     made = read_record(content)
-    runner = _machine(bool(made.report and made.report.get("fixture")))
-    return measured(made, runner, Ledger().issue(made.cell, parse_timestamp(made.started)))
+    # A broken image has no report that could be marked.
+    fixture = made.report is None or bool(made.report.get("fixture"))
+    challenge = Ledger().issue(made.cell, parse_timestamp(made.started))
+    return measured(made, _machine(fixture), challenge, fixture=fixture)
 
 
 def as_measured(made: Record) -> Record:

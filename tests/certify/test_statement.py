@@ -19,7 +19,7 @@ from validator.model.timestamps import format_timestamp
 from validator.model.verdict import PROBE_VERSION, REQUIRED_CHECKS
 
 from .fixtures import LOCK, MEASURED_AT, record, report
-from .measuring import outside_of
+from .measuring import measurement_of_record, outside_of
 
 DIGEST = "sha256:" + "d" * 64
 ISSUED = format_timestamp(MEASURED_AT + timedelta(minutes=30))
@@ -29,7 +29,8 @@ EXPIRES = format_timestamp(MEASURED_AT + timedelta(days=14))
 def payload(found: dict[str, Any] | None = None, **changes: Any) -> bytes:
     made = record(DIGEST, found=found, **changes)
     own = checked_report(made, outside_of(made.host), MEASURED_AT + timedelta(hours=1))
-    return statement(made, own, "registry.example/tf", issued=ISSUED, expires=EXPIRES)
+    measurement = measurement_of_record(made, None)
+    return statement(made, own, measurement, "registry.example/tf", issued=ISSUED, expires=EXPIRES)
 
 
 def certificate_of(text: bytes) -> Certificate:
@@ -107,6 +108,19 @@ def test_a_failure_agrees_with_the_record() -> None:
         signer="key",
         fixture=True,
     )
+
+
+def test_without_a_report_the_host_is_described_as_its_runner_saw_it() -> None:
+    made = record(DIGEST, verdict=Verdict.FAILED, report=None, checks=[], versions={})
+    assert checked_report(made, outside_of(made.host), MEASURED_AT + timedelta(hours=1)) is None
+    text = statement(
+        made, None, measurement_of_record(made, None), "registry.example/tf", issued=ISSUED, expires=EXPIRES
+    )
+    assert b"GPU-" not in text
+    found = read_statement(text, DIGEST, "key")
+    assert isinstance(found, Failure)
+    assert (found.driver, found.gpus) == ("580.65.06", (GpuFacts("NVIDIA H100 80GB HBM3", "9.0"),))
+    assert found.why == f"it failed on r580-h100 (the probe wrote no report), measured {made.finished}"
 
 
 @pytest.mark.parametrize(

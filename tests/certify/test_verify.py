@@ -10,6 +10,7 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from validator.certify import verify
@@ -302,6 +303,16 @@ class TestTheNewestStatementOfAHostClassDecides:
         late = MEASURED_AT + timedelta(days=400)
         found = certificates(registry, image, trust, accept_expired=True, now=late)
         assert [entry.host_class for entry in found.certificates] == ["r535-a100"]
+
+    def test_an_image_that_breaks_the_probe_loses_its_certificate_too(
+        self, registry: Registry, image: str, signer: Signer, trust: Trust
+    ) -> None:
+        made = self.failed(image, 10)
+        broken = msgspec.structs.replace(made, report=None, checks=[], versions={})
+        assert certify_measured(registry, broken, signer, trust).failed
+        found = certificates(registry, image, trust)
+        assert [entry.host_class for entry in found.certificates] == ["r535-a100"]
+        assert "(the probe wrote no report)" in found.failures[0].why
 
     def test_a_newer_certificate_outweighs_the_failure(
         self, registry: Registry, image: str, signer: Signer, trust: Trust

@@ -188,9 +188,9 @@ def _provenance() -> bytes:
         image="tf2.21.0-cuda12.5-cudnn9.3-py312", lock_digest=DIGEST, recipe_digest=DIGEST, base=base,
         source_commit="0" * 40, version="1",
     )  # fmt: skip
-    times = {"started": "2026-11-20T01:00:00Z", "finished": "2026-11-20T01:02:00Z"}
+    builder = Signatory(identity="x", issuer="y")
     return provenance_statement(
-        DIGEST, inputs, "registry.example/tf", Signatory(identity="x", issuer="y"), **times
+        DIGEST, inputs, "registry.example/tf", builder, finished="2026-11-20T01:02:00Z"
     )
 
 
@@ -199,7 +199,7 @@ def _certificate() -> bytes:
     report = made.read_report()
     assert report is not None
     times = {"issued": "2026-11-20T02:00:00Z", "expires": "2026-12-04T02:00:00Z"}
-    return statement(made, report, "registry.example/tf", **times)
+    return statement(made, report, _measurement(), "registry.example/tf", **times)
 
 
 def _statement_seeds() -> list[bytes]:

@@ -33,8 +33,10 @@ def check_record(record: Record) -> None:
         raise _refusal(record, objection)
 
 
-def checked_report(record: Record, outside: Outside, now: datetime) -> Report:
+def checked_report(record: Record, outside: Outside, now: datetime) -> Report | None:
     """Return the report of a record that may get a statement. Raises NotCertifiable with the reason.
+
+    None if the image failed without writing one.
 
     outside: what the host saw of its driver and GPUs, as its runner signed.
     """
@@ -44,6 +46,8 @@ def checked_report(record: Record, outside: Outside, now: datetime) -> Report:
     except ReportError as error:
         raise _refusal(record, f"its report can't be read: {error}") from None
     if report is None:
+        if record.verdict is Verdict.FAILED:
+            return None
         raise _refusal(record, "it has no report")
     if objection := _objection_in_report(record, report, outside, now):
         raise _refusal(record, objection)

@@ -62,8 +62,8 @@ def certify(
         return Issued(failed, signer.throw_away, None)
     measurement = accepted(record, certifier, at)
     report = checked_report(record, measurement.outside, at)
-    if report.fixture != signer.throw_away:
-        raise NotCertifiable(_WRONG_KEY[report.fixture].format(record.id), hint=_WRONG_KEY_HINT)
+    if measurement.fixture != signer.throw_away:
+        raise NotCertifiable(_WRONG_KEY[measurement.fixture].format(record.id), hint=_WRONG_KEY_HINT)
     if registry.manifest(digest) is None:
         raise NotCertifiable(
             f"record {record.id} is about {digest}, which is not in {registry.repository}",
@@ -80,12 +80,13 @@ def certify(
         )
     _check_provenance(registry, record, digest, certifier, signer, at)
     text = statement(
-        record, report, str(registry.repository),
+        record, report, measurement, str(registry.repository),
         issued=format_timestamp(at), expires=format_timestamp(expires),
     )  # fmt: skip
     bundle = parse_bundle(signer.sign(text))
     verified_statement(bundle, digest, trust, now=at)
-    return Issued(failed, report.fixture, attached.attach(registry, digest, bundle.canonical, PREDICATE))
+    attachment = attached.attach(registry, digest, bundle.canonical, PREDICATE)
+    return Issued(failed, measurement.fixture, attachment)
 
 
 _WRONG_KEY = {

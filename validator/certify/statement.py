@@ -17,9 +17,9 @@ import msgspec
 from ..model import codec
 from ..model.certificate import Certificate, Failure, GpuFacts
 from ..model.codec import DocumentError
-from ..model.record import Record
+from ..model.measurement import Measurement
+from ..model.record import Record, Verdict
 from ..model.report import CheckOutcome, Report
-from ..model.verdict import is_required
 from ..registry.names import is_digest
 from ..versions import DriverRelease
 
@@ -40,25 +40,33 @@ class NoCertificate(ValueError):
     """A statement that does not say what a certificate says."""
 
 
-def statement(record: Record, report: Report, repository: str, *, issued: str, expires: str) -> bytes:
-    """Return the statement of a record that may be certified; `report` is the record's own.
+def statement(
+    record: Record,
+    report: Report | None,
+    measurement: Measurement,
+    repository: str,
+    *,
+    issued: str,
+    expires: str,
+) -> bytes:
+    """Return the statement of a record that may get one; `report` and `measurement` are the record's own.
 
-    Its result is FAILED if a required check went wrong, WARNED if only others did.
+    Its result is FAILED if that is the verdict, WARNED if only checks that are not required went wrong. Where
+    the probe wrote no report, the host is described as its runner saw it.
     """
     assert record.image_digest is not None and record.lock_digest is not None
-    checks = {
-        outcome: [check.id for check in report.checks if check.outcome is outcome] for outcome in CheckOutcome
-    }
+    ran = report.checks if report is not None else ()
+    checks = {outcome: [check.id for check in ran if check.outcome is outcome] for outcome in CheckOutcome}
     passed, skipped = checks.pop(CheckOutcome.PASS), checks.pop(CheckOutcome.SKIP)
     failed = [check for names in checks.values() for check in names]
-    host = report.host
-    wrong = any(check.went_wrong and is_required(check) for check in report.checks)
+    host = report.host if report is not None else measurement.outside
+    result = "FAILED" if record.verdict is Verdict.FAILED else "WARNED" if failed else "PASSED"
     predicate = {
-        "result": "FAILED" if wrong else "WARNED" if failed else "PASSED",
+        "result": result,
         "configuration": [
             {"name": "image", "annotations": {"spec": record.image, **_known(record.versions, _VERSIONS)}},
             {"name": "lock", "digest": {"sha256": record.lock_digest.removeprefix("sha256:")}},
-            {"name": "probe", "annotations": {"version": report.probe.version}},
+            {"name": "probe", "annotations": {"version": measurement.probe_version}},
             {
                 "name": "host",
                 "annotations": {
@@ -76,7 +84,7 @@ def statement(record: Record, report: Report, repository: str, *, issued: str, e
                 "annotations": {
                     "issued": issued,
                     "expires": expires,
-                    "fixture": report.fixture,
+                    "fixture": measurement.fixture,
                     "skippedTests": skipped,
                 },
             },

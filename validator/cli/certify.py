@@ -190,9 +190,7 @@ def _newest(records: Sequence[Record]) -> list[Record]:
     """Return the records that were measured on an image: the certified ones, and the failures on a GPU."""
     certified = [record for record in records if record.verdict is Verdict.CERTIFIED]
     failed = [
-        record
-        for record in records
-        if record.verdict is Verdict.FAILED and record.host_class != NO_GPU and record.report is not None
+        record for record in records if record.verdict is Verdict.FAILED and record.host_class != NO_GPU
     ]
     for record in certified:
         if record.image_digest is None:

@@ -64,8 +64,8 @@ class Failure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Signed evidence that an image failed on a host class. It takes back older certificates for that class.
 
     driver: None, and gpus: empty, if the probe could not read them. failed: the checks that went wrong, by
-    name. The other fields are those of a certificate. A failure does not expire: only a newer certificate for
-    the same host class outweighs it.
+    name; empty if the probe wrote no report. The other fields are those of a certificate. A failure does not
+    expire: only a newer certificate for the same host class outweighs it.
     """
 
     image_digest: str
@@ -83,7 +83,8 @@ class Failure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def why(self) -> str:
         """The reason, for an image that is rejected because of it."""
-        return f"it failed on {self.host_class} ({', '.join(self.failed)}), measured {self.measured}"
+        what = ", ".join(self.failed) or "the probe wrote no report"
+        return f"it failed on {self.host_class} ({what}), measured {self.measured}"
 
 
 class Verification(msgspec.Struct, frozen=True):

@@ -146,7 +146,7 @@ def judge(
     if any(_excuses(check) for check in health):
         return Judgement(Verdict.UNPROVEN, Reason.GPU_NOT_HEALTHY, wrong=health)
     if wrong := tuple(
-        check for check in report.checks if check.went_wrong and check.id != HEALTH and is_required(check)
+        check for check in report.checks if check.went_wrong and check.id != HEALTH and _is_required(check)
     ):
         return Judgement(Verdict.FAILED, Reason.CHECKS_WENT_WRONG, wrong=wrong)
     if health:
@@ -204,8 +204,7 @@ def failed_checks(report: Report) -> list[CheckResult]:
     return [check for check in report.checks if check.went_wrong]
 
 
-def is_required(check: CheckResult) -> bool:
-    """Tell whether a check decides about the verdict."""
+def _is_required(check: CheckResult) -> bool:
     # A report can add to the required checks; it can't take one of them away.
     return check.required or check.id in REQUIRED_CHECKS
 

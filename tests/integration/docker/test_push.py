@@ -155,10 +155,7 @@ def test_a_killed_push_leaves_no_tag_and_can_be_continued(
     proxy.faults.append(Fault("PUT", "/manifests/", status=None, delay_s=60))
     script = textwrap.dedent(f"""
         import sys
-        from validator.certify.signing import Signer
-from validator.certify.trust import Trust
-from validator.certify.trust_file import TrustFile
-from validator.engines.base import Built
+        from validator.engines.base import Built
         from validator.engines.docker import find
         from validator.model.spec import ImageSpec, Variant
         from validator.system.sources import PackageSources
