@@ -20,8 +20,10 @@ import pytest
 from validator import cli
 from validator.errors import InputError
 from validator.model.record import Record
+from validator.model.report import read_report
 from validator.records import jsonl
 from validator.records.store import Store
+from validator.reports.junit import junit
 
 from ..corpus.reader import REPORTS
 from ..records.values import bundle, record
@@ -281,6 +283,34 @@ def test_nothing_in_a_record_is_a_command_in_the_log_of_a_workflow(directory: Pa
     assert commands(log) == []
     assert commands(Path("summary.md").read_text()) == []
     assert commands("a\r##[group]b\n \u3000::Error::c") == ["##[group]b", " \u3000::Error::c"]
+
+
+def test_nothing_in_a_report_or_a_log_is_a_command_in_the_log_of_a_workflow(directory: Path) -> None:
+    """Protected: the same runner, from what a program printed while it was measured."""
+    report = json.loads(REPORT.read_bytes())
+    for check in report["checks"]:
+        check["evidence"] |= {"last_lines": [*INJECTIONS, *(f"{FAULT}{text}" for text in INJECTIONS)]}
+        check["evidence"] |= dict.fromkeys(INJECTIONS, 1)
+    printed = "\n".join(f"{text}\n{FAULT}\n{text} {FAULT}\nError: {text}" for text in INJECTIONS)
+    report["logs"] = {"tensorflow_stderr": printed}
+    report["environment"]["variables"] = {text: text for text in INJECTIONS}
+    (directory / "report.json").write_text(json.dumps(report))
+    (directory / "train.log").write_text(printed)
+    log = shell(
+        *(
+            f"doctor {source} {way}"
+            for source in ("--report report.json", "--log train.log")
+            for way in ("", "--markdown", "--json")
+        ),
+        "records import --report report.json", "records list", "records list --json",
+    )  # fmt: skip
+    assert "driver_library_mismatch" in log
+    assert commands(log) == []
+    assert commands(junit(read_report(json.dumps(report)))) == []
+
+
+#: A line that `doctor` knows.
+FAULT = "failed call to cuInit: CUDA_ERROR_SYSTEM_DRIVER_MISMATCH: system has unsupported display driver"
 
 
 def shell(*lines: str) -> str:

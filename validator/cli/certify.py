@@ -23,6 +23,7 @@ from ..model.record import Record, Verdict
 from ..model.spec import NO_GPU
 from ..model.timestamps import NEVER, TOLERANCE, parse_timestamp
 from ..registry.client import Registry
+from ..reports.printable import one_line
 from .certify_trust import challenges_command, revoke_command
 from .options import matrix_option, open_store, print_status, store_option, verbose_option
 from .trust_options import (
@@ -234,7 +235,8 @@ def _certify(
         return False
     status = "unchanged" if not issued.attached else "failed" if issued.failed else "certified"
     kind = " (fixture)" if issued.fixture else ""
-    click.echo(f"{status}{kind}  {record.cell}  {registry.repository.at(str(record.image_digest))}")
+    image = registry.repository.at(str(record.image_digest))
+    click.echo(one_line(f"{status}{kind}  {record.cell}  {image}"))
     return True
 
 

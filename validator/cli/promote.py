@@ -12,7 +12,7 @@ import click
 from ..certify.trust import Trust
 from ..errors import EXIT_FAILED, EXIT_OK
 from ..registry.client import Registry
-from ..reports.printable import json_text
+from ..reports.printable import json_text, one_line
 from .options import format_option, matrix_option, print_status, verbose_option
 from .trust_options import certificate_options, trust_file_option, trust_path_for
 
@@ -54,7 +54,7 @@ def command(
         click.echo(json_text([asdict(move) for move in result]))
     else:
         for move in result:
-            click.echo(_line(move, dry_run))
+            click.echo(one_line(_line(move, dry_run)))
     if not result:
         print_status(f"{registry.repository} has no certified images and no aliases.")
     return EXIT_FAILED if any(move.why for move in result) else EXIT_OK
