@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from validator.errors import InputError, MissingError
-from validator.system.files import full_disk_named, says_full_disk, write_atomically
+from validator.system.files import cache_directory, full_disk_named, says_full_disk, write_atomically
 
 from ..support import small_disk
 
@@ -158,3 +158,17 @@ def test_the_messages_of_tools_about_a_full_disk_are_recognized() -> None:
     assert says_full_disk("write /x: no space left on device")
     assert says_full_disk("sqlite3.OperationalError: database or disk is full")
     assert not says_full_disk("disk quota is fine")
+
+
+def test_a_user_without_a_home_is_told_to_set_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", none)
+    for name in ("VALIDATOR_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(MissingError, match="this user has no home directory") as caught:
+        cache_directory()
+    assert "set HOME" in (caught.value.hint or "")
+    monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere")
+    assert cache_directory() == Path("/somewhere/tensorflow-gpu-matrix")
