@@ -21,6 +21,7 @@ from uv import find_uv_bin
 from validator.engines.base import ProbeRequest
 from validator.engines.docker import DockerEngine
 from validator.engines.docker.endpoint import Endpoint, connect
+from validator.engines.venv import VenvEngine
 from validator.errors import InputError, MissingError
 from validator.locks import files
 from validator.model.lock import Lock
@@ -397,6 +398,19 @@ def test_a_lock_is_not_written_through_a_planted_link(machine: Path) -> None:
     with pytest.raises(InputError, match="is a symbolic link"):
         files.write(machine / "locks", lock)
     assert victim.read_text() == "mine"
+
+
+def test_the_lock_of_the_cache_is_not_a_planted_link(machine: Path) -> None:
+    """Protects: the file that the link leads to, where several users share a cache directory."""
+    victim, cache = machine / "victim", machine / "cache"
+    victim.write_text("mine")
+    (cache / ".partial-planted").mkdir(parents=True)
+    (cache / ".lock").symlink_to(victim)
+    engine = VenvEngine(PackageSources(), cache)
+    with pytest.raises(InputError, match="is a symbolic link"), engine._partial(SPEC):
+        pytest.fail("nothing is built without the lock")
+    assert victim.read_text() == "mine"
+    assert (cache / ".partial-planted").exists(), "nothing is removed without the lock"
 
 
 def test_a_long_line_does_not_hold_up_a_diagnosis(machine: Path) -> None:

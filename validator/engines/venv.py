@@ -26,7 +26,7 @@ from ..model.lock import Lock
 from ..model.measurement import Outside, Unread
 from ..model.spec import ImageSpec
 from ..system import processes
-from ..system.files import cache_directory, full_disk_named, write_atomically
+from ..system.files import cache_directory, full_disk_named, symbolic_link, write_atomically
 from ..system.runs import temporary_directory
 from ..system.sources import PackageSources
 from .base import Built, ProbeRequest, Progress
@@ -226,18 +226,24 @@ def remove_leftovers(root: Path) -> None:
     if not any(root.glob(f"{_PARTIAL}*")):
         return
     # A process that makes one holds this lock until the new one is locked too.
-    with contextlib.suppress(OSError), _locked(root / ".lock"):
+    with contextlib.suppress(OSError, InputError), _locked(root / ".lock"):
         for path in root.glob(f"{_PARTIAL}*"):
-            with contextlib.suppress(OSError), _locked(path / "in-use", wait=False):
+            with contextlib.suppress(OSError, InputError), _locked(path / "in-use", wait=False):
                 shutil.rmtree(path, ignore_errors=True)
 
 
 @contextlib.contextmanager
 def _locked(path: Path, *, wait: bool = True) -> Iterator[None]:
     """Hold an advisory lock, which the kernel releases when the process ends, even if it is killed."""
-    with open(path, "w") as held:
+    # The cache may be shared: what a link leads to must not be changed.
+    if path.is_symlink():
+        raise symbolic_link(path)
+    held = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+    try:
         fcntl.flock(held, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
+    finally:
+        os.close(held)
 
 
 def _clean_environment() -> dict[str, str]:

@@ -63,6 +63,8 @@ class Run:
         """End the run. If something is left to clean up, its directory stays for the next one."""
         with contextlib.suppress(OSError):
             if not any(self.directory.glob(_NOTES)):
+                # First what says whose run it is: without its lock, a run looks like a dead one.
+                (self.directory / _OWNER).unlink()
                 shutil.rmtree(self.directory)
         os.close(self._lock)
 
