@@ -254,14 +254,15 @@ processes.run(sys.argv[1:], on_line=lambda line: print(line, file=sys.stderr, fl
 
 
 @pytest.fixture
-def silent_server() -> Iterator[tuple[str, Callable[[], None]]]:
+def silent_server() -> Iterator[tuple[str, Callable[[], socket.socket]]]:
     """A server that accepts connections and never answers: its address, and a wait for a connection."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.settimeout(60)
         connections = []
 
-        def connected() -> None:
+        def connected() -> socket.socket:
             connections.append(server.accept()[0])
+            return connections[-1]
 
         yield f"127.0.0.1:{server.getsockname()[1]}", connected
         for connection in connections:
@@ -280,7 +281,7 @@ def descendants(pid: int) -> set[int]:
 @pytest.mark.engine
 @pytest.mark.parametrize("name", ["uv", "oras", "cosign"])
 def test_a_program_that_hangs_dies_with_a_killed_run(
-    name: str, machine: Path, silent_server: tuple[str, Callable[[], None]]
+    name: str, machine: Path, silent_server: tuple[str, Callable[[], socket.socket]]
 ) -> None:
     """Protects: the machine and its credentials from programs that outlive the run that started them."""
     address, connected = silent_server
@@ -295,7 +296,7 @@ def test_a_program_that_hangs_dies_with_a_killed_run(
     with running(sys.executable, "-c", RUN_PROGRAM, *command, start_new_session=True) as process:
         connected()
         pids = descendants(process.pid)
-        assert len(pids) >= 2, "the watcher and the program"
+        assert pids
         kill(process)
         for pid in pids:
             wait_until_gone(pid)
@@ -313,6 +314,44 @@ def test_a_killed_build_stops_in_the_engine(machine: Path, endpoint: Endpoint, i
         for pid in pids:
             wait_until_gone(pid)
         wait_until(lambda: not sleeping(seconds))
+
+
+#: Builds an image from an index that never answers.
+BUILD = """
+import sys
+from validator.engines.docker import DockerEngine
+from validator.engines.docker.endpoint import connect
+from validator.model.lock import Lock, Wheel
+from validator.model.spec import ImageSpec, Variant
+from validator.system.sources import PackageSources
+spec = ImageSpec("2.99.0", "3.11", Variant.CPU)
+name = f"tensorflow_cpu-2.99.0+{sys.argv[1]}-py3-none-any.whl"
+wheel = Wheel("tensorflow-cpu", f"2.99.0+{sys.argv[1]}", "0" * 64, name)
+lock = Lock(spec.identifier, spec.python, "x86_64-manylinux_2_28", (), (wheel,))
+engine = DockerEngine(connect(), PackageSources(index_url=sys.argv[2]))
+engine.build(spec, lock, lambda _: None)
+"""
+
+
+def test_the_secrets_of_a_killed_build_are_removed_by_the_next_start(
+    machine: Path, image: str, silent_server: tuple[str, Callable[[], socket.socket]]
+) -> None:
+    """Protects: the credentials of the package index, which a build has in a file for as long as it lasts."""
+    address, connected = silent_server
+    index = f"http://ann:{SECRET}@{address}/simple"
+    with running(sys.executable, "-c", BUILD, f"{time.time_ns():x}", index) as process:
+        connection = connected()
+        pids = descendants(process.pid)
+        kill(process)
+        for pid in pids:
+            wait_until_gone(pid)
+        assert any(SECRET in path.read_text() for path in (machine / "temporary").rglob("sources"))
+        start()
+        assert list((machine / "temporary").iterdir()) == []
+        # The step in the engine has stopped as well.
+        connection.settimeout(30)
+        while connection.recv(65536):
+            pass
 
 
 def sleeping(seconds: str) -> list[int]:
