@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 
 from validator.certify import eligibility
+from validator.model.evidence import COMPUTING_CHECKS, Computed, Evidence
 from validator.model.facts import Host
 from validator.model.measurement import GpuIdentity, Outside
 from validator.model.record import Verdict
@@ -58,7 +59,14 @@ def never_certified(report: Report) -> None:
     No gate may be the one that is fooled: what only a GPU can do was not done.
     """
     others = tuple(
-        CheckResult(name, CheckOutcome.PASS, required=True) for name in REQUIRED_CHECKS if name not in GATES
+        CheckResult(
+            name,
+            CheckOutcome.PASS,
+            required=True,
+            evidence=Computed(device_type="GPU") if name in COMPUTING_CHECKS else Evidence(),
+        )
+        for name in REQUIRED_CHECKS
+        if name not in GATES
     )
     gates = tuple(check for check in report.checks if check.id in GATES)
     for judged in (report, msgspec.structs.replace(report, checks=(*others, *gates))):

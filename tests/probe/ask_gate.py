@@ -8,6 +8,8 @@ import functools
 import importlib
 import json
 import sys
+from collections.abc import Callable
+from typing import Any
 
 CHECKS = ("xla_convolution", "keras_jit", "attention", "embedding", "cudnn_rnn", "data_feed", "save_load")
 
@@ -17,16 +19,16 @@ import tensorflow as tf  # noqa: E402 - the archive comes first
 from validator.probe.check import Context  # noqa: E402
 
 
-def miscompile():
+def miscompile() -> None:
     """Let XLA compute something else: every floating-point result of a compiled function is off by a half."""
     original = tf.function
 
-    def function(python_function, **settings):
+    def function(python_function: Any, **settings: Any) -> Any:
         if not settings.get("jit_compile"):
             return original(python_function, **settings)
 
         @functools.wraps(python_function)
-        def wrong(*arguments):
+        def wrong(*arguments: Any) -> Any:
             results = python_function(*arguments)
             return {name: value * tf.cast(1.5, value.dtype) for name, value in results.items()}
 
@@ -35,42 +37,42 @@ def miscompile():
     tf.function = function
 
 
-def drop_jit():
+def drop_jit() -> None:
     """Let Keras ignore jit_compile=True."""
     original = tf.keras.Model.compile
 
     @functools.wraps(original)
-    def compile_(model, *arguments, **settings):
+    def compile_(model: Any, *arguments: Any, **settings: Any) -> Any:
         return original(model, *arguments, **{**settings, "jit_compile": False})
 
     tf.keras.Model.compile = compile_
 
 
-def other_recurrence():
-    class Other(tf.keras.layers.LSTM):
-        def __init__(self, *arguments, **settings):
+def other_recurrence() -> None:
+    class Other(tf.keras.layers.LSTM):  # type: ignore[misc]
+        def __init__(self, *arguments: Any, **settings: Any) -> None:
             super().__init__(*arguments, recurrent_activation="tanh", **settings)
 
     tf.keras.layers.LSTM = Other
 
 
-def lose_data():
+def lose_data() -> None:
     original = tf.io.decode_raw
     tf.io.decode_raw = lambda *arguments: original(*arguments) * 0
 
 
-def forget_weights():
+def forget_weights() -> None:
     class Nothing:
-        def assert_existing_objects_matched(self):
+        def assert_existing_objects_matched(self) -> "Nothing":
             return self
 
-        def expect_partial(self):
+        def expect_partial(self) -> "Nothing":
             return self
 
     tf.train.Checkpoint.read = lambda self, path: Nothing()
 
 
-FAULTS = {
+FAULTS: dict[str, Callable[[], None]] = {
     "xla_convolution": miscompile,
     "attention": miscompile,
     "embedding": miscompile,

@@ -13,7 +13,7 @@ from validator.probe.collectors.health import Health
 
 #: As the driver writes them to the kernel's log.
 LOG = (
-    b"4,1203,91234567,-;NVRM: Xid (PCI:0000:3b:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off.\n"
+    b"4,1203,91234567,-;NVRM: Xid (PCI:0000:3b:00): 79, pid='<unknown>', GPU has fallen off.\n"
     b"6,1204,91234568,-;usb 1-1: new device\n"
     b"4,1205,91234569,-;NVRM: Xid (PCI:0001:AF:1f): 31, pid=4242, name=python, Ch 00000008, MMU Fault\n"
 )

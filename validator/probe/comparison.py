@@ -8,11 +8,12 @@ from ..problems import problem
 #: Names of tensors with their values.
 Results = Dict[str, Any]
 #: For results in a type: the largest difference, as a share of the largest magnitude in the reference,
-#: which is in float32. float32 without TensorFloat-32: sums in another order differ by about 1e-6,
-#: convolutions by a transform by up to 1e-4. float16 and bfloat16 round each value to 11 and to 8
-#: significant bits (by up to 5e-4 and 4e-3), several times from the input to a gradient: the checks differ
-#: by up to 4e-3 and 2e-2 on a CPU. A wrong kernel differs by 1e-1 and more.
-TOLERANCES = {"float32": 1e-3, "float16": 2e-2, "bfloat16": 8e-2}
+#: which is in float32. float32: sums in another order differ by about 1e-6, convolutions by a transform by
+#: up to 1e-4, and XLA and cuDNN's recurrent kernels of some releases round to TensorFloat-32 whatever
+#: TensorFlow is told (11 bits, 5e-4). float16 and bfloat16 round each value to 11 and to 8 bits (5e-4 and
+#: 4e-3), several times from the input to a gradient; on a CPU the checks differ by up to 4e-3 and 2e-2. A
+#: wrong kernel differs by 1e-1 and more.
+TOLERANCES = {"float32": 5e-3, "float16": 2e-2, "bfloat16": 8e-2}
 
 
 def half_types(tf: Any, gpus: Sequence[Any]) -> Tuple[str, ...]:

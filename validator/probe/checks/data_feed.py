@@ -26,6 +26,8 @@ def _run(context: Context) -> Result:
     device_type = "GPU" if gpus(tf) else "CPU"
     with tf.device("/CPU:0"):
         images, labels = training.batch(tf)
+        # TensorFlow keeps int32 in the host's memory, also on a GPU.
+        labels = tf.cast(labels, tf.int64)
         batches = [(images * (1.0 + number), labels) for number in range(BATCHES)]
     descriptor = anonymous_file()
     try:
@@ -65,7 +67,7 @@ def _write(tf: Any, path: str, batches: List[Any]) -> None:
 def _dataset(tf: Any, path: str, device: str) -> Any:
     def decode(record: Any) -> Any:
         image = tf.io.decode_raw(tf.strings.substr(record, 0, size), tf.float32)
-        label = tf.io.decode_raw(tf.strings.substr(record, size, 4), tf.int32)
+        label = tf.io.decode_raw(tf.strings.substr(record, size, 8), tf.int64)
         return tf.reshape(image, shape), tf.reshape(label, ())
 
     shape = (16, 16, 3)
