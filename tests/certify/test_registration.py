@@ -192,6 +192,11 @@ def test_runner_init_prints_the_line_and_keeps_its_key(
     assert "has this key already, as gpu-1" in capsys.readouterr().err
 
 
+def test_runner_init_refuses_a_term_that_has_ended(path: Path) -> None:
+    with pytest.raises(InputError, match="this time has passed"):
+        cli.run(["runner", "init", "--host-class", "*-h100", "--until", "30d"])
+
+
 def test_runner_init_registers_next_to_the_matrix(
     path: Path, state: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

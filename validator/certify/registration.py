@@ -128,6 +128,7 @@ def add(trust_path: Path, section: str, party: Party) -> None:
     if trust_path.exists():
         text = trust_path.read_text(encoding="utf-8")
         before = read_trust_file(trust_path)
+    party = replace(party, until=party.until.replace(microsecond=0))
     entry = f"- {entry_line(party)}"
     changed = _with_entry(text, section, entry, trust_path)
     wanted = _with(before, section, (*getattr(before, section), party))

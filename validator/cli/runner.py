@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from ..errors import EXIT_OK, InputError, MissingError
+from ..model.timestamps import now_utc
 from .options import matrix_option, print_status, verbose_option
 from .trust_options import parse_moment, trust_file_option, trust_path_for
 
@@ -53,6 +54,10 @@ def init_command(
     from ..certify.machine_keys import make_runner_key, runner_signer
     from ..certify.registration import RUNNERS, add, entry_line, listed, new_party
 
+    if until is not None and until <= now_utc():
+        raise InputError(
+            f"--until {until:%Y-%m-%d}: this time has passed", hint="for example --until 2027-11-22"
+        )
     globs = host_classes or _own_host_classes()
     signer = runner_signer()
     if signer is None:
