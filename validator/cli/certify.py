@@ -141,9 +141,10 @@ def command(
     password = _password(f"Password of {signing_key}") if signing_key else None
     signer = Signer(signing_key, password, identity, issuer, trusted_root, tlog_upload)
     with signer.trust() as trust:
-        if parties.release is not None and parties.release.signer != trust.signer:
+        named = parties.release
+        if named is not None and (named.signer, named.issuer) != (trust.signer, trust.issuer):
             raise InputError(
-                f"the trust file says that {parties.release.signer} signs certificates, not {trust.signer}",
+                f"the trust file says that {named.signer} signs certificates, not {trust.signer}",
                 hint="sign with that key or identity, or change `release` in the trust file",
             )
         results = [_certify(registry, record, signer, trust, certifier, valid_for) for record in records]
