@@ -29,7 +29,7 @@ from validator.registry.client import Registry
 from validator.registry.names import Repository
 
 from ..certify.fixtures import MEASURED_AT, record
-from ..certify.measuring import Desk, Runner, make_runner, measured, trust_yaml
+from ..certify.measuring import Desk, Runner, builder, make_runner, measured, prove, trust_yaml
 from ..loop import tiers
 from ..registry.images import push_image
 
@@ -322,8 +322,9 @@ def test_of_a_night_only_the_answers_to_its_own_challenges_are_certified(
 ) -> None:  # fmt: skip
     """Records that others bring along are not looked at, and a digest of another night is not tonight's."""
     signer, trust = signed_by_release
-    (place / "trust.yaml").write_text(trust_yaml(runners["h100"]))
+    (place / "trust.yaml").write_text(trust_yaml(runners["h100"], builders=[builder()]))
     other = push_image(repository, "other")
+    prove(registry, image, CELL.partition("@")[0])
     last_night, tonight = Desk((runners["h100"],)), Desk((runners["h100"],))
     old = last_night.measured(record(image))
     assert certify(place, registry, signer, tonight, [old, record(image)]) == 0
