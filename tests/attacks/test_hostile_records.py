@@ -111,6 +111,11 @@ def test_a_stored_record_from_the_future_is_shown_and_blocks_nothing(
     assert f"Never the newest: record {odd.id}: it finished at 2999" in shown.err
     assert run("show", odd.id) == 0
     assert "Never the newest of its cell: record" in capsys.readouterr().err
+    (directory / "matrix.yaml").write_bytes((Path(__file__).parents[2] / "matrix.yaml").read_bytes())
+    assert cli.run(["report", "--store", "records.db"]) == 0
+    shown = capsys.readouterr()
+    assert "1 record left out, with a finish time that can't be right: see `records list`" in shown.err
+    assert "2999" not in shown.out
     assert run("bisect", odd.cell) == 0
     assert odd.id[:12] not in capsys.readouterr().out
     with Store("records.db") as store:

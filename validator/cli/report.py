@@ -15,6 +15,7 @@ from ..model.record import Record, Verdict
 from ..model.report import ReportError
 from ..model.spec import python_label
 from ..model.timestamps import now_utc
+from ..records.finish_time import credible_time
 from ..reports.markdown import markdown
 from ..reports.overview import Row, overview
 from ..reports.page.measurements import Measurements, gather
@@ -90,6 +91,12 @@ def command(
     with open_store(matrix_path, store_url) as store:
         measurements = gather(store.all(), now_utc()) if directory is not None else None
         latest = store.latest() if measurements is None else measurements.latest
+        wrong = [entry for entry in store.entries() if credible_time(entry.finished, now_utc()) is None]
+    if wrong:
+        print_status(
+            f"{counted(len(wrong), 'record')} left out, with a finish time that can't be right:"
+            " see `records list`"
+        )
     measured = {record.image for record in latest.values()}
 
     def available(python: str) -> str | None:
