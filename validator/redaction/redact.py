@@ -78,18 +78,28 @@ def _replaced(instead: str, match: re.Match[str]) -> str:
 
 
 def _without_identifiers(text: str) -> str:
-    home = str(Path.home())
-    if home not in ("/", "/root"):
-        text = re.sub(rf"(?<![\w./-]){re.escape(home)}(?![\w.-])", "~", text)
+    home = _home()
+    if home is not None and str(home) not in ("/", "/root"):
+        text = re.sub(rf"(?<![\w./-]){re.escape(str(home))}(?![\w.-])", "~", text)
     for pattern, instead in IDENTIFIERS:
         text = pattern.sub(instead, text)
     return text
 
 
+def _home() -> Path | None:
+    """Return the home directory of the user who runs this; None for a user without one."""
+    try:
+        return Path.home()
+    except RuntimeError:
+        return None
+
+
 def _local_names() -> Iterator[str]:
     """Yield the names of the user who runs this and of this machine."""
     host = socket.gethostname()
-    yield from (host, Path.home().name)
+    yield host
+    if (home := _home()) is not None:
+        yield home.name
     try:
         yield getpass.getuser()
     except (OSError, KeyError):
