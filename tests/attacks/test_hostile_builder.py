@@ -22,11 +22,17 @@ from validator.registry.client import Registry
 from validator.registry.names import Repository
 
 from ..certify.building import INPUTS, Builder, make_builder
-from ..certify.conftest import alone, image, registry, repository
+from ..certify.conftest import TAG, alone, registry, repository
 from ..loop import tiers
 from ..registry.images import push_image
 
-__all__ = ["alone", "image", "registry", "repository"]
+__all__ = ["alone", "registry", "repository"]
+
+
+@pytest.fixture
+def image(repository: Repository) -> str:
+    """Push an image that nobody has signed yet, and return its digest."""
+    return push_image(repository, TAG)
 
 
 @pytest.fixture(scope="session")
