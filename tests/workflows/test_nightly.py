@@ -273,11 +273,13 @@ def test_the_image_of_the_night_before_is_not_built_again(second: Night) -> None
 
 
 @pytest.fixture(scope="module")
-def promoted(second: Night, directory: Path, repository: Repository) -> None:
+def promoted(second: Night, machine: Machine, directory: Path, repository: Repository) -> None:
     """The aliases, moved by hand: the night's own step rejects certificates of fixtures."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DOCKER_CONFIG", str(directory / "docker"))
-        key = ["--key", str(directory / "key.pub")]
+        trust = directory / "trust.yaml"
+        trust.write_text(machine.files["trust.yaml"])
+        key = ["--trust", str(trust), "--key", str(directory / "key.pub")]
         assert cli.run(["promote", "--registry", str(repository), *key]) == 0
         assert cli.run(["promote", "--registry", str(repository), *key, "--fixtures"]) == 0
 
