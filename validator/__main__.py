@@ -39,7 +39,7 @@ NEEDED = (
 
 def main() -> None:
     """Run the command line and exit."""
-    # The default, 700 objects, costs a short command a twentieth of its time.
+    # The default, 700 objects, takes 5 % of the time of a short command.
     gc.set_threshold(_GARBAGE)
     _hold_streams()
     # CI runners end a job with SIGTERM; clean up as after Ctrl-C. A shell that started this in the background
@@ -101,7 +101,7 @@ def _hold_streams() -> None:
 def _refuse_bare_python() -> None:
     """Raise MissingError if this Python is too old or lacks the dependencies.
 
-    The Python that trains models usually does, and must not be changed by installing them into it.
+    The Python that trains models usually lacks them, and nothing must be installed into it.
     """
     if sys.version_info < _PYTHON:
         found = ".".join(map(str, sys.version_info[:2]))

@@ -26,7 +26,7 @@ EITHER = "either"
 #: printed or raised. `object` and `objects` hold values for the formats `spread`, `each` and `and`.
 TYPES = ("text", "quoted", "integer", "number", "flag", "texts", "object", "objects")
 
-#: How many sentences with the same code a summary holds.
+#: The most sentences with the same code that a summary contains.
 _SHOWN = 5
 #: Characters of a value that a sentence quotes.
 _QUOTED = 80
@@ -93,12 +93,12 @@ def summary(check: Mapping[str, Any]) -> str:
     stated = [sentence(check["statement"])] if check.get("statement") else []
     stated += _sentences([entry for entry in problems if entry.get("severity") != ADVISORY])
     advisories = _sentences([entry for entry in problems if entry.get("severity") == ADVISORY])
-    parts = [*stated, *([f"worth knowing: {'; '.join(advisories)}"] if advisories else [])]
+    parts = [*stated, *([f"note: {'; '.join(advisories)}"] if advisories else [])]
     return "; ".join(parts)
 
 
 def _sentences(entries: Sequence[Entry]) -> List[str]:
-    """Return each sentence once, and of a code that is found many times only the first ones."""
+    """Return each sentence once; of many sentences with the same code, only the first ones."""
     by_code: Dict[str, Dict[str, None]] = {}
     for entry in entries:
         by_code.setdefault(str(entry.get("code")), {})[sentence(entry)] = None
@@ -138,16 +138,16 @@ def _filled(template: str, entry: Entry) -> Optional[str]:
 
 
 class _Formatter(string.Formatter):
-    """`str.format` with what sentences need. A number's usual formats work as ever.
+    """`str.format` with the additional formats that sentences need; the usual formats for numbers still work.
 
     {names}, {names:and}        a list, joined by commas or by "and"
     {files:each $path ($why)}   a list of objects, each by that template, joined by commas; `and` instead of
                                 `each` joins them by "and"
     {count:count GPU}           "1 GPU", "2 GPUs"
-    {value:q}                   in quotes, and cut when it is long
+    {value:q}                   in quotes, cut if it is long
     {bytes:MiB}                 bytes as MiB
     {ratio:spread}              an object with median, q1 and q3
-    {phase:phase}               the words that the vocabulary of that name has for the value
+    {phase:phase}               the words for the value in the vocabulary of that name
     """
 
     def format_field(self, value: Any, spec: str) -> str:
@@ -221,7 +221,7 @@ def _xla_coverage(entry: Entry) -> str:
     other = "".join(f", {entry[outcome]} {outcome}" for outcome in others if entry[outcome])
     return (
         f"XLA compiles {entry['compiled']} of {entry['total']} layers and operations for the"
-        f" {entry['device_type']}, and refuses {entry['refused']}{other}"
+        f" {entry['device_type']}, and rejects {entry['refused']}{other}"
     )
 
 
@@ -232,7 +232,7 @@ def _policies_train(entry: Entry) -> str:
         f"{words.get(gain['tensor_cores'], '')}"
         for gain in entry["gains"]
     ]
-    return f"trains as float32 does on the {entry['device_type']}; times as fast: {', '.join(gains)}"
+    return f"trains like float32 on the {entry['device_type']}; speed relative to float32: {', '.join(gains)}"
 
 
 _WRITTEN: Dict[str, Callable[[Entry], str]] = {

@@ -1,8 +1,8 @@
 """The types of versions, and their comparison. No other module compares versions by its own rules.
 
 A *driver release* (`535.183.01`, what NVML calls the driver version) and a *CUDA version* (`12.2`: of a
-toolkit, or the newest that a driver supports) are different types here, because most published confusion
-about "the CUDA version" comes from mixing them. Versions of Python packages follow PEP 440, which
+toolkit, or the newest that a driver supports) are different types here, because confusing them is
+the usual source of errors about "the CUDA version". Versions of Python packages follow PEP 440, which
 `packaging` reads; its `Version` is imported from here.
 """
 
@@ -124,7 +124,7 @@ def major_minor(version: str) -> str:
 
 
 def version_or_oldest(text: str | None) -> Version:
-    """Return the version, or one that is older than every release where the text is not a version."""
+    """Return the version, or, if the text is not a version, one that is older than every release."""
     try:
         return Version(text or "")
     except InvalidVersion:

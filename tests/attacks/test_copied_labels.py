@@ -119,5 +119,5 @@ def test_its_label_holds_an_alias(registry: Registry, repository: Repository, tr
     (move,) = promote(registry, Rules(trust, parties()), dry_run=True)
     assert (move.was, move.moves, move.why) == (
         theirs, False,
-        "no image with a valid certificate fits it, and its own has none: no certificate is attached",
+        "no image with a valid certificate fits it, and its own image has none: no certificate is attached",
     )  # fmt: skip

@@ -108,19 +108,19 @@ def test_a_stored_record_from_the_future_is_shown_and_blocks_nothing(
     assert run("list") == 0
     shown = capsys.readouterr()
     assert odd.id[:12] in shown.out
-    assert f"Never the newest: record {odd.id}: it finished at 2999" in shown.err
+    assert f"Does not count as the newest: record {odd.id}: it finished at 2999" in shown.err
     assert run("show", odd.id) == 0
-    assert "Never the newest of its cell: record" in capsys.readouterr().err
+    assert "Does not count as the newest of its cell: record" in capsys.readouterr().err
     (directory / "matrix.yaml").write_bytes((Path(__file__).parents[2] / "matrix.yaml").read_bytes())
     assert cli.run(["report", "--store", "records.db"]) == 0
     shown = capsys.readouterr()
-    assert "1 record left out, with a finish time that can't be right: see `records list`" in shown.err
+    assert "1 record left out, because of a finish time that can't be right: see `records list`" in shown.err
     assert "2999" not in shown.out
     assert run("bisect", odd.cell) == 0
     assert odd.id[:12] not in capsys.readouterr().out
     with Store("records.db") as store:
         store.add(record(2, finished="zzzz"))
-    with pytest.raises(InputError, match="each of its records has a finish time that can't be right"):
+    with pytest.raises(InputError, match="all of its records have a finish time that can't be right"):
         run("bisect", record(2).cell)
 
 
@@ -164,7 +164,7 @@ def with_number(number: str) -> bytes:
 
 
 BAD: dict[str, tuple[Callable[[], bytes], str]] = {
-    "a gzip bomb": (lambda: gzip.compress(b" " * (65 << 20)), "unpacked, there are more than 64 MiB"),
+    "a gzip bomb": (lambda: gzip.compress(b" " * (65 << 20)), "it unpacks to more than 64 MiB"),
     "a bomb of many lines": (lambda: gzip.compress(b"\n" * 20_000), "there are more than 10000 lines"),
     "a gzip file cut short": (lambda: gzip.compress(lines(record(2)))[:-9], "incomplete or damaged"),
     "10^400": (lambda: with_number("1" + "0" * 400), "not finite or does not fit in 64 bits"),
@@ -242,7 +242,7 @@ def test_a_runner_speaks_only_for_the_cell_that_it_was_asked_for(directory: Path
     artifact("records-build-tf1", lines(record(3)))
     refused = {each["artifact"]: each["reason"] for each in merge("--cells", plan(cell, other))}
     assert set(refused) == {f"records-{cell}", "records-build-tf1"}
-    assert f"a record is of the cell {other}, but the job was asked for {cell}" in refused[f"records-{cell}"]
+    assert f"a record is of the cell {other}, but the job had to measure {cell}" in refused[f"records-{cell}"]
     assert stored() == {record(6).id}
     summary = Path("summary.md").read_text()
     assert f"- `{cell}`" in summary and f"- `{other}`" not in summary
@@ -364,7 +364,7 @@ def test_the_good_records_come_out_of_a_damaged_store(
 
 def test_nothing_is_written_for_a_file_without_records(directory: Path) -> None:
     (directory / "records.db").write_bytes(os.urandom(100_000))
-    with pytest.raises(InputError, match=r"records\.db: no record in it is whole"):
+    with pytest.raises(InputError, match=r"records\.db: it contains no intact record"):
         run("salvage", "--output", "good.jsonl")
     assert not (directory / "good.jsonl").exists()
     with pytest.raises(InputError, match="only SQLite files can be salvaged"):

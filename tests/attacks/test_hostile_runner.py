@@ -73,7 +73,7 @@ def test_an_honest_measurement_is_accepted(desk: Desk) -> None:
 
 def test_a_record_typed_by_hand(desk: Desk) -> None:
     """Only what a machine signed is certified, however good the record looks."""
-    assert "no runner signed it" in refused(record(DIGEST), desk)
+    assert "no runner signed its measurement" in refused(record(DIGEST), desk)
 
 
 @pytest.mark.parametrize("bundle", ["{}", "certified", '{"mediaType": 1}', "\ud800"])
@@ -91,7 +91,7 @@ def test_a_key_that_nobody_registered(desk: Desk, runners: dict[str, Runner]) ->
 def test_a_runner_of_another_host_class(desk: Desk, runners: dict[str, Runner]) -> None:
     """A T4 can't certify an H100, whatever its report says."""
     made = desk.measured(record(DIGEST), runners["t4"])
-    assert "gpu-2 may not speak for r580-h100, only for *-t4" in refused(made, desk)
+    assert "gpu-2 may not sign for r580-h100, only for *-t4" in refused(made, desk)
 
 
 def test_an_h100_in_the_report_of_a_t4(desk: Desk, runners: dict[str, Runner]) -> None:
@@ -107,9 +107,9 @@ def test_an_h100_in_the_report_of_a_t4(desk: Desk, runners: dict[str, Runner]) -
     [
         # People choose images by the compute capability.
         ({"name": "Tesla T4", "compute_capability": "9.0"}, "r580-t4", "has compute capability 7.5, not 9.0"),
-        ({"name": "NVIDIA H100 T4", "compute_capability": "9.0"}, "r580-h100-t4", "may not speak for"),
+        ({"name": "NVIDIA H100 T4", "compute_capability": "9.0"}, "r580-h100-t4", "may not sign for"),
         ({"name": "T4", "compute_capability": "7.5"}, "r535-t4", "driver 580.65.06 is not of the host class"),
-        ({"name": "Tesla T4", "compute_capability": "7.5"}, "no-gpu", "may not speak for no-gpu"),
+        ({"name": "Tesla T4", "compute_capability": "7.5"}, "no-gpu", "may not sign for no-gpu"),
     ],
 )
 def test_a_gpu_that_does_not_exist(
@@ -226,7 +226,7 @@ def test_a_record_that_was_edited_after_it_was_signed(desk: Desk, part: str) -> 
     """Whoever carries a record can't change what it says."""
     made = desk.measured(record(DIGEST))
     edited = msgspec.structs.replace(made, **EDITS[part](made))
-    assert f"than what its runner signed ({part}" in refused(edited, desk)
+    assert f"it differs from what its runner signed ({part}" in refused(edited, desk)
 
 
 def test_a_statement_that_was_edited_after_it_was_signed(desk: Desk) -> None:

@@ -77,7 +77,7 @@ def test_another_host_class(desk: Desk, stolen: Runner) -> None:
     """The thief of an H100's key can't certify anything for an A100."""
     made = record(DIGEST, gpu="a100")
     signed = measured(made, stolen, desk.ask(made.cell, ASKED))
-    assert "may not speak for r580-a100" in refused(signed, desk, CERTIFIED)
+    assert "may not sign for r580-a100" in refused(signed, desk, CERTIFIED)
 
 
 def test_a_cell_that_nobody_asked_for(desk: Desk, stolen: Runner) -> None:

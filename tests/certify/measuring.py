@@ -137,7 +137,7 @@ def outside_of(host: Mapping[str, Any]) -> Outside:
     return Outside(host["driver"], host["kernel_driver"], tuple(sorted(gpus, key=lambda gpu: gpu.uuid)))
 
 
-# For tests that are about certificates rather than measurements: one machine that may speak for all fixtures.
+# For tests that are about certificates rather than measurements: one machine that may sign for all fixtures.
 
 _ALL = ("*-h100", "*-a100", "*-t4")
 

@@ -127,7 +127,7 @@ def test_a_new_alias_moves_and_a_correct_one_stays() -> None:
 def test_an_alias_without_a_certified_image_stays_and_says_so() -> None:
     (move,) = plan_moves({"2.19": "x"}, {"x": ImageStanding((), against="it expired")})
     assert (move.moves, move.now) == (False, None)
-    assert move.why == "no image with a valid certificate fits it, and its own has none: it expired"
+    assert move.why == "no image with a valid certificate fits it, and its own image has none: it expired"
 
 
 def test_the_reason_is_given_only_if_the_image_is_no_longer_good() -> None:

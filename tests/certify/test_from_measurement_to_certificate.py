@@ -132,7 +132,7 @@ def test_two_commands_lead_to_a_certificate(
     assert measure(Emulated(digest=image), monkeypatch, "--force") == 0
     assert f"can't be certified: {runner.name} was revoked" in capsys.readouterr().err
     assert certify(registry, signer) == 1
-    assert "no runner signed it" in capsys.readouterr().err
+    assert "no runner signed its measurement" in capsys.readouterr().err
 
 
 def test_an_image_that_names_another_gpu_than_the_host_has_is_not_certified(

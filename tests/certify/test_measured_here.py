@@ -44,5 +44,5 @@ def test_a_measurement_of_this_machine_is_accepted_once(desk: Desk, tmp_path: Pa
         assert (measurement.cell, measurement.finished) == (record.cell, record.finished)
     # The report of the first run can't be shown with the signature of the second.
     mixed = msgspec.structs.replace(first, measurement=second.measurement)
-    with pytest.raises(NotCertifiable, match="it says something else than what its runner signed"):
+    with pytest.raises(NotCertifiable, match="it differs from what its runner signed"):
         accepted(mixed, desk.certifier, now_utc())

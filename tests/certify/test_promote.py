@@ -216,7 +216,7 @@ def test_an_alias_without_a_certified_image_any_more_stays_and_is_reported(
     late = MEASURED_AT + timedelta(days=15)
     result = promote(registry, Rules(trust, parties()), now=late)
     assert {move.alias for move in result if move.why} == {"latest", "2.20", "2.20-driver580"}
-    assert all("its own has none: it expired on" in move.why for move in result)
+    assert all("its own image has none: it expired on" in move.why for move in result)
     assert aliases(server, registry) == before
     assert not any(
         move.why for move in promote(registry, Rules(trust, parties(), accept_expired=True), now=late)

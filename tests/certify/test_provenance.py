@@ -126,7 +126,7 @@ def run(document: dict[str, Any]) -> dict[str, Any]:
         (lambda d: dependency(d, "base").update(digest={"sha256": "0" * 64}), "does not have the digest"),
         (lambda d: dependency(d, "base").pop("uri"), "does not have the digest"),
         (lambda d: dependency(d, "source").update(digest={"gitCommit": "main"}), "not a commit"),
-        (lambda d: run(d)["builder"].update(id="https://example.org/ci"), "it names another builder"),
+        (lambda d: run(d)["builder"].update(id="https://example.org/ci"), "it names a builder other"),
         (lambda d: run(d)["metadata"].update(finishedOn="today"), "finishedOn is not a timestamp"),
         (lambda d: run(d).pop("metadata"), "predicate.runDetails.metadata: missing"),
         (lambda d: d.update(predicate=[]), "predicate: expected `object`"),

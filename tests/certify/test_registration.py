@@ -193,7 +193,7 @@ def test_runner_init_prints_the_line_and_keeps_its_key(
 
 
 def test_runner_init_refuses_a_term_that_has_ended(path: Path) -> None:
-    with pytest.raises(InputError, match="this time has passed"):
+    with pytest.raises(InputError, match="this time is in the past"):
         cli.run(["runner", "init", "--host-class", "*-h100", "--until", "30d"])
 
 

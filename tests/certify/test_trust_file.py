@@ -110,7 +110,7 @@ def test_an_empty_file_lists_nobody(tmp_path: Path, text: str) -> None:
 
 
 def test_without_the_file_nobody_may_speak(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="does not exist, so nobody may speak") as caught:
+    with pytest.raises(InputError, match="does not exist, so nobody may sign") as caught:
         read_trust_file(tmp_path / "trust.yaml")
     assert "runner init --register" in str(caught.value.hint)
 

@@ -298,7 +298,9 @@ class TestTheNewestStatementOfAHostClassDecides:
         assert [entry.host_class for entry in found.certificates] == ["r535-a100"]
         (failure,) = found.failures
         assert failure.why.startswith("it failed on r580-h100 (gpu_compute, xla_speedup), measured ")
-        assert [refused.why for refused in found.refused] == [f"it was taken back: {failure.why}"]
+        assert [refused.why for refused in found.refused] == [
+            f"a newer failure invalidates it: {failure.why}"
+        ]
         # It does not run out, even where people accept old certificates.
         late = MEASURED_AT + timedelta(days=400)
         found = certificates(registry, image, trust, accept_expired=True, now=late)

@@ -170,7 +170,7 @@ def test_lock_check(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "the spec requires nvidia-cudnn-cu12==9.3.0.75" in capsys.readouterr().err
     path.write_text(good.replace("==9.3.0.75 --hash", "==9.4.0.58 --hash"))
     assert cli.run(["lock", "--check"]) == 2
-    assert "the file was edited by hand or cut short" in capsys.readouterr().err
+    assert "the file was edited by hand or is incomplete" in capsys.readouterr().err
     path.unlink()
     assert cli.run(["lock", "--check"]) == 2
     assert "there is no lock yet" in capsys.readouterr().err
@@ -180,7 +180,7 @@ def test_lock_check(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
 def test_build_matrix_rejects_a_broken_lock_first(project: Path) -> None:
     for path in (project / "images" / "locks").glob("tf2.21.0-cuda12.5-cudnn9.3-*.txt"):
         path.write_text(path.read_text().replace("==9.3.0.75 --hash", "==9.4.0.58 --hash"))
-    with pytest.raises(InputError, match="the file was edited by hand or cut short"):
+    with pytest.raises(InputError, match="the file was edited by hand or is incomplete"):
         cli.run(["build-matrix", "--engine", "venv"])
     assert not (project / ".validator").exists()
 
@@ -318,7 +318,7 @@ def test_an_unknown_check_is_reported_with_the_known_ones(option: str) -> None:
 
 
 def test_selecting_and_skipping_the_same_check_is_an_error() -> None:
-    with pytest.raises(InputError, match="no check is left to run"):
+    with pytest.raises(InputError, match="there is no check left to run"):
         cli.run(["check", "--only", "driver", "--skip", "driver"])
 
 

@@ -86,7 +86,7 @@ def test_with_challenges_the_key_is_used_but_not_registered(
         (FakeEngine(seen=Unread.NO_GPU_OFFERED), ""),
         (FakeEngine(seen=Unread.NVML_SILENT), ""),
         (FakeEngine(seen=Outside("580.65.06", "580.65.06", ())), ""),
-        (FakeEngine(seen=Unread.OTHER_MACHINE), "unproven at most: the engine runs on another machine."),
+        (FakeEngine(seen=Unread.OTHER_MACHINE), "at most unproven: the engine runs on another machine."),
         (FakeEngine(seen=SEEN, isolates=False), "can't be certified: only the containers of --engine docker"),
     ],
 )

@@ -116,7 +116,7 @@ def test_the_page_shows_the_given_certificates_and_registry(project: Path) -> No
 )
 def test_a_file_without_certificates_is_rejected(project: Path, content: bytes) -> None:
     (project / "verified.json").write_bytes(content)
-    with pytest.raises(InputError, match=r"verified\.json: not a file of certificates"):
+    with pytest.raises(InputError, match=r"verified\.json: not a file with certificates"):
         html("--certificates", "verified.json")
     assert not (project / "site").exists()
 

@@ -124,7 +124,7 @@ def test_only_a_measurement_counts_when_the_facts_do_not_decide() -> None:
     assert assess(candidate(certificate()), host(), UNKNOWN).standing is Standing.CERTIFIED
     elsewhere = assess(candidate(certificate("550.54.15")), host(), UNKNOWN)
     assert elsewhere.standing is Standing.UNFIT
-    assert elsewhere.why.startswith("nothing shows that it works here: it is certified on driver 550.54.15")
+    assert elsewhere.why.startswith("it is not known to work here: it is certified on driver 550.54.15")
     assert elsewhere.why.endswith("nobody knows that GPU")
 
 
@@ -358,7 +358,7 @@ def test_the_worst_gpu_decides(tag: str, on: Host, outcome: Outcome) -> None:
 def test_an_image_that_the_facts_do_not_know_is_unknown(tag: str) -> None:
     predicted = forecast(tagged_image(tag), (), host())
     assert predicted.outcome is Outcome.UNKNOWN
-    assert predicted.why.startswith("the facts do not know this image: ")
+    assert predicted.why.startswith("the facts don't cover this image: ")
 
 
 def test_the_certificate_says_which_versions_latest_meant() -> None:
@@ -376,5 +376,5 @@ def test_a_certificate_with_an_invalid_version_leaves_the_outcome_unknown() -> N
     invalid = certificate(image=tagged_image(FLOATING).identifier, cuda="twelve")
     assert forecast(tagged_image(FLOATING), [invalid], host()) == Forecast(
         Outcome.UNKNOWN,
-        'the facts do not know this image: "twelve" is not a CUDA version (expected something like 12.5)',
+        'the facts don\'t cover this image: "twelve" is not a CUDA version (expected something like 12.5)',
     )

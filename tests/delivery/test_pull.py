@@ -186,12 +186,14 @@ def test_another_image_with_the_tag_is_rejected(shelf: Shelf) -> None:
 def test_a_certified_image_with_the_tag_of_another_is_rejected(shelf: Shelf) -> None:
     shelf.registry.tag(shelf.push_certified(H100, tag=OLDER), TAG)
     told: list[str] = []
-    with pytest.raises(NotCertified, match=r"its certificate is for tf2\.20\.0-.*, so the tag is wrong"):
+    with pytest.raises(
+        NotCertified, match=r"its certificate is for tf2\.20\.0-.*, so the tag points at the wrong image"
+    ):
         select_named(shelf.registry, ON_H100, shelf.terms, TAG, told.append)
     # The image can still be selected by its own tag.
     selected, told = select(shelf)
     assert selected.name.endswith(OLDER)
-    assert "so the tag is wrong" in told[0]
+    assert "so the tag points at the wrong image" in told[0]
 
 
 def test_an_image_that_the_facts_reject_is_pulled_only_by_name(shelf: Shelf) -> None:
@@ -248,9 +250,9 @@ def test_content_altered_in_transit_is_rejected(
     [
         *((401, path, "requires a login", "docker login") for path in PATHS),
         *((403, path, "denies access", "docker login") for path in PATHS),
-        *((0, path, "can't be reached, or the connection breaks off", "network") for path in PATHS),
+        *((0, path, "can't be reached, or the connection was lost", "network") for path in PATHS),
         # oras retries these by itself, for seven seconds each time.
-        (429, "/manifests/", "too many requests", "try again later"),
+        (429, "/manifests/", "because there were too many", "try again later"),
         (500, "/blobs/", "reports an internal error", "try again later"),
     ],
 )

@@ -112,7 +112,7 @@ def test_a_registry_that_is_down_is_reported(shelf: Shelf, stored: Callable[[], 
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("--registry", "team/tf", *HERE), "is not a repository with its registry"),
+        (("--registry", "team/tf", *HERE), "is not a registry with a repository"),
         (("--key", "/nowhere", *HERE), "/nowhere: can't be read"),
         (("--driver", "twelve", "--gpu", "h100"), "is not a driver release"),
         (("--driver", "580", "--gpu", "voodoo2"), "is not known"),

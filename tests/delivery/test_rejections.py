@@ -113,7 +113,7 @@ def _altered_manifest(shelf: Shelf, foreign: tuple[Signer, Trust], proxy: Proxy)
         (_other_driver, "certified on driver 575.57.08"),
         (_other_gpu, "with compute capability 8.0, and this host has driver branch 580 and 9.0"),
         (_other_digest, "it is not signed: no certificate is attached to it"),
-        (_other_tag, "so the tag is wrong"),
+        (_other_tag, "so the tag points at the wrong image"),
         (_altered_certificate, "does not match its digest"),
         (_altered_manifest, "does not match its digest"),
     ],

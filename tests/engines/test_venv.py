@@ -71,7 +71,7 @@ def test_the_probe_runs_in_the_environment_and_compares_the_lock(lock: Lock, tmp
 @pytest.mark.engine
 def test_a_file_that_differs_from_the_lock_is_rejected_by_name(tmp_path: Path) -> None:
     wrong = lock_of(Wheel("six", "1.16.0", "0" * 64, "six-1.16.0-py2.py3-none-any.whl"))
-    with pytest.raises(InputError, match=r"file for six==1\.16\.0 is not the one in the lock"):
+    with pytest.raises(InputError, match=r"file for six==1\.16\.0 has a different hash than the lock"):
         VenvEngine(host_sources(), tmp_path).build(SPEC, wrong, quiet)
     assert [path for path in tmp_path.iterdir() if path.name != ".lock"] == []
 

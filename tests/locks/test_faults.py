@@ -54,7 +54,7 @@ FULL = "error: failed to write to file: No space left on device (os error 28)"
 @pytest.mark.parametrize(
     ("text", "kind", "message"),
     [
-        (HASH, InputError, "the index's file for six==1.16.0 is not the one in the lock"),
+        (HASH, InputError, "the index's file for six==1.16.0 has a different hash than the lock"),
         (GONE, InputError, "the index does not have nvidia-cudnn-cu12==9.3.0.75"),
         (UNKNOWN, InputError, "the index does not have six-nonexistent==1.99.0"),
         (NO_WHEEL, InputError, "the index has no wheel of tensorrt==8.6.1.post1 for this Python"),

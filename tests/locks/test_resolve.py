@@ -53,7 +53,7 @@ def test_a_package_without_a_fitting_wheel_is_named() -> None:
 
 
 def test_an_index_without_hashes_is_rejected() -> None:
-    with pytest.raises(MissingError, match="gives no sha256"):
+    with pytest.raises(MissingError, match="has no sha256"):
         pick(package(PURE, hashes={}), target_tags("3.12"), SPEC)
 
 

@@ -235,7 +235,7 @@ def test_a_comma_means_or(versions: list[str]) -> None:
         ("tensorflow=newst", "it is not a version"),
         ("driver>old", '"old" is not a driver release'),
         ("gpu=h1000", 'GPU "h1000" is not known; the nearest are H100, T1000, V100'),
-        ("gpu>t4", "gpu has no order; use = or !="),
+        ("gpu>t4", "gpu can't be compared by size; use = or !="),
         ("variant=tpu", '"tpu" is not known; the nearest are gpu and cpu'),
         ("policy=newest", '"newest" is not known; the nearest is latest'),
         ("prediction=yes", '"yes" is not known; choose from works, fails and unknown'),

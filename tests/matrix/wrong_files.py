@@ -285,11 +285,11 @@ HOSTS = {
     "no driver": (changed('driver: "535"\n    ', ""), "m.yaml:5:5: hosts[0]: the key driver is missing"),
     "no GPU": (
         changed("    gpu: h100\n", ""),
-        "m.yaml:5:5: hosts[0]: needs one of the keys gpu and compute_capability, and not both",
+        "m.yaml:5:5: hosts[0]: needs either gpu or compute_capability, and not both",
     ),
     "GPU and capability": (
         changed("h100\n", 'h100\n    compute_capability: "9.0"\n'),
-        "m.yaml:5:5: hosts[0]: needs one of the keys gpu and compute_capability, and not both",
+        "m.yaml:5:5: hosts[0]: needs either gpu or compute_capability, and not both",
     ),
     "unknown GPU": (
         changed("h100", "[h100, h1000]"),
@@ -307,7 +307,7 @@ HOSTS = {
     "none among models": (
         changed("h100", "[h100, none]"),
         "m.yaml:6:17: hosts[0].gpu[1]: none can't be in a list with models;"
-        " add an entry for machines without a GPU",
+        " add a separate entry for machines without a GPU",
     ),
     "driver without a GPU": (
         host('  - {driver: "535", gpu: h100}\n  - {driver: "535", gpu: none}\n'),
@@ -322,7 +322,7 @@ HOSTS = {
     ),
     "two spellings of a GPU": (
         changed("h100", "[rtx-4090, RTX 4090]"),
-        "m.yaml:5:5: hosts[0]: gives the host class r535-rtx-4090 twice",
+        "m.yaml:5:5: hosts[0]: defines the host class r535-rtx-4090 twice",
     ),
     "unknown placeholder": (
         changed("h100\n", 'h100\n    runner: ["gpu-{model}"]\n'),

@@ -233,7 +233,7 @@ def test_a_check_that_is_reported_twice_certifies_nothing(check: str, second: st
 def test_the_report_of_another_probe_certifies_nothing(version: str) -> None:
     judgement = judge(other_probe(document(), version))
     assert (judgement.verdict, judgement.reason) == (Verdict.UNPROVEN, Reason.OTHER_PROBE)
-    assert f"measured with probe {version}, not with {PROBE_VERSION}" in judgement.sentence
+    assert f"the probe had version {version}, not {PROBE_VERSION}" in judgement.sentence
 
 
 @pytest.mark.parametrize("code", ["gpu_xid", "gpu_memory_errors", "gpu_slowed", "gpu_shared", "gpu_lost"])

@@ -307,4 +307,4 @@ def test_an_edited_lock_makes_the_image_broken(bench: Bench) -> None:
     [result] = bench.run(FakeEngine(report()))
     assert result.record is not None
     assert result.record.verdict is Verdict.BROKEN
-    assert "the file was edited by hand or cut short" in result.record.reason
+    assert "the file was edited by hand or is incomplete" in result.record.reason

@@ -27,7 +27,7 @@ def test_a_report_of_a_python_without_tensorflow_is_no_measurement(tensorflow: s
     document["environment"]["tensorflow"] = tensorflow
     if tensorflow == "missing":
         del document["environment"]["tensorflow"]
-    with pytest.raises(InputError, match="has no TensorFlow") as caught:
+    with pytest.raises(InputError, match="comes from a Python without TensorFlow") as caught:
         record_of_report(report_of(document))
     assert "probe.pyz" in (caught.value.hint or "")
 

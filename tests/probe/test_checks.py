@@ -131,10 +131,10 @@ def test_lock_match(facts: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("lock", "said"),
     [
-        ({"numpy": "2.0.1"}, "numpy: locked 2.0.1, installed 2.0.0"),
-        ({"numpy": "2.0.0", "six": "1"}, "six: locked 1, not installed"),
-        ({}, "numpy: not locked, installed 2.0.0"),
-        ({"numpy": "2.0.0", "pip": "23.0"}, "pip: locked 23.0, installed 24.0"),
+        ({"numpy": "2.0.1"}, "numpy: 2.0.1 is locked, but 2.0.0 is installed"),
+        ({"numpy": "2.0.0", "six": "1"}, "six: 1 is locked, but it is not installed"),
+        ({}, "numpy: 2.0.0 is installed, but it is not locked"),
+        ({"numpy": "2.0.0", "pip": "23.0"}, "pip: 23.0 is locked, but 24.0 is installed"),
     ],
 )
 def test_lock_match_names_each_difference(lock: dict[str, str], said: str, facts: dict[str, Any]) -> None:
@@ -339,7 +339,7 @@ def test_cudnn_as_locked(monkeypatch: pytest.MonkeyPatch, facts: dict[str, Any])
             0,
             {"version": "9.10.2"},
             {"nvidia-cudnn-cu12": "9.3.0.75"},
-            "9.10.2 is loaded, and 9.3.0.75 is locked",
+            "cuDNN 9.10.2 is loaded (/lib/libcudnn.so.9), but 9.3.0.75 is locked",
         ),
         (0, {"version": "8.9.7"}, None, "TensorFlow was built for cuDNN 9"),
         (0, {"version": "9.1.0"}, None, "older than the 9.3.0.75"),

@@ -77,7 +77,7 @@ def test_at_its_limit_the_child_is_ended_and_says_where_it_was() -> None:
 @pytest.mark.parametrize(
     ("function", "failure", "outcome", "said"),
     [
-        (fake_trials.segfault, "SIGSEGV", "crash", "was ended by SIGSEGV"),
+        (fake_trials.segfault, "SIGSEGV", "crash", "was killed by SIGSEGV"),
         (fake_trials.leave, "exit status 3", "crash", "exited with status 3"),
         (
             fake_trials.raise_here,

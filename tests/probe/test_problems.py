@@ -128,10 +128,12 @@ def test_a_summary_puts_the_faults_before_the_advisories() -> None:
         "problems": [small],
     }
     assert problems.summary({"problems": [small, missing], "statement": None}) == (
-        "/dev/nvidia0 is missing; worth knowing: /dev/shm is too small or missing: 64 MiB; NCCL may need more"
+        "/dev/nvidia0 is missing; note: /dev/shm is too small or missing: 64 MiB; NCCL may need more"
         " (docker run --shm-size=1g)"
     )
-    assert problems.summary(passed).startswith("NCCL reduces, and a MirroredStrategy step on 2 GPUs equals")
+    assert problems.summary(passed).startswith(
+        "NCCL's sums are right, and MirroredStrategy on 2 GPUs gives the same step as"
+    )
     assert problems.summary({}) == ""
 
 

@@ -227,7 +227,7 @@ def test_a_server_that_stays_away_is_reported_and_no_record_is_partly_written(
             adding.join()
         try:
             assert isinstance(adding.outcome, MissingError)
-            assert "no record was written in part" in str(adding.outcome.hint)
+            assert "no incomplete record was written" in str(adding.outcome.hint)
             with pytest.raises(MissingError, match="Connection refused"):
                 list(store.all())
         finally:

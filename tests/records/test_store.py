@@ -99,7 +99,7 @@ def test_a_damaged_record_in_the_store_is_rejected(tmp_path: Path, document: str
             connection.execute("UPDATE records SET document = ?", [document])
         with pytest.raises(InputError) as caught:
             list(store.all())
-    assert caught.value.hint == "the store was changed by other means; use another one"
+    assert caught.value.hint == "another program changed this store; use another one"
 
 
 def test_a_document_altered_by_other_means_is_noticed(tmp_path: Path) -> None:
@@ -306,9 +306,13 @@ def test_a_client_for_postgresql_that_cannot_be_loaded_is_explained(name: str) -
 @pytest.mark.parametrize(
     ("text", "error", "message"),
     [
-        ("nonsense://", InputError, "nonsense is not a kind of database that can keep records"),
-        ("postgresql+nodriver://host/db", InputError, "postgresql.nodriver is not a kind of database"),
-        ("mysql+pymysql://host/db", InputError, "mysql.pymysql is not a kind of database"),
+        ("nonsense://", InputError, "nonsense is not a supported kind of database"),
+        (
+            "postgresql+nodriver://host/db",
+            InputError,
+            "postgresql.nodriver is not a supported kind of database",
+        ),
+        ("mysql+pymysql://host/db", InputError, "mysql.pymysql is not a supported kind of database"),
         ("postgresql://host:port/db", InputError, "not a database URL"),
         ("/proc/nowhere/records.db", MissingError, "--store"),
     ],

@@ -130,7 +130,7 @@ def test_an_upload_that_fails_once_is_retried(
     [
         (Fault(status=401), "requires a login", "docker login"),
         (Fault(status=403), "denies access", "docker login"),
-        (Fault(status=429), "too many requests", "later"),
+        (Fault(status=429), "because there were too many", "later"),
         (Fault(status=500), "an internal error", "later"),
         (Fault(status=507), "is full", "free some space"),
         (Fault(status=0), "can't be reached", "network"),

@@ -79,7 +79,7 @@ def test_without_a_cause_the_answer_says_so() -> None:
     assert plain(diagnosis())[0] == "No fault found."
     unknown = tuple(Evidence(f"what {number}?", f"line {number}") for number in range(20))
     lines = plain(diagnosis(unknown=unknown))
-    assert lines[0] == "Unknown: no known cause fits this."
+    assert lines[0] == "Unknown: this matches no known cause."
     assert "  line 0: what 0?" in lines
     assert "  and 10 more, which --json lists" in lines
 

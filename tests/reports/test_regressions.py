@@ -121,7 +121,7 @@ def test_it_fits_into_an_issue(count: int) -> None:
     found = [decline(f"tf{number}@r580-h100", reason="long " * 1000) for number in range(count)]
     text = issue(found, lambda _: diagnosis(cause(number=next(codes), means="word " * 400)))
     assert len(text) < LIMIT + 1000 < 65_536
-    assert ("left out for lack of room" in text) is (count > 1)
+    assert ("left out to save space" in text) is (count > 1)
     assert outside_of_code(text)
 
 

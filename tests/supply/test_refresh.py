@@ -67,7 +67,7 @@ def test_nothing_to_do_is_a_success(
 
 def test_other_hashes_of_the_same_versions_are_shown(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     done = refresh(monkeypatch, python=lambda _: {"same.txt": "# another hash\nx==1\n"})
-    assert done.output == "same.txt:\n  the same versions, with other hashes or markers\n"
+    assert done.output == "same.txt:\n  the same versions, but other hashes or markers\n"
 
 
 def test_a_part_that_cannot_be_refreshed_does_not_stop_the_others(

@@ -211,10 +211,10 @@ def test_a_place_that_somebody_else_prepared_is_rejected(
     with runs.temporary_directory("mine"):
         assert place.is_dir()
     place.chmod(0o777)
-    with pytest.raises(MissingError, match="others may write to it"):
+    with pytest.raises(MissingError, match="other users may write to it"):
         runs._runs_directory()
     os.chown(place, 12345, 12345)
-    with pytest.raises(MissingError, match="belongs to somebody else"):
+    with pytest.raises(MissingError, match="belongs to another user"):
         runs._runs_directory()
 
 

@@ -258,7 +258,7 @@ def test_only_what_a_registered_runner_signed_is_certified_and_a_fixture_moves_n
     said = second.jobs["certify"].log
     assert said.count("certified (fixture)") == 1
     assert f"certified (fixture)  {ELSEWHERE}  {repository.at(fixture_image)}" in said
-    assert said.count("Rejected: ") == 1 and "no runner signed it" in said
+    assert said.count("Rejected: ") == 1 and "no runner signed its measurement" in said
     assert "::warning::some records were not certified" in said
     assert not ALIASES & set(registry.tags("team/tf")), (
         "certificates of fixtures count for nobody who does not ask"
@@ -338,7 +338,7 @@ def test_aliases_without_a_valid_certificate_fail_the_job_but_not_the_page(
     found = results(third)
     assert [job for job, result in found.items() if result != "success"] == ["certify"], logs(third)
     assert f"failed (fixture)  {ELSEWHERE}" in third.jobs["certify"].log, "the failure is signed as well"
-    assert "latest: stale, stays at" in third.jobs["certify"].log
+    assert "latest: stale, but stays at" in third.jobs["certify"].log
     assert third.published is not None and ELSEWHERE.partition("@")[0] in text_of(third.published)
     tags = registry.tags("team/tf")
     assert {tags[alias] for alias in ALIASES} == {fixture_image}

@@ -1,6 +1,6 @@
 """Decide whether a record rests on a measurement that counts.
 
-A runner signed it who may speak for the host class, and it answers a challenge of whoever certifies. The
+A runner that may sign for the host class signed it, and it answers a challenge of whoever certifies. The
 record itself proves nothing: what it says must be what the runner signed, or follow from it.
 """
 
@@ -22,7 +22,7 @@ from .trust_file import Party, TrustFile
 
 @dataclass(frozen=True)
 class Certifier:
-    """What whoever certifies goes by: who may speak, and the challenges that they made."""
+    """What a certifier relies on: who may sign, and the challenges that it made."""
 
     parties: TrustFile
     challenges: Challenges
@@ -46,7 +46,7 @@ def accepted(record: Record, certifier: Certifier, now: datetime) -> Measurement
         objection = str(error)
     if objection is None and measurement.challenge is not None:
         if other := certifier.challenges.use(measurement.challenge, record.id):
-            objection = f"its challenge was used before, by record {other}: it is shown again"
+            objection = f"its challenge was used before, by record {other}, so this measurement is a copy"
         else:
             return measurement
     raise NotCertifiable(f"record {record.id} ({record.cell}) can't be certified: {objection}", hint=_HINT)
@@ -58,10 +58,10 @@ _HINT = "docs/trust.md says what is certified; measure the image again on a regi
 def _verified(record: Record, parties: TrustFile) -> tuple[Measurement, Party]:
     """Return what a registered runner signed. Raises NotVerified, BundleError or MeasurementError."""
     if record.measurement is None:
-        raise NotVerified("no runner signed it, so nobody says that it was measured")
+        raise NotVerified("no runner signed its measurement")
     bundle = parse_bundle(record.measurement.encode("utf-8", "replace"))
     claimed = measurement_of(bundle.payload)
-    # Those who may speak for the host class come first; the others only for the message.
+    # Try those that may sign for the host class first; the others are tried only for the error message.
     runners = sorted(parties.runners, key=lambda party: not party.may_speak_for(claimed.host_class))
     for party in runners:
         if payload := _signed_by(party, bundle, claimed.image_digest):
@@ -77,21 +77,21 @@ def _signed_by(party: Party, bundle: Bundle, digest: str) -> bytes | None:
 
 
 def _objection_to_runner(measurement: Measurement, runner: Party, now: datetime) -> str | None:
-    """Return why this runner's word does not count for this measurement, or None."""
+    """Return why this runner's signature is not accepted for this measurement, or None."""
     finished = parse_timestamp(measurement.finished)
     if finished is None:
         return f"its signed finish time is not a timestamp ({measurement.finished})"
     if finished > now + TOLERANCE:
         return (
             f"it was signed as finished in the future ({measurement.finished}; it is {format_timestamp(now)}"
-            " here): a clock is wrong, there or here"
+            " here): the clock of that machine or of this one is wrong"
         )
-    # Also now: whoever has the key of a runner that was revoked could write an earlier time.
+    # Also now: whoever has the key of a revoked runner could sign an earlier time.
     if silence := runner.silent_since(finished) or runner.silent_since(now):
         return f"its runner {runner.name} {silence}"
     if not runner.may_speak_for(measurement.host_class):
         return (
-            f"its runner {runner.name} may not speak for {measurement.host_class}, only for"
+            f"its runner {runner.name} may not sign for {measurement.host_class}, only for"
             f" {', '.join(runner.host_classes)}"
         )
     if objection := objection_to(measurement.host_class, measurement.outside, runner):
@@ -114,14 +114,14 @@ def _difference(record: Record, measurement: Measurement) -> str | None:
         "lock": record.lock_digest == measurement.lock_digest,
         "probe": record.probe_version == measurement.probe_version,
         "report": (report_digest(report) if report is not None else None) == measurement.report_digest,
-        # An image that breaks the probe gets no report, which its runner has signed as well.
+        # There is no report if the image broke the probe; the runner then signed that there is none.
         "challenge": report is None or report.get("challenge") == measurement.challenge,
         "mark of a fixture": report is None or report.get("fixture", False) == measurement.fixture,
         "start time": started is not None and started <= (parse_timestamp(measurement.started) or started),
         "finish time": record.finished == measurement.finished,
     }
     if differs := [name for name, equal in same.items() if not equal]:
-        return f"it says something else than what its runner signed ({', '.join(differs)})"
+        return f"it differs from what its runner signed ({', '.join(differs)})"
     return None
 
 
@@ -130,10 +130,10 @@ def _objection_to_challenge(
 ) -> str | None:
     """Return why the challenge that the measurement repeats does not count, or None."""
     if measurement.challenge is None:
-        return "it answers no challenge, so it may be an old one"
+        return "it answers no challenge, so it may be an old measurement"
     challenge = challenges.find(measurement.challenge)
     if challenge is None:
-        return "its challenge was not made here, or too long ago: it may be one that was shown elsewhere"
+        return "its challenge was not made here, or too long ago: it may be a copy of another measurement"
     if not challenge.is_for(record.image, record.cell):
         return f"its challenge was made for {challenge.asked}"
     started = parse_timestamp(measurement.started)

@@ -1,4 +1,4 @@
-"""Find and attach the signed statements about an image in its registry.
+"""Find signed statements about an image in its registry, and attach new ones.
 
 Each is a Sigstore bundle, attached as an artifact that refers to the image (OCI 1.1 referrers), as cosign 3
 does it.
@@ -28,7 +28,7 @@ class Candidate:
         manifest = self.registry.manifest(self.what)
         layers = (manifest and manifest.layers) or ()
         if len(layers) != 1:
-            raise BundleError("it is not one bundle")
+            raise BundleError("it is not a single bundle")
         if layers[0].size > LARGEST:
             raise BundleError(f"it has {layers[0].size} bytes")
         return parse_bundle(self.registry.blob(layers[0].digest, LARGEST))

@@ -2,9 +2,9 @@
 
 A bundle is a JSON object that holds an in-toto statement in a DSSE envelope, its signature, and what is
 needed to verify it: https://github.com/sigstore/protobuf-specs (protos/sigstore_bundle.proto), version 0.3.
-cosign also reads older formats, and falls back to them when a file is not a bundle of this version; it would
+cosign also reads older formats, and tries them if a file is not a bundle of this version; it would
 then verify another part of the file than the one that is read here. So exactly this format is accepted, and
-cosign gets a file that is written anew from what was parsed.
+cosign gets a new file that is written from what was parsed.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ _Integer = Annotated[str, Meta(pattern=r"\A(?:0|-?[1-9][0-9]{0,18})\Z")]
 
 
 class _Message(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """A message of the format: another key than its own is an error."""
+    """A message of the format. An unknown key is an error."""
 
 
 class _PublicKey(_Message, frozen=True):
@@ -166,14 +166,14 @@ def parse_bundle(data: bytes) -> Bundle:
 
 
 def _timestamped(material: _Material) -> bool:
-    """Return True if there is a timestamp, and no log's promise of a time, as with logs of Rekor 2."""
+    """Return True if there is a timestamp but no time promised by a log, as with Rekor 2."""
     data, entries = material.timestamp_verification_data, material.tlog_entries
     promised = entries is not UNSET and any(entry.inclusion_promise is not UNSET for entry in entries)
     return data is not UNSET and bool(data.rfc3161_timestamps or ()) and not promised
 
 
 def _objection(document: _Document) -> str | None:
-    """Return what the types don't rule out, or None."""
+    """Return what is wrong in a bundle whose types are right, or None."""
     material, envelope = document.verification_material, document.dsse_envelope
     if document.media_type != BUNDLE:
         return f"it is of type {document.media_type[:_LONGEST]!r}, not {BUNDLE}"

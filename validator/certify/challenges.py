@@ -1,6 +1,6 @@
-"""Challenges: random numbers that a measurement has to repeat, so that an old one can't be shown again.
+"""Challenges: random numbers that a measurement has to repeat, so that an old measurement can't be reused.
 
-Whoever will certify makes one for each cell and run, and accepts a measurement only with a challenge of its
+Whoever certifies makes one for each cell and run, and accepts a measurement only with a challenge of its
 own that no other record has used. The time when it was made is known to the certifier, so a measurement can't
 claim to be older than its challenge.
 """
@@ -25,7 +25,7 @@ from ..model.codec import DocumentError
 from ..model.timestamps import format_timestamp, now_utc, parse_timestamp
 from ..system.files import machine_directory, make_machine_directory
 
-#: How long a challenge may wait for its measurement to be certified. Certificates count as long by default.
+#: How long a challenge stays valid. By default, certificates are valid for the same time.
 LIFETIME = timedelta(days=14)
 _FORM = re.compile(r"[0-9a-f]{64}")
 
@@ -39,7 +39,7 @@ class Challenge:
     issued: datetime
 
     def is_for(self, image: str, cell: str) -> bool:
-        """Tell whether a measurement of this cell may answer."""
+        """Return True if a measurement of this cell may answer the challenge."""
         return self.asked in (image, cell)
 
 
@@ -63,7 +63,7 @@ def new_challenge(asked: str, now: datetime | None = None) -> Challenge:
     return Challenge(secrets.token_hex(32), asked, now or now_utc())
 
 
-# In a workflow: made by one job, and handed to the job that certifies as a file.
+# In a workflow, one job makes the challenges and passes them to the certifying job as a file.
 
 
 class _Row(msgspec.Struct):
@@ -131,7 +131,7 @@ class Ledger:
         """Make a challenge and note it. Raises MissingError if it can't be noted."""
         made = new_challenge(asked, now)
         with self._open() as database:
-            # Forgotten challenges are refused, so those that nobody may use any more need not be kept.
+            # A challenge that is not in the file is refused, so expired ones can be deleted.
             database.execute("DELETE FROM challenges WHERE issued < ?", (_text(made.issued - 2 * LIFETIME),))
             database.execute(
                 "INSERT INTO challenges (value, asked, issued) VALUES (?, ?, ?)",

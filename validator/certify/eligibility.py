@@ -1,4 +1,4 @@
-"""Decide whether a record may be certified, or may take certificates back because the image failed.
+"""Decide whether a record may be certified, or may invalidate certificates because the image failed.
 
 Its verdict is not trusted: its own report is judged again.
 """
@@ -19,7 +19,7 @@ from ..model.timestamps import TOLERANCE, parse_timestamp
 from ..model.verdict import judge
 from ..registry.names import is_digest
 
-#: What the probe must have read for a certificate to say what is in the image.
+#: The versions that the probe must have read, since a certificate says what is in the image.
 _VERSIONS = ("tensorflow", "python", "cuda", "cudnn")
 
 
@@ -59,7 +59,7 @@ def _refusal(record: Record, objection: str) -> NotCertifiable:
 
 
 def _objection(record: Record) -> str | None:
-    """Return what in the record itself speaks against certifying it."""
+    """Return why the record itself prevents certifying it, or None."""
     if record.verdict not in (Verdict.CERTIFIED, Verdict.FAILED):
         return f"its verdict is {record.verdict.value}: {record.reason}"
     if record.origin is not Origin.HERE:
@@ -67,14 +67,14 @@ def _objection(record: Record) -> str | None:
     if record.image_digest is None or not is_digest(record.image_digest):
         return f"it was measured without an image (engine {record.engine})"
     if record.lock_digest is None or not is_digest(record.lock_digest):
-        return "it names no lock"
+        return "it does not name a lock"
     if record.verdict is Verdict.FAILED and record.host_class == NO_GPU:
         return "it failed on a machine without a GPU, for which there are no certificates"
     return None
 
 
 def _objection_in_report(record: Record, report: Report, outside: Outside, now: datetime) -> str | None:
-    """Return what in the record's own report speaks against certifying it."""
+    """Return why the record's report prevents certifying it, or None."""
     judgement = judge(report, record.origin, outside)
     certifies = record.verdict is Verdict.CERTIFIED
     if judgement.verdict is not record.verdict:
@@ -113,7 +113,7 @@ def signs_of_emulation(report: Report) -> Iterator[str]:
     """Yield a sentence for each sign; none for a report of a real GPU."""
     host = report.host
     for name, library in (("cuda", host.driver_libraries.cuda), ("nvml", host.driver_libraries.nvml)):
-        place = library.path or "an unknown place"
+        place = library.path or "an unknown directory"
         if not library.answered:
             yield f"the driver's library {name} did not answer"
         elif not place.startswith(_SYSTEM):

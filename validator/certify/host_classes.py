@@ -38,7 +38,7 @@ def _objection_to_gpu(host_class: str, label: str, card: GpuIdentity, runner: Pa
     try:
         known = gpu(card.name).compute_capability
     except UnknownGpu:
-        # People choose images by the capability, so the runner needs to be trusted with it.
+        # People choose images by the capability, so the runner must be allowed to sign for it.
         of_capability = f"{host_class.partition('-')[0]}-{by_capability}"
         if runner.may_speak_for(of_capability):
             return None

@@ -1,6 +1,6 @@
 """Certify one record: write its statement, sign it, and attach it to the image in the registry.
 
-A record of a failure gets a statement as well, which takes back the certificates of older measurements.
+A record of a failure gets a statement as well, which invalidates the certificates of older measurements.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from .verify import certificates, verified_statement
 class Issued:
     """A signed statement about a record.
 
-    failed: it says that the image failed. fixture: it was made by a test. attached: its digest, or None if
-    the image already had one for this record.
+    failed: True if it says that the image failed. fixture: True if a test made it.
+    attached: its digest, or None if the image already had one for this record.
     """
 
     failed: bool
@@ -49,7 +49,7 @@ def certify(
     """Attach a certificate of a record to its image, or a failure if that is its verdict.
 
     trust: what `signer.trust()` returns. The new statement is verified with it before anything is written.
-    certifier: whose measurements count, and which.
+    certifier: decides whose measurements count, and which ones.
     valid_for: how long a certificate counts after the measurement.
 
     Raises NotCertifiable when the record may not be certified, or not by this signer, or the registry has a

@@ -1,7 +1,7 @@
-"""The keys of this machine: what it measures is signed with one, and what it builds with another.
+"""The keys of this machine: one signs what it measures, another one signs what it builds.
 
 They have no password, since nobody is there to type it at night. So only their owner can read them, and what
-is measured runs in a container that has none of this.
+is measured runs in a container that can't reach them.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """Move aliases to the best certified images, even when several processes do so at the same time.
 
-An alias leaves an image whose certificates were taken back or have expired, also for an older TensorFlow.
+An alias moves away from an image whose certificates are invalid or expired, even to an older TensorFlow.
 Only statements of the trusted signer decide: what a label says about an image does not.
 
 A registry can't be locked. So a process that has set an alias checks again: it reads the images, their
 certificates and the aliases as they are by then, and corrects what is wrong. The last process to write is
-therefore also the last to check, and it leaves the aliases as the certificates of that moment ask for.
+therefore also the last to check, so the aliases end up where the certificates at that time say.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def promote(
     now: datetime | None = None,
     on_move: Callable[[Move], None] = lambda move: None,
 ) -> list[Move]:
-    """Move every alias to where it belongs, and return what became of each; `was` is what this run found.
+    """Move every alias to where it belongs, and return the decision on each; `was` is what this run found.
 
     on_move: called for each move as soon as it is done. Raises ValidatorError when others keep moving the
     aliases, and MissingError when the registry can't be reached; the moves done by then are right.
@@ -72,7 +72,7 @@ def promote(
             try:
                 registry.tag(str(move.now), move.alias)
             except ConcurrentChangeError:
-                # Another process set it at the same moment. The next round decides who is right.
+                # Another process set it at the same time. The next round decides which value is right.
                 continue
             on_move(move)
     raise ValidatorError(
@@ -130,7 +130,7 @@ _FLOATS = re.compile(r"-(?:cuda|cudnn)latest\b")
 class ImageStanding:
     """The statements about an image that count.
 
-    failures: for each host class on which the newest statement is a failure. against: why an image without a
+    failures: those that are the newest statement for their host class. against: why an image without a
     certificate has none that counts.
     """
 
@@ -145,7 +145,7 @@ class Move:
 
     was, now: digests; `was` is None for a new alias, `now` where no certified image fits.
     image: the image spec of `now`. moves: the alias must be set.
-    lost: why the image that it leaves is no longer good enough; empty if the other one is only better.
+    lost: why the old image is no longer good enough; empty if it is, and the new one is just better.
     why: one sentence, for an alias that stays on an image without a valid certificate; otherwise empty.
     """
 
@@ -238,7 +238,7 @@ def _move(
     if best is None:
         return Move(
             alias, was, None, None, False,
-            why=f"no image with a valid certificate fits it, and its own has none: {standing.against}",
+            why=f"no image with a valid certificate fits it, and its own image has none: {standing.against}",
         )  # fmt: skip
     if was == best.image_digest:
         return Move(alias, was, was, best.image, False)

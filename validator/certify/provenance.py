@@ -63,7 +63,7 @@ class Inputs:
 
 @dataclass(frozen=True)
 class Provenance:
-    """A builder's word about an image, verified.
+    """Provenance of an image with a verified signature.
 
     builder: its name in the trust file. finished: when the build ended, by the builder's clock.
     fixture: the builder's key was made for a test; it proves nothing.
@@ -84,7 +84,7 @@ class Refusal:
 
 
 class NoProvenance(ValueError):
-    """A statement that does not say what provenance says."""
+    """A statement is not provenance."""
 
 
 def statement(digest: str, inputs: Inputs, repository: str, builder: Signatory, *, finished: str) -> bytes:
@@ -197,7 +197,7 @@ def _by_a_builder(bundle: Bundle, digest: str, trust: TrustFile, now: datetime) 
             found = _verified(bundle, digest, builder)
         except NotVerified:
             continue
-        # The builder's own clock says when it was built, which a stolen key could say as well.
+        # The time of the build is only what the signer claims, and whoever stole a key can claim any time.
         if since := builder.silent_since(now):
             raise NoProvenance(f"the builder {builder.name} {since}")
         return found
@@ -217,7 +217,7 @@ def _differs(inputs: Inputs, image: str | None, lock_digest: str | None) -> str 
     return None
 
 
-# The statement as it is read: exactly what this project writes.
+# The types of the statement, which accept exactly what this project writes.
 
 
 class _Strict(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
@@ -316,7 +316,7 @@ def _problems(found: _Statement, digest: str, builder: Party) -> Iterator[str]:
     if definition.build_type != BUILD_TYPE:
         yield f"its build type is {definition.build_type!r}, not {BUILD_TYPE}"
     if run.builder.id != builder_id(builder.signatory):
-        yield f"it names another builder than the one that signed it ({run.builder.id!r})"
+        yield f"it names a builder other than the one that signed it ({run.builder.id!r})"
     yield from _problems_of_dependencies(definition.resolved_dependencies)
     if parse_timestamp(run.metadata.finished_on) is None:
         yield f"finishedOn is not a timestamp ({run.metadata.finished_on!r})"

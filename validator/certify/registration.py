@@ -31,7 +31,7 @@ from .trust_file import HINT, Party, TrustFile, is_empty, read_trust_file
 
 #: How long a machine is registered for, unless somebody says otherwise.
 TERM = timedelta(days=365)
-_HEADER = "# Who may speak for measurements and images. `certify` reads this file; see docs/trust.md.\n"
+_HEADER = "# Who may sign measurements and images. `certify` reads this file; see docs/trust.md.\n"
 RUNNERS, BUILDERS = "runners", "builders"
 
 
@@ -39,8 +39,8 @@ RUNNERS, BUILDERS = "runners", "builders"
 class Registration:
     """This machine's signer, if it has one, and a line for the person who started the run.
 
-    signer: None where cosign is missing, or where the machine's word no longer counts.
-    said: None if there is nothing new.
+    signer: None if cosign is missing or the machine's registration has ended.
+    said: None if nothing changed.
     """
 
     signer: Signer | None
@@ -48,9 +48,9 @@ class Registration:
 
 
 def register_runner(trust_path: Path, models: Sequence[str]) -> Registration:
-    """Make a key for the measurements of this machine and register it, where that was not done before.
+    """Make a key for the measurements of this machine and register it, if that was not done before.
 
-    models: the slugs of its GPU models (`h100`): it may speak for them, with every driver. Raises InputError
+    models: the slugs of its GPU models (`h100`): it may sign for them, with every driver. Raises InputError
     if the file can't be read or changed.
     """
     return _register(trust_path, RUNNERS, tuple(f"*-{model}" for model in models))
@@ -97,7 +97,7 @@ def new_party(
 ) -> Party:
     """Return the entry for a key of this machine.
 
-    name: None for one made from the key's fingerprint, which gives away nothing about the machine.
+    name: None for a name that is made from the key's fingerprint and reveals nothing about the machine.
     """
     signatory = Signatory(key=public_key_of(signer))
     short = signatory.signer.removeprefix("sha256:")[:8]
@@ -136,7 +136,7 @@ def add(trust_path: Path, section: str, party: Party) -> None:
 
 
 def revoke(trust_path: Path, name: str, at: datetime) -> Party:
-    """End the word of a runner or a builder from that time on, and return it.
+    """Revoke a runner or a builder from that time on, and return it.
 
     Raises InputError if nobody has that name, or if it was revoked from an earlier time on.
     """
@@ -163,7 +163,7 @@ def _with(file: TrustFile, section: str, parties: tuple[Party, ...]) -> TrustFil
 
 
 def _write(path: Path, text: str, wanted: TrustFile, instead: str) -> None:
-    """Write the file, if it then says exactly what is wanted."""
+    """Write the file, if its new text, read again, gives exactly the intended entries."""
     partial = path.with_name(f".{path.name}.new")
     write_atomically(partial, text.encode())
     try:

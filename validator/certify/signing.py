@@ -38,7 +38,7 @@ _REJECTIONS = (
     ("not enough verified log entries", "it is not in the transparency log"),
     ("integrated time outside certificate validity", "it was not signed while the certificate was valid"),
 )
-#: How the variables begin in which cosign looks for keys, roots and mirrors.
+#: Prefixes of the variables from which cosign reads keys, roots and mirrors.
 _OTHER_ROOTS = ("SIGSTORE_", "TUF_", "COSIGN_")
 _OTHER_KIND = {
     True: "it is signed by a key, but an identity is trusted",
@@ -47,7 +47,7 @@ _OTHER_KIND = {
 
 
 class NotVerified(ValidatorError):
-    """A bundle is not what the signatory signed. The message says why."""
+    """A bundle is not signed by the signatory, or about something else. The message says why."""
 
 
 def is_installed() -> bool:
@@ -72,7 +72,7 @@ def public_key(key: str, password: str) -> str:
 
 
 def sign(statement: bytes, *, key: str | None, password: str | None, log: bool) -> bytes:
-    """Sign a statement and return the bundle, which has it unchanged in a DSSE envelope.
+    """Sign a statement and return the bundle, which contains it unchanged in a DSSE envelope.
 
     key: None signs as the identity of the OIDC token in the environment, which always adds an entry to the
     transparency log. log: add an entry for a key's signature too.
@@ -265,7 +265,7 @@ class Signer:
             return read_key(Path(key))
         name = key.removeprefix(_VARIABLE)
         if not os.environ.get(name):
-            raise InputError(f"the variable {name}, which should hold the private key, is not set")
+            raise InputError(f"the variable {name}, which should contain the private key, is not set")
         return os.environ[name]
 
 

@@ -27,17 +27,17 @@ STATEMENT_V1 = "https://in-toto.io/Statement/v1"
 #: `cosign attest` writes this older version around a predicate that it is given.
 STATEMENT_V0_1 = "https://in-toto.io/Statement/v0.1"
 PREDICATE = "https://in-toto.io/attestation/test-result/v0.1"
-#: How long a certificate counts after its measurement.
+#: How long a certificate is valid after its measurement.
 VALID_FOR = timedelta(days=14)
 
-#: Host facts that say nothing about who runs the machine: no names, no UUIDs, no serial numbers.
+#: Host facts that don't identify the machine or its owner: no names, no UUIDs, no serial numbers.
 _HOST = ("driver", "driver_cuda", "kernel", "machine", "os", "glibc", "container", "wsl")
 _GPU = ("name", "compute_capability", "memory_bytes")
 _VERSIONS = ("tensorflow", "python", "cuda", "cudnn")
 
 
 class NoCertificate(ValueError):
-    """A statement that does not say what a certificate says."""
+    """A statement is not a certificate."""
 
 
 def statement(
@@ -153,7 +153,7 @@ class _Host(msgspec.Struct, frozen=True):
 
 
 class _PoorHost(msgspec.Struct, frozen=True):
-    """A host that the probe of a broken image could not read as a whole."""
+    """A host of which the probe could read only a part, because the image is broken."""
 
     class_: str = msgspec.field(name="class")
     driver: str | None = None
@@ -282,7 +282,7 @@ def _driver(text: str | None) -> str | None:
 
 
 def _gpu(entry: dict[str, Any]) -> GpuFacts | None:
-    """Return a GPU of which the probe read both facts."""
+    """Return the GPU if the probe read both of its facts."""
     try:
         gpu = codec.convert(entry, _Gpu)
         found = GpuFacts(gpu.name, gpu.compute_capability)

@@ -1,4 +1,4 @@
-"""Say whose certificates count."""
+"""Define whose certificates count."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Read `trust.yaml`: who may speak. It belongs to whoever certifies, next to `matrix.yaml`.
+"""Read `trust.yaml`: who may sign. It belongs to whoever certifies, next to `matrix.yaml`.
 
 The file is read from the certifier's own checkout, never from an artifact: whoever can change it decides what
 is certified.
@@ -39,11 +39,11 @@ _GLOB = re.compile(r"[a-z0-9.*+-]+")
 
 @dataclass(frozen=True)
 class Party:
-    """A builder or a runner: somebody who may speak until a time.
+    """A builder or a runner, which may sign until a given time.
 
-    until: its word counts before this time.
-    revoked: its word counts only before this time; None if it was not revoked.
-    host_classes: the host classes that a runner may speak for; empty for a builder.
+    until: its signatures count before this time.
+    revoked: its signatures count only before this time; None if it was not revoked.
+    host_classes: the host classes that a runner may sign for; empty for a builder.
     """
 
     name: str
@@ -53,11 +53,11 @@ class Party:
     host_classes: tuple[str, ...] = ()
 
     def may_speak_for(self, host_class: str) -> bool:
-        """Tell whether a runner may speak for a host class."""
+        """Return True if a runner may sign for a host class."""
         return any(_matches(glob, host_class) for glob in self.host_classes)
 
     def silent_since(self, at: datetime) -> str | None:
-        """Return why the party's word does not count at that time, or None if it does."""
+        """Return why the party's signature does not count at that time, or None if it does."""
         if self.revoked is not None and at >= self.revoked:
             return f"was revoked from {self.revoked.isoformat()} on"
         if at >= self.until:
@@ -67,7 +67,7 @@ class Party:
 
 @dataclass(frozen=True)
 class TrustFile:
-    """Who may speak. release: the only signer of certificates; None: whoever runs `certify`."""
+    """Who may sign. release: the only signer of certificates; None: whoever runs `certify`."""
 
     release: Signatory | None = None
     builders: tuple[Party, ...] = ()
@@ -84,7 +84,7 @@ def read_trust_file(path: Path) -> TrustFile:
     """Read the file. Raises InputError, with the line of each problem."""
     if not path.exists():
         raise InputError(
-            f"{path}: does not exist, so nobody may speak for a measurement",
+            f"{path}: does not exist, so nobody may sign measurements",
             hint="register the machines that measure: `runner init --register` on the machine adds it;"
             f" {HINT}",
         )
@@ -104,7 +104,7 @@ def is_empty(path: Path) -> bool:
 
 
 def _matches(glob: str, host_class: str) -> bool:
-    # No dash, or a runner for *-t4 could speak for a model that it calls h100-t4.
+    # No dash, or a runner for *-t4 could sign for a model that it calls h100-t4.
     pattern = "".join("[^-]*" if char == "*" else re.escape(char) for char in glob)
     return re.fullmatch(pattern, host_class) is not None
 
@@ -196,7 +196,7 @@ def _is_public_key(text: str) -> bool:
 def _refuse_repeats(
     release: Signatory | None, found: dict[str, tuple[Party, ...]], document: Document
 ) -> None:
-    """Report names and keys that are given twice: it would not be clear which entry ends a key's word."""
+    """Report names and keys that are given twice: it would not be clear which entry revokes a key."""
     names: set[str] = set()
     keys = {release.signer} if release is not None and release.key is not None else set[str]()
     for place, party in _placed(found):

@@ -1,4 +1,4 @@
-"""Verify the certificates of an image, and heed the newest statement for each host class."""
+"""Verify the certificates of an image; the newest statement for each host class decides."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Verified:
 
 @dataclass(frozen=True)
 class _Found:
-    """A statement that counts on its own. what: the digest of its attachment."""
+    """A statement that counts if no newer one contradicts it. what: the digest of its attachment."""
 
     what: str
     statement: Certificate | Failure
@@ -71,9 +71,9 @@ def certificates(
 ) -> Verified:
     """Return the valid certificates of an image, and the other attachments with the reason.
 
-    A failure that was measured later on the same host class takes a certificate back.
+    A failure that was measured later on the same host class invalidates a certificate.
 
-    max_age: of the measurement. accept_expired: also count certificates whose own time is over.
+    max_age: of the measurement. accept_expired: also count certificates that have expired.
     now: None for the current time.
 
     Raises InputError when the trust can't be used, MissingError when the registry can't be reached or cosign
@@ -91,7 +91,7 @@ def certificates(
 
 
 def _heed_newest(found: Iterable[_Found], refused: tuple[Refused, ...]) -> Verified:
-    """Take back the certificates that a newer failure on the same host class contradicts."""
+    """Drop the certificates that a newer failure on the same host class invalidates."""
     newest_first = sorted(found, key=lambda entry: entry.measured, reverse=True)
     failed: dict[str, _Found] = {}
     for entry in newest_first:
@@ -104,12 +104,12 @@ def _heed_newest(found: Iterable[_Found], refused: tuple[Refused, ...]) -> Verif
         if not isinstance(entry.statement, Certificate):
             continue
         against = failed.get(entry.statement.host_class)
-        # If both were measured at the same moment, nobody knows which was last.
+        # If both were measured at the same time, it is not known which came last.
         if against is None or against.measured < entry.measured:
             good[entry.statement] = None
         else:
             assert isinstance(against.statement, Failure)
-            why = f"it was taken back: {against.statement.why}"
+            why = f"a newer failure invalidates it: {against.statement.why}"
             taken_back.append(Refused(entry.what, why, against.statement))
     passed = {certificate.host_class for certificate in good}
     standing = [entry.statement for name, entry in failed.items() if name not in passed]
@@ -183,7 +183,7 @@ def _against(statement: Certificate | Failure, trust: Trust, now: datetime) -> s
 def _against_certificate(
     certificate: Certificate, max_age: timedelta | None, accept_expired: bool, now: datetime
 ) -> str | None:
-    """Return why a certificate is not enough today, or None."""
+    """Return why a certificate is not accepted today, or None."""
     measured, expires = parse_timestamp(certificate.measured), parse_timestamp(certificate.expires)
     if measured is None or expires is None:
         return f"its times are not timestamps ({certificate.measured}, {certificate.expires})"

@@ -1,8 +1,8 @@
 """The command line. The module of a command parses options, calls one function and prints the result.
 
-`--help`, `COMMAND --help` and complaints about options must answer at once. So a command's module is imported
+`--help`, `COMMAND --help` and errors about options must appear at once. So a command's module is imported
 only when that command runs, and it imports what takes long to load (SQLAlchemy, docker, rich, RE2, PyYAML,
-Jinja) inside the functions that use it. `tests/cli/test_startup.py` holds the modules to this.
+Jinja) inside the functions that use it. `tests/cli/test_startup.py` checks this.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ COMMANDS = {
     "predict": "Predict whether one combination of versions, driver and GPU works.",
     "promote": "Move aliases such as latest to the newest certified images.",
     "pull": "Pull the best image that is certified for this host.",
-    "recommend": "List the images in a registry that fit this host, and why the others do not.",
+    "recommend": "List the images in a registry that fit this host, and say why the others don't.",
     "records": "List, show, export, import, merge, compare and salvage records; find regressions.",
     "report": "Show the matrix with its predictions and measured verdicts, or write it as a web page.",
     "run": "Print or run the `docker run` line for the best certified image.",

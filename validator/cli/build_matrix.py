@@ -48,14 +48,14 @@ if TYPE_CHECKING:
     type=click.Choice(["auto", "docker", "venv"]),
     default="auto",
     show_default=True,
-    help="What builds and runs the environments. auto uses docker if an engine answers, else venv.",
+    help="What builds and runs the environments. auto uses docker if a Docker Engine answers, else venv.",
 )
 @click.option(
     "--base",
     type=click.Choice(["auto", "registry", "bootstrap"]),
     default="auto",
     show_default=True,
-    help="Where the default base image comes from. auto bootstraps one if no registry answers.",
+    help="Where the default base image comes from. auto makes one of Debian packages without a registry.",
 )
 @click.option(
     "--jobs",
@@ -109,7 +109,7 @@ if TYPE_CHECKING:
     "challenges_path",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Only measure the cells of this file, and repeat their challenges. `certify challenges` writes it.",
+    help="Only measure the cells in this file, and answer their challenges. `certify challenges` writes it.",
 )
 @click.option("--force", is_flag=True, help="Also build and validate images that are unchanged.")
 @format_option("text", "json")
@@ -138,7 +138,7 @@ def command(
     force: bool,
     format_: str,
 ) -> int:
-    """Plan, lock, build, probe and record: every selected image gets a recorded verdict.
+    """Plan, lock, build and probe every selected image, and record its verdict.
 
     A pushed image gets a signed statement of what it was made from. Only images with such a statement by a
     builder in trust.yaml are accepted from a registry.

@@ -16,7 +16,7 @@ _UNSIGNED = "What is built here can't be certified"
 def builder_of(
     trust_path: Path, key: str | None, identity: str | None, issuer: str | None, cache: str | None
 ) -> Signer | None:
-    """Return who signs what is built here; prints why nobody does, or whose word will not count."""
+    """Return who signs what is built here; prints why nobody does, or whose signature will not count."""
     if cache:
         print_status(
             f"{_UNSIGNED}: its layers may come from the cache in the registry, which others may change."

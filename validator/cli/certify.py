@@ -57,7 +57,7 @@ _PASSWORD = "COSIGN_PASSWORD"
     "challenges_path",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Only certify answers to the challenges of this file, which `certify challenges` wrote."
+    help="Only certify answers to the challenges in this file, which `certify challenges` wrote."
     "  [default: answers to those that this machine made]",
 )
 @click.option(
@@ -81,7 +81,7 @@ _PASSWORD = "COSIGN_PASSWORD"
     default=f"{VALID_FOR.days}d",
     show_default=True,
     metavar="AGE",
-    help="How long a certificate counts after its measurement, such as 14d or 12h.",
+    help="How long after its measurement a certificate expires, such as 14d or 12h.",
 )
 @verbose_option
 @click.pass_context
@@ -104,10 +104,10 @@ def command(
     """Sign certificates for certified records and attach them to the images in the registry.
 
     A certificate expires 14 days after the measurement. If an image failed on a GPU, that is signed and
-    attached as well, and takes back its certificates of older measurements on the same host class.
+    attached as well, and invalidates its certificates of older measurements on the same host class.
 
-    Uses the newest record of every cell, or those given with --record, or with --challenges those that answer
-    a challenge of that file. A record counts only if a runner of the trust file signed its measurement; its
+    Uses the newest record of every cell, or those given with --record, or those that answer a challenge in
+    the file of --challenges. A record counts only if a runner in the trust file signed its measurement. Its
     verdict is derived again from its report.
     """
     if context.invoked_subcommand is not None:
@@ -123,7 +123,7 @@ def command(
     from ..certify.acceptance import Certifier
     from ..certify.trust_file import read_trust_file
 
-    # Read before anything else, and never from where the records come from.
+    # Read it before anything else, and never from the place that the records come from.
     parties = read_trust_file(trust_path_for(matrix_path, trust_path))
     tonight = read_challenges(challenges_path) if challenges_path else None
     registry = open_registry(repository, plain_http)
@@ -168,13 +168,14 @@ command.add_command(revoke_command)
 @click.option(
     "--throw-away",
     is_flag=True,
-    help="For tests: mark the key pair as throw-away; it can only sign made-up records.",
+    help="For tests: mark it as a throw-away key pair, which can only sign made-up records.",
 )
 @verbose_option
 def keygen_command(output_prefix: Path, no_password: bool, throw_away: bool) -> int:
     """Make a key pair in cosign's format.
 
-    The private key is encrypted with the password in COSIGN_PASSWORD; without it you are asked for one.
+    The private key is encrypted with the password in COSIGN_PASSWORD. If that is not set, you are asked for
+    one.
     """
     password = "" if no_password else _password(f"Password for {output_prefix}.key", confirm=True)
     if not password and not no_password:
@@ -227,7 +228,7 @@ def _certify(
     try:
         issued = certify(registry, record, signer, trust, certifier, valid_for=valid_for)
     except MissingError:
-        # The registry or cosign is missing, and would be for the next record too.
+        # The registry or cosign can't be used, and that would be the same for the next record.
         raise
     except ValidatorError as error:
         print_status(f"Rejected: {error}")

@@ -1,4 +1,4 @@
-"""`certify challenges`: ask for measurements; `certify revoke`: end the word of a runner or a builder."""
+"""`certify challenges`: ask for measurements; `certify revoke`: revoke a runner or a builder."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .trust_options import parse_moment, trust_file_option, trust_path_for
 @select_option
 @verbose_option
 def challenges_command(matrix_path: Path, profile: str | None, selectors: tuple[str, ...]) -> int:
-    """Make a challenge for each selected cell, to be answered by one measurement each.
+    """Make a challenge for each selected cell, which exactly one measurement can answer.
 
     Prints the cells as `plan --format github` does, each with its challenge. Give that file to
     `build-matrix --challenges` on the machines that measure. This machine remembers what it asked for; on
@@ -51,9 +51,9 @@ def challenges_command(matrix_path: Path, profile: str | None, selectors: tuple[
 @trust_file_option
 @verbose_option
 def revoke_command(name: str, at: datetime | None, matrix_path: Path, trust_path: Path | None) -> int:
-    """End the word of a runner, or of a builder, from a given time on.
+    """Revoke a runner or a builder from a given time on.
 
-    Changes the trust file. Nothing that the runner signed is accepted any more once that time has come,
+    Changes the trust file. After that time, nothing that the runner signed is accepted any more,
     whatever time it claims: whoever has the key could write an earlier one.
     """
     from ..certify.registration import revoke

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ..model.report import Report
 
 _SOURCES = ("--log", "--report", "--image", "--python")
-#: Bytes at each end of a text in which names are looked for, in addition to the lines that are shown. This
+#: How many bytes at each end of a text are searched for names, in addition to the lines that are shown. This
 #: takes a second or two.
 _NAMES_LIMIT = 1 << 20
 _FILE = click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path)
@@ -58,7 +58,7 @@ def command(
     Runs the probe in this environment, in an image or with another Python; or reads a report; or reads
     pasted text: log lines, a traceback, nvidia-smi, pip list, errors of docker run, in any mixture. The
     format markdown is for issue trackers: it leaves out names of people and machines. The exit code is 1 if a
-    cause was found, or a fault that fits no known cause.
+    cause was found, or a fault that matches no known cause.
     """
     given = [
         name
@@ -135,7 +135,7 @@ def _read_report(path: Path) -> Report:
     except ReportError as error:
         raise InputError(
             f"{name} is not a report that can be read: {error}",
-            hint="text that TensorFlow printed goes to --log; `check --json` makes a report",
+            hint="use --log for text that TensorFlow printed; `check --json` writes a report",
         ) from error
 
 

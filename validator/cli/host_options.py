@@ -44,7 +44,7 @@ def version_options(function: F) -> F:
     return click.option(
         "--tensorflow",
         metavar="VERSION",
-        help="Only images with this TensorFlow: a release such as 2.20.0, or all of 2.20.",
+        help="Only images with this TensorFlow: a release such as 2.20.0, or all its patch releases: 2.20.",
     )(function)
 
 

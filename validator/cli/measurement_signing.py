@@ -41,14 +41,14 @@ def challenges_for(plan: Plan, challenge: str | None, file: Path | None) -> Mapp
 def runner_of(engine: Engine, trust_path: Path, *, asked: bool) -> Runner | None:
     """Return what signs this machine's measurements, or None where nothing can be signed.
 
-    Where a GPU is measured and can't be signed for, one line says why. asked: somebody else will certify, who
-    gave the challenges and has their own trust file. Otherwise this machine is registered in `trust_path`, if
+    If a measurement on a GPU can't be signed, one line says why. asked: somebody else will certify, who
+    gave the challenges and has their own trust file. Otherwise, this machine is registered in `trust_path` if
     it was not yet. Raises InputError if the key or the file can't be used.
     """
     outside = engine.outside()
     if isinstance(outside, Unread):
         if outside not in (Unread.NO_GPU_OFFERED, Unread.NVML_SILENT):
-            print_status(f"What is measured here is unproven at most: {outside.sentence}.")
+            print_status(f"Measurements here are at most unproven: {outside.sentence}.")
         return None
     if not outside.gpus:
         return None

@@ -54,7 +54,7 @@ challenge_option = click.option(
     "--challenge",
     metavar="TEXT",
     callback=_challenge,
-    help="A challenge of whoever will certify, for the probe to repeat in its report.",
+    help="A challenge from whoever will certify, which the probe repeats in its report.",
 )
 store_option = click.option(
     "--store",

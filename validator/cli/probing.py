@@ -50,7 +50,7 @@ def select_checks(only: tuple[str, ...], skip: tuple[str, ...]) -> tuple[str, ..
         if name not in known:
             raise InputError(f'there is no check "{name}"', hint=f"the checks are {', '.join(known)}")
     if only and set(only) <= set(skip):
-        raise InputError(f"no check is left to run: --only and --skip both name {', '.join(only)}")
+        raise InputError(f"there is no check left to run: --only and --skip both name {', '.join(only)}")
     pairs = [("--only", name) for name in only] + [("--skip", name) for name in skip]
     return tuple(word for pair in pairs for word in pair)
 

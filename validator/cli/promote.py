@@ -40,8 +40,9 @@ def command(
     """Move the aliases (latest, 2.21, 2.21-driver535) to the best certified images.
 
     An alias never moves to an image without a valid certificate, or without provenance by a builder in
-    trust.yaml. It leaves an image that failed or whose certificates expired, also for an older TensorFlow.
-    The exit code is 1 if an alias stays on an image without a valid certificate, because no other fits it.
+    trust.yaml. It moves away from an image that failed or whose certificates expired, even to an older
+    TensorFlow. The exit code is 1 if an alias stays on an image without a valid certificate, because no other
+    fits it.
     """
     from ..certify.promote import Rules, promote
     from ..certify.trust_file import read_trust_file
@@ -63,8 +64,8 @@ def command(
 def _line(move: Move, dry_run: bool) -> str:
     if move.moves:
         verb = "would move" if dry_run else "moved"
-        lost = f", because the other one is no longer good: {move.lost}" if move.lost else ""
+        lost = f", because the old one is no longer good: {move.lost}" if move.lost else ""
         return f"{move.alias}: {verb} from {move.was or 'nothing'} to {move.now} ({move.image}){lost}"
     if move.why:
-        return f"{move.alias}: stale, stays at {move.was}: {move.why}"
+        return f"{move.alias}: stale, but stays at {move.was}: {move.why}"
     return f"{move.alias}: stays at {move.was} ({move.image})"

@@ -69,7 +69,7 @@ def list_command(
         now = now_utc()
         for record in found:
             if problem := wrong_time(record, now):
-                print_status(f"Never the newest: {problem}")
+                print_status(f"Does not count as the newest: {problem}")
 
 
 @click.command("show")
@@ -89,7 +89,7 @@ def show_command(identifier: str, matrix_path: Path, store_url: str | None, form
 
         show(record_text(record))
         if problem := wrong_time(record, now_utc()):
-            print_status(f"Never the newest of its cell: {problem}")
+            print_status(f"Does not count as the newest of its cell: {problem}")
 
 
 @click.command("export")
@@ -118,7 +118,7 @@ def export_command(matrix_path: Path, store_url: str | None, output: Path | None
 @click.option(
     "--any-time",
     is_flag=True,
-    help="Also import records whose finish time can't be right. They are never the newest of their cell.",
+    help="Also import records whose finish time can't be right. They never count as the newest.",
 )
 @click.option(
     "--report",
@@ -140,8 +140,8 @@ def import_command(
     """Import records from JSON Lines FILES (- for stdin), plain or gzipped. Importing twice changes nothing.
 
     From a directory, every file whose name ends in .jsonl or .jsonl.gz is imported. If anything is wrong in
-    any file, nothing is imported: a line is not a record, a record was altered, or its finish time is not a
-    time or lies in the future.
+    any file, nothing is imported. Wrong are a line that is not a record, an altered record, and a finish time
+    that is not a timestamp or lies in the future.
     """
     if not files and not reports:
         raise click.UsageError("nothing to import: give a file of JSON Lines, or a report with --report")

@@ -38,7 +38,7 @@ def compare_command(before: str, after: str, matrix_path: Path, store_url: str |
     """List the cells whose newest verdict differs between A and B, and what else changed with each.
 
     A and B are stores (a file or a URL), JSON Lines (a file or a directory), or points in time of this store:
-    2026-11-01, 2026-11-01T06:30, or 36h, 7d, 2w ago. A date means midnight UTC.
+    2026-11-01, 2026-11-01T06:30, or 36h, 7d, 2w ago. A date means 00:00 UTC on that day.
     """
     from ..records.comparison import difference_document, fetch_differences, open_snapshot
     from ..records.history import differences
@@ -93,7 +93,7 @@ def regressions_command(
 ) -> int:
     """List the cells that are worse now than they were at a given time or later.
 
-    Shows for each cell the last good record, the first bad one, what changed between them, and the cause
+    For each cell, shows the last good record, the first bad one, what changed between them, and the cause
     according to the newest report. The exit code is 1 if there are any, or if any artifact was refused. The
     format issue is Markdown for an issue tracker, without names of people and machines.
     """
@@ -154,7 +154,7 @@ def bisect_command(cell: str, matrix_path: Path, store_url: str | None, format_:
         history = histories(entries, datetime.now(timezone.utc)).get(cell)
         if history is None:
             reason = (
-                "each of its records has a finish time that can't be right"
+                "all of its records have a finish time that can't be right"
                 if any(entry.cell == cell for entry in entries)
                 else "there are no records of this cell"
             )

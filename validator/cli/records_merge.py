@@ -1,4 +1,4 @@
-"""`records merge`: merge the artifacts of many machines, refuse bad ones by name, and go on."""
+"""`records merge`: merge the artifacts of many machines, and list the bad ones that are refused."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     "--cells",
     metavar="JSON",
     default='{"include": []}',
-    help="The cells that were to be measured, as `plan --format github` prints them.",
+    help="The cells that should have been measured, as `plan --format github` prints them.",
 )
 @click.option(
     "--summary",
@@ -52,10 +52,10 @@ def merge_command(
     matrix_path: Path,
     store_url: str | None,
 ) -> None:
-    """Merge records that other machines delivered: each directory in DIRECTORY is the artifact of one.
+    """Merge records that other machines delivered: each directory in DIRECTORY is from one machine.
 
-    An artifact that is damaged, too large, or holds something else than good records is refused as a whole,
-    with its name and the reason, and the others are merged. The exit code is 0 all the same.
+    An artifact that is damaged, too large, or contains anything but good records is refused as a whole,
+    with its name and the reason, and the others are merged. The exit code is 0 even then.
     """
     from ..records.artifacts import merge
     from ..records.store import Store

@@ -45,7 +45,7 @@ def salvage_command(matrix_path: Path, store_url: str | None, output: Path) -> i
     found = salvage(path)
     if not found.records:
         raise InputError(
-            f"{path}: no record in it is whole{f', and {found.lost} are lost' if found.lost else ''}",
+            f"{path}: it contains no intact record{f', and {found.lost} are lost' if found.lost else ''}",
             hint="check that it is the SQLite file of a store; if it is encrypted or erased, use a backup",
         )
     text = io.StringIO()

@@ -94,7 +94,7 @@ def command(
         wrong = [entry for entry in store.entries() if credible_time(entry.finished, now_utc()) is None]
     if wrong:
         print_status(
-            f"{counted(len(wrong), 'record')} left out, with a finish time that can't be right:"
+            f"{counted(len(wrong), 'record')} left out, because of a finish time that can't be right:"
             " see `records list`"
         )
     measured = {record.image for record in latest.values()}
@@ -172,7 +172,7 @@ def _certificates_in(path: Path) -> list[Certificate]:
         raise InputError(f"{path}: {error.strerror}") from error
     except DocumentError as error:
         raise InputError(
-            f"{path}: not a file of certificates ({error})",
+            f"{path}: not a file with certificates ({error})",
             hint="write it with `python -m validator verify --format json`",
         ) from error
 

@@ -25,14 +25,14 @@ def command() -> None:
     "host_classes",
     multiple=True,
     metavar="PATTERN",
-    help="A host class that it may speak for, such as r580-h100, or *-h100 for every driver; repeatable."
+    help="A host class that it may sign for, such as r580-h100, or *-h100 for every driver; repeatable."
     "  [default: the GPU models of this machine, with every driver]",
 )
 @click.option(
     "--until",
     callback=parse_moment,
     metavar="TIME",
-    help="When its word ends to count, such as 2027-11-22.  [default: in one year]",
+    help="When its registration ends, such as 2027-11-22.  [default: in one year]",
 )
 @click.option("--register", is_flag=True, help="Add it to the trust file, instead of printing the line.")
 @matrix_option
@@ -56,7 +56,7 @@ def init_command(
 
     if until is not None and until <= now_utc():
         raise InputError(
-            f"--until {until:%Y-%m-%d}: this time has passed", hint="for example --until 2027-11-22"
+            f"--until {until:%Y-%m-%d}: this time is in the past", hint="for example --until 2027-11-22"
         )
     globs = host_classes or _own_host_classes()
     signer = runner_signer()

@@ -50,7 +50,7 @@ trust_file_option = click.option(
     metavar="FILE",
     envvar="VALIDATOR_TRUST",
     show_envvar=True,
-    help="The file that says who may speak.  [default: trust.yaml next to the matrix]",
+    help="The file that says who may sign.  [default: trust.yaml next to the matrix]",
 )
 
 

@@ -80,7 +80,7 @@ def fits_build(version: str, built_with: str) -> Reason:
     """
     rule = facts.rule("cudnn", "cudnn-same-major-newer-minor")
     runtime, compiled = Version(version), Version(built_with)
-    text = f"TensorFlow was compiled with cuDNN {built_with} and loads {version}"
+    text = f"TensorFlow was compiled with cuDNN {built_with}, and cuDNN {version} is loaded"
     if runtime.major != compiled.major:
         return rule.fails(f"{text}: a different major version")
     if runtime.minor < compiled.minor:

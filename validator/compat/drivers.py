@@ -175,10 +175,10 @@ def user_driver(driver: DriverRelease, compat: str | None, kind: str | None) -> 
     branch = branch_for(asked)
     row = next((row for row in facts.rows("forward", "packages") if row["compat"] == str(asked)), None)
     if row is None or branch is None:
-        text = f"no known table has a cuda-compat {asked}"
+        text = f"no known table lists cuda-compat {asked}"
         return UserDriver(driver.branch, None, (facts.rule("forward", "compat-eligible").unknown(text),))
     if driver.branch == branch.number:
-        text = f"cuda-compat {asked} is not needed: driver {driver} has CUDA {asked} itself"
+        text = f"cuda-compat {asked} is not needed: driver {driver} itself supports CUDA {asked}"
         return UserDriver(driver.branch, None, (facts.fact(row).works(text),))
     if driver.branch > branch.number:
         text = (
@@ -207,7 +207,7 @@ def _lifted(
         )
         return UserDriver(branch, asked, (facts.fact(row).unknown(text),))
     if kind != DATA_CENTER:
-        text = "only some professional GPUs are eligible for cuda-compat, and it is not known if this one is"
+        text = "only some professional GPUs may use cuda-compat, and it is not known whether this one may"
         return UserDriver(branch, asked, (facts.rule("forward", "compat-eligible").unknown(text),))
     text = f"cuda-compat {asked} supports the base driver R{driver.branch} on data-center GPUs"
     return UserDriver(branch, asked, (facts.fact(row).works(text),))

@@ -1,6 +1,6 @@
 """Find the machines that an image supports: for each GPU the driver branches that run it, or why none does.
 
-This summarises predictions: every cell of the image with a known GPU and a known branch is predicted.
+This summarises predictions: every cell of the image with a known GPU and a known driver branch is predicted.
 """
 
 from __future__ import annotations

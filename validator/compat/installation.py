@@ -32,7 +32,7 @@ def cuda_major(version: str, cuda: CudaVersion) -> Reason | None:
     if cuda.major != built.major:
         return release.fact.fails(f"{text} and loads the libraries of CUDA {built.major}, not of CUDA {cuda}")
     if cuda < built:
-        return release.fact.unknown(f"{text}; it is not known if it runs with CUDA {cuda}")
+        return release.fact.unknown(f"{text}; it is not known whether it runs with CUDA {cuda}")
     return None
 
 
@@ -55,7 +55,7 @@ def search_path(version: str) -> Reason | None:
     if not known.not_found:
         return known.fact.works("the wheel searches NVIDIA's wheels for every library it needs")
     names = ", ".join(known.not_found)
-    missed = f"the folder of {names}" if known.folders else f"any of NVIDIA's wheels ({names})"
+    missed = f"the directory of {names}" if known.folders else f"any of NVIDIA's wheels ({names})"
     return known.fact.advises(
         f"the wheel by itself does not search {missed}, without which TensorFlow finds no GPU; images and"
         " environments made by this project tell the loader about NVIDIA's folders; elsewhere, set"

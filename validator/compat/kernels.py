@@ -27,7 +27,7 @@ class Kernels:
 
 @functools.cache
 def kernels(version: str) -> Kernels | None:
-    """Return the device code of a release: as measured, else as tables list it, else None."""
+    """Return the device code of a release: as measured, otherwise as in the tables, otherwise None."""
     measured = build(version)
     if measured is not None and measured.kernels:
         return Kernels(measured.kernels, measured.fact)
@@ -65,7 +65,7 @@ def fit(known: Kernels, cuda: CudaVersion, capability: ComputeCapability, user_b
     if nowhere:
         return known.fact.unknown(
             f"no code for compute capability {capability} in {_share(known.groups, nowhere)} of the wheel;"
-            " operations that need it fail, and it is not known which these are"
+            " operations that need this code fail, and it is not known which operations these are"
         )
     what = f"for compute capability {capability}, {_share(known.groups, without)} of the wheel are only PTX"
     isas = [group.ptx[source] for group in without if (source := _source(group, capability))]
@@ -94,7 +94,7 @@ def _compile_unread(known: Kernels, what: str, cuda: CudaVersion, user_branch: i
     bound = known.fact.derived()
     if branch is not None and user_branch >= branch.number:
         return bound.works(f"{what}; R{user_branch} compiles all PTX of CUDA {cuda}")
-    return bound.unknown(f"{what}; it is not known if R{user_branch} compiles that of CUDA {cuda}")
+    return bound.unknown(f"{what}; it is not known whether R{user_branch} compiles that of CUDA {cuda}")
 
 
 def _native(group: KernelGroup, capability: ComputeCapability) -> ComputeCapability | None:
@@ -118,7 +118,7 @@ def _nothing_text(known: Kernels, capability: ComputeCapability) -> str:
     machine_code = sorted(frozenset[ComputeCapability]().union(*(group.sass for group in known.groups)))
     return (
         f"the wheel has no kernels for compute capability {capability}: it has machine code for"
-        f" {', '.join(map(str, machine_code))}, and no PTX for an older one"
+        f" {', '.join(map(str, machine_code))}, and no PTX for an older capability"
     )
 
 

@@ -22,7 +22,7 @@ from .releases import release as find_release
 #: The wheels of a lock whose versions the rules use, without the -cuNN suffix.
 _USED_WHEELS = ("numpy", "nvidia-cuda-nvcc", "nvidia-cuda-runtime", "nvidia-cudnn")
 
-_NO_GPU_TEXT = "this host has no GPU: TensorFlow runs on the CPU, which says nothing about any GPU"
+_NO_GPU_TEXT = "this host has no GPU: TensorFlow runs on the CPU, which proves nothing about any GPU"
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from ..system.pools import map_in_threads
 from .choose import Assessment, Candidate, TaggedImage, assess, best_first, forecast
 from .host import Host
 
-#: Lookups at a time. They mostly wait for the registry.
+#: The number of lookups at a time. They mostly wait for the registry.
 _AT_ONCE = 4
 
 
@@ -23,7 +23,7 @@ class Terms:
     """The conditions that a certificate must meet.
 
     trust: whose certificates count. max_age: the oldest measurement to accept. accept_expired: accept
-    certificates whose own time is over. now: None for the clock.
+    expired certificates. now: None for the current time.
     """
 
     trust: Trust
@@ -86,9 +86,11 @@ def inspect_digest(registry: Registry, image: TaggedImage, digest: str, terms: T
         return Candidate(image, digest, (), (str(error),))
     problems = [f"its certificate {one.what} is rejected: {one.why}" for one in verified.refused]
     others = [one for one in verified.certificates if one.image != image.identifier]
-    problems += [f"its certificate is for {one.image}, so the tag is wrong" for one in others]
+    problems += [
+        f"its certificate is for {one.image}, so the tag points at the wrong image" for one in others
+    ]
     good = tuple(one for one in verified.certificates if one.image == image.identifier)
-    # A certificate that a failure took back is rejected with the same reason.
+    # A certificate that a failure invalidated is rejected for the same reason.
     told = {one.taken_back_by for one in verified.refused}
     problems += [one.why for one in verified.failures if one not in told]
     return Candidate(image, digest, good, tuple(dict.fromkeys(problems)), verified.failures)

@@ -1,13 +1,13 @@
-"""Decide which images fit a host, which of two is better, and why. Pure rules over values.
+"""Decide which images fit a host, which of two is better, and why. Pure functions.
 
 A certificate covers a host when it was measured on the same driver branch and the same compute capability.
-Releases of one branch differ only by fixes. Another branch brings another compiler and another CUDA, and
-another capability runs other machine code, so a measurement says nothing about those. A host with several
+Releases of one branch differ only by fixes. Another branch has another compiler and another CUDA, and
+another capability runs other machine code, so a measurement says nothing about them. A host with several
 kinds of GPU is covered when each kind is covered. A certificate that was measured on such a host covers none
 of them: the probe trains on one GPU, and the certificate does not say which.
 
-A failure that no newer certificate for the same host class outweighs speaks against the image on hosts with
-the same driver branch and GPU model, even if it is certified on another model of the same capability.
+A failure makes the image unfit for hosts with the same driver branch and GPU model, unless there is a newer
+certificate for that host class, even if the image is certified on another model of the same capability.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ def covering(candidate: Candidate, host: Host) -> tuple[Certificate, ...]:
 
 
 def failed_here(candidate: Candidate, host: Host) -> Failure | None:
-    """Return the failure of an image that speaks against it on a host, or None."""
+    """Return the failure that makes an image unfit for a host, or None."""
     return next((one for one in candidate.failures if _is_like(one, host)), None)
 
 
@@ -170,7 +170,7 @@ def why_not_covered(candidate: Candidate, host: Host) -> str:
     if candidate.certificates and (failure := failed_here(candidate, host)):
         return failure.why
     if not candidate.certificates:
-        # The reason why a certificate was rejected says more than that none counts.
+        # The reason for a rejected certificate is more helpful than saying that there is none.
         return "; ".join(candidate.problems) or "it is not signed: no certificate is attached to it"
     where = "; ".join(dict.fromkeys(_where(one) for one in candidate.certificates))
     here = ", ".join(f"{capability}" for capability in host.capabilities)
@@ -200,7 +200,7 @@ def _assess(candidate: Candidate, host: Host, forecast: Forecast) -> tuple[Stand
     missing = why_not_covered(candidate, host)
     if forecast.outcome is Outcome.WORKS:
         return Standing.PREDICTED, f"predicted to work, but not certified for this host: {missing}"
-    return Standing.UNFIT, f"nothing shows that it works here: {missing}; {forecast.why}"
+    return Standing.UNFIT, f"it is not known to work here: {missing}; {forecast.why}"
 
 
 def _covers(certificate: Certificate, host: Host, capability: ComputeCapability) -> bool:
@@ -249,7 +249,7 @@ def forecast(image: TaggedImage, certificates: Sequence[Certificate], host: Host
         wheels = _wheels(certificates) if image.floats else None
         predictions = [predict(Cell(spec, one), wheels) for one in host.classes]
     except ValueError as error:
-        return Forecast(Outcome.UNKNOWN, f"the facts do not know this image: {error}")
+        return Forecast(Outcome.UNKNOWN, f"the facts don't cover this image: {error}")
     worst = min(predictions, key=lambda prediction: _WORST_FIRST.index(prediction.outcome))
     return Forecast(worst.outcome, worst.reasons[0].text)
 

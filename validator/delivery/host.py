@@ -94,7 +94,7 @@ def _slug(name: str | None) -> str | None:
         return None
 
 
-_ASK = "name a host with --driver and --gpu, for example --driver 535.183.01 --gpu a100"
+_ASK = "describe a host with --driver and --gpu, for example --driver 535.183.01 --gpu a100"
 
 
 def this_host() -> Host:

@@ -47,7 +47,9 @@ class SelectedImage:
 def select_best(
     registry: Registry, host: Host, terms: Terms, tensorflow: str | None, python: str | None, tell: Tell
 ) -> SelectedImage:
-    """Return the best image that is certified for the host. tell: receives why each better one is rejected.
+    """Return the best image that is certified for the host.
+
+    tell: called with the reason why each better one is rejected.
 
     Raises NotCertified if there is none, InputError if none has this TensorFlow and Python, MissingError if
     the registry cannot be reached.
@@ -107,9 +109,9 @@ def local_ids(registry: Registry, digest: str) -> frozenset[str]:
 
 
 def _can_never_fit(image: TaggedImage, host: Host) -> bool:
-    """Return True if no certificate could make it fit.
+    """Return True if the image can't fit, whatever certificate it has.
 
-    If CUDA or cuDNN float, only a certificate knows their versions.
+    If CUDA or cuDNN float, only a certificate says which versions they are.
     """
     return image.cuda is None or (not image.floats and forecast(image, (), host).outcome is Outcome.FAILS)
 
@@ -165,10 +167,10 @@ class Engine:
         return self._reached.is_local
 
     def pull(self, selected: SelectedImage, ids: frozenset[str], progress: Callable[[str], None]) -> None:
-        """Pull an image by digest, check what arrived, and tag it with its name.
+        """Pull an image by digest, verify the result, and tag it with its name.
 
         ids: those under which the engine may store it. Raises ValidatorError if something else arrived and
-        MissingError if it cannot be pulled; the name then stays as it was.
+        MissingError if it cannot be pulled; in both cases, the name is unchanged.
         """
         transfer.pull("docker", selected.reference, progress, self._answers)
         try:

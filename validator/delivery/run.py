@@ -14,7 +14,7 @@ from ..engines.docker.gpus import device_requests
 from ..errors import MissingError
 from .host import Host
 
-#: Where `--mount` makes the current directory appear.
+#: The path of the current directory in the container, with `--mount`.
 WORKSPACE = "/workspace"
 
 
@@ -43,7 +43,7 @@ class Mount:
 
     @classmethod
     def of(cls, directory: Path, info: Mapping[str, Any], uid: int, gid: int) -> Mount:
-        """Mount a directory for this user and group. In a rootless engine they are root."""
+        """Mount a directory for this user and group, who in a rootless engine are root."""
         rootless = any("name=rootless" in str(option) for option in info.get("SecurityOptions") or [])
         return cls(directory, "0:0" if rootless else f"{uid}:{gid}")
 
@@ -88,7 +88,7 @@ def flags(host: Host, devices: Devices, *, terminal: str, mount: Mount | None) -
         found += _NCCL
     if mount is not None:
         found += [
-            Flag(("--mount", _bind(mount.directory)), f"the current directory appears as {WORKSPACE}"),
+            Flag(("--mount", _bind(mount.directory)), f"the current directory is mounted as {WORKSPACE}"),
             Flag(("--workdir", WORKSPACE), "the command starts in that directory"),
             Flag(("--user", mount.user), "files that it writes there belong to you"),
         ]

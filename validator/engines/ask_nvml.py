@@ -16,7 +16,8 @@ from typing import Any
 
 import pynvml
 
-#: Where the loader may not look by itself: WSL mounts the driver's library here, NixOS links it there.
+#: Directories where the loader may not look by itself: WSL mounts the driver's library in one, NixOS links
+#: it in the other.
 _PLACES = ("/usr/lib/wsl/lib/libnvidia-ml.so.1", "/run/opengl-driver/lib/libnvidia-ml.so.1")
 _KERNEL = "/proc/driver/nvidia"
 _DXG = "/dev/dxg"
@@ -29,7 +30,7 @@ def answer(nvml: Any, kernel: Path, wsl: bool) -> dict[str, Any]:
     try:
         found["driver"] = nvml.nvmlSystemGetDriverVersion()
         found["gpus"] = [_gpu(nvml, index) for index in range(nvml.nvmlDeviceGetCount())]
-        # Read while NVML holds the GPUs awake: the kernel does not know the UUID of one that sleeps.
+        # Read it while NVML keeps the GPUs awake: the kernel does not know the UUID of a sleeping GPU.
         with suppress(OSError):
             found["version"] = (kernel / "version").read_text()
         found["information"] = {
@@ -52,7 +53,7 @@ def _gpu(nvml: Any, index: int) -> dict[str, str]:
 
 
 def is_wsl() -> bool:
-    """Tell whether this is WSL's kernel, with the device of its GPUs."""
+    """Return True for WSL's kernel with its GPU device."""
     try:
         device = stat.S_ISCHR(os.stat(_DXG).st_mode)
     except OSError:
@@ -63,7 +64,7 @@ def is_wsl() -> bool:
 def main() -> int:
     """Print the answer. The exit status is 1 if NVML does not answer."""
     for place in _PLACES:
-        # pynvml opens the library by its name; one that is loaded already is found by that.
+        # pynvml opens the library by its name, which finds a library that is already loaded.
         with suppress(OSError):
             ctypes.CDLL(place)
     try:

@@ -55,7 +55,7 @@ class Engine(Protocol):
 
     name: str
     #: The probe runs in a container: it can't reach this machine's files or keys, and it gets only the GPUs
-    #: that the request names. Only such a measurement is signed.
+    #: that the request names. Only such measurements are signed.
     isolates: bool
 
     def describe(self) -> str:
@@ -68,8 +68,8 @@ class Engine(Protocol):
         """Return the stable facts about the engine's host that a measurement depends on. This is fast."""
 
     def outside(self) -> Outside | Unread:
-        """Return the driver and the GPUs that it offers to the probe, read on the host, outside of what is
-        measured; or why they can't be read. This may take seconds.
+        """Return the driver and the GPUs that it offers to the probe, read on the host, outside the
+        environment; or why they can't be read. This may take seconds.
         """
 
     def existing(self, spec: ImageSpec, lock: Lock) -> Built | None:

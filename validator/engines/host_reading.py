@@ -39,7 +39,7 @@ class NvmlGpu(msgspec.Struct, frozen=True):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What the child found. driver: None where NVML did not answer.
+    """What the child found. driver: None if NVML did not answer.
 
     version: the content of /proc/driver/nvidia/version. information: that of `gpus/ADDRESS/information`
     there, by address (`0000:3b:00.0`). wsl: this is WSL's kernel, with its GPU device.
@@ -64,7 +64,7 @@ def read_host() -> Outside | Unread:
 
 
 def reading_of(answer: Answer) -> Outside | Unread:
-    """Return what NVML and the kernel agree on, or why that is nothing."""
+    """Return the driver and the GPUs that NVML and the kernel agree on, or why they can't be read."""
     if answer.driver is None:
         return Unread.NVML_SILENT
     gpus = tuple(

@@ -1,4 +1,4 @@
-"""Packs the probe into one file that any Python from 3.9 on can run: `python3 probe.pyz > report.json`.
+"""Pack the probe into one file that any Python from 3.9 on can run: `python3 probe.pyz > report.json`.
 
 The same sources give the same bytes on every machine, so that a record can name the probe by its version.
 This module also asks the probe about this machine, which needs no environment.
@@ -23,7 +23,8 @@ from ..system.runs import temporary_directory
 from .base import ProbeRequest
 
 _ROOT = Path(__file__).parent.parent
-#: The sources in the archive, under `validator/` there as here, so that relative imports work in both. The
+#: The sources in the archive. They are under `validator/` there too, so that relative imports work in both
+#: places. The
 #: package itself is empty: nothing else of this project is in the archive.
 _PATTERNS = (
     "probe/**/*.py",
@@ -35,7 +36,7 @@ _PATTERNS = (
 )
 _VERSION_FILE = "validator/probe/VERSION"
 _INTERPRETER = b"#!/usr/bin/env python3\n"
-#: Valid in any old Python that someone may start it with by mistake, so that it can say what is wrong.
+#: Valid even in old Pythons that somebody may start it with by mistake, so that it can say what is wrong.
 _MAIN = b"""\
 import sys
 
@@ -49,8 +50,8 @@ sys.exit(main())
 _DATE = (1980, 1, 1, 0, 0, 0)
 #: The probe itself gives each of the driver's two libraries half a minute.
 _ANSWER_LIMIT_S = 90.0
-#: Seconds that a run may take, by depth. The probe then stops by itself, and its report says what was left;
-#: it is killed only if it does not stop.
+#: Seconds that a run may take, by depth. The probe then stops by itself, and its report says which checks
+#: did not run; it is killed only if it does not stop.
 _RUN_LIMITS_S = {"quick": 1800.0, "full": 3600.0}
 _GRACE_S = 100.0
 

@@ -222,10 +222,10 @@ def refuse_other_program(python: Path) -> None:
 
 
 def remove_leftovers(root: Path) -> None:
-    """Remove the partial environments of killed processes. Those in use are locked, and stay."""
+    """Remove the partial environments of killed processes. Those in use are locked, and are kept."""
     if not any(root.glob(f"{_PARTIAL}*")):
         return
-    # A process that makes one holds this lock until the new one is locked too.
+    # A process that creates one holds this lock until the new environment is locked too.
     with contextlib.suppress(OSError, InputError), _locked(root / ".lock"):
         for path in root.glob(f"{_PARTIAL}*"):
             with contextlib.suppress(OSError, InputError), _locked(path / "in-use", wait=False):
@@ -235,7 +235,7 @@ def remove_leftovers(root: Path) -> None:
 @contextlib.contextmanager
 def _locked(path: Path, *, wait: bool = True) -> Iterator[None]:
     """Hold an advisory lock, which the kernel releases when the process ends, even if it is killed."""
-    # The cache may be shared: what a link leads to must not be changed.
+    # The cache may be shared, so the target of a link must not be changed.
     if path.is_symlink():
         raise symbolic_link(path)
     held = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)

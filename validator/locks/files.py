@@ -81,7 +81,7 @@ def parse(text: str, where: str = "lock") -> Lock:
     if lock.digest != values["digest"]:
         raise InputError(
             f"{where}: the digest of its wheels is {lock.digest}, but its header says {values['digest']}:"
-            " the file was edited by hand or cut short",
+            " the file was edited by hand or is incomplete",
             hint=_FIX.format(lock.identifier),
         )
     return lock
@@ -104,7 +104,7 @@ def read(directory: Path, identifier: str) -> Lock | None:
     lock = parse(text, str(path))
     if lock.identifier != identifier:
         raise InputError(
-            f"{path}: contains the lock of {lock.identifier}",
+            f"{path} contains the lock of {lock.identifier} instead",
             hint=f"rename the file, or {_FIX.format(identifier)}",
         )
     return lock

@@ -45,7 +45,7 @@ def resolve(
     Raises InputError if the requirements can't be met together, MissingError if the index can't be reached.
     """
     asked = tuple(requirements)
-    # Only wheels, because what a source distribution becomes depends on the machine that builds it.
+    # Only wheels, because the result of building a source distribution depends on the machine.
     command = [
         find_uv_bin(), "pip", "compile", "-", "--format", "pylock.toml", "--only-binary", ":all:",
         "--python-version", spec.python, "--python-platform", PLATFORM, "--no-header", "--no-annotate",
@@ -110,7 +110,7 @@ def pick(package: dict[str, Any], tags: dict[Tag, int], spec: ImageSpec) -> tupl
     sha256 = entry.get("hashes", {}).get("sha256")
     if not sha256:
         raise MissingError(
-            f"{spec}: the index gives no sha256 for {filename}",
+            f"{spec}: the index has no sha256 for {filename}",
             hint="use an index that serves hashes (PEP 503 or PEP 691)",
         )
     wheel = Wheel(canonicalize_name(package["name"]), package["version"], sha256, filename, entry.get("size"))

@@ -51,7 +51,7 @@ def explain(text: str, what: str, *, timed_out: bool = False) -> ValidatorError:
         )
     if match := _NO_HASH.search(flat):
         return InputError(
-            f"{what}: the index's file for {match['pin']} is not the one in the lock (its hash differs)",
+            f"{what}: the index's file for {match['pin']} has a different hash than the lock",
             hint="resolve again with `python -m validator lock --upgrade`, and find out why the file changed",
         )
     for pattern in _GONE:
@@ -66,5 +66,5 @@ def explain(text: str, what: str, *, timed_out: bool = False) -> ValidatorError:
             hint="choose another Python or another release",
         )
     if _UNSOLVABLE.search(flat):
-        return InputError(f"{what}: {last}", hint="choose versions that fit together")
+        return InputError(f"{what}: {last}", hint="choose versions that work together")
     return BuildError(f"{what}: {last[-600:] or 'uv failed without a message'}", log=text)

@@ -1,7 +1,7 @@
 """Read the YAML of a matrix file into PyYAML's nodes, which know their position, within stated limits.
 
-PyYAML's composers recurse as deep as the text nests (the C one until the stack is gone), keep equal keys,
-and forget which tags were written. So the parser's events are checked before nodes are made of them.
+PyYAML's composers recurse as deep as the text nests (the C one until the stack overflows), accept duplicate
+keys, and forget which tags were written. So the parser's events are checked before nodes are made of them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MAX_BYTES = 1024 * 1024
 MAX_DEPTH = 16
 #: and contain this many values, counted again wherever an alias repeats them.
 MAX_VALUES = 100_000
-#: Reading stops at this many problems: nobody reads more, and each costs time.
+#: Reading stops at this many problems, because nobody reads more of them, and each one takes time.
 MAX_PROBLEMS = 1000
 
 #: The keys and indexes that lead to a value, such as ("images", 2, "cudnn").

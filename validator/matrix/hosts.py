@@ -13,7 +13,7 @@ from .document import Document, Path
 from .problems import quote, unknown_name
 from .schema import HostEntry
 
-#: All host entries together may ask for this many host classes.
+#: The most host classes of all host entries together.
 MAX_HOSTS = 2_000
 
 NONE = "none"
@@ -52,7 +52,7 @@ def resolve_hosts(entries: Mapping[int, HostEntry], document: Document) -> list[
         for first_number, names in repeated.items():
             others = f" and {len(names) - 1} more" if len(names) > 1 else ""
             if first_number == number:
-                document.report(path, f"gives the host class {names[0]}{others} twice")
+                document.report(path, f"defines the host class {names[0]}{others} twice")
             else:
                 where = f"hosts[{first_number}] (line {document.line(('hosts', first_number))})"
                 document.report(path, f"is a duplicate: {where} already gives {names[0]}{others}")
@@ -72,7 +72,7 @@ def _axes(
     if not entry.driver:
         document.report(path, "the key driver is missing")
     if bool(entry.gpu) == bool(entry.compute_capability):
-        document.report(path, "needs one of the keys gpu and compute_capability, and not both")
+        document.report(path, "needs either gpu or compute_capability, and not both")
     gpus_asked = _read(entry.gpu, (*path, "gpu"), _model, document)
     gpus_asked += _read(entry.compute_capability, (*path, "compute_capability"), _capability, document)
     return (
@@ -94,7 +94,9 @@ def _read(values: list[str], path: Path, parse: Callable[[str], _T], document: D
 
 def _model(name: str) -> _Gpu:
     if name == NONE:
-        raise ValueError("none can't be in a list with models; add an entry for machines without a GPU")
+        raise ValueError(
+            "none can't be in a list with models; add a separate entry for machines without a GPU"
+        )
     gpu = gpus.gpu(name)
     return gpu.slug, gpu.slug, gpu.compute_capability
 

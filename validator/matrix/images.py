@@ -16,7 +16,7 @@ from .document import Document, Path
 from .problems import join_words, quote, unknown_name
 from .schema import ImageEntry
 
-#: All image entries together may ask for this many images.
+#: The most images of all image entries together.
 MAX_IMAGES = 20_000
 
 #: If two policies give the same image, the one with the lower number names it. A pinned version has 1.
@@ -125,7 +125,7 @@ Pair = tuple[str, str]
 #: A Python version of an image.
 PYTHON = re.compile(r"3\.[0-9]{1,2}")
 _MINOR = re.compile(r"[0-9]+\.[0-9]+")
-#: A reference to an image (registry, path, tag, digest), checked loosely; the engine checks it for good.
+#: A reference to an image (registry, path, tag, digest), checked loosely; the engine checks it exactly.
 _BASE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]*")
 
 

@@ -32,7 +32,7 @@ MAX_CELLS = 1_000_000
 class Profile:
     """A part of the matrix under a name.
 
-    select: selectors that must all hold.
+    select: selectors that must all match.
     first_available: Pythons in order of preference, of which each image uses the first that can be
         provided; empty to use every Python.
     """

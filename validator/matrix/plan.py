@@ -124,7 +124,7 @@ def _first_available(
     available: Available | None,
     exclusions: _Exclusions,
 ) -> list[ImageSpec]:
-    """Return, of images that differ only in their Python, the one with the first Python that is available."""
+    """Among images that differ only in their Python, keep the one with the first Python that is available."""
     groups: dict[ImageSpec, list[ImageSpec]] = {}
     for image in images:
         if image.python in preferred:
@@ -134,7 +134,7 @@ def _first_available(
         by_python = {image.python: image for image in group}
         ranked = [by_python[python] for python in preferred if python in by_python]
         wanted = [image for image in ranked if not exclusions.excludes_image(image)] or ranked
-        # Lazily, because an engine may have to ask a registry or start an interpreter to know.
+        # Look it up only when needed, because an engine may have to ask a registry or start an interpreter.
         provided = (image for image in wanted if available is None or available(image.python) is not None)
         chosen.append(next(provided, wanted[0]))
     return chosen

@@ -52,7 +52,7 @@ class MatrixError(InputError):
 
 
 def quote(text: str) -> str:
-    """Return the text in double quotes, cut when long, with nothing in it that a terminal would act on."""
+    """Return the text in double quotes, cut when long, without characters that control a terminal."""
     shown = text if len(text) <= MAX_QUOTED else text[:MAX_QUOTED] + "…"
     return '"' + "".join(char if char.isprintable() else _escape(char) for char in shown) + '"'
 

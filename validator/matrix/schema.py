@@ -1,7 +1,7 @@
 """The shape of a matrix file: its types, the check of a document against them, and its JSON Schema.
 
-Only the shape is checked here. `images` and `hosts` check if a release, a version or a GPU exists, because
-they know the facts and can name the nearest ones.
+Only the shape is checked here. `images` and `hosts` check whether a release, a version or a GPU exists,
+because they know the facts and can name the nearest ones.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class HostEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         Meta(description="GPU models (h100, rtx-4090), or none: a machine without a GPU, for cpu images."),
     ] = []
     compute_capability: Annotated[
-        Axis, Meta(description='Compute capabilities ("9.0"), in place of gpu.')
+        Axis, Meta(description='Compute capabilities ("9.0"), instead of gpu.')
     ] = []
     compat: Annotated[
         Axis,
@@ -113,7 +113,7 @@ class ProfileEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     select: Annotated[
         Axis,
         Meta(
-            description="Selectors that must all hold: tensorflow=newest,"
+            description="Selectors that must all match: tensorflow=newest,"
             ' "tensorflow>=2.14", python=3.12, host=r535-*.'
         ),
     ] = []
@@ -129,8 +129,10 @@ class ProfileEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 class ExcludeEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Cells that are left out, and why."""
 
-    select: Annotated[Axis, Meta(description="Selectors. A cell is left out when all of them hold.")]
-    reason: Annotated[Text, Meta(description="One sentence: why these cells are not built or validated.")]
+    select: Annotated[Axis, Meta(description="Selectors. A cell is left out if all of them match.")]
+    reason: Annotated[
+        Text, Meta(description="One sentence that says why these cells are not built or validated.")
+    ]
     link: Annotated[Text, Meta(description="Where the reason was found or is discussed.")] = ""
 
 
@@ -143,7 +145,7 @@ class MatrixFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         dict[str, ProfileEntry],
         Meta(
             min_length=1,
-            description="Parts of the matrix under a name. Commands without --profile use quick.",
+            description="Named parts of the matrix. Commands without --profile use quick.",
         ),
     ]
     exclude: Annotated[list[ExcludeEntry], Meta(description="What is left out, with the reason.")] = []

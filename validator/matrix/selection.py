@@ -113,7 +113,7 @@ def parse_selector(text: str) -> Selector:
         if operator in ("=", "==", "!="):
             return Selector(text, key, operator, tuple(axis.equals(value) for value in values))
         if axis.comparer is None:
-            raise ValueError(f"{key} has no order; use = or !=")
+            raise ValueError(f"{key} can't be compared by size; use = or !=")
         if len(values) > 1:
             raise ValueError(f"{operator} takes one value; write a selector for each")
         return Selector(text, key, operator, (_ordered(operator, axis.comparer(values[0])),))

@@ -1,1 +1,1 @@
-"""The typed values that pass between the rooms, and the one reader of their JSON."""
+"""The typed values that the packages exchange, and the only code that reads their JSON."""

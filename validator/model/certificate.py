@@ -61,11 +61,11 @@ class Certificate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Failure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Signed evidence that an image failed on a host class. It takes back older certificates for that class.
+    """Signed evidence that an image failed on a host class. It invalidates older certificates for that class.
 
     driver: None, and gpus: empty, if the probe could not read them. failed: the checks that went wrong, by
     name; empty if the probe wrote no report. The other fields are those of a certificate. A failure does not
-    expire: only a newer certificate for the same host class outweighs it.
+    expire: only a newer certificate for the same host class replaces it.
     """
 
     image_digest: str

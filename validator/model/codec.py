@@ -2,7 +2,7 @@
 
 Every document that may come from another machine is parsed here, under the same limits, and turned into typed
 values by msgspec. The JSON is parsed by the standard library: reports quote environment variables and paths
-whose bytes are not text, and msgspec's own parser refuses the lone surrogates that stand for them.
+that are not valid UTF-8, and msgspec's own parser rejects the lone surrogates that stand for such bytes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ DEEPEST = 64
 #: Values of one document. A report has less than 10,000, and each takes up to 100 bytes of memory.
 MOST_VALUES = 1_000_000
 
-#: Digits of a number that may fit in 64 bits, with a sign.
+#: The most characters of a number that may fit in 64 bits, with a sign.
 _DIGITS = 20
 _SMALLEST_INTEGER, _LARGEST_INTEGER = -(1 << 63), (1 << 64) - 1
 #: How msgspec ends its messages.
@@ -55,7 +55,7 @@ def parse(data: bytes | str) -> Any:
 
 
 def parse_unique(data: bytes) -> Any:
-    """Parse JSON in UTF-8 in which no object names a key twice, so that every reader reads the same.
+    """Parse JSON in UTF-8 in which no object repeats a key, so that every reader understands it the same way.
 
     For what is signed. Raises DocumentError, also for what `parse` refuses and for text that is not Unicode.
     """
@@ -63,7 +63,8 @@ def parse_unique(data: bytes) -> Any:
     try:
         text = data.decode("utf-8")
         document = json.loads(text, parse_int=_integer, object_pairs_hook=_unique)
-        # An escaped half of a surrogate pair is JSON, but no text: readers replace it with different things.
+        # An escaped lone surrogate is valid JSON but not valid text, and readers replace it in different
+        # ways.
         if "\\u" in text:
             json.dumps(document, ensure_ascii=False).encode("utf-8")
     except RecursionError:
@@ -99,7 +100,7 @@ def convert(document: object, kind: type[T], where: str = "") -> T:
 def convert_what_fits(document: Mapping[str, Any], kind: type[S]) -> S:
     """Turn parsed JSON into a struct whose fields all have defaults; a value of another type is left out.
 
-    For parts of old documents that no reader has checked yet.
+    For parts of old documents that were never checked.
     """
     try:
         return msgspec.convert(document, kind)
@@ -135,10 +136,11 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _check_size(data: bytes | str) -> None:
-    """Raise DocumentError for what takes too much memory to parse."""
+    """Raise DocumentError for text that would take too much memory to parse."""
     if len(data) > LARGEST:
         raise DocumentError(f"it is larger than {LARGEST >> 20} MiB")
-    # Each value follows one of these. Those in strings count too, but a document of 1 MB is never refused.
+    # Every value follows one of these characters. Those in strings are counted too, but a document of up to
+    # 1 MB is never refused.
     text = data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data
     if len(text) > MOST_VALUES and sum(map(text.count, (b",", b"[", b"{"))) > MOST_VALUES:
         raise DocumentError(f"it has more than {MOST_VALUES} values")

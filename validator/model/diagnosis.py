@@ -28,7 +28,7 @@ class Remedy:
 
     way: `any`, `pip`, `conda`, `docker`, `wsl` or `host` (the machine itself, as its administrator).
     says: one sentence.
-    commands: shell commands, one per line, to run in this order; empty where no command fixes it.
+    commands: shell commands, one per line, to run in this order; empty if no command fixes it.
     """
 
     way: str
@@ -61,7 +61,7 @@ class Cause:
 
     @property
     def headline(self) -> str:
-        """The title, introduced by how sure it is."""
+        """The title, preceded by how sure it is."""
         return _HEDGES.get(self.strength, "") + self.title
 
 

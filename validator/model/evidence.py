@@ -56,13 +56,13 @@ class CudnnLoad(Evidence, frozen=True):
 
 
 class Computed(Evidence, frozen=True):
-    """The evidence of a check that computes. device_type: `GPU` where it did so on one, else `CPU`."""
+    """The evidence of a check that computes. device_type: `GPU` if it computed on a GPU, otherwise `CPU`."""
 
     device_type: str | None = None
 
 
 #: The required checks whose result counts only if they computed on a GPU. (`gpu_compute` and `silent_cpu`
-#: have other evidence of that, and fail without.)
+#: have other evidence of that, and fail without it.)
 COMPUTING_CHECKS = (
     "xla_train_step",
     "xla_convolution",
@@ -84,11 +84,11 @@ class Spread(msgspec.Struct, frozen=True):
 
     @property
     def is_positive(self) -> bool:
-        """True if it can be shown as a time or a ratio."""
+        """True if the values can be shown as a time or a ratio."""
         return all(math.isfinite(number) and number > 0 for number in (self.median, self.q1, self.q3))
 
     def inverted(self) -> Spread:
-        """Return the spread of the reciprocals: a share of the time as "times as fast"."""
+        """Return the spread of the reciprocals: for example a share of the time as "times as fast"."""
         return Spread(1 / self.median, 1 / self.q3, 1 / self.q1)
 
 

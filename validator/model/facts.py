@@ -95,10 +95,10 @@ class Environment(msgspec.Struct, frozen=True):
 
 
 def host_of(document: Mapping[str, Any]) -> Host:
-    """Return the facts in a record or from an engine; a fact of another type than expected is left out."""
+    """Return the facts in a record or from an engine; a fact of an unexpected type is left out."""
     return convert_what_fits(document, Host)
 
 
 def environment_of(document: Mapping[str, Any]) -> Environment:
-    """Return the environment in a record's report; what is of another type than expected is left out."""
+    """Return the environment in a record's report; a value of an unexpected type is left out."""
     return convert_what_fits(document, Environment)

@@ -31,8 +31,8 @@ class Lock:
     """The wheels of one image spec, sorted by name.
 
     identifier: the image spec's.
-    requirements: the requested requirements, one per line; a lock whose requirements differ from those
-        of its spec today no longer satisfies the spec.
+    requirements: the requested requirements, one per line; if they differ from today's requirements of the
+        spec, the lock no longer satisfies the spec.
     platform: the wheel platform it was resolved for, as uv names it (`x86_64-manylinux_2_28`).
     """
 
@@ -50,7 +50,7 @@ class Lock:
 
     @property
     def size(self) -> int:
-        """Bytes to download, of the wheels whose size is known."""
+        """Bytes to download for all wheels whose size is known."""
         return sum(wheel.size or 0 for wheel in self.wheels)
 
     def version(self, name: str) -> str | None:

@@ -45,7 +45,7 @@ class GpuIdentity(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Outside(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The driver and the GPUs offered to a container, as the host itself saw them, outside the container.
+    """The driver and the GPUs offered to a container, as the host itself read them, outside the container.
 
     driver: the driver's release as NVML says, `580.65.06`. kernel_driver: that of the loaded kernel module;
     None under WSL, where Windows has the module. gpus: sorted by UUID.
@@ -57,7 +57,7 @@ class Outside(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Unread(str, Enum):
-    """Why there is no reading of the driver outside the container."""
+    """Why the driver could not be read outside the container."""
 
     NOT_ASKED = "not_asked"
     NO_GPU_OFFERED = "no_gpu_offered"
@@ -74,7 +74,7 @@ class Unread(str, Enum):
 
 
 _UNREAD = {
-    Unread.NOT_ASKED: "nobody read the driver outside the environment",
+    Unread.NOT_ASKED: "the driver was not read outside the environment",
     Unread.NO_GPU_OFFERED: "the engine offers no GPU",
     Unread.OTHER_MACHINE: "the engine runs on another machine",
     Unread.VIRTUAL_MACHINE: "Docker Desktop runs containers in a virtual machine",
@@ -89,8 +89,8 @@ class Measurement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     image_digest: of the image's manifest. image: the image spec's identifier. cell: `image@host_class`.
     report_digest: see `report_digest`; None where the probe wrote no report.
-    challenge: what whoever will certify asked the probe to repeat, 64 hexadecimal digits; None where nobody
-        asked.
+    challenge: what the certifier asked the probe to repeat, 64 hexadecimal digits; None if there was no
+        challenge.
     started, finished: by the runner's clock; UTC, ISO 8601.
     depth: of the probe, `quick` or `full`. fixture: made by a test; proves nothing.
     """
@@ -179,7 +179,7 @@ class _Statement(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename
 
 
 def _check(measurement: Measurement) -> None:
-    """Raise MeasurementError for a value that has the right type and is still wrong."""
+    """Raise MeasurementError for a wrong value of the right type."""
     for name in ("image_digest", "lock_digest", "report_digest"):
         digest = getattr(measurement, name)
         if digest is not None and not _DIGEST.fullmatch(digest):
@@ -212,7 +212,7 @@ def _check_outside(outside: Outside) -> None:
             raise MeasurementError(f"outside.{name}: {release[:80]!r} is not a driver release")
     uuids = [gpu.uuid for gpu in outside.gpus]
     if uuids != sorted(set(uuids)):
-        raise MeasurementError("outside.gpus: they are not sorted by UUID, or one is there twice")
+        raise MeasurementError("outside.gpus: they are not sorted by UUID, or one is listed twice")
     for gpu in outside.gpus:
         if not _CAPABILITY.fullmatch(gpu.compute_capability):
             raise MeasurementError(

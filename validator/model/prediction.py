@@ -24,7 +24,7 @@ class Reason:
     outcome: what this reason on its own would predict. text: one sentence.
     fact: identifier of the fact in `validator/compat/data/`.
     source: where the fact was read (title, address or issue), on one line.
-    advisory: only worth knowing; it does not change the outcome, whatever the status of the fact.
+    advisory: True for a remark, which does not change the outcome, whatever the status of the fact.
     status: how sure the fact is, `verified`, `verified-local`, `derived` or `unverified`.
     """
 

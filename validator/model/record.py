@@ -16,7 +16,7 @@ from .report import CheckResult, Report, ReportError, check_of, report_of
 
 class Verdict(str, Enum):
     """certified: all required checks passed on a real GPU. failed: a check failed. unproven: nothing
-    failed, but no GPU was there. broken: it did not build."""
+    was proven, for example without a GPU. broken: it did not build."""
 
     CERTIFIED = "certified"
     FAILED = "failed"
@@ -32,7 +32,7 @@ class Origin(str, Enum):
 
 
 class RecordError(ValueError):
-    """A document is not a record, or is one that was altered."""
+    """A document is not a record, or is an altered record."""
 
 
 class Layer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -49,13 +49,15 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     reason: one sentence that explains the verdict.
     engine: `docker`, `venv`, or `none` for an imported report.
     image_digest: of the image that was probed, or None when there was no image.
-    key: what must be unchanged for the cell not to be measured again (spec, lock, probe, host, engine).
+    key: a digest of everything that, if it changes, means that the cell must be measured again (spec, lock,
+    probe, host, engine).
     started, finished: UTC, ISO 8601.
-    layers: of the image, lowest first; None where they are not known.
+    layers: of the image, lowest first; None if they are not known.
     measurement: the runner's signed statement (measurement.py), a Sigstore bundle as JSON; None where nothing
         was signed.
     host, checks, report: the probe's JSON, kept as it was written, since the record's id covers it. Read it
-        through `facts`, `environment`, `results` and `read_report`. `report` is None where nothing answered.
+        through `facts`, `environment`, `results` and `read_report`. `report` is None if the probe gave no
+        report.
     """
 
     cell: str
@@ -115,7 +117,7 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         content |= {"verdict": self.verdict.value, "origin": self.origin.value}
         if self.layers is not None:
             content["layers"] = [codec.encode(layer) for layer in self.layers]
-        # Records from before there were these fields keep their ids.
+        # Records that are older than these fields keep their ids.
         for name in ("layers", "measurement"):
             if content[name] is None:
                 del content[name]

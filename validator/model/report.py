@@ -1,4 +1,4 @@
-"""Everything that one probe run found. The probe writes it as JSON; the host side reads it here.
+"""The report of one run of the probe. The probe writes it as JSON; the host side reads it here.
 
 docs/reference/report.md describes the format. Reports of format 2 hold codes with typed fields; reports of
 format 1 hold a sentence for each check.
@@ -18,7 +18,7 @@ from .codec import DocumentError
 from .evidence import BY_CHECK, CudaLibraries, CudnnLoad, Evidence
 from .facts import Environment, Host
 
-#: What the probe writes. It rises when a reader of the older format would misread the newer.
+#: The format that the probe writes. It changes when a reader of the older format would misread the newer one.
 FORMAT = 2
 #: The older format, which is still read.
 FORMAT_WITH_SENTENCES = 1
@@ -55,7 +55,7 @@ class Finding(msgspec.Struct, frozen=True):
 class CheckResult(msgspec.Struct, frozen=True):
     """One question asked inside the environment, and its answer.
 
-    stage: `host` or `tensorflow`. required: certification needs it to pass.
+    stage: `host` or `tensorflow`. required: True if the check must pass for certification.
     statement: what the check says when it did not fail, or how it ended. problems: what it found wrong.
     document: the check as the probe wrote it.
     """
@@ -112,9 +112,10 @@ class Logs(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """A report. started, finished: ISO 8601. fixture: a test made it up, and it proves nothing.
+    """A report. started, finished: ISO 8601. fixture: True if a test made it up; it proves nothing.
 
-    challenge: what the probe was asked to repeat (validator/model/measurement.py); None where nobody asked.
+    challenge: what the probe was asked to repeat (validator/model/measurement.py); None if there was no
+    challenge.
     raw: the document as the probe wrote it, for those who store or print it.
     """
 

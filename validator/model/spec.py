@@ -1,4 +1,4 @@
-"""The values of the matrix: image specs to build, host classes to validate them on, and cells, the pairs."""
+"""The values of the matrix: image specs to build, host classes to validate on, and cells: pairs of both."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class Choice:
     policy: `as-built`, `latest`, or the pin itself (`12.8`, `9.10.2`).
     version: major.minor that results (`12.5`). For a floating choice it is the version in the lock, or
         without a lock, in the facts.
-    floats: the version depends on the day when the lock was resolved; the identifier then has the policy
-        instead of the version.
+    floats: True if the version depends on the day when the lock was resolved; the identifier then contains
+        the policy instead of the version.
     """
 
     policy: str
@@ -95,8 +95,8 @@ class HostClass:
 
     @classmethod
     def without_gpu(cls, runner: tuple[str, ...] = ()) -> HostClass:
-        """Return the class `no-gpu`. Its driver and capability are below every real one, so that no rule
-        mistakes them for one."""
+        """Return the class `no-gpu`. Its driver and capability are lower than every real one, so that no rule
+        takes them for real."""
         return cls(NO_GPU, DriverRelease(0, (0,), "none"), ComputeCapability(0, 0), runner=runner)
 
     @property

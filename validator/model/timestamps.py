@@ -12,7 +12,7 @@ from ..errors import InputError
 
 #: How far apart the clocks of the machines that measure, sign and verify may be.
 TOLERANCE = timedelta(minutes=10)
-#: Earlier than every timestamp; where one that can't be read is sorted.
+#: Earlier than every timestamp; unreadable ones are sorted as if they were this one.
 NEVER = datetime.min.replace(tzinfo=timezone.utc)
 
 _AGO = re.compile(r"([0-9]{1,6})([hdw])")

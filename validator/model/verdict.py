@@ -2,20 +2,21 @@
 
 `judge` asks these questions, in this order, and the first answer decides:
 
-1. Was the GPU itself unhealthy, or shared with another process? Then a fault may not be the image's:
+1. Was the GPU itself unhealthy, or shared with another process? Then a failure may not be the image's fault:
    `unproven`.
 2. Did a required check go wrong? Then the cell is `failed`; if only the GPU's health is not known,
    `unproven`.
-3. Was no GPU there? Then nothing is proven: `unproven`.
-4. Did a required check not pass, since it was skipped or never ran? Was one reported twice? `unproven`.
-5. Is the report that of another probe? Its checks may have asked for less: `unproven`.
+3. Was there no GPU? Then nothing is proven: `unproven`.
+4. Did a required check not pass because it was skipped or never ran? Was one reported twice? `unproven`.
+5. Is the report from another version of the probe? Its checks may have required less: `unproven`.
 6. Did a check compute on something other than the GPU? `unproven`.
 7. Was the report imported from elsewhere? It could have been edited, and no image digest belongs to it that a
    certificate could be about: `unproven`.
-8. Does the report lack the challenge that the probe was asked to repeat? Then it may be of another run:
+8. Does the report lack the challenge that the probe was asked to repeat? Then it may be from another run:
    `unproven`.
-9. Could the host not be read outside of what is measured? Everything in a report may have been made up inside
-   the image: `unproven`.
+9. Could the driver not be read on the host, outside the container? The image may have made up everything in
+the
+   report: `unproven`.
 10. Do the host and the report differ about the driver or the GPUs? `unproven`.
 
 Otherwise the cell is `certified`. No flag or field of a report can say so: the verdict follows only from what
@@ -62,13 +63,13 @@ REQUIRED_CHECKS = (
     "save_load",
     "gpu_health",
 )
-#: The version of the probe that asks them, without the digest of its sources. A test compares it with the
-#: probe's.
+#: The version of the probe that has these checks, without the digest of its sources. A test compares it with
+#: the probe's.
 PROBE_VERSION = "2.1.0"
-#: The check of the GPU itself: what it finds is no fault of the image.
+#: The check of the GPU itself: what it finds is not the image's fault.
 HEALTH = "gpu_health"
-#: Findings of it that excuse no other check: an Xid message that a program's fault causes, and a GPU whose
-#: health is not known.
+#: Its findings that don't excuse other failed checks: an Xid message that a faulty program causes, and a GPU
+#: whose health is not known.
 _NO_EXCUSE = frozenset({"gpu_program_xid", "gpu_not_watched"})
 
 
@@ -119,7 +120,7 @@ class Judgement:
             Reason.NO_GPU: "no GPU",
             Reason.CHECKS_NOT_PASSED: f"not passed: {missing}",
             Reason.CHECKS_REPEATED: f"reported more than once: {missing}",
-            Reason.OTHER_PROBE: f"measured with probe {self.probe}, not with {PROBE_VERSION}: measure again",
+            Reason.OTHER_PROBE: f"the probe had version {self.probe}, not {PROBE_VERSION}: measure again",
             Reason.NOT_ON_GPU: f"not computed on the GPU: {missing}",
             Reason.IMPORTED: f"{passed}, according to an imported report",
             Reason.CHALLENGE_NOT_REPEATED: f"{passed}, but the report does not repeat the challenge",
@@ -174,7 +175,7 @@ def judge(
 
 
 def differences(host: Host, outside: Outside) -> tuple[str, ...]:
-    """Return what the host has that a report does not say, as phrases without UUIDs; empty if they agree."""
+    """Return how the host differs from a report, as phrases without UUIDs; empty if they agree."""
     found = []
     if outside.driver is None or host.driver != outside.driver:
         found.append(f"driver {outside.driver or 'of an unknown release'}, not {host.driver}")
@@ -205,12 +206,12 @@ def failed_checks(report: Report) -> list[CheckResult]:
 
 
 def _is_required(check: CheckResult) -> bool:
-    # A report can add to the required checks; it can't take one of them away.
+    # A report can mark more checks as required, but not fewer.
     return check.required or check.id in REQUIRED_CHECKS
 
 
 def _excuses(check: CheckResult) -> bool:
-    """Tell whether a health check found a fault of the GPU, which may have made other checks fail."""
+    """Return True if a health check found a fault of the GPU, which may have made other checks fail."""
     return any(finding.severity == FAULT and finding.code not in _NO_EXCUSE for finding in check.problems)
 
 

@@ -21,8 +21,8 @@ from ..system.sources import PackageSources
 from .image import measure
 from .run import Event, Phase, Result, Run, Status
 
-#: Seconds after Ctrl-C for engines to remove containers. An engine that has stopped answering is not waited
-#: for any longer; the next run removes what it left behind.
+#: Seconds after Ctrl-C for engines to remove containers. Don't wait longer for an engine that has stopped
+#: answering; the next run removes what it left behind.
 _CLEAN_UP_S = 10.0
 #: With --fail-fast, these end the run as a failed cell does.
 _ENDING = (Status.MISSING, Status.REFUSED)
@@ -53,7 +53,7 @@ def build_matrix(specs: Sequence[ImageSpec], run: Run) -> list[Result]:
 
 
 def _outcome(spec: ImageSpec, future: Future[list[Result]]) -> list[Result]:
-    """Return the results of an image whose thread has ended, or is stuck after Ctrl-C.
+    """Return the results of an image whose thread has ended or is stuck after Ctrl-C.
 
     This asks the thread itself, because it may have written a record just before Ctrl-C, or while the other
     children were being ended.

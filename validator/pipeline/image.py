@@ -41,7 +41,7 @@ def measure(spec: ImageSpec, run: Run) -> list[Result]:
 
 
 class _ImageWork:
-    """Carries out the steps for one image and collects what they find."""
+    """Carry out the steps for one image, and collect their results."""
 
     def __init__(self, spec: ImageSpec, run: Run) -> None:
         self.spec = spec
@@ -125,7 +125,7 @@ class _ImageWork:
         return replace(self.known, records=(record,))
 
     def _begin(self, phase: Phase) -> Callable[[str], None]:
-        """Report that a phase begins; return what reports its progress."""
+        """Report that a phase begins. Return the function that reports its progress."""
         self.run.on_event(Event(self.spec, phase))
         return lambda line: self.run.on_event(Event(self.spec, phase, line))
 
@@ -151,7 +151,7 @@ class _ImageWork:
     def _earlier(self, probing: Probing) -> Record | None:
         """Return the record that makes this measurement unnecessary."""
         if self.run.challenges is not None:
-            # Whoever asks for a challenge to be repeated wants a new measurement.
+            # A challenge asks for a new measurement.
             return None
         found = self.run.store.measured(probing.key)
         unsigned = found is not None and found.measurement is None

@@ -1,4 +1,4 @@
-"""One run of the probe: what it found, what the host saw, the verdict, and the runner's signature."""
+"""Measure once: run the probe, read the host, derive the verdict, and sign."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from .targets import Target
 class Probing:
     """A run of the probe on one of the machine's targets.
 
-    challenge: given by whoever will certify, or None. key: see `measurement_key`.
+    challenge: from whoever will certify, or None. key: see `measurement_key`.
     """
 
     target: Target
@@ -44,8 +44,8 @@ class Probing:
 def may_be_signed(run: Run, target: Target) -> bool:
     """Return True if this run can sign what it measures there.
 
-    What is measured in an environment of this machine could reach the key, so only containers count. Without
-    a reading of a GPU on the host there is nothing that this machine could vouch for.
+    Code in an environment on this machine could reach the key, so only containers count. If no GPU could be
+    read on the host, there is nothing that this machine could vouch for.
     """
     outside = target.outside
     return (
@@ -64,7 +64,7 @@ def measured_record(
     runner = run.runner if may_be_signed(run, target) else None
     if challenge is None and runner is not None:
         challenge = runner.challenge(str(target.cell(built.spec)))
-    # Read again: between the plan and the probe lies the build.
+    # Read the host again, because the build took place between the plan and the probe.
     outside = target.seen_in(run.engine.outside())
     began = now()
     request = probe_request(run.options.depth, render(lock).encode(), challenge=challenge, gpus=target.uuids)
@@ -121,7 +121,7 @@ def measured_record(
     try:
         return msgspec.structs.replace(record, measurement=runner.sign(statement_of(measurement)))
     except (ValidatorError, MeasurementError) as error:
-        # What was measured is kept, and can be signed by measuring it again.
+        # The record is kept without a signature; measuring again can sign it.
         progress(f"not signed: {error}")
         return record
 

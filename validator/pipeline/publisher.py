@@ -1,9 +1,9 @@
-"""Pushes images to a registry, under tags that name one image forever, and pulls them from there.
+"""Push images to a registry, under tags that always name the same image, and pull them from there.
 
-What an image in the registry was made from is what a trusted builder signed about its digest, never what its
-labels say.
+Only provenance that a trusted builder signed says what an image in the registry was made from; its labels
+don't count.
 
-An image's digest is here the one that the registry holds, because certificates are about that digest.
+In this module, the digest of an image is the one in the registry, because certificates are about that digest.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class PublishedImage:
 class Publisher:
     """Pushes images to one repository, or pulls them from it.
 
-    trust: the builders whose images are accepted. signer: signs what images are made from when they are
-    pushed; None: nobody does, so they can't be certified. retag: move a tag that names another image.
+    trust: the builders whose images are accepted. signer: signs the provenance of images when they are
+    pushed; None: there is none, so they can't be certified. retag: move a tag that names another image.
     """
 
     engine: ImageEngine

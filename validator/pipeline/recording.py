@@ -22,7 +22,7 @@ from ..versions import ComputeCapability, DriverRelease
 def host_class_of(host: Host, declared: Iterable[HostClass]) -> str:
     """Return the identifier of the host class that a machine belongs to.
 
-    declared: the matrix's host classes; the first that fits is taken. A machine that fits none of them is
+    declared: the matrix's host classes; the first that matches is used. A machine that fits none of them is
     named in the same way (`r595-h200`), and one without a GPU is `no-gpu`. Raises ReportError for a driver
     or a compute capability that is not one.
     """
@@ -83,8 +83,8 @@ def record_of_report(report: Report) -> Record:
     """
     if not report.environment.tensorflow:
         raise InputError(
-            f"the Python that wrote the report of {report.started} has no TensorFlow",
-            hint="run probe.pyz with the Python that has it, such as ~/venv/bin/python",
+            f"the report of {report.started} comes from a Python without TensorFlow",
+            hint="run probe.pyz with the Python that has TensorFlow, such as ~/venv/bin/python",
         )
     judgement = judge(report, Origin.ELSEWHERE)
     image = image_of(report)

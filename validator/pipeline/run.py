@@ -63,7 +63,7 @@ class Result:
 
     @property
     def failed(self) -> bool:
-        """True if the cell failed, in this run or in the earlier one that it is unchanged from."""
+        """True if the cell failed, in this run or, if it is unchanged, in the earlier one."""
         return self.record is not None and self.record.verdict in (Verdict.FAILED, Verdict.BROKEN)
 
 
@@ -79,7 +79,7 @@ class Event:
 
 @dataclass(frozen=True)
 class Runner:
-    """This machine, in the role of one who speaks for what it measures.
+    """This machine as a runner, which signs what it measures.
 
     sign: turns a statement into a bundle, as JSON text. challenge: returns a new challenge for a cell. Both
     raise ValidatorError.
@@ -117,8 +117,8 @@ class Run:
     """Everything that a run works with. `publisher` is set unless `options.registry` is NONE.
 
     runner: signs what is measured; None where nothing can be signed.
-    challenges: what whoever will certify asked this machine to repeat, by cell or by image spec. Only these
-        cells are measured, and always anew. None where this machine measures all that it can.
+    challenges: challenges of whoever will certify, by cell or by image spec. Only these cells are
+        measured, and always again. None if this machine measures everything that it can.
     """
 
     engine: Engine

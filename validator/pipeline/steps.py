@@ -1,4 +1,4 @@
-"""The decision what to do next with an image, as a pure function of what is known about it."""
+"""Decide what to do next with an image, as a pure function of what is known about it."""
 
 from __future__ import annotations
 

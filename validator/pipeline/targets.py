@@ -1,4 +1,4 @@
-"""The GPUs of a machine that are measured together: those of one model, as a record has one host class."""
+"""Choose which GPUs of a machine are measured together: those of one model, for one record."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def asked_for(
     if not pairs:
         classes = ", ".join(str(target.host_class) for target in found)
         raise MissingError(
-            f"{image}: no challenge is for this machine, whose host class is {classes}",
+            f"{image}: no challenge was made for this machine, whose host class is {classes}",
             hint="run it on a machine of a host class that the challenges name",
         )
     return pairs

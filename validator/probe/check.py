@@ -1,4 +1,4 @@
-"""A check: one question with an id, a stage, needs, a time limit, and a function that answers it."""
+"""A check: one question with an id, a stage, requirements, a time limit, and a function that answers it."""
 
 import re
 from dataclasses import dataclass, field
@@ -11,7 +11,8 @@ PASS, FAIL, SKIP = "pass", "fail", "skip"
 #: out, or the end of the process.
 ERROR, TIMEOUT, CRASH = "error", "timeout", "crash"
 
-#: Stages: without TensorFlow, and in the one process that imports it, side by side; and when both are over.
+#: Stages: without TensorFlow; in the one process that imports it, at the same time; and after both have
+#: ended.
 HOST, TENSORFLOW, END = "host", "tensorflow", "end"
 
 #: How deep a run goes: only what a verdict needs, or also everything worth measuring.
@@ -41,7 +42,7 @@ class Result:
 def judged(
     problems: List[Dict[str, Any]], passed: Callable[[], Dict[str, Any]], evidence: Dict[str, Any]
 ) -> Result:
-    """Return `fail` where there is a fault, else `pass` with the statement that `passed` makes."""
+    """Return `fail` if there is a fault, otherwise `pass` with the statement that `passed` returns."""
     if any(problem["severity"] == FAULT for problem in problems):
         return Result(FAIL, None, problems, evidence)
     return Result(PASS, passed(), problems, evidence)
@@ -95,8 +96,8 @@ class Check:
 def gpu_count(facts: Dict[str, Any]) -> int:
     """Return the number of GPUs that NVML, the CUDA driver or the device files show, whichever is highest.
 
-    A GPU that only one of them shows exists all the same: that the others don't see it is the fault to
-    find, not a reason to skip.
+    A GPU that only one of them shows does exist: if the others don't see it, that is a fault to find,
+    not a reason to skip.
     """
     host = facts["host"]
     cuda = host["driver_libraries"]["cuda"]

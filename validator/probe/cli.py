@@ -23,7 +23,7 @@ from .watch import Watch
 
 #: Seconds after which the probe gives up.
 TIME_LIMIT_S = 1800.0
-#: Seconds that the checks of the last stage have in any case: they only judge what was seen.
+#: Seconds that the checks of the last stage always have; they only judge what was seen.
 _END_LIMIT_S = 30.0
 
 
@@ -121,7 +121,7 @@ def _probe(
 
             message.update(facts=collect(), lock=pins)
             if watch is not None:
-                # No check runs before it is told the facts.
+                # No check runs before the worker gets the facts.
                 watch.begun()
             return message
 

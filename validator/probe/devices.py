@@ -25,8 +25,8 @@ _SPECIALIZED = "_specialized_for_"
 
 @contextmanager
 def exact_float32(tf: Any) -> Iterator[None]:
-    """Turn TensorFloat-32 off: with its 10-bit mantissa only a wide tolerance, which hides errors, would
-    pass."""
+    """Turn TensorFloat-32 off: with its 10-bit mantissa, the tolerance would have to be so wide that it
+    hides errors."""
     before = tf.config.experimental.tensor_float_32_execution_enabled()
     tf.config.experimental.enable_tensor_float_32_execution(False)
     try:
@@ -71,7 +71,7 @@ def _nodes(nodes: Iterable[Any], bodies: Dict[str, Any], device: str) -> Iterato
             for called in (value.func, *value.list.func):
                 name = called.name.partition(_SPECIALIZED)[0]
                 if name in bodies:
-                    # Each body once: a function may call itself.
+                    # Visit each function once, because it may call itself.
                     rest = {other: body for other, body in bodies.items() if other != name}
                     yield from _nodes(bodies[name], rest, own)
 

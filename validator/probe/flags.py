@@ -12,7 +12,8 @@ from typing import List, Optional, Tuple
 
 #: A flag, its value perhaps in quotes.
 _FLAG = re.compile(r"""([^\s=]+)(?:=("(?:\\.|[^"\\])*"|'[^']*'|\S*))?""")
-#: Where the names of XLA's flags are, the smaller file first: 2.10 and later; 2.9 and before.
+#: The libraries with the names of XLA's flags, the smaller one first: for 2.10 and later, and for 2.9 and
+#: before.
 _LIBRARIES = (
     "libtensorflow_framework.so.2",
     "libtensorflow_cc.so.2",
@@ -20,7 +21,7 @@ _LIBRARIES = (
 )
 #: A shorter name may be built from constants in the code, where a search can't find it.
 _SHORTEST = 8
-#: What is read of a file that a variable names.
+#: The most bytes to read from a file that a variable names.
 _FILE_LIMIT = 65536
 
 

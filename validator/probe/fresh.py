@@ -1,7 +1,7 @@
 """Calls a function in a fresh interpreter that has imported TensorFlow and configured nothing yet.
 
 Memory growth, logical devices, allocator limits and XLA's flags can be set only before TensorFlow's first
-operation, which has long run in the worker. A check that needs one of them puts its work into a generator
+operation, which has already run in the worker. A check that needs one of them puts its work into a generator
 `def _trial(tf, ...)` at the top of its module and calls it here. The trial doesn't touch the worker's own
 TensorFlow, except that both share the memory of the GPU.
 """
@@ -24,7 +24,7 @@ from .pipes import tail
 from .worker import die_with_parent, interpreter, keras, raised_by
 
 _VALUE, _RAISED = "value", "raised"
-#: Seconds for a child that hangs to say where (faulthandler, on SIGABRT) before it is killed.
+#: Seconds that a hanging child has to report where it hangs (faulthandler, on SIGABRT) before it is killed.
 _LAST_WORDS_S = 2.0
 _LAST_LINES = 30
 
@@ -102,7 +102,7 @@ def main(descriptor: int, parent: int, module: str, name: str, arguments: str) -
     faulthandler.enable(all_threads=False)
     die_with_parent()
     if os.getppid() != parent:
-        # The parent died before the kernel was asked to kill this process with it.
+        # The parent died before this process could ask the kernel to be killed with it.
         os._exit(1)
     try:
         tensorflow = importlib.import_module("tensorflow")

@@ -1,4 +1,4 @@
-"""Calls a function in a forked child, so that a library that crashes or hangs takes only the child along."""
+"""Calls a function in a forked child, so that a library that crashes or hangs affects only the child."""
 
 import json
 import os
@@ -162,5 +162,5 @@ def _kill_group(child: int) -> None:
         try:
             kill(child, signal.SIGKILL)
         except ProcessLookupError:
-            # The child has not made its group yet, or is gone already.
+            # The child has not created its process group yet, or has already ended.
             continue

@@ -1,6 +1,6 @@
 """Figures with their spread, and the kernels that a GPU ran, from TensorFlow's profiler.
 
-A number measured once on a busy machine says little, so a figure is a spread of samples.
+A single measurement on a busy machine says little, so each figure is the spread of several samples.
 
 The profiler writes an `XSpace` message (openxla/xla, `third_party/tsl/tsl/profiler/protobuf/xplane.proto`).
 Its Python classes are in a different package in every other release, so the few fields that are needed are

@@ -1,4 +1,4 @@
-"""Runs the stages: their workers, one after another, and what the end of a worker means for its check.
+"""Run the stages and their workers in turn, and decide what the end of a worker means for its check.
 
 A worker that dies or is killed is replaced by a fresh one for the checks that are left. Every worker leaves
 at least one more result behind, so the loop ends. The stages run side by side: one loop reads the pipes of
@@ -29,7 +29,7 @@ LOG_BYTES = 128 * 1024
 IMPORT_LIMIT_S = 300.0
 #: Seconds for a worker to get from one check to the next, and to exit after the last.
 BETWEEN_LIMIT_S = 30.0
-#: Seconds for a process that hangs to say where (faulthandler, on SIGABRT) before it is killed.
+#: Seconds that a hanging process has to report where it hangs (faulthandler, on SIGABRT) before it is killed.
 _LAST_WORDS_S = 2.0
 _LAST_LINES = 30
 
@@ -130,7 +130,7 @@ class Stage:
             self.process.stdin.write(text.encode() + b"\n")
             self.process.stdin.close()
         except BrokenPipeError:
-            # It has died. The end of its other pipe says so too, and `_ended` deals with it.
+            # It has died. `_ended` handles that, when the other pipe ends.
             return
 
     def register(self, selector: selectors.BaseSelector) -> None:
@@ -212,7 +212,7 @@ class Stage:
     def overdue(self, own_limit_s: Optional[float] = None) -> None:
         """Ask the worker where it hangs, kill its process group, and record a timeout.
 
-        own_limit_s: the probe's own limit, where that and not the check's has run out.
+        own_limit_s: the probe's own limit, if that and not the check's was reached.
         """
         assert self.process is not None
         limit = self._current.limit_s if self._current else self.import_limit_s
@@ -236,7 +236,7 @@ class Stage:
         elif self._ready:
             self._record(self.remaining[0], result, 0.0)
         else:
-            # A process that died in the import dies in it again.
+            # A process that died during the import would die there again.
             self._give_up(result, "tensorflow_not_importable")
 
     def _wait(self) -> int:

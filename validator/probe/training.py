@@ -76,7 +76,7 @@ def difference(left: Sequence[float], right: Sequence[float]) -> float:
     return max(abs(a - b) / max(abs(b), 1e-6) for a, b in zip(left, right))
 
 
-# What several checks find wrong with a training run. mode: the way it ran, where a check tries several.
+# Problems of a training run that several checks report. mode: the way it ran, if a check tries several.
 
 
 def ran_elsewhere(device: str, wanted: str, mode: Optional[str] = None) -> List[Dict[str, Any]]:

@@ -1,6 +1,7 @@
 """Watches the GPUs while the checks run, in a process of its own.
 
-It makes no context on a GPU. NVML may hang or crash with a broken driver, which then ends only this process.
+It creates no context on a GPU. With a broken driver, NVML may hang or crash, which then affects only this
+process.
 """
 
 import contextlib
@@ -16,7 +17,7 @@ from . import pipes
 from .worker import die_with_parent, interpreter
 
 _BEGUN, _ENDED = "watch_begun", "watch_ended"
-#: Seconds between two readings, until NVML must have answered, and until the watch must have ended.
+#: Seconds between two readings, for NVML to answer, and for the watch to end.
 INTERVAL_S, BEGIN_LIMIT_S, END_LIMIT_S = 0.2, 30.0, 10.0
 #: Seconds for the driver to forget the processes of this probe, which have all ended.
 _FORGET_S = 2.0
@@ -84,7 +85,7 @@ class Watch:
 
 
 def main(descriptor: int, root: int) -> None:
-    """Run in the watching process. root: the probe's process, whose descendants are not others."""
+    """Run in the watching process. root: the probe's process; its children don't count as other processes."""
     os.set_inheritable(descriptor, False)
     die_with_parent()
     # Imported here, so that the process that starts the watch doesn't load it.

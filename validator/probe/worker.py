@@ -47,7 +47,8 @@ def main(stage: str, descriptor: int, registry: str) -> None:
             duration_s=time.monotonic() - start,
         )
     pipes.send(descriptor, pipes.DONE)
-    # Without running destructors: TensorFlow's take time, and may crash after everything was reported.
+    # Without running destructors: TensorFlow's destructors take time, and may crash after everything was
+    # reported.
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)
@@ -65,7 +66,7 @@ def answer(check: Check, context: Context) -> Result:
         return skipped(reason)
     try:
         return check.run(context)
-    except Exception as error:  # a check must not take the others along, whatever it raises
+    except Exception as error:  # whatever a check raises must not affect the others
         fields = {"exception": type(error).__name__, "message": _first_line(error)}
         evidence = {"traceback": traceback.format_exc().splitlines()[-30:]}
         if any(raised_by(error, module) for module in (context.tensorflow, *keras())):

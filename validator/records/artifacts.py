@@ -1,4 +1,4 @@
-"""Merge records that many machines delivered, where each machine's artifact is read on its own.
+"""Merge records from many machines, reading the artifact of each machine on its own.
 
 An artifact is a directory with JSON Lines, as a job of a workflow uploads it. Whoever controls the machine
 controls every byte of it, so it is read within limits. One that can't be accepted is refused as a whole, and
@@ -34,7 +34,7 @@ _OF_CELL, _OF_BUILD = "records-", "records-build-"
 
 @dataclass(frozen=True)
 class Refused:
-    """An artifact that was not merged. Both texts may be of the machine that sent it."""
+    """An artifact that was not merged. Both texts may come from the machine that sent it."""
 
     artifact: str
     reason: str
@@ -65,7 +65,7 @@ def merge(directory: Path, store: Store, now: datetime, planned: Collection[str]
         except InputError as error:
             refused.append(Refused(path.name, str(error)))
         except Exception as error:
-            # Nothing that a machine sends may keep the records of the others from being merged.
+            # Whatever one machine sends, the records of the others must still be merged.
             refused.append(Refused(path.name, f"it can't be read ({type(error).__name__})"))
         else:
             added += store.add_all(records)
@@ -93,7 +93,7 @@ def _files(artifact: Path) -> list[Path]:
     for directory, _, names in os.walk(artifact):
         found += (Path(directory, name) for name in names if name.endswith((".jsonl", ".jsonl.gz")))
         if len(found) > _MOST_FILES:
-            raise InputError(f"{artifact.name}: it has more than {_MOST_FILES} files of records")
+            raise InputError(f"{artifact.name}: it has more than {_MOST_FILES} files with records")
     return sorted(found)
 
 
@@ -118,5 +118,5 @@ def _objection(record: Record, artifact: str, planned: Collection[str]) -> str |
         return None if record.image == image else f"a record is about {record.image}, not about {image}"
     cell = artifact.removeprefix(_OF_CELL)
     if cell in planned and record.cell != cell:
-        return f"a record is of the cell {record.cell}, but the job was asked for {cell}"
+        return f"a record is of the cell {record.cell}, but the job had to measure {cell}"
     return None

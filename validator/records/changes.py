@@ -1,4 +1,4 @@
-"""Find what else changed between two records of a cell: the suspects, when its verdict changed.
+"""Find what else changed between two records of a cell, as the possible causes of another verdict.
 
 Where one side could not know a fact (nothing was probed, the engine has no images), no change is reported.
 """

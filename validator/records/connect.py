@@ -32,7 +32,8 @@ _DRIVERS = {
     "postgres": _POSTGRESQL,
 }
 #: libpq's parameters (https://www.postgresql.org/docs/current/libpq-connect.html), unless the URL has
-#: its own. With them a vanished server is noticed within a minute, instead of the kernel's two hours.
+#: its own. With them, a server that is gone is noticed within a minute, instead of after the kernel's two
+#: hours.
 _LIBPQ = {
     "application_name": "tensorflow-gpu-matrix",
     "client_encoding": "utf8",
@@ -75,7 +76,7 @@ def database(text: str, *, read_only: bool = False) -> Database:
     driver = _DRIVERS.get(text.partition("://")[0])
     if driver is None:
         raise InputError(
-            f"--store: {text.partition('://')[0]} is not a kind of database that can keep records",
+            f"--store: {text.partition('://')[0]} is not a supported kind of database",
             hint=_EXAMPLES,
         )
     try:
@@ -114,7 +115,7 @@ def _open_to_read(path: Path) -> sqlite3.Connection:
     if os.access(path, os.W_OK) and os.access(path.parent, os.W_OK):
         return _open(path, "mode=rw")
     try:
-        # Where a writer is at work, its lock is respected.
+        # If another process is writing, respect its lock.
         return _open(path, "mode=ro")
     except sqlite3.OperationalError as error:
         # A store has a write-ahead log, for which SQLite needs a file of shared memory next to it.
@@ -124,7 +125,7 @@ def _open_to_read(path: Path) -> sqlite3.Connection:
     if not log.exists() or not log.stat().st_size:
         return _open(path, "immutable=1")
     with temporary_directory("store") as directory:
-        # The newest records are only in the log, which SQLite has to work off.
+        # The newest records are only in the log, which SQLite has to apply first.
         copy = directory / path.name
         shutil.copyfile(path, copy)
         shutil.copyfile(log, copy.with_name(log.name))
@@ -185,12 +186,12 @@ def _server(url: URL) -> Database:
     except ImportError as error:
         raise MissingError(
             f"psycopg, the client for PostgreSQL, can't be loaded: {error}",
-            hint="unset PSYCOPG_IMPL; if that is not it, install this program's packages again",
+            hint="unset PSYCOPG_IMPL; if that doesn't help, install this program's packages again",
         ) from error
     return Database(engine, _location(url))
 
 
 def _location(url: URL) -> str:
-    # Without the query: libpq's parameters name files and services, and their number grows.
+    # Leave out the query: libpq's parameters, of which there are more and more, may name files and services.
     shown = URL.create(_POSTGRESQL, url.username, None, url.host, url.port, url.database)
     return shown.render_as_string()

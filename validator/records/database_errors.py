@@ -29,7 +29,7 @@ _PARAMETERS = "correct the parameters after the ? in --store; they are libpq's"
 _HINTS = (
     (
         "password authentication failed",
-        "check user and password; PGPASSWORD or ~/.pgpass may hold it",
+        "check the user and the password, which PGPASSWORD or ~/.pgpass can contain",
     ),
     ("no password supplied", "set PGPASSWORD, or write the password into ~/.pgpass"),
     ("does not exist", "create it with createdb and createuser, or correct --store"),
@@ -38,9 +38,9 @@ _HINTS = (
     ("does not support SSL", _PARAMETERS),
     ("permission denied", _GRANT),
     ("must be owner", _GRANT),
-    ("read-only transaction", "name the server that accepts writes; this one is a replica"),
+    ("read-only transaction", "this server is a replica; name the one that accepts writes"),
 )
-_UNREACHED = "check that the server runs and can be reached from here; no record was written in part"
+_UNREACHED = "check that the server runs and can be reached from here; no incomplete record was written"
 
 
 def passes(error: DBAPIError, *, opened: bool) -> bool:

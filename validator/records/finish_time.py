@@ -1,7 +1,7 @@
 """When a measurement ended, and whether that time can be right.
 
 The newest record of a cell decides what is shown and certified. So a record whose time can't be read, or lies
-in the future, is refused on import; where a store has one already, it is shown and never the newest.
+in the future, is refused on import; if a store already has one, it is shown but never counts as the newest.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ..model.record import Record
 from ..model.timestamps import TOLERANCE, format_timestamp, parse_timestamp
 
 WRONG_TIME_HINT = (
-    "set the clock that is wrong, and measure again; `records import --any-time` imports such a record as one"
+    "correct the wrong clock, and measure again; `records import --any-time` imports such a record as one"
     " that is never the newest"
 )
 

@@ -74,7 +74,8 @@ class Decline(Generic[T]):
     """The decline of a cell.
 
     last_good: the newest record that is as good as the cell was; None if it was never good.
-    first_bad: the first after it that is `failed` or `broken`, or failing that the first `unproven` one; None
+    first_bad: the first after it that is `failed` or `broken`, or, if there is none, the first `unproven`
+    one; None
         where nothing is worse.
     between: the number of records between the two; they are `unproven`, so neither good nor bad.
     """
@@ -137,7 +138,7 @@ def decline(history: History, standard: Verdict | None = None) -> Decline[Entry]
 def regressions(entries: Iterable[Entry], since: datetime, now: datetime) -> list[Decline[Entry]]:
     """Return the cells that are worse now than they were at a time, or at any time since.
 
-    A cell that was failed or broken all the while did not get worse.
+    A cell that was `failed` or `broken` all the time did not get worse.
     """
     found = []
     for history in histories(entries, now).values():

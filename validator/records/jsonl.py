@@ -25,7 +25,7 @@ _GZIP = b"\x1f\x8b"
 
 @dataclass
 class Limits:
-    """How much may be read, and how much was: bytes, unpacked, and lines."""
+    """The limits of what may be read, and what was read so far: unpacked bytes, and lines."""
 
     most_bytes: int
     most_lines: int
@@ -37,7 +37,7 @@ class Limits:
         self.read_bytes += len(line)
         self.read_lines += 1
         if self.read_bytes > self.most_bytes:
-            raise InputError(f"{where}: unpacked, there are more than {self.most_bytes >> 20} MiB")
+            raise InputError(f"{where}: it unpacks to more than {self.most_bytes >> 20} MiB")
         if self.read_lines > self.most_lines:
             raise InputError(f"{where}: there are more than {self.most_lines} lines")
 
@@ -47,7 +47,7 @@ def write(records: Iterable[Record], stream: IO[str]) -> int:
     count = 0
     for record in records:
         text = json.dumps(record.document(), sort_keys=True, separators=(",", ":"))
-        # Where the lines go to the log of a workflow, its runner would take `##[error]` for a command.
+        # If the lines are written to the log of a workflow, its runner would take `##[error]` for a command.
         stream.write(text.replace("##[", "\\u0023#[") + "\n")
         count += 1
     return count
@@ -60,7 +60,7 @@ def files_of(path: Path) -> list[Path]:
     found = sorted(file for pattern in _PATTERNS for file in path.rglob(pattern) if file.is_file())
     if not found:
         raise InputError(
-            f"{path}: no file in this directory has a name that ends in .jsonl or .jsonl.gz",
+            f"{path}: this directory has no file whose name ends in .jsonl or .jsonl.gz",
             hint="check that the artifacts were downloaded; `records export --output` writes such files",
         )
     return found

@@ -1,8 +1,8 @@
 """Find the records in a damaged SQLite file, without SQLite.
 
-SQLite gives up a whole table when one of its pages is damaged. But a record proves by its id that it is
-unchanged, so it doesn't matter what the rest of the file looks like: every row that can be put together and
-matches its id is good. A row is recognized by how it begins, so neither the file's header nor the schema, an
+SQLite gives up a whole table when one of its pages is damaged. But the id of a record proves that it is
+unchanged, so the rest of the file doesn't matter: every row that can be reassembled and matches its id is
+good. A row is recognized by how it begins, so neither the file's header nor the schema, an
 index or an inner page of the tree is needed.
 
 The format is that of https://www.sqlite.org/fileformat2.html: 1.6 (pages, overflow), 2.1 (rows), 4 (the log).
@@ -127,7 +127,7 @@ class _File:
         return Salvaged(records, max(len(known - records.keys()), rows - len(records)))
 
     def _record(self, part: mmap.mmap | bytes, row: _Row, page: Pages) -> Record | None:
-        """Put a row together. Returns None where its document is not a record with the row's id."""
+        """Reassemble a row. Returns None where its document is not a record with the row's id."""
         usable = self.size - self.reserved
         local = _local(row.length, usable)
         payload = bytearray(part[row.start : row.start + local])

@@ -15,7 +15,7 @@ from ..errors import InputError, MissingError
 HEAD = "0001"
 #: Alembic's table gets this name, since other programs may use Alembic in the same database.
 VERSION_TABLE = "records_schema"
-#: The process that holds this lock in a PostgreSQL database migrates. No other program is likely to use it.
+#: In PostgreSQL, only the process that holds this lock migrates. No other program is likely to use it.
 LOCK = 0x7265636F726473
 
 _metadata = MetaData()
@@ -46,7 +46,7 @@ def bring_up(engine: Engine, location: str, *, read_only: bool = False) -> None:
                     f"{location}: there are no records in this database",
                     hint="name another store with --store",
                 )
-            # A store from before there were migrations has the same table.
+            # A store that is older than the migrations has the same table.
             _check(connection, location)
             return
     with engine.begin() as connection:

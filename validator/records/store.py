@@ -180,7 +180,7 @@ class Store:
                 told = explain(error, self._database)
                 if pause is None or not passes(error, opened=self._opened):
                     raise told from error
-                # Tell people what they are waiting for.
+                # Say what the command is waiting for.
                 _log.warning("%s; trying again in %g s", told, pause)
                 time.sleep(pause)
         raise AssertionError("unreachable")
@@ -210,4 +210,4 @@ def _record(document: str) -> Record:
     try:
         return read_record(document)
     except RecordError as error:
-        raise InputError(str(error), hint="the store was changed by other means; use another one") from error
+        raise InputError(str(error), hint="another program changed this store; use another one") from error

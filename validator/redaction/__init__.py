@@ -1,1 +1,1 @@
-"""Take out of text what names people and machines, so that it can be shared."""
+"""Remove the names of people and machines from text, so that it can be shared."""

@@ -1,8 +1,8 @@
-"""Credentials: tokens that are known by their form, and secrets that are known by what stands before them.
+"""Credentials: tokens recognized by their form, and secrets recognized by what comes before them.
 
-The forms are those that the services publish, and that gitleaks and trufflehog look for. No pattern may read
-the same text again from each of many places: repeated parts are bounded, or begin only where a run of their
-characters begins.
+The forms are those that the services publish, and that gitleaks and trufflehog look for. No pattern may
+scan the same text again from many positions, so repeated parts are bounded, or start only at the beginning
+of a run of their characters.
 """
 
 from __future__ import annotations

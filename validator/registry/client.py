@@ -38,7 +38,7 @@ _TIMEOUT_S = 120.0
 _SILENCE_S = 30.0
 #: Bytes of memory for oras, which keeps the whole list of referrers: a registry may send pages without end.
 _MEMORY = 512 << 20
-#: Go's threads, whose stacks count as memory too.
+#: The number of Go's threads; their stacks count as memory too.
 _THREADS = {"GOMAXPROCS": "4"}
 #: Seconds before each retry.
 _PAUSES = (0.5, 2.0)
@@ -113,7 +113,7 @@ class Registry:
         return parse(data, ImageConfig, f"the configuration {self.repository.at(described)}")
 
     def blob(self, digest: str, most: int) -> bytes:
-        """Return a blob of at most `most` bytes as a whole: a configuration or a bundle, not a layer."""
+        """Return the content of a blob of at most `most` bytes, such as a configuration or a bundle."""
         reference = self.repository.at(digest)
         what = f"{reference} can't be read"
         data = self._oras(["blob", "fetch", "--output", "-", reference], what=what, most=most, digest=digest)
@@ -154,15 +154,16 @@ class Registry:
     def attach(self, digest: str, artifact_type: str, content: bytes, annotations: Mapping[str, str]) -> str:
         """Attach a small file to a manifest, as an artifact that refers to it. Return the artifact's digest.
 
-        If the registry has no referrers API, clients keep the list of attached artifacts under a tag, and two
-        that add to it at the same time can lose an entry. So this checks that the entry stays, and retries.
+        If the registry has no referrers API, clients keep the list of attached artifacts under a tag, and if
+        two add to it at the same time, an entry can be lost. So this checks that the entry stays, and
+        retries.
         """
         reference = self.repository.at(digest)
         what = f"the artifact can't be attached to {reference}"
         with temporary_directory("attach") as directory:
             (directory / "content").write_bytes(content)
             for _ in range(_ATTACH_TRIES):
-                # oras does not list an artifact that the registry has already, so each attempt makes a new
+                # oras does not list an artifact that the registry already has, so each attempt makes a new
                 # one.
                 marks = {**annotations, _TRY: secrets.token_hex(8)}
                 flags = [part for key, value in marks.items() for part in ("--annotation", f"{key}={value}")]
@@ -187,8 +188,8 @@ class Registry:
         )
 
     def _stays(self, digest: str, artifact_type: str, attached: str) -> bool:
-        """Return True if the artifact is listed, and still is after clients with an older list have written
-        theirs.
+        """Return True if the artifact is listed, and still is after other clients may have written an older
+        list.
         """
         listed = any(entry.digest == attached for entry in self.attached(digest, artifact_type))
         if not listed or self.digest_of(digest.replace(":", "-")) is None:
@@ -256,7 +257,7 @@ class Registry:
 
 
 class _Received:
-    """What a registry sends, up to a limit. what: the failed action, for messages."""
+    """Collect what a registry sends, up to a limit. what: the failed action, for messages."""
 
     def __init__(self, what: str, most: int) -> None:
         self._what, self._most = what, most

@@ -1,4 +1,4 @@
-"""Explains the messages of `oras`, `cosign` and `docker` about a registry, with what to do next."""
+"""Explain the messages of `oras`, `cosign` and `docker` about a registry, with what to do next."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _NETWORK = "check the name, the network and the proxy settings"
 FAULTS: tuple[Fault, ...] = (
     _fault(
         r"\b429\b|too ?many ?requests",
-        "rejects the request for now: too many requests",
+        "currently rejects requests because there were too many",
         _LATER,
         temporary=True,
     ),
@@ -78,7 +78,7 @@ FAULTS: tuple[Fault, ...] = (
     _fault(
         r"connection (?:refused|reset)|broken pipe|unexpected EOF|\bEOF\b|i/o timeout|deadline exceeded"
         r"|network is unreachable|no route to host|timed? ?out",
-        "can't be reached, or the connection breaks off",
+        "can't be reached, or the connection was lost",
         _NETWORK,
         temporary=True,
     ),

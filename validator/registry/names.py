@@ -38,7 +38,7 @@ class Repository:
         is_host = "." in host or ":" in host or host == "localhost"
         if not slash or not is_host or not _HOST.fullmatch(host):
             raise InputError(
-                f"{text!r} is not a repository with its registry",
+                f"{text!r} is not a registry with a repository",
                 hint="write HOST/NAME, such as ghcr.io/team/tensorflow or localhost:5000/tensorflow",
             )
         if not _PATH.fullmatch(path) or len(text) > _LONGEST:

@@ -63,7 +63,7 @@ def decline_text(decline: CellDecline, causes: Iterable[Cause]) -> RenderableTyp
     if good and good.image_digest:
         facts.add_row("good image", Text(str(good.image_digest)))
     if good and bad:
-        for line in _first_changes(changes(good, bad)) or ["nothing that the records show"]:
+        for line in _first_changes(changes(good, bad)) or ["nothing in the records"]:
             facts.add_row("changed", Text(line))
         for check in changed_checks(good, bad):
             outcomes = f"{check.before or 'not run'} -> {check.after or 'not run'}"
@@ -125,7 +125,7 @@ def issue(found: Sequence[CellDecline], diagnose: Diagnose, refused: str = "") -
         part = "\n".join(_group(members, diagnosis, redact)) + "\n"
         if len(part) > left:
             parts.append(
-                f"{len(groups) - number} of {counted(len(groups), 'cause')} left out for lack of room.\n"
+                f"{len(groups) - number} of {counted(len(groups), 'cause')} left out to save space.\n"
             )
             break
         parts.append(part)
@@ -141,8 +141,8 @@ def _texts(decline: CellDecline) -> Iterator[str]:
 def _head(found: Sequence[CellDecline]) -> Iterator[str]:
     cells = {0: "No cell is", 1: "1 cell is"}.get(len(found), f"{len(found)} cells are")
     yield (
-        f"{cells} worse than before. This text is updated every night; the issue is closed when none is and"
-        " no artifact was refused."
+        f"{cells} worse than before. This text is updated every night. The issue is closed when no cell is"
+        " worse and no artifact was refused."
     )
     yield ""
     if not found:

@@ -72,7 +72,7 @@ class _Page:
             yield ""
         if not diagnosis.causes:
             answer, colour = (
-                ("Unknown: no known cause fits this.", "yellow")
+                ("Unknown: this matches no known cause.", "yellow")
                 if diagnosis.unknown
                 else ("No fault found.", "green")
             )

@@ -13,7 +13,7 @@ from .printable import one_line
 
 #: Characters that are markup in Markdown.
 _MARKUP = re.compile(r"([\\`*_\[\]<>|])")
-#: Places where GitHub makes a mention, a reference or a link after it has read the Markdown, so that a
+#: Places where GitHub makes a mention, a reference or a link after it has parsed the Markdown, so a
 #: backslash does not help.
 _LINKED = re.compile(r"(?i)(?<=[@#])|(?<=www)(?=\.)|(?<=:)(?=//)")
 _ADDRESS = re.compile(r"https://[\w./#?=&%~+-]+")
@@ -74,7 +74,7 @@ def _lines(diagnosis: Diagnosis) -> Iterator[str]:
         for number, cause in enumerate(diagnosis.causes, start=1):
             yield from _cause(cause, number if len(diagnosis.causes) > 1 else None)
     else:
-        answer = "no known cause fits this" if diagnosis.unknown else "no fault found"
+        answer = "this matches no known cause" if diagnosis.unknown else "no fault found"
         yield f"**`validator doctor`: {answer}.**"
         yield ""
     if diagnosis.unknown:

@@ -15,7 +15,8 @@ from ..redaction.identifiers import without_gpu_uuids
 
 #: Characters that XML 1.0 does not allow, not even escaped (section 2.2, Characters).
 _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-#: The first character of what a runner would take for a command in the log of a workflow (see printable.py).
+#: The first character of text that a runner would take for a command in the log of a workflow (see
+#: printable.py).
 _COMMAND = re.compile(r"(?m)#(?=#\[)|^([^\S\n]*):(?=:)")
 #: `error` means that the check itself is faulty. A crash or a timeout is a failure of what was checked.
 _ELEMENTS = {

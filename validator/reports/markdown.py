@@ -96,5 +96,5 @@ def _reasons(rows: Sequence[Row]) -> list[str]:
 
 
 def _escape(text: str) -> str:
-    """Escape a text, so that it is neither markup nor ends its cell. `<br>` stays, since only we write it."""
+    """Escape text so that it has no markup and does not end its cell. `<br>` stays: only we write it."""
     return _TAG.sub("&lt;", printable(text)).replace("|", "\\|").replace("\n", " ")

@@ -1,9 +1,9 @@
 """Make text from elsewhere safe to print on a terminal or in the log of a workflow.
 
 An imported record, a pasted log or the output of a container can contain escape sequences. A terminal would
-obey them: they can recolour, overwrite or hide other output, or set the window's title or the clipboard.
-GitHub's runners obey commands in what a step prints: `::error::` at the start of a line, after blanks, and
-`##[error]` anywhere in it (ActionCommand.cs in https://github.com/actions/runner).
+act on them: they can recolor, overwrite or hide other output, or set the window's title or the clipboard.
+GitHub's runners execute commands in the output of a step: `::error::` at the start of a line, after blanks,
+and `##[error]` anywhere in it (ActionCommand.cs in https://github.com/actions/runner).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _COMMAND = re.compile(r"(?m)#(?=#\[)|^(?P<blanks>[^\S\n]*):(?=:)")
 
 
 def printable(text: str) -> str:
-    """Replace what a terminal or a runner would obey by its code: `\\x1b`, `\\u202e`, `\\x23#[error]`."""
+    """Replace what controls a terminal or a runner with codes: `\\x1b`, `\\u202e`, `\\x23#[error]`."""
     return _COMMAND.sub(_escape_command, _UNPRINTABLE.sub(_escape, text))
 
 

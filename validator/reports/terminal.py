@@ -41,7 +41,7 @@ def show(content: RenderableType) -> None:
 
 @dataclass(frozen=True)
 class _Printable:
-    """Content made safe to print, since records and reports may come from anywhere."""
+    """Content that is made safe to print, because records and reports may come from anywhere."""
 
     content: RenderableType
 
@@ -73,7 +73,7 @@ def prediction_text(prediction: Prediction) -> RenderableType:
 def reasons_table(reasons: Iterable[Reason]) -> Table:
     """Return a table of the reasons with fact and source.
 
-    Advisories neither confirm nor reject a combination.
+    Advisories don't change the outcome.
     """
     table = Table.grid(padding=(0, 2))
     for reason in reasons:
@@ -167,7 +167,7 @@ def overview_text(rows: Sequence[Row]) -> RenderableType:
             table.add_row(row.cell, predicted, styled(row.record.verdict.value), Text(row.record.reason))
         parts += [table, ""]
     page = grid(rows)
-    # The grid comes in strips, so that a narrow terminal does not cut it off.
+    # The grid is split into strips, so that a narrow terminal does not cut it off.
     for start in range(0, len(page.columns), 8):
         columns = page.columns[start : start + 8]
         table = Table("host", box=None, pad_edge=False, title="Predicted" if start == 0 else None)

@@ -1,3 +1,3 @@
-"""Refresh what this project is made from: its Python packages, uv, base images and Debian packages, each
+"""Refresh the dependencies of this project: its Python packages, uv, base images and Debian packages, all
 pinned by hash. A developer's tool, run by `scripts/refresh`.
 """

@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @dataclass(frozen=True)
 class Options:
-    """keep: keep what still fits. if_gone: change only what can no longer be downloaded."""
+    """keep: keep versions that are still allowed. if_gone: change only what can no longer be downloaded."""
 
     keep: bool
     if_gone: bool
@@ -29,7 +29,7 @@ class Options:
 class Part:
     """One thing to refresh.
 
-    refreshed: returns the new content of its files by path. versions: reads names and versions from such a
+    refreshed: returns the new content of its files by path. versions: reads names and versions from that
     content.
     """
 
@@ -85,7 +85,7 @@ def refresh(names: tuple[str, ...], options: Options, *, write: bool) -> int:
                 continue
             changed = True
             lines = difference(part.versions(old), part.versions(text)) or [
-                "the same versions, with other hashes or markers"
+                "the same versions, but other hashes or markers"
             ]
             print("\n".join([f"{path}:", *(f"  {line}" for line in lines)]))
             if write:

@@ -1,4 +1,4 @@
-"""The digests of the default bases, as their registry gives them now."""
+"""Look up the current digests of the default bases in their registry."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def refreshed(root: Path) -> dict[str, str]:
             ) from error
         base = PinnedBase.parse(f"{name}@{digest}")
         if base is None:
-            raise MissingError(f"the registry's digest of {name} is not a sha256: {digest[:100]}")
+            raise MissingError(f"the registry returned an invalid digest for {name}: {digest[:100]}")
         bases[python] = base
     return {FILE: text_of(bases)}
 

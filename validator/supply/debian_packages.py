@@ -21,9 +21,8 @@ from ..system.runs import temporary_directory
 
 KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 _TIMEOUT_S = 600.0
-#: snapshot.debian.org copies the archive a few times a day, and names a copy by the time at which it began.
-#: Files
-#: that were superseded stay in the archive for longer than this.
+#: snapshot.debian.org copies the archive a few times a day, and names each copy by its start time.
+#: Superseded files stay in the archive for longer than this.
 _SNAPSHOT_AFTER = timedelta(hours=12)
 _URI = re.compile(
     r"'(?P<uri>[^']+)' (?P<file>\S+)_[a-z0-9]+\.deb (?P<size>\d+) SHA256:(?P<sha256>[0-9a-f]{64})"
@@ -33,7 +32,7 @@ _URI = re.compile(
 def refreshed(root: Path, *, only_if_gone: bool = False) -> dict[str, str]:
     """Return the new content of the lock of each suite, by path relative to `root`.
 
-    only_if_gone: leave a lock as it is while all its packages can still be downloaded.
+    only_if_gone: leave a lock as it is if all its packages can still be downloaded.
 
     Raises MissingError if apt, Debian's keys or the mirror are missing.
     """
@@ -42,7 +41,9 @@ def refreshed(root: Path, *, only_if_gone: bool = False) -> dict[str, str]:
             "the Debian packages can't be resolved without apt", hint="run this on Debian or Ubuntu"
         )
     if not KEYRING.exists():
-        raise MissingError(f"Debian's keys are not in {KEYRING}", hint="run .ci/tools debian-archive-keyring")
+        raise MissingError(
+            f"Debian's archive keys are missing: {KEYRING}", hint="run .ci/tools debian-archive-keyring"
+        )
     found: dict[str, str] = {}
     sources = apt.apt_sources()
     for suite in bootstrap.SUITES.values():
@@ -142,4 +143,4 @@ def _package(match: re.Match[str], sources: apt.AptSources) -> DebianPackage:
         if uri.startswith(f"{mirror}/pool/"):
             path = archive + unquote(uri.removeprefix(mirror))
             return DebianPackage(name, version, path, int(match["size"]), match["sha256"])
-    raise MissingError(f"apt would download {name} from outside of Debian's archives")
+    raise MissingError(f"apt would download {name} from outside Debian's archives")

@@ -22,13 +22,11 @@ from ..system import processes, toml
 from ..system.runs import temporary_directory
 from ..system.sources import PackageSources
 
-#: The locks, and the extras of pyproject.toml that each contains. The larger one is first: the others get the
-#: same
-#: versions.
+#: The locks, and the extras of pyproject.toml that each contains. The largest comes first, and the others get
+#: the same versions.
 LOCKS: Mapping[str, tuple[str, ...]] = {"requirements/test.txt": ("test",), "requirements/runtime.txt": ()}
-#: The environments with a real TensorFlow in which tests run the probe: one lock each, which begins with what
-#: it is
-#: resolved from. To add one, write a file with only these lines.
+#: The environments with a real TensorFlow in which tests run the probe: one lock each, which begins with the
+#: lines that it is resolved from. To add one, write a file with only these lines.
 ENVIRONMENTS = "requirements/environments"
 UV = "images/uv.txt"
 #: A release that turns out to be bad or malicious is usually withdrawn within days.
@@ -51,7 +49,7 @@ def refreshed(root: Path, sources: PackageSources, *, upgrade: bool = True) -> d
     project = toml.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
     oldest = project["project"]["requires-python"].removeprefix(">=")
     with temporary_directory("refresh") as directory:
-        # What builds this package is installed as well, so that nothing else is downloaded for it.
+        # Include this package's build system, so that building it downloads nothing else.
         (directory / "build.in").write_text("\n".join(project["build-system"]["requires"]), encoding="utf-8")
         constraints: list[str | Path] = []
         for path, extras in LOCKS.items():

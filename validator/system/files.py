@@ -44,7 +44,7 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 
 def replace_file(directory: int, name: str, content: bytes) -> None:
-    """Replace a file in an open directory by a new one. A symbolic link is replaced, not followed.
+    """Replace a file in an open directory with a new one. A symbolic link is replaced, not followed.
 
     Raises OSError.
     """
@@ -66,10 +66,10 @@ def replace_file(directory: int, name: str, content: bytes) -> None:
 
 
 def symbolic_link(path: Path) -> InputError:
-    """Return the error for a link in the place of a file or directory to write."""
+    """Return the error for a symbolic link at the path of a file or directory to write."""
     return InputError(
         f"{path}: is a symbolic link, and this program does not write through links",
-        hint="give the path that the link leads to, or remove the link",
+        hint="give the path that the link points to, or remove the link",
     )
 
 
@@ -166,6 +166,6 @@ def make_machine_directory() -> Path:
     except OSError as error:
         raise MissingError(
             f"{directory}: can't be created: {error.strerror}",
-            hint="this machine's keys belong there; set XDG_STATE_HOME to a directory that you may write to",
+            hint="this machine's keys are stored there; set XDG_STATE_HOME to a directory you may write to",
         ) from error
     return directory

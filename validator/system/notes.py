@@ -1,4 +1,4 @@
-"""Notes of what has to be cleaned up: small files that are on the disk before the thing itself is made."""
+"""Notes of what has to be cleaned up: small files, written to disk before the thing itself is created."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Note:
             return 0.0
 
     def write(self, **fields: str) -> None:
-        """Add to the note, and return when it is on the disk. Raises MissingError if it can't be written."""
+        """Add to the note, and return once it is on the disk. Raises MissingError if it can't be written."""
         content = {**self.content, **fields}
         try:
             with full_disk_named(self.path):
@@ -37,7 +37,7 @@ class Note:
         except OSError as error:
             raise MissingError(
                 f"{self.path}: can't be written: {error.strerror}",
-                hint="what a run has to clean up is written down there; set XDG_STATE_HOME to a directory"
+                hint="notes of what a run has to clean up are stored there; set XDG_STATE_HOME to a directory"
                 " that you may write to",
             ) from error
         self.content = content
@@ -48,7 +48,7 @@ class Note:
 
 
 def write_note(path: Path, content: dict[str, str]) -> None:
-    """Write a file so that it is on the disk, whole, when this returns."""
+    """Write a file that is completely on the disk when this returns."""
     partial = path.with_suffix(".partial")
     with open(partial, "w", encoding="utf-8") as file:
         json.dump(content, file)

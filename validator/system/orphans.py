@@ -1,7 +1,8 @@
-"""Ends the processes that a killed run left behind.
+"""End the processes that a killed run left behind.
 
-Every child of a run has the run's identifier, a random number, in its environment, and hands it on to its own
-children. So all descendants of a run can be found in /proc, whatever process group or session they are in.
+Every child of a run has the run's identifier, a random number, in its environment, and passes it on to its
+own children. So all descendants of a run can be found in /proc, whatever process group or session they are
+in.
 
 This file is also a program: the *watcher*, which every run starts before its first child. It reads a pipe
 whose other end only the run has. The kernel closes that end when the run is killed, and the watcher then ends
@@ -25,9 +26,10 @@ VARIABLE = "VALIDATOR_RUN"
 FINISHED = b"finished\n"
 #: Seconds from SIGTERM to SIGKILL.
 _GRACE_S = 3.0
-#: Processes that don't die (in an uninterruptible system call) are given up after so many seconds.
+#: After this many seconds, give up on processes that don't die (in an uninterruptible system call).
 _LIMIT_S = 15.0
-#: A child that was being started has not got its environment yet. Look for such children for so long.
+#: A child that is just starting doesn't have its environment yet. Look for such children for this many
+#: seconds.
 _STARTING_S = 1.0
 _PROC = Path("/proc")
 
@@ -35,7 +37,7 @@ _PROC = Path("/proc")
 def end_processes(identifiers: Collection[str], watch_s: float = 0.0) -> int:
     """End the processes of these runs: with SIGTERM, then with SIGKILL. Return how many there were.
 
-    watch_s: look for new processes for at least so many seconds. On systems without /proc, do nothing.
+    watch_s: look for new processes for at least this many seconds. On systems without /proc, do nothing.
     """
     marks = {f"{VARIABLE}={identifier}".encode() for identifier in identifiers}
     sessions: set[int] = set()
@@ -63,9 +65,9 @@ def _processes() -> Iterator[int]:
 
 
 def _belongs(pid: int, marks: Set[bytes], sessions: set[int]) -> bool:
-    """Return True if a process is marked, or in a session that a marked process is in.
+    """Return True if a process is marked, or in the same session as a marked process.
 
-    Each child of a run leads a session of its own, so that no other process can be in there.
+    Each child of a run leads a session of its own, so no other process can be in it.
     """
     try:
         state, session = _stat(pid)

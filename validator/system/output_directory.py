@@ -45,8 +45,8 @@ def update_directory(
     entry: the path of the file to write last.
     folders: the subdirectories to remove outdated files from.
 
-    Raises InputError if a file of the user's has the name of a generated one, or if the directory or a part
-    of it is a symbolic link. Raises MissingError if the directory can't be written.
+    Raises InputError if one of the user's own files has the name of a generated one, or if the directory or
+    a part of it is a symbolic link. Raises MissingError if the directory can't be written.
     """
     with _exclusive(directory) as output:
         output.content(entry, mark)
@@ -135,7 +135,7 @@ class _Output:
 
 @contextlib.contextmanager
 def _exclusive(directory: Path) -> Iterator[_Output]:
-    """Wait until no other process updates the directory, and keep others out."""
+    """Wait until no other process updates the directory, then lock it."""
     try:
         with writing(directory):
             directory.mkdir(parents=True, exist_ok=True)
@@ -156,7 +156,7 @@ def _open_directory(name: Path | str, path: Path, above: int | None = None) -> i
     try:
         return os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=above)
     except OSError as error:
-        # With O_DIRECTORY, Linux says "not a directory" of a link.
+        # With O_DIRECTORY, Linux reports a link as "not a directory".
         if error.errno in (errno.ELOOP, errno.ENOTDIR) and path.is_symlink():
             raise symbolic_link(path) from error
         raise
@@ -168,7 +168,7 @@ def _read(directory: int, name: str, path: Path, mark: bytes) -> bytes | None:
     Raises OSError, and InputError for a symbolic link.
     """
     try:
-        # Without O_NONBLOCK, a pipe would be waited for.
+        # Without O_NONBLOCK, opening a pipe would wait for its other end.
         handle = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=directory)
     except OSError as error:
         if error.errno == errno.ELOOP:

@@ -1,4 +1,4 @@
-"""Do the same for many things at once, in threads that Ctrl-C and errors end."""
+"""Call a function with many items at once, in threads that end on Ctrl-C and on errors."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import TypeVar
 
 from . import processes
 
-#: Seconds between two looks whether Ctrl-C was pressed, for threads that don't receive it.
+#: How often to check for Ctrl-C, in seconds, because threads don't receive it.
 _LOOK_S = 0.2
 #: Seconds for threads to clean up after Ctrl-C.
 _CLEAN_UP_S = 1.0
-#: How the names of threads begin that may be left behind.
+#: The prefix of the names of threads that may be left behind.
 THREAD_NAME = "validator-pool"
 
 T = TypeVar("T")
@@ -23,7 +23,7 @@ R = TypeVar("R")
 def map_in_threads(function: Callable[[T], R], items: Iterable[T], at_once: int) -> list[R]:
     """Return the results of calling a function with each item, in order.
 
-    The first error is raised when the calls that have started by then have ended; no other call starts.
+    After the first error, no other call starts, and the error is raised once the running calls have ended.
     Ctrl-C ends the child processes of all threads. A thread that waits for something else is left behind;
     `stuck_threads` counts those.
     """

@@ -1,6 +1,6 @@
 """Child processes that never outlive this one.
 
-Each child leads its own process group, which is ended as a whole: on a timeout, and on any exception. Ctrl-C
+Each child leads its own process group, which is ended as a whole on a timeout or any exception. Ctrl-C
 reaches only the main thread, which then calls `stop_all` to end the children of all threads; no child can
 start after that. If this process is killed, the watcher of its run ends the children, see `orphans`.
 """
@@ -84,8 +84,9 @@ def run(
     timeout_s: wall-clock limit, after which the whole process group is ended.
     on_output: called with each part of stdout as it arrives, instead of keeping it; an exception that it
         raises ends the child. Not together with `input`.
-    silence_s: with `on_output`, the time limit for the next part of stdout, and for the end after the last.
-    memory_bytes: the most memory that the child may write to, where the system can limit that (Linux).
+    silence_s: with `on_output`, the longest wait for the next part of stdout, and for the end after the last
+    one.
+    memory_bytes: the most memory that the child may use, if the system can limit that (Linux).
 
     Raises OSError if the command can't be started, and KeyboardInterrupt, in any thread, once `stop_all` was
     called. A non-zero exit status raises nothing.
@@ -172,7 +173,7 @@ def _signal_group(child: subprocess.Popen[bytes], number: signal.Signals) -> Non
 
 
 def _limit_memory(child: subprocess.Popen[bytes], most: int) -> None:
-    """Limit the memory that a child may write to. A child that has ended needs no limit."""
+    """Limit the memory that a child may use. A child that has ended needs no limit."""
     if hasattr(resource, "prlimit"):
         with contextlib.suppress(ProcessLookupError):
             resource.prlimit(child.pid, resource.RLIMIT_DATA, (most, most))

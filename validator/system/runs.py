@@ -1,10 +1,10 @@
-"""What a process of this tool has to clean up, written down so that the next one can do it after a `kill -9`.
+"""Keep notes of what a process of this tool has to clean up, so that the next one can after a `kill -9`.
 
 A *run* is one process of this tool. It has a directory in the machine's state directory, with a lock and a
 note for each thing to clean up: a temporary directory, a container. The kernel releases the lock when the
 process ends, however it ends. The next process that finds the lock free takes over the notes, and removes
-exactly what they name. Nothing is ever removed because of its name, a label or its age: two runs tell each
-other apart by the lock, even if they share a host name and process ids in different PID namespaces.
+exactly what they name. Nothing is ever removed because of its name, a label or its age. Runs are told apart
+by their locks, even if they have the same host name and process ids, in different PID namespaces.
 """
 
 from __future__ import annotations
@@ -50,20 +50,20 @@ class Run:
     _inherited: list[Note] = field(default_factory=list)
 
     def note(self, kind: str, **content: str) -> Note:
-        """Write down something to clean up, before it is made."""
+        """Note something to clean up, before it is created."""
         note = Note(self.directory / f"{kind}-{secrets.token_hex(8)}.json", {})
         note.write(**content)
         return note
 
     def inherited(self, kind: str) -> list[Note]:
-        """Return the notes of dead runs that are not erased yet."""
+        """Return the notes of dead runs that are still there."""
         return [note for note in self._inherited if note.path.name.startswith(kind) and note.path.exists()]
 
     def close(self) -> None:
         """End the run. If something is left to clean up, its directory stays for the next one."""
         with contextlib.suppress(OSError):
             if not any(self.directory.glob(_NOTES)):
-                # First what says whose run it is: without its lock, a run looks like a dead one.
+                # Remove the owner's file first: without its lock, a run looks like a dead one.
                 (self.directory / _OWNER).unlink()
                 shutil.rmtree(self.directory)
         os.close(self._lock)
@@ -171,7 +171,7 @@ def _start_watcher(identifier: str) -> subprocess.Popen[bytes] | None:
         watcher.stdin.write(f"{identifier}\n".encode())
         watcher.stdin.flush()
     except OSError as error:
-        logger.info("children may outlive this process if it is killed: %s", error)
+        logger.info("if this process is killed, its children may keep running: %s", error)
         return None
     return watcher
 
@@ -206,7 +206,7 @@ def _runs_directory() -> Path:
         place.mkdir(mode=0o700, exist_ok=True)
         if not _is_own_directory(place) or stat.S_IMODE(place.lstat().st_mode) != 0o700:
             raise MissingError(
-                f"{place}: belongs to somebody else, or others may write to it",
+                f"{place}: belongs to another user, or other users may write to it",
                 hint="set XDG_STATE_HOME to a directory that you may write to",
             )
     except OSError as error:
@@ -226,7 +226,7 @@ def _is_dead(directory: Path) -> bool:
     except BlockingIOError:
         return False
     except FileNotFoundError:
-        # It was killed before it had a lock, or an owner, and so before it made anything.
+        # It was killed before it had a lock or an owner, so it did not create anything.
         return True
     except (OSError, ValueError):
         return False
@@ -239,7 +239,7 @@ def _is_dead(directory: Path) -> bool:
 
 
 def _owner(pid: int) -> dict[str, str]:
-    """Return what identifies a process of this PID namespace, for ever."""
+    """Return a text that identifies a process of this PID namespace and is never used again."""
     return {
         "boot": _text(Path("/proc/sys/kernel/random/boot_id")),
         "pid_namespace": _link(Path("/proc/self/ns/pid")),
@@ -262,7 +262,7 @@ def _take_over(dead: Path, own: Path) -> list[Note]:
             notes.append(Note(own / path.name, read_note(path)))
             os.rename(path, own / path.name)
         except (OSError, ValueError):
-            # Without its file, nobody can say what it was about.
+            # Without its file, it is not known what the note was about.
             continue
     shutil.rmtree(dead, ignore_errors=True)
     return notes

@@ -17,7 +17,7 @@ def source_commit() -> str | None:
 
     None for an installed package, without git, and if a file of the checkout differs from the commit.
     """
-    # The package may be installed inside of somebody's repository, which does not have its files.
+    # The package may be installed inside another project's repository, which does not track its files.
     if _git("ls-files", "--error-unmatch", "__init__.py") is None:
         return None
     commit, changed = _git("rev-parse", "HEAD"), _git("status", "--porcelain", "--untracked-files=no")

@@ -63,7 +63,8 @@ class PackageSources:
         known = [address for address in addresses if address]
         hosts = [host for address in known if (host := _host(address))]
         bundle = [str(self.ca_bundle)] if self.ca_bundle else []
-        # Longest first: if one is a prefix of another, the rest of the longer one would stay visible.
+        # Longest first: if the shorter of two with the same beginning were hidden first, the rest of the
+        # longer one would stay visible.
         return tuple(sorted({*known, *hosts, *bundle}, key=lambda secret: (-len(secret), secret)))
 
     def redact(self, text: str) -> str:

@@ -26,7 +26,7 @@ def read(name: str, said: list[str] | None = None) -> BuildLog:
     ("name", "kind", "stage", "words"),
     [
         ("pin-gone", InputError, "tensorflow", "does not have tensorflow-cpu==2.99.0"),
-        ("hash-differs", InputError, "python", "file for six==1.17.0 is not the one in the lock"),
+        ("hash-differs", InputError, "python", "file for six==1.17.0 has a different hash than the lock"),
         ("index-unreachable", MissingError, "tensorflow", "the package index can't be reached"),
         ("certificate-unknown", MissingError, "tensorflow", "certificate is not trusted"),
         ("base-unreachable", MissingError, None, "the registry can't be reached"),

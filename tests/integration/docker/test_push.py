@@ -217,7 +217,7 @@ def test_a_push_continues_after_a_broken_connection(
         ),
         (
             Fault("PUT", "/manifests/", status=429, message="too many requests"),
-            "too many requests",
+            "because there were too many",
             "later",
         ),
         # A token that expired while layers were sent.

@@ -76,7 +76,7 @@ def test_on_a_gpu_the_flag_is_not_mentioned() -> None:
         (1, {"clusters": 0}, "set_jit(True) has no effect"),
         (2, {"clusters": 0}, "set_jit('autoclustering') has no effect"),
         (1, {"modules": []}, "XLA compiled none for the CPU"),
-        (3, {"clusters": 1}, "set_jit(False) doesn't take it back"),
+        (3, {"clusters": 1}, "set_jit(False) doesn't turn automatic clustering off again"),
         (1, {"losses": [2.44, 2.33, 2.22, 2.12, 2.13]}, "losses differ"),
         (2, {"losses": [float("nan")] * 5}, "losses differ"),
     ],
@@ -120,7 +120,8 @@ def test_the_flag_is_only_added_on_the_cpu(
     [
         (
             {"modules": []},
-            "jit_compile=True after set_jit(True) trained, but XLA compiled nothing for the CPU",
+            "with jit_compile=True after set_jit(True) the model trained, but"
+            " XLA compiled nothing for the CPU",
         ),
         (
             {"losses": [*LOSSES[:-1], 3.0]},

@@ -27,12 +27,21 @@ def judge(check: str, *path: str | int, **changes: Any) -> Result:
     ("check", "said"),
     [
         ("xla_convolution", "compiled for the GPU in float32 and float16, forward and gradient; the largest"),
-        ("keras_jit", "keras 3.15.1: jit_compile=True is compiled for the GPU (47 instructions)"),
+        (
+            "keras_jit",
+            "keras 3.15.1: with jit_compile=True, the model is compiled for the GPU (47 instructions)",
+        ),
         ("attention", "attention in float16 on the GPU, uncompiled and compiled, agrees with float32"),
         ("embedding", "the gradient of 384 lookups in 50 rows on the GPU"),
-        ("cudnn_rnn", "LSTM and GRU on the GPU agree with their cells, by CudnnRNNBackpropV3, CudnnRNNV3"),
-        ("data_feed", "tf.data reads 128 examples and puts them on the GPU unchanged"),
-        ("save_load", "on the GPU: a checkpoint, a SavedModel, weights in HDF5, .keras"),
+        (
+            "cudnn_rnn",
+            "LSTM and GRU on the GPU, computed by CudnnRNNBackpropV3, CudnnRNNV3, agree with a loop",
+        ),
+        ("data_feed", "tf.data puts 128 examples on the GPU unchanged, and training on them gives the same"),
+        (
+            "save_load",
+            "on the GPU after saving and loading as a checkpoint, a SavedModel, weights in HDF5, .keras",
+        ),
     ],
 )
 def test_a_check_that_finds_nothing_wrong_passes(check: str, said: str) -> None:

@@ -114,15 +114,15 @@ def test_hidden_gpus_on_a_machine_without_any_are_reported_consistently(
 ) -> None:
     result = run(facts, CUDA_VISIBLE_DEVICES=value)
     assert result.outcome == "pass"
-    assert "harm" not in result.sentence
+    assert "could cause a problem" not in result.sentence
     assert result.sentence.startswith(
-        "no variable breaks anything here (1 variable checked); worth knowing: CUDA_VISIBLE_DEVICES="
+        "no variable breaks anything here (1 variable checked); note: CUDA_VISIBLE_DEVICES="
     )
     assert result.sentence.endswith("CUDA hides every GPU")
 
 
 def test_the_summary_counts_correctly(gpu_facts: dict[str, Any]) -> None:
-    assert run(gpu_facts).sentence == "no variable that could do harm is set"
+    assert run(gpu_facts).sentence == "none of the variables that could cause a problem is set"
     assert run(gpu_facts, NVIDIA_VISIBLE_DEVICES="all").sentence.endswith("(1 variable checked)")
     both = run(gpu_facts, NVIDIA_VISIBLE_DEVICES="all", CUDA_VISIBLE_DEVICES="0")
     assert both.sentence.endswith("(2 variables checked)")

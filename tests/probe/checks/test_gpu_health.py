@@ -22,7 +22,7 @@ def run(facts: dict[str, Any], *path: str | int, **changes: Any) -> Result:
 def test_a_healthy_gpu_passes_and_is_not_identified(gpu_facts: dict[str, Any]) -> None:
     result = run(gpu_facts)
     assert (result.outcome, result.problems) == ("pass", [])
-    assert result.sentence == "1 GPU stayed healthy over 100 readings, and nobody else used it"
+    assert result.sentence == "1 GPU stayed healthy over 100 readings, and no other process used it"
     assert "uuid" not in result.evidence["gpus"][0]
 
 
@@ -83,7 +83,9 @@ def test_what_nvml_does_not_tell_is_unknown_and_blocks_nothing(gpu_facts: dict[s
     result = gpu_health.CHECK.run(Context(gpu_facts))
     assert result.outcome == "pass"
     assert result.evidence["unknown"] == ["memory errors", "remapping", "clocks", "processes", "Xid messages"]
-    assert result.sentence.endswith("unknown here: memory errors, remapping, clocks, processes, Xid messages")
+    assert result.sentence.endswith(
+        "can't be read here: memory errors, remapping, clocks, processes, Xid messages"
+    )
 
 
 def test_errors_from_before_the_run_are_not_new(gpu_facts: dict[str, Any]) -> None:

@@ -84,8 +84,8 @@ def test_the_summary_names_the_share_and_the_batch_that_fills() -> None:
     batches = [input_pipeline._batches(pair)[0] for pair in (small, large)]
     evidence = {"device_type": "GPU", "cpus": 4, "batches": batches, "filled_from": 8}
     said = problems.sentence(input_pipeline._passed(evidence))
-    assert "with 4 CPUs, the GPU waits 33% of a step of 8 examples" in said
-    assert "8 at a time fill it" in said
+    assert "with tf.data on 4 CPUs, the GPU waits 33% of the time in steps of 8 examples" in said
+    assert "batches of 8 keep it busy" in said
     unfilled = problems.sentence(input_pipeline._passed({**evidence, "filled_from": None}))
-    assert "fill it" not in unfilled
+    assert "keep it busy" not in unfilled
     assert math.isclose(batches[1]["pipeline"]["waiting_share"]["median"], 1 / 3)

@@ -19,7 +19,7 @@ def judge(*path: str, **changes: Any) -> Any:
 def test_compiled_with_the_same_result_passes() -> None:
     result = judge()
     assert result.outcome == "pass"
-    assert result.sentence.endswith("unset it is True here, 'auto' is True")
+    assert result.sentence.endswith("; if it is not set, it is True here; 'auto' means True")
     assert result.evidence["largest_difference"] == 0.0
 
 
@@ -39,16 +39,20 @@ def test_what_keras_chooses_need_not_be_xla(uncompiled: int) -> None:
         (
             ("on",),
             {"uncompiled": 2},
-            "jit_compile=True trained, but XLA compiled nothing for the GPU: a silent",
+            "with jit_compile=True the model trained, but XLA compiled nothing for the GPU",
         ),
-        (("auto",), {"uncompiled": 2}, "Keras's own choice of jit_compile trained, but XLA compiled nothing"),
-        (("on",), {"jit_compile": False}, "Keras turned jit_compile=True into False"),
+        (
+            ("auto",),
+            {"uncompiled": 2},
+            "with Keras's own choice of jit_compile the model trained, but XLA compiled nothing",
+        ),
+        (("on",), {"jit_compile": False}, "Keras changed jit_compile=True to False"),
         (("on",), {"device": CPU}, "the on step ran on"),
         (("auto",), {"device": CPU}, "the auto step ran on"),
-        (("off",), {"uncompiled": 0}, "no Conv2D or MatMul was executed"),
+        (("off",), {"uncompiled": 0}, "the step executed no Conv2D or MatMul"),
         ((), {"hlo": {**program(), "instructions": 0}}, "XLA returned no compiled module"),
         ((), {"hlo": program()}, "the compiled convolution (training step, float32) doesn't call cuDNN"),
-        ((), {"refused_on": None}, "trains with jit_compile=True, so it isn't compiled"),
+        ((), {"refused_on": None}, "trains with jit_compile=True, so jit_compile=True has no effect"),
         ((), {"refused_off": "InternalError: no"}, "fails without jit_compile too: InternalError: no"),
         (("on",), {"losses": [2.3, 2.2, 2.1, 2.0, 1.8]}, "from those with jit_compile=False by 5.3e-02"),
         (("auto",), {"losses": [2.3, 2.2, 2.1, 2.0, 1.8]}, "from those with jit_compile=False by 5.3e-02"),

@@ -105,7 +105,7 @@ def test_an_older_copy_in_front_of_one_that_fits(machine: Machine) -> None:
     result = machine.check("system")
     assert problems(result) == [("older_copy_wins", "libcudnn.so.9")]
     assert "(9.1.0), found by LD_LIBRARY_PATH, comes before" in result.sentence
-    assert "(9.3.0.75), and TensorFlow was built with 9.3.0.75" in result.sentence
+    assert "(9.3.0.75), but TensorFlow was built with 9.3.0.75" in result.sentence
 
 
 def test_a_single_old_copy_is_left_to_another_check(machine: Machine) -> None:

@@ -82,7 +82,9 @@ def test_correct_handling_of_memory_passes(monkeypatch: pytest.MonkeyPatch) -> N
     trials = Trials(values())
     result = run(monkeypatch, trials)
     assert result.outcome == "pass"
-    assert result.sentence.startswith("on the GPU: growth takes 500 MiB, the default 15500 MiB, ")
+    assert result.sentence.startswith(
+        "on the GPU: memory growth takes 500 MiB, the default takes 15500 MiB, "
+    )
     assert result.evidence["unknown"] == []
     # Only the trial of the default must ignore a variable that forces growth.
     assert trials.asked["_take_whole"] == {"TF_FORCE_GPU_ALLOW_GROWTH": None}
@@ -113,8 +115,8 @@ def test_without_a_gpu_no_gpu_memory_is_reported(monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"_grow": {"taken_bytes": 15000 * MIB}}, "with memory growth a small operation took 15000 MiB"),
-        ({"_exhaust": {"raised": None}}, "2048 MiB were granted, more than there is"),
+        ({"_grow": {"taken_bytes": 15000 * MIB}}, "with memory growth, a small operation took 15000 MiB"),
+        ({"_exhaust": {"raised": None}}, "an allocation of 2048 MiB succeeded, which is more than there is"),
         (
             {"_exhaust": {"raised": {"type": "InternalError", "message": ""}}},
             "running out of memory raised InternalError, not ResourceExhaustedError",
@@ -123,10 +125,10 @@ def test_without_a_gpu_no_gpu_memory_is_reported(monkeypatch: pytest.MonkeyPatch
             {"_exhaust": {"within_limit": EXHAUSTED}},
             "an allocation within the limit raised ResourceExhaustedError",
         ),
-        ({"_exhaust": {"peak_bytes": 1025 * MIB}}, "1025 MiB were taken where the limit is 1024 MiB"),
+        ({"_exhaust": {"peak_bytes": 1025 * MIB}}, "1025 MiB were allocated although the limit is 1024 MiB"),
         (
             {"_exhaust": {"recovered": False}},
-            "after running out of memory the process computes wrong results",
+            "after running out of memory, the process computes wrong results",
         ),
         (
             {"_train": {"growth": 15 * MIB}},
@@ -148,7 +150,7 @@ def test_a_crashed_trial_is_named_with_the_earlier_findings(monkeypatch: pytest.
     result = run(monkeypatch, trials)
     assert (result.outcome, result.sentence) == (
         "crash",
-        "the trial of running out of memory was ended by SIGABRT",
+        "the trial of running out of memory was killed by SIGABRT",
     )
     assert result.evidence["last_lines"] == ["last line"]
     assert result.evidence["growth"]["taken_bytes"] == 500 * MIB

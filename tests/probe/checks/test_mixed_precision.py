@@ -68,7 +68,7 @@ def test_policies_that_agree_pass_whatever_their_speed() -> None:
             "differ from those in float32 by 1.0e-01",
         ),
         ("mixed_bfloat16", {"losses": [float("nan")] * 5}, "the loss of mixed_bfloat16 doesn't fall"),
-        ("float32", {"device": "/device:GPU:0"}, "the float32 step ran on /device:GPU:0, not on the CPU"),
+        ("float32", {"device": "/device:GPU:0"}, "the float32 step ran on /device:GPU:0 instead of the CPU"),
     ],
 )
 def test_no_mixed_precision_or_another_result_fails(name: str, change: dict[str, Any], said: str) -> None:

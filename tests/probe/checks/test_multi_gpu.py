@@ -64,7 +64,9 @@ def run(
 @pytest.mark.parametrize("gpus", [2, 8])
 def test_gpus_that_agree(gpus: int, monkeypatch: pytest.MonkeyPatch) -> None:
     result = run(monkeypatch, gpus, answers(gpus))
-    said = f"NCCL reduces, and a MirroredStrategy step on {gpus} GPUs equals a single one"
+    said = (
+        f"NCCL's sums are right, and MirroredStrategy on {gpus} GPUs gives the same step as a single device"
+    )
     assert (result.outcome, result.sentence) == ("pass", said)
     assert result.evidence["devices"] == {"count": gpus, "kind": "GPU"}
 
@@ -88,11 +90,11 @@ FAULTS: list[tuple[dict[str, Any], str]] = [
     ({"wrong": 3}, "3 sums of NcclAllReduce on"),
     ({"largest_difference": 1e-2}, "the losses of MirroredStrategy on"),
     ({"largest_difference": float("nan")}, "the losses of MirroredStrategy on"),
-    ({"largest_weight_difference": 1e-2}, "the weights of a MirroredStrategy step"),
+    ({"largest_weight_difference": 1e-2}, "the weights after a MirroredStrategy step"),
     ({"replicas_equal": False}, "no longer hold the same weights"),
     ({"losses": [2.0, 2.0]}, "the loss of MirroredStrategy on"),
     ({"losses": [2.0, float("nan")]}, "the loss of MirroredStrategy on"),
-    ({"replicas": 1}, "1 replicas on"),
+    ({"replicas": 1}, "1 replica on"),
 ]
 
 
@@ -116,7 +118,7 @@ def test_a_crash_names_a_small_shared_memory(monkeypatch: pytest.MonkeyPatch) ->
     result = run(monkeypatch, 2, [], failure="SIGSEGV", shared=64 * MIB)
     assert result.outcome == "crash"
     assert result.sentence == (
-        "training with tf.distribute was ended by SIGSEGV; worth knowing: /dev/shm is too small or missing:"
+        "training with tf.distribute was killed by SIGSEGV; note: /dev/shm is too small or missing:"
         " 64 MiB; NCCL may need more (docker run --shm-size=1g)"
     )
     assert result.evidence["last_lines"] == ["last line"]

@@ -62,11 +62,11 @@ def test_auxiliary_operations_may_be_on_the_cpu() -> None:
         ({"placement": placement(AssignSubVariableOp="CPU:0")}, "AssignSub ran on CPU:0"),
         (
             {"placement": [entry for entry in placement() if entry["op"] != "MatMul"]},
-            "no MatMul was executed",
+            "the step executed no MatMul",
         ),
         ({"loss_device": CPU}, "the loss is on"),
         ({"allocated_bytes": 0}, "handed out 0 bytes"),
-        ({"allocated_bytes": None}, "gives no count"),
+        ({"allocated_bytes": None}, "does not report how much it handed out"),
         ({"kernels": 2}, "ran 2 kernels"),
         ({"gpu_time_s": 0.0}, "in 0.000000 s"),
         ({"largest_difference": 0.5}, "differ from those on the CPU"),

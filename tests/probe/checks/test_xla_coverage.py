@@ -53,7 +53,7 @@ def test_a_refusal_is_a_fact_and_not_a_fault(monkeypatch: pytest.MonkeyPatch) ->
     assert result.outcome == "pass"
     total = len(CASES)
     assert result.sentence == (
-        f"XLA compiles {total - 3} of {total} layers and operations for the CPU, and refuses 3"
+        f"XLA compiles {total - 3} of {total} layers and operations for the CPU, and rejects 3"
     )
     assert result.evidence["refused"] == {"loss": ["ctc_loss"], "host": ["string join", "py_function"]}
     assert [entry["name"] for entry in result.evidence["cases"]] == NAMES
@@ -89,7 +89,7 @@ def test_an_unavailable_operation_says_nothing_about_xla(
 ) -> None:
     result = run(monkeypatch, Interpreters(outcomes={"svd": "unavailable"}))
     assert result.outcome == "pass"
-    assert result.sentence.endswith("refuses 0, 1 unavailable")
+    assert result.sentence.endswith("rejects 0, 1 unavailable")
     assert result.evidence["refused"] == {}
 
 
@@ -116,7 +116,7 @@ def test_an_untried_core_operation_does_not_pass(monkeypatch: pytest.MonkeyPatch
     result = run(monkeypatch, Interpreters(dict.fromkeys(first, "SIGSEGV")))
     assert result.outcome == "crash"
     assert result.sentence.startswith("it isn't known whether XLA compiles ")
-    assert result.sentence.endswith(f", after {', '.join(first)}")
+    assert result.sentence.endswith(f", because of {', '.join(first)}")
     assert set(result.evidence["untried"]) & set(CORE)
 
 
@@ -127,7 +127,7 @@ def test_the_time_ran_out(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     result = run(monkeypatch, Interpreters({name: "timeout"}))
     assert result.outcome == "timeout"
     assert result.evidence["untried"] == NAMES[NAMES.index(name) + 1 :]
-    assert result.sentence.endswith(f", after {name}")
+    assert result.sentence.endswith(f", because of {name}")
 
 
 def test_nothing_compiles(monkeypatch: pytest.MonkeyPatch) -> None:

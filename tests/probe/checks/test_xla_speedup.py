@@ -52,7 +52,7 @@ def test_the_ratios_come_from_the_measurements() -> None:
     ratio = result.evidence["ratios"]["xla/graph"]
     assert (ratio["step_time"]["median"], ratio["peak_bytes"], ratio["kernels"]) == (0.5, 0.75, 1.0)
     assert result.evidence["ratios"]["xla/eager"]["step_time"]["median"] == 0.25
-    assert "0.50 (0.50 to 0.50) of the time of a graph's and 0.75 of its memory" in result.sentence
+    assert "0.50 (0.50 to 0.50) of the time and 0.75 of the memory of a graph step" in result.sentence
     eager, graph, xla = result.evidence["modes"]
     assert (eager["compile_s"], graph["compile_s"], xla["compile_s"]) == (None, 9.8, 9.9)
 
@@ -161,7 +161,7 @@ def test_a_batch_that_does_not_fit_is_reduced_and_then_given_up(monkeypatch: pyt
     result = xla_speedup.CHECK.run(Context({}, tensorflow=gpu))
     assert result.outcome == "skip"
     assert (
-        result.sentence == "the GPU's memory doesn't hold the model with a batch of 32: OOM when allocating"
+        result.sentence == "the model with a batch of 32 doesn't fit in the GPU's memory: OOM when allocating"
     )
 
 

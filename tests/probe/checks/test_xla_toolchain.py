@@ -70,7 +70,7 @@ def test_the_order_of_the_search_for_ptxas(new: bool, first: str, tmp_path: Path
     result = judge(tmp_path, new=new, preferred=preferred)
     assert result.evidence["ptxas"]["path"] == str(places.pop(first))
     assert [one["version"] for one in result.evidence["ptxas_found"]][-2:] == ["12.8.3", "12.9.86"]
-    assert "12.9.86, which is here too" in result.sentence
+    assert "12.9.86, which XLA doesn't use" in result.sentence
     for path in places.values():
         if path.parent.parent != tmp_path / "toolkit":
             path.unlink()
@@ -108,7 +108,7 @@ def test_a_ptxas_that_xla_rejects_is_not_enough(wheel: Path, tmp_path: Path) -> 
     ptxas(wheel / "bin", "11.2.152")
     result = judge(tmp_path)
     assert result.outcome == "fail"
-    assert f"runs none of the ptxas that it finds: {wheel / 'bin' / 'ptxas'} (11.2.152)" in result.sentence
+    assert f"XLA can't run any ptxas that it finds: {wheel / 'bin' / 'ptxas'} (11.2.152)" in result.sentence
     assert [problem["code"] for problem in result.problems] == ["ptxas_unusable"]
 
 

@@ -10,15 +10,15 @@ from pathlib import Path
 
 from ...system import processes
 
-#: Part of apt. It downloads files with apt's proxies, certificate authorities and credentials, and checks
-#: hashes.
+#: Part of apt. It downloads files with apt's proxies, certificate authorities and credentials, and
+#: checks hashes.
 HELPER = Path("/usr/lib/apt/apt-helper")
-#: The mirrors of a machine whose own are not Debian's.
+#: The mirrors for a machine that doesn't run Debian.
 _DEFAULTS = {
     "debian": "http://deb.debian.org/debian",
     "debian-security": "http://deb.debian.org/debian-security",
 }
-#: The label that an archive's index has -> the archive.
+#: Label in the index of an archive -> the archive.
 _LABELS = {"Debian": "debian", "Debian-Security": "debian-security"}
 
 

@@ -81,7 +81,7 @@ class Order:
 
 
 def bake_document(order: Order) -> dict[str, Any]:
-    """Return the bake file of an order."""
+    """Return the bake file for an order."""
     arguments = {
         "BASE": order.base.reference,
         "TOOLS": order.tools.reference,
@@ -105,7 +105,8 @@ def bake_document(order: Order) -> dict[str, Any]:
         "labels": labels(order),
         "tags": [order.reference],
         "secret": [f"id={name},src={path}" for name, path in sorted(order.secrets.items())],
-        # Build steps see the network as pip on the host does, including proxies and indexes on localhost.
+        # Build steps use the host's network, like pip on the host, including proxies and indexes on
+        # localhost.
         "network": "host",
         "output": [_OUTPUTS[order.compression]],
         # With a provenance attestation, the image's digest would depend on the builder and the time.

@@ -94,7 +94,7 @@ class Bases:
         return self._default(_TOOLS_PYTHON, _TOOLS_SUITE, progress)
 
     def is_current(self, spec: ImageSpec, origin: str) -> bool:
-        """Return True if an image of this spec that was made from this base would be made from it again."""
+        """Return True if a new build of this spec would use this base."""
         if spec.base is not None:
             asked = f"{BasePolicy.REGISTRY.value}:{spec.base}"
             return origin == asked or origin.startswith(f"{asked}@")
@@ -149,7 +149,7 @@ class Bases:
         if pinned and digest != pinned:
             raise MissingError(
                 f"the registry answered with {digest} when asked for {name}",
-                hint="check the engine's registry mirrors; one of them does not serve what it is asked for",
+                hint="check the engine's registry mirrors; one of them returns something else",
             )
         return Base(f"{plain}@{digest}", f"registry:{plain}@{digest}", plain, digest)
 
@@ -213,8 +213,8 @@ class Bases:
 
 
 def _unreachable(reason: str) -> MissingError:
-    # Go's errors go from what was tried to what went wrong, and contain the address of the machine's
-    # resolver.
+    # Go's errors begin with what was tried and end with what went wrong. They contain the address of the
+    # machine's resolver.
     detail = " ".join(reason.split()).rsplit(": ", 1)[-1][:200]
     return MissingError(
         f"{_UNREACHABLE} ({detail})",

@@ -1,4 +1,4 @@
-"""Bootstraps a base image from Debian's packages, for machines that can't reach an image registry.
+"""Bootstrap a base image from Debian's packages, for machines that can't reach an image registry.
 
 The packages are those of a lock. They are downloaded from the host's mirror and checked against their hashes
 before anything of them runs. Then mmdebstrap or debootstrap creates the root file system from only these
@@ -25,9 +25,8 @@ from .debian_packages import fetch, write_repository
 
 #: The Debian release whose own Python is this version.
 SUITES: Mapping[str, str] = {"3.11": "bookworm", "3.13": "trixie"}
-#: The packages in addition to the smallest Debian, as in official Python images. Without usr-is-merged,
-#: Debian 12 would
-#: get a package that moves files to /usr, and all of Perl with it.
+#: The packages in addition to the smallest Debian, as in official Python images. Without
+#: usr-is-merged, Debian 12 would get a package that moves files to /usr, and all of Perl with it.
 PACKAGES: Mapping[str, tuple[str, ...]] = {
     "bookworm": ("ca-certificates", "python3", "tzdata", "usr-is-merged"),
     "trixie": ("ca-certificates", "python3", "tzdata"),

@@ -28,9 +28,9 @@ from .gpus import device_requests
 
 #: The directory of the probe's files in the container.
 _DIRECTORY = "validator-probe"
-#: No report is this large. The limit keeps endless output from filling the memory.
+#: No report is this large. The limit prevents endless output from filling the memory.
 _LARGEST_REPORT = 64 * 2**20
-#: TensorFlow starts several threads per core, a fork bomb more.
+#: TensorFlow starts several threads per core; a fork bomb would start more than this.
 _PIDS_LIMIT = 16384
 #: The share of the engine's memory that a probe may use.
 _MEMORY_SHARE = 0.8
@@ -70,9 +70,9 @@ def run_probe(
 ) -> bytes:
     """Run the probe in a new container of an image and return its standard output.
 
-    The container has no network, no capabilities, nothing of the host's files and environment, limits on
-    memory and processes, and the GPUs of the request. It uses the image's user and environment, but not its
-    entry point. Raises MissingError if the image does not exist or the engine stops responding, and
+    The container has no network, no capabilities, none of the host's files or environment variables, limits
+    on memory and processes, and the GPUs of the request. It uses the image's user and environment, but not
+    its entry point. Raises MissingError if the image does not exist or the engine stops responding, and
     ValidatorError if there is no report within the time limit.
     """
     what = f"the probe in {image}"
@@ -122,13 +122,13 @@ def _create(
             command=list(request.arguments),
             working_dir=f"/{_DIRECTORY}",
             network_mode="none",
-            # What is measured may be hostile: it needs no privileges, and can't gain any.
+            # The image may be hostile, so its container gets no privileges and can't gain any.
             cap_drop=["ALL"],
             security_opt=["no-new-privileges"],
             # By default, the SDK passes the proxies of Docker's client configuration, with their credentials.
             use_config_proxy=False,
             device_requests=device_requests(info, request.gpus),
-            # The output is read as it arrives; a log would fill the engine's disk.
+            # The output is read as it arrives, because a log could fill the engine's disk.
             log_config=LogConfig(type="none"),
             healthcheck={"test": ["NONE"]},
             **limits,

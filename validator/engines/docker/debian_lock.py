@@ -84,7 +84,9 @@ def read_lock(suite: str, path: Path | None = None) -> DebianLock:
         ) from None
     snapshot = _SNAPSHOT.search(text)
     if snapshot is None:
-        raise InputError(f"{path} names no snapshot", hint="write it again with scripts/refresh debian")
+        raise InputError(
+            f"{path} does not name a snapshot", hint="write it again with scripts/refresh debian"
+        )
     packages = []
     for number, line in enumerate(text.splitlines(), 1):
         if not line or line.startswith("#"):

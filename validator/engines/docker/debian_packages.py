@@ -1,5 +1,5 @@
-"""Download the packages of a lock, check each against its hash, and serve them as a repository of nothing
-else.
+"""Download the packages of a lock, check each against its hash, and make a repository of only these
+packages.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ..base import Progress
 from . import apt
 from .debian_lock import ARCHIVES, DebianLock, DebianPackage, lock_path
 
-#: Debian's own archive of everything that a mirror ever had. Mirrors delete superseded versions.
+#: Debian's archive of everything that was ever on a mirror. Mirrors delete superseded versions.
 SNAPSHOT = "https://snapshot.debian.org/archive"
 _TIMEOUT_S = 1800
 
@@ -24,8 +24,8 @@ _TIMEOUT_S = 1800
 def fetch(lock: DebianLock, sources: apt.AptSources, directory: Path, progress: Progress) -> None:
     """Download every package of a lock into a directory, and check it.
 
-    A mirror that no longer has a package is not asked again; snapshot.debian.org is. Raises MissingError if a
-    package is not what the lock pins, or is nowhere.
+    A package that the mirror no longer has is downloaded from snapshot.debian.org. Raises MissingError if a
+    package differs from what the lock pins, or is in neither place.
     """
     snapshots = {archive: f"{SNAPSHOT}/{archive}/{lock.snapshot}" for archive in ARCHIVES}
     for name, places in (("the mirror", sources.mirrors), ("snapshot.debian.org", snapshots)):
@@ -90,7 +90,7 @@ def _download(
     sources: apt.AptSources,
     progress: Progress,
 ) -> None:
-    """Ask for files, and ignore which ones could not be downloaded."""
+    """Download files, and ignore those that could not be downloaded."""
     arguments = []
     for package in packages:
         archive, _, rest = package.path.partition("/")
@@ -114,7 +114,7 @@ def _refuse_changed(lock: DebianLock, directory: Path, place: str) -> None:
     for package in lock.packages:
         path = directory / package.file
         for found in (path, path.with_name(f"{path.name}.FAILED")):
-            # apt-helper leaves an empty file for an answer of another size.
+            # apt-helper leaves an empty file if the download has another size.
             if not found.is_file() or (digest := _sha256(found)) == package.sha256:
                 continue
             saw = f"a file with the sha256 {digest}" if found.stat().st_size else "a file of another size"

@@ -1,4 +1,4 @@
-"""Find out if an engine offers GPUs, and request them for a container."""
+"""Find out whether an engine offers GPUs, and request them for a container."""
 
 from __future__ import annotations
 

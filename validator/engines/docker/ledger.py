@@ -1,7 +1,7 @@
-"""The containers of this machine's runs, each written down before it is made.
+"""Keep a note of each container of this machine's runs, written before the container is created.
 
-Only what is written here is ever removed. A label, a name or an image is no evidence of who made a container:
-anybody can copy them.
+Only containers with a note are ever removed. A label, a name or an image does not prove who created a
+container: anybody can copy them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ...system import runs
 from ...system.notes import Note
 
 _KIND = "container"
-#: An engine that was asked for a container may take so long to make it, even if nobody waits for it any more.
+#: Seconds that an engine may take to create a container, even if nobody waits for it any more.
 _CREATION_LIMIT_S = 600.0
 
 
@@ -35,11 +35,11 @@ class Entry:
         return self.note.content["name"]
 
     def created(self, identifier: str) -> None:
-        """Write down the engine's id of the container. It may be started after that."""
+        """Note the engine's id of the container. Call this before starting it."""
         self.note.write(container=identifier)
 
     def not_created(self) -> None:
-        """Erase the entry, because the engine refused to make the container."""
+        """Erase the entry, because the engine refused to create the container."""
         self.note.erase()
 
     def remove(self, client: docker.DockerClient) -> bool:
@@ -61,7 +61,7 @@ class Entry:
 
 
 def intend(client: docker.DockerClient, info: Mapping[str, Any]) -> Entry:
-    """Write down that a container will be made. Raises MissingError if that is not possible."""
+    """Note that a container will be created. Raises MissingError if the note can't be written."""
     run = runs.current()
     name = f"validator-probe-{run.directory.name}-{secrets.token_hex(8)}"
     return Entry(run.note(_KIND, engine=_engine(client, info), name=name))

@@ -1,4 +1,4 @@
-"""images/bases.yaml: the default base of the images of each Python, by digest."""
+"""Read and write images/bases.yaml, which pins the default base image for each Python by digest."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class PinnedBase:
 
     @classmethod
     def parse(cls, text: object) -> PinnedBase | None:
-        """Return the base in `name:tag@sha256:…`, None for anything else."""
+        """Parse `name:tag@sha256:…`. Return None for anything else."""
         match = _REFERENCE.fullmatch(text) if isinstance(text, str) else None
         return cls(match["name"], match["digest"]) if match else None
 
@@ -62,7 +62,7 @@ def text_of(bases: Mapping[str, PinnedBase]) -> str:
     """Return the content of the file."""
     lines = [f'"{python}": {base}' for python, base in bases.items()]
     header = (
-        "# The default base of the images of each Python, pinned by digest."
+        "# The default base image for each Python, pinned by digest."
         " Written by `scripts/refresh bases`, not by hand."
     )
     return "\n".join([header, *lines]) + "\n"

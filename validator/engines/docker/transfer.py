@@ -1,4 +1,4 @@
-"""Pushes the engine's images to a registry, and pulls images from one.
+"""Push the engine's images to a registry, and pull images from one.
 
 The engine does the work: it uses Docker's credentials, sends only layers that the registry lacks, and sets
 the tag last, when the registry has the whole image. The command line is used instead of the SDK, because a

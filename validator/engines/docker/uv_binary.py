@@ -1,7 +1,7 @@
 """The uv that installs wheels while an image is built: one version of one program, pinned by hash.
 
-Whoever installed this package may have any uv. An image gets only the pinned one, so that the same lock gives
-the same image.
+The machine may have any version of uv. Images get only the pinned one, so that the same lock gives the same
+image.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ...system.sources import PackageSources
 from . import names
 
 PIN = names.IMAGES / "uv.txt"
-#: Images are for Linux on x86_64, whatever the machine that builds them.
+#: Images are for Linux on x86_64, whatever machine builds them.
 _PLATFORM = "x86_64-manylinux2014"
 _TIMEOUT_S = 600.0
 _PROGRAM = re.compile(r"^# sha256 of the program: ([0-9a-f]{64})$", re.MULTILINE)

@@ -1,9 +1,9 @@
-"""Does attention compute in half precision what it computes in float32, as Keras writes it, and compiled by
+"""Does Keras's attention give the same results in half precision as in float32, also when compiled by
 XLA?
 
-Keras's layer masks with large negative numbers, which overflow in float16, and sums over the sequence in
-the policy's type. The check runs the layer with a causal mask under the policies `mixed_float16` and, where
-the GPU has it, `mixed_bfloat16`, forward and backward, uncompiled and compiled.
+Keras's layer masks positions with large negative numbers, which overflow in float16, and sums over the
+sequence in the policy's type. The check runs the layer with a causal mask under the policies `mixed_float16`
+and, where the GPU has it, `mixed_bfloat16`, forward and backward, uncompiled and compiled.
 """
 
 from typing import Any, Dict, Iterator, List, Sequence
@@ -60,7 +60,7 @@ def _runs(tf: Any, types: Sequence[str]) -> Iterator[Dict[str, Any]]:
 
 
 def _layer(tf: Any, policy: str, sequence: Any) -> Any:
-    """Return the layer with its weights made. The policy is set globally, as users set it."""
+    """Return the layer with its weights created. The policy is set globally, as users do it."""
     precision = tf.keras.mixed_precision
     before = precision.global_policy()
     precision.set_global_policy(policy)
@@ -92,7 +92,7 @@ def _step(tf: Any, layer: Any, jit_compile: bool) -> Any:
 
 
 def _tensor(variable: Any) -> Any:
-    """Return TensorFlow's variable; Keras 3 wraps it."""
+    """Return TensorFlow's own variable, which Keras 3 wraps."""
     return (
         getattr(variable, "value", variable) if not callable(getattr(variable, "value", None)) else variable
     )

@@ -2,7 +2,7 @@
 
 It must be set before a function's first call, and on a CPU it has no effect unless TensorFlow was started
 with a flag. So the trials run in fresh interpreters, on a CPU both with that flag and without. The clusters
-are counted in the graph that is executed, and among the modules that XLA says it compiled.
+are counted in the graph that is executed, and among the modules that XLA reports as compiled.
 """
 
 import os
@@ -16,11 +16,11 @@ from ..devices import exact_float32, gpus
 STEPS = 5
 #: Largest relative difference between the losses of a step; as in `xla_train_step`.
 TOLERANCE = {"CPU": 1e-3, "GPU": 2e-2}
-#: Without it clusters are made only on GPUs (tensorflow/compiler/jit/flags.cc).
+#: Without this flag, clusters are made only on GPUs (tensorflow/compiler/jit/flags.cc).
 CPU_FLAG = "--tf_xla_cpu_global_jit"
 _LIMIT_S = 150.0
 
-#: The argument of `set_jit`, for one function after another.
+#: The arguments of `set_jit`, each for a new function.
 Setting = Union[bool, str]
 #: The field of the evidence about a Keras model.
 KERAS = "keras_jit"
@@ -72,10 +72,10 @@ def _environment(directory: str, flag: Optional[str]) -> Dict[str, Optional[str]
 
 
 def _trial(tf: Any, directory: str, settings: List[Setting], keras: bool) -> Iterator[Dict[str, Any]]:
-    """Train a fresh function under each setting. The function itself doesn't ask for XLA.
+    """Train a new function under each setting. The function itself doesn't ask for XLA.
 
-    keras: also train a model that asks for XLA, after set_jit(True): the two ways must not get in each
-    other's way.
+    keras: also train a model that asks for XLA, after set_jit(True): the two must not interfere with
+    each other.
     """
     gpus(tf)
     images, labels = training.batch(tf)

@@ -99,7 +99,7 @@ def built_with(soname: str, wheels: Dict[str, str]) -> Optional[str]:
 
 
 def too_old(version: Optional[str], floor: Optional[str]) -> bool:
-    """Return whether major.minor is below the floor's.
+    """Return whether a version is below the lowest allowed one, by major and minor.
 
     The patch level doesn't count in TensorFlow's own rule for cuDNN (cuda_dnn.cc,
     IsSourceCompatibleWithCudnnLibrary).

@@ -1,7 +1,7 @@
-"""Does a recurrent layer run on cuDNN's kernel, and does it compute what its cells compute step by step?
+"""Does a recurrent layer run on cuDNN's kernel, and does it agree with a loop over its cells?
 
-Keras chooses the kernel by itself (`use_cudnn="auto"`; Keras 2 by the layer's arguments), and falls back to
-a loop over the steps, ten times slower, without a word. The reference is such a loop over the same cells.
+Keras chooses the kernel by itself (`use_cudnn="auto"`; Keras 2 by the layer's arguments), and silently falls
+back to a loop over the steps, which is ten times slower. The reference is such a loop over the same cells.
 """
 
 from typing import Any, Dict, List, Sequence

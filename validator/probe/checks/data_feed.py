@@ -1,7 +1,7 @@
 """Does a `tf.data` pipeline feed the device with the right examples, and does a step train on them?
 
 The records are read, decoded in parallel, put into batches, and copied to the device ahead of their use
-(`prefetch_to_device`), by other threads and another stream than a step's. The speed of a pipeline is
+(`prefetch_to_device`), by threads and a stream other than those of a step. The speed of a pipeline is
 measured by `input_pipeline`.
 """
 
@@ -26,12 +26,12 @@ def _run(context: Context) -> Result:
     device_type = "GPU" if gpus(tf) else "CPU"
     with tf.device("/CPU:0"):
         images, labels = training.batch(tf)
-        # TensorFlow keeps int32 in the host's memory, also on a GPU.
+        # TensorFlow keeps int32 in the host's memory, even for a GPU.
         labels = tf.cast(labels, tf.int64)
         batches = [(images * (1.0 + number), labels) for number in range(BATCHES)]
     descriptor = anonymous_file()
     try:
-        # A file without a name, which TensorFlow opens like any other and which removes itself.
+        # An anonymous file, which TensorFlow opens like any other, and which needs no cleanup.
         path = f"/proc/{os.getpid()}/fd/{descriptor}"
         _write(tf, path, batches)
         fed = list(_dataset(tf, path, f"/{device_type}:0"))
@@ -83,7 +83,7 @@ def _losses(tf: Any, batches: List[Any]) -> List[float]:
 
 
 def _right(tf: Any, fed: List[Any], batches: List[Any]) -> int:
-    """Return how many batches hold, in order, the very values that were written. Compared on the CPU."""
+    """Return how many batches contain exactly the values that were written, compared on the CPU."""
     with tf.device("/CPU:0"):
         return sum(
             all(bool(tf.reduce_all(tf.equal(tf.identity(a), b))) for a, b in zip(found, expected))

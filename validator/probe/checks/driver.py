@@ -31,7 +31,7 @@ def _run(context: Context) -> Result:
 
 
 def _problems(host: Dict[str, Any]) -> List[Dict[str, Any]]:
-    """Return each contradiction. A machine without a trace of a driver or GPU has none."""
+    """Return each contradiction. A machine with no trace of a driver or GPU has none."""
     nvml, cuda = host["driver_libraries"]["nvml"], host["driver_libraries"]["cuda"]
     traces = bool(host["device_nodes"] or host["kernel_driver"] or host["gpus"])
     found = [_cuda_problem(cuda, traces)]

@@ -1,7 +1,7 @@
 """Is the gradient of an embedding right, and does a step with it change the right rows?
 
 The gradient is sparse: rows that occur several times are summed by atomic additions or a scatter, kernels
-that no other check runs. Compiled by XLA it becomes another program. Both are compared with the CPU.
+that no other check runs. XLA compiles it to a different program. Both are compared with the CPU.
 """
 
 from typing import Any, Dict, List
@@ -34,7 +34,7 @@ def _judged(evidence: Dict[str, Any]) -> Result:
 
 
 def _ids(tf: Any) -> Any:
-    """Return the rows to look up: each even one many times, and no odd one but the first."""
+    """Return the rows to look up: each even row many times, and of the odd rows only the first."""
     numbers = tf.range(_BATCH * _LENGTH, dtype=tf.int32)
     return tf.reshape(tf.where(numbers % 7 == 0, 1, numbers * numbers % (_ROWS // 2) * 2), (_BATCH, _LENGTH))
 

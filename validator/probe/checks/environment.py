@@ -1,8 +1,9 @@
 """Does a variable hide the GPU, or break XLA, Keras or the loader?
 
-The table `data/variables.json` lists the variables. A rule is a function for what a list of values can't say:
-it yields the problems of one value, judged by the facts. A problem is a fault when it breaks something here,
-and an advisory when it would break something elsewhere, costs something, or hides what happens.
+The table `data/variables.json` lists the variables. A rule is a function for what a list of allowed values
+can't express: it yields the problems of one value, judged by the facts. A problem is a fault when it breaks
+something here, and an advisory when it would break something elsewhere, costs time or memory, or hides log
+lines.
 """
 
 import os
@@ -46,7 +47,7 @@ def visible_devices(value: str, facts: Facts) -> Problems:
 
 
 def _names_gpu(entry: str, facts: Facts) -> bool:
-    """Return whether CUDA takes the entry for a GPU, or could where the GPUs are not known."""
+    """Return whether the entry names a GPU for CUDA, or could if the GPUs are not known."""
     known = facts["host"]["gpus"] if facts["host"]["driver_libraries"]["nvml"]["answered"] else None
     if re.fullmatch(r"\d+", entry):
         return known is None or int(entry) < len(known)
@@ -62,7 +63,7 @@ def container_devices(value: str, facts: Facts) -> Problems:
     Container Toolkit, specialized configurations).
     """
     if value in ("", "void", "none") and facts["host"]["container"]:
-        # The kernel's side shows through into every container.
+        # What the kernel module provides is visible in every container.
         lost = facts["host"]["kernel_driver"] is not None and not gpu_count(facts)
         yield problem("container_without_gpu", FAULT if lost else ADVISORY)
 
@@ -115,7 +116,7 @@ def _named(gpus: List[Dict[str, Any]]) -> List[Dict[str, Any]]:
 
 
 def min_multiprocessors(value: str, facts: Facts) -> Problems:
-    """Find GPUs with fewer, which TensorFlow leaves out (gpu_device.cc, GetMinGPUMultiprocessorCount)."""
+    """Find GPUs with too few multiprocessors for TensorFlow (gpu_device.cc, GetMinGPUMultiprocessorCount)."""
     if not re.fullmatch(r"-?\d+", value.strip()):
         yield problem("min_multiprocessors_unread")
         return
@@ -132,7 +133,7 @@ def number(value: str, facts: Facts) -> Problems:
 
 
 def cache_path(value: str, facts: Facts) -> Problems:
-    """Expect a directory that the driver can make: without one it goes without a cache."""
+    """Expect a directory that the driver can create; otherwise it uses no cache."""
     existing = value
     while existing and not os.path.exists(existing):
         parent = os.path.dirname(existing)

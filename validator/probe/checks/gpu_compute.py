@@ -1,8 +1,8 @@
 """Does the GPU compute, and are the results right? A matrix product and a convolution, forward and backward.
 
-Both run on the GPU and on the CPU over the same numbers. Placement is forced (no soft placement), every
+Both run on the GPU and on the CPU with the same numbers. Placement is forced (no soft placement), every
 result names its device, and the GPU's allocator must have handed out memory: a library that only pretends to
-be a GPU driver passes none of this.
+be a GPU driver fails all of this.
 """
 
 from typing import Any, Dict, List
@@ -12,8 +12,8 @@ from ..check import FAIL, TENSORFLOW, Check, Context, Result, judged
 from ..devices import exact_float32, gpus
 
 #: Largest difference, as a share of the largest magnitude in the CPU's result, in float32 without
-#: TensorFloat-32. Sums of 512 products in another order differ by about 1e-6, convolutions by a transform
-#: by up to 1e-4; a wrong kernel by 1e-1 and more.
+#: TensorFloat-32. Sums of 512 products in another order differ by about 1e-6, and convolutions that use a
+#: transform by up to 1e-4; a wrong kernel differs by 1e-1 or more.
 TOLERANCE = 1e-3
 _SIZE = 512
 

@@ -1,7 +1,7 @@
-"""Are the driver's device files here, and may this user open them?
+"""Do the driver's device files exist, and may this user open them?
 
-This is required because a library put in the driver's place can't fake it: a kernel driver that answers when
-its device is opened.
+This is required because a library that replaces the driver can't fake device files that a kernel driver
+opens.
 """
 
 import re

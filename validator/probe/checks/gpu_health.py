@@ -1,12 +1,11 @@
 """Was the GPU itself healthy while it was measured, and did nobody else compute on it?
 
-A GPU with memory errors, one that is slowed down, or one that another process computes on, fails checks
-that say nothing about the environment, and passes none that can be relied on. So a fault that this check
-finds makes the verdict `unproven` and never `failed` (validator/model/verdict.py), except for an Xid
-message that a program's fault causes.
+On a GPU with memory errors, a slowed-down GPU, or one that another process uses, neither failed nor passed
+checks say anything about the environment. So a fault that this check finds makes the verdict `unproven` and
+never `failed` (validator/model/verdict.py), except for an Xid message that a faulty program causes.
 
-A value that NVML doesn't tell here is unknown and blocks nothing: WSL, MIG and vGPU hide most of them, and
-a GeForce has no ECC. What blocks is a watch that did not last, and a value that could be read before the
+A value that NVML doesn't report is unknown and does not fail the check: WSL, MIG and vGPU hide most of them,
+and a GeForce has no ECC. The check does fail if the watch ended early, or if a value could be read before the
 run but not after it.
 """
 
@@ -15,13 +14,13 @@ from typing import Any, Dict, List
 from ...problems import problem, statement
 from ..check import END, Check, Context, Result, judged
 
-#: Xid messages that a program's own fault causes, as NVIDIA's device plugin for Kubernetes ignores them
+#: Xid messages that a faulty program causes, which NVIDIA's device plugin for Kubernetes ignores
 #: (NVIDIA/k8s-device-plugin internal/rm/health.go; NVIDIA, "XID Errors"): graphics engine exception, memory
 #: page fault, processing stopped, preemptive cleanup, video processor exception, context switch timeout.
 PROGRAM_XIDS = (13, 31, 43, 45, 68, 109)
-#: Reasons for lower clocks that are signs of trouble with power or cooling, each with the least readings in
-#: a row that count. hw_slowdown may also be reported while the performance state changes (nvml.h), which
-#: takes one reading.
+#: Reasons for lower clocks that are signs of trouble with power or cooling, each with the number of readings
+#: in a row from which it counts. hw_slowdown may also be reported while the performance state changes
+#: (nvml.h), which takes one reading.
 TROUBLE = {"hw_slowdown": 2, "sw_thermal_slowdown": 1, "hw_thermal_slowdown": 1, "hw_power_brake_slowdown": 1}
 #: The values that may be unknown, each with its fields in a snapshot.
 _VALUES = {
@@ -36,7 +35,7 @@ def _run(context: Context) -> Result:
     seen: Dict[str, Any] = context.facts["health"]
     cuda = context.facts["host"]["driver_libraries"]["cuda"]
     measured = {gpu.get("uuid") for gpu in cuda.get("gpus") or []} - {None}
-    # Without UUIDs in common (MIG instances have their own), every GPU may be the one that was measured.
+    # If no UUIDs match (MIG instances have their own), any GPU may be the one that was measured.
     common = [gpu for gpu in seen["gpus"] if gpu["uuid"] in measured] or seen["gpus"]
     kept = [{name: value for name, value in gpu.items() if name != "uuid"} for gpu in common]
     evidence: Dict[str, Any] = {**seen, "gpus": kept}
@@ -69,7 +68,7 @@ def _found(index: int, gpu: Dict[str, Any]) -> List[Dict[str, Any]]:
         found.append(problem("gpu_lost", gpu=index, values=lost))
     if before["uncorrected_errors"] is not None and after["uncorrected_errors"] is not None:
         new = after["uncorrected_errors"] - before["uncorrected_errors"]
-        # A count that falls was reset with the GPU.
+        # A count that decreased was reset together with the GPU.
         if new:
             found.append(
                 problem("gpu_memory_errors", gpu=index, before=before["uncorrected_errors"], new=new)
@@ -114,7 +113,7 @@ def _passed(evidence: Dict[str, Any]) -> Dict[str, Any]:
 
 CHECK = Check(
     id="gpu_health",
-    title="Was the GPU healthy while it was measured, and was it used by nobody else?",
+    title="Was the GPU healthy while it was measured, and did no other process use it?",
     stage=END,
     run=_run,
     limit_s=60,

@@ -6,9 +6,9 @@ from ...problems import problem, statement
 from ..check import TENSORFLOW, Check, Context, Result, judged
 from ..devices import gpus
 
-#: Variables that make the driver, or TensorFlow, leave GPUs out.
+#: Variables that make the driver or TensorFlow ignore GPUs.
 _HIDING = ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "TF_MIN_GPU_MULTIPROCESSOR_COUNT")
-#: TensorFlow leaves out a GPU with fewer multiprocessors than this, unless the largest here has fewer
+#: TensorFlow ignores a GPU with fewer multiprocessors than this, unless the largest GPU here has fewer, too
 #: (gpu_device.cc, GetMinGPUMultiprocessorCount).
 _MULTIPROCESSORS = 8
 

@@ -1,8 +1,8 @@
-"""Does tf.data keep up with the device, and which batch fills it?
+"""Does tf.data keep up with the device, and which batch size keeps it busy?
 
 One training step is fed with batches of several sizes, from memory and from a `tf.data` pipeline that reads
 records, decodes JPEG and makes batches. The time that the pipeline adds to a step is time that the device
-waits. A batch fills the device when larger ones bring no more throughput.
+waits. A batch keeps the device busy if larger ones don't increase the throughput.
 """
 
 import os
@@ -25,8 +25,8 @@ BATCHES = {"CPU": (1, 8, 32, 128), "GPU": (1, 8, 32, 128, 256)}
 _RECORDS = 512
 #: Batches that the pipeline makes in advance.
 _PREFETCHED = 2
-#: A round is a turn of each batch and feed. A turn is some steps that aren't timed, then some that are:
-#: during the turns of the others the pipeline fills its buffer, which must not count as its speed.
+#: A round has a turn for each batch and feed. A turn has some untimed steps, then some timed ones: while the
+#: others have their turns, the pipeline fills its buffer, and that must not count as its speed.
 _ROUNDS, _SETTLING, _STEPS = 9, 2 * _PREFETCHED, 6
 _ENOUGH_S, _LEAST_ROUNDS = 25.0, 3
 #: The share of the best throughput at which a batch counts as filling the device.
@@ -126,7 +126,7 @@ def _measure(tf: Any, device_type: str, size: Size, path: str) -> Tuple[List[Fee
         try:
             pair = _feeds(tf, device_type, size, path, examples)
             for feed in pair:
-                # Traced, and the pipeline's buffers filled, before anything is timed.
+                # Before anything is timed, trace the step and fill the pipeline's buffers.
                 for _ in range(2):
                     loss = step(*feed.take())
                     float(loss)
@@ -190,7 +190,7 @@ def _batches(feeds: List[Feed]) -> List[Dict[str, Any]]:
 def filled_from(batches: List[Dict[str, Any]]) -> Optional[int]:
     """Return the smallest batch that, fed from memory, reaches almost the best throughput.
 
-    None when only the largest does, since a still larger one might do better.
+    None if only the largest does, because a larger one might be even better.
     """
     rates = [(entry["examples"], entry[MEMORY]["examples_per_s"]) for entry in batches]
     best = max(rate for _, rate in rates)
@@ -224,7 +224,7 @@ def _passed(evidence: Dict[str, Any]) -> Dict[str, Any]:
 
 CHECK = Check(
     id="input_pipeline",
-    title="Does tf.data keep up with the device, and which batch fills it?",
+    title="Does tf.data keep up with the device, and which batch size keeps it busy?",
     stage=TENSORFLOW,
     run=_run,
     limit_s=300,

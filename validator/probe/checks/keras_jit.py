@@ -1,10 +1,10 @@
 """Is `model.compile(jit_compile=True)` really compiled, does it train, and does it compute the same?
 
 Keras passes the request on to `tf.function`, or drops it with a warning that nobody reads. So the check
-looks at the operations that TensorFlow executed: a convolution among them was not compiled. A step that XLA
-can't compile must be
-rejected: if it trains, it was not compiled. The compiled program is that of the model's own training step.
-What Keras chooses by itself (`jit_compile="auto"`, the default of Keras 3) is trained and compared as well.
+looks at the operations that TensorFlow executed: if a convolution is among them, it was not compiled. A
+step that XLA can't compile must be rejected: if it trains, jit_compile was ignored. The compiled program is
+that of the model's own training step. What Keras chooses by itself (`jit_compile="auto"`, the default of
+Keras 3) is trained and compared as well.
 """
 
 import warnings
@@ -22,8 +22,8 @@ STEPS = 5
 TOLERANCE = {"CPU": 1e-3, "GPU": 2e-2}
 #: jit_compile=False, jit_compile=True, and what Keras chooses.
 OFF, ON, AUTO = "off", "on", "auto"
-#: The operations that a model can't do without, as parts of their names. XLA's own are not among those
-#: executed.
+#: The operations that every model needs, as parts of their names. Operations inside XLA programs are not
+#: among those executed.
 _COMPUTING = ("Conv2D", "MatMul")
 
 
@@ -34,7 +34,7 @@ def _run(context: Context) -> Result:
     settings: Dict[str, Dict[str, Any]] = {
         OFF: {"jit_compile": False},
         ON: {"jit_compile": True},
-        # Keras 2 has no such value, and chooses where none is given.
+        # Keras 2 has no such value; it chooses if no value is given.
         AUTO: {} if major(evidence["keras"]) == 2 else {"jit_compile": "auto"},
     }
     evidence["resolved"] = _resolved(tf)
@@ -77,7 +77,7 @@ def _trained(tf: Any, settings: Dict[str, Any], images: Any, labels: Any) -> Dic
 def _program(tf: Any, images: Any, labels: Any) -> Dict[str, Any]:
     """Return the compiled program of a model's training step."""
     model = compile_model(tf, classifier(tf), jit_compile=True)
-    # Makes the variables of optimizer and metrics.
+    # This creates the variables of the optimizer and the metrics.
     model.train_on_batch(images, labels)
     step = tf.function(
         lambda *batch: model.train_step(batch), jit_compile=True, autograph=False
@@ -104,7 +104,7 @@ def _refused(tf: Any, settings: Dict[str, Any], images: Any, labels: Any) -> Opt
 
 
 def _resolved(tf: Any) -> Dict[str, Any]:
-    """Return what Keras makes of each value of `jit_compile`, for the classifier and a recurrent layer."""
+    """Return how Keras interprets each value of `jit_compile`, for the classifier and a recurrent layer."""
     keras = tf.keras
     asked: Dict[str, Dict[str, Any]] = {
         "default": {},
@@ -147,7 +147,7 @@ def _problems(evidence: Dict[str, Any]) -> List[Dict[str, Any]]:
             found.append(problem("jit_compiled_nothing", mode=mode, device_type=wanted))
         found += training.ran_elsewhere(evidence[mode]["device"], wanted, mode)
         found += training.not_falling(evidence[mode]["losses"], mode)
-    # Otherwise a convolution would not be among the operations, however it ran.
+    # Otherwise, a convolution would not be among the operations even if it was not compiled.
     if not evidence[OFF]["uncompiled"]:
         found.append(problem("operation_not_executed", operation=" or ".join(_COMPUTING)))
     if not program["instructions"]:

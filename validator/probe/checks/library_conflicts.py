@@ -39,7 +39,7 @@ def _run(context: Context) -> Result:
 
 
 class _Search:
-    """The places where the loader looks for the libraries that TensorFlow opens."""
+    """The directories where the loader looks for the libraries that TensorFlow opens."""
 
     def __init__(self, facts: Dict[str, Any]) -> None:
         framework = os.path.join(facts["tensorflow"]["directory"], loader.FRAMEWORK)
@@ -71,7 +71,7 @@ def _library(
         "path": winner,
         "version": opened["version"] if opened else None,
         "built_with": built_with(soname, tensorflow["built_with"]),
-        # None where it is not among the copies: something that was loaded earlier opened it.
+        # None if it is not among the copies, because a library that was loaded earlier opened it.
         "found_by": next((copy["found_by"] for copy in found if copy["path"] == winner), None),
         "others": [copy for copy in found if copy["path"] != winner],
     }

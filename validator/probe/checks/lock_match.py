@@ -10,8 +10,8 @@ from ...problems import problem, statement
 from ..check import HOST, Check, Context, Result, judged
 from ..collectors.installed import normalized
 
-#: Accepted though not locked: packages that an interpreter's distribution or `python -m venv` installs. None
-#: of them takes part in a training run.
+#: Packages that are accepted without being locked, because an interpreter's distribution or `python -m venv`
+#: installs them. None of them is used in a training run.
 BOOTSTRAP = frozenset({"pip", "setuptools", "wheel"})
 
 _NAME = r"([A-Za-z0-9][A-Za-z0-9._-]*)(?:\[[^\]]*\])?"

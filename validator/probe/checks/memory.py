@@ -1,8 +1,8 @@
-"""Does TensorFlow keep to the memory it is given, and does it release what it took?
+"""Does TensorFlow respect its memory limits, and does training leak no memory?
 
 By default it takes almost all of every GPU at its first operation. Growth and limits can be set only before
-that, so each trial has a fresh interpreter. On a machine without a GPU the trials about its memory have no
-answer; the CPU then shows what happens to an allocation that is too large, and whether training leaks.
+that, so each trial has a fresh interpreter. On a machine without a GPU, the trials of GPU memory are left
+out; the others show on the CPU what happens to an allocation that is too large, and whether training leaks.
 """
 
 import os
@@ -23,7 +23,7 @@ _SMALL = 0.5
 _LIMIT, _FITS, _EXCEEDS = 1024 * _MIB, 256 * _MIB, 2048 * _MIB
 #: More than the 128 TiB that a process can address on x86-64, so that no overcommitting kernel grants it.
 _IMPOSSIBLE = 1 << 50
-#: Steps of one size: before memory is first looked at, then in all, and between two looks.
+#: Numbers of steps: before memory is first read, in total after that, and between two readings.
 _WARM_UP, STEPS, _STRIDE = 20, 50, 10
 #: Bytes by which memory may grow over those steps. Measured on the CPU: under 1 MB. The smallest leak that
 #: training can have, its weights or its batch once a step, is 15 MB.
@@ -54,7 +54,7 @@ def _run(context: Context) -> Result:
         if reason is not None:
             evidence["unknown"].append(reason)
             continue
-        # Growth that a variable forces on every process would hide what the default is.
+        # If a variable forced memory growth on every process, the default would not be seen.
         unset: Dict[str, Optional[str]] = {"TF_FORCE_GPU_ALLOW_GROWTH": None} if name == "whole" else {}
         answer = fresh.call(trial, device_type, limit_s=_LIMIT_S, environment=unset)
         if answer.failure is not None:

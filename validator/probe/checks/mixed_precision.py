@@ -1,8 +1,8 @@
 """Does training in mixed precision work here, does it agree with float32, and how fast is it?
 
 The check compares Keras's policies `mixed_float16` and `mixed_bfloat16` with `float32`: the same model in
-turns within one run, in an interpreter of its own, since a policy is global. A policy need not be faster:
-without tensor cores it isn't, and on a CPU float16 is much slower. It must train to the same losses.
+turns within one run, in an interpreter of its own, since a policy is global. A policy does not have to be
+faster: without tensor cores it isn't, and on a CPU float16 is much slower. But it must give the same losses.
 """
 
 import re
@@ -154,7 +154,7 @@ def _described(tf: Any, model: Any, images: Any, labels: Any) -> Dict[str, Any]:
 
 
 def _times(models: Dict[str, Any], data: Any) -> Dict[str, List[float]]:
-    """Return the seconds of a step under each policy, measured in turns, each going first in turn."""
+    """Return the seconds of a step under each policy, measured in turns, taking turns at going first."""
     taken: Dict[str, List[float]] = {policy: [] for policy in models}
     for model in models.values():
         _take(model, data)

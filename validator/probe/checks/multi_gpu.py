@@ -1,4 +1,4 @@
-"""Do several GPUs train as one does, with NCCL and `MirroredStrategy`?
+"""Do several GPUs with NCCL and `MirroredStrategy` give the same results as one?
 
 With fewer than two GPUs the check is skipped. Even then, two logical devices of the one GPU, or of the CPU,
 run the same code of `tf.distribute`, and the evidence shows the result. NCCL rejects two ranks
@@ -21,7 +21,7 @@ _SHARED = "/dev/shm"
 #: The size that Docker gives it by default. NCCL exchanges data through it wherever GPUs can't reach each
 #: other directly (NCCL documentation, "Troubleshooting", shared memory).
 DOCKER_DEFAULT = 64 * _MIB
-#: Steps that are compared, of a global batch of so many examples for each replica.
+#: The number of steps that are compared, and the examples for each replica in a global batch.
 _STEPS, _EXAMPLES = 5, 16
 _FEATURES, _HIDDEN, _CLASSES = 64, 128, 10
 _LEARNING_RATE = 0.1
@@ -135,7 +135,7 @@ def _reduce(tf: Any, strategy: Any) -> Dict[str, Any]:
         results = strategy.experimental_local_results(reduce())
         wrong = sum(int(tf.math.count_nonzero(result != replicas * (replicas + 1) / 2)) for result in results)
         seconds.append(time.perf_counter() - start)
-    # The first makes the communicators, or traces.
+    # The first call creates the communicators, or traces.
     return {
         "replicas": replicas,
         "bytes": 4 * _LENGTH,
@@ -175,7 +175,7 @@ def _train(tf: Any, strategy: Any, count: int) -> Tuple[List[float], List[List[A
             losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=wanted, logits=logits)
             loss = tf.reduce_sum(losses) / examples
         for weight, gradient in zip(weights, tape.gradient(loss, weights)):
-            # Summed over the replicas as the variable's aggregation says.
+            # They are summed over the replicas, as the variable's aggregation says.
             weight.assign_sub(_LEARNING_RATE * gradient)
         return loss
 
@@ -230,7 +230,7 @@ def _problems(evidence: Dict[str, Any]) -> List[Dict[str, Any]]:
 
 CHECK = Check(
     id="multi_gpu",
-    title="Do several GPUs reduce with NCCL and train as one does?",
+    title="Do NCCL's reductions work, and do several GPUs train with the same results as one?",
     stage=TENSORFLOW,
     run=_run,
     limit_s=270,

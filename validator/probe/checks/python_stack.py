@@ -17,7 +17,8 @@ from ..collectors.installed import normalized
 from ..tables import table
 
 Facts = Dict[str, Any]
-#: Packages whose place matters: another one with the same name, found first, would be imported instead.
+#: Packages for which a file or package with the same name that comes first on the path would be imported
+#: instead.
 _IMPORTED = ("tensorflow", "keras", "numpy")
 #: Values that turn the use of tf_keras on (the loader of `tf.keras` in tensorflow/__init__.py).
 _LEGACY = ("1", "true", "True")
@@ -70,7 +71,7 @@ def requirements(facts: Facts) -> List[Dict[str, Any]]:
 
 
 def problems(facts: Facts, required: List[Dict[str, Any]]) -> Iterator[Dict[str, Any]]:
-    """Yield what doesn't fit, the worst first within each kind."""
+    """Yield packages that don't fit, the worst first within each kind."""
     yield from _unmet(required)
     yield from _known(facts, {entry["name"] for entry in required if entry["fits"] is False})
     yield from _over_one_another(facts)
@@ -90,7 +91,7 @@ def _unmet(required: List[Dict[str, Any]]) -> Iterator[Dict[str, Any]]:
 
 
 def _known(facts: Facts, unmet: Set[str]) -> Iterator[Dict[str, Any]]:
-    """Yield what the metadata allows and is known not to work."""
+    """Yield combinations that the metadata allows but that are known not to work."""
     packages = facts["environment"]["packages"]
     version = facts["tensorflow"]["version"] if facts["tensorflow"] else None
     for rule in table("stack")["rules"]:
@@ -119,7 +120,7 @@ def _over_one_another(facts: Facts) -> Iterator[Dict[str, Any]]:
 
 
 def _twice(facts: Facts, names: Set[str]) -> Iterator[Dict[str, Any]]:
-    """Yield each name with two versions: an update that left the old one, or a second directory."""
+    """Yield each name with two versions: after an update that left the old one, or in two directories."""
     tensorflow = facts["tensorflow"]
     if tensorflow and tensorflow["distribution"]:
         names = names | {tensorflow["distribution"]}
@@ -204,7 +205,7 @@ def _user_site(facts: Facts, names: Set[str]) -> Iterator[Dict[str, Any]]:
 def _fits(versions: str, specifiers: str) -> bool:
     """Return whether the first of the installed versions meets the specifiers.
 
-    A pre-release counts as any other version: it is installed already. So does a text that is not a version.
+    A pre-release counts as any other version: it is installed already. So does text that is not a version.
     """
     # Imported here as in `requirements`.
     from ..._vendor.packaging.specifiers import SpecifierSet

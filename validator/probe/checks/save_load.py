@@ -1,6 +1,6 @@
-"""Does a trained model that is saved and loaded again compute the same?
+"""Does a trained model compute the same after it is saved and loaded?
 
-Each way to save goes through other code: variables are copied from the GPU, written, read and copied back;
+Each way to save uses different code: variables are copied from the GPU, written, read and copied back;
 a SavedModel also brings its own graph. What a release doesn't have is named in the evidence and is not a
 fault.
 """
@@ -43,7 +43,7 @@ def _run(context: Context) -> Result:
         "tensorflow": tf.__version__,
         "keras": describe(tf),
         "formats": formats,
-        # How far a model whose weights were not loaded would be off.
+        # The difference of a model whose weights were not loaded.
         "untrained_difference": trained["difference"],
     }
     return _judged(evidence)
@@ -76,7 +76,7 @@ def _saved(
 def _checkpoint(tf: Any, model: Any, images: Any, path: str, release: Tuple[int, ...]) -> Any:
     written = tf.train.Checkpoint(model=model).write(path)
     other = classifier(tf)
-    # The optimizer is in the file and not in the new model.
+    # The optimizer is in the file, but not in the new model.
     tf.train.Checkpoint(model=other).read(written).assert_existing_objects_matched().expect_partial()
     return other(images, training=False)
 

@@ -1,9 +1,10 @@
 """Did the training step really run on the GPU?
 
 When TensorFlow can't use the GPU, training that names no device silently runs on the CPU and succeeds. So the
-step is run as a user would run it, with nothing placed by hand, and three independent witnesses are heard:
-where the placer put each operation, what the GPU's allocator handed out, and which kernels the profiler saw.
-The losses must be those of the CPU; a device that only claims to compute would not produce them.
+step is run as a user would run it, with nothing placed by hand, and there are three independent kinds of
+evidence: where the placer put each operation, what the GPU's allocator handed out, and which kernels the
+profiler saw. The losses must be those of the CPU; a device that only claims to compute would not produce
+them.
 """
 
 from typing import Any, Dict, List, Optional
@@ -20,7 +21,7 @@ TOLERANCE = 2e-2
 #: The operations that are the work of a training step, as parts of the names that graph optimization gives
 #: them. What surrounds them (constants, shapes) may be on the CPU.
 COMPUTING = ("Conv2D", "MatMul", "Relu", "SoftmaxCrossEntropy", "AssignSub")
-#: In their place, where `TF_XLA_FLAGS` puts whatever it can into XLA's clusters.
+#: The operations instead of those, if `TF_XLA_FLAGS` makes TensorFlow put them into XLA clusters.
 _CLUSTER = "_XlaRun"
 
 
@@ -72,12 +73,12 @@ def _allocator(tf: Any, reset: bool = False) -> Optional[Dict[str, int]]:
 
 
 def _bytes(*tensors: Any) -> int:
-    """Return the size of the batch; weights, activations and gradients come on top."""
+    """Return the size of the batch, which does not include weights, activations and gradients."""
     return sum(tensor.shape.num_elements() * tensor.dtype.size for tensor in tensors)
 
 
 def _kernels(tf: Any, work: Any) -> Dict[str, Any]:
-    """Return what the profiler saw the GPU do during `work`, which runs in any case."""
+    """Return what the profiler saw the GPU do during `work`, which runs even if the profiler fails."""
     unknown, seen = None, []
     done = []
 
@@ -117,7 +118,8 @@ def _problems(evidence: Dict[str, Any]) -> List[Dict[str, Any]]:
     elif evidence["allocated_bytes"] < evidence["least_bytes"]:
         told = {name: evidence[name] for name in ("allocated_bytes", "least_bytes")}
         problems.append(problem("too_little_allocated", **told))
-    # A step without XLA is at least one kernel for each family but the assignments; a cluster, one.
+    # A step without XLA runs at least one kernel for each kind of operation except assignments; a cluster
+    # runs one.
     least = (STEPS - 1) * (1 if clustered else len(COMPUTING) - 1)
     if evidence["kernels"] is not None and (evidence["kernels"] < least or not evidence["gpu_time_s"] > 0):
         seconds = evidence["gpu_time_s"]

@@ -29,7 +29,7 @@ def _run(context: Context) -> Result:
 
 
 def _plain(version: str) -> str:
-    """Return the version without dashes and `.post1`, which only one of wheel and library has."""
+    """Return the version without dashes and `.post1`, which differ between the wheel and the library."""
     return re.sub(r"\.post\d+$", "", version.replace("-", ""))
 
 

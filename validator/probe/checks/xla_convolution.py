@@ -1,10 +1,10 @@
 """Does XLA compile a convolution with bias and activation, and its gradient, and do they compute the same?
 
-XLA fuses the three into one call of cuDNN (`__cudnn$convBiasActivationForward`) that uncompiled programs
-don't make. With TensorFlow 2.21 and cuDNN 9.3 or 9.5 its autotuner finds no configuration for that call on
-common GPUs (aws/deep-learning-containers#6417 and #6418), and Keras compiles with XLA by default. The check
-therefore compiles the convolution by itself, in each floating-point type that the GPU has, and looks into
-the compiled program.
+XLA fuses convolution, bias and activation into one call of cuDNN (`__cudnn$convBiasActivationForward`) that
+uncompiled programs don't make. With TensorFlow 2.21 and cuDNN 9.3 or 9.5 its autotuner finds no
+configuration for that call on common GPUs (aws/deep-learning-containers#6417 and #6418), and Keras compiles
+with XLA by default. The check therefore compiles the convolution by itself, in each floating-point type that
+the GPU has, and looks into the compiled program.
 """
 
 import functools

@@ -1,8 +1,8 @@
 """Which common layers and operations does XLA compile in this TensorFlow?
 
-Each is compiled by itself, with its gradient where training uses it. A refusal is a fact about the release
-and not a fault, unless no model compiles without the operation. The cases run in an interpreter of their own,
-which a case may crash without losing the answers of those before it.
+Each is compiled by itself, with its gradient where training uses it. If XLA rejects one, that is a fact
+about the release and not a fault, unless every model needs the operation. The cases run in a separate
+interpreter, so a case that crashes it does not lose the results of earlier ones.
 """
 
 import time
@@ -63,14 +63,14 @@ def _compile(tf: Any, name: str) -> Dict[str, Any]:
     try:
         tensors = inputs(tf, case)
         function = step(tf, case)
-        # The layers make their weights at the first call, which has nothing to do with XLA.
+        # The layers create their weights in the first call, which has nothing to do with XLA.
         tf.function(function, autograph=False)(*tensors)
-    except Exception as error:  # whatever is raised here, there is nothing to ask XLA
+    except Exception as error:  # if anything is raised here, there is nothing to compile
         return {"outcome": UNAVAILABLE, "error": hlo.refusal(error), "seconds": None}
     start = time.perf_counter()
     try:
         tf.function(function, jit_compile=True, autograph=False)(*tensors)
-    except Exception as error:  # as above: a refusal may be any exception
+    except Exception as error:  # as above: XLA may reject it with any exception
         return {"outcome": REFUSED, "error": hlo.refusal(error), "seconds": None}
     return {"outcome": COMPILED, "error": None, "seconds": time.perf_counter() - start}
 
@@ -100,7 +100,7 @@ def _judged(device_type: str, found: Dict[str, Dict[str, Any]]) -> Result:
         nothing = problem("xla_compiles_nothing", device_type=device_type, error=_first_error(cases))
         return Result(FAIL, None, [nothing], evidence)
     if unknown and not core:
-        # It can't be known whether the case in which the time ran out would have ended.
+        # It is not known whether the case that was running at the time limit would have ended.
         lost = [entry["name"] for entry in cases if entry["outcome"] in (CRASHED, HUNG)]
         untold = statement("xla_coverage_unknown", cases=unknown[:5], lost=lost)
         return Result(TIMEOUT if counts[HUNG] else CRASH, untold, [], evidence)

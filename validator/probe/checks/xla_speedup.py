@@ -1,8 +1,8 @@
 """How does XLA change the time of a training step, its memory and its number of kernels?
 
 One convolutional classifier is trained eagerly, as a graph and compiled by XLA, in turns within one run, so
-that anything else that disturbs the machine disturbs all three. XLA need not be faster: the ratios are only
-measured. But all three must compute the same.
+that anything else that disturbs the machine disturbs all three. XLA does not have to be faster: the ratios
+are only measured. But all three must give the same results.
 """
 
 import math
@@ -22,12 +22,13 @@ MODES = (EAGER, GRAPH, XLA)
 BATCHES = {"CPU": (32,), "GPU": (128, 32)}
 #: Steps whose losses must agree, the first ones of a fresh model.
 COMPARED = 5
-#: Largest relative difference between their losses; 4e-5 was measured on the CPU. On a GPU with
-#: TensorFloat-32, as users train, and with convolution algorithms that each mode chooses by itself.
+#: Largest relative difference between their losses; 4e-5 was measured on the CPU. On a GPU, it
+#: allows for TensorFloat-32, which is the default, and for convolution algorithms that differ between modes.
 TOLERANCE = {"CPU": 3e-4, "GPU": 2e-2}
 #: A round is a turn of each mode; a turn is this many steps, whose last loss is read back.
 ROUNDS, STEPS = 15, 5
-#: Seconds after which no further round begins, so that a slow machine has fewer and not a timeout.
+#: Seconds after which no further round begins, so that a slow machine does fewer rounds instead of timing
+#: out.
 _ENOUGH_S, _LEAST_ROUNDS = 30.0, 3
 _PROFILED = 3
 
@@ -62,7 +63,7 @@ def _run(context: Context) -> Result:
 def _measure(tf: Any, device_type: str, examples: int) -> Dict[str, Any]:
     size = SIZES[device_type]
     images, labels = batch(tf, size, examples)
-    # The first convolution loads cuDNN: before anything is timed.
+    # The first convolution loads cuDNN, so run one before anything is timed.
     float(Model(tf, size).step(EAGER)(images, labels))
     held = _memory(tf, device_type)
     modes = [Mode(name, Model(tf, size).step(name)) for name in MODES]
@@ -118,7 +119,7 @@ def _turn(tf: Any, device_type: str, mode: Mode, images: Any, labels: Any) -> No
 def _memory(tf: Any, device_type: str, reset: bool = False) -> Optional[int]:
     """Return the bytes that the GPU's allocator has handed out; reset: start a new peak.
 
-    None where the allocator keeps no count: the CPU's, and in some releases cudaMallocAsync's.
+    None if the allocator does not count: the CPU's, and cudaMallocAsync's in some releases.
     """
     if device_type != "GPU":
         return None

@@ -69,7 +69,7 @@ def _passed(ptxas: Dict[str, Any], looked_at: List[Dict[str, Any]], libdevice: s
 
 
 def _advisories(tool: str, version: str, capabilities: List[str]) -> List[Dict[str, Any]]:
-    """Return the advisories that cover the version, and whether each is about a GPU that is here."""
+    """Return the advisories that cover the version, and whether each affects a GPU of this machine."""
     found = []
     for row in table("advisories")["advisories"]:
         affects = row["affects"]

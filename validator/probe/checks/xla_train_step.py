@@ -1,4 +1,4 @@
-"""Does XLA compile a training step, and does it train as the uncompiled step does?
+"""Does XLA compile a training step, and does it train like the uncompiled step?
 
 Where TensorFlow sees no GPU, the check uses the CPU. `evidence.device_type` says which it was, so that a
 certificate can demand the GPU.

@@ -1,7 +1,7 @@
-"""Asks NVML how each GPU is, over and over while others measure on it.
+"""Read the health of each GPU from NVML repeatedly, while the checks use it.
 
 Functions, fields and codes are those of NVML (nvml.h). A value that the driver doesn't tell (under WSL, on
-a vGPU, on a GPU without ECC) is None. It runs in a process of its own (`watch`), which a driver that hangs
+a vGPU, on a GPU without ECC) is None. It runs in a process of its own (`watch`), which a hanging driver
 may block.
 """
 
@@ -60,7 +60,7 @@ class _Pci(ctypes.Structure):
 
 @dataclass
 class Gpu:
-    """A GPU with what was seen of it.
+    """A GPU with what was observed on it.
 
     reasons: for each clock event reason, the readings that showed it, and the most of them in a row.
     others: the processes of others that were seen computing on it during the run.
@@ -78,10 +78,10 @@ class Gpu:
 
 
 class Health:
-    """The GPUs that NVML shows. error: the reason why there is none; None where NVML answers."""
+    """The GPUs that NVML shows. error: why there are none; None if NVML answers."""
 
     def __init__(self, root: int) -> None:
-        """Connect to NVML. root: the process whose descendants are not others."""
+        """Connect to NVML. root: the process whose descendants don't count as other processes."""
         found: Dict[str, Any] = {"error": None}
         self.gpus: List[Gpu] = []
         self._root = root
@@ -99,7 +99,7 @@ class Health:
 
     @property
     def xid_sources(self) -> List[str]:
-        """Return where Xid messages are heard: `nvml`, `kernel log`. Empty where they can't be."""
+        """Return the sources of Xid messages: `nvml`, `kernel log`; empty if there is none."""
         sources = {"nvml": self._events is not None, "kernel log": self._log is not None}
         return [name for name, heard in sources.items() if heard]
 
@@ -120,7 +120,8 @@ class Health:
                     gpu.xids.append(code)
         for address, code in _logged(self._log):
             for gpu in self.gpus:
-                # The same message comes by both ways; which ones were seen is what matters.
+                # The same message may come from both sources, so only the codes matter, not how often they
+                # were seen.
                 if gpu.address == address and code not in gpu.xids:
                     gpu.xids.append(code)
 

@@ -1,4 +1,4 @@
-"""Describes the Python environment: interpreter, distributions, variables, and TensorFlow, not imported."""
+"""Describe the Python environment: interpreter, distributions, variables, and TensorFlow (not imported)."""
 
 import ast
 import importlib.util

@@ -4,7 +4,7 @@ Every CUDA library is opened by one object of the wheel, `libtensorflow_framewor
 `tsl::internal::DsoLoader` (tsl/platform/default/dso_loader.cc), which forms the names from the versions it
 was compiled with. So that object is loaded and those functions are called: names, search path (the RUNPATH
 of that object, `LD_LIBRARY_PATH`, ld.so.cache) and dlopen's errors are exactly those of a training run, and
-nothing has to be guessed from the file. Its log lines tell what it tried.
+nothing has to be guessed from the file. Its log lines show what it tried.
 """
 
 import ctypes
@@ -25,7 +25,7 @@ _OPENED = re.compile(r"Successfully opened dynamic library (\S+)")
 _FAILED = re.compile(r"Could not load dynamic library '([^']+)'; dlerror: (.*?)(?:; LD_LIBRARY_PATH: .*)?$")
 #: Opened together before the first GPU is registered; one that is missing hides every GPU.
 _GATE = "TryDlopenCUDALibraries"
-#: Opened when they are first used: by collectives, by the profiler, by the GPU's management.
+#: Opened at their first use by collectives, the profiler or GPU management.
 _LATER = ("GetNcclDsoHandle", "GetCuptiDsoHandle", "GetNvmlDsoHandle")
 GATE_PHASE, LATER_PHASE = "gate", "later"
 #: Room for what the functions return by hidden pointer: absl::Status (8 bytes), absl::StatusOr<void*> (16).
@@ -34,7 +34,7 @@ _RETURNED_BYTES = 256
 
 @functools.lru_cache(maxsize=None)
 def open_libraries(tensorflow_directory: str) -> Answer:
-    """Open what this TensorFlow opens, in a child process; once, for all checks that ask.
+    """Open the libraries that this TensorFlow opens, in a child process; only once for all checks.
 
     The answer's values are one `{phase, attempts: {soname: error or None}}` for each phase that
     finished (`gate`, `later`), then one `{soname, path, version}` for each library that opened.

@@ -28,7 +28,7 @@ _ROOTS = ("_ZN3tsl18CandidateCudaRootsB5cxx11Ev", "_ZN10tensorflow18CandidateCud
 _PREFERRED_FIRST = (
     "_ZN15stream_executor18FindCudaExecutableB5cxx11ESt17basic_string_viewIcSt11char_traitsIcEES3_"
 )
-#: What 2.17 and later don't run (subprocess_compilation.cc): older ones, and one with a known fault.
+#: The ptxas that 2.17 and later don't run (subprocess_compilation.cc): older ones, and one with a known bug.
 MINIMUM, EXCLUDED = (11, 8, 0), ((12, 3, 103),)
 #: XLA's default for `--xla_gpu_cuda_data_dir` (xla/debug_options_flags.cc).
 DEFAULT_DIRECTORY = "./cuda_sdk_lib"

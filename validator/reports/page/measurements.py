@@ -16,7 +16,7 @@ from ...records.finish_time import credible_time, finish_time
 
 @dataclass(frozen=True)
 class Past:
-    """A record of a cell without its report. credible: its finish time can be right."""
+    """A record of a cell without its report. credible: True if its finish time can be right."""
 
     record: str
     finished: str
@@ -61,7 +61,7 @@ def gather(records: Iterable[Record], now: datetime) -> Measurements:
     """Gather the measurements from records, in any order. Reads them once."""
     found = Measurements()
     history: dict[str, list[tuple[datetime, str, Past]]] = {}
-    #: The time of what was found, by what it is and whose.
+    #: The times of the values found so far, by kind and owner.
     times: dict[tuple[str, str], datetime] = {}
     for record in records:
         when = credible_time(finish_time(record), now)

@@ -33,7 +33,7 @@ ENTRY = "index.html"
 #: The directories next to the entry.
 FOLDERS = ("data", "badges")
 _TEMPLATES = Path(__file__).parent.parent / "templates"
-#: The greatest number of rows of two lists. The Markdown report has all of them.
+#: The most rows that two of the lists show. The Markdown report has all of them.
 _CHANGES, _ATTENTION = 30, 50
 
 
