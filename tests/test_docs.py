@@ -58,6 +58,15 @@ def test_the_files_that_are_named_exist(page: str) -> None:
     assert {path for path in named if not (ROOT / path).exists()} == set()
 
 
+@pytest.mark.parametrize("page", PAGES)
+def test_the_rows_of_a_table_have_as_many_cells_as_its_head(page: str) -> None:
+    wanted = 0
+    for number, line in enumerate(PAGES[page].splitlines(), 1):
+        cells = re.sub(r"`[^`]*`|\\[|]", "", line).count("|") if line.startswith("|") else 0
+        assert cells in (0, wanted or cells), f"{page}:{number}: {line}"
+        wanted = cells
+
+
 def test_every_page_is_linked() -> None:
     linked = {
         str(((ROOT / page).parent / target.partition("#")[0]).resolve().relative_to(ROOT))

@@ -15,8 +15,7 @@
 8. Does the report lack the challenge that the probe was asked to repeat? Then it may be from another run:
    `unproven`.
 9. Could the driver not be read on the host, outside the container? The image may have made up everything in
-the
-   report: `unproven`.
+   the report: `unproven`.
 10. Do the host and the report differ about the driver or the GPUs? `unproven`.
 
 Otherwise the cell is `certified`. No flag or field of a report can say so: the verdict follows only from what

@@ -75,8 +75,7 @@ class Decline(Generic[T]):
 
     last_good: the newest record that is as good as the cell was; None if it was never good.
     first_bad: the first after it that is `failed` or `broken`, or, if there is none, the first `unproven`
-    one; None
-        where nothing is worse.
+        one; None if nothing is worse.
     between: the number of records between the two; they are `unproven`, so neither good nor bad.
     """
 
