@@ -131,9 +131,9 @@ def test_without_the_file_nobody_may_speak(tmp_path: Path) -> None:
         ("r5.0-h100", "r580-h100", False),
     ],
 )
-def test_a_runner_may_speak_for_its_host_classes_only(glob: str, host_class: str, may: bool) -> None:
+def test_a_runner_may_sign_for_its_host_classes_only(glob: str, host_class: str, may: bool) -> None:
     party = Party("gpu-1", Signatory(identity="a", issuer="b"), UNTIL, host_classes=(glob,))
-    assert party.may_speak_for(host_class) is may
+    assert party.may_sign_for(host_class) is may
 
 
 def test_a_word_counts_until_its_time_or_its_revocation(tmp_path: Path) -> None:

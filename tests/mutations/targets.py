@@ -342,7 +342,7 @@ def _read_trust(data: bytes, place: Path) -> None:
     trust = read_trust_file(path)
     for party in (*trust.builders, *trust.runners):
         party.silent_since(NOW)
-        party.may_speak_for("r580-h100")
+        party.may_sign_for("r580-h100")
 
 
 def _log_seeds() -> list[bytes]:

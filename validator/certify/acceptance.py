@@ -62,7 +62,7 @@ def _verified(record: Record, parties: TrustFile) -> tuple[Measurement, Party]:
     bundle = parse_bundle(record.measurement.encode("utf-8", "replace"))
     claimed = measurement_of(bundle.payload)
     # Try those that may sign for the host class first; the others are tried only for the error message.
-    runners = sorted(parties.runners, key=lambda party: not party.may_speak_for(claimed.host_class))
+    runners = sorted(parties.runners, key=lambda party: not party.may_sign_for(claimed.host_class))
     for party in runners:
         if payload := _signed_by(party, bundle, claimed.image_digest):
             return measurement_of(payload), party
@@ -89,7 +89,7 @@ def _objection_to_runner(measurement: Measurement, runner: Party, now: datetime)
     # Also now: whoever has the key of a revoked runner could sign an earlier time.
     if silence := runner.silent_since(finished) or runner.silent_since(now):
         return f"its runner {runner.name} {silence}"
-    if not runner.may_speak_for(measurement.host_class):
+    if not runner.may_sign_for(measurement.host_class):
         return (
             f"its runner {runner.name} may not sign for {measurement.host_class}, only for"
             f" {', '.join(runner.host_classes)}"

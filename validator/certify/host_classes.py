@@ -40,7 +40,7 @@ def _objection_to_gpu(host_class: str, label: str, card: GpuIdentity, runner: Pa
     except UnknownGpu:
         # People choose images by the capability, so the runner must be allowed to sign for it.
         of_capability = f"{host_class.partition('-')[0]}-{by_capability}"
-        if runner.may_speak_for(of_capability):
+        if runner.may_sign_for(of_capability):
             return None
         return (
             f"{card.name} is not known, so the runner has to be registered for its compute capability as well"

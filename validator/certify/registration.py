@@ -81,9 +81,9 @@ def _register(trust_path: Path, section: str, host_classes: tuple[str, ...]) -> 
             else (Registration(signer))
         )
     add(trust_path, section, party)
-    speaks = f" for {', '.join(host_classes)}" if host_classes else ""
+    globs = f" for {', '.join(host_classes)}" if host_classes else ""
     return Registration(
-        signer, f"Registered this machine in {trust_path} as the {role} {party.name}{speaks} until"
+        signer, f"Registered this machine in {trust_path} as the {role} {party.name}{globs} until"
         f" {party.until:%Y-%m-%d}",
     )  # fmt: skip
 

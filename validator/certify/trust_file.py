@@ -52,7 +52,7 @@ class Party:
     revoked: datetime | None = None
     host_classes: tuple[str, ...] = ()
 
-    def may_speak_for(self, host_class: str) -> bool:
+    def may_sign_for(self, host_class: str) -> bool:
         """Return True if a runner may sign for a host class."""
         return any(_matches(glob, host_class) for glob in self.host_classes)
 
