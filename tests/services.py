@@ -54,8 +54,11 @@ def foreign(tmp_path_factory: pytest.TempPathFactory) -> tuple[Signer, Trust]:
     return throw_away_key(tmp_path_factory.mktemp("foreign"), "foreign")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture
 @tiers.service
 def sigstore() -> Sigstore:
-    """Return a Sigstore whose keys were made for this run, for keyless signatures without a network."""
+    """Return a Sigstore for keyless signatures without a network.
+
+    Each test has its own, because what it signs with is valid for five minutes.
+    """
     return Sigstore()

@@ -68,7 +68,7 @@ def test_a_newer_schema_is_rejected(postgresql: Server, database: str) -> None:
 WRONG = {
     "database": ("/postgres", "/nix", 'database "nix" does not exist', "createdb"),
     "password": ("owner:", "owner:x", "password authentication failed", "PGPASSWORD"),
-    "user": ("owner:", "nemo:", 'password authentication failed for user "nemo"', "check user"),
+    "user": ("owner:", "nemo:", 'password authentication failed for user "nemo"', "check the user"),
     "tls": ("/postgres", "/postgres?sslmode=require", "does not support SSL", "parameters"),
     "parameter": ("/postgres", "/postgres?quark=1", 'invalid connection option "quark"', "parameters"),
     "host": ("127.0.0.1", "no.invalid", r"\[Errno -", "can be reached from here"),
