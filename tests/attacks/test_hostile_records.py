@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import io
 import json
 import os
 import re
@@ -19,14 +18,12 @@ import pytest
 
 from validator import cli
 from validator.errors import InputError
-from validator.model.record import Record
 from validator.model.report import read_report
-from validator.records import jsonl
 from validator.records.store import Store
 from validator.reports.junit import junit
 
 from ..corpus.reader import REPORTS
-from ..records.values import bundle, record
+from ..records.values import bundle, lines, record
 
 #: A report from a container without a GPU.
 REPORT = REPORTS / "no-gpu-tf2.21.0-cuda12.5-cudnn9.3-py311.json"
@@ -36,12 +33,6 @@ REPORT = REPORTS / "no-gpu-tf2.21.0-cuda12.5-cudnn9.3-py311.json"
 def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     return tmp_path
-
-
-def lines(*records: Record) -> bytes:
-    stream = io.StringIO()
-    jsonl.write(records, stream)
-    return stream.getvalue().encode()
 
 
 def run(*arguments: str) -> int:

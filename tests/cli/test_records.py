@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import gzip
-import io
 import json
 from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
@@ -16,12 +15,11 @@ import pytest
 from validator import cli
 from validator.errors import InputError, ValidatorError
 from validator.model.record import Record, Verdict
-from validator.records import jsonl
 from validator.records.store import Store
 
 from ..corpus.reader import REPORTS
 from ..postgresql import Server
-from ..records.values import record
+from ..records.values import lines, record
 
 #: A report from a container without a GPU.
 NO_GPU = REPORTS / "no-gpu-tf2.21.0-cuda12.5-cudnn9.3-py311.json"
@@ -32,12 +30,6 @@ NOW = datetime.now(timezone.utc)
 def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     return tmp_path
-
-
-def lines(*records: Record) -> bytes:
-    stream = io.StringIO()
-    jsonl.write(records, stream)
-    return stream.getvalue().encode()
 
 
 def stored(url: str = "records.db") -> set[str]:

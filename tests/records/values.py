@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import io
 import json
 from typing import Any
 
@@ -11,6 +12,7 @@ from validator.model.measurement import GpuIdentity, Measurement, Outside, state
 from validator.model.record import Record, Verdict
 from validator.model.report import Report, report_of
 from validator.model.verdict import PROBE_VERSION, REQUIRED_CHECKS
+from validator.records import jsonl
 
 DRIVER = "580.65.06"
 UUID = "GPU-11111111-2222-3333-4444-555555555555"
@@ -91,3 +93,10 @@ def document(
         "environment": {},
         "checks": checks,
     }
+
+
+def lines(*records: Record) -> bytes:
+    """Return records as JSON Lines."""
+    stream = io.StringIO()
+    jsonl.write(records, stream)
+    return stream.getvalue().encode()

@@ -24,8 +24,7 @@ from .base import ProbeRequest
 
 _ROOT = Path(__file__).parent.parent
 #: The sources in the archive. They are under `validator/` there too, so that relative imports work in both
-#: places. The
-#: package itself is empty: nothing else of this project is in the archive.
+#: places. The package itself is empty: nothing else of this project is in the archive.
 _PATTERNS = (
     "probe/**/*.py",
     "probe/data/*.json",
