@@ -123,13 +123,13 @@ def removed_afterwards(engine: DockerEngine, endpoint: Endpoint, built: Built) -
         endpoint.client.images.remove(built.digest or built.reference, force=True)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def cpu_image(tiny_engine: DockerEngine, endpoint: Endpoint, index: Index) -> Iterator[Built]:
-    """A tiny image without CUDA."""
+    """A tiny image without CUDA. From the second module on, its layers come from the cache."""
     yield from removed_afterwards(tiny_engine, endpoint, tiny_engine.build(CPU, cpu_lock(index), quiet))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def gpu_image(tiny_engine: DockerEngine, endpoint: Endpoint, index: Index) -> Iterator[Built]:
     """A tiny image with all of NVIDIA's layers."""
     yield from removed_afterwards(tiny_engine, endpoint, tiny_engine.build(GPU, gpu_lock(index), quiet))
