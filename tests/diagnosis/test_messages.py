@@ -21,7 +21,7 @@ from .. import laws
 
 FILES = compile.message_files()
 REQUIRED = {"kind", "pattern", "examples", "seen", "source"}
-OPTIONAL = {"values", "harmless", "fact", "wordless"}
+OPTIONAL = {"values", "harmless", "fact", "wordless", "certainty"}
 #: What a message says itself may be called as the cause that it names.
 SAID_BY_THE_MESSAGE = {"cudnn_version_mismatch"}
 

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from . import compiled
+from .observations import Certainty
 from .patterns import Pattern, finder
 
 #: The kind of a line that reports a fault and matches nothing else.
@@ -26,6 +27,7 @@ class Message:
     kind: what it shows. pattern: for one clean line; its named groups are values. values: fixed values.
     harmless: one sentence that says why it may be ignored; None if it may not.
     fact: it only describes the environment, so it does not explain the line that it is in.
+    certainty: `stated` if people write it in their own words; a program prints it otherwise.
     wordless, words: see `patterns.Pattern`.
     """
 
@@ -34,6 +36,7 @@ class Message:
     values: Mapping[str, str] = field(default_factory=dict)
     harmless: str | None = None
     fact: bool = False
+    certainty: Certainty = Certainty.OBSERVED
     wordless: bool = False
     words: tuple[str, ...] = ()
 
@@ -98,4 +101,5 @@ def catalogue() -> Catalogue:
 
 
 def _message(row: Mapping[str, Any]) -> Message:
-    return Message(**{**row, "words": tuple(row["words"])})
+    certainty = Certainty(row.get("certainty", Certainty.OBSERVED))
+    return Message(**{**row, "certainty": certainty, "words": tuple(row["words"])})

@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 from functools import cached_property
 from types import MappingProxyType
 
@@ -17,9 +18,24 @@ KEPT = 200
 #: Characters of a line that are kept as evidence.
 WIDTH = 400
 
+
+class Certainty(str, Enum):
+    """How certain a fact is, most certain first.
+
+    OBSERVED: a program printed it. STATED: a person says so. MENTIONED: it comes up in passing and does not
+    describe the failing state, as in "it worked on 2.15".
+    """
+
+    OBSERVED = "observed"
+    STATED = "stated"
+    MENTIONED = "mentioned"
+
+
+_ORDER = {certainty: position for position, certainty in enumerate(Certainty)}
+
 #: A kind and its values.
 Content = tuple[str, tuple[tuple[str, str], ...]]
-Key = tuple[Content, bytes]
+Key = tuple[Content, bytes, Certainty]
 _NUMBERS = b"0123456789.:"
 
 
@@ -36,6 +52,7 @@ class Observation:
     text: str = ""
     where: str = ""
     harmless: str | None = None
+    certainty: Certainty = Certainty.OBSERVED
 
     @property
     def content(self) -> Content:
@@ -44,10 +61,10 @@ class Observation:
 
     @cached_property
     def key(self) -> Key:
-        """Equal for two observations that count as the same: they have the same content, and their lines
-        differ only in numbers, such as those of time stamps."""
+        """Equal for two observations that count as the same: they have the same content and certainty, and
+        their lines differ only in numbers, such as those of time stamps."""
         # Bytes are translated in a sixth of the time that text takes.
-        return self.content, self.text.encode(errors="replace").translate(None, _NUMBERS)
+        return self.content, self.text.encode(errors="replace").translate(None, _NUMBERS), self.certainty
 
 
 @dataclass
@@ -58,7 +75,11 @@ class _Counted:
 
 @dataclass
 class Observations:
-    """Everything that was observed, in order. The same thing again is only counted."""
+    """Everything that was observed, in order. The same thing again is only counted.
+
+    Only what was observed or stated is judged. What was only mentioned is kept apart: `mentioned` and
+    iteration give it, the other methods don't.
+    """
 
     _kinds: dict[str, dict[Key, _Counted]] = field(default_factory=dict)
 
@@ -79,16 +100,31 @@ class Observations:
         where = bases[0].where if bases else ""
         self.add(Observation(kind, MappingProxyType(dict(values)), text[:WIDTH], where))
 
+    def prefer(self, observation: Observation) -> None:
+        """Put an observation that describes the failing state before the others of its kind."""
+        known = self._kinds.get(observation.kind, {})
+        if observation.key in known:
+            self._kinds[observation.kind] = {observation.key: known[observation.key], **known}
+
     def of(self, kind: str) -> tuple[Observation, ...]:
-        """Return all observations of a kind."""
-        return tuple(counted.observation for counted in self._kinds.get(kind, {}).values())
+        """Return all observations of a kind that are judged: what a program printed comes before what a
+        person states, and of several values the one of the failing state comes first."""
+        judged = (one for one in self._all(kind) if one.certainty is not Certainty.MENTIONED)
+        return tuple(sorted(judged, key=lambda one: _ORDER[one.certainty]))
+
+    def mentioned(self, kind: str) -> tuple[Observation, ...]:
+        """Return the observations of a kind that were only mentioned in passing."""
+        return tuple(one for one in self._all(kind) if one.certainty is Certainty.MENTIONED)
+
+    def _all(self, kind: str) -> Iterator[Observation]:
+        return (counted.observation for counted in self._kinds.get(kind, {}).values())
 
     def first(self, kind: str) -> Observation | None:
-        """Return the first observation of a kind."""
+        """Return the most certain observation of a kind."""
         return next(iter(self.of(kind)), None)
 
     def value(self, kind: str, name: str) -> str | None:
-        """Return a value from the first observation of a kind that has it."""
+        """Return a value from the most certain observation of a kind that has it."""
         return next((one.values[name] for one in self.of(kind) if name in one.values), None)
 
     def with_value(self, kind: str, name: str, value: str) -> Observation | None:
@@ -96,8 +132,8 @@ class Observations:
         return next((one for one in self.of(kind) if one.values.get(name) == value), None)
 
     def has(self, kind: str) -> bool:
-        """Return whether there is an observation of a kind."""
-        return kind in self._kinds
+        """Return whether there is an observation of a kind that is judged."""
+        return any(one.certainty is not Certainty.MENTIONED for one in self._all(kind))
 
     def __iter__(self) -> Iterator[Observation]:
         for known in self._kinds.values():
@@ -119,9 +155,9 @@ _TENSORFLOW = ("tensorflow", "tensorflow-gpu", "tensorflow-cpu", "tensorflow-int
 
 
 def tensorflow(observations: Observations) -> Observation | None:
-    """Return the observation of the release in use: a stated version, or else the installed package."""
-    stated = observations.first("tensorflow")
-    if stated is not None and stated.values.get("version"):
+    """Return the observation of the release in use: its version, or else the installed package."""
+    stated = next((one for one in observations.of("tensorflow") if one.values.get("version")), None)
+    if stated is not None:
         return stated
     installed = observations.first("package_installed")
     if installed is not None and normalized(installed.values["name"]) in _TENSORFLOW:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict, deque
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
+from .context import is_in_passing
 from .lines import Block, Line, answers, unwrapped
-from .messages import FAULT, UNRECOGNIZED, Catalogue
-from .observations import WIDTH, Content, Observation, Observations
+from .messages import FAULT, UNRECOGNIZED, Catalogue, Message
+from .observations import KEPT, WIDTH, Certainty, Content, Observation, Observations
 from .text import Pasted
 
 #: Distinct lines whose meaning is remembered, so that a line that comes a million times is matched once.
@@ -18,6 +19,12 @@ _REMEMBERED = 50_000
 _BEFORE_END = 3
 #: The value of messages that report the end of a process.
 _ENDS = "ends"
+#: Kinds of which one value holds at a time. Of several, the one before the first fault holds.
+_ONE_VALUE = frozenset(
+    {"tensorflow", "package_installed", "python", "cuda", "cudnn", "driver", "driver_cuda"}
+)
+#: Kinds of lines that show a fault though their words don't.
+_SYMPTOMS = frozenset({"gpu_list_empty", "empty_list", "cudart_not_opened", "gpu_libraries_not_opened"})
 #: The time before TensorFlow's lines and, after the letter of the severity, before Abseil's.
 _STAMP = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{6}: |[IWEF]\d{4} \d\d:\d\d:\d+\.\d+ ")
 
@@ -27,7 +34,7 @@ def observe(pasted: Pasted, catalogue: Catalogue, source: str = "") -> Observati
 
     source: what to put before a line's number in the place of an observation (`logs.host_stderr, `).
     """
-    reader = _Reader(catalogue, source)
+    reader = _Reader(catalogue, source, pasted.is_paste)
     recent: deque[Block] = deque(maxlen=_BEFORE_END + 1)
     for block in pasted.blocks():
         recent.append(block)
@@ -46,13 +53,15 @@ class _Meaning:
     """The observations in a line, wherever it is in the text.
 
     counted: what counts in any case. unrecognized: what counts only if the line shows nothing else, not even
-    together with its neighbours. explaining: the kinds that explain the line.
+    together with its neighbours. explaining: the kinds that explain the line. shows_fault: something is wrong
+    there.
     """
 
     counted: tuple[Observation, ...]
     unrecognized: tuple[Observation, ...]
     explaining: frozenset[str]
     ends_process: bool
+    shows_fault: bool
 
 
 class _Reader:
@@ -62,8 +71,11 @@ class _Reader:
     does.
     """
 
-    def __init__(self, catalogue: Catalogue, source: str) -> None:
-        self._catalogue, self._source = catalogue, source
+    def __init__(self, catalogue: Catalogue, source: str, is_paste: bool) -> None:
+        self._catalogue, self._source, self._is_paste = catalogue, source, is_paste
+        self._titled: list[Observation] = []
+        self._single: dict[str, list[tuple[int, Observation]]] = defaultdict(list)
+        self._first_fault = 0
         self._found = Observations()
         self._meanings: dict[str, _Meaning] = {}
         self._explained: dict[int, set[str]] = defaultdict(set)
@@ -74,8 +86,10 @@ class _Reader:
         meaning = self._meaning(line)
         if meaning is None:
             return False
+        if meaning.shows_fault and not self._first_fault:
+            self._first_fault = line.number
         for observation in meaning.counted:
-            self._found.add(observation)
+            self._add(observation, line.number)
         if meaning.explaining:
             self._explained[line.number] |= meaning.explaining
         self._unrecognized += [(line.number, observation) for observation in meaning.unrecognized]
@@ -98,13 +112,29 @@ class _Reader:
             kind = observation.kind
             if kind in (UNRECOGNIZED, FAULT, *explained) or observation.content in facts:
                 continue
-            self._found.add(observation)
+            self._add(observation, parts[0].number)
             if kind not in self._catalogue.outside:
                 for part in parts:
                     self._explained[part.number].add(kind)
 
+    def _add(self, observation: Observation, number: int) -> None:
+        if observation.certainty is Certainty.STATED and self._is_paste and number == 1:
+            self._titled.append(observation)
+            return
+        self._found.add(observation)
+        if observation.kind in _ONE_VALUE and observation.certainty is not Certainty.MENTIONED:
+            seen = self._single[observation.kind]
+            if len(seen) < KEPT:
+                seen.append((number, observation))
+
     def finish(self) -> Observations:
         """Return everything that was found, with the lines that nothing explains."""
+        for observation in self._titled:
+            # A title names what the text is about. It counts where the text itself does not say more.
+            better = self._found.has(observation.kind)
+            self._found.add(replace(observation, certainty=Certainty.MENTIONED) if better else observation)
+        for seen in self._single.values():
+            self._found.prefer(_at_fault(seen, self._first_fault))
         for number, observation in self._unrecognized:
             if number not in self._explained:
                 self._found.add(observation)
@@ -131,6 +161,7 @@ class _Reader:
             unrecognized=tuple(one for one in observations if one.kind in unrecognized),
             explaining=frozenset(explaining),
             ends_process=any(_ENDS in one.values for one in observations),
+            shows_fault=any(one.kind in (UNRECOGNIZED, FAULT, *_SYMPTOMS) for one in observations),
         )
         if len(self._meanings) < _REMEMBERED:
             self._meanings[words] = meaning
@@ -142,7 +173,9 @@ class _Reader:
             return ()
         where, shown = self._place(number), text.strip()[:WIDTH]
         observations = (
-            Observation(message.kind, values, shown, where, message.harmless)
+            Observation(
+                message.kind, values, shown, where, message.harmless, _certainty(message, values, shown)
+            )
             for message in messages
             for values in self._catalogue.values(message, text)
         )
@@ -151,6 +184,21 @@ class _Reader:
 
     def _place(self, number: int) -> str:
         return self._source + (f"line {number}" if number else "the last part")
+
+
+def _certainty(message: Message, values: Mapping[str, str], line: str) -> Certainty:
+    """Return how certain a line is. A person may say it of another state than the failing one."""
+    if message.certainty is Certainty.STATED and any(is_in_passing(line, one) for one in values.values()):
+        return Certainty.MENTIONED
+    return message.certainty
+
+
+def _at_fault(seen: Sequence[tuple[int, Observation]], first_fault: int) -> Observation:
+    """Return the last value before the first fault, or else the first value. What a program printed counts
+    before what a person states."""
+    printed = [(number, one) for number, one in seen if one.certainty is Certainty.OBSERVED] or seen
+    before = [one for number, one in printed if number <= first_fault]
+    return before[-1] if before else printed[0][1]
 
 
 def _without_stamp(text: str) -> str:

@@ -1,0 +1,112 @@
+"""Turn what was read into the facts that `compat` judges. Only observed and stated facts count."""
+
+from __future__ import annotations
+
+from ..model.situation import Situation
+from ..versions import leading_numbers
+from .observations import Observations, normalized, on_windows, release
+
+#: Values of the kind `machine`, in lower case, that `Situation.machine` knows by another name or the same.
+_MACHINES = {"x86_64": "x86_64", "amd64": "x86_64", "aarch64": "aarch64", "arm64": "aarch64"}
+#: Distributions that are TensorFlow without CUDA.
+_CPU_PACKAGES = frozenset({"tensorflow-cpu", "tf-nightly-cpu", "intel-tensorflow"})
+#: Distributions that only the extra `and-cuda` installs next to TensorFlow.
+_OF_THE_EXTRA = ("nvidia-cudnn-cu", "nvidia-cuda-runtime")
+
+
+def situation(observations: Observations) -> Situation:
+    """Return what is known of the failing state."""
+    found = release(observations)
+    packages = _packages(observations)
+    python = packages.pop("python", None)
+    return Situation(
+        tensorflow=found[0] if found else None,
+        python=observations.value("python", "version")
+        or python
+        or observations.value("python_path", "version"),
+        cuda=observations.value("cuda", "version"),
+        cudnn=observations.value("cudnn", "version"),
+        driver=observations.value("driver", "version"),
+        driver_cuda=observations.value("driver_cuda", "version"),
+        gpu=observations.value("gpu", "name"),
+        capability=_capability(observations),
+        system=_system(observations),
+        machine=_machine(observations),
+        kernel_modules=observations.value("kernel_modules", "name"),
+        wheel=_wheel(observations),
+        variant=_variant(observations, packages),
+        extra=_extra(observations, packages),
+        compat=observations.value("compat_library", "version"),
+        packages=packages,
+        mode=observations.value("mode", "name"),
+    )
+
+
+def _packages(observations: Observations) -> dict[str, str]:
+    packages: dict[str, str] = {}
+    for one in observations.of("package"):
+        packages.setdefault(normalized(one.values["name"]), one.values["version"])
+    return packages
+
+
+def _capability(observations: Observations) -> str | None:
+    for one in observations.of("compute_capability"):
+        if leading_numbers(one.values.get("value", "")):
+            return one.values["value"]
+        if one.values.get("major"):
+            return f"{one.values['major']}.{one.values['minor']}"
+    return None
+
+
+def _system(observations: Observations) -> str | None:
+    if observations.has("wsl"):
+        return "wsl2"
+    if on_windows(observations) is not None:
+        return "windows"
+    systems = {one.values["name"] for one in observations.of("os")}
+    if observations.has("container") or "linux" in systems:
+        return "linux"
+    return "macos" if "macos" in systems else None
+
+
+def _machine(observations: Observations) -> str | None:
+    if observations.has("jetson"):
+        return "jetson"
+    name = observations.value("machine", "name") or ""
+    return _MACHINES.get(name.lower())
+
+
+def _wheel(observations: Observations) -> str | None:
+    """Return where TensorFlow comes from: the list of packages says it, or else the image or command."""
+    for one in observations.of("package"):
+        if normalized(one.values["name"]) in ("tensorflow", "tensorflow-base", "tensorflow-gpu"):
+            if one.values.get("channel") == "pypi":
+                return "pypi"
+            if one.values.get("channel") or one.values.get("build"):
+                return "conda-forge"
+    if any(one.values["name"].startswith("nvcr.io/nvidia/tensorflow") for one in observations.of("image")):
+        return "ngc"
+    if observations.has("own_build"):
+        return "own"
+    if observations.has("pip_install") or observations.has("package_installed"):
+        return "pypi"
+    return "conda-forge" if observations.has("conda_install") else None
+
+
+def _variant(observations: Observations, packages: dict[str, str]) -> str | None:
+    if observations.has("build_without_cuda"):
+        return "cpu"
+    installed = set(packages) | {one.values["name"] for one in observations.of("pip_install")}
+    if "tensorflow" in installed or "tensorflow-gpu" in installed:
+        return "gpu"
+    return "cpu" if installed & _CPU_PACKAGES else None
+
+
+def _extra(observations: Observations, packages: dict[str, str]) -> bool | None:
+    """Return whether CUDA's libraries were installed with TensorFlow; None if nothing tells."""
+    if any(name.startswith(_OF_THE_EXTRA) for name in packages):
+        return True
+    commands = [one for one in observations.of("pip_install") if one.values["name"] == "tensorflow"]
+    if not commands:
+        return None
+    return any(one.values.get("extra") == "and-cuda" for one in commands)
