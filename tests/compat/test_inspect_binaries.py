@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from validator.compat.inspect import runtime
 from validator.compat.inspect.elf import ElfFile, InspectionError
 from validator.compat.inspect.fatbin import fatbins, lz4_prefix
+from validator.compat.targets import Target
 
 from . import wheel_files as made
 
@@ -19,6 +20,10 @@ LZ4, ZSTD = 0x2000, 0x8000
 
 def library(**parts: object) -> ElfFile:
     return ElfFile(made.elf(**parts), "lib.so")  # type: ignore[arg-type]
+
+
+def sm(name: str) -> Target:
+    return Target.parse(name)
 
 
 # ELF
@@ -97,9 +102,40 @@ def test_architectures_and_isa_versions() -> None:
     (found,) = fatbins(
         library(sections={".nv_fatbin": made.fatbin(made.sass(80), made.ptx(90, "8.5"), made.sass(60))})
     )
-    assert found.sass == (60, 80)
-    assert found.ptx == ((90, (8, 5)),)
+    assert found.sass == (sm("60"), sm("80"))
+    assert found.ptx == ((sm("90"), (8, 5)),)
     assert found.has_kernels and not found.relocatable
+
+
+@pytest.mark.parametrize("target", ["90", "90a", "100f"])
+def test_the_suffix_of_a_target_is_kept(target: str) -> None:
+    (found,) = fatbins(library(sections={".data": made.fatbin(made.sass(target), made.ptx(target, "8.8"))}))
+    assert (found.sass, found.ptx) == ((sm(target),), ((sm(target), (8, 8)),))
+
+
+def test_the_target_in_the_ptx_text_decides() -> None:
+    (found,) = fatbins(library(sections={".data": made.fatbin(made.ptx("90a", "8.5", marked=False))}))
+    assert found.ptx == ((sm("90a"), (8, 5)),)
+
+
+def test_ptx_that_cannot_be_decompressed_gets_its_target_from_the_header() -> None:
+    packed = made.image(1, "100a", b"\x28\xb5\x2f\xfd", isa=(8, 7), flags=ZSTD, size=900)
+    (found,) = fatbins(library(sections={".nv_fatbin": made.fatbin(packed)}))
+    assert found.ptx == ((sm("100a"), (8, 7)),)
+
+
+@pytest.mark.parametrize(
+    ("images", "nccl"),
+    [
+        ([made.sass(80, b".text._Z20ncclDevKernel_Reduce")], True),
+        ([made.sass(80)], False),
+        ([made.sass(80, b".text._Z20ncclDevKernel_Reduce"), made.ptx(90, "8.5")], False),
+        ([made.image(2, "80", b"\x60ncclFn", flags=LZ4, size=6)], True),
+    ],
+)
+def test_the_machine_code_of_nccl_is_recognised(images: list[bytes], nccl: bool) -> None:
+    (found,) = fatbins(library(sections={".nv_fatbin": made.fatbin(*images)}))
+    assert found.nccl is nccl
 
 
 def test_fatbins_are_found_in_any_section() -> None:
@@ -116,15 +152,15 @@ def test_relocatable_code_is_marked() -> None:
 def test_ptx_compressed_with_lz4_is_read() -> None:
     text = b"\n.version 8.5\n.target sm_90\n.visible .entry Cast()"
     block = bytes([0xF0, len(text) - 15]) + text
-    packed = made.image(1, 90, block, isa=(9, 9), flags=LZ4, size=len(text))
+    packed = made.image(1, "90", block, isa=(9, 9), flags=LZ4, size=len(text))
     (found,) = fatbins(library(sections={".nv_fatbin": made.fatbin(packed)}))
-    assert found.ptx == ((90, (8, 5)),)
+    assert found.ptx == ((sm("90"), (8, 5)),)
 
 
 def test_ptx_compressed_with_zstd_gets_its_version_from_the_header() -> None:
-    packed = made.image(1, 120, b"\x28\xb5\x2f\xfd", isa=(8, 7), flags=ZSTD, size=900)
+    packed = made.image(1, "120", b"\x28\xb5\x2f\xfd", isa=(8, 7), flags=ZSTD, size=900)
     (found,) = fatbins(library(sections={".nv_fatbin": made.fatbin(packed)}))
-    assert found.ptx == ((120, (8, 7)),)
+    assert found.ptx == ((sm("120"), (8, 7)),)
     assert found.has_kernels
 
 
@@ -157,7 +193,7 @@ def test_an_image_longer_than_its_fatbin() -> None:
 
 
 def test_ptx_whose_compression_is_damaged() -> None:
-    packed = made.image(1, 90, b"\xf0\xff", isa=(8, 5), flags=LZ4, size=40)
+    packed = made.image(1, "90", b"\xf0\xff", isa=(8, 5), flags=LZ4, size=40)
     with pytest.raises(InspectionError, match="is not an LZ4 block, although its flags"):
         list(fatbins(library(sections={".nv_fatbin": made.fatbin(packed)})))
 

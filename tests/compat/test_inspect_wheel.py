@@ -16,6 +16,7 @@ from validator.compat.inspect.build import Kernels, count_kernels, inspect_tenso
 from validator.compat.inspect.elf import ElfFile, InspectionError
 from validator.compat.inspect.fatbin import fatbins
 from validator.compat.inspect.wheel import WheelFile
+from validator.compat.targets import Target
 from validator.errors import EXIT_INPUT, MissingError
 from validator.versions import Version
 
@@ -24,6 +25,10 @@ from . import wheel_files as made
 
 def library(**parts: object) -> ElfFile:
     return ElfFile(made.elf(**parts), "lib.so")  # type: ignore[arg-type]
+
+
+def sm(name: str) -> Target:
+    return Target.parse(name)
 
 
 METADATA = b"""Metadata-Version: 2.1
@@ -47,7 +52,7 @@ FRAMEWORK = made.elf(
         made.GETTER.format(20, "Cusolver"): made.CUSOLVER_11,
         made.CUDNN_CONSTANT: struct.pack("<3i", 9, 3, 0),
     },
-    sections={".nv_fatbin": made.fatbin(made.sass(80), made.ptx(90, "8.5")) * 2},
+    sections={".nv_fatbin": made.fatbin(made.sass(80), made.ptx("90a", "8.5")) * 2},
 )
 MEMBERS = {
     "tensorflow-2.99.1.dist-info/METADATA": METADATA,
@@ -56,7 +61,7 @@ MEMBERS = {
     "tensorflow/libtensorflow_cc.so.2": made.elf(
         sections={
             "__nv_relfatbin": made.fatbin(made.ptx(90, "8.3")),
-            ".nv_fatbin": made.fatbin(made.sass(90)),
+            ".nv_fatbin": made.fatbin(made.sass(90, b"ncclDevKernel")),
         }
     ),
     "tensorflow/notes.so": b"not a library",
@@ -85,7 +90,10 @@ def test_a_whole_wheel(wheel: Path) -> None:
     assert build.pip_libraries is not None
     assert build.pip_libraries.folders == ("cuda_runtime",)
     assert build.pip_libraries.missing_required == ("libcusolver.so.11",)
-    assert build.kernels == (Kernels((80,), ((90, "8.5"),), 2), Kernels((90,), (), 1))
+    assert build.kernels == (
+        Kernels((sm("80"),), ((sm("90a"), "8.5"),), 2),
+        Kernels((sm("90"),), (), 1, nccl=True),
+    )
     assert build.relocatable == 1
 
 
@@ -99,7 +107,10 @@ def test_kernels_are_counted_most_frequent_first() -> None:
     found = fatbins(
         library(sections={".nv_fatbin": made.fatbin(made.sass(90)) + made.fatbin(made.sass(80)) * 2})
     )
-    assert [(group.sass, group.fatbins) for group in count_kernels(found)] == [((80,), 2), ((90,), 1)]
+    assert [(group.sass, group.fatbins) for group in count_kernels(found)] == [
+        ((sm("80"),), 2),
+        ((sm("90"),), 1),
+    ]
 
 
 def test_build_info_is_not_run(tmp_path: Path) -> None:
@@ -151,7 +162,10 @@ def test_a_row_is_yaml_that_reads_back(wheel: Path) -> None:
     cells = rows.row(inspect_tensorflow(wheel), DATE)
     assert yaml.safe_load(rows.render(cells)) == [cells]
     assert cells["status"] == "verified-local"
-    assert cells["kernels"][0] == {"fatbins": 2, "sass": [80], "ptx": {90: "8.5"}}
+    assert cells["kernels"] == [
+        {"fatbins": 2, "sass": [80], "ptx": {"90a": "8.5"}},
+        {"fatbins": 1, "sass": [90], "ptx": {}, "library": "nccl"},
+    ]
 
 
 def test_rows_are_merged_in_order_under_the_comment(tmp_path: Path) -> None:

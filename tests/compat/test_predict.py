@@ -66,7 +66,8 @@ def case(
         case(FAILS, "ptx-8.3", "2.17.1", "h100", "535"),
         case(WORKS, "toolkit-12.3.0", "2.17.1", "h100", "545"),
         case(WORKS, "minor-version-12", "2.16.2", "h100", "525.60.13", cudnn=AS_BUILT),
-        case(UNKNOWN, "build-2.15.1", "2.15.1", "h100", "535"),
+        # What the wheel has no code for is NCCL, which one GPU does not need.
+        case(WORKS, "toolkit-12.2.0", "2.15.1", "h100", "535"),
         # Everything else has machine code, so the documented minimum applies.
         case(WORKS, "minor-version-12", "2.21.0", "a100", "535"),
         case(WORKS, "minor-version-12", "2.21.0", "a100", "525.60.13"),
@@ -96,7 +97,7 @@ def case(
         case(FAILS, "minor-version-11", "2.14.1", "v100", "450.51.06"),
         case(WORKS, "minor-version-11", "2.14.1", "a100", "470"),
         case(FAILS, "ptx-7.1", "2.14.1", "a100", "450.80.02"),
-        case(UNKNOWN, "build-2.14.1", "2.14.1", "h100", "535"),
+        case(UNKNOWN, "cudnn-8.6", "2.14.1", "h100", "535"),
         case(UNKNOWN, "cudnn-8.6", "2.14.1", "l4", "535"),
         case(WORKS, "toolkit-11.8.0", "2.14.1", "a100", "520.61.05"),
         case(WORKS, "branch-535", "2.14.1", "a100", "535"),

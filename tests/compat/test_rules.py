@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pytest
 
 from validator.compat import builds, cudnn, drivers, facts, installation, known_issues
@@ -9,6 +11,7 @@ from validator.compat.builds import Build, KernelGroup
 from validator.compat.drivers import user_driver
 from validator.compat.gpus import CONSUMER, DATA_CENTER
 from validator.compat.kernels import Kernels, fit
+from validator.compat.targets import Target
 from validator.model.prediction import Outcome, Reason
 from validator.versions import ComputeCapability, CudaVersion, DriverRelease
 
@@ -17,14 +20,18 @@ FACT = facts.Fact("made-up", "verified-local", "a test")
 CUDA = CudaVersion(12, 5)
 
 
-def sm(*numbers: int) -> frozenset[ComputeCapability]:
-    return frozenset(ComputeCapability.parse(str(number)) for number in numbers)
+def sm(*names: int | str) -> frozenset[Target]:
+    return frozenset(Target.parse(str(name)) for name in names)
 
 
-def group(count: int | None, sass: tuple[int, ...], ptx: dict[int, tuple[int, int] | None]) -> KernelGroup:
-    return KernelGroup(
-        count, sm(*sass), {ComputeCapability.parse(str(arch)): isa for arch, isa in ptx.items()}
-    )
+def group(
+    count: int | None,
+    sass: tuple[int | str, ...],
+    ptx: Mapping[int | str, tuple[int, int] | None],
+    library: str | None = None,
+) -> KernelGroup:
+    targets = {Target.parse(str(name)): isa for name, isa in ptx.items()}
+    return KernelGroup(count, sm(*sass), targets, library)
 
 
 def on(capability: int, branch: int, *groups: KernelGroup) -> Reason:
@@ -53,6 +60,55 @@ PART_PTX = (group(3, (60, 70, 80), {90: (8, 5)}), group(1, (60, 70, 80, 90), {90
 )
 def test_kernels(capability: int, branch: int, expected: Outcome) -> None:
     assert on(capability, branch, *PART_PTX).outcome is expected
+
+
+@pytest.mark.parametrize(
+    ("target", "works", "fails"),
+    [
+        ("90", ["9.0", "10.0", "12.1"], ["8.9"]),
+        ("90a", ["9.0"], ["8.9", "10.0", "12.0"]),
+        ("100f", ["10.0", "10.3"], ["9.0", "10.1", "11.0", "12.0"]),
+        ("103f", ["10.3"], ["10.0", "12.0"]),
+        ("120a", ["12.0"], ["12.1", "10.0"]),
+        ("120f", ["12.0", "12.1"], ["10.3"]),
+    ],
+)
+def test_the_gpus_that_ptx_of_a_target_compiles_for(target: str, works: list[str], fails: list[str]) -> None:
+    for capability in (*works, *fails):
+        found = fit(
+            Kernels((group(1, (), {target: (8, 5)}),), FACT), CUDA, ComputeCapability.parse(capability), 580
+        )
+        assert found.outcome is (WORKS if capability in works else FAILS), capability
+
+
+@pytest.mark.parametrize(
+    ("target", "works", "fails"),
+    [
+        ("80", ["8.0", "8.6", "8.9"], ["7.5", "9.0"]),
+        ("90a", ["9.0"], ["10.0"]),
+        ("100f", ["10.0", "10.3"], ["10.1", "12.0"]),
+        ("120a", ["12.0"], ["12.1"]),
+    ],
+)
+def test_the_gpus_that_run_machine_code_of_a_target(target: str, works: list[str], fails: list[str]) -> None:
+    for capability in (*works, *fails):
+        found = fit(Kernels((group(1, (target,), {}),), FACT), CUDA, ComputeCapability.parse(capability), 580)
+        assert found.outcome is (WORKS if capability in works else FAILS), capability
+
+
+def test_one_unit_of_tensorflow_without_code_is_enough_to_fail() -> None:
+    found = on(100, 580, group(3, (80,), {"90a": (8, 5)}), group(1, (80, 90), {90: (8, 3)}))
+    assert found.outcome is FAILS
+    assert "3 of 4 translation units of the wheel have no kernels for compute capability 10.0" in found.text
+    assert "the PTX is for 9.0a only" in found.text
+
+
+def test_nccl_without_code_leaves_one_gpu_working_and_says_so() -> None:
+    nccl = group(2, (80,), {}, "nccl")
+    assert "several GPUs can't train together" in on(90, 555, *PART_PTX, nccl).text
+    assert on(90, 555, *PART_PTX, nccl).outcome is WORKS
+    assert on(90, 554, *PART_PTX, nccl).outcome is FAILS
+    assert "NCCL" not in on(86, 555, *PART_PTX, nccl).text
 
 
 def test_the_newest_ptx_to_be_compiled_counts() -> None:

@@ -78,28 +78,38 @@ def elf(
 
 def image(
     kind: int,
-    architecture: int,
+    target: str,
     payload: bytes,
     *,
     isa: tuple[int, int] = (0, 0),
     flags: int = 0,
     size: int = 0,
 ) -> bytes:
-    """One image of a fatbin. size: the uncompressed size, where the payload is compressed."""
+    """One image of a fatbin. target: `90a`. size: the uncompressed size, where the payload is compressed."""
+    flags |= {"a": 0x100000, "f": 0x200000}.get(target[-1], 0)
+    architecture = int(target.rstrip("af"))
     padded = payload + b"\0" * (-len(payload) % 8)
     compressed = len(payload) if size else 0
     fields = (kind, 0x101, 64, len(padded), compressed, 0, isa[1], isa[0], architecture, 0, 0, flags, 0, size)
     return struct.pack("<HHIQIIHHIIIQQQ", *fields) + padded
 
 
-def sass(architecture: int) -> bytes:
-    return image(2, architecture, b"machine code", isa=(1, 7))
+def sass(target: int | str, code: bytes = b"machine code") -> bytes:
+    return image(2, str(target), code, isa=(1, 7))
 
 
-def ptx(architecture: int, isa: str, body: str = ".visible .entry Cast()\n{\n\tret;\n}\n") -> bytes:
+def ptx(
+    target: int | str,
+    isa: str,
+    body: str = ".visible .entry Cast()\n{\n\tret;\n}\n",
+    *,
+    marked: bool = True,
+) -> bytes:
+    """A PTX image. marked: the header has the flag for the suffix of the target."""
     major, minor = isa.split(".")
-    text = f"\n.version {isa}\n.target sm_{architecture}\n.address_size 64\n{body}".encode()
-    return image(1, architecture, text, isa=(int(major), int(minor)))
+    text = f"\n.version {isa}\n.target sm_{target}\n.address_size 64\n{body}".encode()
+    written = str(target) if marked else str(target).rstrip("af")
+    return image(1, written, text, isa=(int(major), int(minor)))
 
 
 def fatbin(*images: bytes) -> bytes:

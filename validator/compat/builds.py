@@ -10,9 +10,10 @@ import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ..versions import ComputeCapability, Version, major_minor
+from ..versions import Version, major_minor
 from . import facts
 from .facts import Fact
+from .targets import Target
 
 #: PTX ISA version: (8, 5).
 Isa = tuple[int, int]
@@ -22,13 +23,14 @@ Isa = tuple[int, int]
 class KernelGroup:
     """Translation units with the same device code.
 
-    count: the number of units, None if the wheel was not opened. sass: architectures with machine code. ptx:
-    architectures with PTX, each with the ISA version if that was read.
+    count: the number of units, None if the wheel was not opened. sass: targets with machine code. ptx:
+    targets with PTX, each with the ISA version if that was read. library: `nccl` if they are that library's.
     """
 
     count: int | None
-    sass: frozenset[ComputeCapability]
-    ptx: Mapping[ComputeCapability, Isa | None] = field(hash=False)
+    sass: frozenset[Target]
+    ptx: Mapping[Target, Isa | None] = field(hash=False)
+    library: str | None = None
 
 
 @dataclass(frozen=True)
@@ -90,8 +92,9 @@ def _build(row: facts.Row, version: str) -> Build:
 def _group(group: facts.Row) -> KernelGroup:
     return KernelGroup(
         count=group["fatbins"],
-        sass=frozenset(ComputeCapability.parse(str(number)) for number in group["sass"]),
-        ptx={ComputeCapability.parse(str(number)): isa(text) for number, text in group["ptx"].items()},
+        sass=frozenset(Target.parse(str(number)) for number in group["sass"]),
+        ptx={Target.parse(str(number)): isa(text) for number, text in group["ptx"].items()},
+        library=group.get("library"),
     )
 
 

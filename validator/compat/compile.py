@@ -23,9 +23,10 @@ from .builds import build
 PROBE_TABLE = Path(__file__).parent.parent / "probe" / "data" / "kernels.json"
 _PROBE_TABLE_KEYS = (
     "Written by scripts/compile-data. tensorflow: of each measured release, translation units with the"
-    " same device code, the compute capabilities that they have machine code for, and their PTX with its ISA"
-    " version. ptx: the driver branch and its CUDA version that first compiles an ISA version. cudnn: the"
-    " oldest compute capability that releases of cuDNN have kernels for."
+    " same device code, the targets that they have machine code for, and their PTX with its ISA version;"
+    " library: whose code it is, if not TensorFlow's own. ptx: the driver branch and its CUDA version that"
+    " first compiles an ISA version. families: compute capabilities that share the code of targets with the"
+    " suffix f. cudnn: the oldest compute capability that releases of cuDNN have kernels for."
 )
 
 
@@ -53,11 +54,13 @@ def probe_table() -> str:
     ptx = {
         row["isa"]: {"branch": row["branch"], "cuda": row["cuda"][0]} for row in facts.rows("drivers", "ptx")
     }
+    families = [row["compute_capabilities"] for row in facts.rows("drivers", "families")]
     cudnn = [{key: row[key] for key in ("from", "below", "minimum")} for row in facts.rows("cudnn", "cudnn")]
     parts = [
         f'"_": {_json(_PROBE_TABLE_KEYS)}',
         f'"tensorflow": {_entries(tensorflow)}',
         f'"ptx": {_entries(ptx)}',
+        f'"families": {_lines(families)}',
         f'"cudnn": {_lines(cudnn)}',
     ]
     return "{\n" + ",\n".join(parts) + "\n}\n"
@@ -71,6 +74,7 @@ def _kernels(release: str) -> list[dict[str, Any]]:
             "sass": [str(one) for one in sorted(group.sass)],
             "ptx": {str(one): ".".join(map(str, isa)) for one, isa in sorted(group.ptx.items()) if isa},
         }
+        | ({"library": group.library} if group.library else {})
         for group in (measured.kernels if measured else ())
     ]
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from validator.compat import drivers, facts
+from validator.compat import drivers, facts, gpus
 from validator.compat import kernels as known
 from validator.compat.compile import PROBE_TABLE, probe_table
 from validator.model.prediction import Outcome
@@ -17,7 +17,7 @@ from validator.probe.isolate import Answer
 from validator.versions import ComputeCapability
 
 RELEASES = [row["tensorflow"] for row in facts.rows("builds", "builds")]
-CAPABILITIES = ["3.5", "5.0", "5.2", "6.1", "7.0", "7.5", "8.0", "8.6", "8.9", "9.0", "10.0", "12.0"]
+CAPABILITIES = sorted({str(gpu.compute_capability) for gpu in gpus.gpus()} | {"8.7", "8.8", "10.1", "11.0"})
 BUILD = {
     "is_cuda_build": True,
     "cuda_version": "12.5.1",
@@ -49,15 +49,12 @@ def test_the_table_agrees_with_the_facts() -> None:
 @pytest.mark.parametrize("release", RELEASES)
 def test_the_probe_judges_as_the_predictions_do(release: str, run: Any) -> None:
     for capability in CAPABILITIES:
-        for branch in (525, 535, 550, 555, 570, 580):
-            driver = next(one for one in drivers.branches() if one.number == branch)
+        for driver in drivers.branches():
+            branch = driver.number
             predicted = known.run_on(release, ComputeCapability.parse(capability), branch)
             result = run(capability, str(driver.cuda), version=release, cudnn="8.9.7")
             failed = any(problem["code"] != "cudnn_has_no_kernels" for problem in result.problems)
-            if predicted.outcome is Outcome.UNKNOWN:
-                # Some units have no code at all; the others may still need a newer driver.
-                assert kernels.coverage(release, None, capability).without  # type: ignore[union-attr]
-                continue
+            assert predicted.outcome is not Outcome.UNKNOWN
             assert failed == (predicted.outcome is Outcome.FAILS), (capability, branch, result.sentence)
 
 
@@ -96,6 +93,8 @@ def test_kernels_run_on_later_minors_but_no_other_major() -> None:
     assert of("8.0", "sm_70", "sm_75") == "none"
     assert (of("8.0", "sm_86"), of("8.6", "sm_86"), of("8.9", "sm_86")) == ("none", "native", "native")
     assert of("10.0", "sm_90a", "compute_100a") == "jit"
+    assert (of("10.3", "compute_100a"), of("10.3", "compute_100f")) == ("none", "jit")
+    assert (of("9.0", "sm_90a"), of("12.0", "sm_90a", "compute_90")) == ("native", "jit")
     assert kernels.coverage(None, {}, "8.0") is None
     assert kernels.coverage(None, None, "8.0") is None
 
@@ -125,8 +124,20 @@ def test_unknown_facts_are_stated(run: Any) -> None:
     assert "isn't known" not in run("9.0", "12.5", version="2.23.0").sentence
 
 
-def test_units_without_any_code(run: Any) -> None:
-    assert "2 of 1426 units have no code for it" in run("12.0", "13.0", version="2.17.1").sentence
+def test_nccl_without_code_is_only_mentioned(run: Any) -> None:
+    result = run("9.0", "12.4", version="2.15.1")
+    assert result.outcome == "pass"
+    assert "1 of 1397 units have no code for it" in result.sentence
+
+
+@pytest.mark.parametrize("version", ["2.17.1", "2.20.0"])
+def test_ptx_for_exactly_one_capability_is_no_code_for_a_later_one(version: str, run: Any) -> None:
+    result = run("12.0", "13.0", version=version)
+    assert result.outcome == "fail"
+    assert [problem["code"] for problem in result.problems][:1] == ["some_kernels_not_for_gpu"]
+    assert (
+        "units of the wheel have no code for NVIDIA H100 PCIe with compute capability 12.0" in result.sentence
+    )
 
 
 def test_no_kernels(run: Any) -> None:

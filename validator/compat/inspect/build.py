@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ..._vendor.packaging.requirements import Requirement
+from ..targets import Target
 from . import runtime
 from .elf import ElfFile, InspectionError
 from .fatbin import Fatbin, fatbins
@@ -56,14 +57,16 @@ _REQUIRED = frozenset(
 class Kernels:
     """Translation units (fatbins) whose device code covers the same GPUs.
 
-    sass: architectures with machine code, as 10 * major + minor.
-    ptx: architecture -> PTX ISA version of its text.
+    sass: targets with machine code.
+    ptx: target -> PTX ISA version of its text.
     fatbins: their number.
+    nccl: True if they are NCCL's, which is linked into TensorFlow up to 2.20.
     """
 
-    sass: tuple[int, ...]
-    ptx: tuple[tuple[int, str], ...]
+    sass: tuple[Target, ...]
+    ptx: tuple[tuple[Target, str], ...]
     fatbins: int
+    nccl: bool = False
 
 
 @dataclass(frozen=True)
@@ -174,12 +177,12 @@ def count_kernels(found: Iterable[Fatbin]) -> tuple[Kernels, ...]:
     Fatbins without kernels are not counted, nor is relocatable code, which is also in a linked fatbin.
     """
     groups = Counter(
-        (fatbin.sass, tuple((architecture, f"{isa[0]}.{isa[1]}") for architecture, isa in fatbin.ptx))
+        (fatbin.sass, tuple((target, f"{isa[0]}.{isa[1]}") for target, isa in fatbin.ptx), fatbin.nccl)
         for fatbin in found
         if fatbin.has_kernels and not fatbin.relocatable
     )
     ordered = sorted(groups.items(), key=lambda group: (-group[1], group[0]))
-    return tuple(Kernels(sass, ptx, count) for (sass, ptx), count in ordered)
+    return tuple(Kernels(sass, ptx, count, nccl) for (sass, ptx, nccl), count in ordered)
 
 
 def _pip_libraries(openers: Mapping[str, tuple[str, ...]], opens: Iterable[str]) -> PipLibraries | None:

@@ -15,6 +15,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 
+from ...versions import ComputeCapability
+from ..targets import FAMILY, SPECIFIC, Target
 from .elf import ElfFile, InspectionError
 
 _MAGIC = struct.pack("<I", 0xBA55ED50)
@@ -24,9 +26,17 @@ _HEADER = struct.Struct("<IHHQ")
 # architecture, name offset, name size, flags, (unknown), uncompressed size
 _IMAGE = struct.Struct("<HHIQIIHHIIIQQQ")
 _FLAG_LZ4, _FLAG_ZSTD = 0x2000, 0x8000
+#: The suffix of the target, as `fatbinary` of CUDA 13.5 writes it. TensorFlow's generated kernels have none of
+#: these flags, so the text of PTX is read as well.
+_FLAG_SPECIFIC, _FLAG_FAMILY = 0x100000, 0x200000
 
 #: Fatbins in this section have relocatable code, which is linked into another fatbin before it can run.
 RELOCATABLE_SECTION = "__nv_relfatbin"
+
+#: In the names of all of NCCL's kernels: collectives, which only several GPUs together need.
+_NCCL = b"nccl"
+#: The names in the head of a cubin are enough to recognise a library.
+_CUBIN_HEAD = 1 << 16
 
 #: A PTX text longer than this is assumed to have a kernel, without reading it to the end.
 _SHORT_PTX = 4096
@@ -43,33 +53,37 @@ class Kind(IntEnum):
 class Image:
     """The code of one translation unit for one architecture.
 
-    architecture: 10 * major + minor of the compute capability.
     ptx_isa: (major, minor) of a PTX image, None for machine code.
     """
 
     kind: int
-    architecture: int
+    target: Target
     ptx_isa: tuple[int, int] | None
     has_kernels: bool = True
 
 
 @dataclass(frozen=True)
 class Fatbin:
-    """The images of one translation unit. offset is in bytes, in the file."""
+    """The images of one translation unit.
+
+    offset: in bytes, in the file. nccl: True if it is the machine code of NCCL, which is linked into
+    TensorFlow up to 2.20 and has no PTX.
+    """
 
     offset: int
     images: tuple[Image, ...]
     relocatable: bool = False
+    nccl: bool = False
 
     @functools.cached_property
-    def sass(self) -> tuple[int, ...]:
-        """The architectures with machine code, ascending."""
-        return tuple(sorted({image.architecture for image in self.images if image.kind == Kind.ELF}))
+    def sass(self) -> tuple[Target, ...]:
+        """The targets with machine code, ascending."""
+        return tuple(sorted({image.target for image in self.images if image.kind == Kind.ELF}))
 
     @functools.cached_property
-    def ptx(self) -> tuple[tuple[int, tuple[int, int]], ...]:
-        """(architecture, PTX ISA version) of each PTX image, ascending."""
-        return tuple(sorted({(image.architecture, image.ptx_isa) for image in self.images if image.ptx_isa}))
+    def ptx(self) -> tuple[tuple[Target, tuple[int, int]], ...]:
+        """(target, PTX ISA version) of each PTX image, ascending."""
+        return tuple(sorted({(image.target, image.ptx_isa) for image in self.images if image.ptx_isa}))
 
     @property
     def has_kernels(self) -> bool:
@@ -92,9 +106,10 @@ def fatbins(elf: ElfFile) -> Iterator[Fatbin]:
                     raise InspectionError(
                         f"{elf.name}: cut short: the fatbin at byte {position} ends at {end} of {len(buffer)}"
                     )
-                images = tuple(_images(elf, position + header_size, end))
+                start = position + header_size
+                images = tuple(_images(elf, start, end))
                 relocatable = elf.section_at(position) == RELOCATABLE_SECTION
-                yield Fatbin(position, images, relocatable)
+                yield Fatbin(position, images, relocatable, _is_nccl(elf, start, images))
         position = buffer.find(_MAGIC, end)
 
 
@@ -113,34 +128,53 @@ def _images(elf: ElfFile, position: int, end: int) -> Iterator[Image]:
                 f"{elf.name}: damaged: the image at byte {position} is said to be {payload_size} bytes,"
                 f" {end - position} are left"
             )
+        target = _target(architecture, flags)
         if kind == Kind.PTX:
             payload = elf.buffer[start : start + (compressed_size or payload_size)]
-            text = ptx_prefix(payload, flags, f"{elf.name}: the PTX at byte {position}")
-            yield _ptx_image(architecture, (major, minor), text, uncompressed_size or payload_size)
+            text = prefix(payload, flags, _SHORT_PTX, f"{elf.name}: the PTX at byte {position}")
+            yield _ptx_image(target, (major, minor), text, uncompressed_size or payload_size)
         else:
-            yield Image(kind, architecture, None)
+            yield Image(kind, target, None)
         position = start + payload_size
 
 
-def _ptx_image(architecture: int, code_version: tuple[int, int], text: bytes | None, size: int) -> Image:
+def _is_nccl(elf: ElfFile, position: int, images: tuple[Image, ...]) -> bool:
+    """Return True if a fatbin has only machine code, and its first image names kernels of NCCL."""
+    if not images or any(image.kind != Kind.ELF for image in images):
+        return False
+    fields = _IMAGE.unpack_from(elf.buffer, position)
+    start, size, flags = position + fields[2], fields[4] or fields[3], fields[11]
+    where = f"{elf.name}: the machine code at byte {position}"
+    return _NCCL in (prefix(elf.buffer[start : start + size], flags, _CUBIN_HEAD, where) or b"")
+
+
+def _target(architecture: int, flags: int) -> Target:
+    suffix = SPECIFIC if flags & _FLAG_SPECIFIC else FAMILY if flags & _FLAG_FAMILY else ""
+    return Target(ComputeCapability(*divmod(architecture, 10)), suffix)
+
+
+def _ptx_image(target: Target, code_version: tuple[int, int], text: bytes | None, size: int) -> Image:
     if text is None:
-        return Image(Kind.PTX, architecture, code_version)
+        return Image(Kind.PTX, target, code_version)
     match = re.search(rb"^\s*\.version\s+(\d+)\.(\d+)", text, re.MULTILINE)
     isa = (int(match[1]), int(match[2])) if match else code_version
-    return Image(Kind.PTX, architecture, isa, has_kernels=size > _SHORT_PTX or b".entry" in text)
+    # The text decides: the compiler of the generated kernels writes .target sm_90a but not the flag.
+    named = re.search(rb"^\s*\.target\s+(sm_\d+[af]?)\b", text, re.MULTILINE)
+    written = Target.parse(named[1].decode()) if named else target
+    return Image(Kind.PTX, written, isa, has_kernels=size > _SHORT_PTX or b".entry" in text)
 
 
-def ptx_prefix(payload: bytes, flags: int, where: str) -> bytes | None:
-    """Return the first bytes of a PTX text, or None if it is compressed with zstd.
+def prefix(payload: bytes, flags: int, limit: int, where: str) -> bytes | None:
+    """Return at least the first `limit` bytes of an image, or None if it is compressed with zstd.
 
-    zstd came with CUDA 12.8. For such a text, use the code version in the image's header.
+    zstd came with CUDA 12.8. For such an image, use what its header says.
     """
     if flags & _FLAG_ZSTD:
         return None
     if not flags & _FLAG_LZ4:
-        return payload[:_SHORT_PTX]
+        return payload[:limit]
     try:
-        return lz4_prefix(payload, _SHORT_PTX)
+        return lz4_prefix(payload, limit)
     except (IndexError, ValueError):
         raise InspectionError(f"{where} is not an LZ4 block, although its flags say so") from None
 

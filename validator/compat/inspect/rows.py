@@ -13,6 +13,7 @@ from typing import Any
 import yaml
 
 from ...versions import Version
+from ..targets import Target
 from .build import TensorFlowBuild
 
 #: The file of measured builds that ships with the package.
@@ -50,13 +51,22 @@ def row(build: TensorFlowBuild, date: datetime.date) -> dict[str, Any]:
             "missing_optional": list(build.pip_libraries.missing_optional),
         }
     cells["kernels"] = [
-        {"fatbins": group.fatbins, "sass": list(group.sass), "ptx": dict(group.ptx)}
+        {
+            "fatbins": group.fatbins,
+            "sass": [_number(target) for target in group.sass],
+            "ptx": {_number(target): isa for target, isa in group.ptx},
+        }
+        | ({"library": "nccl"} if group.nccl else {})
         for group in build.kernels
     ]
     cells["relocatable_fatbins"] = build.relocatable
     cells["status"] = STATUS
     cells["date"] = date.isoformat()
     return cells
+
+
+def _number(target: Target) -> int | str:
+    return target.number if target.suffix else int(target.number)
 
 
 def render(cells: dict[str, Any]) -> str:

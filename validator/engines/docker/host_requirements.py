@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from ...compat import drivers, gpus
 from ...compat.errors import UnknownRelease
 from ...compat.kernels import kernels
+from ...compat.targets import Target
 from ...model.spec import ImageSpec, Variant
 from ...versions import ComputeCapability, CudaVersion, DriverRelease
 
@@ -19,14 +20,14 @@ class HostRequirements:
     """The requirements of a gpu image on its host.
 
     cuda: the minimum CUDA version that the driver must support. driver: the minimum driver release.
-    sass, ptx: the compute capabilities for which at least some kernels in TensorFlow's wheel have machine
-        code, and PTX. Empty if the wheel is unknown.
+    sass, ptx: the targets for which at least some kernels in TensorFlow's wheel have machine code, and PTX:
+        9.0, 9.0a. Empty if the wheel is unknown.
     """
 
     cuda: CudaVersion
     driver: DriverRelease | None
-    sass: tuple[ComputeCapability, ...] = ()
-    ptx: tuple[ComputeCapability, ...] = ()
+    sass: tuple[Target, ...] = ()
+    ptx: tuple[Target, ...] = ()
 
     @property
     def constraint(self) -> str:
@@ -36,7 +37,7 @@ class HostRequirements:
     @property
     def compute_capability(self) -> ComputeCapability | None:
         """The minimum compute capability: for older GPUs, the wheel has neither machine code nor PTX."""
-        return min((*self.sass, *self.ptx), default=None)
+        return min((target.capability for target in (*self.sass, *self.ptx)), default=None)
 
 
 def host_requirements(spec: ImageSpec) -> HostRequirements | None:
@@ -58,14 +59,14 @@ def host_requirements(spec: ImageSpec) -> HostRequirements | None:
     )
 
 
-def _device_code(tensorflow: str) -> tuple[tuple[ComputeCapability, ...], tuple[ComputeCapability, ...]]:
+def _device_code(tensorflow: str) -> tuple[tuple[Target, ...], tuple[Target, ...]]:
     try:
         known = kernels(tensorflow)
     except UnknownRelease:
         known = None
     groups = known.groups if known else ()
-    sass = frozenset[ComputeCapability]().union(*(group.sass for group in groups))
-    ptx = frozenset[ComputeCapability]().union(*(group.ptx for group in groups))
+    sass = frozenset[Target]().union(*(group.sass for group in groups))
+    ptx = frozenset[Target]().union(*(group.ptx for group in groups))
     return tuple(sorted(sass)), tuple(sorted(ptx))
 
 

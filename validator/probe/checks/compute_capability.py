@@ -50,8 +50,11 @@ def _cudnn(values: List[Dict[str, Any]]) -> Optional[str]:
 
 
 def _problems(gpu: Dict[str, Any], driver_cuda: Optional[str]) -> List[Dict[str, Any]]:
-    if gpu["kernels"] == NONE:
+    if gpu["kernels"] == NONE and gpu["without"] == gpu["units"]:
         return [problem("no_kernels_for_gpu", **_named(gpu))]
+    if gpu["kernels"] == NONE:
+        told = {key: gpu[key] for key in ("without", "units")}
+        return [problem("some_kernels_not_for_gpu", **_named(gpu), **told)]
     if gpu["isa"] and gpu["cuda"] and driver_cuda and older(driver_cuda, gpu["cuda"]):
         return [
             problem(

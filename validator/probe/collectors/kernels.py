@@ -1,8 +1,10 @@
 """The GPUs that the device code in TensorFlow's wheel runs on: by machine code, by PTX, or not at all.
 
 Machine code for X.Y runs on X.Z with Z >= Y; PTX on every later capability, compiled by the driver, which
-must know its ISA version (CUDA C++ Programming Guide, binary and PTX compatibility). The device code of each
-release's wheel was measured; for other releases the build information gives a rough answer.
+must know its ISA version (CUDA C++ Programming Guide, binary and PTX compatibility). Both are for exactly
+X.Y if the target has the suffix `a`, and for the later capabilities of its family if it has the suffix `f`
+(PTX ISA, directive .target). The device code of each release's wheel was measured; for other releases the
+build information gives a rough answer.
 """
 
 from dataclasses import dataclass
@@ -14,18 +16,21 @@ NATIVE, JIT, NONE = "native", "jit", "none"
 MEASURED, LISTED = "measured", "build_information"
 
 Capability = Tuple[int, int]
+#: A capability and the suffix of the target: `a`, `f` or nothing.
+Target = Tuple[Capability, str]
 
 
 @dataclass(frozen=True)
 class Coverage:
     """The way the kernels of a wheel reach a GPU.
 
-    kernels: `native` (all by machine code, but for those that have no code at all), `jit` (some by PTX),
-        `none`.
+    kernels: `native` (all of TensorFlow's own by machine code), `jit` (some by PTX), `none` (some have no
+        code).
     isa: the newest PTX ISA among those that must be compiled; None where none must, or it is not known.
     cuda: the CUDA version that a driver must support to compile it for certain.
     compiled, without: translation units that must be compiled, and that have no code for the GPU; units:
-        all of them. None where the wheel was not measured.
+        all of them. None where the wheel was not measured. Code of NCCL counts here, but not in `kernels`:
+        only several GPUs that work together need it.
     has_ptx: whether there is PTX that the GPU can run.
     source: `measured` or `build_information`.
     """
@@ -45,14 +50,22 @@ class _Group:
     """Translation units with the same device code. units, isa: None where not measured."""
 
     units: Optional[int]
-    sass: Tuple[Capability, ...]
-    ptx: Dict[Capability, Optional[str]]
+    sass: Tuple[Target, ...]
+    ptx: Dict[Target, Optional[str]]
+    library: Optional[str] = None
 
     def native(self, gpu: Capability) -> bool:
-        return any(one[0] == gpu[0] and one[1] <= gpu[1] for one in self.sass)
+        return any(
+            _specific(one, gpu) if one[1] else one[0][0] == gpu[0] and one[0][1] <= gpu[1]
+            for one in self.sass
+        )
 
-    def source(self, gpu: Capability) -> Optional[Capability]:
-        return max((one for one in self.ptx if one <= gpu), default=None)
+    def source(self, gpu: Capability) -> Optional[Target]:
+        fitting = (one for one in self.ptx if (_specific(one, gpu) if one[1] else one[0] <= gpu))
+        return max(fitting, default=None)
+
+    def reaches(self, gpu: Capability) -> bool:
+        return self.native(gpu) or self.source(gpu) is not None
 
 
 def coverage(version: Optional[str], build: Optional[Dict[str, Any]], capability: str) -> Optional[Coverage]:
@@ -67,14 +80,15 @@ def coverage(version: Optional[str], build: Optional[Dict[str, Any]], capability
         return None
     gpu = _pair(capability)
     by_driver = [(group, at) for group in groups if not group.native(gpu) and (at := group.source(gpu))]
-    without = [group for group in groups if not group.native(gpu) and group.source(gpu) is None]
+    without = [group for group in groups if not group.reaches(gpu)]
+    complete = all(group.library for group in without)
     isas = [isa for group, at in by_driver if (isa := group.ptx[at]) is not None]
     newest = max(isas, key=_pair, default=None)
     bound = (
         table("kernels")["ptx"].get(newest, {}).get("cuda") if newest else (build or {}).get("cuda_version")
     )
     return Coverage(
-        kernels=NONE if len(without) == len(groups) else JIT if by_driver else NATIVE,
+        kernels=NONE if not complete else JIT if by_driver else NATIVE,
         isa=newest,
         cuda=bound if by_driver else None,
         compiled=_sum(group for group, _ in by_driver),
@@ -90,8 +104,9 @@ def _measured(version: Optional[str]) -> List[_Group]:
     return [
         _Group(
             row["units"],
-            tuple(_pair(one) for one in row["sass"]),
-            {_pair(one): isa for one, isa in row["ptx"].items()},
+            tuple(_target(one) for one in row["sass"]),
+            {_target(one): isa for one, isa in row["ptx"].items()},
+            row.get("library"),
         )
         for row in rows
     ]
@@ -105,7 +120,7 @@ def _listed(build: Dict[str, Any]) -> List[_Group]:
     """
     names = [str(entry) for entry in build.get("cuda_compute_capabilities") or []]
     sass = tuple(_digits(name[len("sm_") :]) for name in names if name.startswith("sm_"))
-    ptx: Dict[Capability, Optional[str]] = {
+    ptx: Dict[Target, Optional[str]] = {
         _digits(name[len("compute_") :]): None for name in names if name.startswith("compute_")
     }
     return [_Group(None, sass, ptx)] if names else []
@@ -139,6 +154,21 @@ def _numbers(text: str) -> Tuple[int, ...]:
     return tuple(int(part) for part in text.split("."))
 
 
-def _digits(text: str) -> Capability:
-    digits = text.rstrip("af")
-    return int(digits[:-1]), int(digits[-1])
+def _specific(target: Target, gpu: Capability) -> bool:
+    """Return whether code for a target with a suffix is for a GPU."""
+    capability, suffix = target
+    families = ([_pair(one) for one in row] for row in table("kernels")["families"])
+    related = suffix == "f" and any(capability in family and gpu in family for family in families)
+    return capability <= gpu if related else capability == gpu
+
+
+def _target(text: str) -> Target:
+    """Return the target of `9.0a`."""
+    number = text.rstrip("af")
+    return _pair(number), text[len(number) :]
+
+
+def _digits(text: str) -> Target:
+    """Return the target of `90a`."""
+    number = text.rstrip("af")
+    return (int(number[:-1]), int(number[-1])), text[len(number) :]
