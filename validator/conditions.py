@@ -1,0 +1,284 @@
+"""The language of conditions over facts: it is parsed and evaluated here, and nowhere else.
+
+A condition is a value as YAML or JSON gives it:
+
+    wsl                                         this kind was observed, or the condition of this name holds
+    {tensorflow: ">=2.14,<2.16"}                the main value of this kind is in the range
+    {system: [linux, wsl2]}                     the main value of this kind is one of these texts
+    {docker_run: {gpus: "no", image: nginx}}    one observation of this kind has all of these values
+    {all: [...], any: [...], none: [...]}       conditions; the parts of one mapping must all hold
+
+A text that starts with `<`, `>`, `=` or `!` is a range of versions. Every other text must be equal.
+
+The answer is True, False or None, which stands for *unknown*. A comparison with a fact that is not known is
+unknown; an observation that was not made is False. `all`, `any` and `none` follow Kleene's logic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
+
+from .versions import Comparer, Range, driver_comparer, leading_numbers, release_comparer
+
+_COMBINATIONS = ("all", "any", "none")
+#: The first characters of a range of versions.
+_OPERATORS = ("<", ">", "=", "!")
+#: Kinds whose versions are not compared as releases.
+_COMPARERS: Mapping[str, Callable[[str], Comparer]] = {"driver": driver_comparer}
+
+
+class ConditionError(ValueError):
+    """A condition that can't be read. The message says where it is and what is wrong with it."""
+
+
+class Valued(Protocol):
+    """An observation or a fact: values by name, as text."""
+
+    @property
+    def values(self) -> Mapping[str, str]: ...
+
+
+V = TypeVar("V", bound=Valued)
+#: Returns everything of a kind, or None for a fact that is not known.
+Find = Callable[[str], Sequence[V] | None]
+
+
+@dataclass(frozen=True)
+class Result(Generic[V]):
+    """truth: None if it is not known. evidence: what makes the condition true; empty if it is not true."""
+
+    truth: bool | None
+    evidence: tuple[V, ...] = ()
+
+
+class Condition:
+    """A parsed condition."""
+
+    def evaluate(self, find: Find[V]) -> Result[V]:
+        """Return whether the condition holds, and the evidence."""
+        raise NotImplementedError
+
+    def comparisons(self) -> Iterator[Comparison]:
+        """Yield every comparison in it, named conditions included."""
+        raise NotImplementedError
+
+    def holds(self, find: Find[Any]) -> bool:
+        """Return True if the condition is certainly true."""
+        return self.evaluate(find).truth is True
+
+    def may_hold(self, find: Find[Any]) -> bool:
+        """Return True unless the condition is false. What is not known is not assumed to be one version."""
+        truth = self.evaluate(find).truth
+        return truth is True or (truth is None and not any(one.is_exact for one in self.comparisons()))
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a value must be. text: as it was written. range: None if the value must be this text."""
+
+    text: str
+    range: Range | None = None
+
+    def accepts(self, found: str | None) -> bool | None:
+        """Return whether a value is this one; None for a value that can't be compared with the range."""
+        if self.range is None:
+            return found == self.text
+        if not found or not leading_numbers(found):
+            return None
+        try:
+            return self.range.contains(found)
+        except ValueError:
+            # Text such as 2.18.0-3-g85c: the numbers decide.
+            return self.range.contains(".".join(map(str, leading_numbers(found))))
+
+
+@dataclass(frozen=True)
+class Comparison(Condition):
+    """An observation of a kind was made, or a fact is known, with each value one of those wanted."""
+
+    kind: str
+    values: Mapping[str, tuple[Wanted, ...]]
+
+    @property
+    def is_exact(self) -> bool:
+        """True if one of the ranges is a single version (`==2.16.1`)."""
+        return any(
+            one.range is not None and one.range.is_exact for wanted in self.values.values() for one in wanted
+        )
+
+    def accepts(self, values: Mapping[str, str]) -> bool | None:
+        """Return whether the values of one observation are as wanted."""
+        return _all(
+            _any(one.accepts(values.get(name)) for one in wanted) for name, wanted in self.values.items()
+        )
+
+    def evaluate(self, find: Find[V]) -> Result[V]:
+        found = find(self.kind)
+        if found is None:
+            return Result(None if self.values else False)
+        answers = [(one, self.accepts(one.values)) for one in found]
+        truth = _any(answer for _, answer in answers)
+        return Result(truth, tuple(one for one, answer in answers if answer))
+
+    def comparisons(self) -> Iterator[Comparison]:
+        yield self
+
+
+@dataclass(frozen=True)
+class Named(Condition):
+    """A condition that is defined once and used by its name."""
+
+    name: str
+    condition: Condition
+
+    def evaluate(self, find: Find[V]) -> Result[V]:
+        return self.condition.evaluate(find)
+
+    def comparisons(self) -> Iterator[Comparison]:
+        return self.condition.comparisons()
+
+
+@dataclass(frozen=True)
+class _Several(Condition):
+    conditions: tuple[Condition, ...]
+
+    def comparisons(self) -> Iterator[Comparison]:
+        for one in self.conditions:
+            yield from one.comparisons()
+
+
+class AllOf(_Several):
+    """Every one of these holds. The evidence is that of all of them, in their order."""
+
+    def evaluate(self, find: Find[V]) -> Result[V]:
+        results = [one.evaluate(find) for one in self.conditions]
+        truth = _all(one.truth for one in results)
+        return Result(truth, _evidence(results) if truth else ())
+
+
+class AnyOf(_Several):
+    """At least one of these holds. The evidence is that of those that hold."""
+
+    def evaluate(self, find: Find[V]) -> Result[V]:
+        results = [one.evaluate(find) for one in self.conditions]
+        return Result(_any(one.truth for one in results), _evidence(results))
+
+
+class NoneOf(_Several):
+    """None of these holds. That has no evidence."""
+
+    def evaluate(self, find: Find[V]) -> Result[V]:
+        truth = _any(one.evaluate(find).truth for one in self.conditions)
+        return Result(None if truth is None else not truth)
+
+
+_CLASSES = {"all": AllOf, "any": AnyOf, "none": NoneOf}
+
+
+class Language:
+    """The kinds and the named conditions that conditions may use.
+
+    main: kind -> name of its main value. named: the named conditions, as they are written.
+    kinds: all kinds; None if any name may be a kind.
+    """
+
+    def __init__(
+        self,
+        main: Mapping[str, str],
+        named: Mapping[str, Any] | None = None,
+        kinds: Collection[str] | None = None,
+    ) -> None:
+        self._main = main
+        self._written = named or {}
+        self._kinds = kinds
+        self._named: dict[str, Named | None] = {}
+
+    def parse(self, written: Any, where: str = "condition") -> Condition:
+        """Read a condition. where: its place, for errors. Raises ConditionError."""
+        if isinstance(written, str):
+            return self._name(written, where)
+        if not isinstance(written, Mapping) or not written:
+            raise ConditionError(f"{where}: expected a name or a mapping, not {written!r}")
+        combinations = [name for name in _COMBINATIONS if name in written]
+        if len(combinations) == len(written):
+            parts = [self._combination(name, written[name], f"{where}.{name}") for name in combinations]
+            return parts[0] if len(parts) == 1 else AllOf(tuple(parts))
+        if len(written) > 1:
+            names = ", ".join(str(name) for name in written)
+            raise ConditionError(f"{where}: one mapping has several kinds ({names}); put them under `all`")
+        ((kind, values),) = written.items()
+        return self._comparison(kind, values, where)
+
+    def any_of(self, written: Sequence[Any], where: str = "conditions") -> AnyOf:
+        """Read a list of conditions, of which one must hold. Raises ConditionError."""
+        return AnyOf(self._several(written, where))
+
+    def _several(self, written: Any, where: str) -> tuple[Condition, ...]:
+        if not isinstance(written, Sequence) or isinstance(written, str):
+            raise ConditionError(f"{where}: expected a list of conditions, not {written!r}")
+        return tuple(self.parse(one, f"{where}[{number}]") for number, one in enumerate(written))
+
+    def _combination(self, name: str, written: Any, where: str) -> Condition:
+        return _CLASSES[name](self._several(written, where))
+
+    def _name(self, name: str, where: str) -> Condition:
+        if name not in self._written:
+            return self._comparison(name, {}, where)
+        if name not in self._named:
+            self._named[name] = None
+            self._named[name] = Named(name, self.parse(self._written[name], f"conditions.{name}"))
+        known = self._named[name]
+        if known is None:
+            raise ConditionError(f"{where}: the condition `{name}` is defined by itself")
+        return known
+
+    def _comparison(self, kind: Any, written: Any, where: str) -> Comparison:
+        if kind in self._written:
+            raise ConditionError(f"{where}: `{kind}` is a named condition, which has no values")
+        if not isinstance(kind, str) or (self._kinds is not None and kind not in self._kinds):
+            raise ConditionError(f"{where}: `{kind}` is not a kind or a named condition")
+        if not isinstance(written, Mapping):
+            if kind not in self._main:
+                raise ConditionError(f"{where}: `{kind}` has no main value; write {kind}: {{name: value}}")
+            written = {self._main[kind]: written}
+        values = {name: _wanted(kind, value, f"{where}.{kind}.{name}") for name, value in written.items()}
+        return Comparison(kind, values)
+
+
+def _wanted(kind: str, written: Any, where: str) -> tuple[Wanted, ...]:
+    texts = written if isinstance(written, list | tuple) else [written]
+    for text in texts:
+        if not isinstance(text, str):
+            raise ConditionError(f"{where}: {text!r} is not text; put it in quotes")
+    comparer = _COMPARERS.get(kind, release_comparer)
+    try:
+        return tuple(
+            Wanted(text, Range.parse(text, comparer) if text.startswith(_OPERATORS) else None)
+            for text in texts
+        )
+    except ValueError as error:
+        raise ConditionError(f"{where}: {error}") from None
+
+
+def _all(answers: Iterator[bool | None]) -> bool | None:
+    unknown = False
+    for answer in answers:
+        if answer is False:
+            return False
+        unknown |= answer is None
+    return None if unknown else True
+
+
+def _any(answers: Iterator[bool | None]) -> bool | None:
+    unknown = False
+    for answer in answers:
+        if answer:
+            return True
+        unknown |= answer is None
+    return None if unknown else False
+
+
+def _evidence(results: Sequence[Result[V]]) -> tuple[V, ...]:
+    return tuple(one for result in results for one in result.evidence)
