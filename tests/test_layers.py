@@ -15,8 +15,8 @@ ROOT = Path(validator.__file__).parent
 ALLOWED = {
     "_vendor": set(),
     "model": {"versions", "errors", "problems"},
-    "compat": {"_vendor", "model", "versions", "errors"},
-    "matrix": {"model", "versions", "compat", "errors"},
+    "compat": {"_vendor", "model", "versions", "conditions", "errors"},
+    "matrix": {"model", "versions", "conditions", "compat", "errors"},
     "system": {"errors"},
     "locks": {"_vendor", "model", "compat", "matrix", "system", "errors"},
     "registry": {"model", "system", "errors"},
@@ -25,7 +25,7 @@ ALLOWED = {
     "probe": {"problems", "_vendor"},
     "records": {"model", "system", "errors"},
     "certify": {"model", "versions", "compat", "matrix", "records", "registry", "system", "errors"},
-    "diagnosis": {"model", "versions", "compat", "errors", "problems"},
+    "diagnosis": {"model", "versions", "conditions", "compat", "errors", "problems"},
     "pipeline": {
         "model", "versions", "compat", "matrix", "locks", "engines", "records", "registry", "certify",
         "system", "errors", "__init__",

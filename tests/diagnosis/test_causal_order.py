@@ -6,31 +6,30 @@ from types import MappingProxyType
 
 import pytest
 
+from validator.conditions import AllOf, AnyOf, Comparison, NoneOf, Wanted
 from validator.diagnosis import causal_order
 from validator.diagnosis.causal_order import causes_in_order
-from validator.diagnosis.causes import CauseEntry, RemedyEntry, Sign, Signature
+from validator.diagnosis.causes import CauseEntry, RemedyEntry, Sign
 from validator.diagnosis.observations import Observation, Observations
 from validator.model.diagnosis import Cause
 
-NONE: tuple[Sign, ...] = ()
 
-
-def sign(kind: str, **values: str) -> Sign:
-    return Sign(kind, MappingProxyType({name: (value,) for name, value in values.items()}))
+def seen(kind: str, **values: str) -> Comparison:
+    return Comparison(kind, {name: (Wanted(value),) for name, value in values.items()})
 
 
 def entry(
-    code: str, *signatures: Signature, explains: tuple[str, ...] = (), out: tuple[Sign, ...] = ()
+    code: str, *signs: Sign, explains: tuple[str, ...] = (), out: tuple[Comparison, ...] = ()
 ) -> CauseEntry:
     remedies = (
         RemedyEntry("pip", "Install {tensorflow}.", ("pip install tensorflow=={tensorflow} {other}",)),
         RemedyEntry("docker", "Start anew.", ()),
     )
-    return CauseEntry(code, f"{code}.", "It is so.", signatures, out, explains, remedies, ("a source",))
+    return CauseEntry(code, f"{code}.", "It is so.", signs, AnyOf(out), explains, remedies, ("a source",))
 
 
-def shown(kind: str, strength: str = "certain", title: str = "", **values: str) -> Signature:
-    return Signature((sign(kind, **values),), NONE, strength, title)
+def shown(kind: str, strength: str = "certain", title: str = "", **values: str) -> Sign:
+    return Sign(seen(kind, **values), strength, title)
 
 
 def observed(*kinds: str, **values: str) -> Observations:
@@ -84,16 +83,16 @@ def test_a_possible_sign_is_not_evidence_next_to_a_likely_one(causes: list[Cause
     assert [line.text for line in causes_in_order(observed("a"), {}, ())[0].evidence] == ["line about a"]
 
 
-def test_signs_can_rule_out_a_cause_or_a_signature(causes: list[CauseEntry]) -> None:
-    causes += [entry("driver", shown("a"), out=(sign("works"),))]
-    causes += [entry("container", Signature((sign("a"),), (sign("gpus"),), "certain", ""))]
+def test_observations_can_rule_out_a_cause_or_a_sign(causes: list[CauseEntry]) -> None:
+    causes += [entry("driver", shown("a"), out=(seen("works"),))]
+    causes += [entry("container", Sign(AllOf((seen("a"), NoneOf((seen("gpus"),))))))]
     assert codes(causes_in_order(observed("a"), {}, ())) == ["driver", "container"]
     assert codes(causes_in_order(observed("a", "works"), {}, ())) == ["container"]
     assert codes(causes_in_order(observed("a", "gpus"), {}, ())) == ["driver"]
 
 
-def test_all_signs_of_a_signature_are_needed_with_their_values(causes: list[CauseEntry]) -> None:
-    causes += [entry("both", Signature((sign("a"), sign("b", code="100")), NONE, "certain", ""))]
+def test_all_parts_of_a_sign_are_needed_with_their_values(causes: list[CauseEntry]) -> None:
+    causes += [entry("both", Sign(AllOf((seen("a"), seen("b", code="100")))))]
     assert codes(causes_in_order(observed("a"), {}, ())) == []
     assert codes(causes_in_order(observed("a", "b", code="101"), {}, ())) == []
     assert codes(causes_in_order(observed("a", "b", code="100"), {}, ())) == ["both"]
@@ -115,7 +114,7 @@ def test_a_title_with_unknown_values_is_not_used(causes: list[CauseEntry]) -> No
     assert causes_in_order(observed("b"), {}, ())[0].title == "library."
 
 
-def test_the_title_comes_from_the_next_signature_that_is_as_sure(causes: list[CauseEntry]) -> None:
+def test_the_title_comes_from_the_next_sign_that_is_as_sure(causes: list[CauseEntry]) -> None:
     named, number = shown("b", title="{library} is not there."), shown("b", title="Library {number} is not.")
     causes += [entry("library", shown("b", "likely", title="Perhaps."), named, number)]
     assert causes_in_order(observed("b", number="3"), {}, ())[0].title == "Library 3 is not."
@@ -123,7 +122,7 @@ def test_the_title_comes_from_the_next_signature_that_is_as_sure(causes: list[Ca
     assert causes_in_order(observed("b"), {}, ())[0].title == "library."
 
 
-def test_the_surest_signature_gives_the_title_and_all_give_evidence(causes: list[CauseEntry]) -> None:
+def test_the_surest_sign_gives_the_title_and_all_give_evidence(causes: list[CauseEntry]) -> None:
     causes += [entry("library", shown("a", "likely", title="Perhaps."), shown("b", title="Surely."))]
     found = causes_in_order(observed("a", "b"), {}, ())[0]
     assert found.title == "Surely."

@@ -4,27 +4,32 @@ from __future__ import annotations
 
 import functools
 import inspect
+import itertools
 import re
 import string
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import yaml
 
-from validator.diagnosis import causes, diagnose_log, document, remedies
+from validator.conditions import AllOf, AnyOf, Comparison, Condition, Named, NoneOf
+from validator.diagnosis import causes, compile, diagnose_log, document
 from validator.diagnosis.causes import STRENGTHS, CauseEntry
 from validator.diagnosis.compiled import DATA
 from validator.diagnosis.conclusions import gpus, packages, runtime, version_conflicts
+from validator.diagnosis.known import FACTS
 from validator.diagnosis.messages import UNRECOGNIZED, catalogue
 from validator.diagnosis.read_report import field_rows, problem_rows
+from validator.versions import leading_numbers
 
 from .. import laws
 
 WAYS = {"any", "host", "pip", "conda", "docker", "wsl"}
 #: Values that are facts of the whole text, whatever the sign (`diagnose._facts`).
-FACTS = {"tensorflow", "python", "keras", "cuda", "cudnn", "driver", "gpu", "os", "image"}
-#: What the condition of a remedy may be about.
-WHEN = {"tensorflow", "capability", "os", "seen", "unseen"}
+FACTS_IN_TITLES = {"tensorflow", "python", "keras", "cuda", "cudnn", "driver", "gpu", "os", "image"}
+#: The end of a line that is wholly part of a value.
+WHOLE = 1_000_000
 
 
 def names(template: str) -> set[str]:
@@ -62,11 +67,11 @@ def values_of(kind: str) -> list[set[str]]:
 def it_is_whole(entry: CauseEntry) -> None:
     assert re.fullmatch(r"[a-z0-9_]+", entry.code)
     assert entry.title.endswith(".") and entry.means.endswith(".")
-    assert entry.signatures and entry.remedies and entry.sources
+    assert entry.signs and entry.remedies and entry.sources
     assert {remedy.way for remedy in entry.remedies} <= WAYS
     assert any(remedy.commands for remedy in entry.remedies)
     assert all(remedy.says.endswith((".", ")")) for remedy in entry.remedies)
-    assert all(signature.all and signature.strength in STRENGTHS for signature in entry.signatures)
+    assert all(sign.strength in STRENGTHS for sign in entry.signs)
     assert all(
         source.startswith(("https://", "NVIDIA", "tensorflow", "Tensor")) or " " in source
         for source in entry.sources
@@ -81,50 +86,77 @@ def visible() -> set[str]:
     return messages | rows | derived()
 
 
-def every_sign_is_something_that_can_be_seen(entry: CauseEntry) -> None:
-    signs = [sign for signature in entry.signatures for sign in (*signature.all, *signature.none)]
-    unknown = {sign.kind for sign in (*signs, *entry.ruled_out_by)} - visible()
-    assert not unknown
+def conditions_of(entry: CauseEntry) -> list[Condition]:
+    """Return every condition of a cause."""
+    return [
+        *(sign.when for sign in entry.signs),
+        entry.ruled_out_by,
+        *(remedy.when for remedy in entry.remedies),
+    ]
 
 
-def every_kind_that_a_remedy_depends_on_can_be_seen(entry: CauseEntry) -> None:
-    asked = {
-        kind for remedy in entry.remedies for name in ("seen", "unseen") for kind in remedy.when.get(name, ())
-    }
-    assert asked <= visible()
+def positive(condition: Condition) -> Iterator[Comparison]:
+    """Yield the comparisons that can be evidence for a condition."""
+    if isinstance(condition, Comparison):
+        yield condition
+    elif isinstance(condition, Named):
+        yield from positive(condition.condition)
+    elif isinstance(condition, AllOf | AnyOf):
+        for part in condition.conditions:
+            yield from positive(part)
 
 
-def every_value_that_a_sign_or_a_title_names_is_one_that_the_kind_has(entry: CauseEntry) -> None:
-    for signature in entry.signatures:
-        available = set(FACTS)
-        for sign in signature.all:
-            rows = values_of(sign.kind)
-            if sign.kind in derived():
-                continue
-            assert any(set(sign.values) <= row for row in rows), f"{sign}: {rows}"
-            available |= set().union(*rows)
-        if not any(sign.kind in derived() for sign in signature.all):
-            assert names(signature.title) <= available, signature.title
+def every_sign_has_evidence(entry: CauseEntry) -> None:
+    assert all(any(positive(sign.when)) for sign in entry.signs)
+
+
+def every_kind_in_its_conditions_can_be_seen(entry: CauseEntry) -> None:
+    asked = {one.kind for condition in conditions_of(entry) for one in condition.comparisons()}
+    assert asked <= visible() | set(FACTS)
+
+
+def every_value_that_a_condition_or_a_title_names_is_one_that_the_kind_has(entry: CauseEntry) -> None:
+    for condition in conditions_of(entry):
+        for one in condition.comparisons():
+            rows = [*values_of(one.kind), *([{FACTS[one.kind]}] if one.kind in FACTS else [])]
+            assert one.kind in derived() or any(set(one.values) <= row for row in rows), f"{one}: {rows}"
+    for sign in entry.signs:
+        kinds = {one.kind for one in positive(sign.when)}
+        if not kinds & derived():
+            available = FACTS_IN_TITLES.union(*(row for kind in kinds for row in values_of(kind)))
+            assert names(sign.title) <= available, sign.title
 
 
 def a_sign_that_stands_twice_has_another_title(entry: CauseEntry) -> None:
     # Where the values of the first title are not known; without a title it would say nothing new.
-    conditions = [
-        ({str(sign) for sign in one.all}, {str(sign) for sign in one.none}, one.strength)
-        for one in entry.signatures
-    ]
-    for position, signature in enumerate(entry.signatures):
-        again = conditions[position] in conditions[:position]
-        titles = [one.title for one in entry.signatures[:position]]
-        assert not again or (signature.title and signature.title not in titles), signature
+    for position, sign in enumerate(entry.signs):
+        before = entry.signs[:position]
+        again = any((one.when, one.strength) == (sign.when, sign.strength) for one in before)
+        assert not again or (sign.title and sign.title not in {one.title for one in before}), sign
 
 
-def the_conditions_of_its_remedies_are_of_the_format(entry: CauseEntry) -> None:
-    for remedy in entry.remedies:
-        assert set(remedy.when) <= WHEN
-        assert set(remedy.when.get("os", ())) <= {"linux", "windows", "macos"}
-        for name in ("tensorflow", "capability"):
-            remedies.is_within("1.0", remedy.when.get(name, ()))
+def signs_that_differ_in_one_part_are_one(entry: CauseEntry) -> None:
+    """Two signs with the same strength and title must differ in more than one part."""
+    for one, other in itertools.combinations(entry.signs, 2):
+        if (one.strength, one.title) == (other.strength, other.title):
+            assert len(parts(one.when) ^ parts(other.when)) != 2, (one, other)
+
+
+def parts(condition: Condition) -> set[str]:
+    """Return the parts that must all hold, as text."""
+    if isinstance(condition, AllOf):
+        return set().union(*(parts(part) for part in condition.conditions))
+    return {repr(condition)}
+
+
+def only_the_system_has_names_and_other_facts_have_ranges(entry: CauseEntry) -> None:
+    for condition in conditions_of(entry):
+        for one in condition.comparisons():
+            texts = {wanted.text for wanted in one.values.get(FACTS.get(one.kind, ""), ())}
+            if one.kind == "system":
+                assert texts <= {"linux", "windows", "macos"}
+            elif one.kind in ("tensorflow", "capability"):
+                assert all(leading_numbers(text.lstrip("<>=!")) for text in texts)
 
 
 @functools.cache
@@ -139,11 +171,23 @@ def section(code: str) -> str:
     return found[1]
 
 
+def written(condition: Condition) -> Iterator[str]:
+    """Yield the kinds and the named conditions that are written in a condition."""
+    if isinstance(condition, Comparison):
+        yield condition.kind
+    elif isinstance(condition, Named):
+        yield condition.name
+    else:
+        assert isinstance(condition, AllOf | AnyOf | NoneOf)
+        for part in condition.conditions:
+            yield from written(part)
+
+
 def its_section_has_its_meaning_signs_remedies_and_sources(entry: CauseEntry) -> None:
     said = section(entry.code)
     assert entry.title in said.replace("\\", "")
-    assert all(f"`{sign.kind}`" in said for signature in entry.signatures for sign in signature.all)
-    assert all(f"`{sign.kind}`" in said for sign in entry.ruled_out_by)
+    for condition in conditions_of(entry):
+        assert all(f"`{name}`" in said for name in written(condition))
     assert all(f"(#{code})" in said for code in entry.explains)
     assert said.count("```sh") == sum(bool(remedy.commands) for remedy in entry.remedies)
     assert all(source in said.replace("\\", "") for source in entry.sources)
@@ -159,11 +203,12 @@ def lines_that_are_said_to_show_it_do(entry: CauseEntry) -> None:
 
 LAWS = (
     it_is_whole,
-    every_sign_is_something_that_can_be_seen,
-    every_kind_that_a_remedy_depends_on_can_be_seen,
-    every_value_that_a_sign_or_a_title_names_is_one_that_the_kind_has,
+    every_sign_has_evidence,
+    every_kind_in_its_conditions_can_be_seen,
+    every_value_that_a_condition_or_a_title_names_is_one_that_the_kind_has,
     a_sign_that_stands_twice_has_another_title,
-    the_conditions_of_its_remedies_are_of_the_format,
+    signs_that_differ_in_one_part_are_one,
+    only_the_system_has_names_and_other_facts_have_ranges,
     its_section_has_its_meaning_signs_remedies_and_sources,
     lines_that_are_said_to_show_it_do,
 )
@@ -205,8 +250,50 @@ def test_no_cause_explains_itself_through_others() -> None:
 
 def test_an_unrecognized_line_is_not_a_sign() -> None:
     assert UNRECOGNIZED not in {
-        sign.kind for entry in causes() for part in entry.signatures for sign in part.all
+        one.kind for entry in causes() for sign in entry.signs for one in positive(sign.when)
     }
+
+
+def test_named_conditions_are_not_kinds_and_are_used() -> None:
+    named = set(compile.conditions())
+    assert named
+    assert not named & (visible() | set(FACTS))
+    used = [name for entry in causes() for condition in conditions_of(entry) for name in written(condition)]
+    assert named <= set(used)
+
+
+def test_a_list_of_conditions_that_stands_twice_has_a_name() -> None:
+    """Lists of three and more: a shorter one is as clear as its name."""
+    lists = [
+        repr(sorted(map(repr, one.conditions)))
+        for entry in causes()
+        for condition in conditions_of(entry)
+        for one in nested(condition)
+        if len(one.conditions) > 2
+    ]
+    assert [one for one in set(lists) if lists.count(one) > 1] == []
+
+
+def nested(condition: Condition) -> Iterator[AnyOf | NoneOf]:
+    """Yield the lists of alternatives that are written in a condition."""
+    if isinstance(condition, AnyOf | NoneOf):
+        yield condition
+    if isinstance(condition, AllOf | AnyOf | NoneOf):
+        for part in condition.conditions:
+            yield from nested(part)
+
+
+def test_every_family_is_compiled() -> None:
+    others = {"report", "older"}
+    assert {path.stem for path in DATA.glob("*.yaml")} == {*compile.FAMILIES, *others}
+    sections = {name for family in compile.FAMILIES for name in compile.family(family)}
+    assert sections == {"conditions", "messages", "causes"}
+
+
+@pytest.mark.parametrize("path", sorted(DATA.glob("*.yaml")), ids=lambda path: path.stem)
+def test_no_line_is_long(path: Path) -> None:
+    long = [line for line in path.read_text(encoding="utf-8").splitlines() if len(line) > 110]
+    assert long == []
 
 
 @pytest.mark.parametrize("path", sorted(DATA.rglob("*.yaml")), ids=lambda path: path.stem)
@@ -216,6 +303,8 @@ def test_yaml_does_not_cut_text_at_a_hash(path: Path) -> None:
     ends: dict[int, int] = {}
     for token in yaml.scan(content, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
         ends[token.end_mark.line] = max(ends.get(token.end_mark.line, 0), token.end_mark.column)
+        # Inside of a block there are no comments.
+        ends.update((line, WHOLE) for line in range(token.start_mark.line, token.end_mark.line))
     cut = [
         line
         for number, line in enumerate(content.splitlines())

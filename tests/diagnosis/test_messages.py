@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 import re2
 
-from validator.compat.compile import read_yaml
 from validator.diagnosis import compile, messages
 from validator.diagnosis.causes import causes
 from validator.diagnosis.messages import FAULT, UNRECOGNIZED, Message
@@ -19,7 +18,6 @@ from validator.diagnosis.patterns import BacktrackingFinder, Pattern, Re2Finder
 
 from .. import laws
 
-FILES = compile.message_files()
 REQUIRED = {"kind", "pattern", "examples", "seen", "source"}
 OPTIONAL = {"values", "harmless", "fact", "wordless", "certainty"}
 #: What a message says itself may be called as the cause that it names.
@@ -42,11 +40,9 @@ class Row:
 
 
 ROWS = [
-    Row(f"{path.stem}-{number}-{message.kind}", written, message)
-    for (path, number, written), message in zip(
-        ((path, *row) for path in FILES for row in enumerate(read_yaml(path), start=1)),
-        messages.catalogue().messages,
-        strict=True,
+    Row(f"{family}-{number}-{message.kind}", written, message)
+    for number, ((family, written), message) in enumerate(
+        zip(compile.messages(), messages.catalogue().messages, strict=True), start=1
     )
 ]
 FACTS = {row.message.kind for row in ROWS if row.message.fact}
@@ -164,13 +160,6 @@ LAWS = (
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_a_row(row: Row) -> None:
     laws.check(LAWS, row)
-
-
-def test_the_catalogue_has_a_file_for_every_area() -> None:
-    areas = (
-        "loader driver machine gpu xla memory python container distributed performance facts harmless unknown"
-    )
-    assert {path.stem for path in FILES} == set(areas.split())
 
 
 @pytest.mark.parametrize(

@@ -312,14 +312,14 @@ def test_the_rows_fit_the_report_and_the_catalogue_of_problems() -> None:
 
 
 def test_the_problems_of_causes_are_codes() -> None:
-    signs = [
-        sign
+    codes = {
+        wanted.text
         for entry in causes()
-        for signature in entry.signatures
-        for sign in (*signature.all, *signature.none)
-        if sign.kind.endswith("_problem")
-    ]
-    codes = {code for sign in signs for code in sign.values.get("problem", ())}
+        for sign in entry.signs
+        for one in sign.when.comparisons()
+        if one.kind.endswith("_problem")
+        for wanted in one.values.get("problem", ())
+    }
     assert codes <= set(CATALOGUE)
     assert len(codes) > 20
 

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from types import MappingProxyType
+from typing import Any
 
 import pytest
 
+from validator.conditions import AnyOf
 from validator.diagnosis import remedies
-from validator.diagnosis.causes import CauseEntry, RemedyEntry
+from validator.diagnosis.causes import CauseEntry, RemedyEntry, language
 from validator.diagnosis.observations import Observation, Observations
 from validator.model.diagnosis import Remedy
 
 from .answers import diagnosed
 
 
-def entry(*conditions: dict[str, tuple[str, ...]], command: str = "run it") -> CauseEntry:
-    made = tuple(RemedyEntry("any", f"{number}.", (command,), when) for number, when in enumerate(conditions))
-    return CauseEntry("cause", "Title.", "Means.", (), (), (), made, ("a source",))
+def entry(*conditions: Any, command: str = "run it") -> CauseEntry:
+    made = tuple(
+        RemedyEntry("any", f"{number}.", (command,), language().parse(when))
+        for number, when in enumerate(conditions)
+    )
+    return CauseEntry("cause", "Title.", "Means.", (), AnyOf(()), (), made, ("a source",))
 
 
 def shown(
@@ -29,44 +34,47 @@ def shown(
 
 
 @pytest.mark.parametrize(
-    ("version", "ranges", "fits"),
+    ("kind", "version", "wanted", "fits"),
     [
-        ("2.18.1", (">=2.16",), True),
-        ("2.15.1", (">=2.16",), False),
-        ("2.16.2", ("==2.16.1",), False),
-        ("2.16.1", ("==2.16.1",), True),
-        ("2.16", ("==2.16.1",), False),
-        ("12.0a", (">=10.0",), True),
-        ("3.5", (">=6.0", "<7.5"), False),
-        ("7.0", (">=6.0", "<7.5"), True),
-        ("", (">=6.0",), True),
-        ("", ("==2.16.1",), False),
+        ("tensorflow", "2.18.1", ">=2.16", True),
+        ("tensorflow", "2.15.1", ">=2.16", False),
+        ("tensorflow", "2.16.2", "==2.16.1", False),
+        ("tensorflow", "2.16.1", "==2.16.1", True),
+        ("tensorflow", "2.16", "==2.16.1", False),
+        ("tensorflow", "", ">=2.16", True),
+        ("tensorflow", "", "==2.16.1", False),
+        ("capability", "12.0a", ">=10.0", True),
+        ("capability", "3.5", ">=6.0,<7.5", False),
+        ("capability", "7.0", ">=6.0,<7.5", True),
+        ("capability", "", ">=6.0", True),
     ],
 )
-def test_a_version_is_within_ranges(version: str, ranges: tuple[str, ...], fits: bool) -> None:
-    assert remedies.is_within(version, ranges) is fits
-
-
-def test_text_that_is_not_a_range_is_rejected() -> None:
-    with pytest.raises(ValueError, match="does not begin with"):
-        remedies.is_within("2.18.0", ("2.18",))
+def test_a_remedy_fits_a_range(kind: str, version: str, wanted: str, fits: bool) -> None:
+    found = shown(entry({kind: wanted}, "always"), {kind: version}, ("always",))
+    assert [each.says for each in found] == (["0.", "1."] if fits else ["1."])
 
 
 def test_fitting_remedies_are_returned_or_all_if_none_fits() -> None:
-    both = entry({"tensorflow": (">=2.16",)}, {"tensorflow": ("<2.16",)})
+    both = entry({"tensorflow": ">=2.16"}, {"tensorflow": "<2.16"})
     assert [each.says for each in shown(both, {"tensorflow": "2.18.1"})] == ["0."]
     assert [each.says for each in shown(both)] == ["0.", "1."]
-    assert [each.says for each in shown(entry({"os": ("windows",)}))] == ["0."]
+    assert [each.says for each in shown(entry({"system": "windows"}))] == ["0."]
 
 
 def test_remedies_depend_on_systems_and_observations() -> None:
-    known = entry({"os": ("windows",)}, {"os": ("linux",)}, {"seen": ("conda",)}, {"unseen": ("conda",)})
+    known = entry({"system": "windows"}, {"system": "linux"}, "conda", {"none": ["conda"]})
     assert [each.says for each in shown(known)] == ["1.", "3."]
     assert [each.says for each in shown(known, {"system": "windows"}, ("conda",))] == ["0.", "2."]
 
 
+def test_log_lines_from_before_2_12_stand_for_an_old_release() -> None:
+    known = entry({"tensorflow": ">=2.12"}, {"tensorflow": "<2.12"})
+    assert [each.says for each in shown(known, {}, ("before_2_12",))] == ["1."]
+    assert [each.says for each in shown(known, {"tensorflow": "2.18.1"}, ("before_2_12",))] == ["0."]
+
+
 def test_values_that_a_shell_would_run_are_not_filled_in() -> None:
-    known = entry({}, command='mv "{path}" x')
+    known = entry({"all": []}, command='mv "{path}" x')
     assert shown(known, {"path": "/home/me/my code/tensorflow.py"})[0].commands == (
         'mv "/home/me/my code/tensorflow.py" x',
     )
@@ -75,7 +83,7 @@ def test_values_that_a_shell_would_run_are_not_filled_in() -> None:
 
 
 def test_an_unknown_value_is_explained() -> None:
-    known = entry({}, command="pip install tensorflow=={tensorflow}")
+    known = entry({"all": []}, command="pip install tensorflow=={tensorflow}")
     assert "<tensorflow> is your release" in shown(known)[0].says
     assert shown(known, {"tensorflow": "2.18.0"})[0].says == "0."
 

@@ -1,8 +1,8 @@
 """The diagnosis: from a probe's report or a pasted text to the cause, its evidence and its remedy.
 
-`data/messages/` holds the messages that software prints, `data/report.yaml` the fields of a report, and
-`data/causes.yaml` the causes that they are signs of. `compile.py` makes `data/compiled.json` from them, which
-is all that is read at run time.
+Each family in `data/` holds the messages that software prints and the causes that they are signs of, and
+`data/report.yaml` the fields of a report. `compile.py` makes `data/compiled.json` from them, which is all
+that is read at run time.
 
 The diagnosis of text needs nothing but Python's standard library.
 """

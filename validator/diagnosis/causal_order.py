@@ -6,8 +6,10 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
+from ..conditions import Find
 from ..model.diagnosis import Cause
-from .causes import POSSIBLE, STRENGTHS, CauseEntry, Signature, causes
+from .causes import POSSIBLE, STRENGTHS, CauseEntry, Sign, causes
+from .known import finder
 from .observations import Observation, Observations
 from .remedies import fitting_remedies
 
@@ -24,15 +26,15 @@ _Finding = TypeVar("_Finding", bound=_Sure)
 
 
 @dataclass(frozen=True)
-class _ShownSignature:
-    """A signature and the observations that match it."""
+class _ShownSign:
+    """A sign and the observations that make it true."""
 
-    signature: Signature
+    sign: Sign
     observations: Sequence[Observation]
 
     @property
     def strength(self) -> str:
-        return self.signature.strength
+        return self.sign.strength
 
     def values(self, facts: Mapping[str, str]) -> Mapping[str, str]:
         """Return the facts and the observed values. The first observation that has a value decides."""
@@ -44,20 +46,20 @@ class _ShownSignature:
 
 @dataclass(frozen=True)
 class _ShownCause:
-    """A cause and the signatures that show it, surest first. position: in the causal chain."""
+    """A cause and the signs that show it, surest first. position: in the causal chain."""
 
     entry: CauseEntry
     position: int
-    signatures: Sequence[_ShownSignature]
+    signs: Sequence[_ShownSign]
 
     @property
     def strength(self) -> str:
-        return self.signatures[0].strength
+        return self.signs[0].strength
 
     @property
     def evidence(self) -> Iterator[Observation]:
-        for shown in self.signatures:
-            yield from shown.observations
+        for shown in self.signs:
+            yield from (one for one in shown.observations if one.text or one.where)
 
     def explains(self, other: _ShownCause) -> bool:
         """Return whether the other cause is only a consequence of this one; never if the other is surer."""
@@ -66,18 +68,18 @@ class _ShownCause:
     def title(self, facts: Mapping[str, str]) -> tuple[str, Mapping[str, str]]:
         """Return the title and the values for it.
 
-        It is the title of the first signature whose values are all known, among those that are as sure as
+        It is the title of the first sign whose values are all known, among those that are as sure as
         any; or else the title of the cause itself.
         """
-        for shown in self.signatures:
+        for shown in self.signs:
             if shown.strength != self.strength:
                 break
             values = shown.values(facts)
             try:
-                return shown.signature.title.format_map(values) or self.entry.title, values
+                return shown.sign.title.format_map(values) or self.entry.title, values
             except KeyError:
                 continue
-        return self.entry.title, self.signatures[0].values(facts)
+        return self.entry.title, self.signs[0].values(facts)
 
 
 def causes_in_order(
@@ -90,7 +92,7 @@ def causes_in_order(
 
     facts: values for titles and remedies. ways: of installing, in groups, the best fit first.
     """
-    shown = _shown_causes(observations)
+    shown = _shown_causes(finder(observations, facts))
     explained_by = {
         other.entry.code: one.entry.code for one in shown for other in shown if one.explains(other)
     }
@@ -101,20 +103,15 @@ def causes_in_order(
     )
 
 
-def _shown_causes(observations: Observations) -> Sequence[_ShownCause]:
+def _shown_causes(find: Find[Observation]) -> Sequence[_ShownCause]:
     shown = []
     for position, entry in enumerate(causes()):
-        if any(sign.matches(observations) for sign in entry.ruled_out_by):
+        if entry.ruled_out_by.holds(find):
             continue
-        signatures = _without_guesses(
-            [
-                _ShownSignature(signature, matching)
-                for signature in entry.signatures
-                if (matching := signature.matches(observations))
-            ]
-        )
-        if signatures:
-            shown.append(_ShownCause(entry, position, sorted(signatures, key=_doubt)))
+        results = [(sign, sign.when.evaluate(find)) for sign in entry.signs]
+        signs = _without_guesses([_ShownSign(sign, found.evidence) for sign, found in results if found.truth])
+        if signs:
+            shown.append(_ShownCause(entry, position, sorted(signs, key=_doubt)))
     return _without_guesses(shown)
 
 

@@ -1,4 +1,4 @@
-"""Compile the data that people edit, `data/**/*.yaml`, to the JSON that is read at run time.
+"""Compile the data that people edit, `data/*.yaml`, to the JSON that is read at run time.
 
     python -m validator.diagnosis.compile           writes data/compiled.json
     python -m validator.diagnosis.compile --check   fails if that file is not current
@@ -8,10 +8,10 @@ Examples and their sources stay behind: only the tests and docs/causes.md use th
 
 from __future__ import annotations
 
+import functools
 import json
 import sys
-from collections.abc import Iterable, Mapping
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from ..compat.compile import read_yaml
@@ -29,7 +29,26 @@ Row = Mapping[str, Any]
 Words = tuple[str, ...]
 #: Fields of a message that only people read.
 _FOR_PEOPLE = ("examples", "seen", "source")
-#: The file with messages that only describe the environment.
+#: The families of messages and causes. The causes are in the order of the causal chain: an earlier one has to
+#: be fixed first. Messages are tried in this order.
+FAMILIES = (
+    "machine",
+    "driver",
+    "container",
+    "cuda",
+    "install",
+    "packages",
+    "libraries",
+    "gpu",
+    "memory",
+    "xla",
+    "distributed",
+    "performance",
+    "harmless",
+    "facts",
+    "unknown",
+)
+#: The family of messages that only describe the environment.
 _FACTS = "facts"
 #: Characters of a word, at least. A shorter one is in too many texts.
 _SHORTEST = 3
@@ -38,31 +57,56 @@ _SHORTEST = 3
 def content() -> str:
     """Return the compiled data as JSON with one row per line, so that a diff shows what changed."""
     sections = {
-        "messages": [_message(path, row) for path in message_files() for row in read_yaml(path)],
-        "causes": [_cause(row) for row in read_yaml(DATA / "causes.yaml")],
+        "messages": [_message(family, row) for family, row in messages()],
+        "causes": [_cause(row) for row in _rows("causes")],
         "report": read_yaml(DATA / "report.yaml"),
     }
     parts = [
         f'"{name}": [\n' + ",\n".join(_compact(row) for row in entries) + "\n]"
         for name, entries in sections.items()
     ]
+    parts.append(f'"conditions": {_compact(conditions())}')
     parts.append(f'"older": {_compact(read_yaml(DATA / "older.yaml"))}')
     return "{" + ",\n".join(parts) + "}\n"
 
 
-def message_files() -> list[Path]:
-    """Return the files of messages, in the order in which their messages are tried."""
-    return sorted((DATA / "messages").glob("*.yaml"))
+@functools.cache
+def family(name: str) -> Mapping[str, Any]:
+    """Return the content of a family's file: `conditions`, `messages` and `causes`, each if it has any."""
+    content: Mapping[str, Any] = read_yaml(DATA / f"{name}.yaml")
+    return content
+
+
+def messages() -> Iterator[tuple[str, Row]]:
+    """Yield each message with its family, in the order in which they are tried."""
+    for name in FAMILIES:
+        yield from ((name, row) for row in family(name).get("messages", ()))
+
+
+def conditions() -> dict[str, Any]:
+    """Return the named conditions of all families. Raises ValueError if a name is defined twice."""
+    found: dict[str, Any] = {}
+    for name in FAMILIES:
+        for condition, written in family(name).get("conditions", {}).items():
+            if condition in found:
+                raise ValueError(f"{name}.yaml: the condition `{condition}` is already defined elsewhere")
+            found[condition] = written
+    return found
 
 
 def examples() -> Mapping[str, tuple[str, ...]]:
     """Return the real lines that are listed for each message, by its pattern."""
-    return {row["pattern"]: tuple(row["examples"]) for path in message_files() for row in read_yaml(path)}
+    return {row["pattern"]: tuple(row["examples"]) for _, row in messages()}
 
 
-def _message(path: Path, row: Row) -> Row:
+def _rows(section: str) -> Iterator[Row]:
+    for name in FAMILIES:
+        yield from family(name).get(section, ())
+
+
+def _message(family: str, row: Row) -> Row:
     kept = {name: value for name, value in row.items() if name not in _FOR_PEOPLE}
-    fact = {"fact": True} if path.stem == _FACTS and "fact" not in row else {}
+    fact = {"fact": True} if family == _FACTS and "fact" not in row else {}
     return {**kept, **fact, "words": required_words(row["pattern"])}
 
 

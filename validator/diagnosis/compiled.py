@@ -14,7 +14,7 @@ PATH = DATA / "compiled.json"
 
 @functools.cache
 def section(name: str) -> Any:
-    """Return one part of the data: `messages`, `causes`, `report` or `older`."""
+    """Return one part of the data: `messages`, `causes`, `conditions`, `report` or `older`."""
     return _document()[name]
 
 

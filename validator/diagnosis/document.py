@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from .causes import CERTAIN, CauseEntry, RemedyEntry, Sign, Signature, causes
-from .compile import examples
+from ..conditions import AllOf, AnyOf, Comparison, Condition, Named, NoneOf
+from .causes import ALWAYS, CERTAIN, CauseEntry, RemedyEntry, Sign, causes, language
+from .compile import conditions, examples
+from .known import FACTS
 from .messages import catalogue
 from .remedies import filled_in
 
@@ -23,19 +25,23 @@ _WAYS = {
     "docker": "With Docker",
     "wsl": "In WSL2",
 }
-_SYSTEMS = {"linux": "Linux", "windows": "native Windows", "macos": "macOS"}
 _HEAD = """\
 # Causes
 
 These are the causes that `python -m validator doctor` can name, in the order of the causal chain: an earlier
 cause has to be fixed first, and a later one may be its consequence. `python -m validator.diagnosis.document`
-writes this page from `validator/diagnosis/data/causes.yaml`; make changes there.
+writes this page from the files of families in `validator/diagnosis/data/`; make changes there.
 
-A *sign* is something that was observed in a pasted text or in a probe's report. The names of signs are those
-in `validator/diagnosis/data/messages/` and `report.yaml`. Any one of its signs shows a cause. A *likely* sign
-fits this cause better than any other; a *possible* one counts only where there is nothing better. `<…>` in a
-command stands for a value that was observed, or that you fill in.
+A *sign* is a condition on what was observed in a pasted text or in a probe's report. The names in it are
+kinds of messages in those files and in `report.yaml`, or [named conditions](#named-conditions). Any one of
+its signs shows a cause. A *likely* sign fits this cause better than any other; a *possible* one counts only
+where there is nothing better. `<…>` in a command stands for a value that was observed, or that you fill in.
 """
+_CONDITIONS_HEAD = """\
+## Named conditions
+
+| name | holds with |
+|---|---|"""
 
 
 def text() -> str:
@@ -45,6 +51,11 @@ def text() -> str:
     parts = [_HEAD, "| cause | in one sentence |", "|---|---|", *rows]
     for entry in known:
         parts += ["", *_cause(entry)]
+    parts += ["", _CONDITIONS_HEAD]
+    for name in sorted(conditions()):
+        named = language().parse(name)
+        assert isinstance(named, Named)
+        parts.append(f"| `{name}` | {_cell(_condition(named.condition))} |")
     return "\n".join(parts) + "\n"
 
 
@@ -55,23 +66,23 @@ def _cause(entry: CauseEntry) -> Iterator[str]:
     yield ""
     yield "Signs:"
     yield ""
-    yield from (f"- {_signature(signature)}" for signature in entry.signatures)
+    yield from (f"- {_sign(sign)}" for sign in entry.signs)
     lines = _real_lines(entry)
     if lines:
         yield ""
         yield "Some lines that show it:"
         yield ""
         yield from _block("text", lines)
-    if entry.ruled_out_by:
+    if any(entry.ruled_out_by.comparisons()):
         yield ""
-        yield f"Ruled out by {_or(entry.ruled_out_by)}."
+        yield f"Ruled out by {_condition(entry.ruled_out_by)}."
     if entry.explains:
         links = ", ".join(f"[`{code}`](#{code})" for code in entry.explains)
         yield ""
         yield f"Possible consequences: {links}."
     for remedy in entry.remedies:
         yield ""
-        yield f"*{_WAYS[remedy.way]}{_when(remedy)}:* {_prose(filled_in(remedy.says, {}))}"
+        yield f"*{_WAYS[remedy.way]}{_prose(_when(remedy))}:* {_prose(filled_in(remedy.says, {}))}"
         if remedy.commands:
             yield ""
             yield from _block("sh", [filled_in(command, {}) for command in remedy.commands])
@@ -80,55 +91,70 @@ def _cause(entry: CauseEntry) -> Iterator[str]:
 
 
 def _when(remedy: RemedyEntry) -> str:
-    """Return the conditions of a remedy, in parentheses; nothing if it has none."""
-    when = remedy.when
-    conditions = [
-        *(f"TensorFlow {_prose(bound)}" for bound in when.get("tensorflow", ())),
-        *(f"compute capability {_prose(bound)}" for bound in when.get("capability", ())),
-        *([" or ".join(_SYSTEMS[name] for name in when["os"])] if when.get("os") else []),
-        *([f"with {' or '.join(f'`{kind}`' for kind in when['seen'])}"] if when.get("seen") else []),
-        *([f"without {' or '.join(f'`{kind}`' for kind in when['unseen'])}"] if when.get("unseen") else []),
-    ]
-    return f" ({', '.join(conditions)})" if conditions else ""
-
-
-def _signature(signature: Signature) -> str:
-    strength = "" if signature.strength == CERTAIN else f" ({signature.strength})"
-    without = f", without {_or(signature.none)}" if signature.none else ""
-    return " with ".join(_sign(sign) for sign in signature.all) + without + strength
-
-
-def _or(signs: Iterable[Sign]) -> str:
-    return " or ".join(_sign(sign) for sign in signs)
+    """Return the condition of a remedy, in parentheses; nothing if it always fits."""
+    return "" if remedy.when == ALWAYS else f" ({_condition(remedy.when)})"
 
 
 def _sign(sign: Sign) -> str:
-    values = ", ".join(
-        f"{name} {' or '.join(f'`{value}`' for value in wanted)}" for name, wanted in sign.values.items()
+    strength = "" if sign.strength == CERTAIN else f" ({sign.strength})"
+    return _prose(_condition(sign.when)) + strength
+
+
+def _condition(condition: Condition, inner: bool = False) -> str:
+    """Return a condition in words. inner: in parentheses if it has several parts."""
+    if isinstance(condition, Comparison):
+        return _comparison(condition)
+    if isinstance(condition, Named):
+        return f"`{condition.name}`"
+    assert isinstance(condition, AllOf | AnyOf | NoneOf)
+    parts = condition.conditions
+    text = (" with " if isinstance(condition, AllOf) else " or ").join(
+        _condition(part, inner=len(parts) > 1) for part in parts
     )
-    return f"`{sign.kind}` ({values})" if values else f"`{sign.kind}`"
+    if isinstance(condition, NoneOf):
+        return f"without {text}"
+    text = text.replace(" with without ", " without ")
+    return f"({text})" if inner and len(parts) > 1 else text
+
+
+def _comparison(comparison: Comparison) -> str:
+    values = {
+        name: " or ".join(one.text if one.range else f"`{one.text}`" for one in wanted)
+        for name, wanted in comparison.values.items()
+    }
+    if list(values) == [FACTS.get(comparison.kind)]:
+        return f"`{comparison.kind}` {next(iter(values.values()))}"
+    listed = ", ".join(f"{name} {wanted}" for name, wanted in values.items())
+    return f"`{comparison.kind}` ({listed})" if listed else f"`{comparison.kind}`"
 
 
 def _real_lines(entry: CauseEntry) -> list[str]:
-    """Return real lines that show the cause by themselves: one for each signature, then more."""
+    """Return real lines that show the cause by themselves: one for each observation that does, then more."""
     messages, lines = catalogue(), examples()
-    single = [signature.all[0] for signature in entry.signatures if len(signature.all) == 1]
+    single = [comparison for sign in entry.signs for comparison in _alone(sign.when)]
     found = [
         [
             line if len(line) <= _WIDTH else f"{line[:_WIDTH]} …"
             for message in messages.messages
-            if message.kind == sign.kind
+            if message.kind == comparison.kind
             for line in lines[message.pattern]
-            if any(_shows(sign, values) for values in messages.values(message, line))
+            if any(comparison.accepts(values) for values in messages.values(message, line))
         ]
-        for sign in single
+        for comparison in single
     ]
     turns = [line for turn in itertools.zip_longest(*found) for line in turn if line is not None]
     return list(dict.fromkeys(turns))[:_LINES]
 
 
-def _shows(sign: Sign, values: Mapping[str, str]) -> bool:
-    return all(values.get(name) in wanted for name, wanted in sign.values.items())
+def _alone(condition: Condition) -> Iterator[Comparison]:
+    """Yield the comparisons each of which makes a condition true by itself."""
+    if isinstance(condition, Comparison):
+        yield condition
+    elif isinstance(condition, Named):
+        yield from _alone(condition.condition)
+    elif isinstance(condition, AnyOf):
+        for part in condition.conditions:
+            yield from _alone(part)
 
 
 def _block(language: str, lines: Iterable[str]) -> Iterator[str]:

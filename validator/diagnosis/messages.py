@@ -1,4 +1,4 @@
-"""The catalogue of messages that software prints (`data/messages/`): which line shows which kind of thing."""
+"""The messages that software prints (`messages:` in `data/`): which line shows which kind of thing."""
 
 from __future__ import annotations
 

@@ -7,8 +7,8 @@ import string
 from collections.abc import Collection, Mapping, Sequence
 
 from ..model.diagnosis import Remedy
-from ..versions import Range, leading_numbers, numbers_comparer
 from .causes import CauseEntry, RemedyEntry
+from .known import chosen_finder
 from .observations import Observations
 
 #: How to find out a value that a command needs and the text does not contain.
@@ -41,7 +41,8 @@ def fitting_remedies(
     ways: of installing, in groups. Remedies for the first group come first, those for no group last.
     """
     order = {way: position for position, group in enumerate(ways) for way in group}
-    found = [remedy for remedy in entry.remedies if _fits(remedy, values, observations)] or entry.remedies
+    find = chosen_finder(observations, {**_assumed(observations), **values})
+    found = [remedy for remedy in entry.remedies if remedy.when.may_hold(find)] or entry.remedies
     found = sorted(found, key=lambda remedy: order.get(remedy.way, len(order)))
     return tuple(_remedy(remedy, values) for remedy in found)
 
@@ -59,28 +60,9 @@ def _placeholders(templates: Sequence[str]) -> set[str]:
     return {name for template in templates for _, name, _, _ in string.Formatter().parse(template) if name}
 
 
-def _fits(entry: RemedyEntry, values: Mapping[str, str], observations: Observations) -> bool:
-    when = entry.when
-    release = values.get("tensorflow", _OLD if observations.has("before_2_12") else "")
-    return (
-        is_within(release, when.get("tensorflow", ()))
-        and is_within(values.get("capability", ""), when.get("capability", ()))
-        and (not when.get("os") or values.get("system", _SYSTEM) in when["os"])
-        and (not when.get("seen") or any(observations.has(kind) for kind in when["seen"]))
-        and not any(observations.has(kind) for kind in when.get("unseen", ()))
-    )
-
-
-def is_within(version: str, ranges: Sequence[str]) -> bool:
-    """Return whether a version is in every range (`>=2.16`), compared by as many numbers as the bound has.
-
-    A version that is not known may be in any range, but is not assumed to be one release (`==2.16.1`). Raises
-    ValueError for text that is not a range.
-    """
-    wanted = [Range.parse(text, numbers_comparer) for text in ranges]
-    if not leading_numbers(version):
-        return not any(one.is_exact for one in wanted)
-    return all(one.contains(version) for one in wanted)
+def _assumed(observations: Observations) -> Mapping[str, str]:
+    """Return the facts that remedies are chosen by where they are not known."""
+    return {"system": _SYSTEM, **({"tensorflow": _OLD} if observations.has("before_2_12") else {})}
 
 
 class _Placeholders(dict[str, str]):

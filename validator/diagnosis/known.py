@@ -1,0 +1,54 @@
+"""Find what conditions ask about: observations, and the facts of the environment that follow from them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
+from ..conditions import Find
+from .observations import Observation, Observations, tensorflow
+
+#: The facts of the environment, each with the name of its main value. A condition on one that is not known is
+#: unknown, and not false.
+FACTS = {
+    "tensorflow": "version",
+    "python": "version",
+    "keras": "version",
+    "cuda": "version",
+    "cudnn": "version",
+    "driver": "version",
+    "driver_cuda": "version",
+    "gpu": "name",
+    "capability": "value",
+    "system": "name",
+}
+#: Those of which one value is chosen or concluded from all observations.
+_CHOSEN = ("tensorflow", "capability", "system")
+
+
+def finder(observations: Observations, values: Mapping[str, str]) -> Find[Observation]:
+    """Return a function that finds observations by kind, and facts that were concluded where there is none.
+
+    values: the facts of the environment by name.
+    """
+
+    def find(kind: str) -> Sequence[Observation] | None:
+        found = observations.of(kind)
+        return found if found or kind not in FACTS else _fact(kind, observations, values)
+
+    return find
+
+
+def chosen_finder(observations: Observations, values: Mapping[str, str]) -> Find[Observation]:
+    """Return such a function for choosing by facts: only the chosen values count, not every observed one."""
+    find = finder(observations, values)
+    return lambda kind: _fact(kind, observations, values) if kind in _CHOSEN else find(kind)
+
+
+def _fact(kind: str, observations: Observations, values: Mapping[str, str]) -> Sequence[Observation] | None:
+    value = values.get(kind)
+    if not value:
+        return None
+    base = tensorflow(observations) if kind == "tensorflow" else None
+    text, where = (base.text, base.where) if base is not None else ("", "")
+    return (Observation(kind, MappingProxyType({FACTS[kind]: value}), text, where),)
