@@ -25,7 +25,7 @@ from pathlib import Path
 
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from validator.model.prediction import Outcome, PlannedCell, Prediction, Reason
+from validator.model.prediction import Outcome, PlannedCell, Reason, decide
 from validator.model.record import Record, Verdict
 from validator.model.spec import Cell, Choice, HostClass, ImageSpec, Variant
 from validator.model.timestamps import now_utc
@@ -139,7 +139,7 @@ def sources(count: int) -> Sources:
         for number in range(HOSTS // 5)
     ]
     cells = [
-        PlannedCell(Cell(image(number), host), Prediction(Outcome.WORKS, reasons(number)))
+        PlannedCell(Cell(image(number), host), decide(reasons(number)))
         for number in range(count // HOSTS)
         for host in hosts
     ]

@@ -63,7 +63,7 @@ def predict(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, An
         ("--tensorflow 2.21.0 --driver 535 --gpu a100 --compat 12.9", "works", None),
         ("--tensorflow 2.21.0 --driver 535 --gpu rtx-4090 --compat 12.9", "fails", None),
         ("--tensorflow 2.18.1 --driver 570 --gpu a100", "works", None),
-        ("--tensorflow 2.18.7 --driver 570 --gpu a100", "works", None),
+        ("--tensorflow 2.18.0 --driver 570 --gpu a100", "works", None),
         ("--tensorflow 2.21.0 --cuda 12.9 --cudnn 9.10 --driver 570 --gpu t4", "works", None),
         ("--tensorflow 2.21.0 --driver 570 --gpu rtx-5090", "fails", None),
         ("--tensorflow 2.21.0 --driver 470 --gpu t4", "fails", None),

@@ -167,10 +167,6 @@ def case(
         case(WORKS, "minor-version-12", "2.16.2", "a100", "535"),
         case(WORKS, "branch-535", "2.13.1", "a100", "535"),
         case(WORKS, "branch-535", "2.12.0", "v100", "535"),
-        # Releases that are not in the tables.
-        case(WORKS, "minor-version-12", "2.19.3", "a100", "535"),
-        case(FAILS, "ptx-8.5", "2.21.4", "h100", "535"),
-        case(FAILS, "KB-BLACKWELL", "2.21.4", "b200", "580"),
     ],
 )
 def test_predictions(asked: Cell, expected: Outcome, fact: str) -> None:

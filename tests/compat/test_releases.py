@@ -28,18 +28,6 @@ def test_newest_patch_of_a_minor_with_only_a_candidate() -> None:
         releases.newest_patch("2.22")
 
 
-@pytest.mark.parametrize(
-    ("asked", "facts_of"), [("2.19.3", "2.19.1"), ("2.18.9", "2.18.1"), ("2.15.2", "2.15.1")]
-)
-def test_an_unlisted_patch_release_has_the_facts_of_its_minor(asked: str, facts_of: str) -> None:
-    release, sibling = releases.release(asked), releases.release(facts_of)
-    assert release.version == asked
-    assert not release.listed
-    assert sibling.listed
-    assert (release.pythons, release.cuda, release.cudnn) == (sibling.pythons, sibling.cuda, sibling.cudnn)
-    assert release.extra == sibling.extra
-
-
 def test_a_post_release_is_another_release() -> None:
     assert releases.release("2.15.0").needs_tensorrt
     assert not releases.release("2.15.0.post1").needs_tensorrt
@@ -50,7 +38,17 @@ def test_a_version_of_two_parts_is_the_first_patch() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "first"), [("2.23.0", "2.22.0rc0"), ("1.15.0", "2.8.0"), ("2.7.0", "2.8.0")]
+    ("asked", "first"),
+    [
+        ("2.23.0", "2.22.0rc0"),
+        ("2.99", "2.22.0rc0"),
+        ("1.15.0", "2.8.0"),
+        ("2.7.0", "2.8.0"),
+        ("2.18.5", "2.18.1"),
+        ("2.19.3", "2.19.1"),
+        ("2.15.2", "2.15.1"),
+        ("2.19.0rc1", "2.19.1"),
+    ],
 )
 def test_an_unknown_release_names_the_nearest(asked: str, first: str) -> None:
     with pytest.raises(UnknownRelease) as caught:
@@ -58,6 +56,13 @@ def test_an_unknown_release_names_the_nearest(asked: str, first: str) -> None:
     assert caught.value.nearest[0] == first
     assert caught.value.exit_code == EXIT_INPUT
     assert isinstance(caught.value, ValueError)
+
+
+def test_a_release_that_is_only_a_candidate_says_so() -> None:
+    with pytest.raises(UnknownRelease, match=r"only its candidate 2\.22\.0rc0 was inspected") as caught:
+        releases.release("2.22.0")
+    assert caught.value.nearest[0] == "2.22.0rc0"
+    assert caught.value.hint and "2.21.0" in caught.value.hint
 
 
 @pytest.mark.parametrize("asked", ["", "latest", "two", "2..1"])

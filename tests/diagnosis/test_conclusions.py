@@ -10,7 +10,6 @@ from validator.compat import kernels, releases
 from validator.diagnosis.conclusions import conclude
 from validator.diagnosis.conclusions.gpus import newest_release_for
 from validator.diagnosis.observations import Observation, Observations
-from validator.diagnosis.release_builds import is_older_driver, oldest_driver, release_build
 from validator.model.prediction import Outcome
 from validator.versions import ComputeCapability, leading_numbers
 
@@ -251,32 +250,7 @@ def test_other_gpus_have_no_newest_release(capability: str) -> None:
     assert newest_release_for(capability) is None
 
 
-@pytest.mark.parametrize("release", releases.releases(), ids=lambda release: str(release.version))
-def test_the_build_of_a_listed_release_comes_from_compat(release: releases.Release) -> None:
-    known = release_build(release.version)
-    assert known is not None
-    assert (known.cuda, known.cudnn, known.pythons) == (release.cuda, release.cudnn, release.pythons)
-
-
-@pytest.mark.parametrize(
-    ("version", "cuda", "cudnn"), [("2.4.1", "11.0", "8.0"), ("1.15", "10.0", "7.4"), ("1.3.0", "8.0", "6.0")]
-)
-def test_older_releases_are_known(version: str, cuda: str, cudnn: str) -> None:
-    known = release_build(version)
-    assert known is not None and (known.cuda, known.cudnn) == (cuda, cudnn)
-
-
-@pytest.mark.parametrize("version", ["", "x", "2", "9.9.9", "2.99.0"])
-def test_text_that_is_not_a_release_has_no_build(version: str) -> None:
-    assert release_build(version) is None
-
-
-def test_numbers_and_drivers() -> None:
+def test_numbers() -> None:
     assert leading_numbers("2.18.0rc1") == (2, 18, 0)
     assert leading_numbers("v2.4.1-0-g85c8b2a817f") == (2, 4, 1)
     assert leading_numbers("unknown") == ()
-    assert oldest_driver("12.5", windows=False) == "525.60.13"
-    assert oldest_driver("10.0", windows=True) == "411.31"
-    assert oldest_driver("7.5", windows=False) is None
-    assert is_older_driver("R470", "525.60.13") and not is_older_driver("535.54.03", "525.60.13")
-    assert not is_older_driver("no release", "525.60.13")

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from validator.model.prediction import Outcome, PlannedCell, Prediction, Reason
+from validator.model.prediction import Outcome, PlannedCell, Reason, decide
 from validator.model.record import Record, Verdict
 from validator.model.spec import Cell, Choice, HostClass, ImageSpec, Variant
 from validator.reports.markdown import markdown, table
@@ -19,7 +19,7 @@ HOST = HostClass("r580-h100", DriverRelease.parse("580"), ComputeCapability(9, 0
 
 
 def planned(image: ImageSpec, outcome: Outcome, text: str = "because") -> PlannedCell:
-    return PlannedCell(Cell(image, HOST), Prediction(outcome, (Reason(outcome, text, "a-fact", "a source"),)))
+    return PlannedCell(Cell(image, HOST), decide((Reason(outcome, text, "a-fact", "a source"),)))
 
 
 def measured(image: ImageSpec, verdict: Verdict, host: str = "r580-h100") -> Record:

@@ -44,7 +44,8 @@ def fits_gpu(version: str, capability: ComputeCapability) -> Reason:
     if capability < known.minimum:
         return known.fact.fails(
             f"cuDNN {version} has kernels for compute capability {known.minimum} and newer,"
-            f" not for {capability}"
+            f" not for {capability}",
+            "cudnn_without_gpu",
         )
     if capability in known.capabilities:
         return known.fact.works(f"cuDNN {version} supports compute capability {capability}")
@@ -64,10 +65,13 @@ def fits_cuda(version: str, cuda: CudaVersion, driver: DriverRelease | None) -> 
         return _table()[-1].fact.unknown(f"no known support matrix covers cuDNN {version}")
     floor = known.drivers.get(cuda.major)
     if floor is None:
-        return known.fact.fails(f"cuDNN {version} has no build for CUDA {cuda.major}")
+        return known.fact.fails(
+            f"cuDNN {version} has no build for CUDA {cuda.major}", "cudnn_without_cuda_build"
+        )
     if driver is not None and driver < floor:
         return known.fact.fails(
-            f"cuDNN {version} for CUDA {cuda.major} needs driver {floor} or newer; this is {driver}"
+            f"cuDNN {version} for CUDA {cuda.major} needs driver {floor} or newer; this is {driver}",
+            "driver_too_old",
         )
     return known.fact.works(f"cuDNN {version} has a build for CUDA {cuda.major}, for driver {floor} or newer")
 
@@ -82,9 +86,9 @@ def fits_build(version: str, built_with: str) -> Reason:
     runtime, compiled = Version(version), Version(built_with)
     text = f"TensorFlow was compiled with cuDNN {built_with}, and cuDNN {version} is loaded"
     if runtime.major != compiled.major:
-        return rule.fails(f"{text}: a different major version")
+        return rule.fails(f"{text}: a different major version", "cudnn_of_another_major")
     if runtime.minor < compiled.minor:
-        return rule.fails(f"{text}: an older minor version, which it rejects")
+        return rule.fails(f"{text}: an older minor version, which it rejects", "cudnn_older_than_built")
     return rule.works(f"{text}, which is not older")
 
 

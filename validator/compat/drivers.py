@@ -23,10 +23,14 @@ class Branch:
 
 @dataclass(frozen=True)
 class MinorVersion:
-    """The oldest driver that runs every toolkit of a CUDA major version. It may not compile all their PTX."""
+    """The oldest driver that runs every toolkit of a CUDA major version. It may not compile all their PTX.
+
+    windows: the same for a driver of Windows, whose releases have other numbers.
+    """
 
     cuda_major: int
     driver: DriverRelease
+    windows: DriverRelease
     fact: Fact
 
 
@@ -56,7 +60,8 @@ def minor_version(cuda_major: int) -> MinorVersion | None:
     """Return the oldest driver for a CUDA major version, or None if the tables don't have it."""
     for row in facts.rows("drivers", "minor_version"):
         if row["cuda_major"] == cuda_major:
-            return MinorVersion(cuda_major, DriverRelease.parse(row["driver"]), facts.fact(row))
+            linux, windows = DriverRelease.parse(row["driver"]), DriverRelease.parse(row["windows"])
+            return MinorVersion(cuda_major, linux, windows, facts.fact(row))
     return None
 
 
@@ -81,7 +86,9 @@ def runs_toolkit(toolkit: CudaVersion, driver: DriverRelease, lifted_to: CudaVer
     if floor is None:
         return _no_floor(toolkit)
     if driver < floor.driver:
-        return floor.fact.fails(f"CUDA {toolkit} needs driver {floor.driver} or newer; this is {driver}")
+        return floor.fact.fails(
+            f"CUDA {toolkit} needs driver {floor.driver} or newer; this is {driver}", "driver_too_old"
+        )
     branch = branch_of(driver.branch)
     if branch is not None and branch.cuda.major > toolkit.major:
         return branch.fact.works(
@@ -113,7 +120,7 @@ def _retired(branch: int, capability: ComputeCapability) -> tuple[Reason, ...]:
                 f"R{row['branch']} is the last driver branch for {row['generation']}"
                 f" (compute capability {capability}); this is R{branch}"
             )
-            return (facts.fact(row).fails(text),)
+            return (facts.fact(row).fails(text, "driver_dropped_gpu"),)
     return ()
 
 
@@ -127,7 +134,7 @@ def _not_yet(branch: int, capability: ComputeCapability) -> tuple[Reason, ...]:
                 f"PTX ISA {row['isa']}, new in R{row['branch']}, is the first with compute capability"
                 f" {capability}; R{branch} is older than the GPU"
             )
-            return (known.derived().fails(text),)
+            return (known.derived().fails(text, "driver_older_than_gpu"),)
     return ()
 
 
@@ -137,7 +144,8 @@ def _runs_lifted(toolkit: CudaVersion, lifted_to: CudaVersion) -> Reason:
     if lifted_to.major >= toolkit.major:
         return known.works(f"cuda-compat {lifted_to} replaces the driver's CUDA and runs CUDA {toolkit}")
     return known.fails(
-        f"cuda-compat {lifted_to} is older than CUDA {toolkit.major}.x, which CUDA {toolkit} needs"
+        f"cuda-compat {lifted_to} is older than CUDA {toolkit.major}.x, which CUDA {toolkit} needs",
+        "compat_package_unsupported",
     )
 
 
@@ -198,7 +206,8 @@ def _lifted(
             f"cuda-compat {asked} on a GPU that is not a data-center product: cuInit returns error 804"
             " (forward compatibility not supported on this device) and no GPU is found"
         )
-        return UserDriver(branch, asked, (facts.rule("forward", "compat-error-804").fails(text),))
+        refused = facts.rule("forward", "compat-error-804").fails(text, "compat_package_unsupported")
+        return UserDriver(branch, asked, (refused,))
     if row["bases"].get(str(driver.branch)) != "compatible":
         bases = ", ".join(f"R{base}" for base, answer in row["bases"].items() if answer == "compatible")
         text = (

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..model.prediction import Outcome, Reason
+from ..model.prediction import Outcome, Reason, Rule
 
 #: One row of a data file. JSON has text for keys, so numbers that are keys in YAML are text here.
 Row = dict[str, Any]
@@ -55,26 +55,26 @@ class Fact:
         """Return this fact for a conclusion from it that nobody has run on hardware."""
         return Fact(self.id, max(self.status, DERIVED, key=STATUSES.index), self.source)
 
-    def works(self, text: str) -> Reason:
-        """Return a reason why the cell works."""
-        return self._reason(Outcome.WORKS, text)
+    def works(self, text: str, *, mode: str | None = None) -> Reason:
+        """Return a reason why it works. mode: as in `Reason`."""
+        return self._reason(Outcome.WORKS, text, None, mode)
 
-    def fails(self, text: str) -> Reason:
-        """Return a reason why the cell fails."""
-        return self._reason(Outcome.FAILS, text)
+    def fails(self, text: str, rule: Rule, *, mode: str | None = None) -> Reason:
+        """Return a reason why it fails, by the code of the rule."""
+        return self._reason(Outcome.FAILS, text, rule, mode)
 
-    def unknown(self, text: str) -> Reason:
+    def unknown(self, text: str, rule: Rule | None = None, *, mode: str | None = None) -> Reason:
         """Return a reason why the outcome is not known."""
-        return self._reason(Outcome.UNKNOWN, text)
+        return self._reason(Outcome.UNKNOWN, text, rule, mode)
 
-    def advises(self, text: str) -> Reason:
+    def advises(self, text: str, *, mode: str | None = None) -> Reason:
         """Return a remark that does not change the outcome, whatever the status of the fact."""
-        return Reason(Outcome.WORKS, text, self.id, self.source, self.status, True)
+        return Reason(Outcome.WORKS, text, self.id, self.source, self.status, True, None, mode)
 
-    def _reason(self, outcome: Outcome, text: str) -> Reason:
+    def _reason(self, outcome: Outcome, text: str, rule: Rule | None, mode: str | None) -> Reason:
         if not self.decides and outcome is not Outcome.UNKNOWN:
             outcome, text = Outcome.UNKNOWN, f"{text} (not verified)"
-        return Reason(outcome, text, self.id, self.source, self.status)
+        return Reason(outcome, text, self.id, self.source, self.status, False, rule, mode)
 
 
 @functools.cache

@@ -5,34 +5,41 @@ from __future__ import annotations
 import functools
 
 from ..model.prediction import Reason
+from ..model.situation import XLA
 from ..versions import CudaVersion
 from . import facts
 from .builds import build
-from .releases import release as find_release
+from .releases import Release
 
 
 @functools.lru_cache(maxsize=1024)
-def python_wheel(version: str, python: str) -> Reason:
+def python_wheel(release: Release, python: str) -> Reason:
     """Decide if a release has a wheel for a Python (`3.12`)."""
-    release = find_release(version)
-    like = "" if release.listed else f" (like {release.facts_of})"
     if python in release.pythons:
-        return _wheels(release.fact).works(f"tensorflow {version} has a wheel for Python {python}{like}")
+        return _wheels(release.fact).works(f"tensorflow {release.version} has a wheel for Python {python}")
     return _wheels(release.fact).fails(
-        f"tensorflow {version} has no wheel for Python {python}, only for {', '.join(release.pythons)}{like}"
+        f"tensorflow {release.version} has no wheel for Python {python},"
+        f" only for {', '.join(release.pythons)}",
+        "python_without_wheel",
     )
 
 
 @functools.lru_cache(maxsize=1024)
-def cuda_major(version: str, cuda: CudaVersion) -> Reason | None:
+def cuda_major(release: Release, cuda: CudaVersion) -> Reason | None:
     """Return a reason against a CUDA of a different major or older minor version than TensorFlow's."""
-    release = find_release(version)
     built = CudaVersion.parse(release.cuda)
-    text = f"tensorflow {version} was built with CUDA {built}"
-    if cuda.major != built.major:
-        return release.fact.fails(f"{text} and loads the libraries of CUDA {built.major}, not of CUDA {cuda}")
+    text = f"tensorflow {release.version} was built with CUDA {built}"
+    # Up to CUDA 10 the names of the libraries hold the minor version too.
+    if cuda.major != built.major or (cuda != built and built.major < 11):
+        return release.fact.fails(
+            f"{text} and loads the libraries of CUDA {built if built.major < 11 else built.major},"
+            f" not of CUDA {cuda}",
+            "cuda_of_another_version",
+        )
     if cuda < built:
-        return release.fact.unknown(f"{text}; it is not known whether it runs with CUDA {cuda}")
+        return release.fact.unknown(
+            f"{text}; it is not known whether it runs with CUDA {cuda}", "cuda_of_another_version"
+        )
     return None
 
 
@@ -74,5 +81,6 @@ def xla_compiler(nvcc: str, user_cuda: CudaVersion) -> Reason | None:
         return None
     return facts.rule("tensorflow", "xla-uses-ptxas").works(
         f"XLA compiles its kernels to machine code with ptxas {nvcc}, so they don't need the PTX"
-        f" compiler of a driver for CUDA {user_cuda}"
+        f" compiler of a driver for CUDA {user_cuda}",
+        mode=XLA,
     )

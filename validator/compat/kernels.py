@@ -32,9 +32,8 @@ def kernels(version: str) -> Kernels | None:
     measured = build(version)
     if measured is not None and measured.kernels:
         return Kernels(measured.kernels, measured.fact)
-    release = find_release(version)
     for row in facts.rows("tensorflow", "kernels"):
-        if row["tensorflow"] == release.facts_of:
+        if row["tensorflow"] == version:
             return Kernels((_listed(row),), facts.fact(row))
     return None
 
@@ -60,7 +59,7 @@ def fit(known: Kernels, cuda: CudaVersion, capability: ComputeCapability, user_b
     own = tuple(group for group in known.groups if group.library is None)
     lacking = [group for group in own if not _reaches(group, capability)]
     if lacking:
-        return known.fact.fails(_lacking_text(own, lacking, capability))
+        return known.fact.fails(_lacking_text(own, lacking, capability), "no_kernels_for_gpu")
     note = _libraries_text(known, capability)
     compiled = [group for group in own if _native(group, capability) is None]
     if not compiled:
@@ -83,7 +82,9 @@ def _compile(known: Kernels, what: str, note: str, newest: Isa, user_branch: int
     text = f"{what}, in PTX ISA {row['isa']}, which drivers from R{row['branch']} on compile"
     if user_branch >= row["branch"]:
         return rests_on.works(text + note)
-    return rests_on.fails(f"{text}; R{user_branch} returns CUDA_ERROR_UNSUPPORTED_PTX_VERSION")
+    return rests_on.fails(
+        f"{text}; R{user_branch} returns CUDA_ERROR_UNSUPPORTED_PTX_VERSION", "ptx_not_compiled_by_driver"
+    )
 
 
 def _compile_unread(known: Kernels, what: str, note: str, cuda: CudaVersion, user_branch: int) -> Reason:

@@ -21,7 +21,8 @@ class Combination:
     """One row of known_issues.yaml. A condition that is None or empty always holds.
 
     capabilities: the first capability, and the one below which the condition holds, or None. unlocked: True
-    if the condition on wheels holds when no lock gives their versions.
+    if the condition on wheels holds when no lock gives their versions. from_extra: None for a condition that
+    does not ask. mode: `eager` or `xla` if the row concerns only operations that run this way.
     """
 
     releases: tuple[Range, ...]
@@ -30,12 +31,15 @@ class Combination:
     from_extra: bool | None
     wheels: Mapping[str, Range] = field(hash=False)
     unlocked: bool
+    mode: str | None
     means: str
     text: str
     remedy: str
     fact: Fact
 
-    def holds_for_image(self, version: str, python: str, from_extra: bool, wheels: Mapping[str, str]) -> bool:
+    def holds_for_image(
+        self, version: str, python: str | None, from_extra: bool | None, wheels: Mapping[str, str]
+    ) -> bool:
         """Return True if every condition on the image holds. wheels: name without suffix -> version."""
         return (
             (not self.releases or any(one.contains(version) for one in self.releases))
@@ -58,10 +62,10 @@ class Combination:
         """Return the row as a reason for a cell."""
         text = f"{self.text}; {self.remedy}"
         if self.means == FAILS:
-            return self.fact.fails(text)
+            return self.fact.fails(text, "known_issue", mode=self.mode)
         if self.means == UNKNOWN:
-            return self.fact.unknown(text)
-        return self.fact.advises(text)
+            return self.fact.unknown(text, "known_issue", mode=self.mode)
+        return self.fact.advises(text, mode=self.mode)
 
 
 @functools.cache
@@ -71,7 +75,7 @@ def combinations() -> tuple[Combination, ...]:
 
 
 def on_image(
-    version: str, python: str, from_extra: bool, wheels: Mapping[str, str]
+    version: str, python: str | None, from_extra: bool | None, wheels: Mapping[str, str]
 ) -> tuple[Combination, ...]:
     """Return the combinations that apply to an image, whatever their condition on the GPU."""
     return tuple(one for one in combinations() if one.holds_for_image(version, python, from_extra, wheels))
@@ -93,6 +97,7 @@ def _combination(row: facts.Row) -> Combination:
         from_extra=row.get("from_extra"),
         wheels={name: _range(text) for name, text in row.get("wheels", {}).items()},
         unlocked=row.get("unlocked", False),
+        mode=row.get("mode"),
         means=row["means"],
         text=row["text"],
         remedy=row["remedy"],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from ..versions import InvalidVersion, Version, major_minor
 from . import facts
@@ -21,7 +21,6 @@ class Release:
     extra: wheel -> version specifier of the `and-cuda` extra. If `extra_style` is `none`, the wheels with the
         versions of the tested build; empty if there are none.
     extra_style: `exact`, `range`, or `none` (the release has no extra).
-    facts_of: the listed release that the facts are about; the release itself if it is listed.
     fact, extra_fact: what the above is based on (extra_fact is None if there is neither extra nor wheels).
     """
 
@@ -30,15 +29,9 @@ class Release:
     cuda: str
     cudnn: str
     extra_style: str
-    facts_of: str
     fact: Fact
     extra: Mapping[str, str] = field(default_factory=dict, hash=False)
     extra_fact: Fact | None = None
-
-    @property
-    def listed(self) -> bool:
-        """False for a release that is not in the tables. Its facts are those of a sibling."""
-        return self.version == self.facts_of
 
     @property
     def minor(self) -> str:
@@ -74,11 +67,7 @@ def releases() -> tuple[Release, ...]:
 
 @functools.cache
 def release(version: str) -> Release:
-    """Return the facts of one release.
-
-    A patch release that is not listed (2.19.3) gets the facts of the newest listed one of its minor version.
-    Raises UnknownRelease for an unknown minor version.
-    """
+    """Return the facts of one release. Raises UnknownRelease, which names the nearest, for another."""
     try:
         asked = Version(version)
     except InvalidVersion:
@@ -89,11 +78,17 @@ def release(version: str) -> Release:
     for known in releases():
         if Version(known.version) == asked:
             return known
-    siblings = [known for known in releases() if known.minor == major_minor(version)]
-    if not siblings:
-        nearest = nearest_versions(version, (known.version for known in releases()))
-        raise UnknownRelease(f'tensorflow "{version}" is not known{nearest_clause(nearest)}', nearest)
-    return replace(siblings[-1], version=str(asked))
+    same = [known.version for known in reversed(releases()) if known.minor == major_minor(version)]
+    others = nearest_versions(version, (known.version for known in releases() if known.version not in same))
+    nearest = (*same, *others)[:3]
+    for known in releases():
+        if known.prerelease and Version(known.version).release == asked.release and not asked.is_prerelease:
+            raise UnknownRelease(
+                f'tensorflow "{version}" is not known: only its candidate {known.version} was inspected',
+                (known.version, *(one for one in nearest if one != known.version)),
+                hint=f"ask for {known.version}, or for {newest().version}, the newest release",
+            )
+    raise UnknownRelease(f'tensorflow "{version}" is not known{nearest_clause(nearest)}', nearest)
 
 
 @functools.cache
@@ -120,7 +115,6 @@ def _release(row: facts.Row, extra: facts.Row | None) -> Release:
         cuda=row["cuda"],
         cudnn=row["cudnn"],
         extra_style=extra["style"] if extra else "none",
-        facts_of=row["version"],
         fact=facts.fact(row),
         extra=extra["wheels"] if extra else {},
         extra_fact=facts.fact(extra) if extra else None,

@@ -66,7 +66,6 @@ def content() -> str:
         for name, entries in sections.items()
     ]
     parts.append(f'"conditions": {_compact(conditions())}')
-    parts.append(f'"older": {_compact(read_yaml(DATA / "older.yaml"))}')
     return "{" + ",\n".join(parts) + "}\n"
 
 

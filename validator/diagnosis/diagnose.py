@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, BinaryIO
 
+from ..compat.older import newest_with_cuda, release_of_any_age
 from ..model.diagnosis import Diagnosis, Harmless
 from ..versions import leading_numbers
 from . import read_log, text
@@ -14,7 +15,6 @@ from .conclusions.gpus import capability, newest_release_for
 from .conclusions.version_conflicts import requested_cudart
 from .messages import FAULT, UNRECOGNIZED, catalogue
 from .observations import Observations, on_windows, tensorflow
-from .release_builds import newest_older_build, release_build
 
 if TYPE_CHECKING:
     from ..model.report import Report
@@ -146,7 +146,7 @@ def _requirements(found: Observations, facts: Mapping[str, str]) -> dict[str, st
     and the newest release for it, and the system.
     """
     release = facts.get("tensorflow", "")
-    build = release_build(release) or newest_older_build(requested_cudart(found))
+    build = release_of_any_age(release) or newest_with_cuda(requested_cudart(found))
     # Older releases print cuDNN's version as 7003.
     compiled = found.value("cudnn_version_mismatch", "compiled") or ""
     cudnn = compiled if "." in compiled else build.cudnn if build else ""

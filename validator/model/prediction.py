@@ -2,11 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import Any, Literal
 
+from .situation import EAGER, XLA
 from .spec import Cell
+
+#: The codes of rules. They are stable: text may change, these don't.
+Rule = Literal[
+    "driver_too_old",
+    "driver_older_than_gpu",
+    "driver_dropped_gpu",
+    "compat_package_unsupported",
+    "no_kernels_for_gpu",
+    "ptx_not_compiled_by_driver",
+    "xla_without_gpu_target",
+    "cudnn_without_gpu",
+    "cudnn_older_than_built",
+    "cudnn_of_another_major",
+    "cudnn_without_cuda_build",
+    "cuda_of_another_version",
+    "python_without_wheel",
+    "platform_without_cuda",
+    "cpu_package",
+    "cuda_libraries_not_installed",
+    "library_path_not_set",
+    "open_modules_needed",
+    "open_modules_unsupported",
+    "not_nvidia",
+    "known_issue",
+    "mixed_frameworks",
+]
 
 
 class Outcome(str, Enum):
@@ -26,6 +54,8 @@ class Reason:
     source: where the fact was read (title, address or issue), on one line.
     advisory: True for a remark, which does not change the outcome, whatever the status of the fact.
     status: how sure the fact is, `verified`, `verified-local`, `derived` or `unverified`.
+    rule: the rule that fails, or that can't be decided; None for a reason that supports `works`.
+    mode: `eager` or `xla` if the reason concerns only operations that run this way, None if it concerns both.
     """
 
     outcome: Outcome
@@ -34,6 +64,8 @@ class Reason:
     source: str
     status: str = "verified"
     advisory: bool = False
+    rule: Rule | None = None
+    mode: str | None = None
 
     @property
     def label(self) -> str:
@@ -43,10 +75,63 @@ class Reason:
 
 @dataclass(frozen=True)
 class Prediction:
-    """The outcome with its reasons, the deciding ones first."""
+    """The outcome with its reasons, the deciding ones first.
+
+    eager: the outcome for operations that run one by one, None if only XLA was asked about. xla: the outcome
+        for functions that XLA compiles, None if only eager operations were asked about.
+    outcome: the worse of both.
+    missing: the facts that are not known and that `works` needs, as names of fields of `Situation`.
+    """
 
     outcome: Outcome
     reasons: tuple[Reason, ...]
+    eager: Outcome | None
+    xla: Outcome | None
+    missing: tuple[str, ...] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "outcome": self.outcome,
+            "eager": self.eager,
+            "xla": self.xla,
+            "missing": list(self.missing),
+            # Not with `asdict`, which takes ten times as long, and a plan has thousands of cells.
+            "reasons": [dict(vars(reason)) for reason in self.reasons],
+        }
+
+
+def decide(reasons: Iterable[Reason], missing: tuple[str, ...] = (), mode: str | None = None) -> Prediction:
+    """Return `fails` if a reason fails, else `unknown` if one is unknown or a fact is missing, else `works`.
+
+    mode: `eager` or `xla` to leave out the reasons that concern only the other one. The reasons that decide
+    come first, remarks come last.
+    """
+    ordered = tuple(sorted(reasons, key=_order))
+    modes = {reason.mode for reason in ordered}
+    if mode is not None and len(modes) > 1:
+        ordered = tuple(reason for reason in ordered if reason.mode in (None, mode))
+    outcome = _outcome(ordered, missing)
+    if mode is None and len(modes) > 1:
+        eager = _outcome([reason for reason in ordered if reason.mode in (None, EAGER)], missing)
+        xla = _outcome([reason for reason in ordered if reason.mode in (None, XLA)], missing)
+        return Prediction(outcome, ordered, eager, xla, missing)
+    return Prediction(
+        outcome, ordered, None if mode == XLA else outcome, None if mode == EAGER else outcome, missing
+    )
+
+
+def _outcome(ordered: Sequence[Reason], missing: tuple[str, ...]) -> Outcome:
+    """Return the outcome of reasons of which the one that decides comes first."""
+    first = ordered[0].outcome if ordered else Outcome.UNKNOWN
+    return Outcome.UNKNOWN if missing and first is Outcome.WORKS else first
+
+
+def _order(reason: Reason) -> int:
+    if reason.outcome is Outcome.FAILS:
+        return 0
+    if reason.outcome is Outcome.UNKNOWN:
+        return 1
+    return 3 if reason.advisory else 2
 
 
 @dataclass(frozen=True)
@@ -74,9 +159,5 @@ class PlannedCell:
             "gpu": host.gpu,
             "compute_capability": str(host.compute_capability) if host.has_gpu else None,
             "runner": list(host.runner),
-            "prediction": {
-                "outcome": self.prediction.outcome,
-                # Not with `asdict`, which takes ten times as long, and a plan has thousands of cells.
-                "reasons": [dict(vars(reason)) for reason in self.prediction.reasons],
-            },
+            "prediction": self.prediction.as_json(),
         }

@@ -8,7 +8,7 @@ from typing import Any
 
 from validator.model.certificate import Certificate, GpuFacts
 from validator.model.diagnosis import Cause, Diagnosis, Evidence, Remedy
-from validator.model.prediction import Outcome, PlannedCell, Prediction, Reason
+from validator.model.prediction import Outcome, PlannedCell, Reason, decide
 from validator.model.record import Record, Verdict
 from validator.model.spec import Cell, Choice, HostClass, ImageSpec, Variant, cell_identifier
 from validator.reports.overview import overview
@@ -44,9 +44,7 @@ def planned(
     text: str = "the wheel has machine code for it",
 ) -> list[PlannedCell]:
     reason = Reason(outcome, text, "a-fact", "https://example.org/facts", "verified")
-    return [
-        PlannedCell(Cell(spec, host), Prediction(outcome, (reason,))) for spec in images for host in hosts
-    ]
+    return [PlannedCell(Cell(spec, host), decide((reason,))) for spec in images for host in hosts]
 
 
 def measured(

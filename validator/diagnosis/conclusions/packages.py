@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
+from ...compat.older import release_of_any_age
 from ...versions import leading_numbers
 from ..observations import Observation, Observations, normalized, package, release
-from ..release_builds import release_build
 
 #: The first release that was built for NumPy 2, the first with Keras 3, and the first for protobuf 4.
 _NUMPY_2, _KERAS_3, _PROTOBUF_4 = (2, 18), (2, 16), (2, 12)
@@ -37,7 +37,7 @@ def python(observations: Observations) -> None:
     found = release(observations)
     version = observations.value("pip_requested", "version") or (found[0] if found else None)
     python = observations.first("python")
-    build = release_build(version) if version else None
+    build = release_of_any_age(version) if version else None
     if python is None or build is None or version is None:
         return
     minor = ".".join(str(part) for part in leading_numbers(python.values["version"])[:2])

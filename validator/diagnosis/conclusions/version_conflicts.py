@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ...versions import leading_numbers
+from ...compat.older import oldest_driver, release_of_any_age
+from ...compat.releases import Release
+from ...versions import CudaVersion, DriverRelease, leading_numbers
 from ..observations import Observation, Observations, normalized, on_windows, release
-from ..release_builds import ReleaseBuild, is_older_driver, oldest_driver, release_build
 
 #: The first release whose wheels for native Windows have no CUDA (install guide, "Windows native").
 _NO_WINDOWS_CUDA = (2, 11)
@@ -54,10 +55,10 @@ def platform(observations: Observations) -> None:
         observations.conclude("macos_without_cuda_build", {"tensorflow": version}, macos, stated)
 
 
-def _release_and_build(observations: Observations) -> tuple[str, Observation, ReleaseBuild] | None:
+def _release_and_build(observations: Observations) -> tuple[str, Observation, Release] | None:
     """Return the release in use, the observation of it, and its build; None if one of them is not known."""
     found = release(observations)
-    build = release_build(found[0]) if found else None
+    build = release_of_any_age(found[0]) if found else None
     return (*found, build) if found and build else None
 
 
@@ -132,11 +133,25 @@ def driver_too_old_for_cuda(observations: Observations) -> None:
     in_use = [(found[2].cuda, found[1])] if found else []
     in_use += [(one.values["version"], one) for one in _with_version(observations, "cuda")]
     for cuda, stated in in_use:
-        oldest = oldest_driver(cuda, windows)
-        if oldest is not None and is_older_driver(driver.values["version"], oldest):
-            values = {"driver": driver.values["version"], "cuda": cuda, "needed": oldest}
+        oldest = _oldest_driver(cuda, windows)
+        if oldest is not None and _is_older_driver(driver.values["version"], oldest):
+            values = {"driver": driver.values["version"], "cuda": cuda, "needed": str(oldest)}
             observations.conclude("driver_below_floor", values, driver, stated)
             return
+
+
+def _oldest_driver(cuda: str, windows: bool) -> DriverRelease | None:
+    major, *minor = leading_numbers(cuda)
+    floor = oldest_driver(CudaVersion(major, minor[0] if minor else 0), windows)
+    return floor.driver if floor else None
+
+
+def _is_older_driver(driver: str, other: DriverRelease) -> bool:
+    """Return whether a driver release is older than another. A bare branch stands for its newest release."""
+    try:
+        return DriverRelease.parse(driver) < other
+    except ValueError:
+        return False
 
 
 def cudnn_package(observations: Observations) -> None:

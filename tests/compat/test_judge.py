@@ -1,0 +1,172 @@
+"""Loose facts: only what is known is judged, and `works` needs everything that decides."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from typing import get_args
+
+import pytest
+
+from validator.compat.judge import judge
+from validator.compat.predict import predict, situation_of
+from validator.model.prediction import Outcome, Prediction, Reason, Rule, decide
+from validator.model.situation import EAGER, XLA, Situation
+
+from .cells import cell
+
+WORKS, FAILS, UNKNOWN = Outcome.WORKS, Outcome.FAILS, Outcome.UNKNOWN
+#: Everything that decides, of a combination that works.
+WHOLE = Situation(
+    tensorflow="2.18.1",
+    python="3.12",
+    cuda="12.5",
+    cudnn="9.3",
+    driver="570.124.06",
+    gpu="NVIDIA A100-SXM4-80GB",
+    system="linux",
+    machine="x86_64",
+    wheel="pypi",
+    extra=True,
+    library_path=True,
+)
+DECIDING = ("tensorflow", "python", "cuda", "cudnn", "driver", "gpu")
+
+
+def failing(prediction: Prediction) -> set[str | None]:
+    return {reason.rule for reason in prediction.reasons if reason.outcome is FAILS}
+
+
+def test_a_whole_situation_works() -> None:
+    prediction = judge(WHOLE)
+    assert (prediction.outcome, prediction.eager, prediction.xla) == (WORKS, WORKS, WORKS)
+    assert prediction.missing == ()
+
+
+@pytest.mark.parametrize("unknown", DECIDING)
+def test_nothing_works_without_a_fact_that_decides(unknown: str) -> None:
+    changes: dict[str, object] = {unknown: None}
+    prediction = judge(replace(WHOLE, **changes))  # type: ignore[arg-type]
+    assert (prediction.outcome, prediction.missing) == (UNKNOWN, (unknown,))
+    assert all(reason.outcome is WORKS for reason in prediction.reasons)
+
+
+def test_no_fact_at_all() -> None:
+    prediction = judge(Situation())
+    assert (prediction.outcome, prediction.eager, prediction.xla) == (UNKNOWN, UNKNOWN, UNKNOWN)
+    assert prediction.reasons == ()
+    assert set(DECIDING) <= set(prediction.missing)
+
+
+@pytest.mark.parametrize(
+    ("situation", "rule"),
+    [
+        (Situation(cuda="12.5", driver="470.57.02"), "driver_too_old"),
+        (Situation(gpu="h100", driver="470"), "driver_older_than_gpu"),
+        (Situation(gpu="Tesla V100-SXM2-16GB", driver="590.48.01"), "driver_dropped_gpu"),
+        (Situation(tensorflow="2.19.0", gpu="RTX 5090", driver="570"), "known_issue"),
+        (Situation(tensorflow="2.21.0", gpu="h100", driver="535"), "ptx_not_compiled_by_driver"),
+        (Situation(cudnn="9.11.0.98", gpu="v100"), "cudnn_without_gpu"),
+        (Situation(tensorflow="2.18.0", cudnn="9.1.0"), "cudnn_older_than_built"),
+        (
+            Situation(tensorflow="2.18.0", packages={"nvidia-cudnn-cu12": "9.1.0.70"}),
+            "cudnn_older_than_built",
+        ),
+        (Situation(tensorflow="2.18.0", cudnn="8.9.7"), "cudnn_of_another_major"),
+        (Situation(cudnn="8.6.0", cuda="12.2", driver="535"), "cudnn_without_cuda_build"),
+        (Situation(tensorflow="2.18.0", cuda="11.8"), "cuda_of_another_version"),
+        (Situation(tensorflow="2.18", python="3.13.1"), "python_without_wheel"),
+        (Situation(tensorflow="2.15.0", extra=True), "known_issue"),
+        (Situation(driver="535", gpu="rtx 4090", compat="12.9"), "compat_package_unsupported"),
+        (Situation(driver_cuda="11.4", cuda="12.2"), "driver_too_old"),
+        (Situation(capability="9.0", driver_cuda="11.4"), "driver_older_than_gpu"),
+        # Releases before those that images are made of.
+        (Situation(tensorflow="1.15.5", python="3.8"), "python_without_wheel"),
+        (Situation(tensorflow="2.4.1", cuda="10.1"), "cuda_of_another_version"),
+        (Situation(tensorflow="1.15", cuda="10.1"), "cuda_of_another_version"),
+        (Situation(tensorflow="2.4", cudnn="7.6.5"), "cudnn_of_another_major"),
+        (Situation(tensorflow="2.6.0", cuda="11.2", driver="440.33"), "driver_too_old"),
+    ],
+)
+def test_few_facts_are_enough_to_fail(situation: Situation, rule: Rule) -> None:
+    prediction = judge(situation)
+    assert prediction.outcome is FAILS
+    assert rule in failing(prediction)
+
+
+@pytest.mark.parametrize(
+    "situation",
+    [
+        Situation(tensorflow="2.99.0", python="3.8", cuda="11.8"),
+        Situation(tensorflow="unknown", gpu="RTX 5090"),
+        Situation(driver="not a driver", cuda="12.5", gpu="A GPU that nobody knows"),
+        Situation(tensorflow="2.18.0", python="three", cuda="none", cudnn="-", capability="x", compat="?"),
+    ],
+)
+def test_values_that_no_table_has_are_not_judged(situation: Situation) -> None:
+    prediction = judge(situation)
+    assert prediction.outcome is UNKNOWN
+    assert not failing(prediction)
+
+
+@pytest.mark.parametrize(
+    ("tensorflow", "cuda", "fits"),
+    [("1.15", "10.0", True), ("2.3", "10.1.243", True), ("2.4", "11.2", True), ("2.0.0", "10.2", False)],
+)
+def test_before_cuda_11_the_minor_version_must_be_the_same(tensorflow: str, cuda: str, fits: bool) -> None:
+    found = failing(judge(Situation(tensorflow=tensorflow, cuda=cuda)))
+    assert ("cuda_of_another_version" not in found) is fits
+
+
+def test_a_cell_and_its_facts_are_judged_alike() -> None:
+    for tensorflow, gpu, driver in itertools.product(
+        ("2.8.4", "2.15.1", "2.21.0"), ("v100", "h100", "rtx 5090"), ("470", "535", "570", "590")
+    ):
+        asked = cell(tensorflow, gpu, driver)
+        assert predict(asked) == judge(situation_of(asked))
+
+
+def test_every_failing_reason_names_its_rule() -> None:
+    known = set(get_args(Rule))
+    for tensorflow, gpu, driver, policy in itertools.product(
+        ("2.8.4", "2.14.0", "2.15.1", "2.21.0"),
+        ("v100", "h100", "rtx 5090"),
+        ("440", "535", "590"),
+        ("11.8", "12.8"),
+    ):
+        for reason in predict(cell(tensorflow, gpu, driver, policy)).reasons:
+            assert reason.outcome is not FAILS or reason.rule in known
+            assert reason.outcome is not WORKS or reason.rule is None
+
+
+# -- eager and XLA ---------------------------------------------------------------------------------------
+
+
+def reason(outcome: Outcome, mode: str | None = None) -> Reason:
+    return Reason(outcome, "text", "a-fact", "a source", rule=None, mode=mode)
+
+
+@pytest.mark.parametrize(
+    ("reasons", "eager", "xla", "outcome"),
+    [
+        ((reason(WORKS), reason(FAILS, XLA)), WORKS, FAILS, FAILS),
+        ((reason(WORKS), reason(FAILS, EAGER)), FAILS, WORKS, FAILS),
+        ((reason(UNKNOWN, EAGER), reason(FAILS, XLA)), UNKNOWN, FAILS, FAILS),
+        ((reason(FAILS), reason(UNKNOWN, XLA)), FAILS, FAILS, FAILS),
+        ((reason(WORKS), reason(UNKNOWN, XLA)), WORKS, UNKNOWN, UNKNOWN),
+        ((reason(WORKS, XLA), reason(WORKS)), WORKS, WORKS, WORKS),
+    ],
+)
+def test_the_outcome_is_the_worse_of_eager_and_xla(
+    reasons: tuple[Reason, ...], eager: Outcome, xla: Outcome, outcome: Outcome
+) -> None:
+    for ordered in itertools.permutations(reasons):
+        prediction = decide(ordered)
+        assert (prediction.eager, prediction.xla, prediction.outcome) == (eager, xla, outcome)
+
+
+def test_only_one_mode_is_asked_about() -> None:
+    reasons = (reason(WORKS), reason(FAILS, XLA))
+    eager, xla = decide(reasons, mode=EAGER), decide(reasons, mode=XLA)
+    assert (eager.outcome, eager.eager, eager.xla, eager.reasons) == (WORKS, WORKS, None, reasons[:1])
+    assert (xla.outcome, xla.eager, xla.xla, len(xla.reasons)) == (FAILS, None, FAILS, 2)

@@ -1,0 +1,71 @@
+"""Releases before those that images are made of, and the drivers of CUDA toolkits."""
+
+from __future__ import annotations
+
+import pytest
+
+from validator.compat import facts, older, releases
+from validator.versions import CudaVersion, DriverRelease
+
+
+@pytest.mark.parametrize("release", releases.releases(), ids=lambda release: str(release.version))
+def test_a_listed_release_is_found_by_its_version(release: releases.Release) -> None:
+    assert older.release_of_any_age(release.version) is release
+
+
+@pytest.mark.parametrize(
+    ("version", "cuda", "cudnn"), [("2.4.1", "11.0", "8.0"), ("1.15", "10.0", "7.4"), ("1.3.0", "8.0", "6.0")]
+)
+def test_older_releases_are_known(version: str, cuda: str, cudnn: str) -> None:
+    known = older.release_of_any_age(version)
+    assert known is not None and (known.version, known.cuda, known.cudnn) == (version, cuda, cudnn)
+
+
+@pytest.mark.parametrize("version", ["", "x", "2", "9.9.9", "2.99.0", "2.18.5"])
+def test_text_that_is_not_a_release_is_not_known(version: str) -> None:
+    assert older.release_of_any_age(version) is None
+
+
+@pytest.mark.parametrize(
+    ("asked", "found"),
+    [
+        ("2.16", "2.16.1"),
+        ("2.18", "2.18.0"),
+        ("2.17.0+nv25.2", "2.17.0"),
+        ("v2.18.0-rc2-4-g6550e4bd802", "2.18.0"),
+    ],
+)
+def test_a_series_and_local_versions(asked: str, found: str) -> None:
+    known = older.release_of_any_age(asked)
+    assert known is not None and known.version == found
+
+
+def test_the_older_releases_end_where_the_others_begin() -> None:
+    minors = [row["minor"] for row in facts.rows("older", "releases")]
+    assert minors[0] == "2.7" and releases.releases()[0].minor == "2.8"
+    assert len(minors) == len(set(minors))
+
+
+@pytest.mark.parametrize(
+    ("cuda", "windows", "expected"),
+    [
+        ("12.5", False, "525.60.13"),
+        ("12.5", True, "527.41"),
+        ("11.2", True, "452.39"),
+        ("10.0", True, "411.31"),
+        ("10.1", False, "418.39"),
+        ("9.0", False, "384.81"),
+    ],
+)
+def test_oldest_drivers(cuda: str, windows: bool, expected: str) -> None:
+    floor = older.oldest_driver(CudaVersion.parse(cuda), windows)
+    assert floor is not None and floor.driver == DriverRelease.parse(expected)
+
+
+def test_a_toolkit_of_unknown_age_has_no_oldest_driver() -> None:
+    assert older.oldest_driver(CudaVersion(7, 5), windows=False) is None
+
+
+def test_the_newest_release_with_a_cuda() -> None:
+    found = [older.newest_with_cuda(cuda) for cuda in ("10.1", "9.0", "11.0", "12.2", "")]
+    assert [one.version if one else None for one in found] == ["2.3", "1.12", "2.7", None, None]

@@ -1,0 +1,85 @@
+"""TensorFlow releases before those that images are made of, and the drivers of their CUDA toolkits.
+
+People still ask about them, and paste their logs.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+from ..versions import CudaVersion, DriverRelease, leading_numbers
+from . import drivers, facts, releases
+from .errors import UnknownRelease
+from .facts import Fact
+from .releases import Release
+
+
+@dataclass(frozen=True)
+class Floor:
+    """The oldest driver that runs a CUDA toolkit; from CUDA 11 on, every toolkit of the major version."""
+
+    driver: DriverRelease
+    fact: Fact
+
+
+@functools.lru_cache(maxsize=1024)
+def release_of_any_age(version: str) -> Release | None:
+    """Return the facts of a release (`2.18.0`, `1.15`), or None if they don't have it.
+
+    Text after the numbers does not matter (`2.17.0+nv25.2`). Two numbers stand for the first release of the
+    series. A release before those in `releases()` has the version as it was given.
+    """
+    numbers = leading_numbers(version)
+    if len(numbers) < 2:
+        return None
+    minor = f"{numbers[0]}.{numbers[1]}"
+    for row in facts.rows("older", "releases"):
+        if row["minor"] == minor:
+            return _release(row, ".".join(map(str, numbers[:3])))
+    if len(numbers) == 2:
+        return next((known for known in releases.releases() if known.minor == minor), None)
+    try:
+        return releases.release(version.strip())
+    except UnknownRelease:
+        pass
+    try:
+        return releases.release(".".join(map(str, numbers[:3])))
+    except UnknownRelease:
+        return None
+
+
+def newest_with_cuda(cuda: str) -> Release | None:
+    """Return the newest of the older releases that opens the libraries of this CUDA, or None."""
+    numbers = leading_numbers(cuda)
+    if not numbers:
+        return None
+    # Up to CUDA 10 the names of its libraries hold the major and the minor version, later only the major.
+    significant = 2 if numbers[0] < 11 else 1
+    for row in facts.rows("older", "releases"):
+        if leading_numbers(row["cuda"])[:significant] == numbers[:significant]:
+            return _release(row, row["minor"])
+    return None
+
+
+@functools.lru_cache(maxsize=1024)
+def oldest_driver(cuda: CudaVersion, windows: bool) -> Floor | None:
+    """Return the oldest driver that runs a toolkit, on Linux or on Windows; None if it is not known."""
+    every = drivers.minor_version(cuda.major)
+    if every is not None:
+        return Floor(every.windows if windows else every.driver, every.fact)
+    for row in facts.rows("older", "drivers"):
+        if row["cuda"] == str(cuda):
+            return Floor(DriverRelease.parse(row["windows" if windows else "linux"]), facts.fact(row))
+    return None
+
+
+def _release(row: facts.Row, version: str) -> Release:
+    return Release(
+        version=version,
+        pythons=tuple(row["pythons"]),
+        cuda=row["cuda"],
+        cudnn=row["cudnn"],
+        extra_style="none",
+        fact=facts.fact(row),
+    )
