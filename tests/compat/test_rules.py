@@ -236,11 +236,17 @@ def test_without_a_package_the_driver_keeps_its_cuda() -> None:
         ("9.11.0.98", "7.0", FAILS),
         ("9.11.0.98", "7.5", WORKS),
         ("9.28.0.42", "9.0", WORKS),
-        ("9.28.0.42", "10.3", UNKNOWN),
-        ("9.3.0.75", "8.7", UNKNOWN),
+        ("9.28.0.42", "10.3", WORKS),  # machine code for 10.0
+        ("9.28.0.42", "11.0", UNKNOWN),
+        ("9.3.0.75", "8.7", WORKS),
         ("9.3.0.75", "3.7", FAILS),
-        ("8.7.0.84", "3.7", UNKNOWN),
-        ("8.7.0.84", "8.9", UNKNOWN),
+        ("9.3.0.75", "12.0", WORKS),  # PTX for 9.0
+        ("8.7.0.84", "3.7", WORKS),
+        ("8.7.0.84", "8.9", WORKS),
+        ("8.7.0.84", "9.0", WORKS),
+        ("8.5.0.96", "9.0", UNKNOWN),
+        ("8.9.7.29", "12.0", UNKNOWN),
+        ("9.7.0.66", "12.0", WORKS),
         ("8.9.4.25", "9.0", WORKS),
         ("8.1", "8.0", WORKS),
         ("7.6.5", "7.0", UNKNOWN),
@@ -249,6 +255,16 @@ def test_without_a_package_the_driver_keeps_its_cuda() -> None:
 )
 def test_cudnn_and_gpus(version: str, capability: str, outcome: Outcome) -> None:
     assert cudnn.fits_gpu(version, ComputeCapability.parse(capability)).outcome is outcome
+
+
+def test_code_of_cudnn_for_another_gpu_is_a_derived_reason() -> None:
+    said = [
+        cudnn.fits_gpu(*asked)
+        for asked in (("8.7", ComputeCapability(8, 9)), ("9.3", ComputeCapability(12, 0)))
+    ]
+    assert [one.status for one in said] == [facts.DERIVED] * 2
+    assert "machine code for compute capability 8.6" in said[0].text
+    assert "PTX for 9.0" in said[1].text
 
 
 @pytest.mark.parametrize(
@@ -260,7 +276,8 @@ def test_cudnn_and_gpus(version: str, capability: str, outcome: Outcome) -> None
         ("9.3.0.75", "11.8", "450.80.02", WORKS),
         ("9.3.0.75", "11.8", "450.51.06", FAILS),
         ("9.11.0.98", "11.8", "580", FAILS),
-        ("9.11.0.98", "13.0", "580", WORKS),
+        ("9.11.0.98", "13.0", "580", FAILS),
+        ("9.12.0.46", "13.0", "580", WORKS),
         ("8.7.0.84", "12.2", "580", FAILS),
         ("7.6.5", "10.2", "580", UNKNOWN),
     ],

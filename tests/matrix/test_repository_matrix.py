@@ -8,7 +8,8 @@ import pytest
 
 from validator.compat import releases
 from validator.matrix.load import DEFAULT_PROFILE, Matrix, load_matrix
-from validator.matrix.plan import MAX_JOBS, Expansion, expand
+from validator.matrix.plan import MAX_JOBS, Expansion, expand, plan
+from validator.model.prediction import Outcome
 from validator.model.spec import Variant
 
 from .support import FILE
@@ -87,3 +88,12 @@ def test_all_driver_branches_and_generations_are_covered() -> None:
 
 def test_every_host_has_a_runner() -> None:
     assert all(host.runner for host in found().hosts)
+
+
+def test_every_cell_is_decided_or_names_the_missing_fact() -> None:
+    undecided = [
+        cell.prediction.reasons[0].text
+        for cell in plan(found(), "full").cells
+        if cell.prediction.outcome is Outcome.UNKNOWN
+    ]
+    assert [text for text in undecided if "not known" not in text] == []

@@ -17,7 +17,8 @@ class Support:
     """The CUDA versions and GPUs that the cuDNN releases of one range support.
 
     drivers: CUDA major version -> oldest driver, for every CUDA that has a build. capabilities: those in the
-    support matrix. minimum: the oldest capability with kernels.
+    support matrix, or with machine code. minimum: the oldest capability with kernels. ptx: the capability of
+    the PTX that newer GPUs compile, or None.
     """
 
     first: Version
@@ -25,6 +26,7 @@ class Support:
     drivers: Mapping[int, DriverRelease] = field(hash=False)
     capabilities: frozenset[ComputeCapability]
     minimum: ComputeCapability
+    ptx: ComputeCapability | None
     fact: Fact
 
 
@@ -49,8 +51,19 @@ def fits_gpu(version: str, capability: ComputeCapability) -> Reason:
         )
     if capability in known.capabilities:
         return known.fact.works(f"cuDNN {version} supports compute capability {capability}")
+    older = [one for one in known.capabilities if one.major == capability.major and one < capability]
+    if older:
+        return known.fact.derived().works(
+            f"cuDNN {version} has machine code for compute capability {max(older)}, which {capability} runs"
+            " by binary compatibility"
+        )
+    if known.ptx is not None and capability > max(known.capabilities):
+        return known.fact.derived().works(
+            f"cuDNN {version} has no machine code for compute capability {capability}: the driver compiles"
+            f" its PTX for {known.ptx}, which does not have every engine"
+        )
     return known.fact.unknown(
-        f"the support matrix of cuDNN {version} does not list compute capability {capability}"
+        f"it is not known whether cuDNN {version} has kernels for compute capability {capability}"
     )
 
 
@@ -101,6 +114,7 @@ def _table() -> tuple[Support, ...]:
             drivers={int(major): DriverRelease.parse(text) for major, text in row["drivers"].items()},
             capabilities=frozenset(ComputeCapability.parse(text) for text in row["compute_capabilities"]),
             minimum=ComputeCapability.parse(row["minimum"]),
+            ptx=ComputeCapability.parse(row["ptx"]) if "ptx" in row else None,
             fact=facts.fact(row),
         )
         for row in facts.rows("cudnn", "cudnn")
