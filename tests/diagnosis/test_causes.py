@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from validator.conditions import AllOf, AnyOf, Comparison, Condition, Named, NoneOf
-from validator.diagnosis import causes, compile, diagnose_log, document
+from validator.diagnosis import causes, commands, compile, diagnose_log, document
 from validator.diagnosis.causes import STRENGTHS, CauseEntry
 from validator.diagnosis.compiled import DATA
 from validator.diagnosis.conclusions import gpus, packages, runtime, version_conflicts
@@ -61,6 +61,7 @@ def values_of(kind: str) -> list[set[str]]:
         for row in problem_rows()
         if row.kind == kind
     ]
+    rows += [set(names) for name, names in commands.KINDS.items() if name == kind]
     return rows
 
 
@@ -83,7 +84,7 @@ def visible() -> set[str]:
     """Return every kind of observation that there is."""
     messages = {message.kind for message in catalogue().messages}
     rows = {row.kind for row in field_rows()} | {row.kind for row in problem_rows()}
-    return messages | rows | derived()
+    return messages | rows | set(commands.KINDS) | derived()
 
 
 def conditions_of(entry: CauseEntry) -> list[Condition]:

@@ -23,6 +23,10 @@ _NOISE = re.compile(
     r"\b(nvidia|tesla|geforce|graphics|generation|(max q )?workstation|edition|laptop|gpu"
     r"|sxm\d?|pcie|nvl|hbm\d\w?|\d+ ?gb)\b"
 )
+#: The words of `_NOISE` that nvidia-smi may cut short at the end of a name.
+_CUT_NOISE = ("generation", "graphics", "edition", "workstation", "laptop", "nvidia")
+#: How nvidia-smi ends a name that is too long for its column.
+_CUT_SHORT = re.compile(r"(?:\.\.+|\u2026)\s*$")
 _GLUED = re.compile(r"(?<=\b[rg]tx)(?=\w)|(?<=\d)(?=(ti|super)\b)")
 #: The words before the number in the names of series.
 _FAMILIES = ("rtx", "gtx")
@@ -62,6 +66,9 @@ def gpu(model: str) -> Gpu:
         elif pattern.fullmatch(wanted):
             name = _written(wanted)
             return replace(known, name=name, slug=slug(name))
+    whole = _whole(wanted) if _CUT_SHORT.search(model) else None
+    if whole is not None:
+        return whole
     nearest = _nearest(wanted)
     raise UnknownGpu(
         f'GPU "{model}" is not known{nearest_clause(nearest)}',
@@ -69,6 +76,26 @@ def gpu(model: str) -> Gpu:
         hint="give its compute capability instead:"
         " `nvidia-smi --query-gpu=name,compute_cap --format=csv` shows it",
     )
+
+
+def _whole(beginning: str) -> Gpu | None:
+    """Return the GPU whose name begins so, if all that do have one compute capability; else None."""
+    *words, last = beginning.split() or [""]
+    if words and any(noise.startswith(last) for noise in _CUT_NOISE):
+        beginning = " ".join(words)
+    found = [known for known in gpus() if beginning and _plain(known.name).startswith(beginning)]
+    exact = [known for known in found if _plain(known.name) == beginning]
+    same = len({known.compute_capability for known in found}) == 1
+    return (exact or found)[0] if exact or same else None
+
+
+def is_known(model: str) -> bool:
+    """Return whether `gpu` knows a name."""
+    try:
+        gpu(model)
+    except UnknownGpu:
+        return False
+    return True
 
 
 def model_of(name: str) -> str:

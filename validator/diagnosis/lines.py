@@ -22,6 +22,8 @@ _SHORTEST_WRAPPED = 29
 _LONGEST_WRAPPED = 400
 #: Lines that one line may have been wrapped into.
 _PARTS = 4
+#: Lines that one command may go on over.
+_LONGEST_COMMAND = 60
 #: Lines after a question among which its answer is looked for.
 _ANSWER_WITHIN = 3
 
@@ -38,6 +40,8 @@ _CONTROL_BYTES = bytes({*range(0x20), 0x7F} - set(b"\t\n\r"))
 _QUESTION = re.compile(r"\s*(?:>\s+)*(?:>>> \S|In ?\[\d*\]: \S|[$%] \S|#{1,6} \S|\*\*[^*]+\*\*:?\s*$)")
 #: Quote marks of mails and issue trackers; Python's own prompt goes with them.
 _QUOTES = re.compile(r"^\s*(?:>\s?)+")
+#: A row of a table in Markdown with two cells, of which the first names something.
+_TABLE_ROW = re.compile(r"\s*\|?\s*([*`_]*[A-Za-z][^|]{0,60}?)\s*\|\s*([^|]*[\w][^|]{0,120}?)\s*\|?\s*")
 #: The beginning of a new line of a log, which does not continue the line before.
 _NEW_LINE = re.compile(
     r"\s*(?:\d{4}-\d\d-\d\d[ T]|[IWEF]\d{4} |\d\d:\d\d:\d\d|\[|[$#>+|]|Traceback|File \"|WARNING|ERROR|INFO|"
@@ -126,6 +130,32 @@ def answers(lines: Sequence[Line]) -> Iterator[tuple[str, Sequence[Line]]]:
         answer = next((one for one in following if one.text.strip()), None)
         if answer is not None and not answer.asks:
             yield f"{line.text.strip('#*: ')}: {answer.text.strip()}", (line, answer)
+
+
+def continued(lines: Sequence[Line]) -> Iterator[tuple[str, Sequence[Line]]]:
+    """Yield each command that goes on after a backslash at the end of a line, as one line.
+
+    Each comes with the lines that it was made of.
+    """
+    first: int | None = None
+    for position, line in enumerate(lines):
+        if line.text.endswith("\\") and len(line.text) <= _LONGEST_WRAPPED:
+            first = position if first is None else first
+        elif first is not None:
+            parts, first = lines[first : position + 1], None
+            if len(parts) <= _LONGEST_COMMAND:
+                yield " ".join(part.text.rstrip("\\").strip() for part in parts), parts
+
+
+def table_rows(lines: Sequence[Line]) -> Iterator[tuple[str, Sequence[Line]]]:
+    """Yield each row of a table in Markdown that names something and says its value, as `name: value`.
+
+    Each comes with its line.
+    """
+    for line in lines:
+        row = _TABLE_ROW.fullmatch(line.text) if "|" in line.text else None
+        if row is not None:
+            yield f"{row[1].strip('*`_ ')}: {row[2].strip('*`_ ')}", (line,)
 
 
 def unwrapped(lines: Sequence[Line]) -> Iterator[tuple[str, Sequence[Line]]]:

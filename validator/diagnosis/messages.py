@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
-from . import compiled
+from . import commands, compiled
 from .observations import Certainty
 from .patterns import Pattern, finder
 
@@ -17,6 +17,8 @@ UNRECOGNIZED = "unrecognized"
 #: The kind of a line that reports a fault and matters only where no cause is found: a known message, the
 #: first line of a traceback, or one of the lines before a crash.
 FAULT = "fault"
+#: The kind of a line with a command. `commands.py` says what it shows.
+COMMAND = "command"
 _FAULTS = (UNRECOGNIZED, FAULT)
 
 
@@ -49,7 +51,7 @@ class Catalogue:
 
     def __init__(self, messages: tuple[Message, ...]) -> None:
         self.messages = messages
-        self.outside = {FAULT, *(message.kind for message in messages if message.fact)}
+        self.outside = {FAULT, *commands.KINDS, *(message.kind for message in messages if message.fact)}
         self._finder = finder(
             Pattern(message.pattern, message.wordless, message.words) for message in messages
         )

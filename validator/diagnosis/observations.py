@@ -155,14 +155,13 @@ _TENSORFLOW = ("tensorflow", "tensorflow-gpu", "tensorflow-cpu", "tensorflow-int
 
 
 def tensorflow(observations: Observations) -> Observation | None:
-    """Return the observation of the release in use: its version, or else the installed package."""
-    stated = next((one for one in observations.of("tensorflow") if one.values.get("version")), None)
-    if stated is not None:
-        return stated
-    installed = observations.first("package_installed")
-    if installed is not None and normalized(installed.values["name"]) in _TENSORFLOW:
-        return installed
-    return next((found for name in _TENSORFLOW if (found := package(observations, name)) is not None), None)
+    """Return the observation of the release in use: its version, or else the installed package. What a
+    program printed counts before what a person states."""
+    found = [one for one in observations.of("tensorflow") if one.values.get("version")]
+    installed = observations.of("package_installed")
+    found += [one for one in installed if normalized(one.values["name"]) in _TENSORFLOW][:1]
+    found += [one for name in _TENSORFLOW if (one := package(observations, name)) is not None]
+    return min(found, key=lambda one: _ORDER[one.certainty], default=None)
 
 
 def release(observations: Observations) -> tuple[str, Observation] | None:

@@ -6,11 +6,13 @@ import re
 from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
+from . import commands
 from .context import is_in_passing
-from .lines import Block, Line, answers, unwrapped
-from .messages import FAULT, UNRECOGNIZED, Catalogue, Message
-from .observations import KEPT, WIDTH, Certainty, Content, Observation, Observations
+from .lines import Block, Line, answers, continued, table_rows, unwrapped
+from .messages import COMMAND, FAULT, UNRECOGNIZED, Catalogue, Message
+from .observations import KEPT, WIDTH, Certainty, Content, Observation, Observations, normalized, package
 from .text import Pasted
 
 #: Distinct lines whose meaning is remembered, so that a line that comes a million times is matched once.
@@ -27,6 +29,8 @@ _ONE_VALUE = frozenset(
 _SYMPTOMS = frozenset({"gpu_list_empty", "empty_list", "cudart_not_opened", "gpu_libraries_not_opened"})
 #: The time before TensorFlow's lines and, after the letter of the severity, before Abseil's.
 _STAMP = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{6}: |[IWEF]\d{4} \d\d:\d\d:\d+\.\d+ ")
+#: The beginning of a line that a program logged.
+_LOGGED = re.compile(r"\s*(?:\[?\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d|[IWEF]\d{4} |[IWEF] tensorflow/)")
 
 
 def observe(pasted: Pasted, catalogue: Catalogue, source: str = "") -> Observations:
@@ -43,7 +47,7 @@ def observe(pasted: Pasted, catalogue: Catalogue, source: str = "") -> Observati
                 if reader.read(line):
                     reader.read_before_end(_lines_before(recent, position))
     paste = pasted.paste_lines()
-    for text, parts in (*answers(paste), *unwrapped(paste)):
+    for text, parts in (*continued(paste), *answers(paste), *table_rows(paste), *unwrapped(paste)):
         reader.read_together(text, parts)
     return reader.finish()
 
@@ -118,7 +122,8 @@ class _Reader:
                     self._explained[part.number].add(kind)
 
     def _add(self, observation: Observation, number: int) -> None:
-        if observation.certainty is Certainty.STATED and self._is_paste and number == 1:
+        by_person = observation.certainty is Certainty.STATED or observation.kind == "package"
+        if by_person and self._is_paste and number == 1:
             self._titled.append(observation)
             return
         self._found.add(observation)
@@ -131,7 +136,7 @@ class _Reader:
         """Return everything that was found, with the lines that nothing explains."""
         for observation in self._titled:
             # A title names what the text is about. It counts where the text itself does not say more.
-            better = self._found.has(observation.kind)
+            better = _is_said_elsewhere(observation, self._found)
             self._found.add(replace(observation, certainty=Certainty.MENTIONED) if better else observation)
         for seen in self._single.values():
             self._found.prefer(_at_fault(seen, self._first_fault))
@@ -172,13 +177,25 @@ class _Reader:
         if not messages:
             return ()
         where, shown = self._place(number), text.strip()[:WIDTH]
-        observations = (
+        observations = [
             Observation(
                 message.kind, values, shown, where, message.harmless, _certainty(message, values, shown)
             )
             for message in messages
+            if message.kind != COMMAND
             for values in self._catalogue.values(message, text)
-        )
+        ]
+        if any(message.kind == COMMAND for message in messages):
+            observations += (
+                Observation(
+                    one.kind, MappingProxyType(dict(one.values)), shown, where, None, _of_command(one, text)
+                )
+                for one in commands.read(text)
+            )
+        shows = {one.kind for one in observations}
+        if {"driver_cuda", "cuda"} <= shows:
+            # nvidia-smi shows the newest CUDA that the driver supports. It says nothing of a toolkit.
+            observations = [one for one in observations if one.kind != "cuda"]
         # Several messages of one kind may say the same about a line; it counts once.
         return list({observation.key: observation for observation in observations}.values())
 
@@ -188,9 +205,24 @@ class _Reader:
 
 def _certainty(message: Message, values: Mapping[str, str], line: str) -> Certainty:
     """Return how certain a line is. A person may say it of another state than the failing one."""
-    if message.certainty is Certainty.STATED and any(is_in_passing(line, one) for one in values.values()):
-        return Certainty.MENTIONED
-    return message.certainty
+    if message.certainty is not Certainty.STATED or _LOGGED.match(line):
+        return Certainty.OBSERVED
+    in_passing = any(is_in_passing(line, value) for value in values.values())
+    return Certainty.MENTIONED if in_passing else Certainty.STATED
+
+
+def _of_command(shown: commands.Shown, line: str) -> Certainty:
+    if shown.typed:
+        return Certainty.OBSERVED
+    return Certainty.MENTIONED if is_in_passing(line, shown.text) else Certainty.STATED
+
+
+def _is_said_elsewhere(titled: Observation, found: Observations) -> bool:
+    """Return whether the text below a title gives the fact that the title gives."""
+    if titled.kind != "package":
+        return found.has(titled.kind)
+    name = normalized(titled.values["name"])
+    return package(found, name) is not None or (name == "tensorflow" and found.has("tensorflow"))
 
 
 def _at_fault(seen: Sequence[tuple[int, Observation]], first_fault: int) -> Observation:

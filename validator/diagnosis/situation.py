@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..compat import gpus
 from ..model.situation import Situation
 from ..versions import leading_numbers
 from .observations import Observations, normalized, on_windows, release
@@ -21,14 +22,12 @@ def situation(observations: Observations) -> Situation:
     python = packages.pop("python", None)
     return Situation(
         tensorflow=found[0] if found else None,
-        python=observations.value("python", "version")
-        or python
-        or observations.value("python_path", "version"),
+        python=observations.value("python", "version") or python or _python_of_path(observations),
         cuda=observations.value("cuda", "version"),
         cudnn=observations.value("cudnn", "version"),
         driver=observations.value("driver", "version"),
         driver_cuda=observations.value("driver_cuda", "version"),
-        gpu=observations.value("gpu", "name"),
+        gpu=_gpu(observations),
         capability=_capability(observations),
         system=_system(observations),
         machine=_machine(observations),
@@ -47,6 +46,19 @@ def _packages(observations: Observations) -> dict[str, str]:
     for one in observations.of("package"):
         packages.setdefault(normalized(one.values["name"]), one.values["version"])
     return packages
+
+
+def _python_of_path(observations: Observations) -> str | None:
+    """Return the version in the path of a file of Python's, such as `python3.11/` or `Python311/`."""
+    for one in observations.of("python_path"):
+        return one.values.get("version") or f"{one.values['major']}.{one.values['minor']}"
+    return None
+
+
+def _gpu(observations: Observations) -> str | None:
+    """Return the first name that says which model it is, or else the first name."""
+    names = [one.values["name"] for one in observations.of("gpu")]
+    return next((name for name in names if gpus.is_known(name)), names[0] if names else None)
 
 
 def _capability(observations: Observations) -> str | None:

@@ -35,7 +35,7 @@ def shadowing_file(observations: Observations) -> None:
 def python(observations: Observations) -> None:
     """Add a Python for which the release has no wheel."""
     found = release(observations)
-    version = observations.value("pip_requested", "version") or (found[0] if found else None)
+    version = _requested(observations) or (found[0] if found else None)
     python = observations.first("python")
     build = release_of_any_age(version) if version else None
     if python is None or build is None or version is None:
@@ -48,6 +48,18 @@ def python(observations: Observations) -> None:
             "pythons": f"{build.pythons[0]} to {build.pythons[-1]}",
         }
         observations.conclude("python_without_wheel", values, python)
+
+
+def _requested(observations: Observations) -> str | None:
+    """Return the release of TensorFlow that pip was asked to install."""
+    return next(
+        (
+            one.values["version"]
+            for one in observations.of("pip_install")
+            if one.values["name"] in _TENSORFLOW and "version" in one.values
+        ),
+        None,
+    )
 
 
 def python_packages(observations: Observations) -> None:

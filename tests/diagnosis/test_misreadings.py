@@ -1,0 +1,165 @@
+"""Facts that were once misread: each text has a test of its own."""
+
+from __future__ import annotations
+
+import pytest
+
+from validator.compat import gpus
+from validator.diagnosis import diagnose_log, text
+from validator.diagnosis.messages import catalogue
+from validator.diagnosis.observations import Observations
+from validator.diagnosis.read_log import observe
+from validator.diagnosis.situation import situation
+from validator.model.situation import Situation
+
+
+def seen(pasted: str) -> Observations:
+    return observe(text.read_text(pasted), catalogue())
+
+
+def known(pasted: str) -> Situation:
+    return situation(seen(f"Hello\n{pasted}\n"))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "tensorflow                2.18.0          cuda126py312h1234567_0    conda-forge",
+        "tensorflow-base           2.18.0          cuda126py312hab12345_250    conda-forge",
+        "tensorflow         conda-forge/linux-64::tensorflow-2.17.0-cuda126py312h4fd3d22_201",
+        "  - tensorflow=2.17.0=cuda126py312h4fd3d22_201",
+        "tensorflow 2.17.0 cuda126py312h… from conda-forge",
+        "tensorflow 2.4.1 gpu_py39h8236f22_0",
+    ],
+)
+def test_a_conda_build_with_cuda_is_not_a_cpu_build(line: str) -> None:
+    assert "cpu_only_build" not in {cause.code for cause in diagnose_log(f"Hello\n{line}\n[]\n").causes}
+    assert known(line).variant != "cpu"
+
+
+def test_a_conda_build_without_cuda_still_is_a_cpu_build() -> None:
+    line = "tensorflow                2.2.0           eigen_py37h1b16bb3_0    pkgs/main"
+    assert diagnose_log(f"Hello\n{line}\n").causes[0].code == "cpu_only_build"
+
+
+@pytest.mark.parametrize(
+    "title", ["How to install tensorflow==1.14", "tensorflow==1.14", "# tensorflow==1.14"]
+)
+def test_a_title_is_not_the_installed_version(title: str) -> None:
+    found = seen(f"{title}\nI have this in my environment\ntensorflow                   2.16.1\n")
+    assert situation(found).tensorflow == "2.16.1"
+    assert situation(found).packages == {"tensorflow": "2.16.1"}
+
+
+@pytest.mark.parametrize("line", ["win10", "OS: win10", "Win 11, native", "### OS platform\nwin10"])
+def test_short_names_of_windows(line: str) -> None:
+    assert known(line).system == "windows"
+
+
+@pytest.mark.parametrize(
+    ("line", "name", "capability"),
+    [
+        ("| 0  NVIDIA RTX 6000 Ada Gene...    Off | 00000000:01:00.0 Off |    Off |", "RTX 6000 Ada", "8.9"),
+        ("|   0  NVIDIA RTX PRO 2000 Blac...    Off |   00000000:02:00.0 Off |   N/A |", "Blac", "12.0"),
+        ("my card is an NVIDIA RTX PRO 2000 Blac…", "Blac", "12.0"),
+        ("|   0  Tesla P100-SXM2...  Off  | 00000000:06:00.0 Off |                    0 |", "P100", "6.0"),
+    ],
+)
+def test_a_name_that_nvidia_smi_cuts_short(line: str, name: str, capability: str) -> None:
+    found = known(line).gpu
+    assert found is not None and name in found
+    assert str(gpus.gpu(found).compute_capability) == capability
+
+
+def test_a_name_that_says_nothing_gives_way_to_one_that_does() -> None:
+    table = "|   0  NVIDIA GeForce ...  Off  | 00000000:06:00.0 Off |                    0 |"
+    assert known(table).gpu == "NVIDIA GeForce ..."
+    assert known(f"{table}\nMy card is a GTX 1650.").gpu == "GTX 1650"
+
+
+@pytest.mark.parametrize(
+    "sentence",
+    ["The A100 is in MIG mode.", "It is split with MIG into seven parts.", "We use a MIG slice of 10 GB."],
+)
+def test_mig_in_prose(sentence: str) -> None:
+    assert seen(sentence).has("mig_enabled")
+
+
+@pytest.mark.parametrize("sentence", ["MIG M. Disabled", "The MIG backup failed.", "MiG-29 fighter jets"])
+def test_other_words_are_not_mig(sentence: str) -> None:
+    assert not seen(sentence).has("mig_enabled")
+
+
+def test_no_matching_distribution_in_a_sentence() -> None:
+    found = seen("Hello, pip tells me that there is no matching distribution for tensorflow on Python 3.13")
+    assert found.value("pip_no_matching_distribution", "package") == "tensorflow"
+    assert situation(found).python == "3.13"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "| NVIDIA-SMI 550.54.14   Driver Version: 550.54.14   CUDA Version: 12.4     |",
+        "CUDA Version                              : 12.4",
+        "CUDA Version: 12.4     |",
+        "nvidia-smi reports CUDA Version: 12.4",
+        "nvidia-smi says CUDA 12.4",
+        "CUDA 12.4 (from nvidia-smi)",
+    ],
+)
+def test_the_cuda_version_of_nvidia_smi_is_not_the_toolkit(line: str) -> None:
+    assert (known(line).driver_cuda, known(line).cuda) == ("12.4", None)
+
+
+def test_a_log_line_says_what_is_even_if_its_words_also_compare() -> None:
+    line = "W0000 00:00:17.1 24341 gpu_device.cc:2431] TensorFlow was not built with CUDA kernel binaries"
+    assert known(f"{line} compatible with compute capability 12.0.").capability == "12.0"
+
+
+@pytest.mark.parametrize(
+    ("pasted", "fact", "value"),
+    [
+        ("the cuda version of my laptop is 12.1, but", "cuda", "12.1"),
+        ("CUDA Version is 12.3.", "cuda", "12.3"),
+        ("cuda_11.8.0_522.06_windows / cudnn-windows-x86_64-8.6.0.163_cuda11", "cuda", "11.8.0"),
+        ("cuda_11.8.0_522.06_windows / cudnn-windows-x86_64-8.6.0.163_cuda11", "cudnn", "8.6.0"),
+        ("cudnn version is 8.9.6.50_cuda12", "cudnn", "8.9.6"),
+        ("FROM nvidia/cuda:12.3.2-runtime-ubuntu22.04", "cuda", "12.3.2"),
+        (r"c:\users\user\programs\python\python313\lib\site-packages\x.py", "python", "3.13"),
+        ("Linux jetson 5.10.104-tegra #1 SMP aarch64 GNU/Linux", "machine", "jetson"),
+        ("- TensorFlow: 2.16.1", "tensorflow", "2.16.1"),
+        ("| TensorFlow | 2.16.1 |", "tensorflow", "2.16.1"),
+        ("| Python version | 3.11 |", "python", "3.11"),
+        ("| **CUDA** | `12.3` |", "cuda", "12.3"),
+        ("GPU | RTX 3090", "gpu", "RTX 3090"),
+        (
+            "    Product Name                          : NVIDIA GeForce RTX 3090",
+            "gpu",
+            "NVIDIA GeForce RTX 3090",
+        ),
+        ("GPU 0: NVIDIA GeForce RTX 3090 (UUID: GPU-0000)", "gpu", "NVIDIA GeForce RTX 3090"),
+        ("GPU models and configuration: GPU 0: NVIDIA A100-SXM4-40GB", "gpu", "NVIDIA A100-SXM4-40GB"),
+        ("NVIDIA GeForce RTX 3090, 550.54.14, 8.6", "gpu", "NVIDIA GeForce RTX 3090"),
+        (
+            "[{'device_name': 'NVIDIA A800-SXM4-80GB', 'total_memory': 81182.0}]",
+            "gpu",
+            "NVIDIA A800-SXM4-80GB",
+        ),
+        ("  - tensorflow=2.17.0=cuda126py312h4fd3d22_201", "wheel", "conda-forge"),
+        ("tensorflow==2.17.0", "tensorflow", "2.17.0"),
+        ("[pip3] tensorflow==2.17.0", "tensorflow", "2.17.0"),
+        (
+            "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  560.35.03  Release Build",
+            "kernel_modules",
+            "open",
+        ),
+        (
+            "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.54.03  Tue Jun  6 22:20:39 UTC 2023",
+            "kernel_modules",
+            "proprietary",
+        ),
+        ("nvidia-smi\nDriver Version                            : 550.54.14", "driver", "550.54.14"),
+    ],
+)
+def test_a_fact_is_read(pasted: str, fact: str, value: str) -> None:
+    assert getattr(known(pasted), fact) == value
