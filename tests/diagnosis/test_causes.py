@@ -21,11 +21,11 @@ from validator.diagnosis.conclusions import gpus, packages, runtime, version_con
 from validator.diagnosis.known import FACTS
 from validator.diagnosis.messages import UNRECOGNIZED, catalogue
 from validator.diagnosis.read_report import field_rows, problem_rows
+from validator.model.diagnosis import WAYS
 from validator.versions import leading_numbers
 
 from .. import laws
 
-WAYS = {"any", "host", "pip", "conda", "docker", "wsl"}
 #: Values that are facts of the whole text, whatever the sign (`diagnose._facts`).
 FACTS_IN_TITLES = {"tensorflow", "python", "keras", "cuda", "cudnn", "driver", "gpu", "os", "image"}
 #: The end of a line that is wholly part of a value.
@@ -69,7 +69,7 @@ def it_is_whole(entry: CauseEntry) -> None:
     assert re.fullmatch(r"[a-z0-9_]+", entry.code)
     assert entry.title.endswith(".") and entry.means.endswith(".")
     assert entry.signs and entry.remedies and entry.sources
-    assert {remedy.way for remedy in entry.remedies} <= WAYS
+    assert {remedy.way for remedy in entry.remedies} <= set(WAYS)
     assert any(remedy.commands for remedy in entry.remedies)
     assert all(remedy.says.endswith((".", ")")) for remedy in entry.remedies)
     assert all(sign.strength in STRENGTHS for sign in entry.signs)

@@ -69,7 +69,7 @@ def test_unrecognized_lines_are_given_next_to_a_cause() -> None:
     assert [line.where for line in found.unknown] == ["line 2"]
 
 
-def test_remedies_for_the_known_way_of_installing_come_first() -> None:
+def test_remedies_are_for_the_known_way_of_installing() -> None:
     text = (
         "Could not load dynamic library 'libcudnn.so.8'; dlerror: libcudnn.so.8: cannot open shared object"
         " file\n"
@@ -78,7 +78,7 @@ def test_remedies_for_the_known_way_of_installing_come_first() -> None:
         remedy.way
         for remedy in diagnose_log("(base) user@host:~$ conda activate tf\n" + text).causes[0].remedies
     ]
-    assert ways.index("conda") < ways.index("pip")
+    assert "conda" in ways and "pip" not in ways
     ways = [remedy.way for remedy in diagnose_log(text).causes[0].remedies]
     assert ways.index("pip") < ways.index("conda")
 

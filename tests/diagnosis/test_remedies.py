@@ -11,6 +11,7 @@ from validator.conditions import AnyOf
 from validator.diagnosis import remedies
 from validator.diagnosis.causes import CauseEntry, RemedyEntry, language
 from validator.diagnosis.observations import Observation, Observations
+from validator.diagnosis.ways import Reader
 from validator.model.diagnosis import Remedy
 
 from .answers import diagnosed
@@ -30,7 +31,7 @@ def shown(
     observations = Observations()
     for kind in kinds:
         observations.add(Observation(kind, MappingProxyType({})))
-    return remedies.fitting_remedies(found, values or {}, observations, ())
+    return remedies.fitting_remedies(found, values or {}, observations, Reader(frozenset()))
 
 
 @pytest.mark.parametrize(

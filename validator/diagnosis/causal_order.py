@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
@@ -12,6 +12,7 @@ from .causes import POSSIBLE, STRENGTHS, CauseEntry, Sign, causes
 from .known import finder
 from .observations import Observation, Observations
 from .remedies import fitting_remedies
+from .ways import Reader
 
 #: Lines of evidence that are given for a cause.
 _EVIDENCE = 12
@@ -83,14 +84,14 @@ class _ShownCause:
 
 
 def causes_in_order(
-    observations: Observations, facts: Mapping[str, str], ways: Sequence[Collection[str]]
+    observations: Observations, facts: Mapping[str, str], reader: Reader
 ) -> tuple[Cause, ...]:
     """Return the causes in the order in which they have to be fixed: surer ones first, then along the chain.
 
     A consequence is named with its cause instead of separately. A cause that is only possible is named only
     if there is none better.
 
-    facts: values for titles and remedies. ways: of installing, in groups, the best fit first.
+    facts: values for titles and remedies. reader: who gets them.
     """
     shown = _shown_causes(finder(observations, facts))
     explained_by = {
@@ -98,7 +99,7 @@ def causes_in_order(
     }
     roots = [one for one in shown if one.entry.code not in explained_by]
     return tuple(
-        _cause(root, _consequences(root.entry.code, explained_by), observations, facts, ways)
+        _cause(root, _consequences(root.entry.code, explained_by), observations, facts, reader)
         for root in sorted(roots, key=lambda root: (_doubt(root), root.position))
     )
 
@@ -140,7 +141,7 @@ def _cause(
     explains: tuple[str, ...],
     observations: Observations,
     facts: Mapping[str, str],
-    ways: Sequence[Collection[str]],
+    reader: Reader,
 ) -> Cause:
     entry = shown.entry
     title, values = shown.title(facts)
@@ -150,7 +151,7 @@ def _cause(
         title=title,
         means=entry.means,
         evidence=observations.evidence(shown.evidence)[:_EVIDENCE],
-        remedies=fitting_remedies(entry, values, observations, ways),
+        remedies=fitting_remedies(entry, values, observations, reader),
         sources=entry.sources,
         explains=explains,
     )

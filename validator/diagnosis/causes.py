@@ -37,13 +37,15 @@ class Sign:
 class RemedyEntry:
     """Like `model.diagnosis.Remedy`, with `{placeholders}` for observed values.
 
-    when: it fits unless this is false.
+    when: it fits unless this is false. interrupts: what it interrupts for others, a key of
+    `remedies.INTERRUPTS`; empty if nothing.
     """
 
     way: str
     says: str
     commands: tuple[str, ...]
     when: Condition = ALWAYS
+    interrupts: str = ""
 
 
 @dataclass(frozen=True)
@@ -103,4 +105,5 @@ def _sign(entry: Any, where: str) -> Sign:
 
 def _remedy(entry: Mapping[str, Any], where: str) -> RemedyEntry:
     when = language().parse(entry["when"], f"{where}.when") if "when" in entry else ALWAYS
-    return RemedyEntry(entry["way"], entry["says"], tuple(entry.get("commands", ())), when)
+    commands = tuple(entry.get("commands", ()))
+    return RemedyEntry(entry["way"], entry["says"], commands, when, entry.get("interrupts", ""))

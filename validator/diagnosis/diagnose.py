@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, BinaryIO
 
 from ..compat.older import newest_with_cuda, release_of_any_age
@@ -15,6 +15,7 @@ from .conclusions.gpus import capability, newest_release_for
 from .conclusions.version_conflicts import requested_cudart
 from .messages import FAULT, UNRECOGNIZED, catalogue
 from .observations import Observations, on_windows, tensorflow
+from .ways import Reader
 
 if TYPE_CHECKING:
     from ..model.report import Report
@@ -45,24 +46,6 @@ _FACTS = {
     "os": ("os", "name"),
     "image": ("image", "name"),
 }
-#: Kinds that show how TensorFlow was installed -> way of installing.
-_WAYS = (
-    ("container", "docker"),
-    ("image", "docker"),
-    ("docker_run", "docker"),
-    ("wsl", "wsl"),
-    ("conda", "conda"),
-)
-#: Errors that only a container engine reports.
-_ENGINE = (
-    "docker_no_gpu_driver",
-    "docker_unknown_runtime",
-    "docker_hook_failed",
-    "cdi_unresolvable",
-    "container_cli_error",
-    "cgroup_lost_gpu",
-)
-
 _AFTER_CAUSE = "fix the first cause, then run `python -m validator doctor` in that environment"
 _NOT_RECOGNIZED = (
     "no known cause fits these lines; run `python -m validator doctor` in that environment, or paste"
@@ -115,7 +98,7 @@ def _diagnose_text(pasted: text.Pasted) -> Diagnosis:
 def _diagnose(found: Observations, read: str) -> Diagnosis:
     conclude(found)
     facts = _facts(found)
-    causes = causes_in_order(found, {**facts, **_requirements(found, facts)}, _ways(found))
+    causes = causes_in_order(found, {**facts, **_requirements(found, facts)}, Reader.of(found))
     kinds = (UNRECOGNIZED,) if causes else (UNRECOGNIZED, FAULT, *_SYMPTOMS)
     unknown = found.evidence(one for kind in kinds for one in found.of(kind))[:_UNKNOWN]
     return Diagnosis(causes, _harmless(found), unknown, facts, read, _next_step(found, causes, unknown))
@@ -166,15 +149,6 @@ def _requirements(found: Observations, facts: Mapping[str, str]) -> dict[str, st
     # The extra asks for NVIDIA's wheels of CUDA, which exist only for Linux.
     extra = {"extra": "[and-cuda]" if system in ("", "linux") else ""}
     return extra | {name: value for name, value in requirements.items() if value}
-
-
-def _ways(found: Observations) -> Sequence[Collection[str]]:
-    """Return ways of installing in groups: those that fix an error of the container engine, those that fit
-    here, and pip where another way was used."""
-    used = {way for kind, way in _WAYS if found.has(kind)}
-    engine = {"docker"} if any(found.has(kind) for kind in _ENGINE) else set()
-    pip = {"pip"} if "conda" not in used else set()
-    return [engine, {"any", "host"} | (used - engine) | pip, {"pip"} - pip]
 
 
 def _harmless(found: Observations) -> tuple[Harmless, ...]:

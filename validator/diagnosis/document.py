@@ -7,23 +7,21 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from ..conditions import AllOf, AnyOf, Comparison, Condition, Named, NoneOf
+from ..model.diagnosis import WAYS
 from .causes import ALWAYS, CERTAIN, CauseEntry, RemedyEntry, Sign, causes, language
 from .compile import conditions, examples
 from .known import FACTS
 from .messages import catalogue
-from .remedies import filled_in
+from .remedies import INTERRUPTS, filled_in
 
 #: The committed copy.
 PATH = Path(__file__).parents[2] / "docs" / "causes.md"
 #: Real lines that are shown for one cause, and characters of each.
 _LINES, _WIDTH = 6, 400
 _WAYS = {
+    **{way: said[:1].upper() + said[1:] for way, said in WAYS.items()},
     "any": "However it was installed",
     "host": "On the machine, as its administrator",
-    "pip": "With pip",
-    "conda": "With conda",
-    "docker": "With Docker",
-    "wsl": "In WSL2",
 }
 _HEAD = """\
 # Causes
@@ -82,7 +80,8 @@ def _cause(entry: CauseEntry) -> Iterator[str]:
         yield f"Possible consequences: {links}."
     for remedy in entry.remedies:
         yield ""
-        yield f"*{_WAYS[remedy.way]}{_prose(_when(remedy))}:* {_prose(filled_in(remedy.says, {}))}"
+        says = " ".join(filter(None, (filled_in(remedy.says, {}), INTERRUPTS.get(remedy.interrupts))))
+        yield f"*{_WAYS[remedy.way]}{_prose(_when(remedy))}:* {_prose(says)}"
         if remedy.commands:
             yield ""
             yield from _block("sh", [filled_in(command, {}) for command in remedy.commands])

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 import string
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
+from ..compat.suggest import newest_that_works
 from ..model.diagnosis import Remedy
 from .causes import CauseEntry, RemedyEntry
 from .known import chosen_finder
 from .observations import Observations
+from .situation import situation
+from .ways import Reader, for_uv
 
 #: How to find out a value that a command needs and the text does not contain.
 _FIND_OUT = {
@@ -19,11 +22,25 @@ _FIND_OUT = {
     "cuda_major": "the first number of the CUDA that TensorFlow was built with: 12 from 2.15 on, 11 before",
     "cudnn_needed": "what `python -m validator predict --tensorflow <your release>` names (2.8 and later)",
     "cudnn_major": "its first number",
+    "release_that_works": "the newest release that `predict` says works with your GPU and driver",
+    "pin_that_works": "tensorflow[and-cuda]==<version>, with the newest that `predict` says works for you",
     "release_for_gpu": "the newest release that runs on your GPU, as that command says (2.16.2 for Maxwell)",
     "driver_branch": "the first number of the driver's version, which `nvidia-smi` shows",
     "pid": "the process ID in the table of nvidia-smi",
     "image": "the image's name",
 }
+REBOOT = "reboot"
+#: What remedies interrupt for others, with the sentence that says so.
+INTERRUPTS = {
+    REBOOT: "A reboot ends everything that runs on the machine, other people's work included.",
+    "display": "This ends the graphical session with all of its programs.",
+    "gpu": "Every program that uses a GPU of this machine has to end first.",
+    "docker": "Restarting Docker may stop every container of the machine.",
+    "kubelet": "Pods of this node are interrupted.",
+}
+_ASK = "Ask whoever administers the machine:"
+#: Placeholders for the release that the facts recommend.
+_SUGGESTED = frozenset({"release_that_works", "pin_that_works"})
 #: Text that has no special meaning to a shell between double quotes. Values come from pasted text.
 _PLAIN = re.compile(r"[\w./@:+,~ \\\[\]-]*")
 #: Stands for a release that only its log lines show to be older than 2.12.
@@ -33,27 +50,60 @@ _SYSTEM = "linux"
 
 
 def fitting_remedies(
-    entry: CauseEntry, values: Mapping[str, str], observations: Observations, ways: Sequence[Collection[str]]
+    entry: CauseEntry, values: Mapping[str, str], observations: Observations, reader: Reader
 ) -> tuple[Remedy, ...]:
-    """Return the remedies that fit, in the order of the list; all of them if none fits.
+    """Return the remedies that fit the facts and the reader, in the order to try them; never none.
+
+    The reader's own way comes first, and remedies for other ways are left out unless nothing is known of the
+    reader. What interrupts other people comes last. A reader without root is told whom to ask.
 
     values: for the placeholders; `tensorflow`, `capability` and `system` also decide what fits.
-    ways: of installing, in groups. Remedies for the first group come first, those for no group last.
     """
-    order = {way: position for position, group in enumerate(ways) for way in group}
     find = chosen_finder(observations, {**_assumed(observations), **values})
-    found = [remedy for remedy in entry.remedies if remedy.when.may_hold(find)] or entry.remedies
-    found = sorted(found, key=lambda remedy: order.get(remedy.way, len(order)))
-    return tuple(_remedy(remedy, values) for remedy in found)
+    fitting = [remedy for remedy in entry.remedies if remedy.when.may_hold(find)] or entry.remedies
+    available = frozenset(remedy.way for remedy in fitting)
+    ranked = [(rank, one) for one in fitting if (rank := reader.rank(one.way, available)) is not None]
+    if reader.rebooted:
+        ranked = [(rank, one) for rank, one in ranked if one.interrupts != REBOOT]
+    ranked = ranked or [(0, one) for one in fitting]
+    ranked.sort(key=lambda each: (bool(each[1].interrupts), each[0]))
+    return tuple(_remedy(one, _with_suggestion(one, values, observations), reader) for _, one in ranked)
 
 
-def _remedy(entry: RemedyEntry, values: Mapping[str, str]) -> Remedy:
-    plain = {name: value for name, value in values.items() if _PLAIN.fullmatch(value)}
+def _with_suggestion(
+    entry: RemedyEntry, values: Mapping[str, str], observations: Observations
+) -> Mapping[str, str]:
+    """Return the values with the release to install, if the remedy names it. It takes time to find."""
+    if not _placeholders((entry.says, *entry.commands)) & _SUGGESTED:
+        return values
+    suggested = newest_that_works(situation(observations))
+    if suggested is None:
+        return values
+    return {
+        "release_that_works": suggested.release.version,
+        "pin_that_works": suggested.requirement,
+        **values,
+    }
+
+
+def _remedy(entry: RemedyEntry, values: Mapping[str, str], reader: Reader) -> Remedy:
+    values = {"doctor": reader.doctor(), **values}
+    # The command for the doctor is ours.
+    plain = {name: value for name, value in values.items() if name == "doctor" or _PLAIN.fullmatch(value)}
     commands = tuple(filled_in(command, plain) for command in entry.commands)
     says = filled_in(entry.says, values)
     missing = _placeholders((entry.says, *entry.commands)) - set(values)
     hints = [f"<{name}> is {hint}" for name, hint in _FIND_OUT.items() if name in missing]
-    return Remedy(entry.way, f"{says} ({'; '.join(hints)}.)" if hints else says, commands)
+    sentences = [f"{says} ({'; '.join(hints)}.)" if hints else says]
+    if entry.way == "host" and not reader.has_root:
+        sentences.insert(0, _ASK)
+        # Nobody runs by mistake what interrupts others.
+        commands = () if entry.interrupts else commands
+    if entry.interrupts:
+        sentences.append(INTERRUPTS[entry.interrupts])
+    if "uv" in reader.ways and entry.way == "pip":
+        commands = tuple(for_uv(command) for command in commands)
+    return Remedy(entry.way, " ".join(sentences), commands, entry.interrupts)
 
 
 def _placeholders(templates: Sequence[str]) -> set[str]:

@@ -5,6 +5,25 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+#: How TensorFlow is installed or started, as remedies say it. `any`: however. `host`: on the machine itself,
+#: as its administrator.
+WAYS = {
+    "any": "",
+    "host": "on the machine",
+    "pip": "with pip",
+    "uv": "with uv",
+    "conda": "with conda",
+    "docker": "with Docker",
+    "podman": "with Podman",
+    "compose": "with Docker Compose",
+    "kubernetes": "in Kubernetes",
+    "slurm": "with Slurm",
+    "apptainer": "with Apptainer",
+    "colab": "in Colab",
+    "kaggle": "on Kaggle",
+    "wsl": "in WSL2",
+}
+
 _HEDGES = {"likely": "Likely: ", "possible": "Possibly: "}
 
 
@@ -26,14 +45,16 @@ class Evidence:
 class Remedy:
     """The fix for a cause, for one way of installing TensorFlow.
 
-    way: `any`, `pip`, `conda`, `docker`, `wsl` or `host` (the machine itself, as its administrator).
-    says: one sentence.
+    way: a key of `WAYS`.
+    says: what to do, and what it interrupts.
     commands: shell commands, one per line, to run in this order; empty if no command fixes it.
+    interrupts: what it interrupts for other people (`reboot`, `display`, `gpu`, `docker`); empty if nothing.
     """
 
     way: str
     says: str
     commands: tuple[str, ...] = ()
+    interrupts: str = ""
 
 
 @dataclass(frozen=True)
@@ -44,7 +65,7 @@ class Cause:
     title: one sentence that names it, with the values that were seen.
     means: what it means, and why it has this effect.
     evidence: strongest first.
-    remedies: never empty; first for the ways of installing that the text is about.
+    remedies: never empty; the reader's own way of installing and starting TensorFlow first.
     sources: of the facts, one line each.
     explains: codes of other causes that show here too and are only consequences of this one.
     strength: `certain`; `likely`, if it fits better than anything else; or `possible`, a guess.

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import click
 
-from ..model.diagnosis import Cause, Diagnosis, Evidence, Harmless, Remedy
+from ..model.diagnosis import WAYS, Cause, Diagnosis, Evidence, Harmless, Remedy
 from .printable import one_line, printable
 
 #: Columns at which prose is wrapped, in a file and on a terminal that is at least as wide.
@@ -30,15 +30,6 @@ _FACTS = {
     "gpu": "GPU",
     "os": "on",
     "image": "image",
-}
-#: Names of the ways of installing.
-WAYS = {
-    "any": "",
-    "host": "on the machine",
-    "pip": "with pip",
-    "conda": "with conda",
-    "docker": "with Docker",
-    "wsl": "in WSL2",
 }
 
 

@@ -6,9 +6,9 @@ import dataclasses
 import re
 from collections.abc import Iterable, Iterator
 
-from ..model.diagnosis import Cause, Diagnosis, Evidence
+from ..model.diagnosis import WAYS, Cause, Diagnosis, Evidence
 from ..redaction.redact import Redaction
-from .diagnosis import WAYS, environment_facts
+from .diagnosis import environment_facts
 from .printable import one_line
 
 #: Characters that are markup in Markdown.

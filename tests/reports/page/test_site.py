@@ -122,6 +122,7 @@ def test_a_file_has_the_checks_causes_and_history() -> None:
         "way": "on the machine",
         "says": "Mend it so.",
         "commands": ["mend it"],
+        "interrupts": "",
     }
     assert [(past["verdict"], past["changed"]) for past in found["history"]] == [
         ("failed", ["image"]),

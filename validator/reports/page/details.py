@@ -10,11 +10,10 @@ from typing import Any
 
 from ...model.certificate import Certificate
 from ...model.codec import encode
-from ...model.diagnosis import Diagnosis
+from ...model.diagnosis import WAYS, Diagnosis
 from ...model.facts import Host
 from ...model.record import Record
 from ...model.report import CheckResult
-from ..diagnosis import WAYS
 from ..printable import printable
 from .measurements import Past
 

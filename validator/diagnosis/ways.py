@@ -1,0 +1,144 @@
+"""Find out how the reader installed and starts TensorFlow. It decides which remedies fit."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from .observations import Observation, Observations, on_windows
+
+_INSTALLS = frozenset({"pip", "uv", "conda"})
+#: Ways of starting on machines that several people share, where the reader has no root.
+_SHARED = frozenset({"kubernetes", "slurm", "colab", "kaggle"})
+#: Whose remedies fit where a cause has none for a way.
+_INSTEAD = {
+    "uv": "pip",
+    "conda": "pip",
+    "podman": "docker",
+    "compose": "docker",
+    "kubernetes": "docker",
+    "kaggle": "colab",
+}
+#: Container programs by the names under which they are observed.
+_ENGINES = {
+    "docker": "docker",
+    "nvidia-docker": "docker",
+    "nvidia-docker2": "docker",
+    "nerdctl": "docker",
+    "podman": "podman",
+    "compose": "compose",
+    "kubernetes": "kubernetes",
+    "apptainer": "apptainer",
+    "singularity": "apptainer",
+}
+#: Kinds whose observation alone shows a way.
+_SHOWN_BY = {
+    "slurm_request": "slurm",
+    "apptainer": "apptainer",
+    "conda": "conda",
+    "conda_install": "conda",
+    "wsl": "wsl",
+    # Errors that only a container engine reports.
+    "docker_no_gpu_driver": "docker",
+    "docker_unknown_runtime": "docker",
+    "docker_hook_failed": "docker",
+    "cdi_unresolvable": "docker",
+    "container_cli_error": "docker",
+    "cgroup_lost_gpu": "docker",
+}
+_UV = re.compile(r"\buv (?:pip|add|sync|run|venv)\b")
+#: How to run this tool without installing it.
+_TOOL = "uvx --from tensorflow-gpu-matrix validator"
+
+
+@dataclass(frozen=True)
+class Reader:
+    """What is known of the person who reads the diagnosis.
+
+    ways: how TensorFlow was installed and is started; empty if nothing is known. image: the container image
+    in use. rebooted: the person says that the machine was rebooted.
+    """
+
+    ways: frozenset[str]
+    image: str | None = None
+    rebooted: bool = False
+
+    @classmethod
+    def of(cls, observations: Observations) -> Reader:
+        """Return what the observations tell about the reader."""
+        images = (one.values.get("name") or one.values.get("image") for one in _images(observations))
+        return cls(
+            frozenset(_ways(observations)), next(filter(None, images), None), observations.has("rebooted")
+        )
+
+    @property
+    def has_root(self) -> bool:
+        """False on machines that the reader shares with others and does not administer."""
+        return not self.ways & _SHARED
+
+    @cached_property
+    def installs(self) -> frozenset[str]:
+        """The ways of installing; pip, the usual one, if none is known."""
+        return self.ways & _INSTALLS or frozenset({"pip"})
+
+    def rank(self, way: str, available: frozenset[str]) -> int | None:
+        """Return the place of a way's remedies: 0 for the reader's own, 1 for those that fit everyone.
+
+        None: they are for others. available: the ways that the cause has remedies for.
+        """
+        own = {self._nearest(one, available) for one in self.ways | self.installs}
+        if way in ("any", "host"):
+            return 1
+        if way in own:
+            return 0 if way in self.ways or way not in _INSTALLS else 1
+        return None if self.ways else 2
+
+    @staticmethod
+    def _nearest(way: str, available: frozenset[str]) -> str:
+        """Return a way, or the one whose remedies fit if the cause has none for it."""
+        while way not in available and way in _INSTEAD:
+            way = _INSTEAD[way]
+        return way
+
+    def doctor(self) -> str:
+        """Return the command with which the reader can let the probe look, where they are."""
+        if self.image and self.ways & {"docker", "compose"}:
+            return f"{_TOOL} doctor --image {shlex.quote(self.image)}"
+        return f'{_TOOL} doctor --python "$(command -v python)"'
+
+
+def for_uv(command: str) -> str:
+    """Return a command of pip as a reader who installs with uv types it."""
+    return re.sub(r"\bpython3? -m pip (install|uninstall|list|show|freeze|check)\b", r"uv pip \1", command)
+
+
+def _images(observations: Observations) -> Iterator[Observation]:
+    for kind in ("docker_run", "image"):
+        yield from observations.of(kind)
+
+
+def _ways(observations: Observations) -> Iterator[str]:
+    shown = {way for kind, way in _SHOWN_BY.items() if observations.has(kind)}
+    yield from shown - {"docker"}
+    containers = {
+        _ENGINES[name]
+        for kind, value in (("container", "kind"), ("docker_run", "engine"))
+        for one in observations.of(kind)
+        if (name := one.values.get(value, "")) in _ENGINES
+    }
+    if not containers and any(observations.has(kind) for kind in ("container", "docker_run", "image")):
+        shown.add("docker")
+    if not containers and "docker" in shown:
+        containers = {"docker"}
+    yield from containers
+    for one in observations.of("hosted_notebook"):
+        if one.values.get("name") in _SHARED:
+            yield one.values["name"]
+    if on_windows(observations) is not None:
+        # Where TensorFlow can use the GPU of a Windows machine.
+        yield "wsl"
+    for one in (*observations.of("pip_install"), *observations.of("pip_requested")):
+        yield "uv" if _UV.search(one.text) else "pip"
