@@ -23,7 +23,20 @@ from validator.versions import (
 )
 
 #: Files whose sections are lists of facts (builds.yaml is written by a tool, in another form).
-TABLES = ("cudnn", "drivers", "forward", "gpus", "known_issues", "tensorflow", "toolkits", "wheels")
+TABLES = (
+    "cudnn",
+    "drivers",
+    "forward",
+    "frameworks",
+    "gpus",
+    "known_issues",
+    "older",
+    "platforms",
+    "tensorflow",
+    "toolkits",
+    "wheels",
+    "xla",
+)
 
 DOCUMENTS = json.loads(facts.COMPILED.read_bytes())
 

@@ -30,7 +30,7 @@ WHOLE = Situation(
     extra=True,
     library_path=True,
 )
-DECIDING = ("tensorflow", "python", "cuda", "cudnn", "driver", "gpu")
+DECIDING = ("tensorflow", "python", "cuda", "cudnn", "machine", "wheel", "driver", "gpu", "system")
 
 
 def failing(prediction: Prediction) -> set[str | None]:
@@ -86,6 +86,47 @@ def test_no_fact_at_all() -> None:
         (Situation(tensorflow="1.15", cuda="10.1"), "cuda_of_another_version"),
         (Situation(tensorflow="2.4", cudnn="7.6.5"), "cudnn_of_another_major"),
         (Situation(tensorflow="2.6.0", cuda="11.2", driver="440.33"), "driver_too_old"),
+        # The system, the architecture and the machine.
+        (Situation(tensorflow="2.11.0", system="windows"), "platform_without_cuda"),
+        (Situation(tensorflow="2.18.0", system="macos"), "platform_without_cuda"),
+        (
+            Situation(tensorflow="2.18.0", system="linux", machine="aarch64", wheel="pypi"),
+            "platform_without_cuda",
+        ),
+        (
+            Situation(tensorflow="2.18.0", system="linux", machine="jetson", wheel="pypi"),
+            "platform_without_cuda",
+        ),
+        (Situation(gpu="RTX 5090", kernel_modules="proprietary"), "open_modules_needed"),
+        (Situation(gpu="V100", kernel_modules="open"), "open_modules_unsupported"),
+        (Situation(capability="6.1", kernel_modules="open"), "open_modules_unsupported"),
+        (Situation(gpu="AMD Instinct MI300X"), "not_nvidia"),
+        (Situation(gpu="mi300"), "not_nvidia"),
+        (Situation(gpu="Intel Arc A770"), "not_nvidia"),
+        (Situation(gpu="Apple M2 Pro"), "not_nvidia"),
+        (Situation(system="windows", driver="516.94", cuda="12.2"), "driver_too_old"),
+        (Situation(system="wsl2", driver="516.94", cuda="12.2"), "driver_too_old"),
+        (
+            Situation(system="windows", tensorflow="2.10.1", driver="456.71", gpu="rtx 4090"),
+            "driver_older_than_gpu",
+        ),
+        # How it was installed.
+        (Situation(variant="cpu"), "cpu_package"),
+        (Situation(packages={"tensorflow-cpu": "2.18.0"}), "cpu_package"),
+        (Situation(tensorflow="2.18.0", extra=False), "cuda_libraries_not_installed"),
+        (Situation(tensorflow="2.21.0", extra=True, library_path=False), "library_path_not_set"),
+        (Situation(tensorflow="2.18.0", packages={"torch": "2.6.0"}), "mixed_frameworks"),
+        (
+            Situation(tensorflow="2.18.0", packages={"torch": "2.6.0", "nvidia-cudnn-cu12": "9.1.0.70"}),
+            "mixed_frameworks",
+        ),
+        (Situation(tensorflow="2.15.1", packages={"jax-cuda12-plugin": "0.5.3"}), "mixed_frameworks"),
+        # XLA's own compiler.
+        (Situation(tensorflow="2.21.0", gpu="RTX 5090"), "xla_without_gpu_target"),
+        (
+            Situation(tensorflow="2.22.0rc0", gpu="RTX 5090", packages={"nvidia-cuda-nvcc-cu12": "12.5.82"}),
+            "xla_without_gpu_target",
+        ),
     ],
 )
 def test_few_facts_are_enough_to_fail(situation: Situation, rule: Rule) -> None:
@@ -116,6 +157,86 @@ def test_values_that_no_table_has_are_not_judged(situation: Situation) -> None:
 def test_before_cuda_11_the_minor_version_must_be_the_same(tensorflow: str, cuda: str, fits: bool) -> None:
     found = failing(judge(Situation(tensorflow=tensorflow, cuda=cuda)))
     assert ("cuda_of_another_version" not in found) is fits
+
+
+@pytest.mark.parametrize(
+    ("situation", "rule"),
+    [
+        (Situation(tensorflow="2.10.1", system="windows"), "platform_without_cuda"),
+        (Situation(tensorflow="2.18.0", system="wsl2"), "platform_without_cuda"),
+        (
+            Situation(tensorflow="2.18.0", system="linux", machine="aarch64", wheel="ngc"),
+            "platform_without_cuda",
+        ),
+        (Situation(tensorflow="2.18.0", system="linux", machine="aarch64"), "platform_without_cuda"),
+        (Situation(gpu="RTX 5090", kernel_modules="open"), "open_modules_needed"),
+        (Situation(gpu="V100", kernel_modules="proprietary"), "open_modules_unsupported"),
+        (Situation(gpu="T4", kernel_modules="open"), "open_modules_unsupported"),
+        (Situation(gpu="V100", kernel_modules="open", system="wsl2"), "open_modules_unsupported"),
+        (Situation(gpu="NVIDIA GeForce RTX 3060"), "not_nvidia"),
+        (Situation(gpu="M60"), "not_nvidia"),
+        (Situation(gpu="A GPU that nobody knows"), "not_nvidia"),
+        (Situation(system="windows", driver="527.41", cuda="12.2"), "driver_too_old"),
+        (Situation(system="wsl2", driver="572.16", gpu="RTX 5090"), "driver_older_than_gpu"),
+        (Situation(packages={"tensorflow": "2.18.0"}), "cpu_package"),
+        (Situation(tensorflow="2.18.0", extra=False, cuda="12.5"), "cuda_libraries_not_installed"),
+        (
+            Situation(tensorflow="2.18.0", extra=False, packages={"nvidia-cudnn-cu12": "9.3.0.75"}),
+            "cuda_libraries_not_installed",
+        ),
+        (Situation(tensorflow="2.10.1", extra=False), "cuda_libraries_not_installed"),
+        (Situation(tensorflow="2.18.0", extra=False, wheel="conda-forge"), "cuda_libraries_not_installed"),
+        (Situation(tensorflow="2.18.0", extra=True, library_path=False), "library_path_not_set"),
+        (Situation(tensorflow="2.21.0", extra=True, library_path=True), "library_path_not_set"),
+        (Situation(tensorflow="2.18.0", packages={"torch": "2.9.1"}), "mixed_frameworks"),
+        (Situation(tensorflow="2.18.0", packages={"torch": "2.6.0+cu118"}), "mixed_frameworks"),
+        (
+            Situation(tensorflow="2.18.0", packages={"torch": "2.6.0", "nvidia-cudnn-cu12": "9.3.0.75"}),
+            "mixed_frameworks",
+        ),
+        (Situation(tensorflow="2.18.0", packages={"jax-cuda12-plugin": "0.5.3"}), "mixed_frameworks"),
+        (Situation(tensorflow="2.21.0", gpu="H100"), "xla_without_gpu_target"),
+        (
+            Situation(tensorflow="2.22.0rc0", gpu="RTX 5090", packages={"nvidia-cuda-nvcc-cu12": "12.9.86"}),
+            "xla_without_gpu_target",
+        ),
+    ],
+)
+def test_what_a_rule_does_not_concern(situation: Situation, rule: Rule) -> None:
+    assert rule not in failing(judge(situation))
+
+
+def test_two_packages_of_tensorflow_leave_it_open_which_one_is_used() -> None:
+    packages = {"tensorflow": "2.18.1", "tensorflow-cpu": "2.18.1"}
+    prediction = judge(replace(WHOLE, packages=packages))
+    assert (prediction.outcome, prediction.reasons[0].rule) == (UNKNOWN, "cpu_package")
+
+
+def test_it_is_not_known_whether_the_loader_finds_the_libraries_of_2_21() -> None:
+    whole = replace(WHOLE, tensorflow="2.21.0")
+    assert judge(whole).outcome is WORKS
+    open_ = judge(replace(whole, library_path=None))
+    assert (open_.outcome, open_.missing) == (UNKNOWN, ("library_path",))
+    assert judge(replace(WHOLE, library_path=None)).outcome is WORKS, "2.18.1 needs no LD_LIBRARY_PATH"
+
+
+@pytest.mark.parametrize("wheel", ["conda-forge", "ngc", "own"])
+def test_other_builds_are_not_judged_by_the_wheel_on_pypi(wheel: str) -> None:
+    prediction = judge(replace(WHOLE, wheel=wheel, gpu="RTX 5090", cuda="12.8", cudnn="9.10", python="3.8"))
+    assert prediction.outcome is UNKNOWN
+    assert "another build than the wheel on PyPI" in prediction.reasons[0].text
+    assert judge(replace(WHOLE, wheel=wheel, driver="470")).outcome is FAILS, "the driver still counts"
+
+
+def test_a_machine_without_a_gpu() -> None:
+    assert judge(replace(WHOLE, gpu="no-gpu")).reasons[0].fact == "no-gpu"
+    on_cpu = judge(Situation(tensorflow="2.18.1", python="3.12", variant="cpu", gpu="no-gpu"))
+    assert on_cpu.outcome is WORKS
+
+
+def test_xla_fails_alone_where_only_its_compiler_has_no_target() -> None:
+    found = [one for one in judge(Situation(tensorflow="2.21.0", gpu="B200")).reasons if one.outcome is FAILS]
+    assert {one.mode for one in found if one.rule == "xla_without_gpu_target"} == {XLA}
 
 
 def test_a_cell_and_its_facts_are_judged_alike() -> None:

@@ -333,7 +333,7 @@ def test_search_paths(
     monkeypatch.setattr(
         installation, "build", lambda version: Build(version, None, (), folders, not_found, FACT)
     )
-    reason = installation.search_path.__wrapped__("2.99.0")
+    reason = installation.search_path.__wrapped__("2.99.0", True, True)
     assert reason is not None
     assert reason.outcome is WORKS
     assert reason.advisory == remark

@@ -49,12 +49,14 @@ def _wheels(fact: facts.Fact) -> facts.Fact:
 
 
 @functools.lru_cache(maxsize=1024)
-def search_path(version: str) -> Reason | None:
+def search_path(version: str, from_wheels: bool, reached: bool | None) -> Reason | None:
     """Say if the wheel's own search path reaches the libraries of NVIDIA's wheels; None if that was not read.
 
-    If one of them is missing, TensorFlow registers no GPU. This is only an advisory, for those who install
-    the wheel by itself: images tell the loader about NVIDIA's folders, and so does the venv engine
-    (images/build/configure-loader, engines/venv.py).
+    If one of them is missing, TensorFlow registers no GPU.
+
+    from_wheels: True if CUDA comes from NVIDIA's wheels. reached: True if the loader is told about their
+    folders, as images and the venv engine do (images/build/configure-loader, engines/venv.py); then this is
+    only an advisory, for those who install the wheel by itself. None if that is not known.
     """
     known = build(version)
     if known is None:
@@ -63,10 +65,14 @@ def search_path(version: str) -> Reason | None:
         return known.fact.works("the wheel searches NVIDIA's wheels for every library it needs")
     names = ", ".join(known.not_found)
     missed = f"the directory of {names}" if known.folders else f"any of NVIDIA's wheels ({names})"
+    text = f"the wheel by itself does not search {missed}, without which TensorFlow finds no GPU"
+    if from_wheels and reached is False:
+        return known.fact.fails(f"{text}; set LD_LIBRARY_PATH", "library_path_not_set")
+    if from_wheels and reached is None:
+        return known.fact.unknown(f"{text}; LD_LIBRARY_PATH must have it", "library_path_not_set")
     return known.fact.advises(
-        f"the wheel by itself does not search {missed}, without which TensorFlow finds no GPU; images and"
-        " environments made by this project tell the loader about NVIDIA's folders; elsewhere, set"
-        " LD_LIBRARY_PATH"
+        f"{text}; images and environments made by this project tell the loader about NVIDIA's folders;"
+        " elsewhere, set LD_LIBRARY_PATH"
     )
 
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
+from dataclasses import replace
 
 from ..model.prediction import Prediction, Reason
 from ..model.situation import LINUX, PYPI, X86_64, Situation
-from ..model.spec import NO_GPU, Cell, Choice, HostClass, ImageSpec
+from ..model.spec import NO_GPU, Cell, Choice, HostClass, ImageSpec, Variant
 from ..versions import CudaVersion
 from . import judge, policies
+from .machine import Machine, machine
 from .releases import release as find_release
+from .software import Software, software
 
 #: The wheels of a lock whose versions the rules use, without the -cuNN suffix.
 _USED_WHEELS = ("numpy", "nvidia-cuda-nvcc", "nvidia-cuda-runtime", "nvidia-cudnn")
@@ -23,7 +26,11 @@ def predict(cell: Cell, wheels: Mapping[str, str] | None = None) -> Prediction:
     Without a lock, it is predicted for the newest versions that the facts know. Raises UnknownRelease for a
     TensorFlow that the facts do not know, and ValueError for a CUDA that is not a version.
     """
-    return judge.judge(situation_of(cell, wheels))
+    image = cell.image
+    installed = _software(
+        image.tensorflow, image.python, image.cuda, image.cudnn, image.variant, _used_wheels(wheels)
+    )
+    return judge.together(installed, _machine(cell.host, image.cuda is not None))
 
 
 def situation_of(cell: Cell, wheels: Mapping[str, str] | None = None) -> Situation:
@@ -31,26 +38,13 @@ def situation_of(cell: Cell, wheels: Mapping[str, str] | None = None) -> Situati
 
     A cpu image is meant for the CPU, whatever the host has. Raises UnknownRelease.
     """
-    image, host = cell.image, cell.host
-    cuda, cudnn, packages = _libraries(image.tensorflow, image.cuda, image.cudnn, _used_wheels(wheels))
-    floats = image.cuda is not None and image.cudnn is not None and (image.cuda.floats or image.cudnn.floats)
-    has_gpu = host.has_gpu and image.cuda is not None
-    return Situation(
-        tensorflow=image.tensorflow,
-        python=image.python,
-        cuda=cuda,
-        cudnn=cudnn,
-        driver=str(host.driver) if has_gpu else None,
-        gpu=host.gpu if has_gpu else NO_GPU,
-        capability=str(host.compute_capability) if has_gpu else None,
-        system=LINUX,
-        machine=X86_64,
-        wheel=PYPI,
-        variant=image.variant.value,
-        extra=floats,
-        compat=host.compat,
-        library_path=True,
-        packages=packages,
+    image = cell.image
+    installed = _image_situation(
+        image.tensorflow, image.python, image.cuda, image.cudnn, image.variant, _used_wheels(wheels)
+    )
+    host = _host_situation(cell.host, image.cuda is not None)
+    return replace(
+        installed, driver=host.driver, gpu=host.gpu, capability=host.capability, compat=host.compat
     )
 
 
@@ -60,6 +54,58 @@ def of_image(image: ImageSpec) -> tuple[Reason, ...]:
 
 
 @functools.lru_cache(maxsize=8192)
+def _software(
+    tensorflow: str,
+    python: str,
+    cuda: Choice | None,
+    cudnn: Choice | None,
+    variant: Variant,
+    locked: tuple[tuple[str, str], ...],
+) -> Software:
+    return software(_image_situation(tensorflow, python, cuda, cudnn, variant, locked))
+
+
+@functools.lru_cache(maxsize=8192)
+def _machine(host: HostClass, uses_gpu: bool) -> Machine:
+    return machine(_host_situation(host, uses_gpu))
+
+
+def _image_situation(
+    tensorflow: str,
+    python: str,
+    cuda: Choice | None,
+    cudnn: Choice | None,
+    variant: Variant,
+    locked: tuple[tuple[str, str], ...],
+) -> Situation:
+    toolkit, cudnn_version, packages = _libraries(tensorflow, cuda, cudnn, locked)
+    return Situation(
+        tensorflow=tensorflow,
+        python=python,
+        cuda=toolkit,
+        cudnn=cudnn_version,
+        system=LINUX,
+        machine=X86_64,
+        wheel=PYPI,
+        variant=variant.value,
+        extra=cuda is not None and cudnn is not None and (cuda.floats or cudnn.floats),
+        library_path=True,
+        packages=packages,
+    )
+
+
+def _host_situation(host: HostClass, uses_gpu: bool) -> Situation:
+    if not (host.has_gpu and uses_gpu):
+        return Situation(gpu=NO_GPU, system=LINUX)
+    return Situation(
+        driver=str(host.driver),
+        gpu=host.gpu,
+        capability=str(host.compute_capability),
+        system=LINUX,
+        compat=host.compat,
+    )
+
+
 def _libraries(
     tensorflow: str, cuda: Choice | None, cudnn: Choice | None, locked: tuple[tuple[str, str], ...]
 ) -> tuple[str | None, str | None, Mapping[str, str]]:

@@ -1,0 +1,146 @@
+"""The machine of a situation, as the rules see it: the driver, the libcuda in use and the GPU."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+from ..model.prediction import Reason
+from ..model.situation import WINDOWS, WSL2, Situation
+from ..model.spec import NO_GPU
+from ..versions import ComputeCapability, CudaVersion, DriverRelease
+from . import drivers, gpus, loose, older, platforms
+from .drivers import UserDriver, user_driver
+from .errors import UnknownGpu
+
+#: How much greater the number of a Windows driver may be than that of the Linux branch with the same CUDA.
+_WINDOWS_DISTANCE = 10
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What decides about a machine, and the reasons from it.
+
+    has_gpu: False if it is known to have none.
+    driver: as installed; on Windows its number is that of Windows. linux: the Linux branch with the same
+        CUDA, or the driver itself on Linux. None if they are not known.
+    user_cuda: the newest CUDA that the libcuda in use supports, None if it is not known.
+    missing: the facts that are not known.
+    """
+
+    has_gpu: bool
+    on_windows: bool
+    driver: DriverRelease | None
+    linux: DriverRelease | None
+    capability: ComputeCapability | None
+    user: UserDriver | None
+    user_cuda: CudaVersion | None
+    reasons: tuple[Reason, ...]
+    missing: tuple[str, ...]
+
+
+def machine(situation: Situation) -> Machine:
+    """Return the machine that a situation describes."""
+    return _machine(
+        situation.driver,
+        situation.driver_cuda,
+        situation.gpu,
+        situation.capability,
+        situation.system,
+        situation.kernel_modules,
+        situation.compat,
+    )
+
+
+@functools.lru_cache(maxsize=8192)
+def _machine(
+    driver_text: str | None,
+    driver_cuda: str | None,
+    gpu: str | None,
+    capability_text: str | None,
+    system: str | None,
+    modules: str | None,
+    compat: str | None,
+) -> Machine:
+    on_windows = system in (WINDOWS, WSL2)
+    if gpu == NO_GPU:
+        return Machine(False, on_windows, None, None, None, None, None, (), ())
+    capability, kind, reasons = _gpu(gpu, capability_text)
+    driver = loose.driver(driver_text)
+    linux = _linux_branch(driver) if driver and on_windows else driver or _branch_for(driver_cuda)
+    if capability is not None and not on_windows:
+        wrong = platforms.kernel_modules(modules, capability)
+        reasons += (wrong,) if wrong else ()
+    facts = {"driver": linux, "gpu": capability, "system": system}
+    missing = tuple(name for name, value in facts.items() if value is None)
+    if linux is None:
+        return Machine(True, on_windows, driver, None, capability, None, None, reasons, missing)
+    user = user_driver(linux, compat if loose.cuda(compat) else None, kind)
+    branch = drivers.branch_of(user.branch)
+    if capability is not None:
+        reasons += drivers.knows_gpu(linux.branch, user.branch, capability)
+    return Machine(
+        has_gpu=True,
+        on_windows=on_windows,
+        driver=driver or linux,
+        linux=linux,
+        capability=capability,
+        user=user,
+        user_cuda=branch.cuda if branch else None,
+        reasons=(*reasons, *user.reasons),
+        missing=missing,
+    )
+
+
+def runs_toolkit(found: Machine, toolkit: CudaVersion) -> Reason | None:
+    """Decide if the driver runs the libraries of a toolkit; None if the driver is not known."""
+    if found.driver is None or found.linux is None:
+        return None
+    lifted_to = found.user.lifted_to if found.user else None
+    floor = older.oldest_driver(toolkit, found.on_windows)
+    if (
+        floor is not None
+        and lifted_to is None
+        and (found.on_windows or drivers.minor_version(toolkit.major) is None)
+    ):
+        where = " for Windows" if found.on_windows else ""
+        if found.driver < floor.driver:
+            return floor.fact.fails(
+                f"CUDA {toolkit} needs driver {floor.driver} or newer{where}; this is {found.driver}",
+                "driver_too_old",
+            )
+        return floor.fact.works(f"driver {found.driver} runs CUDA {toolkit} ({floor.driver} or newer{where})")
+    return drivers.runs_toolkit(toolkit, found.linux, lifted_to)
+
+
+def _gpu(
+    name: str | None, capability: str | None
+) -> tuple[ComputeCapability | None, str | None, tuple[Reason, ...]]:
+    """Return the capability and the kind of a GPU by its name, or by its capability, and why it is not used.
+
+    A capability alone tells the kind if all GPUs with it are of one kind.
+    """
+    given = loose.capability(capability)
+    if name is not None:
+        try:
+            known = gpus.gpu(name)
+        except UnknownGpu:
+            other = platforms.not_nvidia(name)
+            return given, None, (other,) if other else ()
+        return given or known.compute_capability, known.kind, ()
+    kinds = {one.kind for one in gpus.gpus() if one.compute_capability == given}
+    return given, kinds.pop() if len(kinds) == 1 else None, ()
+
+
+def _branch_for(cuda: str | None) -> DriverRelease | None:
+    newest = loose.cuda(cuda)
+    branch = drivers.branch_for(newest) if newest else None
+    return DriverRelease(branch.number) if branch else None
+
+
+def _linux_branch(driver: DriverRelease) -> DriverRelease | None:
+    """Return the Linux branch of a driver of Windows: 572.16 is one of R570."""
+    branch = drivers.branch_of(driver.branch)
+    if branch is None or driver.branch - branch.number >= _WINDOWS_DISTANCE:
+        return None
+    return DriverRelease(branch.number)

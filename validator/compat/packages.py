@@ -1,0 +1,71 @@
+"""Rules about packages next to TensorFlow: another TensorFlow, and frameworks that bring their own cuDNN."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+
+from ..model.prediction import Outcome, Reason
+from ..versions import Range, release_comparer
+from . import cudnn, facts
+from .releases import Release
+
+#: Packages that contain TensorFlow without CUDA, and those that contain it with CUDA.
+_ON_CPU = ("tensorflow-cpu", "tf-nightly-cpu", "intel-tensorflow")
+_WITH_CUDA = ("tensorflow", "tensorflow-gpu", "tf-nightly")
+
+
+def cpu_package(packages: Mapping[str, str], variant: str | None) -> Reason | None:
+    """Return why the installed TensorFlow has no CUDA, or may have none; None if no package says so."""
+    rule = facts.rule("frameworks", "tensorflow-packages")
+    found = next(
+        (name for name in _ON_CPU if name in packages), "tensorflow-cpu" if variant == "cpu" else None
+    )
+    if found is None:
+        return None
+    other = next((name for name in _WITH_CUDA if name in packages), None)
+    if other is not None and variant != "cpu":
+        return rule.unknown(
+            f"{found} and {other} are both installed and overwrite each other's files: the one that was"
+            " installed last is used; uninstall both, then install only one",
+            "cpu_package",
+        )
+    return rule.fails(f"{found} has no CUDA: it never uses a GPU; install tensorflow instead", "cpu_package")
+
+
+def mixed_frameworks(
+    release: Release, built_with: str, packages: Mapping[str, str], cudnn_wheel: str | None
+) -> list[Reason]:
+    """Return why the cuDNN of other frameworks does not fit the one that TensorFlow was built with.
+
+    packages: names without the suffix of their CUDA -> version. cudnn_wheel: the version of the cuDNN wheel
+    in the environment, None if it is not known; then it is the one that the framework requires.
+    """
+    found = []
+    for row in facts.rows("frameworks", "cudnn"):
+        version = packages.get(row["package"])
+        # A version such as 2.6.0+cu118 comes from the framework's own index and requires other packages.
+        if version is None or "+" in version or not _range(row["releases"]).contains(version):
+            continue
+        required = row["cudnn"].lstrip("=>")
+        newest = row["cudnn"].startswith(">=")
+        if cudnn_wheel is not None and not _range(row["cudnn"]).contains(cudnn_wheel):
+            continue
+        fits = cudnn.fits_build(cudnn_wheel or required, built_with)
+        # A lower bound is met by every newer release of the same major version.
+        if fits.outcome is not Outcome.FAILS or (newest and fits.rule == "cudnn_older_than_built"):
+            continue
+        found.append(
+            facts.fact(row).fails(
+                f"{row['package']} {version} requires cuDNN {row['cudnn']}, which tensorflow"
+                f" {release.version}, compiled with cuDNN {built_with}, does not accept;"
+                " use an environment for each",
+                "mixed_frameworks",
+            )
+        )
+    return found
+
+
+@functools.cache
+def _range(text: str) -> Range:
+    return Range.parse(text, release_comparer)
