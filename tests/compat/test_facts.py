@@ -93,6 +93,7 @@ def ordered(values: list[object]) -> bool:
     [
         ("cudnn", "cudnn", lambda row: Version(row["from"])),
         ("drivers", "branches", lambda row: row["branch"]),
+        ("drivers", "lifecycle", lambda row: row["branch"]),
         ("drivers", "ptx", lambda row: Version(row["isa"])),
         ("forward", "packages", lambda row: Version(row["compat"])),
         ("gpus", "gpus", lambda row: (Version(row["compute_capability"]), row["name"].lower())),

@@ -82,7 +82,7 @@ def case(
         case(WORKS, "minor-version-12", "2.21.0", "t4", "535"),
         case(WORKS, "minor-version-12", "2.21.0", "t4", "535", LATEST),
         case(WORKS, "branch-610", "2.21.0", "a100", "610"),
-        case(WORKS, "branch-615", "2.21.0", "a100", "700"),
+        case(UNKNOWN, "branch-615", "2.21.0", "a100", "700"),
         # A driver without CUDA 12.
         case(FAILS, "minor-version-12", "2.21.0", "t4", "470"),
         case(FAILS, "minor-version-12", "2.21.0", "a100", "470.256.02", LATEST),

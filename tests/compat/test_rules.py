@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Mapping
 
 import pytest
@@ -158,7 +159,7 @@ def test_an_isa_in_no_table_leaves_the_outcome_unknown() -> None:
 )
 def test_gpus_that_a_driver_supports(branch: int, capability: str, fact: str | None) -> None:
     reasons = drivers.knows_gpu(branch, branch, ComputeCapability.parse(capability))
-    assert [reason.fact for reason in reasons] == ([fact] if fact else [])
+    assert [reason.fact for reason in reasons if not reason.advisory] == ([fact] if fact else [])
 
 
 @pytest.mark.parametrize(
@@ -186,10 +187,55 @@ def test_a_package_of_an_older_major_version_runs_nothing_newer() -> None:
     assert drivers.runs_toolkit(CudaVersion(12, 5), driver, old).outcome is WORKS
 
 
-def test_a_branch_between_known_ones() -> None:
-    between = drivers.branch_of(540)
-    assert between is not None and between.number == 535
-    assert drivers.branch_of(440) is None
+@pytest.mark.parametrize(
+    ("number", "branch"),
+    [(535, 535), (539, 535), (581, 580), (619, 615), (620, None), (476, None), (440, None)],
+)
+def test_the_branch_of_a_number(number: int, branch: int | None) -> None:
+    found = drivers.branch_of(number)
+    assert (found and found.number) == branch
+
+
+@pytest.mark.parametrize("driver", ["999.10", "620.70.06", "700", "605"])
+@pytest.mark.parametrize("toolkit", ["11.8", "12.5", "13.0"])
+def test_a_driver_in_no_table_is_not_judged(driver: str, toolkit: str) -> None:
+    reason = drivers.runs_toolkit(CudaVersion.parse(toolkit), DriverRelease.parse(driver), None)
+    assert reason.outcome is UNKNOWN
+    assert f"which CUDA versions and GPUs driver {driver} supports" in reason.text
+
+
+@pytest.mark.parametrize(
+    ("branch", "month", "text"),
+    [
+        (535, "2026-06", None),
+        (535, "2026-07", "R535, a long-term support branch, ended in June 2026"),
+        (
+            550,
+            "2026-11",
+            "R550 has ended and gets no more fixes; R580 is a long-term support branch until June 2028",
+        ),
+        (580, "2028-06", None),
+        (582, "2028-07", "R580, a long-term support branch, ended in June 2028 and gets no more fixes"),
+        (615, "2026-11", None),
+        (999, "2026-11", None),
+    ],
+)
+def test_the_end_of_a_branch(branch: int, month: str, text: str | None) -> None:
+    remark = drivers.ended(branch, datetime.date.fromisoformat(f"{month}-15"))
+    assert (remark is None) == (text is None)
+    if remark is not None:
+        assert text in remark.text  # type: ignore[operator]
+        assert remark.advisory
+
+
+def test_a_prediction_mentions_that_the_branch_has_ended() -> None:
+    remarks = drivers.knows_gpu(535, 535, ComputeCapability(8, 0))
+    assert [remark.fact for remark in remarks] == ["lifecycle-535"]
+
+
+def test_every_branch_that_is_known_has_a_lifecycle() -> None:
+    known = {branch.number for branch in drivers.branches()}
+    assert {row["branch"] for row in facts.rows("drivers", "lifecycle")} == known
 
 
 # -- forward compatibility -------------------------------------------------------------------------------

@@ -81,7 +81,7 @@ def test_latest_with_tensorrt_is_excluded_and_says_why(version: str, said: str) 
 
 def test_all_driver_branches_and_generations_are_covered() -> None:
     branches = {host.driver.branch for host in found().hosts if host.has_gpu}
-    assert branches == {470, 525, 535, 550, 570, 580}
+    assert branches == {470, 525, 535, 550, 570, 580, 595, 615}
     capabilities = {str(host.compute_capability) for host in found().hosts if host.has_gpu}
     assert capabilities >= {"7.0", "7.5", "8.0", "8.6", "8.9", "9.0", "10.0", "12.0"}
 

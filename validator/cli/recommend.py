@@ -47,11 +47,15 @@ def command(
     An image is certified if it was measured on the host's driver branch and compute capability; predicted
     means that only the facts say that it works there. The exit code is 1 if no image fits.
     """
+    from ..compat import drivers
     from ..delivery.candidates import Terms, recommend, tagged_images
     from ..delivery.choose import Standing
 
     host = resolve_host(driver, gpus)
     print_status(f"Host: {host}")
+    remark = drivers.ended(host.driver.branch)
+    if remark is not None:
+        print_status(f"Note: {remark.text}.")
     found = recommend(
         registry, tagged_images(registry, tensorflow, python), host, Terms(trust, max_age, accept_expired)
     )

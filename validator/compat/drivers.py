@@ -1,7 +1,8 @@
-"""Rules about drivers: the newest CUDA of a branch, the toolkits that it runs, and its GPUs."""
+"""Rules about drivers: the newest CUDA of a branch, the toolkits that it runs, its GPUs, and its end."""
 
 from __future__ import annotations
 
+import datetime
 import functools
 from dataclasses import dataclass
 
@@ -10,6 +11,17 @@ from ..versions import ComputeCapability, CudaVersion, DriverRelease
 from . import facts
 from .facts import Fact
 from .gpus import CONSUMER, DATA_CENTER
+
+#: Drivers of Windows, which WSL2 shows, have the number of the Linux branch or one of the next few: R535 has
+#: releases from 536 to 539.
+_WINDOWS_NUMBERS = 4
+
+_KINDS = {
+    "long-term": "a long-term support branch",
+    "production": "a production branch",
+    "new-feature": "a new feature branch",
+    "developer": "a branch for developers",
+}
 
 
 @dataclass(frozen=True)
@@ -45,8 +57,9 @@ def branches() -> tuple[Branch, ...]:
 
 @functools.cache
 def branch_of(number: int) -> Branch | None:
-    """Return the branch with that number or the newest one before it; None if all known ones are newer."""
-    return next((known for known in reversed(branches()) if known.number <= number), None)
+    """Return the branch with that number, or just below it, as on Windows: 581 is R580. None if none is."""
+    below = next((known for known in reversed(branches()) if known.number <= number), None)
+    return below if below is not None and number - below.number <= _WINDOWS_NUMBERS else None
 
 
 @functools.cache
@@ -84,13 +97,18 @@ def runs_toolkit(toolkit: CudaVersion, driver: DriverRelease, lifted_to: CudaVer
         return _runs_lifted(toolkit, lifted_to)
     floor = minor_version(toolkit.major)
     if floor is None:
-        return _no_floor(toolkit)
+        return branches()[-1].fact.unknown(f"the oldest driver for CUDA {toolkit} is not known")
     if driver < floor.driver:
         return floor.fact.fails(
             f"CUDA {toolkit} needs driver {floor.driver} or newer; this is {driver}", "driver_too_old"
         )
     branch = branch_of(driver.branch)
-    if branch is not None and branch.cuda.major > toolkit.major:
+    if branch is None:
+        return branches()[-1].fact.unknown(
+            f"it is not known which CUDA versions and GPUs driver {driver} supports: the tables end with"
+            f" R{branches()[-1].number}"
+        )
+    if branch.cuda.major > toolkit.major:
         return branch.fact.works(
             f"driver {driver} is for CUDA {branch.cuda} and runs CUDA {toolkit} by backward compatibility"
         )
@@ -104,12 +122,17 @@ def runs_toolkit(toolkit: CudaVersion, driver: DriverRelease, lifted_to: CudaVer
 
 @functools.lru_cache(maxsize=8192)
 def knows_gpu(kernel_branch: int, user_branch: int, capability: ComputeCapability) -> tuple[Reason, ...]:
-    """Return why a driver is too old or too new for a GPU; nothing if it is neither.
+    """Return why a driver is too old or too new for a GPU, and a remark if its branch has ended.
 
     kernel_branch: the branch of the installed driver. user_branch: that of the libcuda in use, which differs
     if there is a forward compatibility package.
     """
-    return (*_retired(max(kernel_branch, user_branch), capability), *_not_yet(kernel_branch, capability))
+    remark = ended(kernel_branch)
+    return (
+        *_retired(max(kernel_branch, user_branch), capability),
+        *_not_yet(kernel_branch, capability),
+        *((remark,) if remark else ()),
+    )
 
 
 def _retired(branch: int, capability: ComputeCapability) -> tuple[Reason, ...]:
@@ -149,9 +172,74 @@ def _runs_lifted(toolkit: CudaVersion, lifted_to: CudaVersion) -> Reason:
     )
 
 
-def _no_floor(toolkit: CudaVersion) -> Reason:
-    newest = branches()[-1]
-    return newest.fact.unknown(f"the oldest driver for CUDA {toolkit} is not known")
+# The end of a branch
+
+
+@dataclass(frozen=True)
+class Lifecycle:
+    """The support of a driver branch.
+
+    kind: a phrase, None if it is not known. ends: the month in which it ends (`2028-06`), None if it is not
+    known. by: the month of a page that says that it has ended, without the month of its end. newest: the
+    newest release that was seen, None if none was.
+    """
+
+    branch: int
+    kind: str | None
+    ends: str | None
+    by: str | None
+    newest: DriverRelease | None
+    fact: Fact
+
+    def has_ended(self, today: datetime.date) -> bool:
+        """Return True from the month after that of the end."""
+        return self.by is not None or (self.ends is not None and self.ends < f"{today:%Y-%m}")
+
+
+@functools.cache
+def lifecycle(number: int) -> Lifecycle | None:
+    """Return the lifecycle of the branch of a number, as in `branch_of`, or None if the tables lack it."""
+    branch = branch_of(number)
+    return next((one for one in _lifecycles() if branch is not None and one.branch == branch.number), None)
+
+
+def ended(number: int, today: datetime.date | None = None) -> Reason | None:
+    """Return a remark if a branch has ended, with the branch to use instead. today: for tests."""
+    day = today or datetime.date.today()
+    known = lifecycle(number)
+    if known is None or not known.has_ended(day):
+        return None
+    kind = f", {known.kind}," if known.kind else ""
+    when = f"ended in {_month(known.ends)}" if known.ends else "has ended"
+    return known.fact.advises(
+        f"driver branch R{known.branch}{kind} {when} and gets no more fixes{_instead(day)}"
+    )
+
+
+def _instead(today: datetime.date) -> str:
+    """Return `; R580 is a long-term support branch until June 2028`, or nothing if there is none."""
+    maintained = (one for one in reversed(_lifecycles()) if one.kind == _KINDS["long-term"])
+    current = next((one for one in maintained if not one.has_ended(today)), None)
+    return f"; R{current.branch} is {current.kind} until {_month(current.ends)}" if current else ""
+
+
+def _month(text: str | None) -> str:
+    return f"{datetime.date.fromisoformat(f'{text}-01'):%B %Y}"
+
+
+@functools.cache
+def _lifecycles() -> tuple[Lifecycle, ...]:
+    return tuple(
+        Lifecycle(
+            branch=row["branch"],
+            kind=_KINDS[row["kind"]] if "kind" in row else None,
+            ends=row.get("ends"),
+            by=row.get("by"),
+            newest=DriverRelease.parse(row["newest"]) if "newest" in row else None,
+            fact=facts.fact(row),
+        )
+        for row in facts.rows("drivers", "lifecycle")
+    )
 
 
 # Forward compatibility: does a cuda-compat package on the loader path give a driver a newer CUDA?

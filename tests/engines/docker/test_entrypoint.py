@@ -118,7 +118,8 @@ def test_the_check_agrees_with_the_rules_for_every_branch(host: Host, release: s
         # pass.
         assert predicted.outcome is Outcome.FAILS and started.started
     else:
-        assert started.started is (predicted.outcome is Outcome.WORKS), started.said
+        # A driver that is newer than every branch in the tables is not known to work, but it may start.
+        assert started.started is (predicted.outcome is not Outcome.FAILS), started.said
         assert started.status == (0 if started.started else 3)
 
 

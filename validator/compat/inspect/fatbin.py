@@ -26,8 +26,8 @@ _HEADER = struct.Struct("<IHHQ")
 # architecture, name offset, name size, flags, (unknown), uncompressed size
 _IMAGE = struct.Struct("<HHIQIIHHIIIQQQ")
 _FLAG_LZ4, _FLAG_ZSTD = 0x2000, 0x8000
-#: The suffix of the target, as `fatbinary` of CUDA 13.5 writes it. TensorFlow's generated kernels have none of
-#: these flags, so the text of PTX is read as well.
+#: The suffix of the target, as `fatbinary` of CUDA 13.5 writes it. TensorFlow's generated kernels have none
+#: of these flags, so the text of PTX is read as well.
 _FLAG_SPECIFIC, _FLAG_FAMILY = 0x100000, 0x200000
 
 #: Fatbins in this section have relocatable code, which is linked into another fatbin before it can run.
