@@ -64,7 +64,7 @@ def test_no_fact_at_all() -> None:
         (Situation(cuda="12.5", driver="470.57.02"), "driver_too_old"),
         (Situation(gpu="h100", driver="470"), "driver_older_than_gpu"),
         (Situation(gpu="Tesla V100-SXM2-16GB", driver="590.48.01"), "driver_dropped_gpu"),
-        (Situation(tensorflow="2.19.0", gpu="RTX 5090", driver="570"), "known_issue"),
+        (Situation(tensorflow="2.19.0", gpu="RTX 5090", driver="570"), "xla_without_gpu_target"),
         (Situation(tensorflow="2.21.0", gpu="h100", driver="535"), "ptx_not_compiled_by_driver"),
         (Situation(cudnn="9.11.0.98", gpu="v100"), "cudnn_without_gpu"),
         (Situation(tensorflow="2.18.0", cudnn="9.1.0"), "cudnn_older_than_built"),

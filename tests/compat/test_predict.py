@@ -142,12 +142,13 @@ def case(
         case(FAILS, "tensorflow-2.17.1", "2.17.1", "a100", "580", python="3.13"),
         case(FAILS, "tensorflow-2.15.1", "2.15.1", "a100", "580", python="3.12"),
         # Blackwell.
-        case(FAILS, "KB-BLACKWELL", "2.21.0", "b200", "580", LATEST),
-        case(FAILS, "KB-BLACKWELL", "2.21.0", "rtx 5090", "580"),
-        case(FAILS, "KB-BLACKWELL", "2.18.1", "rtx pro 6000 blackwell", "590"),
-        case(FAILS, "KB-BLACKWELL", "2.14.1", "gb200", "580"),
-        case(FAILS, "KB-BLACKWELL", "2.21.0", "10.3", "610"),
-        case(UNKNOWN, "KB-BLACKWELL-222", "2.22.0rc0", "b200", "580", LATEST),
+        case(FAILS, "xla-ptx-8.5", "2.21.0", "b200", "580", LATEST),
+        case(FAILS, "xla-ptx-8.5", "2.21.0", "rtx 5090", "580"),
+        case(FAILS, "build-2.18.1", "2.18.1", "rtx pro 6000 blackwell", "590"),
+        case(FAILS, "xla-ptx-8.5", "2.14.1", "gb200", "580"),
+        case(FAILS, "xla-ptx-8.5", "2.21.0", "10.3", "610"),
+        case(WORKS, "branch-580", "2.22.0rc0", "b200", "580", LATEST),
+        case(FAILS, "xla-ptx-8.7", "2.22.0rc0", "b200", "580"),
         # Too old a GPU.
         case(FAILS, "build-2.21.0", "2.21.0", "m60", "580"),
         case(FAILS, "last-branch-kepler", "2.21.0", "k80", "535"),
@@ -315,3 +316,27 @@ def test_an_unknown_release_is_an_error() -> None:
     image = ImageSpec("9.9.9", "3.12", Variant.GPU, Choice(AS_BUILT, "12.5"), Choice(AS_BUILT, "9.3"))
     with pytest.raises(UnknownRelease):
         predict(Cell(image, host("a100", "535")))
+
+
+@pytest.mark.parametrize(
+    ("version", "policy", "eager", "xla"),
+    [
+        ("2.15.1", AS_BUILT, UNKNOWN, FAILS),  # whether cuDNN 8.9 has kernels is not known
+        ("2.16.2", AS_BUILT, FAILS, FAILS),
+        ("2.18.1", AS_BUILT, FAILS, FAILS),
+        ("2.20.0", LATEST, FAILS, FAILS),
+        ("2.21.0", AS_BUILT, WORKS, FAILS),
+        ("2.21.0", LATEST, WORKS, FAILS),
+        ("2.22.0rc0", AS_BUILT, WORKS, FAILS),
+        ("2.22.0rc0", LATEST, WORKS, WORKS),
+    ],
+)
+@pytest.mark.parametrize("gpu", ["b200", "rtx 5090"])
+def test_blackwell_with_eager_operations_and_with_xla(
+    version: str, policy: str, eager: Outcome, xla: Outcome, gpu: str
+) -> None:
+    prediction = predict(cell(version, gpu, "580", policy))
+    assert (prediction.eager, prediction.xla) == (eager, xla), said(prediction)
+    rules = {reason.rule for reason in prediction.reasons if reason.outcome is FAILS}
+    assert ("xla_without_gpu_target" in rules) == (xla is FAILS)
+    assert ("no_kernels_for_gpu" in rules) == (eager is FAILS)
