@@ -127,10 +127,17 @@ def test_the_ptx_table_agrees_with_the_branch_table() -> None:
 
 
 def test_toolkit_drivers_belong_to_the_branch_that_introduced_their_cuda() -> None:
-    for row in facts.rows("toolkits", "toolkits"):
+    listed = [row for row in facts.rows("toolkits", "toolkits") if "driver" in row]
+    assert len(listed) > 50
+    for row in listed:
         branch = drivers.branch_for(CudaVersion.parse(row["release"]))
         assert branch is not None
         assert DriverRelease.parse(row["driver"]).branch == branch.number
+
+
+def test_every_toolkit_that_has_wheels_is_in_the_table_of_toolkits() -> None:
+    toolkits = {row["release"] for row in facts.rows("toolkits", "toolkits")}
+    assert {known.version for known in policies.cuda_releases()} <= toolkits
 
 
 def test_cudnn_ranges_have_no_gaps_or_overlaps() -> None:

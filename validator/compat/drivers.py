@@ -82,7 +82,7 @@ def minor_version(cuda_major: int) -> MinorVersion | None:
 def toolkit_driver(cuda: CudaVersion) -> tuple[DriverRelease, Fact] | None:
     """Return the driver that came with the first release of a toolkit, or None if it is not listed."""
     for row in facts.rows("toolkits", "toolkits"):
-        if CudaVersion.parse(row["release"]) == cuda:
+        if CudaVersion.parse(row["release"]) == cuda and "driver" in row:
             return DriverRelease.parse(row["driver"]), facts.fact(row)
     return None
 
