@@ -16,7 +16,7 @@ _Values = tuple[str, Mapping[str, str]]
 
 #: The kinds that commands show, with the names of their values.
 KINDS: Mapping[str, frozenset[str]] = {
-    "docker_run": frozenset({"gpus", "image", "engine"}),
+    "docker_run": frozenset({"gpus", "image", "engine", "runtime_class"}),
     "pip_install": frozenset({"name", "version", "spec", "extra"}),
     "conda_install": frozenset({"name", "version", "build", "channel"}),
 }

@@ -8,7 +8,7 @@ import re
 _BREAK = re.compile(r"[.;!?](?=\s|$)|,? \b(?:but|however|whereas|while)\b", re.IGNORECASE)
 #: Words that deny that something works; what they are about is the failing state.
 _DENIED = re.compile(
-    r"(?:\bnot|n['\u2019]?t|\bnever|\bno longer|\bstop(?:s|ped)?|\bwithout|\bhardly)\s+(?:\w+\s+){0,2}"
+    r"(?:\bnot|n['\u2019]?t|\bnever|\bno longer|\bstop(?:s|ped)?|\bwithout|\bhardly)\s+(?:\w+\s+){0,5}?"
     r"(?:work\w*|used? to|support\w*|compatible)|\bnvidia-smi(?: \w+)? works?\b",
     re.IGNORECASE,
 )

@@ -155,13 +155,15 @@ _TENSORFLOW = ("tensorflow", "tensorflow-gpu", "tensorflow-cpu", "tensorflow-int
 
 
 def tensorflow(observations: Observations) -> Observation | None:
-    """Return the observation of the release in use: its version, or else the installed package. What a
-    program printed counts before what a person states."""
+    """Return the observation of the release in use: its version, the installed package, or else the one that
+    was asked for. What a program printed counts before what a person states."""
     found = [one for one in observations.of("tensorflow") if one.values.get("version")]
     installed = observations.of("package_installed")
     found += [one for one in installed if normalized(one.values["name"]) in _TENSORFLOW][:1]
     found += [one for name in _TENSORFLOW if (one := package(observations, name)) is not None]
-    return min(found, key=lambda one: _ORDER[one.certainty], default=None)
+    asked = (one for kind in ("pip_install", "conda_install") for one in observations.of(kind))
+    pinned = (one for one in asked if one.values["name"] in _TENSORFLOW and one.values.get("version"))
+    return min(found, key=lambda one: _ORDER[one.certainty], default=None) or next(pinned, None)
 
 
 def release(observations: Observations) -> tuple[str, Observation] | None:

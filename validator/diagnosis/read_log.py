@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from . import commands
+from . import commands, manifests
 from .context import is_in_passing
 from .lines import Block, Line, answers, continued, table_rows, unwrapped
 from .messages import COMMAND, FAULT, UNRECOGNIZED, Catalogue, Message
@@ -38,7 +38,7 @@ def observe(pasted: Pasted, catalogue: Catalogue, source: str = "") -> Observati
 
     source: what to put before a line's number in the place of an observation (`logs.host_stderr, `).
     """
-    reader = _Reader(catalogue, source, pasted.is_paste)
+    reader = _Reader(catalogue, source, pasted)
     recent: deque[Block] = deque(maxlen=_BEFORE_END + 1)
     for block in pasted.blocks():
         recent.append(block)
@@ -49,6 +49,8 @@ def observe(pasted: Pasted, catalogue: Catalogue, source: str = "") -> Observati
     paste = pasted.paste_lines()
     for text, parts in (*continued(paste), *answers(paste), *table_rows(paste), *unwrapped(paste)):
         reader.read_together(text, parts)
+    for shown, line in manifests.read(paste):
+        reader.read_file(shown, line)
     return reader.finish()
 
 
@@ -75,8 +77,8 @@ class _Reader:
     does.
     """
 
-    def __init__(self, catalogue: Catalogue, source: str, is_paste: bool) -> None:
-        self._catalogue, self._source, self._is_paste = catalogue, source, is_paste
+    def __init__(self, catalogue: Catalogue, source: str, pasted: Pasted) -> None:
+        self._catalogue, self._source, self._pasted = catalogue, source, pasted
         self._titled: list[Observation] = []
         self._single: dict[str, list[tuple[int, Observation]]] = defaultdict(list)
         self._first_fault = 0
@@ -121,9 +123,16 @@ class _Reader:
                 for part in parts:
                     self._explained[part.number].add(kind)
 
+    def read_file(self, shown: commands.Shown, line: Line) -> None:
+        """Add what a file that was pasted shows, at the line where it begins."""
+        values = MappingProxyType(dict(shown.values))
+        self._add(
+            Observation(shown.kind, values, line.text.strip()[:WIDTH], self._place(line.number)), line.number
+        )
+
     def _add(self, observation: Observation, number: int) -> None:
         by_person = observation.certainty is Certainty.STATED or observation.kind == "package"
-        if by_person and self._is_paste and number == 1:
+        if by_person and self._pasted.is_paste and number == 1:
             self._titled.append(observation)
             return
         self._found.add(observation)
@@ -200,7 +209,7 @@ class _Reader:
         return list({observation.key: observation for observation in observations}.values())
 
     def _place(self, number: int) -> str:
-        return self._source + (f"line {number}" if number else "the last part")
+        return self._source + self._pasted.place(number)
 
 
 def _certainty(message: Message, values: Mapping[str, str], line: str) -> Certainty:

@@ -10,10 +10,11 @@ import io
 import itertools
 import re
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import BinaryIO
 
 from ..errors import InputError
+from . import notebook
 from .lines import PIECE, Block, Line
 
 #: The most bytes that are examined.
@@ -27,6 +28,8 @@ _BLOCK, _LONG = 1024, 4096
 PASTE_LINES = 20_000
 
 _BOMS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
+#: Bytes by which UTF-16 without a mark is told from binary data.
+_SAMPLE = 4096
 _COMPRESSED = (
     (b"\x1f\x8b", "gzip"),
     (b"PK\x03\x04", "zip"),
@@ -44,8 +47,8 @@ class Pasted:
     read: how much of it, in words. is_paste: it is short enough to be a person's paste.
     """
 
-    def __init__(self, first: bytes, last: bytes, total: int) -> None:
-        self._first = first
+    def __init__(self, first: bytes, last: bytes, total: int, places: Sequence[str] = ()) -> None:
+        self._first, self._places = first, places
         # The number of lines between the two parts is not known, so the last part has no line numbers.
         self._last = last.partition(b"\n")[2] or last
         count = first.count(b"\n") + (not first.endswith(b"\n"))
@@ -54,6 +57,12 @@ class Pasted:
         if last:
             half = LIMIT // 2 >> 20
             self.read = f"the first and the last {half} MiB of {total / (1 << 20):,.0f} MiB"
+
+    def place(self, number: int) -> str:
+        """Return where a line stands, in words. number: 0 where it is not known."""
+        if not number:
+            return "the last part"
+        return self._places[number - 1] if number <= len(self._places) else f"line {number}"
 
     def blocks(self) -> Iterator[Block]:
         """Yield all of it, block by block."""
@@ -87,14 +96,31 @@ def read(stream: BinaryIO, name: str) -> Pasted:
     Raises InputError if it is empty, not text, or a report.
     """
     first, last, total = _ends(stream)
-    first = _as_utf8(first, name)
+    encoding = _encoding(first)
+    first = _as_utf8(first, name, encoding)
+    if encoding is not None:
+        last = _as_utf8(last, name, encoding)
     if not first.strip():
         raise InputError(
             f"{name} is empty", hint="paste what TensorFlow printed, starting with the lines of its import"
         )
     if _REPORT.match(first):
         raise InputError(f"{name} is a report of `check`, not a log", hint="use --report to read it")
+    if notebook.is_notebook(first):
+        return _notebook(first, name)
     return Pasted(first, last, total)
+
+
+def _notebook(data: bytes, name: str) -> Pasted:
+    lines, places = notebook.render(data.decode("utf-8", errors="replace"))
+    content = "\n".join(lines).encode()
+    if not content.strip():
+        raise InputError(
+            f"{name} is a notebook without text", hint="save it with its outputs, then try again"
+        )
+    pasted = Pasted(content, b"", len(data), places)
+    pasted.read = f"{pasted.read} of a notebook"
+    return pasted
 
 
 def read_text(text: str) -> Pasted:
@@ -134,10 +160,23 @@ def _ends(stream: BinaryIO) -> tuple[bytes, bytes, int]:
     return first[: LIMIT // 2], b"".join(kept)[-(LIMIT // 2) :], total
 
 
-def _as_utf8(data: bytes, name: str) -> bytes:
+def _encoding(data: bytes) -> str | None:
+    """Return the encoding of a text that has a mark, or that is UTF-16 without one; None for UTF-8."""
     for mark, encoding in _BOMS:
         if data.startswith(mark):
-            return data[len(mark) :].decode(encoding, errors="replace").encode()
+            return encoding
+    # In UTF-16, every other byte of Latin text is zero.
+    head = data[:_SAMPLE]
+    for offset, encoding in ((1, "utf-16-le"), (0, "utf-16-be")):
+        zeros, others = head[offset::2], head[1 - offset :: 2]
+        if len(head) > 1 and zeros.count(0) > 0.9 * len(zeros) and not others.count(0):
+            return encoding
+    return None
+
+
+def _as_utf8(data: bytes, name: str, encoding: str | None) -> bytes:
+    if encoding is not None:
+        return data.decode(encoding, errors="replace").removeprefix("\ufeff").encode(errors="replace")
     refuse_compressed(data, name)
     if b"\0" in data[: 1 << 20]:
         raise InputError(
