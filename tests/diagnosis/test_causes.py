@@ -18,6 +18,7 @@ from validator.diagnosis import causes, commands, compile, diagnose_log, documen
 from validator.diagnosis.causes import STRENGTHS, CauseEntry
 from validator.diagnosis.compiled import DATA
 from validator.diagnosis.conclusions import gpus, packages, runtime, version_conflicts
+from validator.diagnosis.judge import FAILS
 from validator.diagnosis.known import FACTS
 from validator.diagnosis.messages import UNRECOGNIZED, catalogue
 from validator.diagnosis.read_report import field_rows, problem_rows
@@ -62,6 +63,7 @@ def values_of(kind: str) -> list[set[str]]:
         if row.kind == kind
     ]
     rows += [set(names) for name, names in commands.KINDS.items() if name == kind]
+    rows += [{"rule", "mode", "fact", "text", "source", "sentence"}] if kind == FAILS else []
     return rows
 
 
@@ -84,7 +86,7 @@ def visible() -> set[str]:
     """Return every kind of observation that there is."""
     messages = {message.kind for message in catalogue().messages}
     rows = {row.kind for row in field_rows()} | {row.kind for row in problem_rows()}
-    return messages | rows | set(commands.KINDS) | derived()
+    return messages | rows | set(commands.KINDS) | derived() | {FAILS}
 
 
 def conditions_of(entry: CauseEntry) -> list[Condition]:

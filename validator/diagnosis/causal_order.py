@@ -8,7 +8,8 @@ from typing import Protocol, TypeVar
 
 from ..conditions import Find
 from ..model.diagnosis import Cause
-from .causes import POSSIBLE, STRENGTHS, CauseEntry, Sign, causes
+from .causes import CERTAIN, LIKELY, POSSIBLE, STRENGTHS, CauseEntry, Sign, causes, language
+from .judge import FAILS
 from .known import finder
 from .observations import Observation, Observations
 from .remedies import fitting_remedies
@@ -16,6 +17,8 @@ from .ways import Reader
 
 #: Lines of evidence that are given for a cause.
 _EVIDENCE = 12
+#: The named condition that holds where the text shows that TensorFlow does not use the GPU.
+_SYMPTOM = "gpu_not_used"
 
 
 class _Sure(Protocol):
@@ -28,14 +31,16 @@ _Finding = TypeVar("_Finding", bound=_Sure)
 
 @dataclass(frozen=True)
 class _ShownSign:
-    """A sign and the observations that make it true."""
+    """A sign and the observations that make it true. strength: at most that of the sign."""
 
     sign: Sign
     observations: Sequence[Observation]
+    strength: str
 
     @property
-    def strength(self) -> str:
-        return self.sign.strength
+    def judged(self) -> bool:
+        """True if a combination of facts that can't work makes it true."""
+        return any(one.kind == FAILS for one in self.observations)
 
     def values(self, facts: Mapping[str, str]) -> Mapping[str, str]:
         """Return the facts and the observed values. The first observation that has a value decides."""
@@ -55,6 +60,10 @@ class _ShownCause:
 
     @property
     def strength(self) -> str:
+        """How sure the cause is: certain if both a message and a combination of facts show it."""
+        likely = [shown for shown in self.signs if shown.strength != POSSIBLE]
+        if any(shown.judged for shown in likely) and any(not shown.judged for shown in likely):
+            return CERTAIN
         return self.signs[0].strength
 
     @property
@@ -73,7 +82,7 @@ class _ShownCause:
         any; or else the title of the cause itself.
         """
         for shown in self.signs:
-            if shown.strength != self.strength:
+            if shown.strength != self.signs[0].strength:
                 break
             values = shown.values(facts)
             try:
@@ -105,15 +114,31 @@ def causes_in_order(
 
 
 def _shown_causes(find: Find[Observation]) -> Sequence[_ShownCause]:
+    symptom = language().parse(_SYMPTOM).holds(find)
     shown = []
     for position, entry in enumerate(causes()):
         if entry.ruled_out_by.holds(find):
             continue
         results = [(sign, sign.when.evaluate(find)) for sign in entry.signs]
-        signs = _without_guesses([_ShownSign(sign, found.evidence) for sign, found in results if found.truth])
+        signs = _without_guesses(
+            [
+                _ShownSign(sign, found.evidence, _strength(sign, found.evidence, symptom))
+                for sign, found in results
+                if found.truth
+            ]
+        )
         if signs:
             shown.append(_ShownCause(entry, position, sorted(signs, key=_doubt)))
     return _without_guesses(shown)
+
+
+def _strength(sign: Sign, evidence: Sequence[Observation], symptom: bool) -> str:
+    """Return how sure a sign is: without a symptom, facts that can't work make a cause at most likely.
+
+    They may be those of another machine or environment than the one that fails, or not matter there.
+    """
+    only_facts = all(one.kind == FAILS for one in evidence)
+    return LIKELY if sign.strength == CERTAIN and only_facts and not symptom else sign.strength
 
 
 def _without_guesses(findings: Sequence[_Finding]) -> Sequence[_Finding]:

@@ -13,6 +13,7 @@ from .causal_order import causes_in_order
 from .conclusions import conclude
 from .conclusions.gpus import capability, newest_release_for
 from .conclusions.version_conflicts import requested_cudart
+from .judge import judge
 from .messages import FAULT, UNRECOGNIZED, catalogue
 from .observations import Observations, on_windows, tensorflow
 from .ways import Reader
@@ -97,6 +98,7 @@ def _diagnose_text(pasted: text.Pasted) -> Diagnosis:
 
 def _diagnose(found: Observations, read: str) -> Diagnosis:
     conclude(found)
+    judge(found)
     facts = _facts(found)
     causes = causes_in_order(found, {**facts, **_requirements(found, facts)}, Reader.of(found))
     kinds = (UNRECOGNIZED,) if causes else (UNRECOGNIZED, FAULT, *_SYMPTOMS)

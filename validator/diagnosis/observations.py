@@ -95,10 +95,16 @@ class Observations:
             known[observation.key] = _Counted(observation, times)
 
     def conclude(self, kind: str, values: Mapping[str, str], *bases: Observation) -> None:
-        """Add what follows from other observations, at the place of the first of them."""
+        """Add what follows from other observations, at the place of the first of them.
+
+        It is as certain as the least certain of them.
+        """
         text = " / ".join(dict.fromkeys(base.text for base in bases if base.text))
         where = bases[0].where if bases else ""
-        self.add(Observation(kind, MappingProxyType(dict(values)), text[:WIDTH], where))
+        certainty = max(
+            (base.certainty for base in bases), key=_ORDER.__getitem__, default=Certainty.OBSERVED
+        )
+        self.add(Observation(kind, MappingProxyType(dict(values)), text[:WIDTH], where, certainty=certainty))
 
     def prefer(self, observation: Observation) -> None:
         """Put an observation that describes the failing state before the others of its kind."""
@@ -150,8 +156,15 @@ class Observations:
         return tuple(found.values())
 
 
-#: Distributions that install TensorFlow itself.
-_TENSORFLOW = ("tensorflow", "tensorflow-gpu", "tensorflow-cpu", "tensorflow-intel", "tf-nightly")
+#: Distributions that install the package `tensorflow`.
+DISTRIBUTIONS = (
+    "tensorflow",
+    "tensorflow-gpu",
+    "tensorflow-cpu",
+    "tensorflow-intel",
+    "tf-nightly",
+    "tf-nightly-cpu",
+)
 
 
 def tensorflow(observations: Observations) -> Observation | None:
@@ -159,10 +172,10 @@ def tensorflow(observations: Observations) -> Observation | None:
     was asked for. What a program printed counts before what a person states."""
     found = [one for one in observations.of("tensorflow") if one.values.get("version")]
     installed = observations.of("package_installed")
-    found += [one for one in installed if normalized(one.values["name"]) in _TENSORFLOW][:1]
-    found += [one for name in _TENSORFLOW if (one := package(observations, name)) is not None]
+    found += [one for one in installed if normalized(one.values["name"]) in DISTRIBUTIONS][:1]
+    found += [one for name in DISTRIBUTIONS if (one := package(observations, name)) is not None]
     asked = (one for kind in ("pip_install", "conda_install") for one in observations.of(kind))
-    pinned = (one for one in asked if one.values["name"] in _TENSORFLOW and one.values.get("version"))
+    pinned = (one for one in asked if one.values["name"] in DISTRIBUTIONS and one.values.get("version"))
     return min(found, key=lambda one: _ORDER[one.certainty], default=None) or next(pinned, None)
 
 

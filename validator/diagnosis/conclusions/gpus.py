@@ -1,4 +1,4 @@
-"""GPUs that are hidden, not supported, or missing without a message."""
+"""GPUs that are hidden, or missing without a message."""
 
 from __future__ import annotations
 
@@ -6,19 +6,13 @@ import re
 from collections.abc import Iterator
 
 from ...compat import gpus, kernels, releases
-from ...compat.errors import UnknownGpu, UnknownRelease
+from ...compat.errors import UnknownGpu
 from ...model.prediction import Outcome
 from ...versions import ComputeCapability, leading_numbers
-from ..observations import Observation, Observations, normalized, release
+from ..observations import Observation, Observations, release
 
 #: More GPUs than any one machine has. An index from here on is wrong on every machine.
 _MANY_GPUS = 64
-#: The first compute capability that no stable wheel up to 2.21 works on (tensorflow/tensorflow issue 111958).
-_BLACKWELL = (10, 0)
-_FIRST_RELEASE_FOR_BLACKWELL = (2, 22)
-#: The first compute capability that cuDNN 9.11 and driver 590 still support.
-_TURING = (7, 5)
-_CUDNN_WITHOUT_VOLTA, _DRIVER_WITHOUT_VOLTA = (9, 11), (590,)
 #: The first compute capability that the newest wheels have kernels for (2.17 dropped 5.x).
 _OLDEST = ComputeCapability(6, 0)
 #: A driver branch that compiles every PTX.
@@ -78,44 +72,6 @@ def _why_hidden(value: str, count: int | None) -> str | None:
     return f'"{first}" is neither an index nor a UUID: it shows no GPU'
 
 
-def capabilities(observations: Observations) -> None:
-    """Add GPUs that the release, its cuDNN or the driver does not support."""
-    found = release(observations)
-    driver = observations.first("driver")
-    cudnn = next(
-        (
-            one
-            for one in observations.of("package")
-            if normalized(one.values["name"]).startswith("nvidia-cudnn")
-        ),
-        None,
-    )
-    for one, capability in _gpu_capabilities(observations):
-        values = {"gpu": one.values.get("name", f"capability {capability}"), "capability": capability}
-        numbers = leading_numbers(capability)
-        if found is not None:
-            version, stated = found
-            kind = _conflict_with_release(version, capability)
-            if kind:
-                observations.conclude(kind, {**values, "tensorflow": version}, one, stated)
-        if cudnn is not None and numbers < _TURING:
-            version = cudnn.values["version"]
-            if leading_numbers(version) >= _CUDNN_WITHOUT_VOLTA:
-                observations.conclude("cudnn_dropped_gpu", {**values, "cudnn": version}, one, cudnn)
-        if driver is not None and numbers < _TURING:
-            version = driver.values["version"]
-            if leading_numbers(version)[:1] >= _DRIVER_WITHOUT_VOLTA:
-                observations.conclude("driver_dropped_gpu", {**values, "driver": version}, one, driver)
-
-
-def _conflict_with_release(version: str, capability: str) -> str | None:
-    """Return the kind of conflict between a release and a GPU, or None."""
-    too_new = leading_numbers(capability) >= _BLACKWELL
-    if too_new and leading_numbers(version) < _FIRST_RELEASE_FOR_BLACKWELL:
-        return "gpu_newer_than_build"
-    return "gpu_older_than_build" if _has_no_kernels(version, capability) else None
-
-
 def capability(observations: Observations) -> str | None:
     """Return the compute capability of the GPU, stated or known by its model; None where GPUs differ."""
     found = {value for _, value in _gpu_capabilities(observations)}
@@ -141,15 +97,6 @@ def newest_release_for(capability: str) -> str | None:
         if works and not known.prerelease:
             return known.version
     return None
-
-
-def _has_no_kernels(version: str, capability: str) -> bool:
-    """Return whether a release's wheel is known to hold no code that the GPU can run, with any driver."""
-    try:
-        reason = kernels.run_on(version, ComputeCapability.parse(capability), _ANY_DRIVER)
-    except (UnknownRelease, ValueError):
-        return False
-    return reason.outcome is Outcome.FAILS
 
 
 def _gpu_capabilities(observations: Observations) -> Iterator[tuple[Observation, str]]:
@@ -215,4 +162,4 @@ def no_reason_given(observations: Observations) -> None:
         observations.conclude("no_gpu_without_a_reason", {}, empty, factory)
 
 
-RULES = (empty_list, visible_devices, capabilities, driver_parts, compat_library, no_reason_given)
+RULES = (empty_list, visible_devices, driver_parts, compat_library, no_reason_given)

@@ -4,21 +4,11 @@ from __future__ import annotations
 
 import re
 
-from ...compat.older import release_of_any_age
 from ...versions import leading_numbers
-from ..observations import Observation, Observations, normalized, package, release
+from ..observations import DISTRIBUTIONS, Observation, Observations, normalized, package, release
 
 #: The first release that was built for NumPy 2, the first with Keras 3, and the first for protobuf 4.
 _NUMPY_2, _KERAS_3, _PROTOBUF_4 = (2, 18), (2, 16), (2, 12)
-#: Distributions that install the package `tensorflow`.
-_TENSORFLOW = (
-    "tensorflow",
-    "tensorflow-gpu",
-    "tensorflow-cpu",
-    "tensorflow-intel",
-    "tf-nightly",
-    "tf-nightly-cpu",
-)
 #: Conda builds without CUDA.
 _CPU_BUILD = re.compile(r"(eigen|mkl|cpu)_")
 
@@ -30,36 +20,6 @@ def shadowing_file(observations: Observations) -> None:
             path = one.values["path"].strip()
             renamed = path.removesuffix("tensorflow.py") + "my_script.py"
             observations.conclude("shadowing_file", {"path": path, "renamed": renamed}, one)
-
-
-def python(observations: Observations) -> None:
-    """Add a Python for which the release has no wheel."""
-    found = release(observations)
-    version = _requested(observations) or (found[0] if found else None)
-    python = observations.first("python")
-    build = release_of_any_age(version) if version else None
-    if python is None or build is None or version is None:
-        return
-    minor = ".".join(str(part) for part in leading_numbers(python.values["version"])[:2])
-    if minor.count(".") == 1 and minor not in build.pythons:
-        values = {
-            "tensorflow": version,
-            "python": minor,
-            "pythons": f"{build.pythons[0]} to {build.pythons[-1]}",
-        }
-        observations.conclude("python_without_wheel", values, python)
-
-
-def _requested(observations: Observations) -> str | None:
-    """Return the release of TensorFlow that pip was asked to install."""
-    return next(
-        (
-            one.values["version"]
-            for one in observations.of("pip_install")
-            if one.values["name"] in _TENSORFLOW and "version" in one.values
-        ),
-        None,
-    )
 
 
 def python_packages(observations: Observations) -> None:
@@ -86,7 +46,7 @@ def tensorflow_packages(observations: Observations) -> None:
     installed: dict[str, Observation] = {}
     for one in observations.of("package"):
         name = normalized(one.values["name"])
-        if name in _TENSORFLOW:
+        if name in DISTRIBUTIONS:
             installed.setdefault(name, one)
         if name == "tensorflow" and _is_older_build_without_cuda(one):
             observations.conclude("build_without_cuda", {"build": f"tensorflow {one.values['version']}"}, one)
@@ -114,4 +74,4 @@ def _is_older_build_without_cuda(one: Observation) -> bool:
     return version < (2, 1) and version[:2] != (1, 15) and not one.values.get("build")
 
 
-RULES = (shadowing_file, python, python_packages, tensorflow_packages)
+RULES = (shadowing_file, python_packages, tensorflow_packages)

@@ -1,19 +1,13 @@
-"""CUDA, cuDNN, driver and system against the release in use."""
+"""The system, and signs of the age of a release and of its libraries."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
 
-from ...compat.older import oldest_driver, release_of_any_age
-from ...compat.releases import Release
-from ...versions import CudaVersion, DriverRelease, leading_numbers
-from ..observations import Observation, Observations, normalized, on_windows, release
+from ...versions import leading_numbers
+from ..observations import Observation, Observations, on_windows, release
 
-#: The first release whose wheels for native Windows have no CUDA (install guide, "Windows native").
-_NO_WINDOWS_CUDA = (2, 11)
-#: The first release with wheels for macOS that have no CUDA.
-_NO_MACOS_CUDA = (1, 2)
 #: Source files that were moved in 2.12, as its log lines name them.
 _BEFORE_2_12 = re.compile(r"\btensorflow/stream_executor/")
 #: Releases of the official GPU images whose TensorFlow can't open their cuDNN.
@@ -40,45 +34,6 @@ def systems(observations: Observations) -> None:
     kubernetes = observations.with_value("container", "kind", "kubernetes")
     if kubernetes is not None:
         observations.conclude("kubernetes", {}, kubernetes)
-
-
-def platform(observations: Observations) -> None:
-    """Add native Windows from 2.11 on, and macOS, for which no wheel with CUDA exists."""
-    found = release(observations)
-    if found is None:
-        return
-    version, stated = found
-    windows, macos = on_windows(observations), observations.with_value("os", "name", "macos")
-    if windows is not None and leading_numbers(version) >= _NO_WINDOWS_CUDA:
-        observations.conclude("windows_without_cuda_build", {"tensorflow": version}, windows, stated)
-    if macos is not None and windows is None and leading_numbers(version) >= _NO_MACOS_CUDA:
-        observations.conclude("macos_without_cuda_build", {"tensorflow": version}, macos, stated)
-
-
-def _release_and_build(observations: Observations) -> tuple[str, Observation, Release] | None:
-    """Return the release in use, the observation of it, and its build; None if one of them is not known."""
-    found = release(observations)
-    build = release_of_any_age(found[0]) if found else None
-    return (*found, build) if found and build else None
-
-
-def cuda_of_another_version(observations: Observations) -> None:
-    """Add a toolkit or cuDNN on the system that is not the one that the release opens."""
-    found = _release_and_build(observations)
-    if found is None:
-        return
-    version, stated, build = found
-    for one in _with_version(observations, "cuda"):
-        if not _has_libraries_of(build.cuda, one.values["version"]):
-            values = {"tensorflow": version, "found": one.values["version"], "needed": build.cuda}
-            observations.conclude("cuda_of_another_version", values, one, stated)
-    for one in _with_version(observations, "cudnn"):
-        needed, present = leading_numbers(build.cudnn), leading_numbers(one.values["version"])
-        values = {"tensorflow": version, "found": one.values["version"], "needed": build.cudnn}
-        if present[0] != needed[0]:
-            observations.conclude("cudnn_of_another_major", values, one, stated)
-        elif len(present) > 1 and present[:2] < needed[:2]:
-            observations.conclude("cudnn_older_than_built", values, one, stated)
 
 
 def _with_version(observations: Observations, kind: str) -> Iterator[Observation]:
@@ -123,54 +78,6 @@ def toolkit_of_another_version(observations: Observations) -> None:
             observations.conclude("toolkit_of_another_version", values, missing, one)
 
 
-def driver_too_old_for_cuda(observations: Observations) -> None:
-    """Add a driver that is too old for the CUDA of the release, a toolkit or an image."""
-    driver = observations.first("driver")
-    if driver is None:
-        return
-    found = _release_and_build(observations)
-    windows = on_windows(observations) is not None
-    in_use = [(found[2].cuda, found[1])] if found else []
-    in_use += [(one.values["version"], one) for one in _with_version(observations, "cuda")]
-    for cuda, stated in in_use:
-        oldest = _oldest_driver(cuda, windows)
-        if oldest is not None and _is_older_driver(driver.values["version"], oldest):
-            values = {"driver": driver.values["version"], "cuda": cuda, "needed": str(oldest)}
-            observations.conclude("driver_below_floor", values, driver, stated)
-            return
-
-
-def _oldest_driver(cuda: str, windows: bool) -> DriverRelease | None:
-    major, *minor = leading_numbers(cuda)
-    floor = oldest_driver(CudaVersion(major, minor[0] if minor else 0), windows)
-    return floor.driver if floor else None
-
-
-def _is_older_driver(driver: str, other: DriverRelease) -> bool:
-    """Return whether a driver release is older than another. A bare branch stands for its newest release."""
-    try:
-        return DriverRelease.parse(driver) < other
-    except ValueError:
-        return False
-
-
-def cudnn_package(observations: Observations) -> None:
-    """Add an installed cuDNN wheel that is older than the cuDNN that TensorFlow was built with."""
-    found = _release_and_build(observations)
-    if found is None:
-        return
-    version, stated, build = found
-    needed = leading_numbers(build.cudnn)
-    for one in observations.of("package"):
-        if normalized(one.values["name"]) not in ("nvidia-cudnn-cu11", "nvidia-cudnn-cu12", "cudnn"):
-            continue
-        present = leading_numbers(one.values["version"])
-        if present and present[:2] < needed[:2]:
-            values = {"tensorflow": version, "found": one.values["version"], "needed": build.cudnn}
-            kind = "cudnn_older_than_built" if present[0] == needed[0] else "cudnn_of_another_major"
-            observations.conclude(kind, values, one, stated)
-
-
 def age(observations: Observations) -> None:
     """Add that log lines come from a release before 2.12, if the release is not known."""
     old = next((one for one in observations if _BEFORE_2_12.search(one.text)), None)
@@ -199,11 +106,7 @@ def official_image(observations: Observations) -> None:
 
 RULES = (
     systems,
-    platform,
-    cuda_of_another_version,
     toolkit_of_another_version,
-    driver_too_old_for_cuda,
-    cudnn_package,
     age,
     official_image,
 )

@@ -1,0 +1,163 @@
+"""Let `compat` judge the facts that were read, so that a text and `predict` get the same answer.
+
+Each reason why the facts can't work becomes an observation `combination_fails`. The causes name its rule in
+their signs, which is the only place that says which cause a rule stands for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+
+from ..compat import judge as compat
+from ..compat.older import release_of_any_age
+from ..model.prediction import Outcome, Prediction, Reason, Rule
+from ..model.situation import Situation
+from ..model.spec import Variant
+from .observations import DISTRIBUTIONS, Observation, Observations, normalized, on_windows, tensorflow
+from .situation import situation
+
+#: The kind of the observations that are added.
+FAILS = "combination_fails"
+
+#: The facts that each rule rests on, as fields of `Situation`. The first one that was read is the place.
+_FACTS: Mapping[Rule, tuple[str, ...]] = {
+    "driver_too_old": ("driver", "cuda", "tensorflow"),
+    "driver_older_than_gpu": ("driver", "gpu"),
+    "driver_dropped_gpu": ("driver", "gpu"),
+    "compat_package_unsupported": ("compat", "gpu", "driver"),
+    "no_kernels_for_gpu": ("gpu", "tensorflow"),
+    "ptx_not_compiled_by_driver": ("gpu", "tensorflow", "driver"),
+    "xla_without_gpu_target": ("gpu", "tensorflow"),
+    "cudnn_without_gpu": ("gpu", "cudnn"),
+    "cudnn_older_than_built": ("cudnn", "tensorflow"),
+    "cudnn_of_another_major": ("cudnn", "tensorflow"),
+    "cudnn_without_cuda_build": ("cudnn", "cuda"),
+    "cuda_of_another_version": ("cuda", "tensorflow"),
+    "python_without_wheel": ("python", "tensorflow"),
+    "platform_without_cuda": ("system", "machine", "tensorflow"),
+    "cpu_package": ("variant", "tensorflow"),
+    "cuda_libraries_not_installed": ("extra", "tensorflow"),
+    "library_path_not_set": ("tensorflow", "extra"),
+    "open_modules_needed": ("kernel_modules", "gpu"),
+    "open_modules_unsupported": ("kernel_modules", "gpu"),
+    "not_nvidia": ("gpu",),
+    "known_issue": ("tensorflow", "gpu", "extra"),
+    "mixed_frameworks": ("packages", "tensorflow"),
+}
+
+
+def judge(observations: Observations) -> Prediction:
+    """Add the reasons why the facts can't work, and return the prediction for them."""
+    read = situation(observations)
+    prediction = compat.judge(_completed(read))
+    for reason in (*_of_the_request(read, observations), *prediction.reasons):
+        if reason.outcome is Outcome.FAILS and reason.rule is not None:
+            bases = tuple(_bases(reason.rule, observations))
+            if bases:
+                observations.conclude(FAILS, _values(reason), *bases)
+    return prediction
+
+
+def _completed(read: Situation) -> Situation:
+    """Return the facts with those that follow from them: a wheel opens the libraries of its own CUDA."""
+    release = release_of_any_age(read.tensorflow or "")
+    if read.cuda is None and release is not None and read.variant != Variant.CPU.value:
+        read = replace(read, cuda=release.cuda)
+    if read.cudnn is None and "cudnn" in read.packages:
+        read = replace(read, cudnn=read.packages["cudnn"])
+    return read
+
+
+def _of_the_request(read: Situation, observations: Observations) -> Iterator[Reason]:
+    """Yield why the release that pip was asked for can't be installed, if it is not the one in use."""
+    requested = _requested(observations)
+    version = requested.values["version"] if requested else None
+    if version is None or version == read.tensorflow or read.python is None:
+        return
+    judged = compat.judge(Situation(tensorflow=version, python=read.python))
+    yield from (reason for reason in judged.reasons if reason.rule == "python_without_wheel")
+
+
+def _values(reason: Reason) -> Mapping[str, str]:
+    """Return the values of the observation. sentence: the text for a title, without its full stop."""
+    text = reason.text
+    sentence = f"TensorFlow{text[10:]}" if text.startswith("tensorflow ") else f"{text[0].upper()}{text[1:]}"
+    values = {
+        "rule": str(reason.rule),
+        "fact": reason.fact,
+        "text": text,
+        "source": reason.source,
+        "sentence": sentence,
+    }
+    return {**values, "mode": reason.mode} if reason.mode else values
+
+
+def _bases(rule: Rule, observations: Observations) -> Iterator[Observation]:
+    for field in _FACTS[rule]:
+        base = _READ_FROM[field](observations)
+        if base is not None:
+            yield base
+
+
+# The observation that a field of the situation was read from. `situation` reads them in the same order.
+
+_Find = Callable[[Observations], "Observation | None"]
+
+
+def _first_of(*kinds: str) -> _Find:
+    def find(observations: Observations) -> Observation | None:
+        return next((found for kind in kinds if (found := observations.first(kind)) is not None), None)
+
+    return find
+
+
+def _package(*beginnings: str) -> _Find:
+    """Return a function that finds the first package whose normalized name begins so."""
+
+    def find(observations: Observations) -> Observation | None:
+        packages = observations.of("package")
+        return next((one for one in packages if normalized(one.values["name"]).startswith(beginnings)), None)
+
+    return find
+
+
+def _either(*finders: _Find) -> _Find:
+    def find(observations: Observations) -> Observation | None:
+        return next((found for finder in finders if (found := finder(observations)) is not None), None)
+
+    return find
+
+
+def _requested(observations: Observations) -> Observation | None:
+    """Return the command that asks pip for a release of TensorFlow."""
+    return next(
+        (
+            one
+            for one in observations.of("pip_install")
+            if one.values["name"] in DISTRIBUTIONS and "version" in one.values
+        ),
+        None,
+    )
+
+
+def _installed(observations: Observations) -> Observation | None:
+    """Return the command that installs TensorFlow."""
+    return next((one for one in observations.of("pip_install") if one.values["name"] in DISTRIBUTIONS), None)
+
+
+_READ_FROM: Mapping[str, _Find] = {
+    "tensorflow": _either(tensorflow, _requested),
+    "python": _first_of("python", "python_path"),
+    "cuda": _either(_package("nvidia-cuda-runtime"), _first_of("cuda")),
+    "cudnn": _either(_package("nvidia-cudnn", "cudnn"), _first_of("cudnn")),
+    "driver": _first_of("driver", "driver_cuda"),
+    "gpu": _first_of("gpu", "compute_capability", "other_gpu"),
+    "system": _either(_first_of("wsl"), on_windows, _first_of("os")),
+    "machine": _first_of("jetson", "machine"),
+    "kernel_modules": _first_of("kernel_modules"),
+    "variant": _either(_first_of("build_without_cuda"), _package("tensorflow-cpu"), _installed),
+    "extra": _installed,
+    "compat": _first_of("compat_library", "compat_library_on_path"),
+    "packages": _package("torch", "jax"),
+}
