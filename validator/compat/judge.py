@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..model.prediction import Prediction, Reason, decide
+from ..model.prediction import Outcome, Prediction, Reason, decide
 from ..model.situation import Situation
 from . import cudnn, facts, installation, kernels, known_issues, xla
 from .machine import Machine, machine, runs_toolkit
 from .software import Software, software
 
+#: A driver branch that compiles every PTX.
+_ANY_BRANCH = 9999
 _NO_GPU_TEXT = "this host has no GPU: TensorFlow runs on the CPU, which proves nothing about any GPU"
 _ON_CPU_TEXT = "tensorflow-cpu contains no CUDA: it runs on the CPU by design, with any driver and GPU"
 _KERNELS_TEXT = "it is not known which compute capabilities the wheel of tensorflow {} has kernels for"
@@ -83,8 +85,9 @@ def _on_capability(found: Software, host: Machine) -> Iterator[Reason]:
     if found.combinations:
         yield from known_issues.on_gpu(found.combinations, capability)
     if found.inspected:
-        if host.user is not None:
-            yield kernels.run_on(release.version, capability, host.user.branch)
+        runs = kernels.run_on(release.version, capability, host.user.branch if host.user else _ANY_BRANCH)
+        if host.user is not None or runs.outcome is Outcome.FAILS:
+            yield runs
         target = xla.targets_gpu(release.version, capability, found.nvcc)
         if target is not None:
             yield target

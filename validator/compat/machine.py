@@ -94,7 +94,7 @@ def _machine(
 
 def runs_toolkit(found: Machine, toolkit: CudaVersion) -> Reason | None:
     """Decide if the driver runs the libraries of a toolkit; None if the driver is not known."""
-    if found.driver is None or found.linux is None:
+    if found.driver is None:
         return None
     lifted_to = found.user.lifted_to if found.user else None
     floor = older.oldest_driver(toolkit, found.on_windows)
@@ -110,7 +110,7 @@ def runs_toolkit(found: Machine, toolkit: CudaVersion) -> Reason | None:
                 "driver_too_old",
             )
         return floor.fact.works(f"driver {found.driver} runs CUDA {toolkit} ({floor.driver} or newer{where})")
-    return drivers.runs_toolkit(toolkit, found.linux, lifted_to)
+    return drivers.runs_toolkit(toolkit, found.linux, lifted_to) if found.linux else None
 
 
 def _gpu(
