@@ -32,12 +32,12 @@ def seen(*entries: tuple[str, dict[str, str]]) -> Observations:
         ("latest", (("tensorflow", {"version": "2.3.1"}),), False),
         (
             "latest",
-            (("cuinit_failed", {"at": "E tensorflow/stream_executor/cuda/cuda_driver.cc:313]"}),),
+            (("cuda_error", {"at": "E tensorflow/stream_executor/cuda/cuda_driver.cc:313]"}),),
             False,
         ),
         (
             "2.18.0",
-            (("cuinit_failed", {"at": "E tensorflow/stream_executor/cuda/cuda_driver.cc:313]"}),),
+            (("cuda_error", {"at": "E tensorflow/stream_executor/cuda/cuda_driver.cc:313]"}),),
             True,
         ),
     ],

@@ -60,6 +60,7 @@ def content() -> str:
         "messages": [_message(family, row) for family, row in messages()],
         "causes": [_cause(row) for row in _rows("causes")],
         "report": read_yaml(DATA / "report.yaml"),
+        "cuda_errors": read_yaml(DATA / "cuda_errors.yaml"),
     }
     parts = [
         f'"{name}": [\n' + ",\n".join(_compact(row) for row in entries) + "\n]"

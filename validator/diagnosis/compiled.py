@@ -14,7 +14,8 @@ PATH = DATA / "compiled.json"
 
 @functools.cache
 def section(name: str) -> Any:
-    """Return one part of the data: `messages`, `causes`, `conditions`, `report` or `older`."""
+    """Return one part of the data: `messages`, `causes`, `conditions`, `report`, `cuda_errors` or
+    `older`."""
     return _document()[name]
 
 

@@ -25,9 +25,7 @@ if TYPE_CHECKING:
 _UNKNOWN, _HARMLESS = 20, 3
 #: Kinds that are known as messages but still count as not recognized where no cause fits.
 _SYMPTOMS = (
-    "cuinit_failed",
     "cuda_error",
-    "cuda_init_error",
     "nvml_error",
     "cudnn_handle_failed",
     "import_failed",

@@ -10,6 +10,7 @@ from types import MappingProxyType
 
 from . import commands, manifests
 from .context import is_in_passing
+from .cuda_errors import completed
 from .lines import Block, Line, answers, continued, table_rows, unwrapped
 from .messages import COMMAND, FAULT, UNRECOGNIZED, Catalogue, Message
 from .observations import KEPT, WIDTH, Certainty, Content, Observation, Observations, normalized, package
@@ -188,7 +189,12 @@ class _Reader:
         where, shown = self._place(number), text.strip()[:WIDTH]
         observations = [
             Observation(
-                message.kind, values, shown, where, message.harmless, _certainty(message, values, shown)
+                message.kind,
+                completed(message.kind, values),
+                shown,
+                where,
+                message.harmless,
+                _certainty(message, values, shown),
             )
             for message in messages
             if message.kind != COMMAND

@@ -11,6 +11,7 @@ from typing import Any
 
 from ..model.report import CheckOutcome, Report
 from . import compiled
+from .cuda_errors import completed
 from .messages import FAULT, UNRECOGNIZED, Catalogue
 from .observations import WIDTH, Observation, Observations
 from .read_log import observe
@@ -167,7 +168,8 @@ def _of_field(row: FieldRow, place: _Place) -> Observation | None:
     values = {name: value for name, value in match.groupdict().items() if value is not None}
     if row.key:
         values[row.key] = place.key
-    return Observation(row.kind, MappingProxyType({**row.values, **values}), text[:WIDTH], place.where)
+    shown = completed(row.kind, MappingProxyType({**row.values, **values}))
+    return Observation(row.kind, shown, text[:WIDTH], place.where)
 
 
 def _places(document: Any, path: tuple[str, ...], where: str = "") -> Iterator[_Place]:

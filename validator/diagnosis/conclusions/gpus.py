@@ -9,6 +9,7 @@ from ...compat import gpus, kernels, releases
 from ...compat.errors import UnknownGpu
 from ...model.prediction import Outcome
 from ...versions import ComputeCapability, leading_numbers
+from ..cuda_errors import CUDA_ERROR, CUINIT
 from ..observations import Observation, Observations, release
 
 #: More GPUs than any one machine has. An index from here on is wrong on every machine.
@@ -134,9 +135,8 @@ def compat_library(observations: Observations) -> None:
                 observations.conclude("compat_library_on_path", {"path": compat[0]}, one)
 
 
-#: Kinds that say why there is no GPU.
+#: Other kinds than errors of cuInit that say why there is no GPU.
 _REASONS = (
-    "cuinit_failed",
     "gpu_libraries_not_opened",
     "libcuda_not_loaded",
     "cudart_not_opened",
@@ -157,6 +157,8 @@ def no_reason_given(observations: Observations) -> None:
     factory = observations.first("factory_notice")
     found = release(observations)
     if empty is None or factory is None or any(observations.has(kind) for kind in _REASONS):
+        return
+    if observations.with_value(CUDA_ERROR, "place", CUINIT) is not None:
         return
     if found is None or (2, 13) <= leading_numbers(found[0]) < (2, 18):
         observations.conclude("no_gpu_without_a_reason", {}, empty, factory)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from ..cuda_errors import CUDA_ERROR, CUINIT
 from ..observations import Observation, Observations
 
 #: Percent of the GPU's time up to which it is hardly used.
@@ -113,14 +114,16 @@ def memory_at_start(observations: Observations) -> None:
                 observations.conclude("whole_memory_refused", {"memory": one.values["memory"]}, failed, one)
 
 
-#: Kinds that are observed in a process without access to a GPU.
-_WITHOUT_GPU = ("cuinit_failed", "gpu_list_empty", "cudart_not_opened", "nvidia_smi_failed")
+#: Other kinds than errors of cuInit that are observed in a process without access to a GPU.
+_WITHOUT_GPU = ("gpu_list_empty", "cudart_not_opened", "nvidia_smi_failed")
 
 
 def slurm_job(observations: Observations) -> None:
     """Add a job of Slurm that requests no GPU, if its script, command or resources are known."""
     request = observations.first("slurm_request")
-    missing = next((one for kind in _WITHOUT_GPU for one in observations.of(kind)), None)
+    missing = observations.with_value(CUDA_ERROR, "place", CUINIT) or next(
+        (one for kind in _WITHOUT_GPU for one in observations.of(kind)), None
+    )
     if request is not None and missing is not None and not observations.has("slurm_gpu_asked"):
         observations.conclude("slurm_job_without_gpu", {}, request, missing)
 
