@@ -268,6 +268,15 @@ def test_a_condition_that_cannot_be_read_is_rejected(written: Any, message: str)
         parse(written, "signs[0]")
 
 
+def test_a_single_comparison_is_read_with_the_default_main_value() -> None:
+    language = Language({"release": "version"}, {"new": {"release": ">=2"}}, default_main="code")
+    assert language.comparison({"memory": "7"}) == language.comparison({"memory": {"code": "7"}})
+    assert set(language.comparison({"release": "<2"}).values) == {"version"}
+    for written in ("new", {"any": ["memory"]}):
+        with pytest.raises(ConditionError, match=r"^row: expected a kind with its values, not "):
+            language.comparison(written, "row")
+
+
 def test_a_condition_that_is_defined_by_itself_is_rejected() -> None:
     language = Language({}, {"a": {"any": ["b"]}, "b": {"none": ["a"]}})
     with pytest.raises(

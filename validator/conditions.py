@@ -180,17 +180,19 @@ _CLASSES = {"all": AllOf, "any": AnyOf, "none": NoneOf}
 class Language:
     """The kinds and the named conditions that conditions may use.
 
-    main: kind -> name of its main value. named: the named conditions, as they are written.
-    kinds: all kinds; None if any name may be a kind.
+    main: kind -> name of its main value. default_main: that of all other kinds, if they have one.
+    named: the named conditions, as they are written. kinds: all kinds; None if any name may be a kind.
     """
 
     def __init__(
         self,
-        main: Mapping[str, str],
+        main: Mapping[str, str] | None = None,
         named: Mapping[str, Any] | None = None,
         kinds: Collection[str] | None = None,
+        default_main: str | None = None,
     ) -> None:
-        self._main = main
+        self._main = main or {}
+        self._default_main = default_main
         self._written = named or {}
         self._kinds = kinds
         self._named: dict[str, Named | None] = {}
@@ -214,6 +216,13 @@ class Language:
     def any_of(self, written: Sequence[Any], where: str = "conditions") -> AnyOf:
         """Read a list of conditions, of which one must hold. Raises ConditionError."""
         return AnyOf(self._several(written, where))
+
+    def comparison(self, written: Any, where: str = "condition") -> Comparison:
+        """Read a condition that is a single comparison. Raises ConditionError."""
+        condition = self.parse(written, where)
+        if not isinstance(condition, Comparison):
+            raise ConditionError(f"{where}: expected a kind with its values, not {written!r}")
+        return condition
 
     def _several(self, written: Any, where: str) -> tuple[Condition, ...]:
         if not isinstance(written, Sequence) or isinstance(written, str):
@@ -240,9 +249,10 @@ class Language:
         if not isinstance(kind, str) or (self._kinds is not None and kind not in self._kinds):
             raise ConditionError(f"{where}: `{kind}` is not a kind or a named condition")
         if not isinstance(written, Mapping):
-            if kind not in self._main:
+            main = self._main.get(kind, self._default_main)
+            if main is None:
                 raise ConditionError(f"{where}: `{kind}` has no main value; write {kind}: {{name: value}}")
-            written = {self._main[kind]: written}
+            written = {main: written}
         values = {name: _wanted(kind, value, f"{where}.{kind}.{name}") for name, value in written.items()}
         return Comparison(kind, values)
 

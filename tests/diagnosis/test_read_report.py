@@ -303,12 +303,14 @@ def test_the_rows_fit_the_report_and_the_catalogue_of_problems() -> None:
     assert {row.path[0] for row in field_rows()} <= {"host", "environment"}
     checks = {one.id for one in CHECKS}
     for row in problem_rows():
-        assert row.check in checks
-        kinds = [CATALOGUE[code] for code in row.codes] or [
-            kind for kind in CATALOGUE.values() if kind.group == row.check and kind.severity
+        assert row.when.kind in checks
+        asked = dict(row.when.values)
+        kinds = [CATALOGUE[code.text] for code in asked.pop("code", ())] or [
+            kind for kind in CATALOGUE.values() if kind.group == row.when.kind and kind.severity
         ]
+        assert {outcome.text for outcome in asked.pop("outcome", ())} <= {"fail"}
         for kind in kinds:
-            assert {*row.when, *row.fields.values()} <= set(kind.fields), row
+            assert {*asked, *row.fields.values()} <= set(kind.fields), row
 
 
 def test_the_problems_of_causes_are_codes() -> None:

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from ..model.report import CheckOutcome, Report
+from ..conditions import Comparison, Language
+from ..model.report import Report
 from . import compiled
 from .cuda_errors import completed
 from .messages import FAULT, UNRECOGNIZED, Catalogue
@@ -20,6 +21,8 @@ from .text import read_text
 
 #: The text of an absent value. Only a pattern that is exactly this text matches it.
 _NULL = "null"
+#: The main value of a problem in conditions.
+_CODE = "code"
 
 
 @dataclass(frozen=True)
@@ -42,26 +45,21 @@ class FieldRow:
 class ProblemRow:
     """Problems of a check that show something.
 
-    codes: one of them; every problem of the check if empty. when: texts that fields must have.
-    outcome: of the check; any if None. fields: name of the value -> name of the field.
+    when: a condition on one problem: the kind is its check, the values are its fields, its code and the
+    outcome of the check. fields: name of the value -> name of the field.
     """
 
     kind: str
-    check: str
-    codes: frozenset[str]
-    when: Mapping[str, Sequence[str]]
-    outcome: CheckOutcome | None
+    when: Comparison
     values: Mapping[str, str]
     fields: Mapping[str, str]
 
     def matches(self, problem: ReportedProblem) -> bool:
-        """Return whether a problem is one of these."""
-        return (
-            problem.check == self.check
-            and self.outcome in (None, problem.outcome)
-            and (problem.code in self.codes if self.codes else not problem.is_statement)
-            and all(_text(problem.fields.get(name)) in texts for name, texts in self.when.items())
-        )
+        """Return whether a problem is one of these. Statements are only where the condition has a code."""
+        if problem.check != self.when.kind or (problem.is_statement and _CODE not in self.when.values):
+            return False
+        fields = {name: _text(value) for name, value in problem.fields.items()}
+        return bool(self.when.accepts({**fields, _CODE: problem.code, "outcome": problem.outcome.value}))
 
 
 @dataclass(frozen=True)
@@ -132,18 +130,16 @@ def field_rows() -> tuple[FieldRow, ...]:
 @functools.cache
 def problem_rows() -> tuple[ProblemRow, ...]:
     """Return the rows that are about problems of checks."""
+    language = Language(default_main=_CODE)
     return tuple(
         ProblemRow(
             kind=row["kind"],
-            check=row["check"],
-            codes=frozenset(row.get("codes", ())),
-            when=row.get("when", {}),
-            outcome=CheckOutcome(row["outcome"]) if "outcome" in row else None,
+            when=language.comparison(row["when"], row["kind"]),
             values=row.get("values", {}),
             fields=row.get("fields", {}),
         )
         for row in compiled.section("report")
-        if "check" in row
+        if "when" in row
     )
 
 
