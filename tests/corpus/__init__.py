@@ -9,6 +9,6 @@ The first part of an entry's name is its kind:
 - `captured`: what a command really printed. `python -m tests.emulation --write` makes most of them.
 - `reports`: a report that the probe wrote.
 
-Every name but that of a told case is the path of its file in this directory. To add an entry, add its file
-and a row in the index; `reader.Entry` describes the fields.
+To add an entry, add a row to the index; `reader.Entry` describes the fields. A short text may stand in the
+row as `text`. Otherwise the name of the entry is the path of its file in this directory. A told case has none.
 """

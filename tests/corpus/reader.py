@@ -29,7 +29,19 @@ _HEAD = """\
 _FACTS = ("reported", "observed", "context")
 # With libyaml both take a fifth of the time.
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-_DUMPER: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+_SAFE_DUMPER: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+
+
+class _Dumper(_SAFE_DUMPER):  # type: ignore[misc]
+    """Write text of several lines line by line."""
+
+
+_Dumper.add_representer(
+    str,
+    lambda dumper, text: dumper.represent_scalar(
+        "tag:yaml.org,2002:str", text, style="|" if "\n" in text else None
+    ),
+)
 
 
 @dataclass(frozen=True)
@@ -48,6 +60,7 @@ class Entry:
     facts: for a told case, when it was reported, what was observed, and in what environment
     fault: the fault that was made for a captured log
     made: how a captured log or a report was made
+    text: the text, if it has no file of its own
     """
 
     name: str
@@ -61,6 +74,7 @@ class Entry:
     facts: Facts | None = None
     fault: str | None = None
     made: str | None = None
+    text: str | None = None
 
     @property
     def kind(self) -> str:
@@ -75,12 +89,19 @@ class Entry:
 
     @property
     def path(self) -> Path:
-        """Return the place of the file; a told case has none."""
+        """Return the place of the file, if `has_file`."""
         return HERE / self.name
+
+    @property
+    def has_file(self) -> bool:
+        """Return False for a told case, and where the index has the text."""
+        return self.facts is None and self.text is None
 
     def content(self) -> bytes:
         """Return the text or report as a person would hand it in."""
-        return self.path.read_bytes() if self.facts is None else render(self.facts).encode()
+        if self.facts is not None:
+            return render(self.facts).encode()
+        return self.path.read_bytes() if self.text is None else self.text.encode()
 
 
 def entries(*kinds: str) -> tuple[Entry, ...]:
@@ -98,7 +119,7 @@ def write(found: Iterable[Entry]) -> None:
     rows = [_row(entry) for entry in sorted(found, key=lambda entry: (KINDS.index(entry.kind), entry.name))]
     # Wide enough for a row without lists to stand on one line.
     body = yaml.dump(
-        rows, Dumper=_DUMPER, sort_keys=False, allow_unicode=True, default_flow_style=None, width=1000
+        rows, Dumper=_Dumper, sort_keys=False, allow_unicode=True, default_flow_style=None, width=1000
     )
     INDEX.write_text(_HEAD + body, encoding="utf-8")
     _by_name.cache_clear()

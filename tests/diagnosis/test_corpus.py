@@ -135,7 +135,7 @@ def test_enough_entries_are_right(kind: str) -> None:
 
 
 def test_index_and_files_are_one() -> None:
-    listed = {entry.name for entry in reader.entries() if entry.facts is None}
+    listed = {entry.name for entry in reader.entries() if entry.has_file}
     files = {
         str(path.relative_to(reader.HERE))
         for kind in reader.KINDS
