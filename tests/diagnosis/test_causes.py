@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from validator.conditions import AllOf, AnyOf, Comparison, Condition, Named, NoneOf
+from validator.conditions import AllOf, AnyOf, Comparison, Condition, ConditionError, Named, NoneOf
 from validator.diagnosis import causes, commands, compile, diagnose_log, document
 from validator.diagnosis.causes import STRENGTHS, CauseEntry
 from validator.diagnosis.compiled import DATA
@@ -284,6 +284,13 @@ def nested(condition: Condition) -> Iterator[AnyOf | NoneOf]:
     if isinstance(condition, AllOf | AnyOf | NoneOf):
         for part in condition.conditions:
             yield from nested(part)
+
+
+def test_a_condition_that_cannot_be_read_is_not_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    row = {**next(compile.rows("causes")), "code": "new", "signs": [{"when": {"xid": {"code": 79}}}]}
+    monkeypatch.setattr(compile, "rows", lambda section: iter([row]))
+    with pytest.raises(ConditionError, match=r"^new\.signs\[0\]\.when\.xid\.code: 79 is not text"):
+        compile.content()
 
 
 def test_every_family_is_compiled() -> None:

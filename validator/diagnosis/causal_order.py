@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
@@ -102,7 +103,7 @@ def causes_in_order(
 
     facts: values for titles and remedies. reader: who gets them.
     """
-    shown = _shown_causes(finder(observations, facts))
+    shown = _shown_causes(functools.cache(finder(observations, facts)))
     explained_by = {
         other.entry.code: one.entry.code for one in shown for other in shown if one.explains(other)
     }

@@ -70,7 +70,7 @@ class CauseEntry:
 @functools.cache
 def causes() -> tuple[CauseEntry, ...]:
     """Return every known cause in the order of the causal chain: an earlier one has to be fixed first."""
-    return tuple(_cause(row) for row in compiled.section("causes"))
+    return tuple(cause(row, language()) for row in compiled.section("causes"))
 
 
 @functools.cache
@@ -79,31 +79,35 @@ def language() -> Language:
     return Language(FACTS, compiled.section("conditions"))
 
 
-def _cause(row: Mapping[str, Any]) -> CauseEntry:
+def cause(row: Mapping[str, Any], language: Language) -> CauseEntry:
+    """Read a row of the data. Raises ConditionError."""
     code = row["code"]
     return CauseEntry(
         code=code,
         title=row["title"],
         means=row["means"],
-        signs=tuple(_sign(entry, f"{code}.signs[{number}]") for number, entry in enumerate(row["signs"])),
-        ruled_out_by=language().any_of(row.get("ruled_out_by", ()), f"{code}.ruled_out_by"),
+        signs=tuple(
+            _sign(entry, language, f"{code}.signs[{number}]") for number, entry in enumerate(row["signs"])
+        ),
+        ruled_out_by=language.any_of(row.get("ruled_out_by", ()), f"{code}.ruled_out_by"),
         explains=tuple(row.get("explains", ())),
         remedies=tuple(
-            _remedy(entry, f"{code}.remedies[{number}]") for number, entry in enumerate(row["remedies"])
+            _remedy(entry, language, f"{code}.remedies[{number}]")
+            for number, entry in enumerate(row["remedies"])
         ),
         sources=tuple(row["sources"]),
     )
 
 
-def _sign(entry: Any, where: str) -> Sign:
+def _sign(entry: Any, language: Language, where: str) -> Sign:
     """Read `{when: CONDITION, strength: ..., title: ...}`, or a condition by itself."""
     if not isinstance(entry, Mapping) or "when" not in entry:
-        return Sign(language().parse(entry, where))
-    when = language().parse(entry["when"], f"{where}.when")
+        return Sign(language.parse(entry, where))
+    when = language.parse(entry["when"], f"{where}.when")
     return Sign(when, entry.get("strength", CERTAIN), entry.get("title", ""))
 
 
-def _remedy(entry: Mapping[str, Any], where: str) -> RemedyEntry:
-    when = language().parse(entry["when"], f"{where}.when") if "when" in entry else ALWAYS
+def _remedy(entry: Mapping[str, Any], language: Language, where: str) -> RemedyEntry:
+    when = language.parse(entry["when"], f"{where}.when") if "when" in entry else ALWAYS
     commands = tuple(entry.get("commands", ()))
     return RemedyEntry(entry["way"], entry["says"], commands, when, entry.get("interrupts", ""))

@@ -16,7 +16,10 @@ from typing import Any
 
 from ..compat.compile import read_yaml
 from ..compat.facts import source_line
+from ..conditions import ConditionError, Language
+from .causes import cause
 from .compiled import DATA, PATH
+from .known import FACTS
 
 if sys.version_info >= (3, 11):
     from re import _constants as constants
@@ -58,7 +61,7 @@ def content() -> str:
     """Return the compiled data as JSON with one row per line, so that a diff shows what changed."""
     sections = {
         "messages": [_message(family, row) for family, row in messages()],
-        "causes": [_cause(row) for row in _rows("causes")],
+        "causes": _causes(),
         "report": read_yaml(DATA / "report.yaml"),
         "cuda_errors": read_yaml(DATA / "cuda_errors.yaml"),
     }
@@ -99,7 +102,8 @@ def examples() -> Mapping[str, tuple[str, ...]]:
     return {row["pattern"]: tuple(row["examples"]) for _, row in messages()}
 
 
-def _rows(section: str) -> Iterator[Row]:
+def rows(section: str) -> Iterator[Row]:
+    """Yield the rows of a section of all families."""
     for name in FAMILIES:
         yield from family(name).get(section, ())
 
@@ -108,6 +112,15 @@ def _message(family: str, row: Row) -> Row:
     kept = {name: value for name, value in row.items() if name not in _FOR_PEOPLE}
     fact = {"fact": True} if family == _FACTS and "fact" not in row else {}
     return {**kept, **fact, "words": required_words(row["pattern"])}
+
+
+def _causes() -> list[Row]:
+    """Return the causes. Raises ConditionError for a condition that can't be read."""
+    language = Language(FACTS, conditions())
+    found = [_cause(row) for row in rows("causes")]
+    for row in found:
+        cause(row, language)
+    return found
 
 
 def _cause(row: Row) -> Row:
@@ -164,7 +177,10 @@ def is_current() -> bool:
 
 
 if __name__ == "__main__":
-    if "--check" not in sys.argv[1:]:
-        PATH.write_text(content(), encoding="utf-8")
-    elif not is_current():
-        sys.exit(f"{PATH} is not current: run python -m validator.diagnosis.compile")
+    try:
+        if "--check" not in sys.argv[1:]:
+            PATH.write_text(content(), encoding="utf-8")
+        elif not is_current():
+            sys.exit(f"{PATH} is not current: run python -m validator.diagnosis.compile")
+    except ConditionError as error:
+        sys.exit(f"{DATA}: {error}")
