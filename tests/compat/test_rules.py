@@ -13,6 +13,7 @@ from validator.compat.drivers import user_driver
 from validator.compat.gpus import CONSUMER, DATA_CENTER
 from validator.compat.kernels import Kernels, fit
 from validator.compat.targets import Target
+from validator.conditions import ConditionError
 from validator.model.prediction import Outcome, Reason
 from validator.versions import ComputeCapability, CudaVersion, DriverRelease
 
@@ -399,3 +400,52 @@ def test_the_bounds_of_a_combination(capability: str, holds: bool) -> None:
 
 def test_a_combination_for_other_images_is_not_evaluated() -> None:
     assert known_issues.on_gpu((), ComputeCapability(9, 0)) == ()
+
+
+def row(when: object) -> dict[str, object]:
+    return {
+        "id": "KB-NEW",
+        "when": when,
+        "means": "fails",
+        "text": "it fails",
+        "remedy": "take another",
+        "status": "verified",
+        "sources": [],
+    }
+
+
+@pytest.mark.parametrize(
+    ("when", "python", "from_extra", "wheels", "holds"),
+    [
+        ({"tensorflow": ["==2.8", "==2.14.0"]}, None, None, {}, True),
+        ({"tensorflow": ">=2.15"}, None, None, {}, False),
+        ({"python": ["3.9", "3.10"]}, "3.10", None, {}, True),
+        ({"python": ["3.9", "3.10"]}, "3.11", None, {}, False),
+        ({"python": "3.9"}, None, None, {}, False),
+        ({"extra": "yes"}, None, True, {}, True),
+        ({"extra": "yes"}, None, False, {}, False),
+        ({"extra": "yes"}, None, None, {}, False),
+        ({"numpy": ">=2"}, None, None, {"numpy": "2.0.1"}, True),
+        ({"numpy": ">=2"}, None, None, {"numpy": "1.26.4"}, False),
+        ({"numpy": ">=2"}, None, None, {}, False),
+        ({"any": [{"numpy": ">=2"}, {"none": ["numpy"]}]}, None, None, {}, True),
+        ({"any": [{"numpy": ">=2"}, {"none": ["numpy"]}]}, None, None, {"numpy": "1.26.4"}, False),
+        ({"all": [{"tensorflow": "<2.15"}, {"capability": ">=9.0"}]}, None, None, {}, True),
+    ],
+)
+def test_a_known_combination_applies_only_where_its_condition_is_true(
+    when: object, python: str | None, from_extra: bool | None, wheels: dict[str, str], holds: bool
+) -> None:
+    combination = known_issues.combination(row(when))
+    assert combination.holds_for_image("2.14.0", python, from_extra, wheels) is holds
+
+
+def test_a_condition_on_the_capability_stands_apart_from_those_on_the_software() -> None:
+    with pytest.raises(ConditionError, match=r"^KB-NEW: put the condition on the capability into the outer"):
+        known_issues.combination(row({"any": [{"capability": ">=9.0"}, {"tensorflow": "<2.15"}]}))
+    both = known_issues.combination(row({"all": [{"capability": ">=9.0,<10.0"}, {"tensorflow": "<2.15"}]}))
+    assert [both.holds_for_gpu(ComputeCapability(*one)) for one in ((8, 9), (9, 0), (10, 0))] == [
+        False,
+        True,
+        False,
+    ]

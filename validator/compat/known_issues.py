@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
+from ..conditions import AllOf, Condition, ConditionError, Language
 from ..model.prediction import Reason
-from ..versions import ComputeCapability, Range, release_comparer
+from ..versions import ComputeCapability
 from . import facts
 from .facts import Fact
 
@@ -15,22 +17,28 @@ FAILS = "fails"
 UNKNOWN = "unknown"
 ADVISORY = "advisory"
 
+_CAPABILITY = "capability"
+#: Every kind that is not listed is a package with its version.
+_LANGUAGE = Language({_CAPABILITY: "value", "extra": "value"}, default_main="version")
+
+
+@dataclass(frozen=True)
+class Known:
+    """One fact for conditions, as a value by name."""
+
+    values: Mapping[str, str]
+
 
 @dataclass(frozen=True)
 class Combination:
-    """One row of known_issues.yaml. A condition that is None or empty always holds.
+    """One row of known_issues.yaml: it applies where both conditions are true.
 
-    capabilities: the first capability, and the one below which the condition holds, or None. unlocked: True
-    if the condition on wheels holds when no lock gives their versions. from_extra: None for a condition that
-    does not ask. mode: `eager` or `xla` if the row concerns only operations that run this way.
+    image: the condition on the software. capabilities: that on the GPU's compute capability, or None.
+    mode: `eager` or `xla` if the row concerns only operations that run this way.
     """
 
-    releases: tuple[Range, ...]
-    pythons: tuple[str, ...]
-    capabilities: tuple[ComputeCapability, ComputeCapability | None] | None
-    from_extra: bool | None
-    wheels: Mapping[str, Range] = field(hash=False)
-    unlocked: bool
+    image: Condition
+    capabilities: Condition | None
     mode: str | None
     means: str
     text: str
@@ -40,23 +48,17 @@ class Combination:
     def holds_for_image(
         self, version: str, python: str | None, from_extra: bool | None, wheels: Mapping[str, str]
     ) -> bool:
-        """Return True if every condition on the image holds. wheels: name without suffix -> version."""
-        return (
-            (not self.releases or any(one.contains(version) for one in self.releases))
-            and (not self.pythons or python in self.pythons)
-            and self.from_extra in (None, from_extra)
-            and all(
-                one.contains(wheels[name]) if name in wheels else self.unlocked
-                for name, one in self.wheels.items()
-            )
-        )
+        """Return True if the condition on the software is true. wheels: name without suffix -> version."""
+        known = {"tensorflow": version, "python": python, **wheels}
+        found = {name: Known({"version": value}) for name, value in known.items() if value}
+        if from_extra is not None:
+            found["extra"] = Known({"value": "yes" if from_extra else "no"})
+        return self.image.holds(lambda kind: _one(found.get(kind)))
 
     def holds_for_gpu(self, capability: ComputeCapability) -> bool:
-        """Return True if the condition on the GPU holds."""
-        if self.capabilities is None:
-            return True
-        first, below = self.capabilities
-        return first <= capability and (below is None or capability < below)
+        """Return True if the condition on the GPU is true."""
+        known = Known({"value": str(capability)})
+        return self.capabilities is None or self.capabilities.holds(lambda _: (known,))
 
     def reason(self) -> Reason:
         """Return the row as a reason for a cell."""
@@ -68,10 +70,14 @@ class Combination:
         return self.fact.advises(text, mode=self.mode)
 
 
+def _one(known: Known | None) -> Sequence[Known] | None:
+    return None if known is None else (known,)
+
+
 @functools.cache
 def combinations() -> tuple[Combination, ...]:
     """Return every known combination, sorted by id."""
-    return tuple(_combination(row) for row in facts.rows("known_issues", "issues"))
+    return tuple(combination(row) for row in facts.rows("known_issues", "issues"))
 
 
 def on_image(
@@ -89,14 +95,12 @@ def on_gpu(identifiers: tuple[str, ...], capability: ComputeCapability) -> tuple
     )
 
 
-def _combination(row: facts.Row) -> Combination:
+def combination(row: facts.Row) -> Combination:
+    """Read a row of known_issues.yaml. Raises ConditionError."""
+    image, capabilities = _halves(row["when"], row["id"])
     return Combination(
-        releases=tuple(_range(text) for text in row.get("releases", "").split(" or ") if text),
-        pythons=tuple(row.get("pythons", ())),
-        capabilities=_capabilities(row.get("compute_capability")),
-        from_extra=row.get("from_extra"),
-        wheels={name: _range(text) for name, text in row.get("wheels", {}).items()},
-        unlocked=row.get("unlocked", False),
+        image=image,
+        capabilities=capabilities,
         mode=row.get("mode"),
         means=row["means"],
         text=row["text"],
@@ -105,12 +109,17 @@ def _combination(row: facts.Row) -> Combination:
     )
 
 
-def _capabilities(bounds: list[str] | None) -> tuple[ComputeCapability, ComputeCapability | None] | None:
-    if bounds is None:
-        return None
-    first, below = (ComputeCapability.parse(bound) if bound else None for bound in (*bounds, None)[:2])
-    return (first, below) if first else None
-
-
-def _range(text: str) -> Range:
-    return Range.parse(text, release_comparer)
+def _halves(written: Any, where: str) -> tuple[Condition, Condition | None]:
+    """Return the condition on the software and that on the GPU, which are judged at different times."""
+    condition = _LANGUAGE.parse(written, where)
+    parts = condition.conditions if isinstance(condition, AllOf) else (condition,)
+    image, gpu = [], []
+    for part in parts:
+        kinds = {one.kind for one in part.comparisons()}
+        if kinds == {_CAPABILITY}:
+            gpu.append(part)
+        elif _CAPABILITY in kinds:
+            raise ConditionError(f"{where}: put the condition on the capability into the outermost `all`")
+        else:
+            image.append(part)
+    return AllOf(tuple(image)), AllOf(tuple(gpu)) if gpu else None
