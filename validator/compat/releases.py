@@ -98,6 +98,20 @@ def newest() -> Release:
 
 
 @functools.cache
+def is_candidate(version: str) -> bool:
+    """Return True for the newest candidate of a release that is later than every stable one."""
+    asked = Version(version)
+    candidates = [
+        Version(known.version)
+        for known in releases()
+        if known.prerelease and not Version(known.version).is_devrelease
+    ]
+    return asked > Version(newest().version) and asked == max(
+        (one for one in candidates if one.release == asked.release), default=None
+    )
+
+
+@functools.cache
 def newest_patch(minor: str) -> Release:
     """Return the newest stable release of a minor version (`2.19`). Raises UnknownRelease."""
     found = [known for known in releases() if known.minor == minor and not known.prerelease]

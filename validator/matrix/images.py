@@ -118,6 +118,7 @@ def _same_image(one: ImageSpec, other: ImageSpec) -> bool:
 ALL = "all"
 DEFAULT = "default"
 NEWEST = "newest"
+CANDIDATE = "candidate"
 
 #: A CUDA and a cuDNN policy.
 Pair = tuple[str, str]
@@ -185,6 +186,8 @@ def _releases_named(value: str) -> list[Release]:
     stable = [release for release in releases.releases() if not release.prerelease]
     if value == NEWEST:
         return [releases.newest()]
+    if value == CANDIDATE:
+        return [release for release in releases.releases() if releases.is_candidate(release.version)]
     if versions.OPERATOR_CHARACTERS.match(value):
         try:
             wanted = versions.Range.parse(value, versions.release_comparer)

@@ -48,7 +48,7 @@ class ImageEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         Axis,
         Meta(
             description='A release ("2.21.0"), every patch release of a minor version ("2.21"), a range'
-            ' (">=2.14,<2.20"), or newest.'
+            ' (">=2.14,<2.20"), newest, or candidate.'
         ),
     ]
     python: Annotated[

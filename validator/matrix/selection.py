@@ -153,12 +153,16 @@ def _tensorflow(wanted: str) -> Test:
         return lambda found: found == releases.newest().version
     if wanted == "newest-patch":
         return is_newest_patch
+    if wanted == "candidate":
+        return releases.is_candidate
     return _ordered("=", versions.release_comparer(wanted))
 
 
 @functools.cache
 def is_newest_patch(version: str) -> bool:
     """Return True for a TensorFlow release that is the newest patch release of its minor version."""
+    if versions.Version(version).is_prerelease:
+        return False
     return releases.newest_patch(versions.major_minor(version)).version == version
 
 
