@@ -21,7 +21,7 @@ ALLOWED = {
     "locks": {"_vendor", "model", "compat", "matrix", "system", "errors"},
     "registry": {"model", "system", "errors"},
     "engines": {"model", "versions", "compat", "locks", "registry", "system", "errors"},
-    "supply": {"compat", "engines", "system", "errors"},
+    "supply": {"_vendor", "versions", "compat", "engines", "system", "errors"},
     "probe": {"problems", "_vendor"},
     "records": {"model", "system", "errors"},
     "certify": {"model", "versions", "compat", "matrix", "records", "registry", "system", "errors"},
@@ -35,7 +35,7 @@ ALLOWED = {
     "reports": {"model", "compat", "records", "redaction"},
     "cli": {
         "model", "versions", "compat", "matrix", "locks", "registry", "engines", "records", "certify",
-        "delivery", "pipeline", "diagnosis", "reports", "redaction", "system", "errors", "__init__",
+        "delivery", "pipeline", "diagnosis", "reports", "redaction", "supply", "system", "errors", "__init__",
     },
 }  # fmt: skip
 #: tensorflow lives in images and environments; the host side never imports it.

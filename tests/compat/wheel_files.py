@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import struct
 import zipfile
 from pathlib import Path
@@ -147,8 +148,15 @@ CUSOLVER_11 = (
 )
 
 
-def wheel(path: Path, members: dict[str, bytes]) -> Path:
-    with zipfile.ZipFile(path, "w") as archive:
+def packed(members: dict[str, bytes]) -> bytes:
+    """The content of a wheel, the same for the same members."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
         for name, content in members.items():
-            archive.writestr(name, content)
+            archive.writestr(zipfile.ZipInfo(name), content)
+    return buffer.getvalue()
+
+
+def wheel(path: Path, members: dict[str, bytes]) -> Path:
+    path.write_bytes(packed(members))
     return path

@@ -71,13 +71,13 @@ def test_the_digests_of_all_bases_are_read_from_the_registry(
     (tmp_path / "bases.yaml").write_text(text)
     found = pinned_bases(tmp_path / "bases.yaml")
     assert path == "images/bases.yaml"
-    assert list(found) == bases.pythons()
+    assert list(found) == bases.pythons(ROOT)
     assert {base.digest for base in found.values()} == {DIGEST}
     assert bases.versions(text)["python:3.12-slim-bookworm"] == "sha256:dddddddddddd"
 
 
 def test_every_python_of_a_tensorflow_has_a_pinned_base() -> None:
-    assert list(pinned_bases()) == bases.pythons()
+    assert list(pinned_bases()) == bases.pythons(ROOT)
 
 
 @pytest.mark.parametrize("answer", [DockerException("no such host"), "sha1:0", ""])

@@ -28,6 +28,7 @@ COMMANDS = {
     "pull": "Pull the best image that is certified for this host.",
     "recommend": "List the images in a registry that fit this host, and say why the others don't.",
     "records": "List, show, export, import, merge, compare and salvage records; find regressions.",
+    "refresh": "Bring the facts and what is pinned by hash up to date, or only say what is new.",
     "report": "Show the matrix with its predictions and measured verdicts, or write it as a web page.",
     "run": "Print or run the `docker run` line for the best certified image.",
     "runner": "Make the key that this machine signs its measurements with, and register it.",

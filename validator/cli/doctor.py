@@ -13,6 +13,7 @@ import click
 from ..errors import EXIT_FAILED, EXIT_OK, InputError
 from ..reports.printable import json_text
 from .options import depth_option, format_option, reject_options, verbose_option
+from .staleness import say_if_stale
 
 if TYPE_CHECKING:
     from ..model.diagnosis import Diagnosis
@@ -78,6 +79,7 @@ def command(
         _show(diagnosis)
     else:
         click.echo(_rendered(diagnosis, format_, read), nl=False)
+    say_if_stale()
     return EXIT_FAILED if diagnosis.causes or diagnosis.unknown else EXIT_OK
 
 

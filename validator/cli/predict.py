@@ -20,6 +20,7 @@ from ..model.prediction import Outcome, PlannedCell
 from ..model.spec import AS_BUILT, Cell, HostClass, ImageSpec, Variant, host_identifier, slug
 from ..versions import ComputeCapability, CudaVersion, DriverRelease
 from .options import format_option, print_status, verbose_option
+from .staleness import say_if_stale
 
 T = TypeVar("T")
 
@@ -101,6 +102,7 @@ def command(
     combination = Combination(
         tensorflow, python, policy, cuda, cudnn, Variant(variant), driver, gpu, compute_capability, compat
     )
+    say_if_stale()
     if combination.variant is Variant.GPU and not combination.names_host:
         return _show_support(image_of(combination), format_)
     cell = Cell(image_of(combination), host_of(combination))

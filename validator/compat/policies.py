@@ -237,6 +237,11 @@ class CudaRelease:
         return major_minor(self.version)
 
 
+def _component(name: str, suffix: str) -> str:
+    """Return the name of a component's wheel, which has no suffix from CUDA 13 on."""
+    return f"nvidia-{name}-{suffix}" if suffix in ("cu11", "cu12") else f"nvidia-{name}"
+
+
 @functools.cache
 def cuda_releases(suffix: str | None = None) -> tuple[CudaRelease, ...]:
     """Return every CUDA release that has wheels, of one suffix or of all, oldest first."""
@@ -245,7 +250,7 @@ def cuda_releases(suffix: str | None = None) -> tuple[CudaRelease, ...]:
             version=row["release"],
             suffix=row["suffix"],
             fact=facts.fact(row),
-            components={f"nvidia-{name}-{row['suffix']}": pin for name, pin in row["components"].items()},
+            components={_component(name, row["suffix"]): pin for name, pin in row["components"].items()},
         )
         for row in facts.rows("wheels", "cuda")
         if suffix in (None, row["suffix"])

@@ -1,3 +1,3 @@
-"""Refresh the dependencies of this project: its Python packages, uv, base images and Debian packages, all
-pinned by hash. A developer's tool, run by `scripts/refresh`.
+"""Bring this project up to date: its facts with the package index, and its dependencies, all pinned by hash:
+Python packages, uv, base images and Debian packages. `python -m validator refresh` is the command.
 """

@@ -7,7 +7,7 @@ from pathlib import Path
 from docker.errors import DockerException
 from requests import RequestException
 
-from ..compat.releases import releases
+from ..compat.compile import read_yaml
 from ..engines.docker.endpoint import reach
 from ..engines.docker.pinned_bases import TAG, PinnedBase, text_of
 from ..errors import MissingError
@@ -17,9 +17,13 @@ FILE = "images/bases.yaml"
 _OLDEST = (3, 9)
 
 
-def pythons() -> list[str]:
-    """Return the Pythons that images may have: those with a wheel of some TensorFlow, oldest first."""
-    found = {python for release in releases() for python in release.pythons}
+def pythons(root: Path) -> list[str]:
+    """Return the Pythons that images may have: those with a wheel of some TensorFlow, oldest first.
+
+    Read from the facts as they are edited, to which the same run may just have added a release.
+    """
+    rows = read_yaml(root / "validator/compat/data/tensorflow.yaml")["releases"]
+    found = {python for row in rows for python in row["pythons"]}
     numbers = sorted(tuple(map(int, python.split("."))) for python in found)
     return [".".join(map(str, number)) for number in numbers if number >= _OLDEST]
 
@@ -31,7 +35,7 @@ def refreshed(root: Path) -> dict[str, str]:
     """
     api = reach().quick.api
     bases: dict[str, PinnedBase] = {}
-    for python in pythons():
+    for python in pythons(root):
         name = TAG.format(python)
         try:
             digest = str(api.inspect_distribution(name)["Descriptor"]["digest"])

@@ -1,0 +1,213 @@
+"""Make the rows of facts from what the index has and what was read in wheels."""
+
+from __future__ import annotations
+
+import datetime
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from .._vendor.packaging.requirements import Requirement
+from .._vendor.packaging.utils import canonicalize_name
+from .._vendor.packaging.version import Version
+from ..compat import facts
+from ..errors import MissingError
+from ..versions import major_minor
+from .tables import Row, Table
+
+#: The components of CUDA that TensorFlow's extra can require: those that a row of wheels.yaml has.
+COMPONENTS = (
+    "cublas", "cuda-cupti", "cuda-nvcc", "cuda-nvrtc", "cuda-runtime", "cufft", "curand", "cusolver",
+    "cusparse", "nvjitlink",
+)  # fmt: skip
+#: What was read in the release's own wheel, and what follows from it.
+_MEASURED, _DERIVED = "verified-local", "derived"
+_WHEEL = "wheel"
+_WHEEL_SOURCE = "Inspection of the release's own wheel by `python -m validator refresh`, see builds.yaml"
+_BOUND = re.compile(r"(==|>=)\s*([0-9][\w.]*)")
+
+
+def add_release(table: Table, measured: Mapping[str, Any], pythons: Sequence[str]) -> None:
+    """Add a release, and its extra, to tensorflow.yaml.
+
+    measured: its row of builds.yaml. Raises MissingError if the wheel does not say what it was built for.
+    """
+    version = measured["tensorflow"]
+    extra = _extra(measured["and_cuda"])
+    cuda, status = _cuda(measured, extra)
+    table.put(
+        "releases",
+        {
+            "id": f"tensorflow-{version}",
+            "version": version,
+            "pythons": list(pythons),
+            "cuda": cuda,
+            "cudnn": _cudnn(measured, extra),
+            "status": status,
+            "sources": [_WHEEL],
+        },
+        lambda row: Version(row["version"]),
+    )
+    if extra:
+        _add_extra(table, version, extra)
+
+
+def add_pythons(table: Table, version: str, pythons: Sequence[str]) -> None:
+    """Replace the Pythons of a known release."""
+    for row in table.rows("releases"):
+        if row["version"] == version:
+            table.put("releases", {**row, "pythons": list(pythons)}, lambda row: Version(row["version"]))
+
+
+def remove_release(table: Table, version: str) -> None:
+    """Remove a release and its extra from tensorflow.yaml."""
+    table.remove("releases", f"tensorflow-{version}")
+    for row in table.rows("extras"):
+        if row["releases"] == [version]:
+            table.remove("extras", row["id"])
+
+
+def add_cuda(table: Table, version: str, requirements: Iterable[str]) -> None:
+    """Add a CUDA release to wheels.yaml.
+
+    requirements: those of the metapackage `cuda-toolkit`. Raises MissingError if a component is missing.
+    """
+    found: dict[str, str] = {}
+    suffix = f"cu{Version(version).major}"
+    for requirement in map(Requirement, requirements):
+        name = canonicalize_name(requirement.name).removeprefix("nvidia-").removesuffix(f"-{suffix}")
+        bound = _BOUND.search(str(requirement.specifier))
+        if name in COMPONENTS and bound:
+            found.setdefault(name, bound[2].removesuffix("."))
+    missing = [name for name in COMPONENTS[:-1] if name not in found]
+    if missing:
+        raise MissingError(
+            f"the metapackage cuda-toolkit {version} does not require {', '.join(missing)}",
+            hint=f"add the row of CUDA {version} to validator/compat/data/wheels.yaml by hand",
+        )
+    row = {
+        "id": f"cuda-{version}",
+        "release": version,
+        "suffix": suffix,
+        "components": {name: found[name] for name in COMPONENTS if name in found},
+        "status": "verified",
+        "sources": ["cuda-toolkit-meta"],
+    }
+    table.put("cuda", row, lambda row: Version(row["release"]))
+
+
+def add_cudnn(table: Table, suffix: str, versions: Sequence[str]) -> None:
+    """Add cuDNN releases to the row of a suffix in wheels.yaml, which is made if there is none."""
+    old: Row = next(
+        (row for row in table.rows("cudnn") if row["suffix"] == suffix),
+        {
+            "id": f"cudnn-{suffix}",
+            "suffix": suffix,
+            "releases": [],
+            "read": "",
+            "status": "verified",
+            "sources": ["idx"],
+        },
+    )
+    releases = sorted({*old["releases"], *versions}, key=Version)
+    table.put("cudnn", {**old, "releases": releases}, lambda row: row["suffix"])
+
+
+def set_date(table: Table, today: datetime.date) -> None:
+    """Write into wheels.yaml that the whole index was read today."""
+    for row in table.rows("cudnn"):
+        table.put("cudnn", {**row, "read": today.isoformat()}, lambda row: row["suffix"])
+
+
+def add_source(text: str) -> str:
+    """Return the text of sources.yaml with the source that the rows of a release name."""
+    lines = text.splitlines()
+    if any(line.startswith(f"{_WHEEL}: ") for line in lines):
+        return text
+    later = (
+        number
+        for number, line in enumerate(lines)
+        if not line.startswith("#") and line.partition(":")[0].strip('"') > _WHEEL
+    )
+    lines.insert(next(later, len(lines)), f'{_WHEEL}: "{_WHEEL_SOURCE}"')
+    return "\n".join(lines) + "\n"
+
+
+def _extra(requirements: Iterable[str]) -> dict[str, str]:
+    """Return the wheels of the extra with their specifiers, lower bounds first: `>=12.5.82,<13.0`."""
+    found = {}
+    for requirement in map(Requirement, requirements):
+        bounds = sorted(
+            (str(one) for one in requirement.specifier), key=lambda text: (not text.startswith(">"), text)
+        )
+        found[canonicalize_name(requirement.name)] = ",".join(bounds)
+    return dict(sorted(found.items()))
+
+
+def _add_extra(table: Table, version: str, extra: Mapping[str, str]) -> None:
+    for row in table.rows("extras"):
+        if row["wheels"] == extra and row["style"] != "none":
+            if version not in row["releases"]:
+                table.put("extras", {**row, "releases": [*row["releases"], version]}, _first)
+            return
+    row = {
+        "id": f"extra-{version}",
+        "releases": [version],
+        "style": "exact" if all(pin.startswith("==") for pin in extra.values()) else "range",
+        "wheels": extra,
+        "status": _MEASURED,
+        "sources": [_WHEEL],
+    }
+    table.put("extras", row, _first)
+
+
+def _first(row: Row) -> Version:
+    return Version(row["releases"][0])
+
+
+def _cuda(measured: Mapping[str, Any], extra: Mapping[str, str]) -> tuple[str, str]:
+    """Return the CUDA that a release was built with, and the status of that fact."""
+    if measured["build"]["cuda"] is not None:
+        return major_minor(str(measured["build"]["cuda"])), _MEASURED
+    # 2.22.0rc0 has no version in build_info.py. Its extra starts at the version that it is built with.
+    for name, pin in extra.items():
+        bound = _BOUND.search(pin)
+        if name.startswith("nvidia-cuda-runtime") and bound:
+            return major_minor(bound[2]), _DERIVED
+    raise MissingError(
+        f"tensorflow {measured['tensorflow']}: neither build_info.py nor the extra and-cuda says which CUDA"
+        " it was built with",
+        hint="if it is a build with CUDA, add its row to validator/compat/data/tensorflow.yaml by hand",
+    )
+
+
+def _cudnn(measured: Mapping[str, Any], extra: Mapping[str, str]) -> str:
+    """Return the cuDNN of the tested build: the oldest that the extra allows, or that of the headers."""
+    for name, pin in extra.items():
+        bound = _BOUND.search(pin)
+        if name.startswith("nvidia-cudnn") and bound:
+            return major_minor(bound[2])
+    headers = measured["build"]["cudnn_headers"]
+    if headers is None:
+        raise MissingError(
+            f"tensorflow {measured['tensorflow']}: neither its code nor the extra and-cuda says which cuDNN"
+            " it needs",
+            hint="teach validator/compat/inspect/runtime.py the form of its code",
+        )
+    return major_minor(headers)
+
+
+def needs_a_person(cuda: Iterable[str], cudnn: Iterable[str]) -> list[str]:
+    """Return a sentence for each fact that only NVIDIA's documentation has, and that is missing."""
+    toolkits = {row["release"] for row in facts.rows("toolkits", "toolkits")}
+    found = [
+        f"toolkits.yaml has no row for CUDA {version}: add it with the driver that its release notes name"
+        for version in cuda
+        if version not in toolkits
+    ]
+    known = max((Version(row["below"]) for row in facts.rows("cudnn", "cudnn")), default=Version("0"))
+    return found + [
+        f"cudnn.yaml has no row for cuDNN {version}: add it from NVIDIA's support matrix"
+        for version in cudnn
+        if Version(version) >= known
+    ]
