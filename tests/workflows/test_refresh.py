@@ -13,12 +13,22 @@ from .gh import State
 from .night import check_out, outside
 from .support import workflow
 
-TITLE = "supply: refresh what is pinned by hash"
+TITLE = "refresh: update facts and what is pinned by hash"
 LOCK = "requirements/test.txt"
 #: Stands in for scripts/refresh, whose own tests are in tests/supply: one package has a newer version.
 REFRESH = f"""#!/bin/sh
 sed -i 's/^uv==.*/uv==99.0.0 \\\\/' {LOCK}
 printf '{LOCK}:\\n  uv 0.13.8 -> 99.0.0\\n'
+"""
+#: A release brings facts, new locks and other answers in the documentation.
+RELEASE = """#!/bin/sh
+echo '# 2.99.0' >>validator/compat/data/tensorflow.yaml
+echo ' ' >>validator/compat/data/compiled.json
+echo ' ' >>validator/probe/data/kernels.json
+echo '# a lock' >images/locks/tf2.99.0-cuda12.5-cudnn9.3-py312.txt
+echo 'A row.' >>docs/reference/commands.md
+echo 'TensorFlow 2.99.0: new on the package index'
+echo 'Predictions of the profile full: 3 of 4,431 cells change.'
 """
 
 
@@ -111,6 +121,23 @@ def test_a_difference_becomes_a_pull_request(week: Week) -> None:
     assert git(week.remote, "diff", "--name-only", "main", "refresh") == f"{LOCK}\n"
 
 
+def test_a_new_release_is_proposed_with_its_new_locks_and_the_predictions_that_change(week: Week) -> None:
+    assert week.run(RELEASE) == 0, week.log
+    [pull] = week.state.pulls
+    assert (
+        "TensorFlow 2.99.0: new on the package index\nPredictions of the profile full: 3 of" in pull["body"]
+    )
+    assert week.pushed("images/locks/tf2.99.0-cuda12.5-cudnn9.3-py312.txt") == "# a lock\n"
+    assert week.pushed("validator/compat/data/tensorflow.yaml").endswith("# 2.99.0\n")
+    assert len(git(week.remote, "diff", "--name-only", "main", "refresh").splitlines()) == 5
+
+
+def test_a_long_difference_fits_into_a_pull_request(week: Week) -> None:
+    assert week.run(REFRESH + "seq 100000\nseq 100000 >&2\nexit 3\n") == 0, week.log
+    [pull] = week.state.pulls
+    assert 50_000 < len(pull["body"]) < 65_536
+
+
 def test_the_next_week_updates_the_same_pull_request(week: Week) -> None:
     assert week.run() == 0, week.log
     assert week.run(REFRESH.replace("99.0.0", "99.0.1")) == 0, week.log
@@ -145,11 +172,19 @@ def test_an_error_ends_the_run_before_anything_is_proposed(week: Week) -> None:
         f"chmod +x {LOCK}",
         f"ln -sf /etc/passwd {LOCK}",
         f"rm {LOCK}",
+        "echo '# planted' >>validator/cli/refresh.py",
+        "echo '# planted' >>validator/compat/data/planted.py",
+        "echo '# planted' >>docs/checks.py",
+        "echo '# planted' >validator/compat/data/planted.yaml",
+        "echo '# planted' >images/locks/planted.sh",
+        "echo '# a lock' >images/locks/planted.txt; chmod +x images/locks/planted.txt",
+        "ln -s /etc/passwd images/locks/planted.txt",
+        "rm images/locks/*py312.txt",
     ],
 )
 def test_a_patch_of_anything_else_is_refused(week: Week, change: str) -> None:
     """The job that resolves packages can change only what is pinned, even if it was taken over."""
     assert week.run(f"{REFRESH}{change}\n") == 2, week.log
-    assert "the patch changes more than the contents of pinned files" in week.log
+    assert "the patch changes more than the contents of refreshed files" in week.log
     assert week.state.pulls == []
     assert "refresh" not in git(week.remote, "branch")
