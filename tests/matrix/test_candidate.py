@@ -30,7 +30,7 @@ def known(monkeypatch: pytest.MonkeyPatch) -> Any:
     like = releases.release("2.21.0")
 
     def only(*versions: str) -> None:
-        rows = tuple(replace(like, version=version, facts_of=version) for version in versions)
+        rows = tuple(replace(like, version=version) for version in versions)
         monkeypatch.setattr(releases, "releases", lambda: rows)
         for function in CACHED:
             function.cache_clear()

@@ -66,7 +66,8 @@ class LocalIndex:
         content[f"tensorflow-{version}.dist-info/METADATA"] = metadata
         for python in pythons:
             tag = f"cp{python.replace('.', '')}"
-            self.files[f"tensorflow-{version}-{tag}-{tag}-{LINUX}.whl"] = made.packed(content | members)
+            project = "tf_nightly" if ".dev" in version else "tensorflow"
+            self.files[f"{project}-{version}-{tag}-{tag}-{LINUX}.whl"] = made.packed(content | members)
 
     def page(self, project: str) -> tuple[int, str, bytes]:
         if project in self.answers:

@@ -130,7 +130,11 @@ def asked(root: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Option
     seen: list[tuple[str, Options]] = []
 
     def recording(name: str) -> parts.Part:
-        return lambda options: (seen.append((name, options)), Changes({}, ()))[1]
+        def part(options: Options) -> Changes:
+            seen.append((name, options))
+            return Changes({}, ())
+
+        return part
 
     monkeypatch.setattr(parts, "PARTS", {name: recording(name) for name in parts.PARTS})
     return seen

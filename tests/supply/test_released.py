@@ -6,6 +6,7 @@ import datetime
 import json
 import shutil
 from collections import namedtuple
+from dataclasses import replace
 from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from validator.compat import freshness
+from validator.compat import freshness, releases
 from validator.errors import InputError, MissingError
 from validator.supply import released
 from validator.supply.checkout import WRITTEN, Copy
@@ -229,9 +230,34 @@ def test_a_cuda_release_without_a_component_is_an_error(index: LocalIndex) -> No
         refreshed(index)
 
 
-def test_a_candidate_and_a_nightly_are_written_on_request(index: LocalIndex) -> None:
+def test_a_candidate_is_written_on_request(index: LocalIndex) -> None:
     index.add_tensorflow("2.99.0rc1", "3.11")
     assert refreshed(index, today=freshness.read_on()) == ({}, ())
     files, lines = refreshed(index, Asked(candidates=True))
     assert rows(files, "tensorflow", "releases")[-1]["version"] == "2.99.0rc1"
     assert any("tf2.99.0rc1-cuda12.5-cudnn9.3-py311@" in line for line in lines), "the profile full has it"
+
+
+def test_a_nightly_build_takes_the_place_of_the_one_before_it(
+    index: LocalIndex, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    index.add_tensorflow("2.99.0.dev20990101", "3.11")
+    first, _ = refreshed(index, Asked(nightlies=True))
+    assert rows(first, "tensorflow", "releases")[-1]["version"] == "2.99.0.dev20990101"
+    root = tmp_path / "checkout"
+    for name in ("validator", "images", "docs"):
+        shutil.copytree(ROOT / name, root / name)
+    (root / "tests").mkdir()
+    shutil.copy(ROOT / "matrix.yaml", root)
+    for path, content in first.items():
+        (root / path).write_bytes(content)
+    known = releases.releases()
+    old = replace(known[-1], version="2.99.0.dev20990101")
+    monkeypatch.setattr(releases, "releases", lambda: (*known, old))
+    index.add_tensorflow("2.99.0.dev20990102", "3.11")
+    second, _ = refreshed(index, Asked(nightlies=True), root=root)
+    for name, section, key in (("tensorflow", "releases", "version"), ("builds", "builds", "tensorflow")):
+        nightlies = [row[key] for row in rows(second, name, section) if ".dev" in row[key]]
+        assert nightlies == ["2.99.0.dev20990102"]
+    [extra] = [row for row in rows(second, "tensorflow", "extras") if ".dev" in str(row["releases"])]
+    assert extra["releases"] == ["2.99.0.dev20990102"]

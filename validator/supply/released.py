@@ -113,11 +113,14 @@ def _write_facts(
     tensorflow, wheels = (
         Table((data / f"{name}.yaml").read_text(encoding="utf-8")) for name in ("tensorflow", "wheels")
     )
-    superseded = [old.version for old in releases.releases() if Version(old.version).is_devrelease]
+    nightly = any(Version(release.version).is_devrelease for release in found.releases)
+    # A nightly build takes the place of the one before it.
+    superseded = [
+        old.version for old in releases.releases() if nightly and Version(old.version).is_devrelease
+    ]
+    for version in superseded:
+        new_rows.remove_release(tensorflow, version)
     for release, build in zip(found.releases, builds, strict=True):
-        if Version(release.version).is_devrelease:
-            for version in superseded:
-                new_rows.remove_release(tensorflow, version)
         new_rows.add_release(tensorflow, build, release.pythons)
     for version, pythons in found.pythons.items():
         new_rows.add_pythons(tensorflow, version, pythons)
@@ -129,7 +132,7 @@ def _write_facts(
     for name, table in (("tensorflow", tensorflow), ("wheels", wheels)):
         (data / f"{name}.yaml").write_text(table.text, encoding="utf-8")
     if builds:
-        rows.write(data / "builds.yaml", builds)
+        rows.write(data / "builds.yaml", builds, without=superseded)
         sources = data / "sources.yaml"
         sources.write_text(new_rows.add_source(sources.read_text(encoding="utf-8")), encoding="utf-8")
 

@@ -6,7 +6,7 @@ import datetime
 import os
 import re
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -81,21 +81,22 @@ def render(cells: dict[str, Any]) -> str:
     return "-" + "\n".join(lines)[1:] + "\n"
 
 
-def merge(text: str, rows: Iterable[dict[str, Any]]) -> str:
+def merge(text: str, rows: Iterable[dict[str, Any]], without: Collection[str] = ()) -> str:
     """Return the text of builds.yaml with these rows added, in place of those of the same releases, sorted.
 
-    The comment at the top of the file is kept.
+    without: releases whose rows are removed. The comment at the top of the file is kept.
     """
     head, _, _ = text.partition("\nbuilds:")
     present = (yaml.safe_load(text) or {}).get("builds") or []
-    by_release = {cells["tensorflow"]: cells for cells in [*present, *rows]}
+    kept = [cells for cells in present if cells["tensorflow"] not in without]
+    by_release = {cells["tensorflow"]: cells for cells in [*kept, *rows]}
     ordered = sorted(by_release.values(), key=lambda cells: Version(cells["tensorflow"]))
     return head + "\nbuilds:\n" + "".join(render(cells) for cells in ordered)
 
 
-def write(path: Path, rows: Iterable[dict[str, Any]]) -> None:
+def write(path: Path, rows: Iterable[dict[str, Any]], without: Collection[str] = ()) -> None:
     """Merge rows into a file, which is replaced as a whole or not at all."""
-    merged = merge(path.read_text("utf-8"), rows)
+    merged = merge(path.read_text("utf-8"), rows, without)
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=path.name)
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
