@@ -17,7 +17,7 @@ from . import facts
 
 SPECIFIC, FAMILY = "a", "f"
 
-_NAME = re.compile(r"(?:sm_|compute_)?(\d+(?:\.\d)?)([af]?)")
+_NAME = re.compile(r"(?:sm_|compute_)?(\d{2,}|\d+\.\d)([af]?)")
 
 
 @dataclass(frozen=True, order=True)
