@@ -18,7 +18,10 @@ second:
   - {id: a, n: 9}
 """
 #: builds.yaml is written by the inspection, and sources.yaml has no rows.
-FILES = sorted(path for path in facts.DATA.glob("*.yaml") if path.stem not in ("builds", "sources"))
+#: builds and known_issues have rows of many lines, which people write; sources has no rows.
+FILES = sorted(
+    path for path in facts.DATA.glob("*.yaml") if path.stem not in ("builds", "known_issues", "sources")
+)
 
 
 def by_n(row: Row) -> int:

@@ -159,7 +159,7 @@ def _ptx_image(target: Target, code_version: tuple[int, int], text: bytes | None
     match = re.search(rb"^\s*\.version\s+(\d+)\.(\d+)", text, re.MULTILINE)
     isa = (int(match[1]), int(match[2])) if match else code_version
     # The text decides: the compiler of the generated kernels writes .target sm_90a but not the flag.
-    named = re.search(rb"^\s*\.target\s+(sm_\d+[af]?)\b", text, re.MULTILINE)
+    named = re.search(rb"^\s*\.target\s+(sm_\d{2,}[af]?)\b", text, re.MULTILINE)
     written = Target.parse(named[1].decode()) if named else target
     return Image(Kind.PTX, written, isa, has_kernels=size > _SHORT_PTX or b".entry" in text)
 
