@@ -21,8 +21,8 @@ _LONGEST_WORD = 400
 _NAMES = (
     "cells cell_type code markdown raw source outputs output_type stream name stdout stderr text metadata"
     " data text/plain text/html image/png execution_count execute_result display_data error ename evalue"
-    " traceback id nbformat nbformat_minor kernelspec display_name language language_info codemirror_mode version"
-    " file_extension mimetype nbconvert_exporter pygments_lexer python ipython application/javascript"
+    " traceback id nbformat nbformat_minor kernelspec display_name language language_info codemirror_mode"
+    " version file_extension mimetype nbconvert_exporter pygments_lexer python ipython application/javascript"
 )
 _FIELDS = frozenset(_NAMES.split())
 
