@@ -17,7 +17,7 @@ unknown; an observation that was not made is False. `all`, `any` and `none` foll
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
 from .versions import Comparer, Range, driver_comparer, leading_numbers, release_comparer
@@ -76,13 +76,19 @@ class Condition:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a value must be. text: as it was written. range: None if the value must be this text."""
+    """What a value must be: in a range, accepted by a test, or else exactly the text.
+
+    text: as it was written.
+    """
 
     text: str
     range: Range | None = None
+    test: Callable[[str], bool] | None = None
 
     def accepts(self, found: str | None) -> bool | None:
         """Return whether a value is this one; None for a value that can't be compared with the range."""
+        if self.test is not None:
+            return found is not None and self.test(found)
         if self.range is None:
             return found == self.text
         if not found or not leading_numbers(found):
@@ -99,7 +105,7 @@ class Comparison(Condition):
     """An observation of a kind was made, or a fact is known, with each value one of those wanted."""
 
     kind: str
-    values: Mapping[str, tuple[Wanted, ...]]
+    values: Mapping[str, tuple[Wanted, ...]] = field(hash=False)
 
     @property
     def is_exact(self) -> bool:

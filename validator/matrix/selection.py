@@ -10,13 +10,14 @@ from __future__ import annotations
 import fnmatch
 import functools
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
 from .. import versions
 from ..compat import gpus, policies, releases
 from ..compat.errors import UnknownGpu
+from ..conditions import Comparison, Condition, NoneOf, Wanted
 from ..errors import InputError
 from ..model.prediction import Outcome
 from ..model.spec import AS_BUILT, LATEST, Choice, HostClass, ImageSpec, Variant
@@ -37,9 +38,6 @@ class Scope(Enum):
 
 _OPERATORS = join_words(list(versions.OPERATORS))
 
-#: Returns True when a value of an axis matches the selector's value.
-Test = Callable[[str], bool]
-
 
 @dataclass(frozen=True)
 class Axis:
@@ -57,8 +55,19 @@ class Axis:
         | Callable[[HostClass], tuple[str, ...]]
         | Callable[[Outcome], tuple[str, ...]]
     )
-    equals: Callable[[str], Test]
+    equals: Callable[[str], Wanted]
     comparer: Callable[[str], versions.Comparer] | None = None
+
+
+@dataclass(frozen=True)
+class Value:
+    """A value on an axis, for conditions."""
+
+    values: Mapping[str, str]
+
+
+#: The name of the value in `Value`.
+_VALUE = "value"
 
 
 @dataclass(frozen=True)
@@ -67,8 +76,7 @@ class Selector:
 
     text: str
     key: str
-    operator: str
-    tests: tuple[Test, ...]
+    condition: Condition
 
     @property
     def scope(self) -> Scope:
@@ -79,12 +87,16 @@ class Selector:
 
         `!=` matches exactly what `=` does not. The ordering operators match nothing that lacks the axis.
         """
-        values = AXES[self.key].read(item)  # type: ignore[arg-type]
-        found = any(test(value) for value in values for test in self.tests)
-        return found != (self.operator == "!=")
+        return _holds(self.condition, AXES[self.key].read(item))  # type: ignore[arg-type]
 
     def __str__(self) -> str:
         return self.text
+
+
+@functools.lru_cache(maxsize=8192)
+def _holds(condition: Condition, values: tuple[str, ...]) -> bool:
+    found = tuple(Value({_VALUE: value}) for value in values)
+    return condition.holds(lambda _: found)
 
 
 def parse_selectors(texts: Iterable[str]) -> tuple[Selector, ...]:
@@ -111,12 +123,14 @@ def parse_selector(text: str) -> Selector:
         raise _error(text, "a value is missing")
     try:
         if operator in ("=", "==", "!="):
-            return Selector(text, key, operator, tuple(axis.equals(value) for value in values))
+            equal = Comparison(key, {_VALUE: tuple(axis.equals(value) for value in values)})
+            return Selector(text, key, NoneOf((equal,)) if operator == "!=" else equal)
         if axis.comparer is None:
             raise ValueError(f"{key} can't be compared by size; use = or !=")
         if len(values) > 1:
             raise ValueError(f"{operator} takes one value; write a selector for each")
-        return Selector(text, key, operator, (_ordered(operator, axis.comparer(values[0])),))
+        wanted = _ordered(operator, values[0], axis.comparer)
+        return Selector(text, key, Comparison(key, {_VALUE: (wanted,)}))
     except ValueError as error:
         raise _error(text, str(error)) from None
 
@@ -125,37 +139,36 @@ def _error(text: str, what: str) -> SelectorError:
     return SelectorError(f"the selector {quote(text)}: {what}")
 
 
-def _ordered(operator: str, compare: versions.Comparer) -> Test:
-    holds = versions.OPERATORS[operator]
-    return lambda found: holds(compare(found))
+def _ordered(operator: str, wanted: str, comparer: Callable[[str], versions.Comparer]) -> Wanted:
+    return Wanted(operator + wanted, versions.Range(((operator, comparer(wanted)),)))
 
 
-def _same(compare: Callable[[str], versions.Comparer]) -> Callable[[str], Test]:
-    return lambda wanted: _ordered("=", compare(wanted))
+def _same(comparer: Callable[[str], versions.Comparer]) -> Callable[[str], Wanted]:
+    return lambda wanted: _ordered("=", wanted, comparer)
 
 
-def _glob(wanted: str) -> Test:
+def _glob(wanted: str) -> Wanted:
     pattern = re.compile(fnmatch.translate(wanted.lower()))
-    return lambda found: pattern.match(found.lower()) is not None
+    return Wanted(wanted, test=lambda found: pattern.match(found.lower()) is not None)
 
 
-def _word(*known: str) -> Callable[[str], Test]:
-    def test(wanted: str) -> Test:
+def _word(*known: str) -> Callable[[str], Wanted]:
+    def read(wanted: str) -> Wanted:
         if wanted not in known:
             raise ValueError(unknown_name(wanted, known))
-        return lambda found: found == wanted
+        return Wanted(wanted)
 
-    return test
+    return read
 
 
-def _tensorflow(wanted: str) -> Test:
+def _tensorflow(wanted: str) -> Wanted:
     if wanted == "newest":
-        return lambda found: found == releases.newest().version
+        return Wanted(releases.newest().version)
     if wanted == "newest-patch":
-        return is_newest_patch
+        return Wanted(wanted, test=is_newest_patch)
     if wanted == "candidate":
-        return releases.is_candidate
-    return _ordered("=", versions.release_comparer(wanted))
+        return Wanted(wanted, test=releases.is_candidate)
+    return _ordered("=", wanted, versions.release_comparer)
 
 
 @functools.cache
@@ -166,14 +179,13 @@ def is_newest_patch(version: str) -> bool:
     return releases.newest_patch(versions.major_minor(version)).version == version
 
 
-def _gpu(wanted: str) -> Test:
+def _gpu(wanted: str) -> Wanted:
     if any(char in wanted for char in "*?["):
         return _glob(wanted)
     try:
-        slug = gpus.gpu(wanted).slug
+        return Wanted(gpus.gpu(wanted).slug)
     except UnknownGpu as error:
         raise ValueError(str(error)) from None
-    return lambda found: found == slug
 
 
 def _policies(image: ImageSpec) -> tuple[str, ...]:
@@ -199,7 +211,7 @@ def _version(choice: Choice | None) -> tuple[str, ...]:
 
 def _image(
     read: Callable[[ImageSpec], tuple[str, ...]],
-    equals: Callable[[str], Test],
+    equals: Callable[[str], Wanted],
     compare: Callable[[str], versions.Comparer] | None = None,
 ) -> Axis:
     return Axis(Scope.IMAGE, read, equals, compare)
@@ -207,7 +219,7 @@ def _image(
 
 def _host(
     read: Callable[[HostClass], tuple[str, ...]],
-    equals: Callable[[str], Test],
+    equals: Callable[[str], Wanted],
     compare: Callable[[str], versions.Comparer] | None = None,
 ) -> Axis:
     return Axis(Scope.HOST, read, equals, compare)
