@@ -1,0 +1,81 @@
+"""docs/how-to/add-a-cause.md describes every field, and its example works word for word."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from validator.diagnosis import causes, compile, compiled, diagnose_log, messages, remedies
+from validator.diagnosis.causes import STRENGTHS, language
+from validator.diagnosis.known import FACTS
+from validator.model.diagnosis import WAYS
+
+from ..corpus.reader import Entry
+from .test_messages import OPTIONAL, REQUIRED
+
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "add-a-cause.md"
+TEXT = PAGE.read_text(encoding="utf-8")
+#: The examples: a message, a cause, a row of the index, and named conditions.
+MESSAGE, CAUSE, ROW, CONDITIONS = (
+    yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", TEXT, re.DOTALL)
+)
+
+
+@pytest.fixture
+def extended(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Compile the data with the example added, and use it."""
+    caches = (compiled.section, messages.catalogue, causes, language)
+    family = compile.family
+
+    def with_example(name: str) -> Mapping[str, Any]:
+        content = family(name)
+        if name != "packages":
+            return content
+        added = {"messages": [*content["messages"], *MESSAGE], "causes": [*content["causes"], *CAUSE]}
+        return {**content, **added}
+
+    monkeypatch.setattr(compile, "family", with_example)
+    content = json.loads(compile.content())
+    for cache in caches:
+        cache.cache_clear()
+    monkeypatch.setattr(compiled, "_document", lambda: content)
+    yield
+    for cache in caches:
+        cache.cache_clear()
+
+
+@pytest.mark.usefixtures("extended")
+def test_the_example_works_word_for_word() -> None:
+    entry = Entry(**ROW[0])
+    found = diagnose_log(entry.content().decode()).causes
+    assert [cause.code for cause in found] == [entry.cause]
+    assert found[0].title == "Another process has the HDF5 file open (error 11)."
+    assert [remedy.commands for remedy in found[0].remedies] == [("fuser -v model.h5",)]
+
+
+def test_without_its_two_files_the_example_is_not_known() -> None:
+    assert diagnose_log(Entry(**ROW[0]).content().decode()).causes == ()
+
+
+def test_the_example_of_named_conditions_is_one_that_exists() -> None:
+    for name, written in CONDITIONS["conditions"].items():
+        assert compile.conditions()[name] == written
+
+
+def test_the_page_describes_every_field_and_every_choice() -> None:
+    fields = {
+        *REQUIRED,
+        *OPTIONAL,
+        *(name for row in compile.rows("causes") for name in row),
+        *(name for row in compile.rows("causes") for remedy in row["remedies"] for name in remedy),
+        *("when", "strength", "conditions:", "messages:", "causes:"),
+    }
+    choices = {*compile.FAMILIES[:12], *WAYS, *remedies.INTERRUPTS, *STRENGTHS, *FACTS}
+    described = set(re.findall(r"`([^`\n]+)`", TEXT))
+    assert sorted((fields | choices) - described) == []
