@@ -10,6 +10,6 @@ The first part of an entry's name is its kind:
 - `reports`: a report that the probe wrote.
 
 To add an entry, add a row to the index; `reader.Entry` describes the fields. A short text may stand in the
-row as `text`. Otherwise the name of the entry is the path of its file in this directory. A told case has
-none.
+row as `text`. Otherwise the name of the entry is the path of its file in this directory. A told case has no
+file.
 """
