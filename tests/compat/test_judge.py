@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import re
 from dataclasses import replace
+from pathlib import Path
 from typing import get_args
 
 import pytest
@@ -258,6 +260,14 @@ def test_every_failing_reason_names_its_rule() -> None:
         for reason in predict(cell(tensorflow, gpu, driver, policy)).reasons:
             assert reason.outcome is not FAILS or reason.rule in known
             assert reason.outcome is not WORKS or reason.rule is None
+
+
+def test_every_rule_is_documented() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "reference" / "facts.md").read_text()
+    rows = re.findall(
+        r"^\| `([a-z_]+)` \| ", text.partition("## Codes of rules")[2].partition("## Policies")[0], re.M
+    )
+    assert rows == list(get_args(Rule))
 
 
 # -- eager and XLA ---------------------------------------------------------------------------------------

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import click
@@ -12,11 +13,24 @@ import click
 from ..compat.errors import UnknownGpu
 from ..compat.gpus import gpu
 from ..compat.image_support import image_support
+from ..compat.judge import judge
+from ..compat.platforms import not_nvidia_text, other_vendor
 from ..compat.policies import choose
-from ..compat.predict import predict
+from ..compat.predict import situation_of
 from ..compat.releases import release
-from ..errors import EXIT_FAILED, EXIT_OK, InputError
-from ..model.prediction import Outcome, PlannedCell
+from ..errors import EXIT_FAILED, EXIT_OK, InputError, MissingError
+from ..model.prediction import Outcome, Prediction, image_json
+from ..model.situation import (
+    KERNEL_MODULES,
+    LINUX,
+    MACHINES,
+    MODES,
+    PYPI,
+    SYSTEMS,
+    WHEELS,
+    X86_64,
+    Situation,
+)
 from ..model.spec import AS_BUILT, Cell, HostClass, ImageSpec, Variant, host_identifier, slug
 from ..versions import ComputeCapability, CudaVersion, DriverRelease
 from .options import format_option, print_status, verbose_option
@@ -39,11 +53,24 @@ class Combination:
     gpu: str | None
     compute_capability: str | None
     compat: str | None
+    system: str | None = None
+    machine: str | None = None
+    kernel_modules: str | None = None
+    wheel: str | None = None
+    extra: bool | None = None
+    packages: tuple[tuple[str, str], ...] = ()
+    mode: str | None = None
 
     @property
     def names_host(self) -> bool:
         """True if any option describes the machine."""
         return any((self.driver, self.gpu, self.compute_capability, self.compat))
+
+    @property
+    def says_more(self) -> bool:
+        """True if any option describes what no cell of a matrix has."""
+        more = (self.system, self.machine, self.kernel_modules, self.wheel, self.packages, self.mode)
+        return any(more) or self.extra is not None
 
 
 @click.command("predict")
@@ -79,6 +106,36 @@ class Combination:
     help="The GPU's compute capability, such as 9.0, if the model is unknown.",
 )
 @click.option("--compat", metavar="CUDA", help="The cuda-compat package on the loader's path, such as 12.9.")
+@click.option("--system", type=click.Choice(SYSTEMS), help="The operating system.  [default: linux]")
+@click.option("--machine", type=click.Choice(MACHINES), help="The architecture.  [default: x86_64]")
+@click.option(
+    "--kernel-modules", type=click.Choice(KERNEL_MODULES), help="The kind of the driver's kernel modules."
+)
+@click.option(
+    "--wheel", type=click.Choice(WHEELS), help="Where the TensorFlow package comes from.  [default: pypi]"
+)
+@click.option(
+    "--extra/--no-extra",
+    default=None,
+    help="TensorFlow was installed with pip, with or without its extra and-cuda, and not as an image.",
+)
+@click.option(
+    "--package",
+    "packages",
+    multiple=True,
+    metavar="NAME==VERSION",
+    help="Another package in the environment, such as torch==2.6.0; repeatable.",
+)
+@click.option(
+    "--mode",
+    type=click.Choice(MODES),
+    help="Predict only for eager operations or only for XLA.  [default: both]",
+)
+@click.option(
+    "--from-host",
+    is_flag=True,
+    help="Take what is not given about the machine from this one: system, architecture, driver and GPU.",
+)
 @format_option("text", "json")
 @verbose_option
 def command(
@@ -92,6 +149,14 @@ def command(
     gpu: str | None,
     compute_capability: str | None,
     compat: str | None,
+    system: str | None,
+    machine: str | None,
+    kernel_modules: str | None,
+    wheel: str | None,
+    extra: bool | None,
+    packages: tuple[str, ...],
+    mode: str | None,
+    from_host: bool,
     format_: str,
 ) -> int:
     """Predict whether one combination works, and show every reason with its fact and its source.
@@ -100,21 +165,73 @@ def command(
     on. The exit code is 1 if the combination fails.
     """
     combination = Combination(
-        tensorflow, python, policy, cuda, cudnn, Variant(variant), driver, gpu, compute_capability, compat
+        tensorflow=tensorflow,
+        python=python,
+        policy=policy,
+        cuda=cuda,
+        cudnn=cudnn,
+        variant=Variant(variant),
+        driver=driver,
+        gpu=gpu,
+        compute_capability=compute_capability,
+        compat=compat,
+        system=system,
+        machine=machine,
+        kernel_modules=kernel_modules,
+        wheel=wheel,
+        extra=extra,
+        packages=tuple(_package(text) for text in packages),
+        mode=mode,
     )
+    if combination.variant is Variant.CPU and (combination.says_more or from_host):
+        raise click.UsageError(
+            "--system, --machine, --kernel-modules, --wheel, --extra, --package, --mode and --from-host have"
+            " no effect with --variant cpu"
+        )
     say_if_stale()
-    if combination.variant is Variant.GPU and not combination.names_host:
-        return _show_support(image_of(combination), format_)
-    cell = Cell(image_of(combination), host_of(combination))
-    prediction = predict(cell)
+    if from_host:
+        combination = _with_this_host(combination)
+    image = image_of(combination)
+    if combination.variant is Variant.GPU and not combination.names_host and not combination.says_more:
+        return _show_support(image, format_)
+    host = host_of(combination)
+    situation = situation_for(combination, image, host)
+    prediction = judge(situation)
+    if host is None and prediction.outcome is not Outcome.FAILS:
+        raise _incomplete(combination)
+    return _show(image, host, situation, prediction, format_)
+
+
+def _show(
+    image: ImageSpec, host: HostClass | None, situation: Situation, prediction: Prediction, format_: str
+) -> int:
+    identifier = str(Cell(image, host)) if host else str(image)
     if format_ == "json":
-        click.echo(json.dumps(PlannedCell(cell, prediction).as_json(), indent=2))
+        found = {"id": identifier, **image_json(image), **_host_json(host, situation)}
+        click.echo(json.dumps({**found, "prediction": prediction.as_json()}, indent=2))
     else:
         from ..reports.terminal import prediction_text, show
 
-        click.echo(cell.identifier)
+        click.echo(identifier)
         show(prediction_text(prediction))
     return EXIT_FAILED if prediction.outcome is Outcome.FAILS else EXIT_OK
+
+
+def _host_json(host: HostClass | None, situation: Situation) -> dict[str, object]:
+    return {
+        "host": host.identifier if host else None,
+        "driver": situation.driver,
+        "gpu": host.gpu if host else situation.gpu,
+        "compute_capability": situation.capability,
+        "runner": [],
+        "system": situation.system,
+        "machine": situation.machine,
+        "kernel_modules": situation.kernel_modules,
+        "wheel": situation.wheel,
+        "extra": situation.extra,
+        "packages": dict(situation.packages),
+        "mode": situation.mode,
+    }
 
 
 def _show_support(image: ImageSpec, format_: str) -> int:
@@ -152,16 +269,14 @@ def image_of(combination: Combination) -> ImageSpec:
     return ImageSpec(tensorflow.version, python, Variant.GPU, cuda, cudnn)
 
 
-def host_of(combination: Combination) -> HostClass:
-    """Return the host class. Raises InputError for unknown or contradictory values."""
+def host_of(combination: Combination) -> HostClass | None:
+    """Return the host class, or None if the driver or the GPU is not given.
+
+    Raises InputError for unknown or contradictory values.
+    """
     if combination.variant is Variant.CPU and not combination.names_host:
         return HostClass.without_gpu()
-    if not combination.driver:
-        raise click.UsageError(
-            "--driver is needed to predict for a machine. Give its driver release or branch, or leave out"
-            " all options about the machine to see what the TensorFlow release needs."
-        )
-    driver = _read(DriverRelease.parse, combination.driver, "--driver")
+    driver = _read(DriverRelease.parse, combination.driver, "--driver") if combination.driver else None
     given = (
         _read(ComputeCapability.parse, combination.compute_capability, "--compute-capability")
         if combination.compute_capability
@@ -172,8 +287,8 @@ def host_of(combination: Combination) -> HostClass:
     model: str | None = None
     if combination.gpu:
         model, given = _model(combination.gpu, given)
-    if given is None:
-        raise click.UsageError("--gpu or --compute-capability is needed to predict for a machine")
+    if given is None or driver is None:
+        return None
     name = host_identifier(driver, model, given, combination.compat)
     return HostClass(name, driver, given, model, (), combination.compat)
 
@@ -183,6 +298,9 @@ def _model(name: str, given: ComputeCapability | None) -> tuple[str, ComputeCapa
     try:
         known = gpu(name)
     except UnknownGpu:
+        vendor = other_vendor(name)
+        if vendor is not None:
+            raise InputError(f"--gpu: {not_nvidia_text(name, vendor)}", hint=f"use {vendor.build}") from None
         if given is None:
             raise
         return slug(name), given
@@ -192,6 +310,88 @@ def _model(name: str, given: ComputeCapability | None) -> tuple[str, ComputeCapa
             hint="give only one of the two options",
         )
     return known.slug, known.compute_capability
+
+
+def situation_for(combination: Combination, image: ImageSpec, host: HostClass | None) -> Situation:
+    """Return the facts: those of the cell, with what the other options say.
+
+    Only images of this project are known to tell the loader about NVIDIA's folders. A package that is not
+    from PyPI has other versions than the release's wheel, so that only those that were given are known.
+    """
+    if combination.variant is Variant.CPU:
+        return situation_of(Cell(image, host or HostClass.without_gpu()))
+    cell = situation_of(Cell(image, host or HostClass.without_gpu()))
+    installed = dict(cell.packages)
+    given = dict(combination.packages)
+    cuda, cudnn = cell.cuda, cell.cudnn
+    if combination.extra is False or combination.wheel not in (None, PYPI):
+        cuda = cuda if combination.cuda else None
+        cudnn = cudnn if combination.cudnn else None
+        installed = {}
+    elif any(name in given for name in _WITH_CUDNN):
+        # The framework decides which cuDNN is installed, unless it is given too.
+        installed.pop("nvidia-cudnn", None)
+    return replace(
+        cell,
+        python=combination.python if combination.wheel not in (None, PYPI) else cell.python,
+        cuda=cuda,
+        cudnn=cudnn,
+        driver=combination.driver,
+        gpu=combination.gpu,
+        capability=str(host.compute_capability) if host else combination.compute_capability,
+        compat=combination.compat,
+        system=combination.system or LINUX,
+        machine=combination.machine or X86_64,
+        kernel_modules=combination.kernel_modules,
+        wheel=combination.wheel or PYPI,
+        extra=cell.extra if combination.extra is None else combination.extra,
+        library_path=True if combination.extra is None else None,
+        packages={**installed, **given},
+        mode=combination.mode,
+    )
+
+
+#: Packages that require a cuDNN of their own.
+_WITH_CUDNN = ("torch", "jax-cuda12-plugin")
+
+
+def _with_this_host(combination: Combination) -> Combination:
+    """Return the combination with what this machine shows in place of what was not given."""
+    from ..engines.host_situation import host_situation
+
+    named = bool(combination.gpu or combination.compute_capability)
+    here = host_situation(one_kind=not named)
+    if not (here.driver or combination.driver):
+        raise MissingError(
+            "this machine shows no NVIDIA driver",
+            hint="give --driver and --gpu, or run `nvidia-smi` to see why",
+        )
+    return replace(
+        combination,
+        driver=combination.driver or here.driver,
+        gpu=combination.gpu if named else here.gpu,
+        compute_capability=combination.compute_capability if named else here.capability,
+        system=combination.system or here.system,
+        machine=combination.machine or here.machine,
+        kernel_modules=combination.kernel_modules or here.kernel_modules,
+    )
+
+
+def _package(text: str) -> tuple[str, str]:
+    """Return the normalized name and the version of `NAME==VERSION`. Raises InputError."""
+    name, equals, version = text.partition("==")
+    if not (name.strip() and equals and version.strip()[:1].isdigit()):
+        raise InputError(f'--package: "{text}" is not a name and a version', hint="write it as torch==2.6.0")
+    return re.sub(r"[-_.]+", "-", name.strip()).lower(), version.strip()
+
+
+def _incomplete(combination: Combination) -> click.UsageError:
+    if not combination.driver:
+        return click.UsageError(
+            "--driver is needed to predict for a machine. Give its driver release or branch, or leave out"
+            " all options about the machine to see what the TensorFlow release needs."
+        )
+    return click.UsageError("--gpu or --compute-capability is needed to predict for a machine")
 
 
 def _read(parse: Callable[[str], T], text: str, option: str) -> T:

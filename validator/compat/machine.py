@@ -13,9 +13,6 @@ from . import drivers, gpus, loose, older, platforms
 from .drivers import UserDriver, user_driver
 from .errors import UnknownGpu
 
-#: How much greater the number of a Windows driver may be than that of the Linux branch with the same CUDA.
-_WINDOWS_DISTANCE = 10
-
 
 @dataclass(frozen=True)
 class Machine:
@@ -141,6 +138,4 @@ def _branch_for(cuda: str | None) -> DriverRelease | None:
 def _linux_branch(driver: DriverRelease) -> DriverRelease | None:
     """Return the Linux branch of a driver of Windows: 572.16 is one of R570."""
     branch = drivers.branch_of(driver.branch)
-    if branch is None or driver.branch - branch.number >= _WINDOWS_DISTANCE:
-        return None
-    return DriverRelease(branch.number)
+    return DriverRelease(branch.number) if branch else None

@@ -8,7 +8,7 @@ from enum import Enum
 from typing import Any, Literal
 
 from .situation import EAGER, XLA
-from .spec import Cell
+from .spec import Cell, ImageSpec
 
 #: The codes of rules. They are stable: text may change, these don't.
 Rule = Literal[
@@ -72,6 +72,13 @@ class Reason:
         """The outcome as people see it: an advisory supports no outcome."""
         return "advisory" if self.advisory else self.outcome.value
 
+    @property
+    def sentence(self) -> str:
+        """The text, with the mode in front of it where the reason speaks against only one."""
+        if self.mode is None or self.label == Outcome.WORKS.value:
+            return self.text
+        return f"{'XLA' if self.mode == XLA else self.mode}: {self.text}"
+
 
 @dataclass(frozen=True)
 class Prediction:
@@ -88,6 +95,14 @@ class Prediction:
     eager: Outcome | None
     xla: Outcome | None
     missing: tuple[str, ...] = ()
+
+    @property
+    def modes(self) -> str:
+        """`eager works, XLA fails` where the outcomes differ or only one was asked about; else no text."""
+        if self.eager == self.xla:
+            return ""
+        outcomes = {"eager": self.eager, "XLA": self.xla}
+        return ", ".join(f"{name} {outcome.value}" for name, outcome in outcomes.items() if outcome)
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -134,6 +149,21 @@ def _order(reason: Reason) -> int:
     return 3 if reason.advisory else 2
 
 
+def image_json(image: ImageSpec) -> dict[str, Any]:
+    """Return the fields of an image, for a cell and for a combination that is no cell."""
+    return {
+        "image": image.identifier,
+        "tensorflow": image.tensorflow,
+        "python": image.python,
+        "variant": image.variant.value,
+        "cuda": image.cuda.version if image.cuda else None,
+        "cuda_policy": image.cuda.policy if image.cuda else None,
+        "cudnn": image.cudnn.version if image.cudnn else None,
+        "cudnn_policy": image.cudnn.policy if image.cudnn else None,
+        "base": image.base,
+    }
+
+
 @dataclass(frozen=True)
 class PlannedCell:
     """A cell with its prediction, as `plan` lists it."""
@@ -142,18 +172,10 @@ class PlannedCell:
     prediction: Prediction
 
     def as_json(self) -> dict[str, Any]:
-        image, host = self.cell.image, self.cell.host
+        host = self.cell.host
         return {
             "id": self.cell.identifier,
-            "image": image.identifier,
-            "tensorflow": image.tensorflow,
-            "python": image.python,
-            "variant": image.variant.value,
-            "cuda": image.cuda.version if image.cuda else None,
-            "cuda_policy": image.cuda.policy if image.cuda else None,
-            "cudnn": image.cudnn.version if image.cudnn else None,
-            "cudnn_policy": image.cudnn.policy if image.cudnn else None,
-            "base": image.base,
+            **image_json(self.cell.image),
             "host": host.identifier,
             "driver": str(host.driver) if host.has_gpu else None,
             "gpu": host.gpu,

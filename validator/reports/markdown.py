@@ -84,7 +84,7 @@ def _reasons(rows: Sequence[Row]) -> list[str]:
     for row in rows:
         if row.planned and row.planned.prediction.outcome is Outcome.FAILS:
             reason = row.planned.prediction.reasons[0]
-            key = (reason.text, reason.fact, reason.source)
+            key = (reason.sentence, reason.fact, reason.source)
             cells[key] = cells.get(key, 0) + 1
     if not cells:
         return ["No cell is predicted to fail."]

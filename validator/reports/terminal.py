@@ -61,13 +61,19 @@ def plan_table(planned: Iterable[PlannedCell]) -> Table:
     table.columns[0].no_wrap = True
     for cell in planned:
         reason = cell.prediction.reasons[0]
-        table.add_row(cell.cell.identifier, styled(cell.prediction.outcome.value), reason.text)
+        modes = f"{cell.prediction.modes}: " if cell.prediction.modes else ""
+        table.add_row(cell.cell.identifier, styled(cell.prediction.outcome.value), f"{modes}{reason.text}")
     return table
 
 
 def prediction_text(prediction: Prediction) -> RenderableType:
-    """Show the outcome, then each reason with its fact and source."""
-    return Group(styled(prediction.outcome.value), reasons_table(prediction.reasons))
+    """Show the outcome, apart for eager and XLA where they differ, then the reasons with fact and source."""
+    head: list[RenderableType] = [styled(prediction.outcome.value)]
+    if prediction.modes:
+        head.append(Text(prediction.modes))
+    if prediction.missing and prediction.outcome is Outcome.UNKNOWN:
+        head.append(Text(f"not known: {', '.join(prediction.missing)}"))
+    return Group(*head, reasons_table(prediction.reasons))
 
 
 def reasons_table(reasons: Iterable[Reason]) -> Table:
@@ -77,7 +83,7 @@ def reasons_table(reasons: Iterable[Reason]) -> Table:
     """
     table = Table.grid(padding=(0, 2))
     for reason in reasons:
-        table.add_row(styled(reason.label), Text(reason.text))
+        table.add_row(styled(reason.label), Text(reason.sentence))
         table.add_row("", Text(f"{reason.fact} ({reason.status}): {reason.source}", style="dim"))
     return table
 

@@ -172,7 +172,8 @@ def _data(sources: Sources, found: Layout, details: Mapping[int, str]) -> dict[s
         ],
         "cells": cells,
         "reasons": [
-            [reason.label, reason.text, reason.fact, reason.source, reason.status] for reason in reasons
+            [reason.label, reason.sentence, reason.fact, reason.source, reason.status, reason.mode]
+            for reason in reasons
         ],
     }
 

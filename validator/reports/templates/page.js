@@ -295,7 +295,7 @@
   function verdicts(cell, detail) {
     const rows = [];
     const add = (term, ...content) => rows.push(element("dt", {}, term), element("dd", {}, ...content));
-    add("Predicted", cell[PREDICTED] ? word("predicted", cell[PREDICTED]) : "not planned for this machine");
+    add("Predicted", cell[PREDICTED] ? word("predicted", cell[PREDICTED]) : "not planned for this machine", modes(cell));
     if (cell[MEASURED]) add("Measured", word("measured", cell[MEASURED]), detail ? ` ${detail.record.reason}` : "");
     else add("Measured", "not yet");
     if (cell[AGREES] === false) add("", element("strong", {}, "The measurement contradicts the prediction."));
@@ -360,6 +360,14 @@
     ["record", entry.record],
     ["note", entry.fixture ? "made by a test, so it proves nothing" : null],
   ]);
+
+  // The outcomes of eager operations and of XLA, where they differ.
+  function modes(cell) {
+    const reasons = cell[REASONS].map((number) => data.reasons[number]);
+    const of = (mode) => worst(reasons.filter(([label, , , , , about]) => label !== "advisory" && (!about || about === mode)).map(([label]) => label));
+    const eager = of("eager"), xla = of("xla");
+    return eager === xla ? "" : ` eager ${eager}, XLA ${xla}`;
+  }
 
   function predicted(cell) {
     if (!cell[PREDICTED]) return [];

@@ -1,0 +1,126 @@
+"""`predict` for facts that no cell of a matrix has, and its errors about releases and GPUs."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from validator import cli
+from validator.engines import host_situation
+from validator.errors import InputError, MissingError
+from validator.model.measurement import GpuIdentity, Outside, Unread
+
+pytestmark = pytest.mark.usefixtures("releases_up_to_2_22rc")
+T4 = "--tensorflow 2.18.1 --driver 570.124.06 --gpu t4"
+
+
+def predict(capsys: pytest.CaptureFixture[str], arguments: str) -> dict[str, Any]:
+    cli.run(["predict", *arguments.split(), "--json"])
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("arguments", "outcome", "rule"),
+    [
+        (T4, "works", None),
+        (f"{T4} --system wsl2", "works", None),
+        (f"{T4} --kernel-modules open", "works", None),
+        (f"{T4} --extra", "works", None),
+        (f"{T4} --package torch==2.9.1", "works", None),
+        (f"{T4} --package torch==2.6.0", "fails", "mixed_frameworks"),
+        (f"{T4} --package Tensorflow_CPU==2.18.1", "fails", "cpu_package"),
+        (f"{T4} --package torch==2.6.0 --package nvidia-cudnn-cu12==9.3.0.75", "works", None),
+        (f"{T4} --no-extra", "fails", "cuda_libraries_not_installed"),
+        (f"{T4} --no-extra --cuda 12.5", "unknown", None),
+        (f"{T4} --system windows", "fails", "platform_without_cuda"),
+        (f"{T4} --system macos", "fails", "platform_without_cuda"),
+        (f"{T4} --machine aarch64", "fails", "platform_without_cuda"),
+        (f"{T4} --machine aarch64 --wheel ngc", "unknown", None),
+        (f"{T4} --wheel conda-forge", "unknown", None),
+        ("--tensorflow 2.18.1 --system macos", "fails", "platform_without_cuda"),
+        (
+            "--tensorflow 2.18.1 --driver 570 --gpu v100 --kernel-modules open",
+            "fails",
+            "open_modules_unsupported",
+        ),
+        ("--tensorflow 2.21.0 --driver 570 --gpu t4 --extra", "unknown", "library_path_not_set"),
+        ("--tensorflow 2.10.1 --driver 516.94 --gpu t4 --system windows", "works", None),
+    ],
+)
+def test_facts_that_no_cell_has(
+    capsys: pytest.CaptureFixture[str], arguments: str, outcome: str, rule: str | None
+) -> None:
+    prediction = predict(capsys, arguments)["prediction"]
+    assert prediction["outcome"] == outcome, prediction["reasons"][0]
+    if rule:
+        assert prediction["reasons"][0]["rule"] == rule
+
+
+def test_eager_and_xla_are_apart(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = "--tensorflow 2.22.0rc0 --driver 580 --gpu rtx-5090"
+    both = predict(capsys, asked)["prediction"]
+    assert both["xla"] == "fails" and both["outcome"] == "fails"
+    assert both["eager"] != "fails", "only XLA's own PTX has no target for it"
+    eager, xla = (predict(capsys, f"{asked} --mode {mode}")["prediction"] for mode in ("eager", "xla"))
+    assert (eager["outcome"], eager["xla"]) == (both["eager"], None)
+    assert (xla["outcome"], xla["eager"]) == ("fails", None)
+    cli.run(["predict", *asked.split()])
+    assert f"eager {both['eager']}, XLA fails" in capsys.readouterr().out
+
+
+def test_the_answer_repeats_what_was_asked(capsys: pytest.CaptureFixture[str]) -> None:
+    found = predict(capsys, f"{T4} --system wsl2 --kernel-modules open --package torch==2.9.1")
+    assert (found["system"], found["machine"], found["wheel"]) == ("wsl2", "x86_64", "pypi")
+    assert found["kernel_modules"] == "open"
+    assert found["packages"]["torch"] == "2.9.1"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("--tensorflow 2.18.5", r'"2\.18\.5" is not known; the nearest are 2\.18\.1'),
+        ("--tensorflow 2.22.0", r"only its candidate 2\.22\.0rc0 was inspected"),
+        ("--tensorflow 2.21.0 --gpu mi300", "--gpu: .*GPU of AMD"),
+        ("--tensorflow 2.21.0 --driver 580 --gpu mi300", "--gpu: .*GPU of AMD"),
+        (f"{T4} --package torch", "--package"),
+        (f"{T4} --package ==2", "--package"),
+    ],
+)
+def test_wrong_values(arguments: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        cli.run(["predict", *arguments.split()])
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "--tensorflow 2.18.1 --variant cpu --system macos",
+        "--tensorflow 2.18.1 --system wsl2",
+        "--tensorflow 2.18.1 --mode eager --gpu t4",
+    ],
+)
+def test_options_that_are_not_enough(arguments: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["predict", *arguments.split()]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == "" and "Error: --" in captured.err
+
+
+def test_this_machine(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = Outside("570.124.06", "570.124.06", (GpuIdentity("GPU-1", "NVIDIA A100-SXM4-80GB", "8.0"),))
+    monkeypatch.setattr(host_situation, "read_host", lambda: seen)
+    monkeypatch.setattr(host_situation, "_machine", lambda root: "x86_64")
+    monkeypatch.setattr(host_situation, "_system", lambda root: "linux")
+    found = predict(capsys, "--tensorflow 2.18.1 --from-host")
+    assert (found["driver"], found["gpu"], found["prediction"]["outcome"]) == ("570.124.06", "a100", "works")
+    other = predict(capsys, "--tensorflow 2.18.1 --from-host --driver 470 --gpu t4")
+    assert (other["driver"], other["gpu"]) == ("470", "t4"), "explicit options win"
+    assert other["prediction"]["outcome"] == "fails"
+
+
+def test_a_machine_without_a_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host_situation, "read_host", lambda: Unread.NVML_SILENT)
+    with pytest.raises(MissingError, match="shows no NVIDIA driver"):
+        cli.run(["predict", "--tensorflow", "2.18.1", "--from-host"])

@@ -1,0 +1,80 @@
+"""Read the facts about this machine that predictions need: its system, driver and GPU."""
+
+from __future__ import annotations
+
+import platform
+from pathlib import Path
+
+from ..errors import InputError
+from ..model.measurement import Outside, Unread
+from ..model.situation import (
+    AARCH64,
+    JETSON,
+    LINUX,
+    MACOS,
+    OPEN,
+    PROPRIETARY,
+    WINDOWS,
+    WSL2,
+    X86_64,
+    Situation,
+)
+from .host_reading import read_host
+
+_SYSTEMS = {"Linux": LINUX, "Windows": WINDOWS, "Darwin": MACOS}
+_MACHINES = {"x86_64": X86_64, "AMD64": X86_64, "aarch64": AARCH64, "arm64": AARCH64}
+
+
+def host_situation(
+    *, one_kind: bool = True, root: Path = Path("/"), outside: Outside | Unread | None = None
+) -> Situation:
+    """Return what this machine shows. What it does not show is not known.
+
+    one_kind: raise InputError if it has GPUs of several kinds; otherwise no GPU is known then. root: the
+    directory with its /proc and /etc. outside: the driver and GPUs, if they have been read.
+    """
+    found = outside or read_host()
+    version = _text(root / "proc/driver/nvidia/version")
+    known = Situation(system=_system(root), machine=_machine(root), kernel_modules=_modules(version))
+    if isinstance(found, Unread):
+        return known
+    kinds = {(gpu.name, gpu.compute_capability) for gpu in found.gpus}
+    if len(kinds) > 1 and one_kind:
+        names = ", ".join(sorted(name for name, _ in kinds))
+        raise InputError(f"this machine has GPUs of several kinds: {names}", hint="choose one with --gpu")
+    name, capability = next(iter(kinds)) if len(kinds) == 1 else (None, None)
+    return Situation(
+        driver=found.driver,
+        gpu=name,
+        capability=capability,
+        system=known.system,
+        machine=known.machine,
+        kernel_modules=known.kernel_modules,
+    )
+
+
+def _system(root: Path) -> str | None:
+    if "microsoft" in _text(root / "proc/version").lower():
+        return WSL2
+    return _SYSTEMS.get(platform.system())
+
+
+def _machine(root: Path) -> str | None:
+    # A file of Jetson Linux (L4T), which other systems on aarch64 don't have.
+    if (root / "etc/nv_tegra_release").exists():
+        return JETSON
+    return _MACHINES.get(platform.machine())
+
+
+def _modules(version: str) -> str | None:
+    """Return the kind of the kernel modules by the first line of /proc/driver/nvidia/version."""
+    if not version:
+        return None
+    return OPEN if "Open Kernel Module" in version else PROPRIETARY
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
