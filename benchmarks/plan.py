@@ -1,7 +1,8 @@
 """Measure the time and the memory of planning: `python benchmarks/plan.py`.
 
-It prints three numbers of one run, each with its limit:
+It prints four numbers of one run, each with its limit:
  - the `plan` command on the default matrix, as a whole process;
+ - the `predict` command for one combination, as a whole process;
  - a generated matrix of 100,000 cells, read, expanded and predicted in one process: its time,
  - and its peak resident memory.
 """
@@ -19,7 +20,8 @@ from pathlib import Path
 REPOSITORY = Path(__file__).resolve().parent.parent
 
 COMMAND_LIMIT_S = 0.5
-LARGE_LIMIT_S = 5.0
+PREDICT_LIMIT_S = 0.35
+LARGE_LIMIT_S = 2.0
 LARGE_LIMIT_MB = 500
 RUNS = 5
 
@@ -63,18 +65,25 @@ def main() -> int:
         # As an installation has it: with bytecode. The first run, which writes it, does not count.
         os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
         os.environ["PYTHONPYCACHEPREFIX"] = directory
-        command = [sys.executable, "-c", TIMED, sys.executable, "-m", "validator", "plan"]
-        _run(command)
-        seconds = statistics.median(float(_run(command)) for _ in range(RUNS))
+        seconds = _median(["plan"])
+        one = _median(["predict", "--tensorflow", "2.21.0", "--driver", "570", "--gpu", "a100"])
         large = _plan_large()
     rows = [
         (f"plan, default matrix, whole process (median of {RUNS})", seconds, COMMAND_LIMIT_S, "s"),
+        (f"predict, whole process (median of {RUNS})", one, PREDICT_LIMIT_S, "s"),
         (f"plan, {large['cells']:,} cells: time", large["seconds"], LARGE_LIMIT_S, "s"),
         (f"plan, {large['cells']:,} cells: peak memory", large["megabytes"], LARGE_LIMIT_MB, "MB"),
     ]
     for name, value, limit, unit in rows:
         print(f"{name:55} {value:8.2f} {unit:2} of {limit:6} {unit:2}  ratio {value / limit:.2f}")
     return 0 if all(value <= limit for _, value, limit, _ in rows) else 1
+
+
+def _median(arguments: list[str]) -> float:
+    """Return the median time of a command, in seconds. The first run does not count."""
+    command = [sys.executable, "-c", TIMED, sys.executable, "-m", "validator", *arguments]
+    _run(command)
+    return statistics.median(float(_run(command)) for _ in range(RUNS))
 
 
 def _plan_large() -> dict[str, float]:

@@ -6,6 +6,7 @@ two halves of a situation, the software and the machine. For a cell, the answers
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 
 from ..model.prediction import Outcome, Prediction, Reason, decide
@@ -31,6 +32,8 @@ def judge(situation: Situation) -> Prediction:
     return together(software(situation), machine(situation), situation.mode)
 
 
+# Images with different bases have the same software, so that a matrix asks many times.
+@functools.lru_cache(maxsize=32768)
 def together(found: Software, host: Machine, mode: str | None = None) -> Prediction:
     """Predict for software on a machine. mode: `eager` or `xla` to ask only about this one."""
     if not host.has_gpu:

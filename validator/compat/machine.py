@@ -14,7 +14,8 @@ from .drivers import UserDriver, user_driver
 from .errors import UnknownGpu
 
 
-@dataclass(frozen=True)
+# Compared by identity, which is fast: equal descriptions of a machine get the same one from the cache.
+@dataclass(frozen=True, eq=False)
 class Machine:
     """What decides about a machine, and the reasons from it.
 

@@ -15,7 +15,8 @@ from .builds import build
 from .releases import Release, releases
 
 
-@dataclass(frozen=True)
+# Compared by identity, which is fast: equal descriptions of the software get the same one from the cache.
+@dataclass(frozen=True, eq=False)
 class Software:
     """What decides about the software, and the reasons from it.
 
