@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from validator.compat.errors import UnknownGpu
-from validator.compat.gpus import CONSUMER, DATA_CENTER, PROFESSIONAL, gpu, gpus
+from validator.compat.gpus import CONSUMER, DATA_CENTER, EMBEDDED, PROFESSIONAL, gpu, gpus
 
 
 @pytest.mark.parametrize(
@@ -64,6 +64,39 @@ from validator.compat.gpus import CONSUMER, DATA_CENTER, PROFESSIONAL, gpu, gpus
             DATA_CENTER,
         ),
         ("NVIDIA B200", "B200", "10.0", DATA_CENTER),
+        ("NVIDIA GH200 144G HBM3e", "GH200", "9.0", DATA_CENTER),
+        ("NVIDIA H20", "H20", "9.0", DATA_CENTER),
+        ("Tesla K40c", "K40C", "3.5", DATA_CENTER),
+        ("Tesla V100-DGXS-32GB", "V100", "7.0", DATA_CENTER),
+        ("NVIDIA GeForce MX450", "MX450", "7.5", CONSUMER),
+        ("NVIDIA GeForce GTX 1650 Ti with Max-Q Design", "GTX 1650 Ti", "7.5", CONSUMER),
+        ("NVIDIA GeForce GTX 960M", "GTX 960M", "5.0", CONSUMER),
+        ("NVIDIA GeForce RTX 5070 Ti Laptop GPU", "RTX 5070 Ti", "12.0", CONSUMER),
+        ("NVIDIA TITAN RTX", "TITAN RTX", "7.5", CONSUMER),
+        ("NVIDIA RTX A1000 Laptop GPU", "RTX A1000", "8.6", PROFESSIONAL),
+        ("Quadro T2000", "Quadro T2000", "7.5", PROFESSIONAL),
+        (
+            "NVIDIA RTX PRO 1000 Blackwell Generation Laptop GPU",
+            "RTX PRO 1000 Blackwell",
+            "12.0",
+            PROFESSIONAL,
+        ),
+        ("Orin (nvgpu)", "Orin (nvgpu)", "8.7", EMBEDDED),
+        ("Jetson AGX Orin", "Jetson AGX Orin", "8.7", EMBEDDED),
+        ("NVIDIA Thor", "Thor", "11.0", EMBEDDED),
+        # A part of a GPU: MIG, and vGPU profiles.
+        ("NVIDIA A100-SXM4-40GB MIG 1g.5gb", "A100", "8.0", DATA_CENTER),
+        ("NVIDIA H100 80GB HBM3 MIG 1g.10gb+me", "H100", "9.0", DATA_CENTER),
+        ("NVIDIA A30 MIG 1c.2g.12gb", "A30", "8.0", DATA_CENTER),
+        ("GRID A100-10C", "A100", "8.0", DATA_CENTER),
+        ("NVIDIA A100-1-5C", "A100", "8.0", DATA_CENTER),
+        ("NVIDIA A40-48Q", "A40", "8.6", DATA_CENTER),
+        ("GRID T4-16Q", "T4", "7.5", DATA_CENTER),
+        # What nvidia-smi cuts short.
+        ("NVIDIA RTX PRO 1000 Blac...", "RTX PRO 1000 Blackwell", "12.0", PROFESSIONAL),
+        ("NVIDIA RTX PRO 1000 Blac\u2026", "RTX PRO 1000 Blackwell", "12.0", PROFESSIONAL),
+        ("NVIDIA GeForce RTX 4070 Ti SUP...", "RTX 4070 Ti", "8.9", CONSUMER),
+        ("NVIDIA GeForce RTX 3080 Lapt...", "RTX 3080", "8.6", CONSUMER),
     ],
 )
 def test_names(asked: str, name: str, capability: str, kind: str) -> None:
@@ -82,7 +115,7 @@ def test_every_model_is_found_by_its_own_name_and_slug() -> None:
     ("asked", "nearest"),
     [
         ("h10", "H100"),
-        ("A1000", "A100"),
+        ("A1000", "RTX A1000"),
         ("RTX A600", "RTX A6000"),
         # A number by itself, and a number that its series does not have: only models of its family.
         ("3060", "RTX 3060"),
@@ -109,7 +142,7 @@ def test_the_nearest_models_of_a_number_are_of_its_family() -> None:
     assert caught.value.nearest == ("RTX 3060", "RTX 30 series")
 
 
-@pytest.mark.parametrize("asked", ["", "banana", "NVIDIA", "Radeon"])
+@pytest.mark.parametrize("asked", ["", "banana", "NVIDIA", "Radeon", "RTX 509...", "MIG 1g.5gb"])
 def test_other_text_is_not_a_gpu(asked: str) -> None:
     with pytest.raises(UnknownGpu):
         gpu(asked)

@@ -340,3 +340,9 @@ def test_blackwell_with_eager_operations_and_with_xla(
     rules = {reason.rule for reason in prediction.reasons if reason.outcome is FAILS}
     assert ("xla_without_gpu_target" in rules) == (xla is FAILS)
     assert ("no_kernels_for_gpu" in rules) == (eager is FAILS)
+
+
+def test_a_jetson_has_no_cuda_with_the_wheel_from_pypi() -> None:
+    prediction = predict(cell("2.21.0", "jetson agx orin", "540.4.0"))
+    assert prediction.outcome is FAILS
+    assert "platform_without_cuda" in {reason.rule for reason in prediction.reasons}

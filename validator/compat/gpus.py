@@ -16,12 +16,15 @@ from .facts import Fact
 DATA_CENTER = "data-center"
 PROFESSIONAL = "professional"
 CONSUMER = "consumer"
+#: Jetson: a whole system, with an aarch64 processor.
+EMBEDDED = "embedded"
 
-#: What NVML, shops and people write around the name of a model: vendor, brand, form factor, memory size.
+#: What NVML, shops and people write around the name of a model: vendor, brand, form factor, memory size, and
+#: the part of a GPU that MIG or a vGPU gives (`MIG 1g.5gb`, `A100-10C`, `A100-1-5C`).
 #: "Quadro" and "Server" are not in it, because they distinguish models of the same number.
 _NOISE = re.compile(
     r"\b(nvidia|tesla|geforce|graphics|generation|(max q )?workstation|edition|laptop|gpu"
-    r"|sxm\d?|pcie|nvl|hbm\d\w?|\d+ ?gb)\b"
+    r"|sxm\d?|pcie|nvl|hbm\d\w?|\d+ ?gb|\d+g|grid|mig\b.*|dgxs|ls|(with )?max q( design)?|(\d )?\d+[abcq]$)\b"
 )
 #: The words of `_NOISE` that nvidia-smi may cut short at the end of a name.
 _CUT_NOISE = ("generation", "graphics", "edition", "workstation", "laptop", "nvidia")
@@ -30,7 +33,13 @@ _CUT_SHORT = re.compile(r"(?:\.\.+|\u2026)\s*$")
 _GLUED = re.compile(r"(?<=\b[rg]tx)(?=\w)|(?<=\d)(?=(ti|super)\b)")
 #: The words before the number in the names of series.
 _FAMILIES = ("rtx", "gtx")
-_SPELLING = {"ti": "Ti", "super": "SUPER", "series": "series", "quadro": "Quadro", "pascal": "Pascal"}
+_SPELLING = {
+    "ti": "Ti",
+    "super": "SUPER",
+    "nvgpu": "(nvgpu)",
+    "series": "series",
+    **{one.lower(): one for one in ("Ada", "Jetson", "Nano", "Orin", "Pascal", "Quadro", "Thor", "Xavier")},
+}
 
 
 @dataclass(frozen=True)
@@ -59,13 +68,9 @@ def gpu(model: str) -> Gpu:
     Raises UnknownGpu with the nearest known names.
     """
     wanted = _plain(model)
-    for pattern, known in _patterns():
-        if pattern is None:
-            if _plain(known.name) == wanted:
-                return known
-        elif pattern.fullmatch(wanted):
-            name = _written(wanted)
-            return replace(known, name=name, slug=slug(name))
+    named = next((known for known in gpus() if _plain(known.name) == wanted), None) or _in_series(wanted)
+    if named is not None:
+        return named
     whole = _whole(wanted) if _CUT_SHORT.search(model) else None
     if whole is not None:
         return whole
@@ -84,6 +89,9 @@ def _whole(beginning: str) -> Gpu | None:
     if words and any(noise.startswith(last) for noise in _CUT_NOISE):
         beginning = " ".join(words)
     found = [known for known in gpus() if beginning and _plain(known.name).startswith(beginning)]
+    # Of a name in a series, such as RTX 4070 Ti SUP..., the whole words tell enough.
+    if not found:
+        return _in_series(" ".join(words))
     exact = [known for known in found if _plain(known.name) == beginning]
     same = len({known.compute_capability for known in found}) == 1
     return (exact or found)[0] if exact or same else None
@@ -109,7 +117,7 @@ def model_of(name: str) -> str:
 def _nearest(wanted: str) -> tuple[str, ...]:
     """Return known names near an unknown one: by its words, its number or its series, else by spelling."""
     # A number without a name usually belongs to a series: 3060 is an RTX 3060.
-    found = [name for family in _FAMILIES if (name := _in_series(f"{family} {wanted}"))]
+    found = [known.name for family in _FAMILIES if (known := _in_series(f"{family} {wanted}"))]
     words = set(wanted.split())
     found += [known.name for known in gpus() if words and words <= set(_parts(known.name))]
     digits = re.search(r"\b(\d\d)\d\d\b", wanted)
@@ -121,11 +129,11 @@ def _nearest(wanted: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))[:3]
 
 
-def _in_series(plain: str) -> str | None:
-    """Return the usual spelling of a name that belongs to a series, else None."""
-    if any(pattern is not None and pattern.fullmatch(plain) for pattern, _ in _patterns()):
-        return _written(plain)
-    return None
+def _in_series(plain: str) -> Gpu | None:
+    """Return the GPU of a name that belongs to a series, in its usual spelling, else None."""
+    name = _written(plain)
+    found = (known for pattern, known in _patterns() if pattern.fullmatch(plain))
+    return next((replace(known, name=name, slug=slug(name)) for known in found), None)
 
 
 def _parts(name: str) -> list[str]:
@@ -154,15 +162,13 @@ def gpus() -> tuple[Gpu, ...]:
 
 
 @functools.cache
-def _patterns() -> tuple[tuple[re.Pattern[str] | None, Gpu], ...]:
-    """Return every model without a pattern, followed by those that have a pattern, with it."""
-    plain: list[tuple[re.Pattern[str] | None, Gpu]] = [(None, known) for known in gpus()]
-    series = [
+def _patterns() -> tuple[tuple[re.Pattern[str], Gpu], ...]:
+    """Return the models that have a pattern, with it."""
+    return tuple(
         (re.compile(row["pattern"]), known)
         for row, known in zip(facts.rows("gpus", "gpus"), gpus(), strict=True)
         if "pattern" in row
-    ]
-    return (*plain, *series)
+    )
 
 
 @functools.lru_cache(maxsize=1024)

@@ -10,8 +10,8 @@ import functools
 from collections.abc import Iterator
 
 from ..model.prediction import Outcome, Prediction, Reason, decide
-from ..model.situation import Situation
-from . import cudnn, facts, installation, kernels, known_issues, xla
+from ..model.situation import JETSON, LINUX, PYPI, Situation
+from . import cudnn, facts, installation, kernels, known_issues, platforms, xla
 from .machine import Machine, machine, runs_toolkit
 from .software import Software, software
 
@@ -85,6 +85,10 @@ def _on_capability(found: Software, host: Machine) -> Iterator[Reason]:
     release, capability = found.release, host.capability
     if release is None or capability is None:
         return
+    if host.is_jetson and found.from_pypi:
+        wrong = platforms.without_cuda(release.version, LINUX, JETSON, PYPI)
+        if wrong is not None:
+            yield wrong
     if found.combinations:
         yield from known_issues.on_gpu(found.combinations, capability)
     if found.inspected:

@@ -24,6 +24,7 @@ class Machine:
         CUDA, or the driver itself on Linux. None if they are not known.
     user_cuda: the newest CUDA that the libcuda in use supports, None if it is not known.
     missing: the facts that are not known.
+    is_jetson: True if the name of the GPU says so.
     """
 
     has_gpu: bool
@@ -35,6 +36,7 @@ class Machine:
     user_cuda: CudaVersion | None
     reasons: tuple[Reason, ...]
     missing: tuple[str, ...]
+    is_jetson: bool = False
 
 
 def machine(situation: Situation) -> Machine:
@@ -71,8 +73,9 @@ def _machine(
         reasons += (wrong,) if wrong else ()
     facts = {"driver": linux, "gpu": capability, "system": system}
     missing = tuple(name for name, value in facts.items() if value is None)
+    is_jetson = kind == gpus.EMBEDDED
     if linux is None:
-        return Machine(True, on_windows, driver, None, capability, None, None, reasons, missing)
+        return Machine(True, on_windows, driver, None, capability, None, None, reasons, missing, is_jetson)
     user = user_driver(linux, compat if loose.cuda(compat) else None, kind)
     branch = drivers.branch_of(user.branch)
     if capability is not None:
@@ -87,6 +90,7 @@ def _machine(
         user_cuda=branch.cuda if branch else None,
         reasons=(*reasons, *user.reasons),
         missing=missing,
+        is_jetson=is_jetson,
     )
 
 
