@@ -190,7 +190,17 @@ def test_a_package_of_an_older_major_version_runs_nothing_newer() -> None:
 
 @pytest.mark.parametrize(
     ("number", "branch"),
-    [(535, 535), (539, 535), (581, 580), (619, 615), (620, None), (476, None), (440, None)],
+    [
+        (535, 535),
+        (539, 535),
+        (581, 580),
+        (475, 470),
+        (619, 615),
+        (620, None),
+        (621, None),
+        (476, None),
+        (440, None),
+    ],
 )
 def test_the_branch_of_a_number(number: int, branch: int | None) -> None:
     found = drivers.branch_of(number)

@@ -13,8 +13,8 @@ from .facts import Fact
 from .gpus import CONSUMER, DATA_CENTER
 
 #: Drivers of Windows, which WSL2 shows, have the number of the Linux branch or one of the next few: R535 has
-#: releases from 536 to 539.
-_WINDOWS_NUMBERS = 4
+#: releases from 536 to 539, R470 to 475.
+_WINDOWS_NUMBERS = 5
 
 _KINDS = {
     "long-term": "a long-term support branch",
@@ -57,7 +57,12 @@ def branches() -> tuple[Branch, ...]:
 
 @functools.cache
 def branch_of(number: int) -> Branch | None:
-    """Return the branch with that number, or just below it, as on Windows: 581 is R580. None if none is."""
+    """Return the branch with that number, or just below it, as on Windows: 581 is R580.
+
+    None if there is none, or if no page was read that says what a branch of that number supports.
+    """
+    if any(row["branch"] <= number for row in facts.rows("drivers", "unread")):
+        return None
     below = next((known for known in reversed(branches()) if known.number <= number), None)
     return below if below is not None and number - below.number <= _WINDOWS_NUMBERS else None
 

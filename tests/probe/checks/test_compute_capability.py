@@ -7,14 +7,17 @@ from typing import Any
 import pytest
 
 from validator.compat import drivers, facts, gpus
-from validator.compat import kernels as known
 from validator.compat.compile import PROBE_TABLE, probe_table
+from validator.compat.predict import predict, situation_of
+from validator.compat.releases import release as find_release
 from validator.model.prediction import Outcome
+from validator.model.spec import AS_BUILT, LATEST
 from validator.probe.check import Context, Result
 from validator.probe.checks import compute_capability
 from validator.probe.collectors import kernels, loader
 from validator.probe.isolate import Answer
-from validator.versions import ComputeCapability
+
+from ...compat.cells import cell
 
 RELEASES = [row["tensorflow"] for row in facts.rows("builds", "builds")]
 CAPABILITIES = sorted({str(gpu.compute_capability) for gpu in gpus.gpus()} | {"8.7", "8.8", "10.1", "11.0"})
@@ -46,16 +49,26 @@ def test_the_table_agrees_with_the_facts() -> None:
     assert PROBE_TABLE.read_text(encoding="utf-8") == probe_table(), "run scripts/compile-data"
 
 
-@pytest.mark.parametrize("release", RELEASES)
-def test_the_probe_judges_as_the_predictions_do(release: str, run: Any) -> None:
+#: The rules that answer the question of the check.
+RULES = {"no_kernels_for_gpu", "ptx_not_compiled_by_driver", "cudnn_without_gpu"}
+
+
+@pytest.mark.parametrize(
+    ("release", "policy"),
+    [
+        *((release, AS_BUILT) for release in RELEASES),
+        *((release, LATEST) for release in RELEASES if find_release(release).extra_style != "none"),
+    ],
+)
+def test_the_probe_judges_as_the_predictions_do(release: str, policy: str, run: Any) -> None:
     for capability in CAPABILITIES:
         for driver in drivers.branches():
-            branch = driver.number
-            predicted = known.run_on(release, ComputeCapability.parse(capability), branch)
-            result = run(capability, str(driver.cuda), version=release, cudnn="8.9.7")
-            failed = any(problem["code"] != "cudnn_has_no_kernels" for problem in result.problems)
-            assert predicted.outcome is not Outcome.UNKNOWN
-            assert failed == (predicted.outcome is Outcome.FAILS), (capability, branch, result.sentence)
+            asked = cell(release, capability, str(driver.number), policy)
+            rules = {one.rule for one in predict(asked).reasons if one.outcome is Outcome.FAILS}
+            installed = situation_of(asked)
+            result = run(capability, str(driver.cuda), version=release, cudnn=installed.cudnn)
+            where = (capability, driver.number, installed.cudnn, result.sentence)
+            assert (result.outcome == "fail") == bool(rules & RULES), where
 
 
 @pytest.mark.parametrize(
