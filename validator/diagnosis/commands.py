@@ -5,8 +5,8 @@ A command may stand after a prompt, in a Dockerfile, in a notebook or in the mid
 
 from __future__ import annotations
 
+import itertools
 import re
-import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -20,6 +20,8 @@ KINDS: Mapping[str, frozenset[str]] = {
     "pip_install": frozenset({"name", "version", "spec", "extra"}),
     "conda_install": frozenset({"name", "version", "build", "channel"}),
 }
+#: Commands of one kind that are read in a line, and characters of one.
+_MOST, _LONGEST = 10, 1500
 #: Packages that say something about the GPU, by the beginning of their normalized names.
 _PACKAGES = re.compile(
     r"(?:tensorflow|tf-nightly|tf-keras|keras|nvidia-|torch|jax|numpy|protobuf|cuda|cudnn|python$|intel-tensorflow)"
@@ -42,6 +44,7 @@ _TYPED = re.compile(
     r"(?:In ?\[\d*\]:\s*)?[!%]*(?:RUN\s+|[-*]\s+|\d+[.)]\s+)?[`'\"]*"
     r"(?:(?:sudo|time|nohup|exec|python[\d.]*|-m|\w+=\S*)\s+)*"
 )
+_WORD = re.compile(r"(?:[^\s\"']|\"[^\"]*\"|'[^']*'|[\"'])+")
 _ENDS_COMMAND = re.compile(r"[;|`\n]|&&|\s>|\s#\s")
 #: Options of `docker run` that take a value in the next word.
 _OPTIONS = (
@@ -76,11 +79,11 @@ class Shown(NamedTuple):
 def read(line: str) -> Iterator[Shown]:
     """Yield everything that the commands in a line show."""
     for pattern, reader in _READERS:
-        for match in pattern.finditer(line):
-            before = line[: match.start()]
+        for match in itertools.islice(pattern.finditer(line), _MOST):
+            before = line[max(0, match.start() - _LONGEST) : match.start()]
             if before and (before[-1].isalnum() or (before[-1] in "-_./" and not before.endswith("/bin/"))):
                 continue
-            rest = line[match.end() :]
+            rest = line[match.end() : match.end() + _LONGEST]
             end = _ENDS_COMMAND.search(_without_quoted(rest))
             typed = _TYPED.fullmatch(before) is not None or before.rstrip().endswith(("&&", ";", "`"))
             words = _words(rest[: end.start()] if end else rest)
@@ -94,11 +97,8 @@ def _without_quoted(text: str) -> str:
 
 
 def _words(text: str) -> list[str]:
-    try:
-        return shlex.split(text)
-    except ValueError:
-        # An apostrophe of a sentence, or a line that was cut.
-        return [word.strip("\"'") for word in text.split()]
+    """Return the words of a command without their quotes. (`shlex` fails at an apostrophe.)"""
+    return [word.replace('"', "").replace("'", "") for word in _WORD.findall(text)]
 
 
 def _container(match: re.Match[str], words: Sequence[str], typed: bool) -> Iterator[_Values]:

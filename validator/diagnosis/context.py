@@ -39,7 +39,7 @@ _AFTER = re.compile(
 )
 #: An upgrade names two states, and the second one is what fails.
 _FROM_TO = re.compile(r"^(?!.*\bdowngrad).*\bfrom \S+(?: \S+){0,3} to\b", re.IGNORECASE)
-#: Characters before a value that are looked at.
+#: Characters on each side of a value that are looked at.
 _REACH = 100
 
 
@@ -50,7 +50,7 @@ def is_in_passing(line: str, value: str) -> bool:
     if place < 0:
         return False
     before = line[max(0, place - _REACH) : place]
-    after = line[place + len(value) :]
+    after = line[place + len(value) : place + len(value) + _REACH]
     breaks = [match.end() for match in _BREAK.finditer(before)]
     before = _DENIED.sub(" ", before[breaks[-1] if breaks else 0 :])
     end = _BREAK.search(after)

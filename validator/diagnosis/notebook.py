@@ -5,6 +5,7 @@ Format: nbformat 4, https://nbformat.readthedocs.io/en/latest/format_description
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections.abc import Iterator
@@ -17,6 +18,8 @@ _START = re.compile(r'^[ \t]*\{\s*"(?:cells|metadata|nbformat(?:_minor)?)"\s*:',
 _STRING = re.compile(r'"(?:[^"\\\n]|\\.)*"')
 #: A string that is longer than this and has no blank is an image.
 _LONGEST_WORD = 400
+#: Strings that are read in one line of a notebook that is cut off.
+_MOST_STRINGS = 100_000
 #: Strings that are names of fields or types, and not text of the notebook.
 _NAMES = (
     "cells cell_type code markdown raw source outputs output_type stream name stdout stderr text metadata"
@@ -118,16 +121,13 @@ def _strings(text: str, first: int) -> Iterator[_Placed]:
     """Yield the texts in a notebook that is cut off, and lines that are no part of it as they are."""
     for number, line in enumerate(text.splitlines(), start=first):
         place = f"line {number}"
-        strings = _STRING.findall(line)
-        if not strings:
-            if line.strip(" \t{}[],"):
-                yield line, place
-            continue
-        for string in strings:
+        if '"' not in line and line.strip(" \t{}[],"):
+            yield line, place
+        for string in itertools.islice(_STRING.finditer(line), _MOST_STRINGS):
             try:
-                content = _text(json.loads(string))
+                content = _text(json.loads(string[0]))
             except ValueError:
-                content = string.strip('"')
+                content = string[0].strip('"')
             if content in _FIELDS or (len(content) > _LONGEST_WORD and " " not in content):
                 continue
             for part in content.splitlines():
