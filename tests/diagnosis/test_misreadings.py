@@ -163,3 +163,37 @@ def test_a_log_line_says_what_is_even_if_its_words_also_compare() -> None:
 )
 def test_a_fact_is_read(pasted: str, fact: str, value: str) -> None:
     assert getattr(known(pasted), fact) == value
+
+
+@pytest.mark.parametrize(
+    ("commands", "extra"),
+    [
+        ("pip install tensorflow", False),
+        ("pip install tensorflow[and-cuda]", True),
+        ("pip install tensorflow nvidia-cudnn-cu12", True),
+        ("conda install cudatoolkit=11.8 cudnn\npip install tensorflow", None),
+        ("conda install tensorflow", None),
+    ],
+)
+def test_where_the_cuda_libraries_come_from(commands: str, extra: bool | None) -> None:
+    assert known(commands).extra is extra
+
+
+@pytest.mark.parametrize(
+    ("pasted", "fact", "value"),
+    [
+        (
+            "export LD_LIBRARY_PATH=$HOME/venv/lib/python3.11/site-packages/nvidia/cudnn/lib",
+            "library_path",
+            True,
+        ),
+        ("export LD_LIBRARY_PATH=/usr/local/cuda/lib64", "library_path", None),
+        ("ii  cuda-compat-12-4      550.54.15-1  amd64", "compat", "12.4"),
+        ("- TensorFlow installed from (source or binary): source", "wheel", "own"),
+        ("- TensorFlow installed from (source or binary): binary", "wheel", None),
+        ("FROM nvcr.io/nvidia/tensorflow:25.02-tf2-py3", "wheel", "ngc"),
+        ("pip install tensorflow-cpu", "variant", "cpu"),
+    ],
+)
+def test_how_tensorflow_was_installed(pasted: str, fact: str, value: object) -> None:
+    assert getattr(known(pasted), fact) == value

@@ -46,7 +46,7 @@ def seen(content: str) -> Observations:
 
 
 def places(found: Observations, kind: str) -> list[str]:
-    return [one.where for one in found.of(kind)]
+    return sorted({one.where for one in found.of(kind)})
 
 
 @pytest.mark.parametrize("indent", [None, 1])

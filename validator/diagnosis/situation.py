@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from ..compat import gpus
 from ..model.situation import Situation
 from ..versions import leading_numbers
@@ -35,7 +37,8 @@ def situation(observations: Observations) -> Situation:
         wheel=_wheel(observations),
         variant=_variant(observations, packages),
         extra=_extra(observations, packages),
-        compat=observations.value("compat_library", "version"),
+        compat=_compat(observations),
+        library_path=_library_path(observations),
         packages=packages,
         mode=observations.value("mode", "name"),
     )
@@ -116,9 +119,29 @@ def _variant(observations: Observations, packages: dict[str, str]) -> str | None
 
 def _extra(observations: Observations, packages: dict[str, str]) -> bool | None:
     """Return whether CUDA's libraries were installed with TensorFlow; None if nothing tells."""
-    if any(name.startswith(_OF_THE_EXTRA) for name in packages):
+    commands = {one.values["name"]: one for one in observations.of("pip_install")}
+    if any(name.startswith(_OF_THE_EXTRA) for name in (*packages, *commands)):
         return True
-    commands = [one for one in observations.of("pip_install") if one.values["name"] == "tensorflow"]
-    if not commands:
+    if any(one.values.get("extra") == "and-cuda" for one in observations.of("pip_install")):
+        return True
+    from_conda = (one.values["name"] for one in observations.of("conda_install"))
+    if "tensorflow" not in commands or any(name.startswith(("cuda", "cudnn")) for name in from_conda):
         return None
-    return any(one.values.get("extra") == "and-cuda" for one in commands)
+    return False
+
+
+def _compat(observations: Observations) -> str | None:
+    """Return the CUDA version of a cuda-compat package that is installed or on the loader's path."""
+    package = observations.first("compat_library")
+    if package is not None:
+        return f"{package.values['major']}.{package.values['minor']}"
+    paths = (one.values["path"] for one in observations.of("compat_library_on_path"))
+    versions = (match[1] for path in paths if (match := re.search(r"cuda-(\d+\.\d+)/compat", path)))
+    return next(versions, None)
+
+
+def _library_path(observations: Observations) -> bool | None:
+    """Return True if the loader is told of the directories of NVIDIA's wheels; None if nothing tells."""
+    variables = (one for one in observations.of("variable") if one.values.get("name") == "LD_LIBRARY_PATH")
+    wheels = any("nvidia/" in one.values.get("value", "") for one in variables)
+    return True if wheels else None
