@@ -99,3 +99,39 @@ def test_other_yaml_shows_nothing() -> None:
 def test_any_order_of_lines_can_be_read(pasted: list[str]) -> None:
     for one, _ in manifests.read(list(text.read_text("\n".join(["x", *pasted])))):
         assert one.kind in ("docker_run", "container")
+
+
+SLURM = """\
+#!/bin/bash
+#SBATCH --job-name=train
+#SBATCH --cpus-per-task=8
+{gpus}
+module load cuda
+srun python train.py
+"""
+
+
+@pytest.mark.parametrize(
+    ("gpus", "asked"),
+    [
+        ("#SBATCH --mem=8G", False),
+        ("#SBATCH --gres=gpu:1", True),
+        ("#SBATCH -G 1", True),
+        ("#SBATCH --gpus=2", True),
+    ],
+)
+def test_a_slurm_script_with_and_without_a_gpu(gpus: str, asked: bool) -> None:
+    found = observe(text.read_text(SLURM.format(gpus=gpus)), catalogue())
+    assert found.has("slurm_request")
+    assert found.has("slurm_gpu_asked") is asked
+
+
+def test_a_dockerfile_shows_its_base_its_packages_and_its_variables() -> None:
+    pasted = "My Dockerfile\nFROM nvidia/cuda:12.3.2-runtime-ubuntu22.04\nENV CUDA_VISIBLE_DEVICES=-1\n"
+    pasted += "RUN apt-get update && \\\n    pip install --no-cache-dir \\\n    tensorflow-cpu==2.16.1\n"
+    found = observe(text.read_text(pasted), catalogue())
+    assert found.value("image", "name") == "nvidia/cuda:12.3.2-runtime-ubuntu22.04"
+    assert found.value("cuda", "version") == "12.3.2"
+    assert found.value("variable", "value") == "-1"
+    (package,) = found.of("pip_install")
+    assert (package.values["name"], package.where) == ("tensorflow-cpu", "line 4")
