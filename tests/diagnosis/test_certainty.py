@@ -93,6 +93,13 @@ def test_of_several_printed_values_the_last_before_the_fault_counts() -> None:
     assert situation(seen("hello\n" + FAULT + before + after)).cuda == "11.8"
 
 
+def test_of_two_lists_of_packages_the_last_before_the_fault_counts() -> None:
+    pasted = "Before:\ntensorflow 2.15.0\nnumpy 1.26.4\nAfter:\ntensorflow 2.16.1\n"
+    known = situation(seen(pasted + FAULT))
+    assert known.tensorflow == "2.16.1"
+    assert known.packages == {"tensorflow": "2.16.1", "numpy": "1.26.4"}
+
+
 def test_a_title_counts_only_where_the_text_does_not_say_more() -> None:
     title = "TensorFlow 1.14 can't find my GPU\n"
     assert situation(seen(title + "Please help.\n")).tensorflow == "1.14"

@@ -81,6 +81,12 @@ def test_a_pod_with_a_gpu_and_its_runtime_class() -> None:
     assert found.with_value("container", "kind", "kubernetes")
 
 
+def test_a_piece_of_a_manifest() -> None:
+    piece = POD.partition("metadata:")[2]
+    assert shown(f"Here it is\n{piece}") == [("kubernetes", "no", "line 2")]
+    assert [gpus for _, gpus, _ in shown(f"Here it is\n{piece}{GPU_OF_POD}")] == ["yes"]
+
+
 def test_two_manifests_are_kept_apart() -> None:
     assert [gpus for _, gpus, _ in shown(POD + "---\n" + POD + GPU_OF_POD)] == ["no", "yes"]
 

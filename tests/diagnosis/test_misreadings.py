@@ -158,6 +158,7 @@ def test_a_log_line_says_what_is_even_if_its_words_also_compare() -> None:
             "kernel_modules",
             "proprietary",
         ),
+        ("RTX 4070, driver 550.", "driver", "550"),
         ("nvidia-smi\nDriver Version                            : 550.54.14", "driver", "550.54.14"),
     ],
 )

@@ -162,8 +162,8 @@ def unwrapped(lines: Sequence[Line]) -> Iterator[tuple[str, Sequence[Line]]]:
     """Yield what may have been one line before a terminal or a mailer wrapped it.
 
     These are two to four lines in a row, joined with and without a blank. Each comes with the lines that it
-    was made of. A line that begins as log lines do does not continue another one. `continued` joins lines that
-    end with a backslash.
+    was made of. A line that begins as log lines do does not continue another one. Lines that end with a
+    backslash are those of `continued`.
     """
     for position, line in enumerate(lines):
         if not _SHORTEST_WRAPPED <= len(line.text) <= _LONGEST_WRAPPED or line.text.endswith("\\"):

@@ -54,7 +54,10 @@ def read(lines: Sequence[Line]) -> Iterator[Placed]:
         if key["name"] == "services" and not key["value"]:
             done = _end_of_block(lines, position)
             yield from _compose(lines[position:done])
-        elif key["name"] == "kind" and key["value"] in _WORKLOADS:
+        elif (key["name"] == "kind" and key["value"] in _WORKLOADS) or (
+            # A piece of a manifest, without its kind.
+            key["name"] == "containers" and not key["value"]
+        ):
             start, done = _manifest_around(lines, position, done)
             yield from _manifest(lines[start:done])
 

@@ -24,7 +24,7 @@ _BEFORE_END = 3
 _ENDS = "ends"
 #: Kinds of which one value holds at a time. Of several, the one before the first fault holds.
 _ONE_VALUE = frozenset(
-    {"tensorflow", "package_installed", "python", "cuda", "cudnn", "driver", "driver_cuda"}
+    {"tensorflow", "package", "package_installed", "python", "cuda", "cudnn", "driver", "driver_cuda"}
 )
 #: Kinds of lines that show a fault though their words don't.
 _SYMPTOMS = frozenset({"gpu_list_empty", "empty_list", "cudart_not_opened", "gpu_libraries_not_opened"})
@@ -138,7 +138,7 @@ class _Reader:
             return
         self._found.add(observation)
         if observation.kind in _ONE_VALUE and observation.certainty is not Certainty.MENTIONED:
-            seen = self._single[observation.kind]
+            seen = self._single[_subject(observation)]
             if len(seen) < KEPT:
                 seen.append((number, observation))
 
@@ -238,6 +238,11 @@ def _is_said_elsewhere(titled: Observation, found: Observations) -> bool:
         return found.has(titled.kind)
     name = normalized(titled.values["name"])
     return package(found, name) is not None or (name == "tensorflow" and found.has("tensorflow"))
+
+
+def _subject(observation: Observation) -> str:
+    """Return what has one value at a time: a kind, or one package."""
+    return f"{observation.kind} {normalized(observation.values.get('name', ''))}"
 
 
 def _at_fault(seen: Sequence[tuple[int, Observation]], first_fault: int) -> Observation:
