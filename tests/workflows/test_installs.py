@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from validator.supply.checkout import WRITTEN
+
 from .support import ROOT, WORKFLOWS, workflow
 from .test_rules import NAMES, SECRETS, WRITES
 
@@ -210,13 +212,25 @@ def test_dependabot_and_the_refresh_workflow_do_not_update_the_same_files() -> N
     assert {"schedule", "workflow_dispatch"} == set(workflow("refresh.yml").triggers)
 
 
-def test_what_the_refresh_may_change_is_what_is_pinned() -> None:
+def test_what_the_refresh_may_change_is_what_it_writes() -> None:
     text = (ROOT / "scripts/weekly/propose").read_text(encoding="utf-8")
-    match = re.search(r"grep -vxE '([^']+)'", text)
-    assert match is not None
-    pinned = [*Path(ROOT / "requirements").rglob("*.txt"), *Path(ROOT / "images/debian").iterdir()]
-    pinned += [ROOT / "images/bases.yaml", ROOT / "images/uv.txt"]
-    for path in pinned:
-        assert re.fullmatch(match[1], str(path.relative_to(ROOT))), path
-    for other in ("images/Dockerfile", "scripts/refresh", "images/build/install-wheels", "pyproject.toml"):
-        assert not re.fullmatch(match[1], other)
+    patterns = dict(re.findall(r"^(pinned|locks|facts|pages)='([^']+)'$", text, re.MULTILINE))
+    assert f"grep -vxE {chr(34)}{'|'.join(f'${name}' for name in patterns)}{chr(34)}" in text
+    allowed = re.compile("|".join(patterns.values()))
+    written = [*Path(ROOT / "requirements").rglob("*.txt"), *Path(ROOT / "images/debian").iterdir()]
+    written += [ROOT / "images/bases.yaml", ROOT / "images/uv.txt"]
+    written += [path for pattern in WRITTEN for path in ROOT.glob(pattern)]
+    for path in written:
+        assert allowed.fullmatch(str(path.relative_to(ROOT))), path
+    for other in (
+        "images/Dockerfile",
+        "scripts/refresh",
+        "images/build/install-wheels",
+        "images/locks/../Dockerfile",
+        "pyproject.toml",
+        "docs/checks.py",
+        "validator/compat/facts.py",
+        "validator/diagnosis/data/messages.yaml",
+        "CHANGELOG.md",
+    ):
+        assert not allowed.fullmatch(other)
