@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from ...compat.releases import releases
 from ...versions import leading_numbers
 from ..observations import DISTRIBUTIONS, Observation, Observations, normalized, package, release
 
@@ -20,6 +21,19 @@ def shadowing_file(observations: Observations) -> None:
             path = one.values["path"].strip()
             renamed = path.removesuffix("tensorflow.py") + "my_script.py"
             observations.conclude("shadowing_file", {"path": path, "renamed": renamed}, one)
+
+
+def python_too_new(observations: Observations) -> None:
+    """Add a Python that is newer than every one that the newest release has a wheel for."""
+    unsupported = observations.first("python_not_supported")
+    python = unsupported or observations.first("python") or observations.first("python_path")
+    if python is None:
+        return
+    minor = leading_numbers(python.values.get("python") or python.values.get("version", ""))[:2]
+    newest = [one for one in releases() if not one.prerelease][-1].pythons
+    if len(minor) == 2 and minor > leading_numbers(newest[-1]):
+        values = {"python": f"{minor[0]}.{minor[1]}", "pythons": f"{newest[0]} to {newest[-1]}"}
+        observations.conclude("python_newer_than_wheels", values, python)
 
 
 def python_packages(observations: Observations) -> None:
@@ -39,6 +53,16 @@ def python_packages(observations: Observations) -> None:
         if leading_numbers(installed.values["version"])[:1] >= (major,):
             values = {"tensorflow": version, name: installed.values["version"]}
             observations.conclude(kind, values, installed, stated)
+
+
+def model_of_another_release(observations: Observations) -> None:
+    """Add a model that a newer release wrote than the one that loads it, or one from before Keras 3."""
+    for one in observations.of("model_moved"):
+        saved, loaded = (leading_numbers(one.values[name])[:2] for name in ("saved", "loaded"))
+        if saved > loaded:
+            observations.conclude("model_newer_than_release", one.values, one)
+        elif saved < _KERAS_3 <= loaded:
+            observations.conclude("model_older_than_keras", one.values, one)
 
 
 def tensorflow_packages(observations: Observations) -> None:
@@ -74,4 +98,4 @@ def _is_older_build_without_cuda(one: Observation) -> bool:
     return version < (2, 1) and version[:2] != (1, 15) and not one.values.get("build")
 
 
-RULES = (shadowing_file, python_packages, tensorflow_packages)
+RULES = (shadowing_file, python_too_new, python_packages, model_of_another_release, tensorflow_packages)
