@@ -67,5 +67,5 @@ def test_a_toolkit_of_unknown_age_has_no_oldest_driver() -> None:
 
 
 def test_the_newest_release_with_a_cuda() -> None:
-    found = [older.newest_with_cuda(cuda) for cuda in ("10.1", "9.0", "11.0", "12.2", "")]
-    assert [one.version if one else None for one in found] == ["2.3", "1.12", "2.7", None, None]
+    found = [older.newest_with_cuda(cuda) for cuda in ("10.2", "10.1", "10.0", "9.0", "11.0", "12.2", "")]
+    assert [one.version if one else None for one in found] == [None, "2.3", "2.0", "1.12", "2.7", None, None]

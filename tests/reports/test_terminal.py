@@ -5,10 +5,17 @@ from __future__ import annotations
 import pytest
 from rich.console import Console
 
-from validator.model.prediction import Outcome
+from validator.model.prediction import Outcome, PlannedCell, Reason, decide
 from validator.model.record import Verdict
 from validator.reports.overview import overview
-from validator.reports.terminal import overview_text, plan_table, record_text, records_table, show
+from validator.reports.terminal import (
+    overview_text,
+    plan_table,
+    prediction_text,
+    record_text,
+    records_table,
+    show,
+)
 
 from ..records.values import record
 from .test_overview import IMAGES, measured, planned
@@ -44,6 +51,29 @@ def test_text_is_not_markup(
     ):
         show(content)
     assert capsys.readouterr().out.count(text) == 8
+
+
+def test_eager_and_xla_are_shown_apart_where_they_differ(capsys: pytest.CaptureFixture[str]) -> None:
+    works = Reason(Outcome.WORKS, "a driver", "a-fact", "a source")
+    fails = Reason(
+        Outcome.FAILS, "no target", "a-fact", "a source", rule="xla_without_gpu_target", mode="xla"
+    )
+    cell = planned(IMAGES[0], Outcome.WORKS, "").cell
+    differ, alike = PlannedCell(cell, decide((works, fails))), PlannedCell(cell, decide((works,)))
+    show(plan_table([differ]))
+    assert "eager works, XLA fails: no target" in capsys.readouterr().out
+    show(prediction_text(differ.prediction))
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:2] == ["fails", "eager works, XLA fails"] and "XLA: no target" in lines[2]
+    show(plan_table([alike]))
+    show(prediction_text(alike.prediction))
+    assert "eager" not in capsys.readouterr().out
+
+
+def test_a_prediction_names_what_is_not_known(capsys: pytest.CaptureFixture[str]) -> None:
+    works = Reason(Outcome.WORKS, "a driver", "a-fact", "a source")
+    show(prediction_text(decide((works,), ("cudnn", "gpu"))))
+    assert capsys.readouterr().out.splitlines()[:2] == ["unknown", "not known: cudnn, gpu"]
 
 
 def test_a_record_is_shown_with_its_checks(capsys: pytest.CaptureFixture[str]) -> None:

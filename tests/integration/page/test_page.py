@@ -10,12 +10,14 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
+from validator.model.prediction import Outcome, PlannedCell, Reason, decide
+from validator.model.spec import Cell
 from validator.reports.page.details import clean
 from validator.reports.page.site import ENTRY
 
 from ...reports.page.test_site import HOSTILE
-from ...reports.page.values import IMAGES
-from .conftest import RECORDS, REGISTRY, Open, serve
+from ...reports.page.values import H100, IMAGES, T4, sources
+from .conftest import RECORDS, REGISTRY, Open, serve, write
 
 CERTIFIED, FAILED, OTHER = RECORDS[0], RECORDS[2], RECORDS[3]
 TABLE = "The filters and the details of cells need JavaScript."
@@ -211,6 +213,26 @@ def test_an_unmeasured_cell_shows_how_to_build_it(open_page: Open, directory: Pa
     expect(dialog).to_contain_text("Not measured")
     expect(dialog).to_contain_text(f"build-matrix --profile full --select image={IMAGES[0]}")
     expect(dialog).not_to_contain_text("docker pull")
+
+
+def test_eager_and_xla_are_shown_apart_where_they_differ(open_page: Open, tmp_path: Path) -> None:
+    works = Reason(Outcome.WORKS, "the driver compiles its PTX", "a-fact", "a source")
+    fails = Reason(
+        Outcome.FAILS, "no target", "a-fact", "a source", rule="xla_without_gpu_target", mode="xla"
+    )
+    cells = [
+        PlannedCell(Cell(IMAGES[0], H100), decide((works, fails))),
+        PlannedCell(Cell(IMAGES[0], T4), decide((works,))),
+    ]
+    page = open_page(write(tmp_path, sources((), cells)).as_uri())
+    place(page, "r580-h100", "2.21.0").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("eager works, XLA fails")
+    expect(dialog).to_contain_text("XLA: no target")
+    page.keyboard.press("Escape")
+    place(page, "r535-t4", "2.21.0").click()
+    expect(dialog).to_contain_text("the driver compiles its PTX")
+    expect(dialog).not_to_contain_text("eager")
 
 
 def test_a_command_is_copied(open_page: Open, directory: Path) -> None:
