@@ -47,10 +47,17 @@ def test_a_whole_situation_works() -> None:
 
 @pytest.mark.parametrize("unknown", DECIDING)
 def test_nothing_works_without_a_fact_that_decides(unknown: str) -> None:
-    changes: dict[str, object] = {unknown: None}
+    changes: dict[str, object] = {unknown: None, "extra": None}
     prediction = judge(replace(WHOLE, **changes))  # type: ignore[arg-type]
     assert (prediction.outcome, prediction.missing) == (UNKNOWN, (unknown,))
     assert all(reason.outcome is WORKS for reason in prediction.reasons)
+
+
+def test_an_extra_that_pins_its_wheels_tells_their_versions() -> None:
+    assert judge(replace(WHOLE, cuda=None, cudnn=None)).outcome is WORKS
+    # The extra of 2.20 allows newer versions.
+    newer = judge(replace(WHOLE, tensorflow="2.20.0", cuda=None, cudnn=None))
+    assert (newer.outcome, newer.missing) == (UNKNOWN, ("cuda", "cudnn"))
 
 
 def test_no_fact_at_all() -> None:

@@ -63,6 +63,10 @@ def _software(
     found = {loose.without_suffix(name): version for name, version in installed}
     from_wheels = any(name.startswith("nvidia-") for name in found)
     release = older.release_of_any_age(tensorflow or "")
+    if extra and release is not None and release.extra_style == "exact":
+        # The extra pins the versions that TensorFlow was built with.
+        cuda = cuda or release.cuda
+        cudnn_version = cudnn_version or release.cudnn
     toolkit = loose.cuda(found.get("nvidia-cuda-runtime") or cuda)
     cudnn_version = loose.numbers(found.get("nvidia-cudnn") or cudnn_version)
     minor = loose.minor(python)
