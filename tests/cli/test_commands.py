@@ -70,6 +70,8 @@ def predict(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, An
         ("--tensorflow 2.21.0 --python 3.9 --driver 570 --gpu t4", "fails", None),
         ("--tensorflow 2.21.0 --variant cpu", "works", None),
         ("--tensorflow 2.14.1 --driver 580 --gpu h100", "works", None),
+        ("--tensorflow 2.21.0 --driver 999.10 --gpu a100", "unknown", None),
+        ("--tensorflow 2.21.0 --driver 620.70.06 --gpu a100", "unknown", None),
         ("--tensorflow 2.21.0 --driver 580 --gpu new-card --compute-capability 8.6", "works", None),
     ],
 )
