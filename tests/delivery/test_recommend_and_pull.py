@@ -38,6 +38,13 @@ def test_recommend_lists_the_best_first(shelf: Shelf) -> None:
     assert "1 certified, 1 predicted, 1 unfit" in done.err
 
 
+def test_recommend_says_that_the_driver_branch_has_ended(shelf: Shelf) -> None:
+    shelf.push_certified(A100)
+    assert "has ended" not in run(shelf, "recommend", "--fixtures", *HERE).err
+    done = run(shelf, "recommend", "--fixtures", "--driver", "550", "--gpu", "a100")
+    assert "Note: driver branch R550 has ended and gets no more fixes" in done.err
+
+
 def test_recommend_writes_json(shelf: Shelf) -> None:
     digest = shelf.push_certified(H100)
     done = run(shelf, "recommend", "--fixtures", "--json", *HERE, "--gpu", "9.0")
