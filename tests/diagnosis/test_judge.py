@@ -151,6 +151,15 @@ def test_every_known_issue_that_fails_is_the_sign_of_a_cause() -> None:
     assert failing and failing <= set(signs_by_rule())
 
 
+def test_a_wheel_without_its_extra_has_no_cuda_libraries() -> None:
+    asked = ">>> tf.config.list_physical_devices('GPU')\n[]\n"
+    plain = diagnose_log(f"No GPU\n$ pip install tensorflow==2.18.0\n{asked}").causes
+    assert plain[0].code == "cuda_library_missing_or_wrong_version"
+    assert "tensorflow[and-cuda]" in plain[0].title
+    with_extra = diagnose_log(f"No GPU\n$ pip install tensorflow[and-cuda]==2.18.0\n{asked}").causes
+    assert "cuda_library_missing_or_wrong_version" not in {cause.code for cause in with_extra}
+
+
 def test_every_sign_names_a_rule_that_there_is() -> None:
     known = {*get_args(Rule), *(one.fact.id for one in combinations())}
     assert set(signs_by_rule()) <= known

@@ -174,6 +174,7 @@ def test_a_fact_is_read(pasted: str, fact: str, value: str) -> None:
         ("pip install tensorflow nvidia-cudnn-cu12", True),
         ("conda install cudatoolkit=11.8 cudnn\npip install tensorflow", None),
         ("conda install tensorflow", None),
+        ("pip install tensorflow\nERROR: Could not install packages due to an OSError: no space", None),
     ],
 )
 def test_where_the_cuda_libraries_come_from(commands: str, extra: bool | None) -> None:

@@ -60,9 +60,13 @@ def judge(observations: Observations) -> Prediction:
 
 
 def _completed(read: Situation) -> Situation:
-    """Return the facts with those that follow from them: a wheel opens the libraries of its own CUDA."""
+    """Return the facts with those that follow from them: a wheel opens the libraries of its own CUDA.
+
+    If it was installed without them, nothing says that they are there.
+    """
     release = release_of_any_age(read.tensorflow or "")
-    if read.cuda is None and release is not None and read.variant != Variant.CPU.value:
+    on_gpu = read.variant != Variant.CPU.value and read.extra is not False
+    if read.cuda is None and release is not None and on_gpu:
         read = replace(read, cuda=release.cuda)
     if read.cudnn is None and "cudnn" in read.packages:
         read = replace(read, cudnn=read.packages["cudnn"])

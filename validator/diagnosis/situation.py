@@ -7,6 +7,7 @@ import re
 from ..compat import gpus
 from ..model.situation import Situation
 from ..versions import leading_numbers
+from .messages import FAULT, UNRECOGNIZED
 from .observations import Observations, normalized, on_windows, release
 
 #: Values of the kind `machine`, in lower case, that `Situation.machine` knows by another name or the same.
@@ -15,6 +16,8 @@ _MACHINES = {"x86_64": "x86_64", "amd64": "x86_64", "aarch64": "aarch64", "arm64
 _CPU_PACKAGES = frozenset({"tensorflow-cpu", "tf-nightly-cpu", "intel-tensorflow"})
 #: Distributions that only the extra `and-cuda` installs next to TensorFlow.
 _OF_THE_EXTRA = ("nvidia-cudnn-cu", "nvidia-cuda-runtime")
+#: Kinds of lines in which pip says that it installed nothing.
+_PIP_FAILED = ("pip_no_matching_distribution", "pip_no_version", UNRECOGNIZED, FAULT)
 
 
 def situation(observations: Observations) -> Situation:
@@ -127,7 +130,8 @@ def _extra(observations: Observations, packages: dict[str, str]) -> bool | None:
     from_conda = (one.values["name"] for one in observations.of("conda_install"))
     if "tensorflow" not in commands or any(name.startswith(("cuda", "cudnn")) for name in from_conda):
         return None
-    return False
+    errors = (one.text for kind in _PIP_FAILED for one in observations.of(kind))
+    return None if any(text.startswith("ERROR: ") for text in errors) else False
 
 
 def _compat(observations: Observations) -> str | None:
