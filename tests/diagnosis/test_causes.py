@@ -15,7 +15,7 @@ import yaml
 
 from validator.conditions import AllOf, AnyOf, Comparison, Condition, ConditionError, Named, NoneOf
 from validator.diagnosis import causes, commands, compile, diagnose_log, document
-from validator.diagnosis.causes import STRENGTHS, CauseEntry
+from validator.diagnosis.causes import STRENGTHS, CauseEntry, language
 from validator.diagnosis.compiled import DATA
 from validator.diagnosis.conclusions import gpus, packages, runtime, version_conflicts
 from validator.diagnosis.judge import FAILS
@@ -29,6 +29,8 @@ from .. import laws
 
 #: Values that are facts of the whole text, whatever the sign (`diagnose._facts`).
 FACTS_IN_TITLES = {"tensorflow", "python", "keras", "cuda", "cudnn", "driver", "gpu", "os", "image"}
+#: Kinds of every check in a report that passed, and that did not.
+CHECKS = ("check_passed", "check_not_passed")
 #: The end of a line that is wholly part of a value.
 WHOLE = 1_000_000
 
@@ -64,6 +66,7 @@ def values_of(kind: str) -> list[set[str]]:
     ]
     rows += [set(names) for name, names in commands.KINDS.items() if name == kind]
     rows += [{"rule", "mode", "fact", "text", "source", "sentence"}] if kind == FAILS else []
+    rows += [{"check", "outcome"}] if kind in CHECKS else []
     return rows
 
 
@@ -86,7 +89,7 @@ def visible() -> set[str]:
     """Return every kind of observation that there is."""
     messages = {message.kind for message in catalogue().messages}
     rows = {row.kind for row in field_rows()} | {row.kind for row in problem_rows()}
-    return messages | rows | set(commands.KINDS) | derived() | {FAILS}
+    return messages | rows | set(commands.KINDS) | derived() | {FAILS, *CHECKS}
 
 
 def conditions_of(entry: CauseEntry) -> list[Condition]:
@@ -261,8 +264,11 @@ def test_named_conditions_are_not_kinds_and_are_used() -> None:
     named = set(compile.conditions())
     assert named
     assert not named & (visible() | set(FACTS))
-    used = [name for entry in causes() for condition in conditions_of(entry) for name in written(condition)]
-    assert named <= set(used)
+    used = {name for entry in causes() for condition in conditions_of(entry) for name in written(condition)}
+    for condition in map(language().parse, named & used):
+        assert isinstance(condition, Named)
+        used |= set(written(condition.condition))
+    assert named <= used
 
 
 def test_a_list_of_conditions_that_stands_twice_has_a_name() -> None:

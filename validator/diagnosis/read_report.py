@@ -95,6 +95,11 @@ def observe_report(report: Report, catalogue: Catalogue) -> Observations:
             values = {"check": check.id, "outcome": check.outcome.value}
             where = f"checks.{check.id}"
             found.add(Observation("check_not_passed", MappingProxyType(values), text[:WIDTH], where))
+        elif check.outcome.value == "pass":
+            text = f"{check.id}: {check.sentence}"
+            values = {"check": check.id}
+            where = f"checks.{check.id}"
+            found.add(Observation("check_passed", MappingProxyType(values), text[:WIDTH], where))
     return found
 
 
