@@ -16,7 +16,7 @@ import yaml
 
 from validator.compat import freshness, releases
 from validator.errors import InputError, MissingError
-from validator.supply import released
+from validator.supply import predictions, released
 from validator.supply.checkout import WRITTEN, Copy
 from validator.supply.news import STABLE, Asked
 from validator.system.files import cache_directory
@@ -24,6 +24,7 @@ from validator.system.files import cache_directory
 from .local_index import LINUX, LocalIndex
 
 ROOT = Path(__file__).resolve().parents[2]
+RUN, ANSWERS = Copy.run, predictions.answers
 TODAY = datetime.date(2099, 1, 2)
 DATA = "validator/compat/data"
 WHEEL = f"tensorflow-2.99.0-cp311-cp311-{LINUX}.whl"
@@ -47,12 +48,27 @@ COMPONENTS = [
 
 
 @pytest.fixture(autouse=True)
-def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Use a cache of this test, and leave out what needs uv, and what takes long and has tests of its own."""
+def steps(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[str, ...]]:
+    """Use a cache of this test, and run no step in the copy; return the steps that would run."""
     monkeypatch.setenv("VALIDATOR_CACHE", str(tmp_path / "cache"))
+    asked: list[tuple[str, ...]] = []
+
+    def run(_: Copy, *arguments: str) -> bytes:
+        asked.append(arguments)
+        return b""
+
+    monkeypatch.setattr(Copy, "run", run)
+    monkeypatch.setattr(predictions, "answers", lambda _: {})
+    return asked
+
+
+@pytest.fixture
+def whole(steps: list[tuple[str, ...]], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run the steps, except locking, which needs uv, and writing the documentation, which takes long."""
+    monkeypatch.setattr(Copy, "run", RUN)
+    monkeypatch.setattr(predictions, "answers", ANSWERS)
     monkeypatch.setattr(released, "LOCKED_PROFILES", ())
     monkeypatch.setattr(released, "DOCUMENTATION", ())
-    monkeypatch.setattr(released, "CANDIDATE_PROFILE", "quick")
 
 
 def refreshed(
@@ -70,6 +86,7 @@ def state() -> dict[Path, bytes]:
     return {path: path.read_bytes() for pattern in WRITTEN for path in ROOT.glob(pattern) if path.is_file()}
 
 
+@pytest.mark.usefixtures("whole")
 def test_a_new_release_is_measured_and_written_everywhere(index: LocalIndex) -> None:
     index.add_tensorflow("2.99.0", "3.11", "3.12")
     before = state()
@@ -197,12 +214,14 @@ def test_without_news_nothing_changes_but_the_date_of_old_facts(index: LocalInde
     assert refreshed(index, today=freshness.read_on() + datetime.timedelta(days=29)) == ({}, ())
     later = freshness.read_on() + datetime.timedelta(days=30)
     files, lines = refreshed(index, today=later)
-    assert set(files) == {f"{DATA}/wheels.yaml", f"{DATA}/compiled.json"}
+    assert set(files) == {f"{DATA}/wheels.yaml"}
     assert {row["read"] for row in rows(files, "wheels", "cudnn")} == {later.isoformat()}
     assert "0 of " in lines[0] and lines[0].endswith("cells change.")
 
 
-def test_new_pythons_and_new_wheels_of_nvidia_are_written(index: LocalIndex) -> None:
+def test_new_pythons_and_new_wheels_of_nvidia_are_written(
+    index: LocalIndex, steps: list[tuple[str, ...]]
+) -> None:
     tag = f"tensorflow-2.21.0-{{0}}-{{0}}-{LINUX}.whl"
     index.add(*(tag.format(f"cp3{minor}") for minor in (10, 11, 12, 13, 98)))
     index.add_cuda("99.1.0", COMPONENTS)
@@ -221,7 +240,7 @@ def test_new_pythons_and_new_wheels_of_nvidia_are_written(index: LocalIndex) -> 
         in lines
     )
     assert "  cudnn.yaml has no row for cuDNN 99.0.0.1: add it from NVIDIA's support matrix" in lines
-    assert any("py398@" in line for line in lines), "the cells with the new Python are new"
+    assert ("validator", "lock", "--profile", "nightly", "--select", "image=*latest*", "--upgrade") in steps
 
 
 def test_a_cuda_release_without_a_component_is_an_error(index: LocalIndex) -> None:
@@ -230,12 +249,44 @@ def test_a_cuda_release_without_a_component_is_an_error(index: LocalIndex) -> No
         refreshed(index)
 
 
-def test_a_candidate_is_written_on_request(index: LocalIndex) -> None:
+def test_a_candidate_is_written_on_request(index: LocalIndex, steps: list[tuple[str, ...]]) -> None:
     index.add_tensorflow("2.99.0rc1", "3.11")
     assert refreshed(index, today=freshness.read_on()) == ({}, ())
     files, lines = refreshed(index, Asked(candidates=True))
     assert rows(files, "tensorflow", "releases")[-1]["version"] == "2.99.0rc1"
-    assert any("tf2.99.0rc1-cuda12.5-cudnn9.3-py311@" in line for line in lines), "the profile full has it"
+    assert lines[0] == "TensorFlow 2.99.0rc1: new on the package index"
+    locked = [step[3] for step in steps if step[:2] == ("validator", "lock")]
+    assert locked == ["quick", "cpu", "nightly", "candidate"]
+
+
+def test_the_copy_is_compiled_before_it_is_locked_and_documented(
+    index: LocalIndex, steps: list[tuple[str, ...]]
+) -> None:
+    index.add_tensorflow("2.99.0", "3.11")
+    refreshed(index)
+    assert [step[0] for step in steps] == [
+        "validator.compat.compile", "validator.diagnosis.compile", *["validator"] * 3,
+        "validator.diagnosis.document", "docs.checks", "docs.transcripts",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("failed", [InputError("no such wheel"), MissingError("no network")])
+def test_locks_that_cannot_be_resolved_are_left_to_a_person_but_not_for_want_of_a_network(
+    index: LocalIndex, monkeypatch: pytest.MonkeyPatch, failed: Exception
+) -> None:
+    def run(_: Copy, *arguments: str) -> bytes:
+        if arguments[:2] == ("validator", "lock"):
+            raise failed
+        return b""
+
+    monkeypatch.setattr(Copy, "run", run)
+    index.add_tensorflow("2.99.0", "3.11")
+    if isinstance(failed, MissingError):
+        with pytest.raises(MissingError, match="no network"):
+            refreshed(index)
+    else:
+        _, lines = refreshed(index)
+        assert lines.count("  no such wheel") == 3
 
 
 def test_a_nightly_build_takes_the_place_of_the_one_before_it(

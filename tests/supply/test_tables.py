@@ -17,11 +17,9 @@ first:
 second:
   - {id: a, n: 9}
 """
-#: builds.yaml is written by the inspection, and sources.yaml has no rows.
-#: builds and known_issues have rows of many lines, which people write; sources has no rows.
-FILES = sorted(
-    path for path in facts.DATA.glob("*.yaml") if path.stem not in ("builds", "known_issues", "sources")
-)
+#: In these, a row is more than one line, or there are no rows.
+OTHER = ("builds", "known_issues", "sources")
+FILES = sorted(path for path in facts.DATA.glob("*.yaml") if path.stem not in OTHER)
 
 
 def by_n(row: Row) -> int:

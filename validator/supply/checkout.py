@@ -8,14 +8,14 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import InputError, MissingError, ValidatorError
 from ..system import processes
-from ..system.files import full_disk_named, says_full_disk, write_atomically
+from ..system.files import full_disk_named, says_full_disk
 from ..system.runs import temporary_directory
 
 #: The project's directories that the steps read. Files at the top are copied as well.
@@ -57,20 +57,19 @@ class Copy:
                     found.append(name)
         return found
 
-    def move(self, names: Sequence[str]) -> None:
-        """Write these files to the checkout, each completely or not at all. Raises MissingError."""
-        for name in names:
-            write_atomically(self.root / name, (self.path / name).read_bytes())
 
-
-@contextmanager
-def copied(root: Path) -> Iterator[Copy]:
-    """Copy the checkout. Raises MissingError if the disk is full, InputError if `root` is not a checkout."""
+def refuse_installed(root: Path) -> None:
+    """Raise InputError if `root` is not a checkout of the project."""
     if not all((root / name).is_dir() for name in _COPIED) or not (root / "matrix.yaml").is_file():
         raise InputError(
             "this package is not a checkout of the project, whose files `refresh` would write",
             hint="clone the repository and run scripts/refresh there; `refresh --check` works everywhere",
         )
+
+
+@contextmanager
+def copied(root: Path) -> Iterator[Copy]:
+    """Copy the checkout. Raises MissingError if the disk is full."""
     with temporary_directory("refresh") as directory, full_disk_named(directory):
         path = directory / "checkout"
         path.mkdir()

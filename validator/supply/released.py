@@ -19,7 +19,7 @@ from ..system.files import cache_directory, full_disk_named
 from ..system.runs import temporary_directory
 from ..system.sources import PackageSources
 from . import new_rows, predictions
-from .checkout import Copy, copied
+from .checkout import Copy, copied, refuse_installed
 from .index import IndexFile, PackageIndex
 from .measuring import forget, measured, refuse_small_disk
 from .news import Asked, News, cuda_release, news
@@ -61,7 +61,8 @@ def refreshed(
     _remember(found, today)
     if not found and today - freshness.read_on() < _CONFIRMED_AFTER:
         return {}, ()
-    with _only_one() as cache, copied(root) as copy:
+    refuse_installed(root)
+    with _only_one() as cache:
         wheels = [release.wheel for release in found.releases]
         forget(cache, wheels)
         if wheels:
@@ -69,6 +70,7 @@ def refreshed(
             count = "1 wheel" if len(wheels) == 1 else f"{len(wheels)} wheels"
             say(f"{count} to inspect, one at a time: needs up to {room / 1e9:.1f} GB in {cache}")
         builds = [measured(index, release, cache, today, say) for release in found.releases]
+    with copied(root) as copy:
         before = predictions.answers(copy.path)
         _write_facts(copy.path / _DATA, index, found, builds, today)
         copy.run("validator.compat.compile")
