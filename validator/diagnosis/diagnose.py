@@ -14,7 +14,7 @@ from .conclusions import conclude
 from .conclusions.gpus import capability, newest_release_for
 from .conclusions.version_conflicts import requested_cudart
 from .judge import judge
-from .messages import FAULT, UNRECOGNIZED, catalogue
+from .messages import FAULT, UNRECOGNIZED, catalogue, printed
 from .observations import Observations, on_windows, tensorflow
 from .ways import Reader
 
@@ -91,7 +91,7 @@ def diagnose_report(report: Report) -> Diagnosis:
 
 
 def _diagnose_text(pasted: text.Pasted) -> Diagnosis:
-    return _diagnose(read_log.observe(pasted, catalogue()), pasted.read)
+    return _diagnose(read_log.observe(pasted, catalogue() if pasted.is_paste else printed()), pasted.read)
 
 
 def _diagnose(found: Observations, read: str) -> Diagnosis:

@@ -99,7 +99,21 @@ class Catalogue:
 @functools.cache
 def catalogue() -> Catalogue:
     """Return the catalogue of all known messages."""
-    return Catalogue(tuple(_message(row) for row in compiled.section("messages")))
+    return Catalogue(_messages())
+
+
+@functools.cache
+def printed() -> Catalogue:
+    """Return the catalogue of what programs print, without what people say. It is for long logs, in which the
+    words of people take more time than all the rest."""
+    return Catalogue(
+        tuple(message for message in _messages() if message.certainty is not Certainty.STATED)
+    )
+
+
+@functools.cache
+def _messages() -> tuple[Message, ...]:
+    return tuple(_message(row) for row in compiled.section("messages"))
 
 
 def _message(row: Mapping[str, Any]) -> Message:
