@@ -30,7 +30,7 @@ MESSAGE, CAUSE, ROW, CONDITIONS = (
 @pytest.fixture
 def extended(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Compile the data with the example added, and use it."""
-    caches = (compiled.section, messages.catalogue, causes, language)
+    caches = (compiled.section, messages.catalogue, messages.printed, messages._messages, causes, language)
     family = compile.family
 
     def with_example(name: str) -> Mapping[str, Any]:
