@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import io
+import shlex
+from dataclasses import fields
 
 import pytest
 
+from validator.cli import doctor
 from validator.diagnosis import diagnose_file, diagnose_log
 from validator.errors import InputError
 from validator.model.codec import encode
+from validator.model.diagnosis import Diagnosis
 
 from .answers import diagnosed
 
@@ -39,15 +43,56 @@ def test_harmless_lines_are_not_a_fault() -> None:
     found = diagnose_log((NUMA + "\n") * 3)
     assert found.causes == () and found.unknown == ()
     assert [(entry.code, entry.evidence[0].count) for entry in found.harmless] == [("numa_notice", 3)]
-    assert found.next_step.startswith(
-        "these lines show no fault, but they don't show whether the GPU is used"
-    )
+    assert found.answer == "not_shown"
+    assert found.next_step.startswith("run this in that environment: it shows whether the GPU is used")
 
 
-def test_a_registered_gpu_is_mentioned() -> None:
-    found = diagnose_log("[PhysicalDevice(name='/physical_device:GPU:0', device_type='GPU')]\n")
-    assert found.causes == () and found.unknown == ()
-    assert found.next_step.startswith("these lines show no fault, and TensorFlow has registered a GPU")
+REGISTERED = "[PhysicalDevice(name='/physical_device:GPU:0', device_type='GPU')]\n"
+STEP = "Epoch 1/5\n1875/1875 [==============================] - 4s 2ms/step - loss: 0.2161\n"
+
+
+def test_there_is_no_fault_only_where_the_gpu_was_seen_working() -> None:
+    registered = diagnose_log(REGISTERED)
+    assert (registered.answer, registered.causes) == ("not_shown", ())
+    trained = diagnose_log(REGISTERED + STEP)
+    assert (trained.answer, trained.missing) == ("no_fault", ())
+    assert trained.next_step.startswith("nothing to fix")
+
+
+def test_facts_that_cannot_work_are_no_answer_without_a_fault() -> None:
+    """What was read is not of the environment that works."""
+    found = diagnose_log("TensorFlow 2.18.0 with NVIDIA driver version 470.57.02\n" + REGISTERED + STEP)
+    assert (found.answer, found.causes) == ("not_shown", ())
+
+
+def test_missing_facts_are_named() -> None:
+    found = diagnose_log("I use TensorFlow 2.18.1 with Python 3.11 on an RTX 3090.\n")
+    assert found.answer == "not_shown"
+    assert {"driver", "cudnn", "wheel"} <= set(found.missing)
+    assert not {"tensorflow", "python", "gpu"} & set(found.missing)
+
+
+@pytest.mark.parametrize(
+    ("text", "end"),
+    [
+        (
+            "$ docker run --gpus all tensorflow/tensorflow:2.18.0-gpu",
+            "--image tensorflow/tensorflow:2.18.0-gpu",
+        ),
+        ("$ python train.py\nTensorFlow 2.18.0", '--python "$(command -v python)"'),
+        ("$ apptainer run --nv docker://tensorflow/tensorflow:2.18.0-gpu", '--python "$(command -v python)"'),
+    ],
+)
+def test_the_last_line_is_a_command_for_the_way_it_was_started(text: str, end: str) -> None:
+    command = diagnose_log(text).next_command
+    assert command.startswith("uvx --from git+https://") and command.endswith(f"validator doctor {end}")
+
+
+def test_its_command_has_options_that_doctor_has() -> None:
+    words = shlex.split(diagnose_log("$ docker run nvidia/cuda:12.2.0-base-ubuntu22.04").next_command)
+    options = words[words.index("doctor") + 1 :]
+    parsed = doctor.command.make_context("doctor", list(options))
+    assert parsed.params["image"] == "nvidia/cuda:12.2.0-base-ubuntu22.04"
 
 
 def test_a_known_message_without_a_cause_is_not_recognized() -> None:
@@ -103,7 +148,7 @@ def test_an_empty_text_is_rejected() -> None:
 
 def test_the_answer_is_plain_json() -> None:
     answer = encode(diagnose_log(CUINIT + "CUDA_ERROR_NO_DEVICE: x\n" + NUMA))
-    assert set(answer) == {"causes", "harmless", "unknown", "facts", "read", "next_step"}
+    assert set(answer) == {field.name for field in fields(Diagnosis)}
     assert answer["causes"][0]["code"] == "visible_devices_misset"
     assert answer["harmless"][0]["code"] == "numa_notice"
 

@@ -9,8 +9,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from validator.model.diagnosis import Cause, Diagnosis, Evidence, Harmless, Remedy
-from validator.reports.diagnosis import WIDTH, text
+from validator.compat.judge import judge
+from validator.model.diagnosis import Cause, Diagnosis, Evidence, FailingReason, Harmless, Remedy
+from validator.model.situation import Situation
+from validator.reports.diagnosis import _MISSING, WIDTH, text
 from validator.reports.issue import markdown
 
 LONG = "E external/local_xla/xla/cuda_driver.cc:152] failed call to cuInit: " + "word " * 50 + "the end"
@@ -41,7 +43,8 @@ def diagnosis(*causes: Cause, **values: object) -> Diagnosis:
         "read": "312 lines",
         "next_step": "run `python -m validator doctor` there",
     }
-    return Diagnosis(causes, **{**fields, **values})  # type: ignore[arg-type]
+    answer = "cause_found" if causes else "unrecognized" if values.get("unknown") else "no_fault"
+    return Diagnosis(**{"answer": answer, "causes": causes, **fields, **values})  # type: ignore[arg-type]
 
 
 def plain(found: Diagnosis, columns: int | None = None) -> list[str]:
@@ -67,6 +70,33 @@ def test_the_answer_comes_first_then_the_evidence_then_the_fix() -> None:
         "Read: 312 lines; TensorFlow 2.18.0, driver 535.183.01.",
         "Next: run `python -m validator doctor` there.",
     ]
+
+
+def test_the_command_to_run_next_stands_by_itself() -> None:
+    lines = plain(diagnosis(cause(), next_step="run this", next_command="uvx validator doctor --image x"))
+    assert lines[-2:] == ["Next: run this:", "      uvx validator doctor --image x"]
+    found = markdown(diagnosis(cause(), next_step="run this", next_command="uvx validator doctor --image x"))
+    assert found.endswith("Next: run this:\n\n```sh\nuvx validator doctor --image x\n```\n")
+
+
+def test_the_reasons_of_predict_stand_with_the_evidence() -> None:
+    reason = FailingReason("driver_too_old", "CUDA 12.5 needs driver 525", "minor-12", "a source")
+    found = diagnosis(cause(reasons=(reason,)))
+    assert "  predict: CUDA 12.5 needs driver 525 (minor-12)." in plain(found)
+    assert "- CUDA 12.5 needs driver 525 (a source)" in markdown(found).splitlines()
+
+
+def test_missing_facts_have_names_that_people_use() -> None:
+    found = diagnosis(answer="not_shown", missing=("driver", "cudnn"))
+    lines = plain(found)
+    assert lines[0].startswith("Not enough to tell")
+    assert "  Not known: the NVIDIA driver, cuDNN." in lines
+    assert "Not known: the NVIDIA driver, cuDNN." in markdown(found).splitlines()
+
+
+def test_every_fact_that_can_be_missing_has_a_name() -> None:
+    every = judge(Situation(tensorflow="2.21.0", extra=True)).missing + judge(Situation()).missing
+    assert set(every) <= set(_MISSING)
 
 
 def test_several_causes_are_numbered_in_the_order_in_which_to_fix_them() -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Protocol, TypeVar
 
 from ..conditions import Find
-from ..model.diagnosis import Cause
+from ..model.diagnosis import Cause, FailingReason
 from .causes import CERTAIN, LIKELY, POSSIBLE, STRENGTHS, CauseEntry, Sign, causes, language
 from .judge import FAILS
 from .known import finder
@@ -71,6 +71,17 @@ class _ShownCause:
     def evidence(self) -> Iterator[Observation]:
         for shown in self.signs:
             yield from (one for one in shown.observations if one.text or one.where)
+
+    @property
+    def reasons(self) -> tuple[FailingReason, ...]:
+        """The reasons of the combinations that show it, each once."""
+        names = [field.name for field in fields(FailingReason)]
+        found = [one.values for shown in self.signs for one in shown.observations if one.kind == FAILS]
+        return tuple(
+            dict.fromkeys(
+                FailingReason(**{name: values[name] for name in names if name in values}) for values in found
+            )
+        )
 
     def explains(self, other: _ShownCause) -> bool:
         """Return whether the other cause is only a consequence of this one; never if the other is surer."""
@@ -171,6 +182,7 @@ def _cause(
 ) -> Cause:
     entry = shown.entry
     title, values = shown.title(facts)
+    reasons = shown.reasons
     return Cause(
         code=entry.code,
         strength=shown.strength,
@@ -178,6 +190,7 @@ def _cause(
         means=entry.means,
         evidence=observations.evidence(shown.evidence)[:_EVIDENCE],
         remedies=fitting_remedies(entry, values, observations, reader),
-        sources=entry.sources,
+        sources=tuple(dict.fromkeys((*entry.sources, *(reason.source for reason in reasons)))),
         explains=explains,
+        reasons=reasons,
     )

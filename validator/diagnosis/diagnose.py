@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, BinaryIO
 
 from ..compat.older import newest_with_cuda, release_of_any_age
-from ..model.diagnosis import Diagnosis, Harmless
+from ..model.diagnosis import NOT_SHOWN, Diagnosis, Harmless
+from ..model.diagnosis import UNRECOGNIZED as UNRECOGNIZED_FAULT
 from ..versions import leading_numbers
-from . import read_log, text
+from . import next_step, read_log, text
 from .causal_order import causes_in_order
 from .conclusions import conclude
 from .conclusions.gpus import capability, newest_release_for
@@ -45,19 +47,6 @@ _FACTS = {
     "os": ("os", "name"),
     "image": ("image", "name"),
 }
-_AFTER_CAUSE = "fix the first cause, then run `python -m validator doctor` in that environment"
-_NOT_RECOGNIZED = (
-    "no known cause fits these lines; run `python -m validator doctor` in that environment, or paste"
-    " everything that was printed from the import of TensorFlow on"
-)
-_NO_FAULT = (
-    "these lines show no fault, but they don't show whether the GPU is used; run `python -m validator doctor`"
-    " in that environment"
-)
-_REGISTERED = (
-    "these lines show no fault, and TensorFlow has registered a GPU; to measure whether training runs on it,"
-    " run `python -m validator doctor` in that environment"
-)
 _ALL_PASSED = "nothing to fix: every check that could run here passed"
 _CHECKS_FAILED = "no known cause fits the checks that did not pass; their evidence is in the report"
 
@@ -86,8 +75,11 @@ def diagnose_report(report: Report) -> Diagnosis:
     if diagnosis.causes:
         return diagnosis
     failed = found.evidence(found.of("check_not_passed"))
-    step = _CHECKS_FAILED if failed else _ALL_PASSED
-    return Diagnosis((), diagnosis.harmless, failed, diagnosis.facts, read, step)
+    if failed:
+        return replace(
+            diagnosis, answer=UNRECOGNIZED_FAULT, unknown=failed, missing=(), next_step=_CHECKS_FAILED
+        )
+    return replace(diagnosis, unknown=(), next_step=_ALL_PASSED, next_command="")
 
 
 def _diagnose_text(pasted: text.Pasted) -> Diagnosis:
@@ -96,20 +88,23 @@ def _diagnose_text(pasted: text.Pasted) -> Diagnosis:
 
 def _diagnose(found: Observations, read: str) -> Diagnosis:
     conclude(found)
-    judge(found)
+    prediction = judge(found)
     facts = _facts(found)
     causes = causes_in_order(found, {**facts, **_requirements(found, facts)}, Reader.of(found))
     kinds = (UNRECOGNIZED,) if causes else (UNRECOGNIZED, FAULT, *_SYMPTOMS)
     unknown = found.evidence(one for kind in kinds for one in found.of(kind))[:_UNKNOWN]
-    return Diagnosis(causes, _harmless(found), unknown, facts, read, _next_step(found, causes, unknown))
-
-
-def _next_step(found: Observations, causes: Collection[object], unknown: Collection[object]) -> str:
-    if causes:
-        return _AFTER_CAUSE
-    if unknown:
-        return _NOT_RECOGNIZED
-    return _REGISTERED if found.has("gpu_list") or found.has("gpu_created") else _NO_FAULT
+    kind = next_step.answer(found, prediction, causes, unknown)
+    return Diagnosis(
+        answer=kind,
+        causes=causes,
+        harmless=_harmless(found),
+        unknown=unknown,
+        facts=facts,
+        read=read,
+        missing=prediction.missing if kind == NOT_SHOWN else (),
+        next_step=next_step.next_step(kind),
+        next_command=next_step.command(found),
+    )
 
 
 def _facts(found: Observations) -> dict[str, str]:

@@ -24,6 +24,9 @@ WAYS = {
     "wsl": "in WSL2",
 }
 
+#: Values of `Diagnosis.answer`.
+CAUSE_FOUND, UNRECOGNIZED, NO_FAULT, NOT_SHOWN = "cause_found", "unrecognized", "no_fault", "not_shown"
+
 _HEDGES = {"likely": "Likely: ", "possible": "Possibly: "}
 
 
@@ -58,6 +61,21 @@ class Remedy:
 
 
 @dataclass(frozen=True)
+class FailingReason:
+    """A reason why facts that were read can't work together, as `predict` gives it.
+
+    rule: its stable code. text: one sentence. fact: identifier of the fact it is based on. source: where the
+    fact was read. mode: `eager` or `xla` if it concerns only operations that run this way.
+    """
+
+    rule: str
+    text: str
+    fact: str
+    source: str
+    mode: str | None = None
+
+
+@dataclass(frozen=True)
 class Cause:
     """A cause that was found.
 
@@ -69,6 +87,7 @@ class Cause:
     sources: of the facts, one line each.
     explains: codes of other causes that show here too and are only consequences of this one.
     strength: `certain`; `likely`, if it fits better than anything else; or `possible`, a guess.
+    reasons: why the facts that were read can't work together, if that shows this cause.
     """
 
     code: str
@@ -79,6 +98,7 @@ class Cause:
     sources: tuple[str, ...]
     explains: tuple[str, ...] = ()
     strength: str = "certain"
+    reasons: tuple[FailingReason, ...] = ()
 
     @property
     def headline(self) -> str:
@@ -101,18 +121,28 @@ class Harmless:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """The answer. Without causes and unknown lines, no fault was found in what was read.
+    """The answer.
 
+    answer: `cause_found`; `unrecognized`, if there is a fault that matches no known cause; `no_fault`, if the
+        GPU was seen working, or the CPU is used on purpose; or `not_shown`, if there is no sign of a fault,
+        and none that the GPU is used.
     causes: in the order to fix them; the first is the answer to "why".
     unknown: lines that show a fault and match no known message.
     facts: what was recognized of the environment, such as `tensorflow`: `2.18.0`, `driver`: `535.183.01`.
     read: what was read, in a sentence (`312 lines`; `the first and last 32 MB of 1.1 GB`).
+    missing: the facts that are not known and that would tell more, as names of fields of `Situation`; only
+        for `not_shown`.
     next_step: what to run or to check next, one sentence.
+    next_command: the shell command for that, empty if there is none.
     """
+
+    answer: str
 
     causes: tuple[Cause, ...]
     harmless: tuple[Harmless, ...]
     unknown: tuple[Evidence, ...]
     facts: Mapping[str, str] = field(default_factory=dict)
     read: str = ""
+    missing: tuple[str, ...] = ()
     next_step: str = ""
+    next_command: str = ""

@@ -11,7 +11,17 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import click
 
-from ..model.diagnosis import WAYS, Cause, Diagnosis, Evidence, Harmless, Remedy
+from ..model.diagnosis import (
+    NO_FAULT,
+    NOT_SHOWN,
+    UNRECOGNIZED,
+    WAYS,
+    Cause,
+    Diagnosis,
+    Evidence,
+    Harmless,
+    Remedy,
+)
 from .printable import one_line, printable
 
 #: Columns at which prose is wrapped, in a file and on a terminal that is at least as wide.
@@ -31,6 +41,25 @@ _FACTS = {
     "os": "on",
     "image": "image",
 }
+#: Names of the facts that are missing, by the fields of `Situation`.
+_MISSING = {
+    "tensorflow": "the TensorFlow release",
+    "python": "the Python",
+    "cuda": "the CUDA libraries",
+    "cudnn": "cuDNN",
+    "machine": "the processor architecture",
+    "wheel": "where TensorFlow was installed from",
+    "library_path": "LD_LIBRARY_PATH",
+    "driver": "the NVIDIA driver",
+    "gpu": "the GPU",
+    "system": "the operating system",
+}
+#: Answers without a cause.
+_HEADLINES = {
+    UNRECOGNIZED: "Unknown: this matches no known cause.",
+    NO_FAULT: "No fault found.",
+    NOT_SHOWN: "Not enough to tell: this shows no fault, and not that the GPU is used.",
+}
 
 
 def text(diagnosis: Diagnosis, columns: int | None = None) -> str:
@@ -44,6 +73,16 @@ def text(diagnosis: Diagnosis, columns: int | None = None) -> str:
 def environment_facts(diagnosis: Diagnosis) -> Sequence[str]:
     """Return what is known about the environment: `TensorFlow 2.18.0`, `driver 535.183.01`."""
     return [f"{_FACTS[name]} {one_line(diagnosis.facts[name])}" for name in _FACTS if name in diagnosis.facts]
+
+
+def headline(diagnosis: Diagnosis) -> str:
+    """Return the answer in one sentence where no cause was found."""
+    return _HEADLINES[diagnosis.answer]
+
+
+def missing_facts(diagnosis: Diagnosis) -> Sequence[str]:
+    """Return the facts that would tell more, in words."""
+    return [_MISSING.get(name, name) for name in diagnosis.missing]
 
 
 class _Page:
@@ -62,12 +101,14 @@ class _Page:
             yield from self._cause(cause, f"{number}. " if several else "")
             yield ""
         if not diagnosis.causes:
-            answer, colour = (
-                ("Unknown: this matches no known cause.", "yellow")
-                if diagnosis.unknown
-                else ("No fault found.", "green")
+            colour = "green" if diagnosis.answer == NO_FAULT else "yellow"
+            yield from (
+                click.style(line, bold=True, fg=colour) for line in self._wrapped(headline(diagnosis))
             )
-            yield click.style(answer, bold=True, fg=colour)
+            yield ""
+        missing = missing_facts(diagnosis)
+        if missing:
+            yield from self._wrapped(f"Not known: {', '.join(missing)}.", "  ")
             yield ""
         if diagnosis.unknown:
             yield _heading("Not recognized")
@@ -80,7 +121,9 @@ class _Page:
             yield ""
         facts = ", ".join(environment_facts(diagnosis))
         yield from self._wrapped(f"Read: {'; '.join(filter(None, (diagnosis.read, facts)))}.")
-        yield from self._wrapped(f"Next: {diagnosis.next_step}.")
+        yield from self._wrapped(f"Next: {diagnosis.next_step}{':' if diagnosis.next_command else '.'}")
+        if diagnosis.next_command:
+            yield click.style(f"      {one_line(diagnosis.next_command)}", fg="cyan")
 
     def _cause(self, cause: Cause, number: str) -> Iterator[str]:
         title = self._wrapped(number + cause.headline, "", " " * len(number)) or [cause.code]
@@ -91,6 +134,8 @@ class _Page:
         yield ""
         yield _heading("Evidence")
         yield from self._evidence(cause.evidence, _EVIDENCE)
+        for reason in cause.reasons:
+            yield from self._wrapped(f"{reason.text} ({reason.fact}).", "  predict: ", "      ")
         if cause.explains:
             yield from self._wrapped(f"This also explains {', '.join(cause.explains)}.", "  ")
         yield ""

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 
 from ..model.diagnosis import WAYS, Cause, Diagnosis, Evidence
 from ..redaction.redact import Redaction
-from .diagnosis import environment_facts
+from .diagnosis import environment_facts, headline, missing_facts
 from .printable import one_line
 
 #: Characters that are markup in Markdown.
@@ -46,7 +46,11 @@ def _redacted(diagnosis: Diagnosis, names: Iterable[str]) -> Diagnosis:
             for remedy in found.remedies
         )
         return dataclasses.replace(
-            found, title=redact(found.title), evidence=evidence(found.evidence), remedies=remedies
+            found,
+            title=redact(found.title),
+            evidence=evidence(found.evidence),
+            remedies=remedies,
+            reasons=tuple(dataclasses.replace(one, text=redact(one.text)) for one in found.reasons),
         )
 
     return dataclasses.replace(
@@ -55,6 +59,7 @@ def _redacted(diagnosis: Diagnosis, names: Iterable[str]) -> Diagnosis:
         unknown=evidence(diagnosis.unknown),
         facts={name: redact(value) for name, value in diagnosis.facts.items()},
         read=redact(diagnosis.read),
+        next_command=redact(diagnosis.next_command),
     )
 
 
@@ -63,10 +68,12 @@ def _texts(diagnosis: Diagnosis) -> Iterator[str]:
     for cause in diagnosis.causes:
         yield cause.title
         yield from (entry.text for entry in cause.evidence)
+        yield from (reason.text for reason in cause.reasons)
     for harmless in diagnosis.harmless:
         yield from (entry.text for entry in harmless.evidence)
     yield from (entry.text for entry in diagnosis.unknown)
     yield from diagnosis.facts.values()
+    yield diagnosis.next_command
 
 
 def _lines(diagnosis: Diagnosis) -> Iterator[str]:
@@ -74,8 +81,11 @@ def _lines(diagnosis: Diagnosis) -> Iterator[str]:
         for number, cause in enumerate(diagnosis.causes, start=1):
             yield from _cause(cause, number if len(diagnosis.causes) > 1 else None)
     else:
-        answer = "this matches no known cause" if diagnosis.unknown else "no fault found"
-        yield f"**`validator doctor`: {answer}.**"
+        yield f"**`validator doctor`: {headline(diagnosis)}**"
+        yield ""
+    missing = missing_facts(diagnosis)
+    if missing:
+        yield f"Not known: {', '.join(missing)}."
         yield ""
     if diagnosis.unknown:
         yield from _details("Lines that were not recognized", fenced(_quoted(diagnosis.unknown)))
@@ -85,7 +95,11 @@ def _lines(diagnosis: Diagnosis) -> Iterator[str]:
     facts = environment_facts(diagnosis)
     if facts:
         yield from _details("Environment", (f"- {_escaped(fact)}" for fact in facts))
-    yield f"Read: {_escaped(diagnosis.read)}. Next: {_escaped(diagnosis.next_step, commands=True)}."
+    end = ":" if diagnosis.next_command else "."
+    yield f"Read: {_escaped(diagnosis.read)}. Next: {_escaped(diagnosis.next_step, commands=True)}{end}"
+    if diagnosis.next_command:
+        yield ""
+        yield from fenced([diagnosis.next_command], "sh")
 
 
 def _cause(cause: Cause, number: int | None) -> Iterator[str]:
@@ -94,6 +108,10 @@ def _cause(cause: Cause, number: int | None) -> Iterator[str]:
     yield f"`{cause.code}`: {_escaped(cause.means)}"
     yield ""
     yield from _details("Evidence", fenced(_quoted(cause.evidence)))
+    for reason in cause.reasons:
+        yield f"- {_escaped(reason.text)} ({_source(reason.source)})"
+    if cause.reasons:
+        yield ""
     for remedy in cause.remedies:
         way = WAYS.get(remedy.way, remedy.way)
         yield f"{f'**{way[:1].upper()}{way[1:]}:** ' if way else ''}{_escaped(remedy.says)}"

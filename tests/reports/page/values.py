@@ -106,7 +106,7 @@ def diagnosis(text: str = "A cause.", command: str = "mend it") -> Diagnosis:
         (Remedy("host", "Mend it so.", (command,)),),
         ("https://example.org/cause",),
     )
-    return Diagnosis((cause,), (), ())
+    return Diagnosis("cause_found", (cause,), (), ())
 
 
 def sources(
