@@ -10,6 +10,7 @@ from ..observations import DISTRIBUTIONS, Observation, Observations, normalized,
 
 #: The first release that was built for NumPy 2, the first with Keras 3, and the first for protobuf 4.
 _NUMPY_2, _KERAS_3, _PROTOBUF_4 = (2, 18), (2, 16), (2, 12)
+_PYTHON = re.compile(r"python ?(3\.\d{1,2})", re.IGNORECASE)
 #: Conda builds without CUDA.
 _CPU_BUILD = re.compile(r"(eigen|mkl|cpu)_")
 
@@ -25,15 +26,14 @@ def shadowing_file(observations: Observations) -> None:
 
 def python_too_new(observations: Observations) -> None:
     """Add a Python that is newer than every one that the newest release has a wheel for."""
-    unsupported = observations.first("python_not_supported")
-    python = unsupported or observations.first("python") or observations.first("python_path")
-    if python is None:
-        return
-    minor = leading_numbers(python.values.get("python") or python.values.get("version", ""))[:2]
+    unsupported, python = observations.first("python_not_supported"), observations.first("python")
+    named = _PYTHON.search(unsupported.text) if unsupported else None
+    shown = unsupported or python
+    minor = leading_numbers(named[1] if named else python.values["version"] if python else "")[:2]
     newest = [one for one in releases() if not one.prerelease][-1].pythons
-    if len(minor) == 2 and minor > leading_numbers(newest[-1]):
+    if shown is not None and len(minor) == 2 and minor > leading_numbers(newest[-1]):
         values = {"python": f"{minor[0]}.{minor[1]}", "pythons": f"{newest[0]} to {newest[-1]}"}
-        observations.conclude("python_newer_than_wheels", values, python)
+        observations.conclude("python_newer_than_wheels", values, shown)
 
 
 def python_packages(observations: Observations) -> None:
