@@ -106,9 +106,7 @@ def catalogue() -> Catalogue:
 def printed() -> Catalogue:
     """Return the catalogue of what programs print, without what people say. It is for long logs, in which the
     words of people take more time than all the rest."""
-    return Catalogue(
-        tuple(message for message in _messages() if message.certainty is not Certainty.STATED)
-    )
+    return Catalogue(tuple(message for message in _messages() if message.certainty is not Certainty.STATED))
 
 
 @functools.cache
