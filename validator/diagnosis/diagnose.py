@@ -91,7 +91,7 @@ def _diagnose(found: Observations, read: str) -> Diagnosis:
     prediction = judge(found)
     facts = _facts(found)
     causes = causes_in_order(found, {**facts, **_requirements(found, facts)}, Reader.of(found))
-    kinds = (UNRECOGNIZED,) if causes else (UNRECOGNIZED, FAULT, *_SYMPTOMS)
+    kinds = (UNRECOGNIZED,) if causes or next_step.is_cpu_wanted(found) else (UNRECOGNIZED, FAULT, *_SYMPTOMS)
     unknown = found.evidence(one for kind in kinds for one in found.of(kind))[:_UNKNOWN]
     kind = next_step.answer(found, prediction, causes, unknown)
     return Diagnosis(

@@ -20,6 +20,8 @@ FAULT = "fault"
 #: The kind of a line with a command. `commands.py` says what it shows.
 COMMAND = "command"
 _FAULTS = (UNRECOGNIZED, FAULT)
+#: The kind of a line that names an error of CUDA.
+_ERROR = "cuda_error"
 
 
 @dataclass(frozen=True)
@@ -68,9 +70,12 @@ class Catalogue:
         """Return the messages that a line shows, in the catalogue's order.
 
         If the line also reports a fault, that comes last: as `unrecognized` if the line shows nothing else,
-        as `fault` if it does, and not at all if what it shows is harmless.
+        as `fault` if it does, and not at all if what it shows is harmless. An error of CUDA in a harmless
+        line is no error.
         """
         found = [self.messages[position] for position in self._finder.matching(line)]
+        if any(message.harmless for message in found):
+            found = [message for message in found if message.kind != _ERROR]
         known = [message for message in found if message.kind not in _FAULTS]
         if len(known) == len(found):
             return known

@@ -42,7 +42,12 @@ def answer(
     if unknown:
         return UNRECOGNIZED
     works = language().parse(_WORKS).holds(finder(found, {})) and prediction.outcome is not Outcome.FAILS
-    return NO_FAULT if works or found.has(_CPU_WANTED) else NOT_SHOWN
+    return NO_FAULT if works or is_cpu_wanted(found) else NOT_SHOWN
+
+
+def is_cpu_wanted(found: Observations) -> bool:
+    """Return whether somebody says that TensorFlow is to use the CPU, so that it is no fault if it does."""
+    return found.has(_CPU_WANTED)
 
 
 def next_step(answer: str) -> str:
