@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from validator.conditions import AnyOf
-from validator.diagnosis import remedies
+from validator.diagnosis import diagnose_log, remedies
 from validator.diagnosis.causes import CauseEntry, RemedyEntry, language
 from validator.diagnosis.observations import Observation, Observations
 from validator.diagnosis.ways import Reader
@@ -74,6 +74,18 @@ def test_log_lines_from_before_2_12_stand_for_an_old_release() -> None:
     assert [each.says for each in shown(known, {"tensorflow": "2.18.1"}, ("before_2_12",))] == ["0."]
 
 
+def test_a_remedy_pins_a_release_that_works_where_it_installs() -> None:
+    """A remedy for WSL2 is not for Windows, and one that makes an environment is not for the old Python."""
+    text = "Hello\nTensorFlow 2.16 on Windows 11 with Python 3.14 can't use the GPU.\n"
+    pins = {remedy.way: "\n".join(remedy.commands) for remedy in diagnose_log(text).causes[0].remedies}
+    assert "'tensorflow[and-cuda]==2.20.0'" in pins["wsl"]
+    asked = (
+        "Hello\npip install tensorflow\nERROR: No matching distribution found for tensorflow\nPython 3.14.0\n"
+    )
+    commands = [one for remedy in diagnose_log(asked).causes[0].remedies for one in remedy.commands]
+    assert any("--python 3.12" in one and '"tensorflow[and-cuda]==2.20.0"' in one for one in commands)
+
+
 def test_values_that_a_shell_would_run_are_not_filled_in() -> None:
     known = entry({"all": []}, command='mv "{path}" x')
     assert shown(known, {"path": "/home/me/my code/tensorflow.py"})[0].commands == (
@@ -99,15 +111,15 @@ def test_an_unknown_value_is_explained() -> None:
         ("blackwell-5090.txt", ["25.02-tf2-py3"], ["newer release", "cudnn-cu12"]),
         ("sm-35-old.txt", ["take TensorFlow 2.14.1"], ["Blackwell", "25.02"]),
         ("colab-no-runtime.txt", ["Change runtime type"], ["apt-get", "mokutil"]),
-        ("cuda-too-new.txt", ["is no cure"], ["-e NVIDIA_DISABLE_REQUIRE"]),
+        ("cuda-too-new.txt", ["does not help"], ["-e NVIDIA_DISABLE_REQUIRE"]),
         ("nvml-unknown-cgroup.txt", ["docker restart"], ["modprobe"]),
         ("tf-keras-patch.txt", ["tf_keras~=2.18.0"], ["keras~=2.18.1", "Before TensorFlow 2.16"]),
         ("glibc.txt", ["docker run"], ["uv venv"]),
         ("shadow-file.txt", ['mv "/home/u/proj/tensorflow.py"'], ["uninstall"]),
         ("held-memory.txt", ["kill 3141"], []),
-        ("tensorflow-not-installed-420.txt", ['pip install "tensorflow"'], ["and-cuda"]),
+        ("tensorflow-not-installed-420.txt", ["pip install tensorflow"], ["and-cuda"]),
         ("visible-devices-misset-416.txt", ["--gres=gpu:1"], ["unset CUDA_VISIBLE_DEVICES"]),
-        ("libcuda-wrong-or-not-found-418.txt", ["none for Linux inside"], ["ubuntu-drivers"]),
+        ("libcuda-wrong-or-not-found-418.txt", ["no Linux driver"], ["ubuntu-drivers"]),
         ("container-no-gpu-access-421.txt", ["nvidia.com/gpu: 1"], ["apt-get", "docker run"]),
         ("compat-geforce.txt", ["LD_LIBRARY_PATH"], ["rmmod"]),
     ],

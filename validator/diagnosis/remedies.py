@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 import string
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from ..compat.suggest import newest_that_works
 from ..model.diagnosis import Remedy
+from ..model.situation import WINDOWS, WSL2, Situation
 from .causes import CauseEntry, RemedyEntry
 from .known import chosen_finder
 from .observations import Observations
@@ -39,8 +41,12 @@ INTERRUPTS = {
     "kubelet": "Pods of this node are interrupted.",
 }
 _ASK = "Ask whoever administers the machine:"
+#: The Python of an environment that a command makes.
+_NEW_PYTHON = re.compile(r"\bpython[ =:](3\.\d+)")
 #: Placeholders for the release that the facts recommend.
 _SUGGESTED = frozenset({"release_that_works", "pin_that_works"})
+#: Placeholders whose values are not from the text.
+_OURS = _SUGGESTED | {"doctor"}
 #: Text that has no special meaning to a shell between double quotes. Values come from pasted text.
 _PLAIN = re.compile(r"[\w./@:+,~ \\\[\]-]*")
 #: Stands for a release that only its log lines show to be older than 2.12.
@@ -76,7 +82,7 @@ def _with_suggestion(
     """Return the values with the release to install, if the remedy names it. It takes time to find."""
     if not _placeholders((entry.says, *entry.commands)) & _SUGGESTED:
         return values
-    suggested = newest_that_works(situation(observations))
+    suggested = newest_that_works(_machine(entry, situation(observations)))
     if suggested is None:
         return values
     return {
@@ -86,10 +92,17 @@ def _with_suggestion(
     }
 
 
+def _machine(entry: RemedyEntry, reader: Situation) -> Situation:
+    """Return where a remedy installs: in WSL2 on Windows, or in an environment with its own Python."""
+    if entry.way == "wsl" and reader.system == WINDOWS:
+        reader = replace(reader, system=WSL2, python=None)
+    new = next(filter(None, map(_NEW_PYTHON.search, entry.commands)), None)
+    return replace(reader, python=new[1]) if new else reader
+
+
 def _remedy(entry: RemedyEntry, values: Mapping[str, str], reader: Reader) -> Remedy:
     values = {"doctor": reader.doctor(), **values}
-    # The command for the doctor is ours.
-    plain = {name: value for name, value in values.items() if name == "doctor" or _PLAIN.fullmatch(value)}
+    plain = {name: value for name, value in values.items() if name in _OURS or _PLAIN.fullmatch(value)}
     commands = tuple(filled_in(command, plain) for command in entry.commands)
     says = filled_in(entry.says, values)
     missing = _placeholders((entry.says, *entry.commands)) - set(values)
