@@ -199,3 +199,87 @@ def test_where_the_cuda_libraries_come_from(commands: str, extra: bool | None) -
 )
 def test_how_tensorflow_was_installed(pasted: str, fact: str, value: object) -> None:
     assert getattr(known(pasted), fact) == value
+
+
+def first_cause(pasted: str) -> str | None:
+    return next((cause.code for cause in diagnose_log(f"Hello\n{pasted}\n").causes), None)
+
+
+def test_ptxas_in_bin_of_bin_is_a_wrong_directory_and_not_a_missing_ptxas() -> None:
+    searched = "I tensorflow/stream_executor/gpu/asm_compiler.cc:169] Looking for ptxas at"
+    wrong = diagnose_log(
+        f"{searched} /usr/local/cuda-11.2/bin/bin/ptxas\n{searched} /usr/bin/ptxas\n"
+    ).causes[0]
+    assert wrong.code == "ptxas_missing_or_unsuitable"
+    assert "/usr/local/cuda-11.2" in wrong.title
+    assert "--xla_gpu_cuda_data_dir=" in wrong.remedies[0].commands[0]
+    assert first_cause(f"{searched} /usr/local/cuda-11.2/bin/ptxas") is None
+
+
+@pytest.mark.parametrize(
+    ("amount", "code"),
+    [
+        ("4.0K (4096 bytes)", "gpu_memory_held_by_other_process"),
+        ("256.0KiB (262144 bytes)", "gpu_memory_held_by_other_process"),
+        ("5.52G (5927469056 bytes)", "gpu_out_of_memory"),
+    ],
+)
+def test_a_few_bytes_are_refused_only_where_others_hold_the_memory(amount: str, code: str) -> None:
+    line = (
+        f"cuda_driver.cc:1] failed to allocate {amount} from device: CUDA_ERROR_OUT_OF_MEMORY: out of memory"
+    )
+    assert first_cause(line) == code
+    # A program that has trained before has filled the memory itself.
+    assert first_cause(f"Epoch 1/10\n{line}") == "gpu_out_of_memory"
+
+
+def test_ptxas_is_not_at_fault_where_no_ptxas_helps() -> None:
+    pasted = (
+        "TensorFlow version: 2.19.0\nGPU: NVIDIA GeForce RTX 5090\n"
+        "TensorFlow was not built with CUDA kernel binaries compatible with compute capability 12.0.\n"
+        "W ptx_compiler_helpers.cc:44] Couldn't get ptxas version string: INTERNAL: Couldn't invoke ptxas\n"
+        "'cuLaunchKernel(...)' failed with 'CUDA_ERROR_INVALID_HANDLE'\n"
+    )
+    codes = [cause.code for cause in diagnose_log(pasted).causes]
+    assert codes[0] == "compute_capability_unsupported"
+    assert "ptxas_missing_or_unsuitable" not in codes
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "E external/local_xla/xla/stream_executor/cuda/cuda_driver.cc:1] INTERNAL: something failed",
+        "CUDA kernels will be jit-compiled from PTX, which could take 30 minutes or longer.",
+        "XLA service 0x1d8 initialized for platform CUDA (this does not guarantee that XLA will be used).",
+        "XLA is disabling parallel compilation, which may slow down compilation.",
+    ],
+)
+def test_what_programs_log_is_not_what_people_say_about_xla(line: str) -> None:
+    assert not {one.kind for one in seen(f"Hello\n{line}\n")} & {
+        "xla_fails_said",
+        "xla_in_use",
+        "xla_compile_slow_said",
+        "xla_slower_said",
+    }
+
+
+def test_a_hang_without_an_nccl_error_is_not_an_nccl_error() -> None:
+    assert first_cause("Training on 8 GPUs gets stuck, and there is no NCCL error") == "multi_gpu_hang"
+    assert first_cause("Training on 8 GPUs ends with an NCCL error") == "nccl_failure"
+
+
+def test_somebody_who_is_stuck_does_not_say_that_the_program_is() -> None:
+    code = "strategy = tf.distribute.MirroredStrategy()"
+    assert first_cause(f"{code}\nI am stuck with this exercise, how do I go on?") is None
+    assert first_cause(f"{code}\nThe first epoch gets stuck.") == "multi_gpu_hang"
+
+
+def test_the_advice_in_an_error_does_not_ask_for_an_allocator() -> None:
+    advice = (
+        "If the cause is memory fragmentation maybe the environment variable"
+        " 'TF_GPU_ALLOCATOR=cuda_malloc_async' will improve the situation."
+    )
+    assert first_cause(f"TensorFlow version: 2.5.0\n{advice}") != "allocator_wrong"
+    used = "Internal error when I use TF_GPU_ALLOCATOR=cuda_malloc_async"
+    assert first_cause(f"TensorFlow version: 2.5.0\n{used}") == "allocator_wrong"
+    assert first_cause(f"TensorFlow version: 2.15.0\n{used}") is None
