@@ -113,8 +113,8 @@ def test_a_reader_with_uv_gets_its_commands() -> None:
 
 def test_the_doctor_is_run_where_the_reader_is() -> None:
     text = "$ docker run -it tensorflow/tensorflow:2.15.0-gpu bash"
-    assert reader(text).doctor().endswith("doctor --image tensorflow/tensorflow:2.15.0-gpu")
-    assert reader("a line").doctor().endswith('doctor --python "$(command -v python)"')
+    assert reader(text).doctor.endswith("doctor --image tensorflow/tensorflow:2.15.0-gpu")
+    assert reader("a line").doctor.endswith('doctor --python "$(command -v python)"')
 
 
 def test_every_command_that_interrupts_others_is_marked() -> None:

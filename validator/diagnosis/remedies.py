@@ -101,7 +101,7 @@ def _machine(entry: RemedyEntry, reader: Situation) -> Situation:
 
 
 def _remedy(entry: RemedyEntry, values: Mapping[str, str], reader: Reader) -> Remedy:
-    values = {"doctor": reader.doctor(), **values}
+    values = {"doctor": reader.doctor, **values}
     plain = {name: value for name, value in values.items() if name in _OURS or _PLAIN.fullmatch(value)}
     commands = tuple(filled_in(command, plain) for command in entry.commands)
     says = filled_in(entry.says, values)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from .observations import Observation, Observations, on_windows
+from .next_step import command
+from .observations import Observations, on_windows
 
 _INSTALLS = frozenset({"pip", "uv", "conda"})
 #: Ways of starting on machines that several people share, where the reader has no root.
@@ -50,29 +50,24 @@ _SHOWN_BY = {
     "cgroup_lost_gpu": "docker",
 }
 _UV = re.compile(r"\buv (?:pip|add|sync|run|venv)\b")
-#: How to run this tool without installing it.
-_TOOL = "uvx --from tensorflow-gpu-matrix validator"
 
 
 @dataclass(frozen=True)
 class Reader:
     """What is known of the person who reads the diagnosis.
 
-    ways: how TensorFlow was installed and is started; empty if nothing is known. image: the container image
-    in use. rebooted: the person says that the machine was rebooted.
+    ways: how TensorFlow was installed and is started; empty if nothing is known. rebooted: the person says
+    that the machine was rebooted. doctor: the command with which the probe looks where they are.
     """
 
     ways: frozenset[str]
-    image: str | None = None
     rebooted: bool = False
+    doctor: str = "validator doctor"
 
     @classmethod
     def of(cls, observations: Observations) -> Reader:
         """Return what the observations tell about the reader."""
-        images = (one.values.get("name") or one.values.get("image") for one in _images(observations))
-        return cls(
-            frozenset(_ways(observations)), next(filter(None, images), None), observations.has("rebooted")
-        )
+        return cls(frozenset(_ways(observations)), observations.has("rebooted"), command(observations))
 
     @property
     def has_root(self) -> bool:
@@ -103,21 +98,10 @@ class Reader:
             way = _INSTEAD[way]
         return way
 
-    def doctor(self) -> str:
-        """Return the command with which the reader can let the probe look, where they are."""
-        if self.image and self.ways & {"docker", "compose"}:
-            return f"{_TOOL} doctor --image {shlex.quote(self.image)}"
-        return f'{_TOOL} doctor --python "$(command -v python)"'
-
 
 def for_uv(command: str) -> str:
     """Return a command of pip as a reader who installs with uv types it."""
     return re.sub(r"\bpython3? -m pip (install|uninstall|list|show|freeze|check)\b", r"uv pip \1", command)
-
-
-def _images(observations: Observations) -> Iterator[Observation]:
-    for kind in ("docker_run", "image"):
-        yield from observations.of(kind)
 
 
 def _ways(observations: Observations) -> Iterator[str]:
