@@ -12,8 +12,8 @@ STAMP = "2025-03-01 10:00:00.000001: "
 EMPTY = ">>> tf.config.list_physical_devices('GPU')\n[]\n"
 NO_KERNELS = (
     STAMP + "W tensorflow/core/common_runtime/gpu/gpu_device.cc:2433] TensorFlow was not built with CUDA"
-    " kernel binaries compatible with compute capability 12.0a. CUDA kernels will be jit-compiled from"
-    " PTX, which could take 30 minutes or longer.\n"
+    " kernel binaries compatible with compute capability 12.0a. CUDA kernels will be jit-compiled from PTX,"
+    " which could take 30 minutes or longer.\n"
 )
 PTXAS = (
     "W0000 00:00:1741000000.000001    1234 subprocess_compilation.cc:330] Couldn't get ptxas version string:"
@@ -89,7 +89,8 @@ def causes(text: str) -> list[tuple[str, str]]:
         ),
         (
             "| NVIDIA-SMI 470.57.02    Driver Version: 470.57.02    CUDA Version: 11.4     |\n"
-            "Name: tensorflow\nVersion: 2.18.0\n" + EMPTY,
+            + PIP_LIST.format("2.18.0")
+            + EMPTY,
             "driver_too_old",
             LIKELY,
         ),

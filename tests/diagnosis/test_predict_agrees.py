@@ -20,13 +20,13 @@ DRIVERS = {"450.80.02": "11.0", "535.183.01": "12.2", "570.124.06": "12.8", "590
 #: One GPU of each compute capability.
 GPUS = list({gpu.compute_capability: gpu for gpu in gpus.gpus()}.values())
 SMI = "| NVIDIA-SMI {0}       Driver Version: {0}     CUDA Version: {1} |\nGPU 0: {2} (UUID: GPU-1)\n"
-PIP = "Name: tensorflow\nVersion: {}\n"
+LIST = "Package    Version\n---------- -------\ntensorflow {}\n\n"
 
 
 def text(release: Release, driver: str, gpu: str) -> str:
     return (
         f"Python {release.pythons[0]}.1 on Linux x86_64\n"
-        + PIP.format(release.version)
+        + LIST.format(release.version)
         + SMI.format(driver, DRIVERS[driver], gpu)
     )
 
