@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 import re2
 
-from validator.diagnosis import compile, messages
+from validator.diagnosis import compile, messages, patterns
 from validator.diagnosis.causes import causes
 from validator.diagnosis.messages import FAULT, UNRECOGNIZED, Message
-from validator.diagnosis.patterns import BacktrackingFinder, Pattern, Re2Finder
+from validator.diagnosis.patterns import (
+    GrowingFinder,
+    Pattern,
+    Re2Finder,
+    WordFinder,
+    compiled_by_re,
+    compiled_by_re2,
+)
 
 from .. import laws
 
@@ -95,20 +103,20 @@ def it_is_marked_as_wordless_when_its_pattern_needs_no_word(row: Row) -> None:
 
 
 @functools.cache
-def finders() -> tuple[Re2Finder, BacktrackingFinder]:
-    patterns = [Pattern(row.message.pattern, row.message.wordless, row.message.words) for row in ROWS]
-    return Re2Finder(patterns), BacktrackingFinder(patterns)
+def finders() -> tuple[Re2Finder, WordFinder, WordFinder]:
+    given = [Pattern(row.message.pattern, row.message.wordless, row.message.words) for row in ROWS]
+    return Re2Finder(given), WordFinder(given, compiled_by_re), WordFinder(given, compiled_by_re2)
 
 
-def it_shows_the_same_without_re2(row: Row) -> None:
-    with_re2, without = finders()
-    for example in row.examples:
-        assert without.may_match(example.encode())
-        found = with_re2.matching(example)
-        assert list(without.matching(example)) == list(found), example
+def it_shows_the_same_in_a_short_text_and_without_re2(row: Row) -> None:
+    all_at_once, *by_words = finders()
+    for finder, example in itertools.product(by_words, row.examples):
+        assert finder.may_match(example.encode())
+        found = all_at_once.matching(example)
+        assert list(finder.matching(example)) == list(found), example
         for position in found:
-            assert without.has_groups(position) == with_re2.has_groups(position)
-            groups = [list(finder.groups(position, example)) for finder in (with_re2, without)]
+            assert finder.has_groups(position) == all_at_once.has_groups(position)
+            groups = [list(one.groups(position, example)) for one in (all_at_once, finder)]
             assert groups[0] == groups[1], (example, ROWS[position].name)
 
 
@@ -149,7 +157,7 @@ LAWS = (
     it_has_the_fields_of_the_format_and_no_others,
     it_shows_its_kind_and_values_in_each_of_its_examples,
     it_is_marked_as_wordless_when_its_pattern_needs_no_word,
-    it_shows_the_same_without_re2,
+    it_shows_the_same_in_a_short_text_and_without_re2,
     a_block_shows_what_one_of_its_lines_shows,
     every_named_value_is_shown_by_an_example,
     a_line_as_it_is_pasted_shows_the_same,
@@ -204,3 +212,19 @@ def test_messages_of_one_kind_are_all_harmless_or_none_is() -> None:
 def test_patterns_are_unique() -> None:
     patterns = [row.message.pattern for row in ROWS]
     assert len(patterns) == len(set(patterns))
+
+
+def test_a_long_text_is_matched_with_all_patterns_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Re2Finder] = []
+
+    def making(given: Iterable[Pattern]) -> Re2Finder:
+        made.append(Re2Finder(given))
+        return made[-1]
+
+    monkeypatch.setattr(patterns, "Re2Finder", making)
+    finder = GrowingFinder([Pattern("zorked (?P<what>\\w+)", words=("zorked ",))])
+    line = "it zorked everything"
+    assert list(finder.matching(line)) == [0] and not made
+    assert not finder.may_match(b"x" * 10_000) and made
+    assert list(finder.matching(line)) == [0]
+    assert list(finder.groups(0, line)) == [{"what": "everything"}] and len(made) == 1

@@ -5,6 +5,9 @@ words that each pattern needs, for all patterns at once, and tries only the patt
 (`re2.Set` makes one automaton of its patterns. With all patterns in it, that takes 200 times as long on
 random text, because every character leads to a new state. It serves the few patterns that need no word.)
 
+Compiling all patterns takes longer than reading a short text. So a text is first matched with the patterns
+whose words it has, which are looked up here, and with all at once when it turns out to be long.
+
 Where RE2 can't be imported, as in a browser, `re` gives the same answers. `re` backtracks, so hostile input
 can make a pattern take very long there: use it only on text that comes from the person who waits for the
 answer.
@@ -26,6 +29,8 @@ except ImportError:
 _CHANCE = 4
 #: Characters by which the standard library's finder looks up words; no word is shorter.
 _START = 3
+#: Characters of text from which on it is worth compiling all patterns, which takes a tenth of a second.
+_FEW = 8192
 _NO_WORDS: Mapping[str, list[int]] = {}
 
 
@@ -60,7 +65,7 @@ class Finder(Protocol):
 
 def finder(patterns: Iterable[Pattern]) -> Finder:
     """Return the fastest finder that is available here."""
-    return BacktrackingFinder(patterns) if re2 is None else Re2Finder(patterns)
+    return WordFinder(patterns, compiled_by_re) if re2 is None else GrowingFinder(patterns)
 
 
 def searcher(expression: str) -> Callable[[bytes], object]:
@@ -137,12 +142,55 @@ class Re2Finder:
         return found
 
 
-class BacktrackingFinder:
-    """Match with the standard library. Patterns are compiled when their words are first seen in a text."""
+class GrowingFinder:
+    """Match short texts with the few patterns whose words they have, and long texts with all at once."""
 
     def __init__(self, patterns: Iterable[Pattern]) -> None:
         self._patterns = tuple(patterns)
-        self._compiled: dict[int, re.Pattern[str]] = {}
+        self._by_words = WordFinder(self._patterns, compiled_by_re2)
+        self._all: Re2Finder | None = None
+        self._read = 0
+
+    def may_match(self, block: bytes) -> bool:
+        return self._finder(len(block)).may_match(block)
+
+    def matching(self, line: str) -> Sequence[int]:
+        return self._finder(len(line)).matching(line)
+
+    def groups(self, position: int, line: str) -> Iterator[Mapping[str, str]]:
+        return self._finder(0).groups(position, line)
+
+    def has_groups(self, position: int) -> bool:
+        return self._finder(0).has_groups(position)
+
+    def _finder(self, size: int) -> Finder:
+        self._read += size
+        if self._all is None and self._read > _FEW:
+            self._all = Re2Finder(self._patterns)
+        return self._all or self._by_words
+
+
+def compiled_by_re2(expression: str) -> Any:
+    """Return an expression that RE2 has compiled."""
+    return re2.compile(f"(?m){expression}")
+
+
+def compiled_by_re(expression: str) -> re.Pattern[str]:
+    """Return an expression that the standard library has compiled."""
+    # RE2's classes, such as \d, are those of ASCII.
+    return re.compile(expression, re.MULTILINE | re.ASCII)
+
+
+class WordFinder:
+    """Match the patterns whose words a text has. They are compiled when their words are first seen.
+
+    compiled: returns a compiled expression, by RE2 or by the standard library.
+    """
+
+    def __init__(self, patterns: Iterable[Pattern], compiled: Callable[[str], Any]) -> None:
+        self._patterns = tuple(patterns)
+        self._compile = compiled
+        self._compiled: dict[int, Any] = {}
         self._always: list[int] = []
         self._by_start: dict[str, dict[str, list[int]]] = {}
         for position, pattern in enumerate(self._patterns):
@@ -178,10 +226,8 @@ class BacktrackingFinder:
                     found.update(positions)
         return found
 
-    def _expression(self, position: int) -> re.Pattern[str]:
+    def _expression(self, position: int) -> Any:
         found = self._compiled.get(position)
         if found is None:
-            # RE2's classes, such as \d, are those of ASCII.
-            expression = self._patterns[position].expression
-            found = self._compiled[position] = re.compile(expression, re.MULTILINE | re.ASCII)
+            found = self._compiled[position] = self._compile(self._patterns[position].expression)
         return found
