@@ -156,3 +156,11 @@ def test_a_forked_worker_without_cuda_is_harmless() -> None:
     assert (found.answer, found.causes, found.unknown) == (NOT_SHOWN, (), ())
     assert [one.code for one in found.harmless] == ["forked_worker_notice"]
     assert causes("failed call to cuInit: CUDA_ERROR_NOT_INITIALIZED: initialization error\n")
+
+
+@pytest.mark.parametrize("system", ["Windows 11", "macOS 14.5"])
+def test_a_question_about_no_gpu_is_not_answered_with_the_platform(system: str) -> None:
+    notice = STAMP + "I tensorflow/core/util/port.cc:113] oneDNN custom operations are on.\n"
+    text = f"I am on {system} with TensorFlow 2.16.1. Is this a problem?\n{notice}"
+    assert causes(text) == []
+    assert causes(text + "And why is my GPU not used?\n") == [("platform_without_cuda_build", CERTAIN)]

@@ -149,8 +149,8 @@ def _strength(sign: Sign, evidence: Sequence[Observation], symptom: bool) -> str
 
     They may be those of another machine or environment than the one that fails, or not matter there.
     """
-    only_facts = all(one.kind == FAILS for one in evidence)
-    return LIKELY if sign.strength == CERTAIN and only_facts and not symptom else sign.strength
+    by_facts = any(one.kind == FAILS for one in evidence)
+    return LIKELY if sign.strength == CERTAIN and by_facts and not symptom else sign.strength
 
 
 def _without_guesses(findings: Sequence[_Finding]) -> Sequence[_Finding]:
