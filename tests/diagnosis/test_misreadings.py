@@ -111,6 +111,14 @@ def test_the_cuda_version_of_nvidia_smi_is_not_the_toolkit(line: str) -> None:
     assert (known(line).driver_cuda, known(line).cuda) == ("12.4", None)
 
 
+def test_the_cuda_version_of_nvidia_smi_is_not_the_toolkit_after_a_long_line() -> None:
+    found = known(
+        "This is the machine that it has to run on in the end\n"
+        "nvidia-smi shows driver version 470.57.02, CUDA Version: 11.4."
+    )
+    assert (found.driver, found.driver_cuda, found.cuda) == ("470.57.02", "11.4", None)
+
+
 def test_a_log_line_says_what_is_even_if_its_words_also_compare() -> None:
     line = "W0000 00:00:17.1 24341 gpu_device.cc:2431] TensorFlow was not built with CUDA kernel binaries"
     assert known(f"{line} compatible with compute capability 12.0.").capability == "12.0"

@@ -222,3 +222,47 @@ def test_a_library_that_windows_refuses_comes_before_the_missing_cuda() -> None:
         )
         == "windows_library_missing"
     )
+
+
+@pytest.mark.parametrize(
+    ("lines", "code"),
+    [
+        (("tensorflow 2.15 is broken with numpy 2",), "numpy_abi_break"),
+        (("TensorFlow 2.8 needs protobuf<=3.20 but pip installed protobuf 4.21.",), "protobuf_conflict"),
+        (("It says that it could not find libcudnn.so.8.",), "cuda_library_missing_or_wrong_version"),
+        (("Mac M3, tensorflow 2.18 is not using the GPU",), "platform_without_cuda_build"),
+        (
+            ("I can't get TensorFlow to use my RTX 4070 GPU.", "PyTorch immediately accesses the GPU."),
+            "cuda_library_missing_or_wrong_version",
+        ),
+        (
+            (
+                "python in the terminal works.",
+                "In VS Code: ModuleNotFoundError: No module named 'tensorflow'",
+            ),
+            "notebook_kernel_of_another_environment",
+        ),
+        (
+            ("tf-keras 2.15.1 requires tensorflow<2.16, but you have tensorflow 2.16.2 which is bad.",),
+            "keras_version_conflict",
+        ),
+        (
+            (
+                "TensorFlow 2.18 doesn't use my Tesla T4 on Ubuntu 22.04.",
+                "nvidia-smi shows driver version 450.51.05.",
+                "pip install tensorflow[and-cuda]==2.18.0",
+            ),
+            "driver_too_old",
+        ),
+    ],
+)
+def test_more_words_and_facts_together_show_a_cause(lines: tuple[str, ...], code: str) -> None:
+    assert first(*lines) == code
+
+
+def test_a_mac_is_no_fault_where_nobody_asks_for_a_gpu() -> None:
+    assert first("macOS 14.2, TensorFlow version 2.16.1, Python 3.12", "How do I save a model?") is None
+
+
+def test_no_cudart_is_no_fault_where_the_cpu_is_meant() -> None:
+    assert first("I only want to run inference on the CPU, is this a problem?", NO_CUDART) is None

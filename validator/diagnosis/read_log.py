@@ -115,6 +115,8 @@ class _Reader:
             return
         explained = {kind for part in parts for kind in self._explained.get(part.number, ())}
         facts = {content for part in parts for content in self._facts(part)}
+        # What nvidia-smi shows in one line is not a toolkit in a longer one either.
+        facts |= {("cuda", values) for kind, values in facts if kind == "driver_cuda"}
         for observation in observations:
             kind = observation.kind
             if kind in (UNRECOGNIZED, FAULT, *explained) or observation.content in facts:
