@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import re
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Protocol, TypeVar
@@ -12,6 +14,7 @@ from ..model.diagnosis import Cause, FailingReason
 from .causes import CERTAIN, LIKELY, POSSIBLE, STRENGTHS, CauseEntry, Sign, causes, language
 from .judge import FAILS
 from .known import finder
+from .messages import SAID
 from .observations import Observation, Observations
 from .remedies import fitting_remedies
 from .ways import Reader
@@ -20,6 +23,10 @@ from .ways import Reader
 _EVIDENCE = 12
 #: The named condition that holds where the text shows that TensorFlow does not use the GPU.
 _SYMPTOM = "gpu_not_used"
+
+
+#: The most causes that are named only because a person says so.
+_MOST = 3
 
 
 class _Sure(Protocol):
@@ -121,8 +128,29 @@ def causes_in_order(
     roots = [one for one in shown if one.entry.code not in explained_by]
     return tuple(
         _cause(root, _consequences(root.entry.code, explained_by), observations, facts, reader)
-        for root in sorted(roots, key=lambda root: (_doubt(root), root.position))
+        for root in sorted(roots, key=_order)[: _MOST if all(map(_only_said, roots)) else None]
     )
+
+
+def _order(shown: _ShownCause) -> tuple[int, int, int, int]:
+    """Return the place of a cause: the surest first, then along the causal chain.
+
+    Where only the words of a person tell, what they say first decides: it is mostly the title.
+    """
+    if not _only_said(shown):
+        return _doubt(shown), 0, 0, shown.position
+    general = all(one.values.get("general") for one in shown.evidence)
+    return _doubt(shown), 2 if general else 1, min(map(_line, shown.evidence)), shown.position
+
+
+def _only_said(shown: _ShownCause) -> bool:
+    evidence = list(shown.evidence)
+    return bool(evidence) and all(one.kind == SAID for one in evidence)
+
+
+def _line(observation: Observation) -> int:
+    digits = re.search(r"\d+", observation.where)
+    return int(digits[0]) if digits else sys.maxsize
 
 
 def _shown_causes(find: Find[Observation]) -> Sequence[_ShownCause]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -17,9 +18,10 @@ from typing import Any
 from ..compat.compile import read_yaml
 from ..compat.facts import source_line
 from ..conditions import ConditionError, Language
-from .causes import cause
+from .causes import POSSIBLE, cause
 from .compiled import DATA, PATH
 from .known import FACTS
+from .messages import SAID
 
 if sys.version_info >= (3, 11):
     from re import _constants as constants
@@ -50,9 +52,12 @@ FAMILIES = (
     "harmless",
     "facts",
     "unknown",
+    "said",
 )
 #: The family of messages that only describe the environment.
 _FACTS = "facts"
+#: The name of a fragment in a pattern. Repetitions, such as {0,60}, have no letters.
+_FRAGMENT = re.compile(r"(?<!\\[pP])\{[a-z_]+\}")
 #: Characters of a word, at least. A shorter one is in too many texts.
 _SHORTEST = 3
 
@@ -75,15 +80,29 @@ def content() -> str:
 
 @functools.cache
 def family(name: str) -> Mapping[str, Any]:
-    """Return the content of a family's file: `conditions`, `messages` and `causes`, each if it has any."""
+    """Return a family's file: its conditions, fragments, messages and causes, each if it has any."""
     content: Mapping[str, Any] = read_yaml(DATA / f"{name}.yaml")
     return content
 
 
 def messages() -> Iterator[tuple[str, Row]]:
-    """Yield each message with its family, in the order in which they are tried."""
+    """Yield each message with its family, in the order in which they are tried. Raises ValueError."""
     for name in FAMILIES:
-        yield from ((name, row) for row in family(name).get("messages", ()))
+        fragments = family(name).get("fragments", {})
+        for row in family(name).get("messages", ()):
+            yield name, {**row, "pattern": expanded(row["pattern"], fragments)} if fragments else row
+
+
+def expanded(pattern: str, fragments: Mapping[str, str]) -> str:
+    """Return a pattern with the fragments in place of their names, such as `{gap}`.
+
+    A fragment may contain others that stand before it. Raises ValueError for an unknown name.
+    """
+    for name, fragment in reversed(fragments.items()):
+        pattern = pattern.replace(f"{{{name}}}", fragment)
+    if unknown := _FRAGMENT.search(pattern):
+        raise ValueError(f"{unknown[0]} in a pattern is not the name of a fragment: {pattern[:80]}")
+    return pattern
 
 
 def conditions() -> dict[str, Any]:
@@ -123,9 +142,17 @@ def _causes() -> list[Row]:
     return found
 
 
+@functools.cache
+def _said() -> frozenset[str]:
+    """Return the codes of the causes for which the words of people are known."""
+    return frozenset(row["values"]["of"] for _, row in messages() if row["kind"] == SAID)
+
+
 def _cause(row: Row) -> Row:
+    said = {"when": {SAID: {"of": row["code"]}}, "strength": POSSIBLE}
     return {
         **row,
+        "signs": [*row["signs"], said] if row["code"] in _said() else row["signs"],
         "means": " ".join(row["means"].split()),
         "sources": [_source(key) for key in row["sources"]],
     }

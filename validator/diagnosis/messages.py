@@ -17,6 +17,8 @@ UNRECOGNIZED = "unrecognized"
 #: The kind of a line that reports a fault and matters only where no cause is found: a known message, the
 #: first line of a traceback, or one of the lines before a crash.
 FAULT = "fault"
+#: The kind of what people say in their own words. `of` is the code of the cause that it stands for.
+SAID = "said"
 #: The kind of a line with a command. `commands.py` says what it shows.
 COMMAND = "command"
 _FAULTS = (UNRECOGNIZED, FAULT)

@@ -12,7 +12,7 @@ from . import commands, manifests
 from .context import is_in_passing
 from .cuda_errors import completed
 from .lines import Block, Line, answers, continued, table_rows, unwrapped
-from .messages import COMMAND, FAULT, UNRECOGNIZED, Catalogue, Message
+from .messages import COMMAND, FAULT, SAID, UNRECOGNIZED, Catalogue, Message
 from .observations import KEPT, WIDTH, Certainty, Content, Observation, Observations, normalized, package
 from .text import Pasted
 
@@ -30,6 +30,10 @@ _ONE_VALUE = frozenset(
 _SYMPTOMS = frozenset({"gpu_list_empty", "empty_list", "cudart_not_opened", "gpu_libraries_not_opened"})
 #: The time before TensorFlow's lines and, after the letter of the severity, before Abseil's.
 _STAMP = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{6}: |[IWEF]\d{4} \d\d:\d\d:\d+\.\d+ ")
+#: What only lines of programs have, in which no person speaks.
+_PROGRAM = re.compile(
+    r"\.(?:cc|cpp|h|go):\d+\]|Warning: |^\s*(?:\[?\d{4}-\d\d-\d\d[ T]\d\d:|[IWEF]\d{4} |INFO\b|File \"|https?://\S*$)"
+)
 #: The beginning of a line that a program logged.
 _LOGGED = re.compile(r"\s*(?:\[?\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d|[IWEF]\d{4} |[IWEF] tensorflow/)")
 
@@ -119,7 +123,7 @@ class _Reader:
         facts |= {("cuda", values) for kind, values in facts if kind == "driver_cuda"}
         for observation in observations:
             kind = observation.kind
-            if kind in (UNRECOGNIZED, FAULT, *explained) or observation.content in facts:
+            if kind in (UNRECOGNIZED, FAULT, SAID, *explained) or observation.content in facts:
                 continue
             self._add(observation, parts[0].number)
             if kind not in self._catalogue.outside:
@@ -135,7 +139,7 @@ class _Reader:
 
     def _add(self, observation: Observation, number: int) -> None:
         by_person = observation.certainty is Certainty.STATED or observation.kind == "package"
-        if by_person and self._pasted.is_paste and number == 1:
+        if by_person and observation.kind != SAID and self._pasted.is_paste and number == 1:
             self._titled.append(observation)
             return
         self._found.add(observation)
@@ -186,6 +190,8 @@ class _Reader:
 
     def _observations(self, text: str, number: int) -> Sequence[Observation]:
         messages = self._catalogue.matches(text)
+        if any(message.kind == SAID for message in messages) and _PROGRAM.search(text):
+            messages = [message for message in messages if message.kind != SAID]
         if not messages:
             return ()
         where, shown = self._place(number), text.strip()[:WIDTH]
