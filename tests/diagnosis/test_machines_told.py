@@ -148,7 +148,7 @@ def test_a_forked_worker_that_counts_no_gpus_is_harmless() -> None:
     diagnosis = found("\n".join([NOT_INITIALIZED] * 3))
     assert not diagnosis.causes
     assert not diagnosis.unknown
-    assert [one.code for one in diagnosis.harmless] == ["forked_device_count_notice"]
+    assert [one.code for one in diagnosis.harmless] == ["forked_worker_notice"]
 
 
 def test_a_machine_without_an_nvidia_gpu_gets_no_advice_on_containers() -> None:
