@@ -83,7 +83,7 @@ def test_a_remedy_pins_a_release_that_works_where_it_installs() -> None:
         "Hello\npip install tensorflow\nERROR: No matching distribution found for tensorflow\nPython 3.14.0\n"
     )
     commands = [one for remedy in diagnose_log(asked).causes[0].remedies for one in remedy.commands]
-    assert any("--python 3.12" in one and '"tensorflow[and-cuda]==2.20.0"' in one for one in commands)
+    assert any("--python 3.13" in one and '"tensorflow[and-cuda]==2.20.0"' in one for one in commands)
 
 
 def test_values_that_a_shell_would_run_are_not_filled_in() -> None:
@@ -117,7 +117,11 @@ def test_an_unknown_value_is_explained() -> None:
         ("glibc.txt", ["docker run"], ["uv venv"]),
         ("shadow-file.txt", ['mv "/home/u/proj/tensorflow.py"'], ["uninstall"]),
         ("held-memory.txt", ["kill 3141"], []),
-        ("tensorflow-not-installed-420.txt", ["pip install tensorflow"], ["and-cuda"]),
+        (
+            "tensorflow-not-installed-420.txt",
+            ["wsl --install", 'pip install "tensorflow==2.10.1"', "pip install 'numpy<2'"],
+            ["LD_LIBRARY_PATH"],
+        ),
         ("visible-devices-misset-416.txt", ["--gres=gpu:1"], ["unset CUDA_VISIBLE_DEVICES"]),
         ("libcuda-wrong-or-not-found-418.txt", ["no Linux driver"], ["ubuntu-drivers"]),
         ("container-no-gpu-access-421.txt", ["nvidia.com/gpu: 1"], ["apt-get", "docker run"]),

@@ -107,6 +107,11 @@ def test_nobody_who_rebooted_is_told_to_reboot() -> None:
 
 def test_a_reader_with_uv_gets_its_commands() -> None:
     assert for_uv("python -m pip install x && python3 -m pip list") == "uv pip install x && uv pip list"
+    assert for_uv("tf/bin/python -m pip install x") == "uv pip install --python tf/bin/python x"
+    assert for_uv("python -m pip uninstall -y x   # y") == "uv pip uninstall x   # y"
+    assert for_uv("python -m pip install --force-reinstall --no-cache-dir 'x' && ls -y") == (
+        "uv pip install --reinstall --no-cache 'x' && ls -y"
+    )
     known = entry(RemedyEntry("pip", "Do it.", ("python -m pip install x",)))
     assert shown(known, Reader(frozenset({"uv"})))[0].commands == ("uv pip install x",)
 

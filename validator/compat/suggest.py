@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, replace
 
 from ..model.prediction import Outcome, Prediction
-from ..model.situation import LINUX, PYPI, X86_64, Situation
+from ..model.situation import LINUX, PYPI, X86_64, XLA, Situation
 from ..model.spec import AS_BUILT, LATEST, Variant
-from . import policies
+from . import loose, policies
 from .errors import PolicyError
 from .judge import judge
-from .releases import Release, releases
+from .older import release_of_any_age
+from .releases import Release, newest, releases
 
 
 @dataclass(frozen=True)
@@ -18,6 +20,7 @@ class Suggestion:
     """A release and how pip installs it with CUDA's libraries.
 
     requirement: `tensorflow[and-cuda]==2.20.0`; without the extra for a release that has none.
+    python: the Python to install it with; that of the machine if the release has a wheel for it.
     library_path: True if the loader has to be told where NVIDIA's wheels are, because the release itself does
         not look there. eager_only: True if functions that XLA compiles fail.
     prediction: `works`, or `unknown` if facts about the machine are missing; `fails` only if `eager_only`.
@@ -25,29 +28,94 @@ class Suggestion:
 
     release: Release
     requirement: str
+    python: str
     library_path: bool
     eager_only: bool
     prediction: Prediction
 
 
+# A diagnosis asks for it once for each remedy.
+@functools.lru_cache(maxsize=1024)
 def newest_that_works(machine: Situation) -> Suggestion | None:
     """Return the newest stable release that pip can install on a machine and that works there.
 
     Everything about the machine counts (driver, GPU, system, Python); what is installed on it does not. A
     release that finds CUDA's libraries by itself is preferred to a newer one that has to be told about them,
-    and both to one that only runs eagerly. Where facts are missing, it is the newest release that nothing
-    speaks against. Return None if there is none.
+    one for the Python that is there to one that needs another, and all of them to one that only runs eagerly.
+    Where facts of the machine are missing, it is the newest release that nothing speaks against. Return None
+    if there is none.
     """
-    for eager_only in (False, True):
+    newest_first = [release for release in reversed(releases()) if not release.prerelease]
+    for python in dict.fromkeys((_minor(machine.python), None)):
         for library_path in (False, True):
-            for release in reversed(releases()):
-                if release.prerelease:
-                    continue
-                prediction = judge(installed(machine, release, library_path=library_path))
-                outcome = prediction.eager if eager_only else prediction.outcome
-                if outcome is Outcome.WORKS or (outcome is Outcome.UNKNOWN and prediction.missing):
-                    return Suggestion(release, requirement(release), library_path, eager_only, prediction)
+            for release in newest_first:
+                found = _works(machine, release, python, library_path=library_path)
+                if found is not None:
+                    return found
+    for python in dict.fromkeys((_minor(machine.python), None)):
+        for release in newest_first:
+            for library_path in (False, True):
+                found = _works(machine, release, python, library_path=library_path, eager_only=True)
+                if found is not None:
+                    return found
     return None
+
+
+def same_or_newest(machine: Situation) -> Suggestion | None:
+    """Return the machine's own release if it works there with the libraries it was built for.
+
+    Otherwise return the newest that does, or None if there is none.
+    """
+    own = release_of_any_age(machine.tensorflow or "")
+    if own in releases() and not own.prerelease:
+        for library_path in (False, True):
+            found = _works(machine, own, _minor(machine.python), library_path=library_path)
+            if found is not None:
+                return found
+    return newest_that_works(machine)
+
+
+def why_nothing_works(machine: Situation) -> str:
+    """Return the reason why the newest release does not work on a machine, as a sentence without a full stop.
+
+    Empty if it works.
+    """
+    release = newest()
+    python = _python(release, _minor(machine.python))
+    reasons = judge(replace(installed(machine, release, library_path=True), python=python)).reasons
+    return next((reason.text for reason in reasons if reason.outcome is Outcome.FAILS), "")
+
+
+def _works(
+    machine: Situation,
+    release: Release,
+    python: str | None,
+    *,
+    library_path: bool,
+    eager_only: bool = False,
+) -> Suggestion | None:
+    """Return the suggestion of a release if nothing speaks against it.
+
+    python: the one to install it with; None for the newest that it has a wheel for.
+    """
+    python = _python(release, python)
+    prediction = judge(replace(installed(machine, release, library_path=library_path), python=python))
+    outcome = prediction.eager if eager_only else prediction.outcome
+    doubts = any(
+        reason.outcome is Outcome.UNKNOWN and not (eager_only and reason.mode == XLA)
+        for reason in prediction.reasons
+    )
+    if outcome is Outcome.WORKS or (outcome is Outcome.UNKNOWN and prediction.missing and not doubts):
+        return Suggestion(release, requirement(release), python, library_path, eager_only, prediction)
+    return None
+
+
+def _python(release: Release, python: str | None) -> str:
+    return python or release.pythons[-1]
+
+
+def _minor(python: str | None) -> str | None:
+    return loose.minor(python)
 
 
 def requirement(release: Release) -> str:

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import re
 import string
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
 
-from ..compat.suggest import newest_that_works
 from ..model.diagnosis import Remedy
-from ..model.situation import WINDOWS, WSL2, Situation
 from .causes import CauseEntry, RemedyEntry
 from .known import chosen_finder
 from .observations import Observations
 from .situation import situation
+from .suggestions import PLACEHOLDERS, Filling, filling, nothing_works
 from .ways import Reader, for_uv
 
 #: How to find out a value that a command needs and the text does not contain.
@@ -24,8 +22,6 @@ _FIND_OUT = {
     "cuda_major": "the first number of the CUDA that TensorFlow was built with: 12 from 2.15 on, 11 before",
     "cudnn_needed": "what `python -m validator predict --tensorflow <your release>` names (2.8 and later)",
     "cudnn_major": "its first number",
-    "release_that_works": "the newest release that `predict` says works with your GPU and driver",
-    "pin_that_works": "tensorflow[and-cuda]==<version>, with the newest that `predict` says works for you",
     "release_for_gpu": "the newest release that runs on your GPU, as that command says (2.16.2 for Maxwell)",
     "driver_branch": "the first number of the driver's version, which `nvidia-smi` shows",
     "pid": "the process ID in the table of nvidia-smi",
@@ -41,12 +37,6 @@ INTERRUPTS = {
     "kubelet": "Pods of this node are interrupted.",
 }
 _ASK = "Ask whoever administers the machine:"
-#: The Python of an environment that a command makes.
-_NEW_PYTHON = re.compile(r"\bpython[ =:](3\.\d+)")
-#: Placeholders for the release that the facts recommend.
-_SUGGESTED = frozenset({"release_that_works", "pin_that_works"})
-#: Placeholders whose values are not from the text.
-_OURS = _SUGGESTED | {"doctor"}
 #: Text that has no special meaning to a shell between double quotes. Values come from pasted text.
 _PLAIN = re.compile(r"[\w./@:+,~ \\\[\]-]*")
 #: Stands for a release that only its log lines show to be older than 2.12.
@@ -66,48 +56,46 @@ def fitting_remedies(
     values: for the placeholders; `tensorflow`, `capability` and `system` also decide what fits.
     """
     find = chosen_finder(observations, {**_assumed(observations), **values})
-    fitting = [remedy for remedy in entry.remedies if remedy.when.may_hold(find)] or entry.remedies
-    available = frozenset(remedy.way for remedy in fitting)
-    ranked = [(rank, one) for one in fitting if (rank := reader.rank(one.way, available)) is not None]
+    fitting = [remedy for remedy in entry.remedies if remedy.when.may_hold(find)]
+    fillings = {id(one): _filling(one, observations) for one in fitting or entry.remedies}
+    possible = [one for one in fitting or entry.remedies if fillings[id(one)] is not None]
+    if not fitting or len(possible) < len(fitting):
+        possible = [*(possible if fitting else ()), *_why_none(entry.remedies, observations)] or possible
+    available = frozenset(remedy.way for remedy in possible)
+    ranked = [(rank, one) for one in possible if (rank := reader.rank(one.way, available)) is not None]
     if reader.rebooted:
         ranked = [(rank, one) for rank, one in ranked if one.interrupts != REBOOT]
-    ranked = ranked or [(0, one) for one in fitting]
+    ranked = ranked or [(0, one) for one in possible]
     ranked.sort(key=lambda each: (bool(each[1].interrupts), each[0]))
-    return tuple(_remedy(one, _with_suggestion(one, values, observations), reader) for _, one in ranked)
+    return tuple(_remedy(one, values, fillings.get(id(one)) or Filling({}), reader) for _, one in ranked)
 
 
-def _with_suggestion(
-    entry: RemedyEntry, values: Mapping[str, str], observations: Observations
-) -> Mapping[str, str]:
-    """Return the values with the release to install, if the remedy names it. It takes time to find."""
-    if not _placeholders((entry.says, *entry.commands)) & _SUGGESTED:
-        return values
-    suggested = newest_that_works(_machine(entry, situation(observations)))
-    if suggested is None:
-        return values
-    return {
-        "release_that_works": suggested.release.version,
-        "pin_that_works": suggested.requirement,
-        **values,
-    }
+def _filling(entry: RemedyEntry, observations: Observations) -> Filling | None:
+    """Return the release to install if the remedy names one, which takes time to find; None if none works."""
+    names = _placeholders((entry.says, *entry.commands)) & PLACEHOLDERS
+    return filling(entry.way, names, entry.commands, situation(observations)) if names else Filling({})
 
 
-def _machine(entry: RemedyEntry, reader: Situation) -> Situation:
-    """Return where a remedy installs: in WSL2 on Windows, or in an environment with its own Python."""
-    if entry.way == "wsl" and reader.system == WINDOWS:
-        reader = replace(reader, system=WSL2, python=None)
-    new = next(filter(None, map(_NEW_PYTHON.search, entry.commands)), None)
-    return replace(reader, python=new[1]) if new else reader
+def _why_none(remedies: Sequence[RemedyEntry], observations: Observations) -> Iterator[RemedyEntry]:
+    """Yield a remedy that says why no release of TensorFlow works for the reader; none if one does."""
+    for one in remedies:
+        names = _placeholders((one.says, *one.commands)) & PLACEHOLDERS
+        says = nothing_works(one.way, names, one.commands, situation(observations))
+        if says:
+            yield RemedyEntry("any", says, ())
+            return
 
 
-def _remedy(entry: RemedyEntry, values: Mapping[str, str], reader: Reader) -> Remedy:
-    values = {"doctor": reader.doctor, **values}
-    plain = {name: value for name, value in values.items() if name in _OURS or _PLAIN.fullmatch(value)}
-    commands = tuple(filled_in(command, plain) for command in entry.commands)
-    says = filled_in(entry.says, values)
-    missing = _placeholders((entry.says, *entry.commands)) - set(values)
+def _remedy(entry: RemedyEntry, values: Mapping[str, str], filled: Filling, reader: Reader) -> Remedy:
+    # What is not from the pasted text can have any character.
+    own = {"doctor": reader.doctor, **filled.values}
+    plain = {name: value for name, value in values.items() if _PLAIN.fullmatch(value)}
+    commands = tuple(filled_in(command, {**plain, **own}) for command in entry.commands)
+    commands = (*filled.before, *commands, *filled.after)
+    says = filled_in(entry.says, {**values, **own})
+    missing = _placeholders((entry.says, *entry.commands)) - set(values) - set(own)
     hints = [f"<{name}> is {hint}" for name, hint in _FIND_OUT.items() if name in missing]
-    sentences = [f"{says} ({'; '.join(hints)}.)" if hints else says]
+    sentences = [f"{says} ({'; '.join(hints)}.)" if hints else says, *filled.notes]
     if entry.way == "host" and not reader.has_root:
         sentences.insert(0, _ASK)
         # Nobody runs by mistake what interrupts others.

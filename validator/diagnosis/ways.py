@@ -50,6 +50,14 @@ _SHOWN_BY = {
     "cgroup_lost_gpu": "docker",
 }
 _UV = re.compile(r"\buv (?:pip|add|sync|run|venv)\b")
+#: A command of pip that uv has too.
+_PIP_COMMAND = re.compile(
+    r"(?P<python>[\w./\\-]*\bpython3?) -m pip"
+    r" (?P<name>install|uninstall|list|show|freeze|check)\b(?P<rest>[^&|;#]*)"
+)
+#: Options of pip that have another name in uv, or none.
+_UV_OPTIONS = {"-y": "", "--yes": "", "--force-reinstall": "--reinstall", "--no-cache-dir": "--no-cache"}
+_PIP_OPTION = re.compile(rf" ({'|'.join(_UV_OPTIONS)})(?=\s|$)")
 
 
 @dataclass(frozen=True)
@@ -101,7 +109,16 @@ class Reader:
 
 def for_uv(command: str) -> str:
     """Return a command of pip as a reader who installs with uv types it."""
-    return re.sub(r"\bpython3? -m pip (install|uninstall|list|show|freeze|check)\b", r"uv pip \1", command)
+    return _PIP_COMMAND.sub(_as_uv, command)
+
+
+def _as_uv(command: re.Match[str]) -> str:
+    python = command["python"]
+    # uv installs into the active environment if it is not told of another.
+    into = "" if python in ("python", "python3") else f" --python {python}"
+    return f"uv pip {command['name']}{into}" + _PIP_OPTION.sub(
+        lambda option: f" {name}" if (name := _UV_OPTIONS[option[1]]) else "", command["rest"]
+    )
 
 
 def _ways(observations: Observations) -> Iterator[str]:

@@ -1,0 +1,136 @@
+"""The release that is suggested for a machine."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import pytest
+
+from validator.compat.judge import judge
+from validator.compat.releases import releases
+from validator.compat.suggest import (
+    Suggestion,
+    has_extra,
+    installed,
+    newest_that_works,
+    requirement,
+    same_or_newest,
+    why_nothing_works,
+)
+from validator.model.prediction import Outcome
+from validator.model.situation import AARCH64, LINUX, MACOS, WINDOWS, WSL2, Situation
+
+A100 = Situation(gpu="a100", driver="550.54.14", python="3.12", system=LINUX)
+
+
+def suggested(machine: Situation) -> Suggestion:
+    found = newest_that_works(machine)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(
+    ("machine", "wanted", "python"),
+    [
+        (A100, "tensorflow[and-cuda]==2.20.0", "3.12"),
+        # The Python that is there decides which releases can be installed.
+        (replace(A100, python="3.9.18"), "tensorflow[and-cuda]==2.20.0", "3.9"),
+        # No stable release has a wheel for it.
+        (replace(A100, python="3.14"), "tensorflow[and-cuda]==2.20.0", "3.13"),
+        # The driver: CUDA 12 needs 525.
+        (replace(A100, driver="470.82.01"), "tensorflow==2.10.1", "3.10"),
+        # The GPU: later wheels have no kernels for Maxwell, and their cuDNN none for Pascal.
+        (Situation(gpu="gtx 980", driver="535.183.01"), "tensorflow[and-cuda]==2.16.2", "3.12"),
+        (Situation(gpu="gtx 1080", driver="580.65.06"), "tensorflow[and-cuda]==2.19.1", "3.12"),
+        # The system.
+        (Situation(system=WINDOWS, python="3.9"), "tensorflow==2.10.1", "3.9"),
+        (Situation(system=WSL2, python="3.12"), "tensorflow[and-cuda]==2.20.0", "3.12"),
+        (Situation(), "tensorflow[and-cuda]==2.20.0", "3.13"),
+    ],
+)
+def test_the_newest_release_that_works_is_suggested(machine: Situation, wanted: str, python: str) -> None:
+    found = suggested(machine)
+    assert (found.requirement, found.python) == (wanted, python)
+    assert not found.library_path
+    assert not found.eager_only
+
+
+def test_on_blackwell_only_eager_execution_works() -> None:
+    found = suggested(Situation(gpu="rtx 5090", driver="570.124.06", python="3.12"))
+    assert (found.requirement, found.library_path, found.eager_only) == (
+        "tensorflow[and-cuda]==2.21.0", True, True,
+    )  # fmt: skip
+    assert (found.prediction.eager, found.prediction.xla) == (Outcome.WORKS, Outcome.FAILS)
+
+
+@pytest.mark.parametrize(
+    ("machine", "why"),
+    [
+        (Situation(system=MACOS), "on macOS"),
+        (Situation(machine=AARCH64), "aarch64 is built for the CPU"),
+        (Situation(driver="390.48"), "needs driver"),
+        (Situation(gpu="AMD Radeon RX 7900"), "AMD"),
+    ],
+)
+def test_where_nothing_works_there_is_a_reason(machine: Situation, why: str) -> None:
+    assert newest_that_works(machine) is None
+    assert same_or_newest(machine) is None
+    assert why in why_nothing_works(machine)
+
+
+def test_there_is_no_reason_where_something_works() -> None:
+    assert why_nothing_works(A100) == ""
+
+
+@pytest.mark.parametrize(
+    ("own", "wanted"),
+    [
+        ("2.17.0", "tensorflow[and-cuda]==2.17.0"),
+        ("2.18", "tensorflow[and-cuda]==2.18.0"),
+        # It works if the loader is told of the libraries.
+        ("2.21.0", "tensorflow[and-cuda]==2.21.0"),
+        # It has no wheel for Python 3.12, it is no stable release, or it does not exist.
+        ("2.15.1", "tensorflow[and-cuda]==2.20.0"),
+        ("2.22.0rc0", "tensorflow[and-cuda]==2.20.0"),
+        ("2.99.0", "tensorflow[and-cuda]==2.20.0"),
+        ("1.15.5", "tensorflow[and-cuda]==2.20.0"),
+        (None, "tensorflow[and-cuda]==2.20.0"),
+    ],
+)
+def test_a_release_that_works_is_kept(own: str | None, wanted: str) -> None:
+    found = same_or_newest(replace(A100, tensorflow=own))
+    assert found is not None
+    assert found.requirement == wanted
+    assert found.library_path == (own == "2.21.0")
+
+
+def test_whatever_is_suggested_is_predicted_to_work() -> None:
+    names = ("k80", "gtx 1080", "v100", "rtx 4090", "h100", "b200")
+    for gpu, driver, python in itertools.product(
+        names, ("470.82.01", "535.183.01", "580.65.06"), ("3.8", "3.12", "3.14")
+    ):
+        machine = Situation(gpu=gpu, driver=driver, python=python)
+        found = newest_that_works(machine)
+        if found is None:
+            continue
+        made = installed(machine, found.release, library_path=found.library_path)
+        prediction = judge(replace(made, python=found.python))
+        assert found.python in found.release.pythons
+        assert (prediction.eager if found.eager_only else prediction.outcome) is Outcome.WORKS
+
+
+def test_nothing_newer_works_than_what_is_suggested() -> None:
+    newer = itertools.takewhile(lambda one: one.version != "2.19.1", reversed(releases()))
+    machine = Situation(gpu="gtx 1080", driver="580.65.06", python="3.12", system=LINUX)
+    assert suggested(machine).release.version == "2.19.1"
+    for release in newer:
+        if not release.prerelease:
+            assert judge(installed(machine, release, library_path=True)).outcome is Outcome.FAILS
+
+
+def test_the_extra_is_asked_for_where_there_is_one() -> None:
+    asked = {release.version: requirement(release) for release in releases()}
+    assert asked["2.13.1"] == "tensorflow==2.13.1"
+    assert asked["2.14.0"] == "tensorflow[and-cuda]==2.14.0"
+    assert all(("[and-cuda]" in asked[release.version]) == has_extra(release) for release in releases())

@@ -1,0 +1,139 @@
+"""Fill the release to install into a remedy: one that is predicted to work for the reader.
+
+The data of remedies names no release, but has the placeholders below. What else the release needs (another
+Python, a library path, NumPy 1) is added here, so that every remedy says it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from ..compat import policies
+from ..compat.suggest import Suggestion, has_extra, newest_that_works, same_or_newest, why_nothing_works
+from ..model.situation import WINDOWS, WSL2, Situation
+from ..versions import major_minor
+
+#: The reader's own release with the libraries that it was built for, or the newest that works if it doesn't.
+KEEP = "pin_to_keep"
+#: The Python of a new environment, so that the reader's own does not limit the release.
+PYTHON = "python_that_works"
+PLACEHOLDERS = frozenset({"release_that_works", "pin_that_works", KEEP, PYTHON})
+
+#: The Python of an environment that a command makes.
+_NEW_PYTHON = re.compile(r"\bpy(?:thon)?[ =:]?-?(3\.\d+)")
+#: Ways in which commands run in an image and not in the reader's shell.
+_IN_IMAGES = frozenset({"docker", "podman", "compose", "kubernetes", "apptainer"})
+_DIRECTORIES = 'glob.glob(sysconfig.get_path("purelib") + "/nvidia/*/lib")'
+_EXPORT = f"""export LD_LIBRARY_PATH=$(python -c 'import glob, sysconfig; print(":".join({_DIRECTORIES}))')"""
+_CONFIGURE_LOADER = (
+    f"""RUN python -c 'import glob, sysconfig; print("\\n".join({_DIRECTORIES}))'"""
+    " > /etc/ld.so.conf.d/nvidia-wheels.conf && ldconfig   # in the Dockerfile"
+)
+
+
+@dataclass(frozen=True)
+class Filling:
+    """Values for the placeholders of a remedy, and what the release needs besides.
+
+    notes: sentences. before, after: commands before and after those of the remedy.
+    """
+
+    values: Mapping[str, str]
+    notes: tuple[str, ...] = ()
+    before: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()
+
+
+def filling(way: str, names: Collection[str], commands: Sequence[str], read: Situation) -> Filling | None:
+    """Return what a remedy is filled with, or None if no release works for the reader.
+
+    way: that of the remedy. names: its placeholders. commands: those of the remedy. read: what is known of
+    the reader's machine and environment.
+    """
+    machine = _machine(way, names, commands, read)
+    found = same_or_newest(machine) if KEEP in names else newest_that_works(machine)
+    if found is None:
+        return None
+    values = {
+        "release_that_works": found.release.version,
+        "pin_that_works": found.requirement,
+        KEEP: found.requirement,
+        PYTHON: found.python,
+    }
+    installs = any("pip install" in command for command in commands)
+    # conda's own packages of CUDA.
+    has_cuda = any("cudatoolkit=" in command for command in commands)
+    if not installs:
+        return Filling(values, tuple(_notes(found, has_cuda)))
+    in_image = way in _IN_IMAGES
+    notes: tuple[str, ...] = ()
+    before: tuple[str, ...] = ()
+    if machine.python is not None and found.python != major_minor(machine.python):
+        notes, before = _with_python(way, found, in_image)
+    named = any("/nvidia/*/lib" in command for command in commands)
+    after = tuple(_after(found, in_image, named))
+    return Filling(values, (*notes, *_notes(found, has_cuda)), before, after)
+
+
+def nothing_works(way: str, names: Collection[str], commands: Sequence[str], read: Situation) -> str:
+    """Return the sentence that says why no release works where a remedy installs it; empty if one does."""
+    machine = _machine(way, names, commands, read)
+    if newest_that_works(machine) is not None:
+        return ""
+    return f"No release on PyPI is predicted to use the GPU here: {why_nothing_works(machine)}."
+
+
+def _machine(way: str, names: Collection[str], commands: Sequence[str], read: Situation) -> Situation:
+    """Return the machine and the Python that a remedy installs a release for."""
+    if read.system == WINDOWS and (way == "wsl" or way in _IN_IMAGES):
+        # Linux runs there, with a Python of its own.
+        read = replace(read, system=WSL2, python=None)
+    new = next(filter(None, map(_NEW_PYTHON.search, commands)), None)
+    if PYTHON in names or new is not None:
+        read = replace(read, python=new[1] if new else None)
+    return read
+
+
+def _notes(found: Suggestion, has_cuda: bool) -> list[str]:
+    """Return what to know about the release. has_cuda: the remedy installs CUDA's libraries."""
+    release = found.release
+    notes = []
+    if not has_extra(release) and not has_cuda:
+        notes.append(
+            f"TensorFlow {release.version} does not bring CUDA's libraries: install CUDA {release.cuda} and"
+            f" cuDNN {release.cudnn} too."
+        )
+    if found.library_path:
+        notes.append(
+            f"TensorFlow {release.version} does not search all directories of NVIDIA's wheels: name them to"
+            " the loader before Python starts."
+        )
+    if found.eager_only:
+        notes.append(
+            f"With TensorFlow {release.version} only eager execution and graphs work on this GPU. XLA fails:"
+            " leave jit_compile=True out."
+        )
+    return notes
+
+
+def _with_python(way: str, found: Suggestion, in_image: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return what to say and to run first if the reader's Python is another one."""
+    python = found.python
+    needs = f"TensorFlow {found.release.version} needs Python {python}"
+    if in_image:
+        return (f"{needs}: use a base image that has it.",), ()
+    notes = (f"{needs}, so make an environment with it first.",)
+    if way == "conda":
+        return notes, (f"conda create -y -n tf-gpu python={python} pip && conda activate tf-gpu",)
+    return notes, (f"uv venv --seed --python {python} tf-gpu && . tf-gpu/bin/activate",)
+
+
+def _after(found: Suggestion, in_image: bool, named: bool) -> Iterator[str]:
+    """Yield the commands that complete the installation. named: the loader is told of NVIDIA's wheels."""
+    pip = "RUN python -m pip" if in_image else "python -m pip"
+    for requirement in policies.constraints(found.release.version):
+        yield f"{pip} install '{requirement}'"
+    if found.library_path and not named:
+        yield _CONFIGURE_LOADER if in_image else _EXPORT
