@@ -1,0 +1,243 @@
+"""Whatever remedy installs a TensorFlow, `predict` says that it works for the reader it is shown to."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import pytest
+
+from validator.compat import gpus, judge, suggest
+from validator.compat.releases import releases
+from validator.diagnosis.causes import CauseEntry, RemedyEntry, causes
+from validator.diagnosis.observations import Observations
+from validator.diagnosis.remedies import fitting_remedies
+from validator.diagnosis.situation import situation
+from validator.diagnosis.ways import Reader
+from validator.model.diagnosis import WAYS, Remedy
+from validator.model.prediction import Outcome
+from validator.model.situation import AARCH64, CONDA_FORGE, JETSON, LINUX, MACOS, WINDOWS, WSL2, Situation
+from validator.versions import Range, release_comparer
+
+from . import shell
+from .filled import VALUES, observed
+
+#: One GPU of every generation.
+GPUS = (
+    "Tesla K80", "GTX 980", "GTX 1080", "Tesla V100-SXM2-16GB", "RTX 2080 Ti", "A100-SXM4-80GB", "RTX 4090",
+    "H100 PCIe", "RTX 5090", "B200",
+)  # fmt: skip
+DRIVERS = ("390.48", "470.82.01", "535.183.01", "550.54.14", "580.65.06")
+PYTHONS = ("3.8", "3.12", "3.13", "3.14")
+RELEASES = ("1.15.5", "2.10.1", "2.16.1", "2.18.0", "2.21.0")
+SYSTEMS = {
+    LINUX: "OS: Debian 12",
+    WSL2: "OS: Ubuntu 22.04 under WSL2",
+    WINDOWS: "OS: Windows 11",
+    MACOS: "OS: macOS 14.5",
+    "arm": "OS: Ubuntu 22.04 aarch64",
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """What a person says: a text of facts. Empty for a fact that is not known."""
+
+    system: str = LINUX
+    gpu: str = ""
+    driver: str = ""
+    python: str = ""
+    tensorflow: str = ""
+
+    @property
+    def text(self) -> str:
+        facts = {
+            "GPU": self.gpu,
+            "NVIDIA driver version": self.driver,
+            "Python version": self.python,
+            "TensorFlow version": self.tensorflow,
+        }
+        return "\n".join(
+            [SYSTEMS[self.system], *(f"{name}: {value}" for name, value in facts.items() if value)]
+        )
+
+
+#: All pairs of what matters together, and not every combination of all, which would take minutes.
+CASES = (
+    Case(),
+    *(Case(system) for system in SYSTEMS),
+    *(Case(gpu=gpu, driver=driver) for gpu, driver in itertools.product(GPUS, DRIVERS)),
+    *(Case(gpu=gpu, python=python) for gpu, python in itertools.product(GPUS, PYTHONS)),
+    *(Case(python=python, tensorflow=release) for python, release in itertools.product(PYTHONS, RELEASES)),
+    *(Case(gpu=gpu, tensorflow=release) for gpu, release in itertools.product(GPUS, RELEASES)),
+    *(Case(system, "RTX 3060", "551.61", python) for system, python in itertools.product(SYSTEMS, PYTHONS)),
+    *(Case(system, tensorflow=release) for system, release in itertools.product(SYSTEMS, RELEASES)),
+)  # fmt: skip
+
+
+def values(case: Case) -> dict[str, str]:
+    """Return values as the diagnosis has them, without those that the case does not know."""
+    found = {
+        name: value for name, value in VALUES.items() if name not in ("tensorflow", "capability", "system")
+    }
+    found["system"] = {WSL2: LINUX, "arm": LINUX}.get(case.system, case.system)
+    if case.tensorflow:
+        found["tensorflow"] = case.tensorflow
+        found["tensorflow_minor"] = ".".join(case.tensorflow.split(".")[:2])
+    if case.gpu:
+        found["capability"] = str(gpus.gpu(case.gpu).compute_capability)
+    return found
+
+
+def installed(remedy: Remedy, read: Situation) -> Iterator[Situation]:
+    """Yield the environments that the commands of a remedy make, each with its TensorFlow."""
+    base = re.search(r"needs Python (3\.\d+): use a base image", remedy.says)
+    python = base[1] if base else read.python
+    library_path = any("/nvidia/*/lib" in command for command in remedy.commands)
+    for command in remedy.commands:
+        machine = read
+        # Windows runs Linux programs in WSL2 and in containers.
+        if read.system == WINDOWS and remedy.way in ("wsl", "docker", "podman", "compose", "kubernetes"):
+            machine, python = replace(read, system=WSL2), None if read.python == python else python
+        python = _python_of(command) or python
+        for call in shell.calls(command):
+            words = [word for word in call.rest if not word.startswith(".")]
+            if call.name in ("pip install", "uv pip install"):
+                alone = not any(word.startswith("tensorflow-metal") for word in words)
+                requirement = next(
+                    (word for word in words if re.match(r"(tensorflow|tf-nightly)(?!-)", word)), ""
+                )
+                if requirement and alone:
+                    yield _from_pypi(requirement, replace(machine, python=python), library_path)
+            # The channel `defaults` is for processors without AVX.
+            if (
+                call.name in ("conda install", "conda create")
+                and "-c defaults" not in command
+                and any(w.startswith("tensorflow") for w in words)
+            ):
+                yield replace(Situation(), wheel=CONDA_FORGE, system=machine.system, tensorflow="2.18.0")
+        image = re.search(r"\bnvcr\.io/nvidia/tensorflow:|\btensorflow/tensorflow:", command)
+        if image and not (machine.machine in (AARCH64, JETSON) and image[0].startswith("nvcr.io")):
+            raise AssertionError(f"an image that may not work for this reader: {command}")
+
+
+def _python_of(command: str) -> str | None:
+    found = re.search(
+        r"uv venv .*--python (3\.\d+)|\bpy -(3\.\d+)|\bpython=(3\.\d+)|\bpython:(3\.\d+)-slim", command
+    )
+    return next(filter(None, found.groups()), None) if found else None
+
+
+def _from_pypi(requirement: str, machine: Situation, library_path: bool) -> Situation:
+    """Return the environment that pip makes of a requirement: the newest release that fits the Python."""
+    match = re.fullmatch(r"(tensorflow|tf-nightly)(\[and-cuda\])?(.*)", requirement)
+    assert match is not None, requirement
+    assert match[1] == "tensorflow", f"a nightly version may be anything: {requirement}"
+    wanted = Range.parse(match[3] or ">=0", release_comparer)
+    fitting = [
+        one
+        for one in releases()
+        if wanted.contains(one.version)
+        and not one.prerelease
+        and (machine.python is None or ".".join(machine.python.split(".")[:2]) in one.pythons)
+    ]
+    assert fitting, f"there is no {requirement} for Python {machine.python}"
+    release = fitting[-1]
+    assert match[2] or not suggest.has_extra(release), f"without CUDA's libraries: {requirement}"
+    python = machine.python or release.pythons[-1]
+    return replace(suggest.installed(machine, release, library_path=library_path), python=python)
+
+
+def why_wrong(made: Situation) -> str:
+    """Return why an environment does not work, or an empty text."""
+    found = judge.judge(made)
+    failing = [reason.text for reason in found.reasons if reason.outcome is Outcome.FAILS]
+    if made.wheel == CONDA_FORGE:
+        return "; ".join(failing)
+    if found.outcome is Outcome.WORKS or (found.outcome is Outcome.UNKNOWN and found.missing and not failing):
+        return ""
+    best = suggest.newest_that_works(made)
+    only_eager = found.eager is Outcome.WORKS or (found.eager is Outcome.UNKNOWN and found.missing)
+    if only_eager and best is not None and best.eager_only:
+        return ""
+    return "; ".join(failing) or "it is not known whether it works"
+
+
+def wrong(case: Case, found: Observations, cause: CauseEntry, who: Reader) -> Iterator[str]:
+    for remedy in fitting_remedies(cause, values(case), found, who):
+        try:
+            environments = list(installed(remedy, situation(found)))
+        except (AssertionError, ValueError, shell.ShellSyntaxError) as error:
+            # A value that is not known, such as `<pid>`.
+            if isinstance(error, shell.ShellSyntaxError) and "install" not in str(error):
+                continue
+            yield f"{cause.code} ({remedy.way}): {error}"
+            continue
+        for made in environments:
+            if why := why_wrong(made):
+                yield f"{cause.code} ({remedy.way}), {made.tensorflow} with Python {made.python}: {why}"
+
+
+def test_the_cases_are_read_as_they_are_meant() -> None:
+    for case in CASES:
+        read = situation(observed(case.text))
+        assert (read.tensorflow or "", read.python or "", read.driver or "") == (
+            case.tensorflow, case.python, case.driver,
+        )  # fmt: skip
+        assert (read.system, read.machine) == (
+            (LINUX, AARCH64) if case.system == "arm" else (case.system, None)
+        )
+        assert bool(read.gpu) == bool(case.gpu)
+
+
+def test_every_remedy_installs_what_works() -> None:
+    installing = [cause for cause in causes() if any(_installs(entry) for entry in cause.remedies)]
+    assert len(installing) >= 10
+    found = set()
+    for case in CASES:
+        seen = observed(case.text)
+        for cause in installing:
+            if cause.code == "platform_without_cuda_build" and case.system in (LINUX, WSL2):
+                # It is never the cause there.
+                continue
+            # Nothing is known of this reader, who gets the remedies for every way.
+            found |= {f"{case}: {one}" for one in wrong(case, seen, cause, Reader(frozenset()))}
+    assert sorted(found) == []
+
+
+def _installs(entry: RemedyEntry) -> bool:
+    return any(re.search(r"\btensorflow|tf-nightly|\{pin_", command) for command in entry.commands)
+
+
+@pytest.mark.parametrize("way", [way for way in WAYS if way not in ("any", "host")])
+def test_every_reader_gets_remedies(way: str) -> None:
+    for case in (Case(), Case(MACOS), Case("arm"), Case(WINDOWS), Case(gpu="Tesla K80", driver="390.48")):
+        seen = observed(case.text)
+        for cause in causes():
+            assert fitting_remedies(cause, values(case), seen, Reader(frozenset({way}))) != ()
+
+
+@pytest.mark.parametrize(
+    ("commands", "read", "why"),
+    [
+        (["python -m pip install 'tensorflow[and-cuda]'"], Case(), "does not search"),
+        (["python -m pip install 'tensorflow[and-cuda]==2.20.0'"], Case(gpu="RTX 5090"), "no kernels"),
+        (["python -m pip install 'tensorflow<2.11'"], Case(python="3.13"), "there is no tensorflow<2.11"),
+        (["python -m pip install tensorflow==2.18.0"], Case(), "without CUDA's libraries"),
+        (["python -m pip install 'tf-nightly[and-cuda]'"], Case(), "nightly"),
+        (["docker run --gpus all tensorflow/tensorflow:2.19.0-gpu nvidia-smi"], Case(), "an image"),
+        (["docker run nvcr.io/nvidia/tensorflow:25.02-tf2-py3 nvidia-smi"], Case(gpu="RTX 5090"), "an image"),
+        (["conda install -c conda-forge tensorflow"], Case(WINDOWS), "2.10 was the last release"),
+        (["uv venv --python 3.11", "uv pip install 'tensorflow[and-cuda]==2.20.0'"], Case(python="3.14"), ""),
+    ],
+)
+def test_what_does_not_work_is_found(commands: Sequence[str], read: Case, why: str) -> None:
+    cause = CauseEntry(
+        "cause", "Title.", "Means.", (), causes()[0].ruled_out_by, (),
+        (RemedyEntry("pip", "Do it.", tuple(commands)),), ("a source",),
+    )  # fmt: skip
+    found = list(wrong(read, observed(read.text), cause, Reader(frozenset())))
+    assert bool(found) == bool(why)
+    assert all(why in one for one in found)
