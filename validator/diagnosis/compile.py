@@ -98,7 +98,7 @@ def expanded(pattern: str, fragments: Mapping[str, str]) -> str:
 
     A fragment may contain others that stand before it. Raises ValueError for an unknown name.
     """
-    for name, fragment in reversed(fragments.items()):
+    for name, fragment in reversed(list(fragments.items())):
         pattern = pattern.replace(f"{{{name}}}", fragment)
     if unknown := _FRAGMENT.search(pattern):
         raise ValueError(f"{unknown[0]} in a pattern is not the name of a fragment: {pattern[:80]}")
