@@ -25,6 +25,8 @@ try:
 except ImportError:
     re2 = None
 
+#: The most bytes that the automaton of one pattern may take.
+_MEMORY = 64 << 20
 #: A text has the words of at most this many patterns by chance; it is worth trying so few on a whole block.
 _CHANCE = 4
 #: Characters by which the standard library's finder looks up words; no word is shorter.
@@ -96,7 +98,7 @@ class Re2Finder:
                 self._wordless.Add(f"(?m){pattern.expression}")
                 self._positions_wordless.append(position)
             else:
-                self._filter_index[position] = self._by_word.Add(f"(?m){pattern.expression}")
+                self._filter_index[position] = self._by_word.Add(f"(?m){pattern.expression}", _options())
                 self._positions_by_word.append(position)
         self._by_word.Compile()
         self._wordless.Compile()
@@ -170,9 +172,18 @@ class GrowingFinder:
         return self._all or self._by_words
 
 
+def _options() -> Any:
+    """Return options with memory for large patterns. If it is not enough, RE2 searches in a slower way, and
+    would tell that on stderr."""
+    options = re2.Options()
+    options.max_mem = _MEMORY
+    options.log_errors = False
+    return options
+
+
 def compiled_by_re2(expression: str) -> Any:
     """Return an expression that RE2 has compiled."""
-    return re2.compile(f"(?m){expression}")
+    return re2.compile(f"(?m){expression}", _options())
 
 
 def compiled_by_re(expression: str) -> re.Pattern[str]:
