@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from types import MappingProxyType
 from typing import Any
 
@@ -15,6 +16,7 @@ from validator.diagnosis.ways import Reader
 from validator.model.diagnosis import Remedy
 
 from .answers import diagnosed
+from .filled import observed
 
 
 def entry(*conditions: Any, command: str = "run it") -> CauseEntry:
@@ -133,3 +135,17 @@ def test_the_remedies_fit_the_text(file: str, there: list[str], not_there: list[
     said = "\n".join(line for remedy in first.remedies for line in (remedy.says, *remedy.commands))
     assert [words for words in there if words not in said] == []
     assert [words for words in not_there if words in said] == []
+
+
+def test_what_a_release_needs_besides_comes_right_after_it() -> None:
+    text = "GPU: RTX 5090\nPython version: 3.14.0\nTensorFlow version: 2.19.0\n"
+    made = RemedyEntry(
+        "pip", "Do it.", ('python -m pip install "{pin_to_keep}"', "python -c 'import tensorflow'")
+    )
+    known = CauseEntry("cause", "Title.", "Means.", (), AnyOf(()), (), (made,), ("a source",))
+    (remedy,) = remedies.fitting_remedies(known, {}, observed(text), Reader(frozenset()))
+    kinds = [re.split("[ =]", command)[:2] for command in remedy.commands]
+    assert kinds == [["uv", "venv"], ["python", "-m"], ["export", "LD_LIBRARY_PATH"], ["python", "-c"]]
+    assert '"tensorflow[and-cuda]==2.21.0"' in remedy.commands[1]
+    assert "needs Python 3.13" in remedy.says
+    assert "XLA fails" in remedy.says

@@ -91,7 +91,7 @@ def _remedy(entry: RemedyEntry, values: Mapping[str, str], filled: Filling, read
     own = {"doctor": reader.doctor, **filled.values}
     plain = {name: value for name, value in values.items() if _PLAIN.fullmatch(value)}
     commands = tuple(filled_in(command, {**plain, **own}) for command in entry.commands)
-    commands = (*filled.before, *commands, *filled.after)
+    commands = _completed(commands, filled)
     says = filled_in(entry.says, {**values, **own})
     missing = _placeholders((entry.says, *entry.commands)) - set(values) - set(own)
     hints = [f"<{name}> is {hint}" for name, hint in _FIND_OUT.items() if name in missing]
@@ -105,6 +105,13 @@ def _remedy(entry: RemedyEntry, values: Mapping[str, str], filled: Filling, read
     if "uv" in reader.ways and entry.way == "pip":
         commands = tuple(for_uv(command) for command in commands)
     return Remedy(entry.way, " ".join(sentences), commands, entry.interrupts)
+
+
+def _completed(commands: tuple[str, ...], filled: Filling) -> tuple[str, ...]:
+    """Return commands with what the release needs before and after pip installs it."""
+    installs = [number for number, command in enumerate(commands, 1) if "pip install" in command]
+    end = installs[-1] if installs else len(commands)
+    return (*filled.before, *commands[:end], *filled.after, *commands[end:])
 
 
 def _placeholders(templates: Sequence[str]) -> set[str]:
