@@ -2,14 +2,13 @@
 
 Whole processes, each compared with a baseline in the same run:
  - a small log, compared with the start of a bare interpreter;
- - logs of 10 MB, of real TensorFlow logs with training output between them that never repeats itself, of
-   progress bars as Keras writes them, and of what the allocator prints of its memory when that runs out,
-   compared with reading the file line by line;
- - hostile inputs, which have to end: one endless line, lines that take backtracking engines forever, random
-   bytes, a file of a gigabyte that is text at both ends, and one that is binary.
+ - logs of 10 MB, compared with reading the file line by line: real TensorFlow logs with varied training
+   output between them, Keras's progress bars, and what the allocator prints when memory runs out;
+ - hostile inputs, for which `doctor` has to end: one endless line, lines that take backtracking engines
+   forever, random bytes, a file of a gigabyte that is text at both ends, and one that is binary.
 
-Limits: the start 0.25 s; 10 MB in 1 s and 100 MB; hostile inputs 10 s and 400 MB. Processor seconds tell
-what is left of a figure on a machine that does other things too.
+Limits: 0.25 s for the start; 1 s and 100 MB of memory for 10 MB; 10 s and 400 MB for hostile inputs.
+Processor seconds are shown too, because they depend less on what else the machine is doing.
 """
 
 from __future__ import annotations

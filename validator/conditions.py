@@ -8,7 +8,7 @@ A condition is a value as YAML or JSON gives it:
     {docker_run: {gpus: "no", image: nginx}}    one observation of this kind has all of these values
     {all: [...], any: [...], none: [...]}       conditions; the parts of one mapping must all hold
 
-A text that starts with `<`, `>`, `=` or `!` is a range of versions. Every other text must be equal.
+A text that starts with `<`, `>`, `=` or `!` is a range of versions. Any other text must match exactly.
 
 The answer is True, False or None, which stands for *unknown*. A comparison with a fact that is not known is
 unknown; an observation that was not made is False. `all`, `any` and `none` follow Kleene's logic.
@@ -47,7 +47,10 @@ Find = Callable[[str], Sequence[V] | None]
 
 @dataclass(frozen=True)
 class Result(Generic[V]):
-    """truth: None if it is not known. evidence: what makes the condition true; empty if it is not true."""
+    """The result of evaluating a condition.
+
+    truth: None if it is not known. evidence: what makes the condition true; empty if it is not true.
+    """
 
     truth: bool | None
     evidence: tuple[V, ...] = ()
@@ -69,7 +72,7 @@ class Condition:
         return self.evaluate(find).truth is True
 
     def may_hold(self, find: Find[Any]) -> bool:
-        """Return True unless the condition is false. What is not known is not assumed to be one version."""
+        """Return True unless the condition is false, or is unknown and asks for one exact version."""
         truth = self.evaluate(find).truth
         return truth is True or (truth is None and not any(one.is_exact for one in self.comparisons()))
 
@@ -86,7 +89,7 @@ class Wanted:
     test: Callable[[str], bool] | None = None
 
     def accepts(self, found: str | None) -> bool | None:
-        """Return whether a value is this one; None for a value that can't be compared with the range."""
+        """Return whether a value is the wanted one, or None if it can't be compared with the range."""
         if self.test is not None:
             return found is not None and self.test(found)
         if self.range is None:
@@ -102,7 +105,7 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Comparison(Condition):
-    """An observation of a kind was made, or a fact is known, with each value one of those wanted."""
+    """A condition that is true if an observation or fact of a kind has a wanted value for each name."""
 
     kind: str
     values: Mapping[str, tuple[Wanted, ...]] = field(hash=False)
@@ -156,7 +159,7 @@ class _Several(Condition):
 
 
 class AllOf(_Several):
-    """Every one of these holds. The evidence is that of all of them, in their order."""
+    """A condition that is true if all of its parts are true. Its evidence is that of all parts, in order."""
 
     def evaluate(self, find: Find[V]) -> Result[V]:
         results = [one.evaluate(find) for one in self.conditions]
@@ -165,7 +168,7 @@ class AllOf(_Several):
 
 
 class AnyOf(_Several):
-    """At least one of these holds. The evidence is that of those that hold."""
+    """A condition that is true if any of its parts is true. Its evidence is that of the true parts."""
 
     def evaluate(self, find: Find[V]) -> Result[V]:
         results = [one.evaluate(find) for one in self.conditions]
@@ -173,7 +176,7 @@ class AnyOf(_Several):
 
 
 class NoneOf(_Several):
-    """None of these holds. That has no evidence."""
+    """A condition that is true if none of its parts is true. It has no evidence."""
 
     def evaluate(self, find: Find[V]) -> Result[V]:
         truth = _any(one.evaluate(find).truth for one in self.conditions)
@@ -246,7 +249,7 @@ class Language:
             self._named[name] = Named(name, self.parse(self._written[name], f"conditions.{name}"))
         known = self._named[name]
         if known is None:
-            raise ConditionError(f"{where}: the condition `{name}` is defined by itself")
+            raise ConditionError(f"{where}: the condition `{name}` refers to itself; remove the reference")
         return known
 
     def _comparison(self, kind: Any, written: Any, where: str) -> Comparison:

@@ -233,7 +233,7 @@ def test_it_is_not_known_whether_the_loader_finds_the_libraries_of_2_21() -> Non
 def test_other_builds_are_not_judged_by_the_wheel_on_pypi(wheel: str) -> None:
     prediction = judge(replace(WHOLE, wheel=wheel, gpu="RTX 5090", cuda="12.8", cudnn="9.10", python="3.8"))
     assert prediction.outcome is UNKNOWN
-    assert "another build than the wheel on PyPI" in prediction.reasons[0].text
+    assert "a different build from the wheel on PyPI" in prediction.reasons[0].text
     assert judge(replace(WHOLE, wheel=wheel, driver="470")).outcome is FAILS, "the driver still counts"
 
 

@@ -451,7 +451,7 @@ def test_a_known_combination_applies_only_where_its_condition_is_true(
 
 
 def test_a_condition_on_the_capability_stands_apart_from_those_on_the_software() -> None:
-    with pytest.raises(ConditionError, match=r"^KB-NEW: put the condition on the capability into the outer"):
+    with pytest.raises(ConditionError, match=r"^KB-NEW: the condition on the capability is nested"):
         known_issues.combination(row({"any": [{"capability": ">=9.0"}, {"tensorflow": "<2.15"}]}))
     both = known_issues.combination(row({"all": [{"capability": ">=9.0,<10.0"}, {"tensorflow": "<2.15"}]}))
     assert [both.holds_for_gpu(ComputeCapability(*one)) for one in ((8, 9), (9, 0), (10, 0))] == [

@@ -57,9 +57,13 @@ def test_the_wheels_of_extra_indexes_are_listed_as_well(index: LocalIndex) -> No
     ("kind", "body", "said"),
     [
         ("text/html", b"<html><h1>Sign in to the network</h1></html>", "lists no wheel of demo"),
-        ("application/json", b'{"files": [', "not a list of files"),
-        ("application/json", b'{"files": {"a": 1}}', "not a list of files"),
-        ("application/json", b'{"files": [{"filename": 7, "url": "x"}]}', "not a list of files"),
+        ("application/json", b'{"files": [', "answer with a list of files"),
+        ("application/json", b'{"files": {"a": 1}}', "answer with a list of files"),
+        (
+            "application/json",
+            b'{"files": [{"filename": 7, "url": "x"}]}',
+            "answer with a list of files",
+        ),
         ("application/json", b'{"files": []}', "lists no wheel of demo"),
         ("image/png", b"\x89PNG", "content of the type image/png"),
     ],

@@ -68,7 +68,7 @@ class Combination:
 
     @property
     def says_more(self) -> bool:
-        """True if any option describes what no cell of a matrix has."""
+        """True if any option describes something that the cells of a matrix don't have."""
         more = (self.system, self.machine, self.kernel_modules, self.wheel, self.packages, self.mode)
         return any(more) or self.extra is not None
 
@@ -117,7 +117,7 @@ class Combination:
 @click.option(
     "--extra/--no-extra",
     default=None,
-    help="TensorFlow was installed with pip, with or without its extra and-cuda, and not as an image.",
+    help="Predict for TensorFlow that pip installed, with or without its extra and-cuda, not for an image.",
 )
 @click.option(
     "--package",
@@ -134,7 +134,7 @@ class Combination:
 @click.option(
     "--from-host",
     is_flag=True,
-    help="Take what is not given about the machine from this one: system, architecture, driver and GPU.",
+    help="Use this machine's system, architecture, driver and GPU where they are not given.",
 )
 @format_option("text", "json")
 @verbose_option
@@ -313,10 +313,10 @@ def _model(name: str, given: ComputeCapability | None) -> tuple[str, ComputeCapa
 
 
 def situation_for(combination: Combination, image: ImageSpec, host: HostClass | None) -> Situation:
-    """Return the facts: those of the cell, with what the other options say.
+    """Return the facts of the cell, changed as the other options say.
 
     Only images of this project are known to tell the loader about NVIDIA's folders. A package that is not
-    from PyPI has other versions than the release's wheel, so that only those that were given are known.
+    from PyPI has different versions from the release's wheel, so only the given ones are known.
     """
     if combination.variant is Variant.CPU:
         return situation_of(Cell(image, host or HostClass.without_gpu()))

@@ -12,7 +12,7 @@ from .options import print_status
 def say_if_stale(today: datetime.date | None = None, stream: TextIO | None = None) -> None:
     """Print one line to stderr if the facts are old, or don't know a release that `refresh --check` saw.
 
-    Only if stderr is a terminal, so that scripts and logs never depend on the date. Asks no network.
+    Print only to a terminal, so that the output of scripts never depends on the date. Don't use the network.
 
     today: None for the date of this machine. stream: None for stderr.
     """

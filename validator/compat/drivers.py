@@ -12,8 +12,8 @@ from . import facts
 from .facts import Fact
 from .gpus import CONSUMER, DATA_CENTER
 
-#: Drivers of Windows, which WSL2 shows, have the number of the Linux branch or one of the next few: R535 has
-#: releases from 536 to 539, R470 to 475.
+#: Windows drivers, which WSL2 shows, have the number of the Linux branch or one of the next few: R535 has
+#: releases from 536 to 539, and R470 has releases up to 475.
 _WINDOWS_NUMBERS = 5
 
 _KINDS = {
@@ -185,7 +185,7 @@ class Lifecycle:
     """The support of a driver branch.
 
     kind: a phrase, None if it is not known. ends: the month in which it ends (`2028-06`), None if it is not
-    known. by: the month of a page that says that it has ended, without the month of its end. newest: the
+    known. by: the month of a page that says that it has ended, but not when. newest: the
     newest release that was seen, None if none was.
     """
 
@@ -197,7 +197,7 @@ class Lifecycle:
     fact: Fact
 
     def has_ended(self, today: datetime.date) -> bool:
-        """Return True from the month after that of the end."""
+        """Return whether the branch has ended. It ends with the last day of its last month."""
         return self.by is not None or (self.ends is not None and self.ends < f"{today:%Y-%m}")
 
 

@@ -60,7 +60,7 @@ class Fact:
         return self._reason(Outcome.WORKS, text, None, mode)
 
     def fails(self, text: str, rule: Rule, *, mode: str | None = None) -> Reason:
-        """Return a reason why it fails, by the code of the rule."""
+        """Return a reason why it fails. rule: the code of the rule that fails. mode: as in `Reason`."""
         return self._reason(Outcome.FAILS, text, rule, mode)
 
     def unknown(self, text: str, rule: Rule | None = None, *, mode: str | None = None) -> Reason:

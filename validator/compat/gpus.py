@@ -84,12 +84,12 @@ def gpu(model: str) -> Gpu:
 
 
 def _whole(beginning: str) -> Gpu | None:
-    """Return the GPU whose name begins so, if all that do have one compute capability; else None."""
+    """Return a GPU whose name begins with a text, if all of them have one compute capability; else None."""
     *words, last = beginning.split() or [""]
     if words and any(noise.startswith(last) for noise in _CUT_NOISE):
         beginning = " ".join(words)
     found = [known for known in gpus() if beginning and _plain(known.name).startswith(beginning)]
-    # Of a name in a series, such as RTX 4070 Ti SUP..., the whole words tell enough.
+    # For a name in a series, such as RTX 4070 Ti SUP..., the words that were not cut off are enough.
     if not found:
         return _in_series(" ".join(words))
     exact = [known for known in found if _plain(known.name) == beginning]

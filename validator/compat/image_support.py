@@ -82,7 +82,7 @@ def image_support(image: ImageSpec) -> ImageSupport:
     floor = drivers.minor_version(CudaVersion.parse(image.cuda.version).major)
     names: dict[ComputeCapability, list[str]] = {}
     for model in gpus.gpus():
-        # Another build of TensorFlow is for Jetson.
+        # Jetson needs another build of TensorFlow.
         if model.kind == gpus.EMBEDDED:
             continue
         names.setdefault(model.compute_capability, []).append(model.name)

@@ -50,13 +50,13 @@ def _wheels(fact: facts.Fact) -> facts.Fact:
 
 @functools.lru_cache(maxsize=1024)
 def search_path(version: str, from_wheels: bool, reached: bool | None) -> Reason | None:
-    """Say if the wheel's own search path reaches the libraries of NVIDIA's wheels; None if that was not read.
+    """Decide if the wheel's own search path reaches NVIDIA's wheels; None if the path was not read.
 
-    If one of them is missing, TensorFlow registers no GPU.
+    If a library is not found, TensorFlow registers no GPU.
 
-    from_wheels: True if CUDA comes from NVIDIA's wheels. reached: True if the loader is told about their
-    folders, as images and the venv engine do (images/build/configure-loader, engines/venv.py); then this is
-    only an advisory, for those who install the wheel by itself. None if that is not known.
+    from_wheels: True if CUDA comes from NVIDIA's wheels. reached: True if something tells the loader about
+    their folders, as images and the venv engine do (images/build/configure-loader, engines/venv.py). The
+    reason is then only an advisory, for people who install the wheel by itself. None if that is not known.
     """
     known = build(version)
     if known is None:
@@ -69,7 +69,7 @@ def search_path(version: str, from_wheels: bool, reached: bool | None) -> Reason
     if from_wheels and reached is False:
         return known.fact.fails(f"{text}; set LD_LIBRARY_PATH", "library_path_not_set")
     if from_wheels and reached is None:
-        return known.fact.unknown(f"{text}; LD_LIBRARY_PATH must have it", "library_path_not_set")
+        return known.fact.unknown(f"{text}; LD_LIBRARY_PATH must contain it", "library_path_not_set")
     return known.fact.advises(
         f"{text}; images and environments made by this project tell the loader about NVIDIA's folders;"
         " elsewhere, set LD_LIBRARY_PATH"

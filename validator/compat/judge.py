@@ -39,7 +39,7 @@ def together(found: Software, host: Machine, mode: str | None = None) -> Predict
     if not host.has_gpu:
         return _on_cpu(found) if found.on_cpu else _without_gpu(found)
     missing = (*found.missing, *host.missing)
-    # Why it fails on every machine comes before what the driver changes; its other reasons come after that.
+    # The reasons to fail on every machine come first, then those that need the machine, then all others.
     return decide((*found.against, *_on_gpu(found, host), *found.reasons), missing, mode)
 
 
@@ -71,7 +71,7 @@ def _on_gpu(found: Software, host: Machine) -> Iterator[Reason]:
         if found.cudnn is not None:
             yield cudnn.fits_gpu(found.cudnn, capability)
     if found.cudnn is not None and toolkit is not None and host.linux is not None and host.user is not None:
-        # On Windows the driver has another number, and `runs_toolkit` has compared it.
+        # Windows drivers have other numbers, and `runs_toolkit` has already compared them.
         driver = None if host.user.lifted_to or host.on_windows else host.linux
         yield cudnn.fits_cuda(found.cudnn, toolkit, driver)
     if found.nvcc is not None and host.user_cuda is not None:

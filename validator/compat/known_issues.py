@@ -119,7 +119,9 @@ def _halves(written: Any, where: str) -> tuple[Condition, Condition | None]:
         if kinds == {_CAPABILITY}:
             gpu.append(part)
         elif _CAPABILITY in kinds:
-            raise ConditionError(f"{where}: put the condition on the capability into the outermost `all`")
+            raise ConditionError(
+                f"{where}: the condition on the capability is nested; move it into the outermost `all`"
+            )
         else:
             image.append(part)
     return AllOf(tuple(image)), AllOf(tuple(gpu)) if gpu else None

@@ -17,7 +17,7 @@ from .errors import UnknownGpu
 # Compared by identity, which is fast: equal descriptions of a machine get the same one from the cache.
 @dataclass(frozen=True, eq=False)
 class Machine:
-    """What decides about a machine, and the reasons from it.
+    """What the rules need to know about a machine, and the reasons that follow from it.
 
     has_gpu: False if it is known to have none.
     driver: as installed; on Windows its number is that of Windows. linux: the Linux branch with the same
@@ -141,6 +141,6 @@ def _branch_for(cuda: str | None) -> DriverRelease | None:
 
 
 def _linux_branch(driver: DriverRelease) -> DriverRelease | None:
-    """Return the Linux branch of a driver of Windows: 572.16 is one of R570."""
+    """Return the Linux branch of a Windows driver: R570 for 572.16."""
     branch = drivers.branch_of(driver.branch)
     return DriverRelease(branch.number) if branch else None

@@ -1,4 +1,4 @@
-"""TensorFlow releases before those that images are made of, and the drivers of their CUDA toolkits.
+"""TensorFlow releases that are too old for images, and the drivers that their CUDA toolkits need.
 
 People still ask about them, and paste their logs.
 """

@@ -39,8 +39,8 @@ def other_build(wheel: str | None) -> Reason | None:
         return None
     row = next(row for row in facts.rows("platforms", "builds") if row["wheel"] == wheel)
     return facts.fact(row).unknown(
-        f"{row['name']} is another build than the wheel on PyPI: it is not known which GPUs and versions it"
-        " was built for"
+        f"{row['name']} is a different build from the wheel on PyPI: it is not known which GPUs and"
+        " versions it was built for"
     )
 
 

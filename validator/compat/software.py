@@ -18,9 +18,9 @@ from .releases import Release, releases
 # Compared by identity, which is fast: equal descriptions of the software get the same one from the cache.
 @dataclass(frozen=True, eq=False)
 class Software:
-    """What decides about the software, and the reasons from it.
+    """What the rules need to know about the software, and the reasons that follow from it.
 
-    from_pypi: True if the facts about PyPI's wheels hold. inspected: and they have the kernels of this one.
+    from_pypi: True if the facts about PyPI's wheels hold. inspected: True if they also have its kernels.
     combinations: ids of the known combinations that apply and have a condition on the GPU.
     against: reasons why it fails on every machine. reasons: the others. missing: facts that are not known.
     """

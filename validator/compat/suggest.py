@@ -39,11 +39,11 @@ class Suggestion:
 def newest_that_works(machine: Situation) -> Suggestion | None:
     """Return the newest stable release that pip can install on a machine and that works there.
 
-    Everything about the machine counts (driver, GPU, system, Python); what is installed on it does not. A
-    release that finds CUDA's libraries by itself is preferred to a newer one that has to be told about them,
-    one for the Python that is there to one that needs another, and all of them to one that only runs eagerly.
-    Where facts of the machine are missing, it is the newest release that nothing speaks against. Return None
-    if there is none.
+    The machine's driver, GPU, system and Python count; its packages do not. A release that finds CUDA's
+    libraries by itself is preferred to a newer one that does not. A release for the machine's Python is
+    preferred to one that needs another Python. A release that works only for eager operations comes last.
+    If facts about the machine are missing, return the newest release that nothing speaks against. Return
+    None if there is none.
     """
     newest_first = [release for release in reversed(releases()) if not release.prerelease]
     for python in dict.fromkeys((_minor(machine.python), None)):
@@ -157,7 +157,7 @@ def installed(machine: Situation, release: Release, *, library_path: bool) -> Si
         extra=has_extra(release),
         library_path=library_path,
         packages=packages,
-        # TensorFlow's wheels with CUDA are for these.
+        # TensorFlow's wheels with CUDA exist only for this system and architecture.
         system=machine.system or LINUX,
         machine=machine.machine or X86_64,
         mode=None,

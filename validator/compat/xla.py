@@ -15,8 +15,8 @@ from .builds import Isa, isa
 def targets_gpu(release: str, capability: ComputeCapability, ptxas: str | None) -> Reason | None:
     """Return why XLA of a release can't compile for a GPU; None if it can, or if it is not known.
 
-    XLA writes PTX of one ISA version, and of an older one for an older ptxas. A GPU that is no target of that
-    version ends the process. ptxas: the version that XLA uses (`12.5.82`), None if it is not known.
+    XLA writes PTX of one ISA version, and of an older one for an older ptxas. If the GPU is not a target of
+    that version, the process ends. ptxas: the version that XLA uses (`12.5.82`), None if it is not known.
     """
     first = _first_isa(capability)
     row = next((row for row in facts.rows("xla", "ptx") if _range(row["releases"]).contains(release)), None)

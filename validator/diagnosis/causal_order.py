@@ -25,7 +25,7 @@ _EVIDENCE = 12
 _SYMPTOM = "gpu_not_used"
 
 
-#: The most causes that are named only because a person says so.
+#: How many causes are named at most if only a person's words show them.
 _MOST = 3
 
 
@@ -39,7 +39,7 @@ _Finding = TypeVar("_Finding", bound=_Sure)
 
 @dataclass(frozen=True)
 class _ShownSign:
-    """A sign and the observations that make it true. strength: at most that of the sign."""
+    """A sign and the observations that make it true. strength: that of the sign, or lower."""
 
     sign: Sign
     observations: Sequence[Observation]
@@ -97,8 +97,8 @@ class _ShownCause:
     def title(self, facts: Mapping[str, str]) -> tuple[str, Mapping[str, str]]:
         """Return the title and the values for it.
 
-        It is the title of the first sign whose values are all known, among those that are as sure as
-        any; or else the title of the cause itself.
+        The title is that of the first sign whose values are all known, among the surest signs. If there is
+        none, it is the title of the cause itself.
         """
         for shown in self.signs:
             if shown.strength != self.signs[0].strength:
@@ -135,7 +135,8 @@ def causes_in_order(
 def _order(shown: _ShownCause) -> tuple[int, int, int, int]:
     """Return the place of a cause: the surest first, then along the causal chain.
 
-    Where only the words of a person tell, what they say first decides: it is mostly the title.
+    If only a person's words show the causes, the one that they mention first comes first: it is usually in
+    the title.
     """
     if not _only_said(shown):
         return _doubt(shown), 0, 0, shown.position
@@ -173,9 +174,9 @@ def _shown_causes(find: Find[Observation]) -> Sequence[_ShownCause]:
 
 
 def _strength(sign: Sign, evidence: Sequence[Observation], symptom: bool) -> str:
-    """Return how sure a sign is: without a symptom, facts that can't work make a cause at most likely.
+    """Return how sure a sign is: without a symptom, facts that can't work together show at most `likely`.
 
-    They may be those of another machine or environment than the one that fails, or not matter there.
+    These facts may come from a machine or environment other than the failing one, or may not matter there.
     """
     by_facts = any(one.kind == FAILS for one in evidence)
     return LIKELY if sign.strength == CERTAIN and by_facts and not symptom else sign.strength

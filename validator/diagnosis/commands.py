@@ -20,7 +20,7 @@ KINDS: Mapping[str, frozenset[str]] = {
     "pip_install": frozenset({"name", "version", "spec", "extra"}),
     "conda_install": frozenset({"name", "version", "build", "channel"}),
 }
-#: Commands of one kind that are read in a line, and characters of one.
+#: How many commands of one kind are read in a line, and how many characters of each.
 _MOST, _LONGEST = 10, 1500
 #: Packages that say something about the GPU, by the beginning of their normalized names.
 _PACKAGES = re.compile(

@@ -6,13 +6,13 @@ import re
 
 #: Ends the part of a sentence that says something about a value.
 _BREAK = re.compile(r"[.;!?](?=\s|$)|,? \b(?:but|however|whereas|while)\b", re.IGNORECASE)
-#: Words that deny that something works; what they are about is the failing state.
+#: Words that say that something does not work. They are about the failing state.
 _DENIED = re.compile(
     r"(?:\bnot|n['\u2019]?t|\bnever|\bno longer|\bstop(?:s|ped)?|\bwithout|\bhardly)\s+(?:\w+\s+){0,5}?"
     r"(?:work\w*|used? to|support\w*|compatible)|\bnvidia-smi(?: \w+)? works?\b",
     re.IGNORECASE,
 )
-#: Before a value: another state than the failing one, a requirement, or somebody else's machine.
+#: Words before a value that is a requirement, or is from another state or machine than the failing one.
 _BEFORE = re.compile(
     r"\b(?:works?|worked|working)\b(?: \w+){0,5} ?(?:on|with|in|for|under|using|at|until|before)\b"
     r"|\b(?:used to (?:work|run|use|have)|ran fine|runs fine|is fine|was fine)\b"
@@ -29,7 +29,7 @@ _BEFORE = re.compile(
     r"|\b(?:such as|e\.g\.|for example|tutorial for|guide for|instructions for|docs? (?:for|of))",
     re.IGNORECASE,
 )
-#: After a value.
+#: Words after such a value.
 _AFTER = re.compile(
     r"^[\w.)*`\"'-]*,? *(?:(?:it|this|that|everything|all|which) )?"
     r"(?:(?:always|just|still) )?(?:works?\b|worked\b|working\b|runs fine|ran fine|(?:is|was|were|runs?|ran) "

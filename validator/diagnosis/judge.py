@@ -20,7 +20,8 @@ from .situation import situation
 #: The kind of the observations that are added.
 FAILS = "combination_fails"
 
-#: The facts that each rule rests on, as fields of `Situation`. The first one that was read is the place.
+#: The facts that each rule rests on, as fields of `Situation`. The first one that was read gives
+#: the place of the observation.
 _FACTS: Mapping[Rule, tuple[str, ...]] = {
     "driver_too_old": ("driver", "cuda", "tensorflow"),
     "driver_older_than_gpu": ("driver", "gpu"),
@@ -60,9 +61,9 @@ def judge(observations: Observations) -> Prediction:
 
 
 def _completed(read: Situation) -> Situation:
-    """Return the facts with those that follow from them: a wheel opens the libraries of its own CUDA.
+    """Return the facts with those added that follow from them: a wheel opens the libraries of its CUDA.
 
-    If it was installed without them, nothing says that they are there.
+    If the wheel was installed without these libraries, they may be missing, so none are added.
     """
     release = release_of_any_age(read.tensorflow or "")
     on_gpu = read.variant != Variant.CPU.value and read.extra is not False

@@ -8,8 +8,8 @@ from types import MappingProxyType
 from ..conditions import Find
 from .observations import Observation, Observations, tensorflow
 
-#: The facts of the environment, each with the name of its main value. A condition on one that is not known is
-#: unknown, and not false.
+#: The facts of the environment, each with the name of its main value. If a fact is not known, a condition on
+#: it is unknown, not false.
 FACTS = {
     "tensorflow": "version",
     "python": "version",
@@ -22,7 +22,7 @@ FACTS = {
     "capability": "value",
     "system": "name",
 }
-#: Those of which one value is chosen or concluded from all observations.
+#: The facts for which one value is chosen or concluded from all observations.
 _CHOSEN = ("tensorflow", "capability", "system")
 
 
@@ -40,7 +40,7 @@ def finder(observations: Observations, values: Mapping[str, str]) -> Find[Observ
 
 
 def chosen_finder(observations: Observations, values: Mapping[str, str]) -> Find[Observation]:
-    """Return such a function for choosing by facts: only the chosen values count, not every observed one."""
+    """Return a function like that of `finder`, for which only chosen values count, not all observed ones."""
     find = finder(observations, values)
     return lambda kind: _fact(kind, observations, values) if kind in _CHOSEN else find(kind)
 

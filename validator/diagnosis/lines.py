@@ -22,7 +22,7 @@ _SHORTEST_WRAPPED = 29
 _LONGEST_WRAPPED = 400
 #: Lines that one line may have been wrapped into.
 _PARTS = 4
-#: Lines that one command may go on over.
+#: How many lines one command may span.
 _LONGEST_COMMAND = 60
 #: Lines after a question among which its answer is looked for.
 _ANSWER_WITHIN = 3

@@ -105,7 +105,7 @@ def _shown(gpus: str, engine: str, image: str) -> Shown:
 
 
 def _end_of_block(lines: Sequence[Line], start: int) -> int:
-    """Return where the lines end that stand below a line and are indented more."""
+    """Return the end of the block below a line: the lines that are indented more than it."""
     width = _indent(lines[start].text)
     end = start + 1
     while end < len(lines):
@@ -117,8 +117,8 @@ def _end_of_block(lines: Sequence[Line], start: int) -> int:
 
 
 def _manifest_around(lines: Sequence[Line], position: int, first: int) -> tuple[int, int]:
-    """Return the start and the end of the manifest that a line at its outermost level belongs to. It does not
-    start before `first`."""
+    """Return the start and the end of the manifest that contains a line of its outermost level. It does
+    not start before the line `first`."""
     width = _indent(lines[position].text)
 
     def belongs(text: str) -> bool:

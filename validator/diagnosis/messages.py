@@ -17,7 +17,7 @@ UNRECOGNIZED = "unrecognized"
 #: The kind of a line that reports a fault and matters only where no cause is found: a known message, the
 #: first line of a traceback, or one of the lines before a crash.
 FAULT = "fault"
-#: The kind of what people say in their own words. `of` is the code of the cause that it stands for.
+#: The kind of a line in which people say in their own words what is wrong. `of` is the code of the cause.
 SAID = "said"
 #: The kind of a line with a command. `commands.py` says what it shows.
 COMMAND = "command"
@@ -72,8 +72,8 @@ class Catalogue:
         """Return the messages that a line shows, in the catalogue's order.
 
         If the line also reports a fault, that comes last: as `unrecognized` if the line shows nothing else,
-        as `fault` if it does, and not at all if what it shows is harmless. An error of CUDA in a harmless
-        line is no error.
+        as `fault` if it does, and not at all if what it shows is harmless. A CUDA error in a harmless
+        line does not count.
         """
         found = [self.messages[position] for position in self._finder.matching(line)]
         if any(message.harmless for message in found):

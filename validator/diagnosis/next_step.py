@@ -1,4 +1,4 @@
-"""Say what the answer is, what is missing for a better one, and the command that would tell."""
+"""Decide what kind of answer was found, what to do next, and which command finds out more."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from .observations import Observations
 
 #: How the program runs where there is no checkout of it.
 _DOCTOR = "uvx --from git+https://github.com/tensorflow-gpu-matrix/tensorflow-gpu-matrix validator doctor"
-#: The named condition that holds where the GPU was seen working, and what people say who want none.
+#: The named condition that holds if the GPU was seen working, and the kind that is observed if somebody says
+#: that they want no GPU.
 _WORKS, _CPU_WANTED = "gpu_works", "cpu_wanted"
 #: Names of images that mean nothing to a shell.
 _IMAGE = re.compile(r"[\w.-]+(?:[/:@][\w.-]+)*")
@@ -22,8 +23,8 @@ _OTHER_ENGINES = ("apptainer", "kubernetes")
 
 _AFTER_CAUSE = "fix the first cause, then run this in that environment"
 _NOT_RECOGNIZED = (
-    "no known cause fits these lines; run this in that environment, or paste everything that was printed from"
-    " the import of TensorFlow on"
+    "no known cause fits these lines; run this in that environment, or paste everything that was printed"
+    " since TensorFlow was imported"
 )
 _WITHOUT_SYMPTOM = "run this in that environment: it shows whether the GPU is used, and if not, why"
 _NOTHING = "nothing to fix; to measure whether training runs on the GPU, run this in that environment"

@@ -31,7 +31,7 @@ _FIELDS = frozenset(_NAMES.split())
 
 
 class Rendered(NamedTuple):
-    """A notebook as text. places: of each line, such as `cell 3, line 2` or `cell 3, output line 1`."""
+    """A notebook as text. places: that of each line, such as `cell 3, line 2` or `cell 3, output line 1`."""
 
     lines: list[str]
     places: list[str]
@@ -72,7 +72,7 @@ def _of(document: dict[str, Any]) -> Iterator[_Placed]:
             continue
         is_code = cell.get("cell_type") == "code"
         for line_number, line in enumerate(_text(cell.get("source")).splitlines(), start=1):
-            # As Python's prompt shows it, so that the first line of the output is the answer to the last one.
+            # Show code with Python's prompt, so that the first line of output answers the last line of code.
             yield f">>> {line}" if is_code and line.strip() else line, f"cell {number}, line {line_number}"
         asked = _text(cell.get("source")).rstrip().rpartition("\n")[2].strip()
         printed = "\n".join(_output(output, asked) for output in _list(cell.get("outputs")))
@@ -93,7 +93,7 @@ def _metadata(metadata: Any) -> Iterator[_Placed]:
 
 
 def _output(output: Any, asked: str) -> str:
-    """Return what an output shows as text. asked: the last line of its cell, whose value a result is."""
+    """Return what an output shows as text. asked: the last line of its cell; a result is its value."""
     if not isinstance(output, dict):
         return ""
     if output.get("output_type") == "error":
@@ -118,7 +118,7 @@ def _list(value: Any) -> list[Any]:
 
 
 def _strings(text: str, first: int) -> Iterator[_Placed]:
-    """Yield the texts in a notebook that is cut off, and lines that are no part of it as they are."""
+    """Yield the texts in a notebook that is cut off. Lines outside the notebook stay as they are."""
     for number, line in enumerate(text.splitlines(), start=first):
         place = f"line {number}"
         if '"' not in line and line.strip(" \t{}[],"):

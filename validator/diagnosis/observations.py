@@ -61,7 +61,7 @@ class Observation:
 
     @cached_property
     def key(self) -> Key:
-        """Equal for two observations that count as the same: they have the same content and certainty, and
+        """The key of observations that count as the same: they have the same content and certainty, and
         their lines differ only in numbers, such as those of time stamps."""
         # Bytes are translated in a sixth of the time that text takes.
         return self.content, self.text.encode(errors="replace").translate(None, _NUMBERS), self.certainty

@@ -31,7 +31,7 @@ _MEMORY = 64 << 20
 _CHANCE = 4
 #: Characters by which the standard library's finder looks up words; no word is shorter.
 _START = 3
-#: Characters of text from which on it is worth compiling all patterns, which takes a tenth of a second.
+#: From this many characters on, compiling all patterns is worthwhile. It takes a tenth of a second.
 _FEW = 8192
 _NO_WORDS: Mapping[str, list[int]] = {}
 

@@ -22,17 +22,17 @@ _REMEMBERED = 50_000
 _BEFORE_END = 3
 #: The value of messages that report the end of a process.
 _ENDS = "ends"
-#: Kinds of which one value holds at a time. Of several, the one before the first fault holds.
+#: Kinds with only one value at a time. If several were read, the last one before the first fault counts.
 _ONE_VALUE = frozenset(
     {"tensorflow", "package", "package_installed", "python", "cuda", "cudnn", "driver", "driver_cuda"}
 )
-#: Kinds of lines that show a fault though their words don't.
+#: Kinds of lines that show a fault, although their words don't report one.
 _SYMPTOMS = frozenset({"gpu_list_empty", "empty_list", "cudart_not_opened", "gpu_libraries_not_opened"})
 #: The time before TensorFlow's lines and, after the letter of the severity, before Abseil's.
 _STAMP = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{6}: |[IWEF]\d{4} \d\d:\d\d:\d+\.\d+ ")
-#: What only lines of programs have, in which no person speaks.
+#: Text that occurs only in lines that a program printed, never in a person's own words.
 _PROGRAM = re.compile(
-    r"\.(?:cc|cpp|h|go):\d+\]|Warning: |^\s*(?:\[?\d{4}-\d\d-\d\d[ T]\d\d:|[IWEF]\d{4} |INFO\b|File \"|https?://\S*$)"
+    r"\.(?:cc|cpp|go):|Warning: |^\s*(?:\[?\d{4}-\d\d-\d\d[ T]\d\d:|[IWEF]\d{4} |INFO\b|File \"|https?://\S*$)"
 )
 #: The beginning of a line that a program logged.
 _LOGGED = re.compile(r"\s*(?:\[?\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d|[IWEF]\d{4} |[IWEF] tensorflow/)")
@@ -119,7 +119,7 @@ class _Reader:
             return
         explained = {kind for part in parts for kind in self._explained.get(part.number, ())}
         facts = {content for part in parts for content in self._facts(part)}
-        # What nvidia-smi shows in one line is not a toolkit in a longer one either.
+        # The CUDA version that nvidia-smi shows in one line is not a toolkit's in the joined lines either.
         facts |= {("cuda", values) for kind, values in facts if kind == "driver_cuda"}
         for observation in observations:
             kind = observation.kind
@@ -227,7 +227,7 @@ class _Reader:
 
 
 def _certainty(message: Message, values: Mapping[str, str], line: str) -> Certainty:
-    """Return how certain a line is. A person may say it of another state than the failing one."""
+    """Return how certain a line is. A person may be describing a state other than the failing one."""
     if message.certainty is not Certainty.STATED or _LOGGED.match(line):
         return Certainty.OBSERVED
     in_passing = any(is_in_passing(line, value) for value in values.values())
@@ -249,13 +249,13 @@ def _is_said_elsewhere(titled: Observation, found: Observations) -> bool:
 
 
 def _subject(observation: Observation) -> str:
-    """Return what has one value at a time: a kind, or one package."""
+    """Return the name of what has only one value at a time: a kind, or a kind with the name of a package."""
     return f"{observation.kind} {normalized(observation.values.get('name', ''))}"
 
 
 def _at_fault(seen: Sequence[tuple[int, Observation]], first_fault: int) -> Observation:
-    """Return the last value before the first fault, or else the first value. What a program printed counts
-    before what a person states."""
+    """Return the last value before the first fault, or else the first value. What a program printed takes
+    precedence over what a person states."""
     printed = [(number, one) for number, one in seen if one.certainty is Certainty.OBSERVED] or seen
     before = [one for number, one in printed if number <= first_fault]
     return before[-1] if before else printed[0][1]

@@ -55,7 +55,7 @@ class ProblemRow:
     fields: Mapping[str, str]
 
     def matches(self, problem: ReportedProblem) -> bool:
-        """Return whether a problem is one of these. Statements are only where the condition has a code."""
+        """Return whether a problem is one of these. A statement is one only if the condition has a code."""
         if problem.check != self.when.kind or (problem.is_statement and _CODE not in self.when.values):
             return False
         fields = {name: _text(value) for name, value in problem.fields.items()}

@@ -71,7 +71,7 @@ def fitting_remedies(
 
 
 def _filling(entry: RemedyEntry, observations: Observations) -> Filling | None:
-    """Return the release to install if the remedy names one, which takes time to find; None if none works."""
+    """Return what to fill into a remedy, or None if no release works. Finding a release takes time."""
     names = _placeholders((entry.says, *entry.commands)) & PLACEHOLDERS
     return filling(entry.way, names, entry.commands, situation(observations)) if names else Filling({})
 
@@ -87,7 +87,7 @@ def _why_none(remedies: Sequence[RemedyEntry], observations: Observations) -> It
 
 
 def _remedy(entry: RemedyEntry, values: Mapping[str, str], filled: Filling, reader: Reader) -> Remedy:
-    # What is not from the pasted text can have any character.
+    # Only values from the pasted text are checked for characters that are special to a shell.
     own = {"doctor": reader.doctor, **filled.values}
     plain = {name: value for name, value in values.items() if _PLAIN.fullmatch(value)}
     commands = tuple(filled_in(command, {**plain, **own}) for command in entry.commands)
@@ -98,7 +98,7 @@ def _remedy(entry: RemedyEntry, values: Mapping[str, str], filled: Filling, read
     sentences = [f"{says} ({'; '.join(hints)}.)" if hints else says, *filled.notes]
     if entry.way == "host" and not reader.has_root:
         sentences.insert(0, _ASK)
-        # Nobody runs by mistake what interrupts others.
+        # Show no command that interrupts other people, so that nobody runs it by mistake.
         commands = () if entry.interrupts else commands
     if entry.interrupts:
         sentences.append(INTERRUPTS[entry.interrupts])
@@ -119,7 +119,7 @@ def _placeholders(templates: Sequence[str]) -> set[str]:
 
 
 def _assumed(observations: Observations) -> Mapping[str, str]:
-    """Return the facts that remedies are chosen by where they are not known."""
+    """Return the facts to assume when remedies are chosen and these facts are not known."""
     return {"system": _SYSTEM, **({"tensorflow": _OLD} if observations.has("before_2_12") else {})}
 
 

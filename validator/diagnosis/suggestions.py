@@ -107,8 +107,8 @@ def _notes(found: Suggestion, has_cuda: bool) -> list[str]:
         )
     if found.library_path:
         notes.append(
-            f"TensorFlow {release.version} does not search all directories of NVIDIA's wheels: name them to"
-            " the loader before Python starts."
+            f"TensorFlow {release.version} does not search all directories of NVIDIA's wheels: tell the"
+            " loader about them before Python starts."
         )
     if found.eager_only:
         notes.append(

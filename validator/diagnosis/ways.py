@@ -13,7 +13,7 @@ from .observations import Observations, on_windows
 _INSTALLS = frozenset({"pip", "uv", "conda"})
 #: Ways of starting on machines that several people share, where the reader has no root.
 _SHARED = frozenset({"kubernetes", "slurm", "colab", "kaggle"})
-#: Whose remedies fit where a cause has none for a way.
+#: For a way, another one whose remedies fit if a cause has none for the way itself.
 _INSTEAD = {
     "uv": "pip",
     "conda": "pip",
@@ -65,7 +65,7 @@ class Reader:
     """What is known of the person who reads the diagnosis.
 
     ways: how TensorFlow was installed and is started; empty if nothing is known. rebooted: the person says
-    that the machine was rebooted. doctor: the command with which the probe looks where they are.
+    that the machine was rebooted. doctor: the command that runs the probe in their environment.
     """
 
     ways: frozenset[str]
@@ -101,14 +101,14 @@ class Reader:
 
     @staticmethod
     def _nearest(way: str, available: frozenset[str]) -> str:
-        """Return a way, or the one whose remedies fit if the cause has none for it."""
+        """Return the way itself, or another one whose remedies fit if the cause has none for it."""
         while way not in available and way in _INSTEAD:
             way = _INSTEAD[way]
         return way
 
 
 def for_uv(command: str) -> str:
-    """Return a command of pip as a reader who installs with uv types it."""
+    """Return the uv command that does the same as a pip command."""
     return _PIP_COMMAND.sub(_as_uv, command)
 
 

@@ -28,10 +28,10 @@ _MACHINES = {"x86_64": X86_64, "AMD64": X86_64, "aarch64": AARCH64, "arm64": AAR
 def host_situation(
     *, one_kind: bool = True, root: Path = Path("/"), outside: Outside | Unread | None = None
 ) -> Situation:
-    """Return what this machine shows. What it does not show is not known.
+    """Return the facts that this machine shows. All others are unknown.
 
-    one_kind: raise InputError if it has GPUs of several kinds; otherwise no GPU is known then. root: the
-    directory with its /proc and /etc. outside: the driver and GPUs, if they have been read.
+    one_kind: True to raise InputError if the machine has GPUs of several kinds; if False, the GPU is unknown
+    then. root: the directory with its /proc and /etc. outside: the driver and GPUs, if they have been read.
     """
     found = outside or read_host()
     version = _text(root / "proc/driver/nvidia/version")

@@ -86,7 +86,7 @@ class Prediction:
 
     eager: the outcome for operations that run one by one, None if only XLA was asked about. xla: the outcome
         for functions that XLA compiles, None if only eager operations were asked about.
-    outcome: the worse of both.
+    outcome: the worse of the two.
     missing: the facts that are not known and that `works` needs, as names of fields of `Situation`.
     """
 
@@ -136,7 +136,7 @@ def decide(reasons: Iterable[Reason], missing: tuple[str, ...] = (), mode: str |
 
 
 def _outcome(ordered: Sequence[Reason], missing: tuple[str, ...]) -> Outcome:
-    """Return the outcome of reasons of which the one that decides comes first."""
+    """Return the outcome for ordered reasons: the first one decides."""
     first = ordered[0].outcome if ordered else Outcome.UNKNOWN
     return Outcome.UNKNOWN if missing and first is Outcome.WORKS else first
 

@@ -44,7 +44,7 @@ _FACTS = {
 #: Names of the facts that are missing, by the fields of `Situation`.
 _MISSING = {
     "tensorflow": "the TensorFlow release",
-    "python": "the Python",
+    "python": "the Python version",
     "cuda": "the CUDA libraries",
     "cudnn": "cuDNN",
     "machine": "the processor architecture",
@@ -58,7 +58,7 @@ _MISSING = {
 _HEADLINES = {
     UNRECOGNIZED: "Unknown: this matches no known cause.",
     NO_FAULT: "No fault found.",
-    NOT_SHOWN: "Not enough to tell: this shows no fault, and not that the GPU is used.",
+    NOT_SHOWN: "Not enough to tell: this shows neither a fault nor that the GPU is used.",
 }
 
 

@@ -62,7 +62,7 @@ def refuse_installed(root: Path) -> None:
     """Raise InputError if `root` is not a checkout of the project."""
     if not all((root / name).is_dir() for name in _COPIED) or not (root / "matrix.yaml").is_file():
         raise InputError(
-            "this package is not a checkout of the project, whose files `refresh` would write",
+            f"`refresh` writes files of a checkout of the project, and {root} is not a checkout",
             hint="clone the repository and run scripts/refresh there; `refresh --check` works everywhere",
         )
 
@@ -102,5 +102,5 @@ def run_module(root: Path, *arguments: str) -> bytes:
     kind: type[ValidatorError] = MissingError if missing else InputError
     raise kind(
         f"`python -m {' '.join(arguments)}` failed:\n{text or 'it printed nothing'}",
-        hint="nothing was written; what was downloaded and inspected is kept for the next run",
+        hint="fix this and run `refresh` again: nothing was written, and downloads and inspections are kept",
     )

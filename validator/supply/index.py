@@ -134,7 +134,7 @@ class PackageIndex:
         return int(length) if answer.ok and length.isdigit() else None
 
     def download(self, file: IndexFile, path: Path) -> None:
-        """Download a file to a path. What an earlier call left next to it is continued, not repeated.
+        """Download a file to a path. Continue a download that an earlier call left unfinished.
 
         Raises MissingError if the network fails, the disk is full, or the content has another hash.
         """
@@ -211,7 +211,7 @@ def _parsed(content: bytes, kind: str, project: str) -> _JsonPage:
 
 def _nonsense(project: str, what: str) -> MissingError:
     return MissingError(
-        f"{project}: the package index answered with what is not a list of files: {what}", hint=_HINT
+        f"{project}: the package index did not answer with a list of files: {what}", hint=_HINT
     )
 
 

@@ -24,8 +24,8 @@ from ..system.files import full_disk_named, write_atomically
 from .index import IndexFile, PackageIndex, sha256_of
 from .news import NewRelease
 
-#: The disk space for a wheel and its largest library unpacked, in sizes of the wheel: 2.6 for TensorFlow
-#: 2.21.0, of which the library takes 1.6.
+#: The disk space for a wheel and its largest library unpacked, as a multiple of the wheel's size. For
+#: TensorFlow 2.21.0 it is 2.6, of which the library takes 1.6.
 _ROOM = 3.0
 #: The size of a wheel if neither the index nor the server says it: none of TensorFlow's is larger so far.
 _USUAL_SIZE = 700_000_000
@@ -118,7 +118,7 @@ def _read(kept: Path) -> dict[str, Any]:
 
 
 def _version_of_inspection() -> str:
-    """Return a text that changes with the code of the inspection, which would make another row."""
+    """Return a text that changes with the inspection's code, because new code may make another row."""
     digest = hashlib.sha256()
     for source in sorted(Path(inspect.__file__).parent.glob("*.py")):
         digest.update(source.read_bytes())

@@ -192,7 +192,7 @@ def _cudnn(measured: Mapping[str, Any], extra: Mapping[str, str]) -> str:
         raise MissingError(
             f"tensorflow {measured['tensorflow']}: neither its code nor the extra and-cuda says which cuDNN"
             " it needs",
-            hint="teach validator/compat/inspect/runtime.py the form of its code",
+            hint="extend validator/compat/inspect/runtime.py so that it reads the version from this code",
         )
     return major_minor(headers)
 

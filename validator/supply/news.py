@@ -9,7 +9,7 @@ from .._vendor.packaging.version import Version
 from ..compat import freshness, policies, releases
 from .index import IndexFile, PackageIndex
 
-#: Projects whose releases have a number of their own for each CUDA major version.
+#: The projects of cuDNN's wheels: one for each CUDA major version, with releases of its own.
 CUDNN_PROJECTS = {"cu12": "nvidia-cudnn-cu12", "cu13": "nvidia-cudnn-cu13"}
 CUDA_PROJECT = "cuda-toolkit"
 #: The Python whose wheel is inspected, if there is one for it, so that releases are compared like with like.
@@ -44,8 +44,9 @@ class NewRelease:
 class News:
     """What the index has and the facts don't.
 
-    pythons: all Pythons of each known release that has wheels for more than the facts know. cuda: the wheel
-    of the metapackage `cuda-toolkit` of each new CUDA release. cudnn: new releases by suffix.
+    pythons: for each known release with wheels for Pythons that the facts don't know, all of its Pythons.
+    cuda: for each new CUDA release, the wheel of the metapackage `cuda-toolkit`. cudnn: new releases by
+    suffix.
     """
 
     releases: tuple[NewRelease, ...] = ()

@@ -20,10 +20,10 @@ ROOT = Path(__file__).resolve().parents[2]
 class Options:
     """Options of all parts.
 
-    check: only say what is new, without the work of finding out what follows from it.
-    today: the date for rows that are written. asked: facts: the kinds of TensorFlow releases to ask for.
-    keep: python: keep versions that are still allowed. if_gone: debian: change only what can no longer be
-    downloaded. say: called with each line of progress.
+    check: only say what is new, without finding out what changes because of it.
+    today: the date for rows that are written. asked (only for facts): the kinds of TensorFlow releases to
+    ask for. keep (only for python): keep versions that are still allowed. if_gone (only for debian): change
+    only what can no longer be downloaded. say: called with each line of progress.
     """
 
     check: bool

@@ -13,7 +13,7 @@ from .checkout import run_module
 
 #: The profile of matrix.yaml whose cells are compared.
 PROFILE = "full"
-#: The cells that are named of each group of cells with the same change.
+#: How many cells are named in each group of cells with the same change.
 _NAMED = 3
 
 
@@ -62,7 +62,7 @@ def difference(before: Mapping[str, Answer], after: Mapping[str, Answer]) -> lis
             changed.setdefault((f"{old.outcome} -> {new.outcome}", old.why, new.why), []).append(cell)
     new_cells: dict[tuple[str, str], list[str]] = {}
     for cell in after.keys() - before.keys():
-        # Nobody has to look at each reason why a new cell works.
+        # A reviewer does not need the reasons why new cells work.
         why = "" if after[cell].outcome == "works" else after[cell].why
         new_cells.setdefault((after[cell].outcome, why), []).append(cell)
     gone = sorted(before.keys() - after.keys())

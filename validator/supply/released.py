@@ -149,7 +149,7 @@ def _requirements(index: PackageIndex, file: IndexFile) -> list[str]:
                 names = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
                 text = archive.read(names[0]).decode("utf-8")
         except (zipfile.BadZipFile, IndexError, UnicodeDecodeError) as error:
-            raise MissingError(f"{file.filename}: has no metadata that can be read: {error}") from error
+            raise MissingError(f"{file.filename}: its metadata can't be read: {error}") from error
     return HeaderParser().parsestr(text).get_all("Requires-Dist", [])
 
 

@@ -33,7 +33,8 @@ _FLAG_SPECIFIC, _FLAG_FAMILY = 0x100000, 0x200000
 #: Fatbins in this section have relocatable code, which is linked into another fatbin before it can run.
 RELOCATABLE_SECTION = "__nv_relfatbin"
 
-#: In the names of all of NCCL's kernels: collectives, which only several GPUs together need.
+#: The names of all of NCCL's kernels contain this. They are collectives, which are needed only
+#: where several GPUs work together.
 _NCCL = b"nccl"
 #: The names in the head of a cubin are enough to recognise a library.
 _CUBIN_HEAD = 1 << 16

@@ -1,4 +1,4 @@
-"""The GPUs that the device code in TensorFlow's wheel runs on: by machine code, by PTX, or not at all.
+"""Decide how the device code in TensorFlow's wheel runs on a GPU: as machine code, from PTX, or not at all.
 
 Machine code for X.Y runs on X.Z with Z >= Y; PTX on every later capability, compiled by the driver, which
 must know its ISA version (CUDA C++ Programming Guide, binary and PTX compatibility). Both are for exactly
@@ -28,9 +28,9 @@ class Coverage:
         code).
     isa: the newest PTX ISA among those that must be compiled; None where none must, or it is not known.
     cuda: the CUDA version that a driver must support to compile it for certain.
-    compiled, without: translation units that must be compiled, and that have no code for the GPU; units:
-        all of them. None where the wheel was not measured. Code of NCCL counts here, but not in `kernels`:
-        only several GPUs that work together need it.
+    compiled, without, units: how many translation units the driver must compile, how many have no code for
+        the GPU, and how many there are. None if the wheel was not measured. NCCL's code counts here, but not
+        in `kernels`, because only several GPUs that work together need it.
     has_ptx: whether there is PTX that the GPU can run.
     source: `measured` or `build_information`.
     """
@@ -163,12 +163,12 @@ def _specific(target: Target, gpu: Capability) -> bool:
 
 
 def _target(text: str) -> Target:
-    """Return the target of `9.0a`."""
+    """Read a target that is written as `9.0a`."""
     number = text.rstrip("af")
     return _pair(number), text[len(number) :]
 
 
 def _digits(text: str) -> Target:
-    """Return the target of `90a`."""
+    """Read a target that is written as `90a`."""
     number = text.rstrip("af")
     return (int(number[:-1]), int(number[-1])), text[len(number) :]
