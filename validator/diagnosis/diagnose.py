@@ -90,7 +90,8 @@ def _diagnose(found: Observations, read: str) -> Diagnosis:
     conclude(found)
     prediction = judge(found)
     facts = _facts(found)
-    causes = causes_in_order(found, {**facts, **_requirements(found, facts)}, Reader.of(found))
+    reader = Reader.of(found)
+    causes = causes_in_order(found, {**facts, **_requirements(found, facts)}, reader)
     kinds = (UNRECOGNIZED,) if causes or next_step.is_cpu_wanted(found) else (UNRECOGNIZED, FAULT, *_SYMPTOMS)
     unknown = found.evidence(one for kind in kinds for one in found.of(kind))[:_UNKNOWN]
     kind = next_step.answer(found, prediction, causes, unknown)
@@ -103,7 +104,7 @@ def _diagnose(found: Observations, read: str) -> Diagnosis:
         read=read,
         missing=prediction.missing if kind == NOT_SHOWN else (),
         next_step=next_step.next_step(kind),
-        next_command=next_step.command(found),
+        next_command=reader.doctor,
     )
 
 
