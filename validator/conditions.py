@@ -79,7 +79,7 @@ class Condition:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a value must be: in a range, accepted by a test, or else exactly the text.
+    """The value that is wanted: one in a range, accepted by a test, or else exactly the text.
 
     text: as it was written.
     """

@@ -60,7 +60,7 @@ def test_there_is_no_fault_only_where_the_gpu_was_seen_working() -> None:
 
 
 def test_facts_that_cannot_work_are_no_answer_without_a_fault() -> None:
-    """What was read is not of the environment that works."""
+    """The text is not about the environment that works."""
     found = diagnose_log("TensorFlow 2.18.0 with NVIDIA driver version 470.57.02\n" + REGISTERED + STEP)
     assert (found.answer, found.causes) == ("not_shown", ())
 

@@ -1,4 +1,4 @@
-"""What was read goes through compat's judge, and its reasons become causes."""
+"""The facts that were read go through compat's judge, and its reasons become causes."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ SYSTEMS = {
 
 @dataclass(frozen=True)
 class Case:
-    """What a person says: a text of facts. Empty for a fact that is not known."""
+    """The facts that a person states in a text. Empty for a fact that is not known."""
 
     system: str = LINUX
     gpu: str = ""

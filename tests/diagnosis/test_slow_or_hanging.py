@@ -1,4 +1,4 @@
-"""What people say of slow, hanging or memory-hungry training leads to its cause."""
+"""The words of people about slow, hanging or memory-hungry training lead to its cause."""
 
 from __future__ import annotations
 

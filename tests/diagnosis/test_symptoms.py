@@ -1,4 +1,4 @@
-"""What people say of a fault in their own words leads to its cause, and other words don't."""
+"""The words of people about a fault lead to its cause, and other words don't."""
 
 from __future__ import annotations
 

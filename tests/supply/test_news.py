@@ -1,4 +1,4 @@
-"""What is new on the index: releases, their Pythons, CUDA and cuDNN, for Linux with x86_64 only."""
+"""News on the index: releases, their Pythons, CUDA and cuDNN, for Linux with x86_64 only."""
 
 from __future__ import annotations
 

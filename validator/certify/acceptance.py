@@ -114,7 +114,7 @@ def _difference(record: Record, measurement: Measurement) -> str | None:
         "lock": record.lock_digest == measurement.lock_digest,
         "probe": record.probe_version == measurement.probe_version,
         "report": (report_digest(report) if report is not None else None) == measurement.report_digest,
-        # There is no report if the image broke the probe; the runner then signed that there is none.
+        # There is no report if the image broke the probe; the runner has then signed that there is no report.
         "challenge": report is None or report.get("challenge") == measurement.challenge,
         "mark of a fixture": report is None or report.get("fixture", False) == measurement.fixture,
         "start time": started is not None and started <= (parse_timestamp(measurement.started) or started),

@@ -17,7 +17,7 @@ from .errors import UnknownGpu
 # Compared by identity, which is fast: equal descriptions of a machine get the same one from the cache.
 @dataclass(frozen=True, eq=False)
 class Machine:
-    """What the rules need to know about a machine, and the reasons that follow from it.
+    """A machine as the rules see it, and the reasons that follow from it.
 
     has_gpu: False if it is known to have none.
     driver: as installed; on Windows its number is that of Windows. linux: the Linux branch with the same

@@ -18,7 +18,7 @@ from .releases import Release, releases
 # Compared by identity, which is fast: equal descriptions of the software get the same one from the cache.
 @dataclass(frozen=True, eq=False)
 class Software:
-    """What the rules need to know about the software, and the reasons that follow from it.
+    """The software as the rules see it, and the reasons that follow from it.
 
     from_pypi: True if the facts about PyPI's wheels hold. inspected: True if they also have its kernels.
     combinations: ids of the known combinations that apply and have a condition on the GPU.
