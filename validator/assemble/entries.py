@@ -1,0 +1,61 @@
+"""The files of a layer, before they are encoded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True)
+class Deflated:
+    """The content of a file as a raw DEFLATE stream that somebody else made.
+
+    size: bytes of the stream. crc32: of the uncompressed content.
+    """
+
+    size: int
+    crc32: int
+
+
+class Content(Protocol):
+    """The content of a regular file.
+
+    Every iterator raises ValidatorError with the name of the source (the wheel) if what it reads does not have
+    the promised size, CRC or hash. This happens at the end at the latest, before the last chunk is used for
+    anything that counts.
+    """
+
+    @property
+    def size(self) -> int:
+        """The uncompressed size in bytes."""
+
+    @property
+    def sha256(self) -> str | None:
+        """The hex digest that the source promises for the uncompressed content, or None."""
+
+    @property
+    def deflated(self) -> Deflated | None:
+        """The DEFLATE stream that `stream` returns, or None if there is none."""
+
+    def chunks(self) -> Iterator[bytes]:
+        """Return the uncompressed content, in parts of at most 1 MiB."""
+
+    def stream(self) -> Iterator[bytes]:
+        """Return the bytes of the DEFLATE stream, unverified, in parts of at most 1 MiB."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One path of a layer: a regular file (`content`), a symbolic link (`link`), or a directory (neither).
+
+    path: relative to the root of the image, with `/` and without a leading or trailing one. mode: permissions,
+    0o644. The owner is always root, and the time of modification 0, unless the layer is a copy.
+    """
+
+    path: str
+    mode: int
+    content: Content | None = None
+    link: str | None = None
+    uid: int = 0
+    gid: int = 0

@@ -1,0 +1,63 @@
+"""What a layer is made from, and what it became."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Protocol
+
+from .entries import Entry
+
+#: Receives the encoded bytes of a layer, in order.
+Write = Callable[[bytes], object]
+
+
+class Layers(str, Enum):
+    """How layers are encoded. ZSTD: compressed anew. GZIP: the wheels' own DEFLATE streams."""
+
+    ZSTD = "zstd"
+    GZIP = "gzip"
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """A layer as a blob.
+
+    digest: of the blob, `sha256:…`. size: of the blob in bytes. diff_id: the digest of the uncompressed tar
+    archive. annotations: for the layer's descriptor in the manifest.
+    """
+
+    digest: str
+    size: int
+    diff_id: str
+    media_type: str
+    annotations: Mapping[str, str] = field(default_factory=dict)
+
+
+class Encoding(Protocol):
+    """Turns entries into the bytes of a layer.
+
+    recipe: changes whenever the same entries would give other bytes (the version of the code and of the
+    compression library); it is part of the key in the layer table.
+    """
+
+    name: Layers
+    media_type: str
+    recipe: str
+
+    def encode(self, entries: Iterable[Entry], write: Write) -> Encoded:
+        """Write the layer. The entries are sorted by path, and each parent directory comes before its content."""
+
+
+@dataclass(frozen=True)
+class LayerSource:
+    """A layer that can be made: its name for people, its key, and its entries.
+
+    made_from: what decides every byte before encoding, in order: digests of wheels (`sha256:…`), and of recipes.
+    entries: makes the entries; called once for each time that the layer is encoded.
+    """
+
+    name: str
+    made_from: tuple[str, ...]
+    entries: Callable[[], Iterable[Entry]]
