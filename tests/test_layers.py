@@ -35,8 +35,9 @@ ALLOWED = {
     "redaction": set(),
     "reports": {"model", "compat", "records", "redaction"},
     "cli": {
-        "model", "versions", "compat", "matrix", "locks", "registry", "assemble", "engines", "records", "certify",
-        "delivery", "pipeline", "diagnosis", "reports", "redaction", "supply", "system", "errors", "__init__",
+        "model", "versions", "compat", "matrix", "locks", "registry", "assemble", "engines", "records",
+        "certify", "delivery", "pipeline", "diagnosis", "reports", "redaction", "supply", "system", "errors",
+        "__init__",
     },
 }  # fmt: skip
 #: tensorflow lives in images and environments; the host side never imports it.

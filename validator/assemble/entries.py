@@ -21,9 +21,8 @@ class Deflated:
 class Content(Protocol):
     """The content of a regular file.
 
-    Every iterator raises ValidatorError with the name of the source (the wheel) if what it reads does not have
-    the promised size, CRC or hash. This happens at the end at the latest, before the last chunk is used for
-    anything that counts.
+    Every iterator raises ValidatorError with the name of the source (the wheel) if what it reads does not
+    have the promised size, CRC or hash, at the end at the latest.
     """
 
     @property
@@ -49,8 +48,8 @@ class Content(Protocol):
 class Entry:
     """One path of a layer: a regular file (`content`), a symbolic link (`link`), or a directory (neither).
 
-    path: relative to the root of the image, with `/` and without a leading or trailing one. mode: permissions,
-    0o644. The owner is always root, and the time of modification 0, unless the layer is a copy.
+    path: relative to the root of the image, with `/` and without a leading or trailing one.
+    mode: permissions, such as 0o644. The time of modification is always 0.
     """
 
     path: str

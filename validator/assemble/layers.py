@@ -47,14 +47,14 @@ class Encoding(Protocol):
     recipe: str
 
     def encode(self, entries: Iterable[Entry], write: Write) -> Encoded:
-        """Write the layer. The entries are sorted by path, and each parent directory comes before its content."""
+        """Write the layer. Entries are sorted by path; each parent directory comes before its content."""
 
 
 @dataclass(frozen=True)
 class LayerSource:
     """A layer that can be made: its name for people, its key, and its entries.
 
-    made_from: what decides every byte before encoding, in order: digests of wheels (`sha256:…`), and of recipes.
+    made_from: what decides every byte before encoding, in order: digests of wheels and of recipes.
     entries: makes the entries; called once for each time that the layer is encoded.
     """
 
