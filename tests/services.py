@@ -11,6 +11,7 @@ from validator.certify.trust import Trust
 
 from .certify.fixtures import throw_away_key
 from .certify.sigstore import Sigstore
+from .locks import local_index
 from .loop import tiers
 from .postgresql import Server, running_server
 from .registry.proxy import Proxy, running_proxy
@@ -29,6 +30,13 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningRegistry
 def proxy(server: RunningRegistry) -> Iterator[Proxy]:
     """Yield a proxy before the registry: a thread of this process, so that each test can have its own."""
     with running_proxy(server.address) as running:
+        yield running
+
+
+@pytest.fixture
+def index() -> Iterator[local_index.LocalIndex]:
+    """Yield a package index that has nothing new."""
+    with local_index.running() as running:
         yield running
 
 

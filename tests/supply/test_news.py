@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from validator.compat import policies, releases
-from validator.supply.index import PackageIndex
+from validator.locks.index import PackageIndex
 from validator.supply.news import STABLE, Asked, News, news
 
-from .local_index import LINUX, LocalIndex
+from ..locks.local_index import LINUX, LocalIndex
 
 EVERYTHING = Asked(candidates=True, nightlies=True)
 

@@ -19,7 +19,7 @@ from validator.supply.parts import Changes, Options, difference, pinned
 from validator.supply.remembered import recall
 from validator.system.files import cache_directory
 
-from .local_index import LINUX, LocalIndex
+from ..locks.local_index import LINUX, LocalIndex
 
 TODAY = datetime.date(2099, 1, 2)
 

@@ -21,7 +21,7 @@ from validator.supply.checkout import WRITTEN, Copy
 from validator.supply.news import STABLE, Asked
 from validator.system.files import cache_directory
 
-from .local_index import LINUX, LocalIndex
+from ..locks.local_index import LINUX, LocalIndex
 
 ROOT = Path(__file__).resolve().parents[2]
 RUN, ANSWERS = Copy.run, predictions.answers

@@ -20,8 +20,8 @@ from ..compat import inspect
 from ..compat.inspect import rows
 from ..compat.inspect.build import inspect_tensorflow
 from ..errors import MissingError
+from ..locks.index import IndexFile, PackageIndex, sha256_of
 from ..system.files import full_disk_named, write_atomically
-from .index import IndexFile, PackageIndex, sha256_of
 from .news import NewRelease
 
 #: The disk space for a wheel and its largest library unpacked, as a multiple of the wheel's size. For

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from .._vendor.packaging.version import Version
 from ..compat import freshness, policies, releases
-from .index import IndexFile, PackageIndex
+from ..locks.index import IndexFile, PackageIndex
 
 #: The projects of cuDNN's wheels: one for each CUDA major version, with releases of its own.
 CUDNN_PROJECTS = {"cu12": "nvidia-cudnn-cu12", "cu13": "nvidia-cudnn-cu13"}

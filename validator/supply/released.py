@@ -15,12 +15,12 @@ from .._vendor.packaging.version import Version
 from ..compat import freshness, releases
 from ..compat.inspect import rows
 from ..errors import InputError, MissingError
+from ..locks.index import IndexFile, PackageIndex
 from ..system.files import cache_directory, full_disk_named
 from ..system.runs import temporary_directory
 from ..system.sources import PackageSources
 from . import new_rows, predictions
 from .checkout import Copy, copied, refuse_installed
-from .index import IndexFile, PackageIndex
 from .measuring import forget, measured, refuse_small_disk
 from .news import Asked, News, cuda_release, news
 from .remembered import remember

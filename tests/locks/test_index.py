@@ -1,4 +1,4 @@
-"""The package index as `refresh` reads it: both forms, faults, and downloads that are continued."""
+"""The package index: both forms of its pages, faults, and downloads that are continued."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 import requests
 
 from validator.errors import MissingError
-from validator.supply.index import IndexFile, PackageIndex
+from validator.locks.index import IndexFile, PackageIndex
 from validator.system.sources import PackageSources
 
 from .local_index import LINUX, LocalIndex
