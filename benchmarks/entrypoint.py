@@ -17,7 +17,7 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(REPOSITORY))
 
 from validator.engines.docker.host_requirements import tables  # noqa: E402
-from validator.engines.docker.names import IMAGES  # noqa: E402
+from validator.resources import images_directory  # noqa: E402
 
 LIMIT_MS = 20.0
 RUNS = 200
@@ -31,7 +31,7 @@ def main() -> int:
             "proc/driver/nvidia/version": "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.183.01\n",
             "proc/driver/nvidia/gpus/0/information": "Model: \t NVIDIA H100 80GB HBM3\nDevice Minor: \t 0\n",
             "dev/nvidia0": "",
-            "start": (IMAGES / "entrypoint" / "start")
+            "start": (images_directory() / "entrypoint" / "start")
             .read_text(encoding="utf-8")
             .replace("\nroot=\n", f"\nroot='{root}'\n"),
         }

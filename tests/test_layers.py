@@ -16,28 +16,43 @@ ALLOWED = {
     "_vendor": set(),
     "model": {"versions", "errors", "problems"},
     "compat": {"_vendor", "model", "versions", "conditions", "errors"},
-    "matrix": {"model", "versions", "conditions", "compat", "errors"},
+    "matrix": {"model", "versions", "conditions", "compat", "errors", "resources"},
     "system": {"errors"},
-    "locks": {"_vendor", "model", "compat", "matrix", "system", "errors"},
+    "locks": {"_vendor", "model", "compat", "matrix", "system", "errors", "resources"},
     "registry": {"model", "system", "errors"},
-    "assemble": {"_vendor", "model", "versions", "compat", "locks", "registry", "system", "errors"},
-    "engines": {"model", "versions", "compat", "locks", "registry", "assemble", "system", "errors"},
-    "supply": {"_vendor", "versions", "compat", "locks", "assemble", "engines", "system", "errors"},
+    "assemble": {
+        "_vendor", "model", "versions", "compat", "locks", "registry",
+        "system", "errors", "resources",
+    },
+    "engines": {
+        "model", "versions", "compat", "locks", "registry", "assemble",
+        "system", "errors", "resources",
+    },
+    "supply": {
+        "_vendor", "versions", "compat", "locks", "assemble", "engines",
+        "system", "errors", "resources",
+    },
     "probe": {"problems", "_vendor"},
     "records": {"model", "system", "errors"},
-    "certify": {"model", "versions", "compat", "matrix", "records", "registry", "system", "errors"},
-    "diagnosis": {"model", "versions", "conditions", "compat", "errors", "problems"},
+    "certify": {
+        "model", "versions", "compat", "matrix", "records", "registry",
+        "system", "errors", "resources",
+    },
+    "diagnosis": {"model", "versions", "conditions", "compat", "errors", "resources", "problems"},
     "pipeline": {
         "model", "versions", "compat", "matrix", "locks", "assemble", "engines", "records", "registry",
-        "certify", "system", "errors", "__init__",
+        "certify", "system", "errors", "resources", "__init__",
     },
-    "delivery": {"model", "versions", "compat", "engines", "registry", "certify", "system", "errors"},
+    "delivery": {
+        "model", "versions", "compat", "engines", "registry", "certify",
+        "system", "errors", "resources",
+    },
     "redaction": set(),
     "reports": {"model", "compat", "records", "redaction"},
     "cli": {
         "model", "versions", "compat", "matrix", "locks", "registry", "assemble", "engines", "records",
         "certify", "delivery", "pipeline", "diagnosis", "reports", "redaction", "supply", "system", "errors",
-        "__init__",
+        "resources", "__init__",
     },
 }  # fmt: skip
 #: tensorflow lives in images and environments; the host side never imports it.

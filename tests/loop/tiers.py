@@ -137,7 +137,8 @@ def _of_program(program: Any, words: Sequence[Any] = ()) -> tuple[str, str]:
     what = f"the program {path}"
     if str(path) in _ENGINE_PROGRAMS or path.is_relative_to(cache_directory() / "tests"):
         return what, "engine"
-    if list(words[1:3]) == ["-m", "pip"]:
+    # With --no-index, pip is a Python program that only reads files.
+    if list(words[1:3]) == ["-m", "pip"] and "--no-index" not in words:
         return "pip", "engine"
     if path.is_absolute() and not os.access(path, os.X_OK):
         return what, "unit"  # it can't be started

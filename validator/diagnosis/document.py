@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 
 from ..conditions import AllOf, AnyOf, Comparison, Condition, Named, NoneOf
 from ..model.diagnosis import WAYS
+from ..resources import root_directory
 from .causes import ALWAYS, CERTAIN, CauseEntry, RemedyEntry, Sign, causes, language
 from .compile import conditions, examples
 from .known import FACTS
@@ -15,7 +15,7 @@ from .messages import catalogue
 from .remedies import INTERRUPTS, filled_in
 
 #: The committed copy.
-PATH = Path(__file__).parents[2] / "docs" / "causes.md"
+PATH = root_directory() / "docs" / "causes.md"
 #: Real lines that are shown for one cause, and characters of each.
 _LINES, _WIDTH = 6, 400
 _WAYS = {

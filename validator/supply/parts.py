@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import EXIT_FAILED, EXIT_MISSING, EXIT_OK, MissingError
+from ..resources import root_directory
 from ..system.files import write_atomically
 from ..system.sources import host_sources
 from . import bases, debian_packages, python_packages, released
 from .news import STABLE, Asked
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = root_directory()
 
 
 @dataclass(frozen=True)

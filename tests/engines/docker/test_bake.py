@@ -19,6 +19,7 @@ from validator.engines.docker.bake import TARGET, Base, Compression, bake_docume
 from validator.engines.docker.host_requirements import host_requirements, tables
 from validator.model.prediction import Outcome
 from validator.model.spec import Choice, ImageSpec, Variant
+from validator.resources import images_directory
 from validator.versions import ComputeCapability, CudaVersion, DriverRelease
 
 from .orders import CPU, GPU, REGISTRY, lock_of, order_of
@@ -63,7 +64,7 @@ def test_nothing_is_claimed_about_gpus_for_an_unknown_release() -> None:
 
 def test_no_image_sets_a_plain_cuda_version() -> None:
     """With CUDA_VERSION, the toolkit could treat the image as one that uses its old scheme."""
-    dockerfile = (names.IMAGES / "Dockerfile").read_text(encoding="utf-8")
+    dockerfile = (images_directory() / "Dockerfile").read_text(encoding="utf-8")
     instructions = [line for line in dockerfile.splitlines() if not line.lstrip().startswith("#")]
     assert not [line for line in instructions if re.search(r"(?<![A-Z_])CUDA_VERSION", line)]
     assert bake_document(order_of(GPU))["target"][TARGET]["args"]["NVIDIA_REQUIRE_CUDA"]
@@ -166,9 +167,9 @@ def test_a_long_identifier_gives_a_valid_tag() -> None:
 
 def test_a_changed_script_changes_the_recipe(tmp_path: Path) -> None:
     for name in ("build", "entrypoint"):
-        shutil.copytree(names.IMAGES / name, tmp_path / name)
+        shutil.copytree(images_directory() / name, tmp_path / name)
     for name in ("Dockerfile", "uv.txt"):
-        shutil.copy(names.IMAGES / name, tmp_path)
+        shutil.copy(images_directory() / name, tmp_path)
     seen = {recipe_digest(tmp_path)}
     assert seen == {recipe_digest()}
     for number, path in enumerate(("build/install-wheels", "entrypoint/start", "Dockerfile", "uv.txt"), 2):
@@ -182,7 +183,7 @@ def test_a_changed_script_changes_the_recipe(tmp_path: Path) -> None:
 def test_the_dockerfile_satisfies_hadolint() -> None:
     hadolint = Path(sysconfig.get_path("scripts")) / "hadolint"
     done = subprocess.run(
-        [hadolint, names.IMAGES / "Dockerfile"], capture_output=True, text=True, check=False
+        [hadolint, images_directory() / "Dockerfile"], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -190,7 +191,9 @@ def test_the_dockerfile_satisfies_hadolint() -> None:
 @pytest.mark.service
 @pytest.mark.parametrize(
     "script",
-    sorted(path for name in ("build", "base", "entrypoint") for path in (names.IMAGES / name).iterdir()),
+    sorted(
+        path for name in ("build", "base", "entrypoint") for path in (images_directory() / name).iterdir()
+    ),
 )
 def test_build_scripts_are_executable_posix_shell(script: Path) -> None:
     assert script.stat().st_mode & 0o111

@@ -19,6 +19,7 @@ from validator.engines.docker.bases import BasePolicy, Bases
 from validator.engines.docker.debian_lock import read_lock
 from validator.engines.docker.pinned_bases import PinnedBase
 from validator.errors import MissingError
+from validator.resources import images_directory
 
 from .orders import CPU
 
@@ -252,6 +253,6 @@ def test_traces_of_the_host_are_removed(tmp_path: Path) -> None:
     for name in (*traces, "etc/apt/apt.conf.d/70debconf", "etc/passwd"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("canary", encoding="utf-8")
-    subprocess.run([names.IMAGES / "base" / "clean-rootfs", tmp_path], check=True)
+    subprocess.run([images_directory() / "base" / "clean-rootfs", tmp_path], check=True)
     left = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file())
     assert left == ["etc/apt/apt.conf.d/70debconf", "etc/passwd"]

@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 
 from validator.compat import drivers
-from validator.engines.docker import names
 from validator.engines.docker.host_requirements import tables
 from validator.model.prediction import Outcome
+from validator.resources import images_directory
 from validator.versions import CudaVersion, DriverRelease
 
 pytestmark = pytest.mark.service
 
-START = names.IMAGES / "entrypoint" / "start"
+START = images_directory() / "entrypoint" / "start"
 LIBRARIES = "usr/lib/x86_64-linux-gnu"
 
 

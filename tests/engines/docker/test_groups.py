@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from validator.engines.docker.groups import BIG_LIBRARIES, OF_VARIANT, group_of, group_wheels, requirements
-from validator.engines.docker.names import IMAGES
 from validator.errors import BuildError
 from validator.model.spec import Variant
+from validator.resources import images_directory
 
 from .orders import CPU, GPU, lock_of
 
@@ -80,7 +80,7 @@ def test_each_requirement_pins_one_file() -> None:
 
 @pytest.mark.parametrize("variant", list(Variant))
 def test_the_dockerfile_has_a_stage_and_a_copy_for_every_group(variant: Variant) -> None:
-    text = (IMAGES / "Dockerfile").read_text(encoding="utf-8")
+    text = (images_directory() / "Dockerfile").read_text(encoding="utf-8")
     target = text.partition(f"FROM runtime AS {variant.value}\n")[2].partition("\nFROM ")[0]
     for group in OF_VARIANT[variant]:
         assert re.search(rf"^FROM (tools|venv) AS {group}$", text, re.MULTILINE)
@@ -92,7 +92,9 @@ def test_the_dockerfile_has_a_stage_and_a_copy_for_every_group(variant: Variant)
 
 
 def test_shared_layers_come_first() -> None:
-    text = (IMAGES / "Dockerfile").read_text(encoding="utf-8").partition("FROM runtime AS gpu\n")[2]
+    text = (
+        (images_directory() / "Dockerfile").read_text(encoding="utf-8").partition("FROM runtime AS gpu\n")[2]
+    )
     order = re.findall(r"COPY --link --from=(\w+) /layer", text)
     assert order[-2:] == ["python", "tensorflow"]
     assert set(order[:-2]) == {"entrypoint", "cuda", *BIG_LIBRARIES}

@@ -11,6 +11,7 @@ from typing import Any
 
 from ...model.lock import Lock
 from ...model.spec import ImageSpec
+from ...resources import images_directory
 from . import names
 from .host_requirements import host_requirements, tables
 
@@ -18,6 +19,7 @@ from .host_requirements import host_requirements, tables
 TARGET = "image"
 #: The time of every file and of the image itself, so that the same inputs give the same digests.
 SOURCE_DATE_EPOCH = 0
+_IMAGES = images_directory()
 
 
 class Compression(str, Enum):
@@ -73,7 +75,7 @@ class Order:
     secrets: Mapping[str, Path]
     compression: Compression = Compression.ZSTD
     cache: str | None = None
-    images: Path = names.IMAGES
+    images: Path = _IMAGES
 
     @property
     def reference(self) -> str:
@@ -152,7 +154,7 @@ def labels(order: Order) -> dict[str, str]:
     return found
 
 
-def recipe_digest(directory: Path = names.IMAGES) -> str:
+def recipe_digest(directory: Path = _IMAGES) -> str:
     """Return the SHA-256 digest of the Dockerfile, its scripts, the pinned uv, and the facts in every image.
 
     An image with another recipe digest is not up to date.

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ...errors import BuildError, MissingError
+from ...resources import images_directory
 from ...system import processes
 from ...system.files import full_disk, full_disk_named, says_full_disk
 from ..base import Progress
@@ -35,8 +36,8 @@ PACKAGES: Mapping[str, tuple[str, ...]] = {
 #: The end of a sentence that says why a base can't be bootstrapped.
 NO_TOOL = "apt, and mmdebstrap or debootstrap, are not installed"
 
-_MERGE_USR = names.IMAGES / "base" / "merge-usr"
-_CLEAN = names.IMAGES / "base" / "clean-rootfs"
+_MERGE_USR = images_directory() / "base" / "merge-usr"
+_CLEAN = images_directory() / "base" / "clean-rootfs"
 _TIMEOUT_S = 1800
 _EXCLUDED = ("/usr/share/doc/*", "/usr/share/info/*", "/usr/share/locale/*", "/usr/share/man/*")
 

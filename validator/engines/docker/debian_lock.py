@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...errors import InputError
-from . import names
+from ...resources import images_directory
 
-DIRECTORY = names.IMAGES / "debian"
+DIRECTORY = images_directory() / "debian"
 #: The archives of Debian, as the first part of a package's path names them.
 ARCHIVES = ("debian", "debian-security")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from pathlib import Path
 
 #: The image repository, and the prefix of labels.
 PROJECT = "tensorflow-gpu-matrix"
@@ -22,9 +21,6 @@ LABEL_DRIVER = f"{PROJECT}.minimum-driver"
 #: Compute capabilities that TensorFlow's wheel has machine code for, and PTX: `6.0 7.0 8.0`.
 LABEL_SASS = f"{PROJECT}.sass"
 LABEL_PTX = f"{PROJECT}.ptx"
-
-#: Dockerfile, build scripts and the script that cleans a bootstrapped base.
-IMAGES = Path(__file__).resolve().parents[3] / "images"
 
 #: A tag has at most 128 characters (OCI distribution specification).
 _LONGEST_TAG = 128

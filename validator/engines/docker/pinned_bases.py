@@ -10,9 +10,9 @@ from pathlib import Path
 import yaml
 
 from ...errors import InputError
-from . import names
+from ...resources import images_directory
 
-FILE = names.IMAGES / "bases.yaml"
+FILE = images_directory() / "bases.yaml"
 #: The tag whose digest is pinned.
 TAG = "python:{}-slim-bookworm"
 

@@ -16,13 +16,13 @@ from pathlib import Path
 from uv import find_uv_bin
 
 from ...errors import InputError, MissingError
+from ...resources import images_directory
 from ...system import processes
 from ...system.files import cache_directory, full_disk_named
 from ...system.runs import temporary_directory
 from ...system.sources import PackageSources
-from . import names
 
-PIN = names.IMAGES / "uv.txt"
+PIN = images_directory() / "uv.txt"
 #: Images are for Linux on x86_64, whatever machine builds them.
 _PLATFORM = "x86_64-manylinux2014"
 _TIMEOUT_S = 600.0

@@ -1,0 +1,113 @@
+"""The distributions of this project, and a Python that has the wheel installed, with no checkout anywhere."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tarfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from ..commands import ROOT
+from ..loop.tiers import service
+
+
+def tracked(*names: str) -> list[str]:
+    """Return the paths of the checkout's files, relative to its root, without what git ignores."""
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "--", *names],
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    ).stdout.splitlines()  # fmt: skip
+    return sorted(name for name in listed if (ROOT / name).is_file())
+
+
+@dataclass(frozen=True)
+class Distributions:
+    """sdist, wheel: the files. The wheel is built from the unpacked sdist, as an index's users would."""
+
+    sdist: Path
+    wheel: Path
+
+
+@dataclass(frozen=True)
+class Installed:
+    """An environment with the wheel and its dependencies, used from an empty directory."""
+
+    python: Path
+    directory: Path
+
+    @property
+    def site_packages(self) -> Path:
+        """Return where the wheel is installed."""
+        return next(self.python.parents[1].glob("lib/python3*/site-packages"))
+
+    def run(
+        self, *arguments: object, environment: Mapping[str, str] | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        """Run `validator` in the directory."""
+        # Nothing here may lead back to the checkout.
+        found = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "COV"))}
+        return subprocess.run(
+            [self.python.parent / "validator", *map(str, arguments)],
+            cwd=self.directory, env={**found, **(environment or {})}, stdin=subprocess.DEVNULL,
+            capture_output=True, text=True, timeout=120,
+        )  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+@service
+def distributions(tmp_path_factory: pytest.TempPathFactory) -> Distributions:
+    """Build the sdist from a copy of the checkout, and the wheel from the sdist."""
+    directory = tmp_path_factory.mktemp("distributions")
+    # In the checkout itself, files of an earlier build may be left in `build/`.
+    for name in tracked():
+        (directory / "checkout" / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(ROOT / name, directory / "checkout" / name)
+    sdist = _built("sdist", directory / "checkout", directory)
+    with tarfile.open(sdist) as archive:
+        archive.extractall(directory / "unpacked", filter="data")
+    (source,) = (directory / "unpacked").iterdir()
+    return Distributions(sdist, _built("wheel", source, directory))
+
+
+def _built(kind: str, source: Path, directory: Path) -> Path:
+    code = f"from setuptools.build_meta import build_{kind} as b; print('made', b({str(directory)!r}))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=source, capture_output=True, text=True, check=True, timeout=120
+    )
+    return directory / done.stdout.rpartition("made ")[2].strip()
+
+
+@pytest.fixture(scope="session")
+@service
+def environment(distributions: Distributions, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a Python with the wheel. The dependencies are those of the tests' own environment."""
+    directory = tmp_path_factory.mktemp("environment")
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", directory], check=True, timeout=120)
+    python = directory / "bin" / "python"
+    subprocess.run(
+        [
+            *(sys.executable, "-m", "pip", "--python", python, "--disable-pip-version-check"),
+            *("install", "--quiet", "--no-index", "--no-deps", distributions.wheel),
+        ],
+        check=True, capture_output=True, timeout=120,
+    )  # fmt: skip
+    (site_packages,) = directory.glob("lib/python3*/site-packages")
+    # Python reads no .pth files in a directory that is added like this, so an editable install has no effect.
+    (site_packages / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    return python
+
+
+@pytest.fixture
+@service
+def installed(environment: Path, tmp_path: Path) -> Installed:
+    """Return the installed tool, with an empty directory to use it in."""
+    directory = tmp_path / "empty"
+    directory.mkdir()
+    return Installed(environment, directory)

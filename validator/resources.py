@@ -1,0 +1,49 @@
+"""Find the files that this tool comes with besides its code, and the pages of its manual.
+
+In a checkout, `images/`, `matrix.yaml` and `trust.yaml` are next to this package. `setup.py` copies them into
+the package when a wheel is built, so that an installed tool works in an empty directory.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from . import __version__
+
+_PACKAGE = Path(__file__).resolve().parent
+#: Where `setup.py` puts the copies; a checkout does not have it.
+_SHIPPED = _PACKAGE / "shipped"
+_MANUAL = "https://github.com/tensorflow-gpu-matrix/tensorflow-gpu-matrix/blob"
+
+
+def is_installed() -> bool:
+    """Return whether this is an installed package and not a checkout. Nothing may be written into it."""
+    return _SHIPPED.is_dir()
+
+
+def root_directory() -> Path:
+    """Return the root of the checkout, or the directory of the copies in an installed package."""
+    return _SHIPPED if is_installed() else _PACKAGE.parent
+
+
+def images_directory() -> Path:
+    """Return the directory with the Dockerfile, the entry point, the pinned bases and their locks."""
+    return root_directory() / "images"
+
+
+def shipped_matrix() -> Path:
+    """Return the matrix of this project. Its locks are in `images/locks` next to it."""
+    return root_directory() / "matrix.yaml"
+
+
+def shipped_trust_file() -> Path:
+    """Return this project's list of who may sign its images."""
+    return root_directory() / "trust.yaml"
+
+
+def manual(page: str) -> str:
+    """Return the link to a page of the manual as it was for this version.
+
+    page: relative to `docs/`, with an anchor where it helps (`reference/matrix.md#hosts`).
+    """
+    return f"{_MANUAL}/v{__version__}/docs/{page}"
