@@ -22,13 +22,12 @@ LOCK = Lock(SPEC.identifier, "3.12", "x86_64-manylinux_2_28", ASKED, (SIX, TENSO
 
 names = st.from_regex(r"[a-z0-9]([a-z0-9-]{0,20}[a-z0-9])?", fullmatch=True)
 versions = st.from_regex(r"[0-9]{1,3}(\.[0-9]{1,3}){0,3}(\.post[0-9])?(\+[a-z0-9]{1,5})?", fullmatch=True)
-wheels = st.builds(
-    Wheel,
-    names,
-    versions,
-    st.integers(0, 16**64 - 1).map("{:064x}".format),
-    st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,40}\.whl", fullmatch=True),
-    st.none() | st.integers(0, 10**10),
+hashes = st.integers(0, 16**64 - 1).map("{:064x}".format)
+filenames = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,40}\.whl", fullmatch=True)
+sizes = st.integers(0, 10**10)
+paths = st.from_regex(r"(\.\./)?[A-Za-z0-9][A-Za-z0-9 ._+/-]{0,40}\.whl", fullmatch=True)
+wheels = st.builds(Wheel, names, versions, hashes, filenames, st.none() | sizes) | st.builds(
+    Wheel, names, versions, hashes, filenames, sizes, paths
 )
 locks = st.builds(
     Lock,

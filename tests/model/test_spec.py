@@ -1,5 +1,10 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
+
+from validator.model.additions import Additions, CheckFile, LocalWheel, Requirements, is_name
 from validator.model.spec import Cell, Choice, HostClass, ImageSpec, Variant, slug
 from validator.versions import ComputeCapability, DriverRelease
 
@@ -22,6 +27,49 @@ def test_a_floating_choice_is_named_by_its_policy_so_that_the_name_stays() -> No
 def test_another_base_is_another_image() -> None:
     other = ImageSpec("2.21.0", "3.12", Variant.CPU, base="registry.example/Ubuntu:24.04")
     assert other.identifier == "tf2.21.0-cpu-py312-registry.example-ubuntu-24.04"
+
+
+def test_additions_are_named_by_their_name_or_by_what_they_are() -> None:
+    named = replace(AS_BUILT, additions=Additions("ours", packages=("pandas>=2",)))
+    assert named.identifier == "tf2.21.0-cuda12.5-cudnn9.3-py312_ours"
+    unnamed = replace(AS_BUILT, additions=Additions(packages=("pandas>=2",)))
+    assert unnamed.additions is not None
+    assert unnamed.identifier == f"tf2.21.0-cuda12.5-cudnn9.3-py312_{unnamed.additions.digest[:8]}"
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        Additions(packages=("keras-hub",)),
+        Additions(wheels=(LocalWheel("a-1-py3-none-any.whl", "a", "1", "00", 1),)),
+        Additions(requirements=Requirements("requirements.txt", ("pandas>=2",))),
+        Additions(system_packages=("git",)),
+        Additions(environment=(("A", "1"),)),
+        Additions(checks=(CheckFile("a.py", "00"),)),
+        Additions(checks=(CheckFile("a.py", "00", required=False),)),
+    ],
+)
+def test_the_digest_covers_everything_that_is_added(other: Additions) -> None:
+    assert other.digest != Additions().digest
+    assert replace(other, name="ours", max_size=10).digest == other.digest
+
+
+@pytest.mark.parametrize("name", ["ours", "a", "team-2.x", "x" * 32, "deadbee", "deadbeef0"])
+def test_valid_names(name: str) -> None:
+    assert is_name(name)
+
+
+@pytest.mark.parametrize("name", ["", "Ours", "a_b", "-a", "a-", "a b", "x" * 33, "deadbeef", "01234567"])
+def test_invalid_names(name: str) -> None:
+    assert not is_name(name)
+
+
+def test_jupyter_has_cuda_and_starts_jupyterlab() -> None:
+    jupyter = replace(AS_BUILT, variant=Variant.JUPYTER, additions=Additions("jupyter"))
+    assert jupyter.identifier == "tf2.21.0-cuda12.5-cudnn9.3-py312_jupyter"
+    assert jupyter.command[:2] == ("jupyter", "lab")
+    assert AS_BUILT.command == ("python",)
+    assert [variant.has_cuda for variant in Variant] == [True, False, True]
 
 
 def test_slugs_are_safe_in_file_names() -> None:

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from validator.model.additions import Additions
 from validator.model.spec import Choice, ImageSpec, Variant
-from validator.registry.names import driver_alias, identifier_of, image_tag, release_alias, tag_of
+from validator.registry.names import (
+    additions_of,
+    driver_alias,
+    identifier_of,
+    image_tag,
+    release_alias,
+    tag_of,
+)
 
 GPU = ImageSpec("2.21.0", "3.12", Variant.GPU, Choice("as-built", "12.5"), Choice("as-built", "9.3"))
 
@@ -25,11 +35,17 @@ GPU = ImageSpec("2.21.0", "3.12", Variant.GPU, Choice("as-built", "12.5"), Choic
             ImageSpec("2.21.0", "3.12", Variant.CPU, base="debian:trixie"),
             "2.21.0-cpu-py3.12-debian-trixie",
         ),
+        (replace(GPU, additions=Additions("ours")), "2.21.0-cuda12.5-cudnn9.3-py3.12_ours"),
+        (
+            replace(GPU, base="debian:trixie", additions=Additions(packages=("pandas>=2",))),
+            "2.21.0-cuda12.5-cudnn9.3-py3.12-debian-trixie_0d67bfe3",
+        ),
     ],
 )
 def test_a_tag_is_converted_to_its_image_spec_and_back(spec: ImageSpec, tag: str) -> None:
     assert image_tag(spec) == tag
     assert identifier_of(tag) == spec.identifier
+    assert additions_of(tag) == additions_of(spec.identifier) == (spec.additions and spec.additions.label)
 
 
 @pytest.mark.parametrize(

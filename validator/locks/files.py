@@ -6,6 +6,9 @@
 # digest: sha256:…
 # requires: tensorflow==2.21.0
 absl-py==2.5.1 --hash=sha256:…  # absl_py-2.5.1-py3-none-any.whl 135758
+ours==1.0 --hash=sha256:…  # ours-1.0-py3-none-any.whl 4711 wheels/ours-1.0-py3-none-any.whl
+
+The last field is the path of a wheel that does not come from the index.
 """
 
 from __future__ import annotations
@@ -26,7 +29,8 @@ DIRECTORY = Path("images") / "locks"
 
 _WHEEL = re.compile(
     r"^(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)==(?P<version>[A-Za-z0-9.!+_-]+)"
-    r" --hash=sha256:(?P<sha256>[0-9a-f]{64})  # (?P<filename>[A-Za-z0-9._+-]+\.whl)(?: (?P<size>\d{1,18}))?$"
+    r" --hash=sha256:(?P<sha256>[0-9a-f]{64})  # (?P<filename>[A-Za-z0-9._+-]+\.whl)"
+    r"(?: (?P<size>\d{1,18})(?: (?P<path>\S.*))?)?$"
 )
 _HEADER = re.compile(r"^# (?P<key>python|platform|digest|requires): (?P<value>.+)$")
 _TITLE = re.compile(r"^# Lock of (?P<identifier>\S+); written by")
@@ -49,7 +53,8 @@ def render(lock: Lock) -> str:
 def render_wheel(wheel: Wheel) -> str:
     """Return the line of a wheel in a lock file."""
     size = "" if wheel.size is None else f" {wheel.size}"
-    return f"{wheel} --hash=sha256:{wheel.sha256}  # {wheel.filename}{size}"
+    path = "" if wheel.path is None else f" {wheel.path}"
+    return f"{wheel} --hash=sha256:{wheel.sha256}  # {wheel.filename}{size}{path}"
 
 
 def parse(text: str, where: str = "lock") -> Lock:
@@ -153,4 +158,5 @@ def _wheel(match: re.Match[str]) -> Wheel:
         match["sha256"],
         match["filename"],
         int(match["size"]) if match["size"] else None,
+        match["path"],
     )

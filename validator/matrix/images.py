@@ -11,6 +11,7 @@ from .. import versions
 from ..compat import policies, releases
 from ..compat.errors import PolicyError
 from ..compat.releases import Release
+from ..model.additions import Additions
 from ..model.spec import AS_BUILT, LATEST, Choice, ImageSpec, Variant
 from .document import Document, Path
 from .problems import join_words, quote, unknown_name
@@ -18,6 +19,9 @@ from .schema import ImageEntry
 
 #: The most images of all image entries together.
 MAX_IMAGES = 20_000
+
+#: What the variant jupyter adds.
+JUPYTER = Additions("jupyter", packages=("jupyterlab",))
 
 #: If two policies give the same image, the one with the lower number names it. A pinned version has 1.
 _PREFERENCE = {AS_BUILT: 0, LATEST: 2}
@@ -39,9 +43,10 @@ class _Request:
 
     def spec(self) -> ImageSpec:
         cuda, cudnn = (None, None)  # type: tuple[Choice | None, Choice | None]
-        if self.variant is Variant.GPU:
+        if self.variant.has_cuda:
             cuda, cudnn = _chosen(self.tensorflow, self.cuda, self.cudnn)
-        return ImageSpec(self.tensorflow, self.python, self.variant, cuda, cudnn, self.base)
+        added = JUPYTER if self.variant is Variant.JUPYTER else None
+        return ImageSpec(self.tensorflow, self.python, self.variant, cuda, cudnn, self.base, added)
 
     def naming_order(self) -> tuple[int, int, str, str]:
         return _PREFERENCE.get(self.cuda, 1), _PREFERENCE.get(self.cudnn, 1), self.cuda, self.cudnn
@@ -82,8 +87,7 @@ def resolve_images(entries: Mapping[int, ImageEntry], document: Document) -> lis
 def _multiply(axes: Axes) -> Iterator[_Request]:
     for release in axes.releases:
         for variant in axes.variants:
-            gpu = variant is Variant.GPU
-            for cuda, cudnn in axes.pairs.get(release.version, []) if gpu else [("", "")]:
+            for cuda, cudnn in axes.pairs.get(release.version, []) if variant.has_cuda else [("", "")]:
                 for python in axes.pythons[release.version]:
                     for base in axes.bases:
                         yield _Request(release.version, python, variant, cuda, cudnn, base)
@@ -145,7 +149,7 @@ class Axes:
         """The number of images that the entry asks for, computed without listing them."""
         width = {
             release.version: sum(
-                len(self.pairs.get(release.version, ())) if variant is Variant.GPU else 1
+                len(self.pairs.get(release.version, ())) if variant.has_cuda else 1
                 for variant in self.variants
             )
             for release in self.releases
@@ -265,7 +269,7 @@ def _pairs(
     if variants == (Variant.CPU,):
         for name in given:
             document.report((*path, name), "a cpu image has no CUDA; leave this key out", at_key=True)
-    if Variant.GPU not in variants:
+    if not any(variant.has_cuda for variant in variants):
         return {}
     if entry.policy and len(given) > 1:
         others = join_words(given[1:])

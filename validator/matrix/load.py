@@ -122,7 +122,7 @@ def _check_together(images: tuple[ImageSpec, ...], hosts: tuple[HostClass, ...],
     variants = {image.variant for image in images}
     if Variant.CPU in variants and all(host.has_gpu for host in hosts):
         document.report(("hosts",), "cpu images need a host without a GPU; add an entry gpu: none")
-    if Variant.GPU in variants and not any(host.has_gpu for host in hosts):
+    if any(variant.has_cuda for variant in variants) and not any(host.has_gpu for host in hosts):
         document.report(("hosts",), f"gpu images need a host with a GPU; there is only {NO_GPU}")
 
 
@@ -174,7 +174,9 @@ def _selectors(texts: list[str], path: Path, document: Document) -> tuple[Select
 
 
 def sort_images(images: Iterable[ImageSpec]) -> tuple[ImageSpec, ...]:
-    """Sort by newest TensorFlow, gpu before cpu, CUDA and cuDNN upwards with `latest` last, base, Python."""
+    """Sort by newest TensorFlow, variant, CUDA and cuDNN upwards with `latest` last, base, additions,
+    Python.
+    """
     by_axes = sorted(images, key=_image_order)
     return tuple(sorted(by_axes, key=lambda image: Version(image.tensorflow), reverse=True))
 
@@ -184,12 +186,16 @@ def sort_hosts(hosts: Iterable[HostClass]) -> tuple[HostClass, ...]:
     return tuple(sorted(hosts, key=_host_order))
 
 
+_VARIANTS = (Variant.GPU, Variant.JUPYTER, Variant.CPU)
+
+
 def _image_order(image: ImageSpec) -> tuple[Any, ...]:
     return (
-        image.variant is not Variant.GPU,
+        _VARIANTS.index(image.variant),
         _choice_order(image.cuda),
         _choice_order(image.cudnn),
         image.base or "",
+        image.additions.label if image.additions else "",
         leading_numbers(image.python),
     )
 

@@ -9,7 +9,7 @@ from typing import Any
 from ..compat.predict import predict
 from ..errors import InputError
 from ..model.prediction import PlannedCell
-from ..model.spec import Cell, HostClass, ImageSpec, Variant
+from ..model.spec import Cell, HostClass, ImageSpec
 from .load import DEFAULT_PROFILE, Exclusion, Matrix, Profile
 from .problems import unknown_name
 from .selection import Scope, Selector
@@ -67,7 +67,7 @@ def expand(
     cells: list[Cell] = []
     excluded: list[ExcludedCell] = []
     for image in images:
-        gpu = image.variant is Variant.GPU
+        gpu = image.variant.has_cuda
         reasons = exclusions.by_host(image)
         for host in hosts:
             if host.has_gpu is not gpu:

@@ -14,6 +14,7 @@ class Wheel:
     sha256: hex digest of the file.
     filename: of the wheel, which has its tags.
     size: bytes to download, or None if the index does not say.
+    path: of a wheel on this machine, relative to the directory of the matrix file; None for the index's.
     """
 
     name: str
@@ -21,6 +22,7 @@ class Wheel:
     sha256: str
     filename: str
     size: int | None = None
+    path: str | None = None
 
     def __str__(self) -> str:
         return f"{self.name}=={self.version}"

@@ -7,14 +7,23 @@ from dataclasses import dataclass
 from enum import Enum
 
 from ..versions import ComputeCapability, DriverRelease
+from .additions import Additions
 
 
 class Variant(str, Enum):
-    """The variant of an image: with CUDA or without."""
+    """The variant of an image: with CUDA, without, or with CUDA and JupyterLab."""
 
     GPU = "gpu"
     CPU = "cpu"
+    JUPYTER = "jupyter"
 
+    @property
+    def has_cuda(self) -> bool:
+        return self is not Variant.CPU
+
+
+#: JupyterLab, reachable through a published port of the container. It prints its address with a token.
+JUPYTER_COMMAND = ("jupyter", "lab", "--ip=0.0.0.0", "--port=8888", "--no-browser")
 
 #: The two policies that are not a version.
 AS_BUILT = "as-built"
@@ -47,6 +56,7 @@ class ImageSpec:
     """An image to build. `cuda` and `cudnn` are None for the cpu variant.
 
     base: a base image name, or None for the default of this Python.
+    additions: what it has in addition to TensorFlow, or None. An image of the variant jupyter has some.
     """
 
     tensorflow: str
@@ -55,10 +65,14 @@ class ImageSpec:
     cuda: Choice | None = None
     cudnn: Choice | None = None
     base: str | None = None
+    additions: Additions | None = None
 
     @property
     def identifier(self) -> str:
-        """The name used in file names, logs, selectors and records: `tf2.21.0-cuda12.5-cudnn9.3-py312`."""
+        """The name used in file names, logs, selectors and records: `tf2.21.0-cuda12.5-cudnn9.3-py312`.
+
+        The name of its additions follows an underscore, which nothing else has: `…-py312_ours`.
+        """
         parts = [f"tf{self.tensorflow}"]
         if self.cuda is None or self.cudnn is None:
             parts.append("cpu")
@@ -67,7 +81,13 @@ class ImageSpec:
         parts.append(python_label(self.python))
         if self.base is not None:
             parts.append(slug(self.base))
-        return "-".join(parts)
+        added = f"_{self.additions.label}" if self.additions else ""
+        return "-".join(parts) + added
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        """The command that a container of the image runs by default."""
+        return JUPYTER_COMMAND if self.variant is Variant.JUPYTER else ("python",)
 
     def __str__(self) -> str:
         return self.identifier

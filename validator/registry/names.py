@@ -91,11 +91,11 @@ def is_digest(text: str) -> bool:
 
 _IMAGE_TAG = re.compile(
     r"(?P<tensorflow>\d+\.\d+\.\d+(?:rc\d+)?)-(?P<libraries>cpu|cuda[\w.]+-cudnn[\w.]+)"
-    r"-py(?P<major>\d)\.(?P<minor>\d+)(?:-(?P<base>[a-z0-9.-]+))?"
+    r"-py(?P<major>\d)\.(?P<minor>\d+)(?:-(?P<base>[a-z0-9.-]+))?(?:_(?P<added>[a-z0-9.-]+))?"
 )
 _IDENTIFIER = re.compile(
     r"tf(?P<tensorflow>\d+\.\d+\.\d+(?:rc\d+)?)-(?P<libraries>cpu|cuda[\w.]+-cudnn[\w.]+)"
-    r"-py(?P<major>\d)(?P<minor>\d+)(?:-(?P<base>[a-z0-9.-]+))?"
+    r"-py(?P<major>\d)(?P<minor>\d+)(?:-(?P<base>[a-z0-9.-]+))?(?:_(?P<added>[a-z0-9.-]+))?"
 )
 
 #: The alias of the newest image.
@@ -112,8 +112,7 @@ def tag_of(identifier: str) -> str:
     found = _IDENTIFIER.fullmatch(identifier)
     if found is None:
         raise ValueError(f"{identifier!r} is not the identifier of an image spec")
-    base = f"-{found['base']}" if found["base"] else ""
-    return f"{found['tensorflow']}-{found['libraries']}-py{found['major']}.{found['minor']}{base}"
+    return f"{found['tensorflow']}-{found['libraries']}-py{found['major']}.{found['minor']}{_end(found)}"
 
 
 def identifier_of(tag: str) -> str | None:
@@ -121,8 +120,18 @@ def identifier_of(tag: str) -> str | None:
     found = _IMAGE_TAG.fullmatch(tag)
     if found is None:
         return None
+    return f"tf{found['tensorflow']}-{found['libraries']}-py{found['major']}{found['minor']}{_end(found)}"
+
+
+def additions_of(identifier: str) -> str | None:
+    """Return the name of the additions (or their eight digits) in an image's identifier or tag, or None."""
+    return identifier.partition("_")[2] or None
+
+
+def _end(found: re.Match[str]) -> str:
+    """Return the base and the name of the additions, which tags and identifiers write alike."""
     base = f"-{found['base']}" if found["base"] else ""
-    return f"tf{found['tensorflow']}-{found['libraries']}-py{found['major']}{found['minor']}{base}"
+    return base + (f"_{found['added']}" if found["added"] else "")
 
 
 def release_alias(tensorflow: str) -> str:

@@ -81,13 +81,15 @@ def test_each_requirement_pins_one_file() -> None:
 @pytest.mark.parametrize("variant", list(Variant))
 def test_the_dockerfile_has_a_stage_and_a_copy_for_every_group(variant: Variant) -> None:
     text = (images_directory() / "Dockerfile").read_text(encoding="utf-8")
-    target = text.partition(f"FROM runtime AS {variant.value}\n")[2].partition("\nFROM ")[0]
+    target = text.partition(f"FROM runtime AS {'gpu' if variant.has_cuda else 'cpu'}\n")[2].partition(
+        "\nFROM "
+    )[0]
     for group in OF_VARIANT[variant]:
         assert re.search(rf"^FROM (tools|venv) AS {group}$", text, re.MULTILINE)
         assert f"source={group}.txt,target=/requirements.txt" in text
         assert f"COPY --link --from={group} /layer /" in target
     copied = set(re.findall(r"COPY --link --from=(\w+)", target))
-    entrypoint = {"entrypoint"} if variant is Variant.GPU else set()
+    entrypoint = {"entrypoint"} if variant.has_cuda else set()
     assert copied == {"venv", *entrypoint, *OF_VARIANT[variant]}
 
 

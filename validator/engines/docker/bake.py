@@ -97,7 +97,7 @@ def bake_document(order: Order) -> dict[str, Any]:
     target = {
         "context": str(order.images),
         "dockerfile": "Dockerfile",
-        "target": order.spec.variant.value,
+        "target": "gpu" if order.spec.variant.has_cuda else "cpu",
         "contexts": {
             "requirements": str(order.requirements),
             "uv": str(order.uv),

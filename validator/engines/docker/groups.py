@@ -24,6 +24,7 @@ TENSORFLOW = "tensorflow"
 OF_VARIANT: Mapping[Variant, tuple[str, ...]] = {
     Variant.CPU: (PYTHON, TENSORFLOW),
     Variant.GPU: (CUDA, *BIG_LIBRARIES, PYTHON, TENSORFLOW),
+    Variant.JUPYTER: (CUDA, *BIG_LIBRARIES, PYTHON, TENSORFLOW),
 }
 
 # Since CUDA 13 the names have no suffix (nvidia-cublas); before, it is the CUDA major (nvidia-cublas-cu12).

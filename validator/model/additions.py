@@ -1,0 +1,98 @@
+"""What an image has in addition to TensorFlow: the user's packages, files and settings."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from dataclasses import asdict, dataclass
+
+#: The length of the digest that names an image whose additions have no name.
+_SHORT = 8
+
+#: A name for additions. Eight hexadecimal digits are an image without a name.
+_NAME = re.compile(r"(?![0-9a-f]{8}$)[a-z0-9](?:[a-z0-9.-]{0,30}[a-z0-9])?")
+
+
+@dataclass(frozen=True)
+class LocalWheel:
+    """A wheel on this machine.
+
+    path: relative to the directory of the matrix file, with `/`. name: normalized. size: in bytes.
+    """
+
+    path: str
+    name: str
+    version: str
+    sha256: str
+    size: int
+
+    @property
+    def requirement(self) -> str:
+        """The wheel as a requirement with its hash, so that another file is another requirement."""
+        return f"{self.name} @ {self.path}#sha256={self.sha256}"
+
+
+@dataclass(frozen=True)
+class Requirements:
+    """The requirements that a file asks for.
+
+    origin: where they come from, for people: `requirements.txt`, `pyproject.toml (group train)`.
+    lines: requirements (PEP 508) without hashes. constraints: the same, for packages that something else
+        requires. hashes: the accepted SHA-256 digests of a package's files, by its normalized name; a package
+        without an entry may have any.
+    """
+
+    origin: str
+    lines: tuple[str, ...]
+    constraints: tuple[str, ...] = ()
+    hashes: tuple[tuple[str, tuple[str, ...]], ...] = ()
+
+
+@dataclass(frozen=True)
+class CheckFile:
+    """A check of the user's own. path: like that of a wheel. required: the verdict depends on it."""
+
+    path: str
+    sha256: str
+    required: bool = True
+
+
+@dataclass(frozen=True)
+class Additions:
+    """What the matrix adds to an image.
+
+    name: what its identifier ends in, or None; then it ends in digits of the digest.
+    packages: requirements (PEP 508) from the matrix file. wheels: those that it names by path.
+    requirements: those of a file, or None. system_packages: Debian or Ubuntu packages.
+    environment: variables with their values, by name.
+    max_size: of the compressed image in bytes, or None. It does not change the image.
+    """
+
+    name: str | None = None
+    packages: tuple[str, ...] = ()
+    wheels: tuple[LocalWheel, ...] = ()
+    requirements: Requirements | None = None
+    system_packages: tuple[str, ...] = ()
+    environment: tuple[tuple[str, str], ...] = ()
+    checks: tuple[CheckFile, ...] = ()
+    max_size: int | None = None
+
+    @property
+    def digest(self) -> str:
+        """The SHA-256 (hex) of everything that is added; neither the name nor the size budget is part."""
+        added = {key: value for key, value in asdict(self).items() if key not in ("name", "max_size")}
+        return hashlib.sha256(json.dumps(added, sort_keys=True).encode()).hexdigest()
+
+    @property
+    def label(self) -> str:
+        """Its part of the identifier: the name, or eight hexadecimal digits of the digest."""
+        return self.name or self.digest[:_SHORT]
+
+
+def is_name(text: str) -> bool:
+    """Return True for a valid name: 1 to 32 lower-case letters, digits, dots and dashes within.
+
+    Eight hexadecimal digits are not valid, because images without a name end in them.
+    """
+    return _NAME.fullmatch(text) is not None
