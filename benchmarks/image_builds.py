@@ -19,11 +19,11 @@ import tempfile
 import time
 from pathlib import Path
 
+from validator.assemble.names import image_reference
 from validator.compat.policies import choose
 from validator.compat.releases import release
 from validator.engines.docker import DockerEngine
 from validator.engines.docker.endpoint import Endpoint, connect
-from validator.engines.docker.names import image_reference
 from validator.engines.docker.secrets import write_secrets
 from validator.locks import files
 from validator.model.lock import Lock

@@ -44,7 +44,7 @@ ALLOWED = {
         "certify", "system", "errors", "resources", "__init__",
     },
     "delivery": {
-        "model", "versions", "compat", "engines", "registry", "certify",
+        "model", "versions", "compat", "assemble", "engines", "registry", "certify",
         "system", "errors", "resources",
     },
     "redaction": set(),

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
+from validator.assemble import names
 from validator.certify.eligibility import NotCertifiable
 from validator.certify.promote import Rules, promote
 from validator.certify.signing import Signer
 from validator.certify.trust import Trust
-from validator.engines.docker import names
 from validator.engines.docker.bake import recipe_digest
 from validator.errors import ValidatorError
 from validator.model.lock import Lock

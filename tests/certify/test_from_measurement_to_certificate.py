@@ -14,13 +14,14 @@ from pathlib import Path
 import pytest
 
 from validator import cli
+from validator.assemble.progress import Progress
 from validator.certify.machine_keys import make_runner_key, runner_signer
 from validator.certify.registration import BUILDERS, add
 from validator.certify.signing import Signer
 from validator.certify.trust import Trust
 from validator.certify.trust_file import read_trust_file
 from validator.certify.verify import certificates
-from validator.engines.base import Built, ProbeRequest, Progress
+from validator.engines.base import Built, ProbeRequest
 from validator.engines.probe_archive import probe_version
 from validator.locks import files
 from validator.model.measurement import Outside

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 
+from validator.assemble.names import LABEL_SPEC
 from validator.certify.signing import Signer
 from validator.certify.trust import Trust
 from validator.delivery.candidates import Terms
-from validator.engines.docker.names import LABEL_SPEC
 from validator.model.record import Verdict
 from validator.model.timestamps import format_timestamp, now_utc
 from validator.registry.client import Registry

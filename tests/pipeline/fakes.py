@@ -8,7 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from validator.engines.base import Built, ProbeRequest, Progress
+from validator.assemble.progress import Progress
+from validator.engines.base import Built, ProbeRequest
 from validator.errors import ValidatorError
 from validator.model.evidence import COMPUTING_CHECKS
 from validator.model.lock import Lock

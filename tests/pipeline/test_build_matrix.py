@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
+from validator.assemble.progress import Progress
 from validator.cli.progress import totals
 from validator.compat.policies import requirements
-from validator.engines.base import Built, Engine, ProbeRequest, Progress
+from validator.engines.base import Built, Engine, ProbeRequest
 from validator.errors import BuildError, MissingError, ValidatorError
 from validator.locks import files
 from validator.model.lock import Lock, Wheel

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from validator.engines.base import Built, ProbeRequest, Progress
+from validator.assemble.progress import Progress
+from validator.engines.base import Built, ProbeRequest
 from validator.errors import MissingError, ValidatorError
 from validator.model.measurement import GpuIdentity, Outside, Unread, measurement_of, report_digest
 from validator.model.record import Record, Verdict

@@ -10,13 +10,14 @@ from typing import Any
 
 import pytest
 
+from validator.assemble.progress import Progress
 from validator.certify import signing
 from validator.certify.provenance import Inputs, Provenance, Refusal
 from validator.certify.signing import Signer
 from validator.certify.trust import Signatory
 from validator.certify.trust_file import Party, TrustFile
 from validator.cli.progress import totals
-from validator.engines.base import Built, ImageEngine, Progress
+from validator.engines.base import Built, ImageEngine
 from validator.engines.venv import VenvEngine
 from validator.errors import MissingError, ValidatorError
 from validator.model.lock import Lock

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from docker.errors import DockerException
 
-from validator.engines.docker import apt
-from validator.engines.docker.debian_lock import DebianLock, DebianPackage, lock_path, read_lock
-from validator.engines.docker.pinned_bases import pinned_bases
+from validator.assemble import apt
+from validator.assemble.debian_lock import DebianLock, DebianPackage, lock_path, read_lock
+from validator.assemble.pinned_bases import pinned_bases
 from validator.errors import InputError, MissingError
 from validator.supply import bases, debian_packages, python_packages
 from validator.system.sources import PackageSources

@@ -17,6 +17,7 @@ import msgspec
 import pytest
 
 from validator import cli
+from validator.assemble.names import LABEL_LOCK, LABEL_SPEC, image_reference
 from validator.certify.challenges import Challenge, new_challenge
 from validator.certify.registration import entry_line
 from validator.certify.signing import make_key_pair
@@ -24,7 +25,6 @@ from validator.certify.trust import Signatory
 from validator.certify.trust_file import Party
 from validator.engines.docker import DockerEngine
 from validator.engines.docker.endpoint import Endpoint, connect
-from validator.engines.docker.names import LABEL_LOCK, LABEL_SPEC, image_reference
 from validator.errors import MissingError
 from validator.model.record import Record, Verdict
 from validator.model.timestamps import format_timestamp, now_utc

@@ -9,10 +9,10 @@ from typing import Any
 import requests
 from docker.errors import DockerException, ImageNotFound
 
+from ..assemble.names import LABEL_SPEC
 from ..certify.promote import ALIAS
 from ..engines.docker import endpoint, transfer
 from ..engines.docker.failures import engine_gone
-from ..engines.docker.names import LABEL_SPEC
 from ..errors import InputError, MissingError, ValidatorError
 from ..model.certificate import Certificate
 from ..model.prediction import Outcome

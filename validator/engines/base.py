@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
+from ..assemble.progress import Progress
 from ..model.lock import Lock
 from ..model.measurement import Outside, Unread
 from ..model.record import Layer
 from ..model.spec import ImageSpec
-
-#: Called with one short line about the progress, from any thread.
-Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from typing import Any
 
 from uv import find_uv_bin
 
+from ..assemble.progress import Progress
 from ..errors import InputError, MissingError, ValidatorError
 from ..locks.files import render
 from ..locks.uv_errors import explain
@@ -29,7 +30,7 @@ from ..system import processes
 from ..system.files import cache_directory, full_disk_named, symbolic_link, write_atomically
 from ..system.runs import temporary_directory
 from ..system.sources import PackageSources
-from .base import Built, ProbeRequest, Progress
+from .base import Built, ProbeRequest
 from .host_reading import read_host
 from .probe_archive import local_host_facts
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..assemble.progress import Progress
 from ..compat.policies import requirements
-from ..engines.base import Progress
 from ..errors import InputError
 from ..locks import files
 from ..locks.resolve import resolve

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import msgspec
 
-from ..engines.base import Built, Progress
+from ..assemble.progress import Progress
+from ..engines.base import Built
 from ..engines.probe_archive import probe_request, probe_version
 from ..errors import InputError, MissingError, ValidatorError
 from ..locks.files import render

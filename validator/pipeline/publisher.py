@@ -11,11 +11,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from .. import __version__
+from ..assemble.progress import Progress
 from ..certify import signing
 from ..certify.provenance import Inputs, Provenance, Refusal, attach_provenance, provenance_of
 from ..certify.signing import Signer
 from ..certify.trust_file import TrustFile
-from ..engines.base import Built, ImageEngine, Progress
+from ..engines.base import Built, ImageEngine
 from ..errors import MissingError, ValidatorError
 from ..model.lock import Lock
 from ..model.spec import ImageSpec

@@ -7,9 +7,9 @@ from pathlib import Path
 from docker.errors import DockerException
 from requests import RequestException
 
+from ..assemble.pinned_bases import TAG, PinnedBase, text_of
 from ..compat.compile import read_yaml
 from ..engines.docker.endpoint import reach
-from ..engines.docker.pinned_bases import TAG, PinnedBase, text_of
 from ..errors import MissingError
 
 FILE = "images/bases.yaml"

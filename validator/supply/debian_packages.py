@@ -12,9 +12,9 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from urllib.parse import unquote
 
-from ..engines.docker import apt, bootstrap
-from ..engines.docker.debian_lock import DebianLock, DebianPackage, lock_path, read_lock
-from ..engines.docker.debian_packages import available
+from ..assemble import apt, bootstrap
+from ..assemble.debian_lock import DebianLock, DebianPackage, lock_path, read_lock
+from ..assemble.debian_packages import available
 from ..errors import MissingError
 from ..system import processes
 from ..system.runs import temporary_directory

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from validator.assemble import names
+from validator.assemble.host_requirements import host_requirements, tables
 from validator.compat import drivers
 from validator.compat.kernels import fit, kernels
-from validator.engines.docker import names
 from validator.engines.docker.bake import TARGET, Base, Compression, bake_document, labels, recipe_digest
-from validator.engines.docker.host_requirements import host_requirements, tables
 from validator.model.prediction import Outcome
 from validator.model.spec import Choice, ImageSpec, Variant
 from validator.resources import images_directory

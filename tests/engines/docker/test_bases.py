@@ -14,10 +14,10 @@ import pytest
 import requests
 from docker.errors import APIError, ImageNotFound
 
-from validator.engines.docker import apt, bootstrap, names
+from validator.assemble import apt, bootstrap, names
+from validator.assemble.debian_lock import read_lock
+from validator.assemble.pinned_bases import PinnedBase
 from validator.engines.docker.bases import BasePolicy, Bases
-from validator.engines.docker.debian_lock import read_lock
-from validator.engines.docker.pinned_bases import PinnedBase
 from validator.errors import MissingError
 from validator.resources import images_directory
 

@@ -9,8 +9,9 @@ from pathlib import Path
 import certifi
 import pytest
 
+from validator.assemble import names
 from validator.engines.base import Built
-from validator.engines.docker import DockerEngine, names
+from validator.engines.docker import DockerEngine
 from validator.engines.docker.endpoint import Endpoint
 from validator.errors import InputError, MissingError
 from validator.system.sources import PackageSources

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
+from validator.assemble.names import image_reference
 from validator.engines.docker import DockerEngine
 from validator.engines.docker.endpoint import Endpoint
-from validator.engines.docker.names import image_reference
 from validator.locks import files
 from validator.model.record import Record, Verdict, record_of
 

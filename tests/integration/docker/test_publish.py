@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from validator.assemble.names import image_reference
 from validator.certify.signing import Signer
 from validator.certify.trust import Trust
 from validator.compat.policies import requirements
 from validator.engines.docker import DockerEngine
 from validator.engines.docker.endpoint import Endpoint
-from validator.engines.docker.names import image_reference
 from validator.locks import files
 from validator.model.lock import Lock
 from validator.model.spec import ImageSpec, Variant

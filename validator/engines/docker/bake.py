@@ -9,11 +9,11 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
+from ...assemble import names
+from ...assemble.host_requirements import host_requirements, tables
 from ...model.lock import Lock
 from ...model.spec import ImageSpec
 from ...resources import images_directory
-from . import names
-from .host_requirements import host_requirements, tables
 
 #: The name of the only target. It can't be the image's identifier, because bake rejects dots.
 TARGET = "image"

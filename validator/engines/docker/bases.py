@@ -14,14 +14,14 @@ import docker
 import requests
 from docker.errors import APIError, DockerException, ImageNotFound
 
+from ...assemble import bootstrap, names
+from ...assemble.pinned_bases import FILE, PinnedBase, pinned_bases
+from ...assemble.progress import Progress
 from ...errors import InputError, MissingError
 from ...model.spec import ImageSpec
 from ...system.files import full_disk, says_full_disk
 from ...system.runs import temporary_directory
-from ..base import Progress
-from . import bootstrap, names
 from .bake import Base
-from .pinned_bases import FILE, PinnedBase, pinned_bases
 
 _UNREACHABLE = "the image registry can't be reached"
 #: NVIDIA's wheels are unpacked in the base for this Python, whatever Python the image has.

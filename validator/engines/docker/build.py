@@ -10,19 +10,19 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from ...assemble.host_requirements import tables
+from ...assemble.progress import Progress
 from ...model.lock import Lock
 from ...model.spec import ImageSpec
 from ...system import processes
 from ...system.files import full_disk_named
 from ...system.runs import temporary_directory
 from ...system.sources import PackageSources
-from ..base import Progress
 from .bake import TARGET, Base, Compression, Order, bake_document
 from .buildlog import BuildLog
 from .endpoint import Buildx
 from .failures import explain_build
 from .groups import group_wheels, requirements
-from .host_requirements import tables
 from .secrets import write_secrets
 from .uv_binary import pinned_uv
 

@@ -18,11 +18,13 @@ from docker.errors import APIError, DockerException, ImageNotFound
 from docker.models.containers import Container
 from docker.types import CancellableStream, LogConfig
 
+from ...assemble import names
+from ...assemble.progress import Progress
 from ...errors import InputError, MissingError, ValidatorError
 from ...system import processes
 from ...system.files import says_full_disk
-from ..base import ProbeRequest, Progress
-from . import ledger, names
+from ..base import ProbeRequest
+from . import ledger
 from .failures import disk_full, engine_gone
 from .gpus import device_requests
 

@@ -14,14 +14,16 @@ import requests
 from docker.errors import DockerException, ImageNotFound
 from docker.models.images import Image
 
+from ...assemble import names
+from ...assemble.progress import Progress
 from ...errors import BuildError, MissingError
 from ...model.lock import Lock
 from ...model.measurement import Outside, Unread
 from ...model.spec import ImageSpec
 from ...system.sources import PackageSources
-from ..base import Built, ProbeRequest, Progress
+from ..base import Built, ProbeRequest
 from ..host_reading import read_host
-from . import build, containers, names, transfer
+from . import build, containers, transfer
 from .bake import Compression, recipe_digest
 from .bases import BasePolicy, Bases
 from .endpoint import Endpoint, connect

@@ -11,11 +11,11 @@ import re
 import time
 from collections.abc import Callable, Sequence
 
+from ...assemble.progress import Progress
 from ...errors import MissingError, ValidatorError
 from ...registry.errors import explain, fault_of
 from ...system import processes
 from ...system.files import says_full_disk
-from ..base import Progress
 from .failures import disk_full, engine_gone
 
 #: Waits between attempts, in seconds. Each attempt continues where the last one stopped.

@@ -15,14 +15,14 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from ...errors import BuildError, MissingError
-from ...resources import images_directory
-from ...system import processes
-from ...system.files import full_disk, full_disk_named, says_full_disk
-from ..base import Progress
+from ..errors import BuildError, MissingError
+from ..resources import images_directory
+from ..system import processes
+from ..system.files import full_disk, full_disk_named, says_full_disk
 from . import apt, names
 from .debian_lock import DebianLock, read_lock
 from .debian_packages import fetch, write_repository
+from .progress import Progress
 
 #: The Debian release whose own Python is this version.
 SUITES: Mapping[str, str] = {"3.11": "bookworm", "3.13": "trixie"}

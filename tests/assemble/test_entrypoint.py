@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from validator.assemble.host_requirements import tables
 from validator.compat import drivers
-from validator.engines.docker.host_requirements import tables
 from validator.model.prediction import Outcome
 from validator.resources import images_directory
 from validator.versions import CudaVersion, DriverRelease

@@ -7,8 +7,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...errors import InputError
-from ...resources import images_directory
+from ..errors import InputError
+from ..resources import images_directory
 
 DIRECTORY = images_directory() / "debian"
 #: The archives of Debian, as the first part of a package's path names them.

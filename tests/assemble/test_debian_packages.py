@@ -15,11 +15,11 @@ from pathlib import Path
 
 import pytest
 
-from validator.engines.docker import apt, bootstrap, debian_packages
-from validator.engines.docker.debian_lock import DebianLock, DebianPackage, lock_path, read_lock
+from validator.assemble import apt, bootstrap, debian_packages
+from validator.assemble.debian_lock import DebianLock, DebianPackage, lock_path, read_lock
 from validator.errors import InputError, MissingError
 
-from ...loop import tiers
+from ..loop import tiers
 
 CONTENT = {"hello": b"the package", "world": b"another package"}
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ...system import processes
+from ..system import processes
 
 #: Part of apt. It downloads files with apt's proxies, certificate authorities and credentials, and
 #: checks hashes.

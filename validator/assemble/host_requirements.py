@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...compat import drivers, gpus
-from ...compat.errors import UnknownRelease
-from ...compat.kernels import kernels
-from ...compat.targets import Target
-from ...model.spec import ImageSpec, Variant
-from ...versions import ComputeCapability, CudaVersion, DriverRelease
+from ..compat import drivers, gpus
+from ..compat.errors import UnknownRelease
+from ..compat.kernels import kernels
+from ..compat.targets import Target
+from ..model.spec import ImageSpec, Variant
+from ..versions import ComputeCapability, CudaVersion, DriverRelease
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import yaml
 
-from ...errors import InputError
-from ...resources import images_directory
+from ..errors import InputError
+from ..resources import images_directory
 
 FILE = images_directory() / "bases.yaml"
 #: The tag whose digest is pinned.

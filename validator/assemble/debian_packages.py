@@ -10,11 +10,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from urllib.parse import quote
 
-from ...errors import MissingError
-from ...system import processes
-from ..base import Progress
+from ..errors import MissingError
+from ..system import processes
 from . import apt
 from .debian_lock import ARCHIVES, DebianLock, DebianPackage, lock_path
+from .progress import Progress
 
 #: Debian's archive of everything that was ever on a mirror. Mirrors delete superseded versions.
 SNAPSHOT = "https://snapshot.debian.org/archive"
