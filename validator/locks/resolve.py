@@ -75,12 +75,12 @@ def resolve(
     )
 
 
-def target_tags(python: str) -> dict[Tag, int]:
+def target_tags(python: str, glibc: tuple[int, int] = GLIBC) -> dict[Tag, int]:
     """Return the wheel tags that the target accepts, each with its rank (0 is the best)."""
     major, minor = (int(part) for part in python.split("."))
-    platforms = [f"manylinux_2_{glibc}_x86_64" for glibc in range(GLIBC[1], 4, -1)]
-    for glibc, alias in ((17, "manylinux2014"), (12, "manylinux2010"), (5, "manylinux1")):
-        platforms.insert(platforms.index(f"manylinux_2_{glibc}_x86_64") + 1, f"{alias}_x86_64")
+    platforms = [f"manylinux_2_{release}_x86_64" for release in range(glibc[1], 4, -1)]
+    for release, alias in ((17, "manylinux2014"), (12, "manylinux2010"), (5, "manylinux1")):
+        platforms.insert(platforms.index(f"manylinux_2_{release}_x86_64") + 1, f"{alias}_x86_64")
     platforms.append("linux_x86_64")
     tags = [
         *cpython_tags((major, minor), platforms=platforms),
