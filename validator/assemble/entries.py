@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
@@ -58,3 +59,28 @@ class Entry:
     link: str | None = None
     uid: int = 0
     gid: int = 0
+
+
+@dataclass(frozen=True)
+class InMemory:
+    """A small file that was made here, as the `Content` of an entry."""
+
+    data: bytes
+
+    @property
+    def size(self) -> int:
+        return len(self.data)
+
+    @property
+    def sha256(self) -> str:
+        return hashlib.sha256(self.data).hexdigest()
+
+    @property
+    def deflated(self) -> None:
+        return None
+
+    def chunks(self) -> Iterator[bytes]:
+        yield from (self.data[at : at + (1 << 20)] for at in range(0, len(self.data), 1 << 20))
+
+    def stream(self) -> Iterator[bytes]:
+        raise ValueError("this content is not compressed")

@@ -1,0 +1,76 @@
+"""RECORD: the list of a wheel's files with their hashes.
+
+Source: https://packaging.python.org/en/latest/specifications/recording-installed-packages/
+"""
+
+from __future__ import annotations
+
+import base64
+import csv
+import hashlib
+import io
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+#: The algorithms that RECORD may use. A file with an older one counts as a file without a hash.
+_ALGORITHMS = {"sha256", "sha384", "sha512"}
+
+
+class RecordError(Exception):
+    """RECORD is broken. The text says how."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """What RECORD says of one file. digest: in hexadecimal. size: in bytes."""
+
+    algorithm: str | None = None
+    digest: str | None = None
+    size: int | None = None
+
+
+def parse(content: bytes) -> dict[str, Row]:
+    """Return the rows by path. Raises RecordError."""
+    rows: dict[str, Row] = {}
+    try:
+        table = list(csv.reader(io.StringIO(content.decode("utf-8"), newline=""), strict=True))
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise RecordError(f"RECORD can't be read: {error}") from None
+    for fields in table:
+        if not fields:
+            continue
+        if len(fields) != 3:
+            raise RecordError(
+                f"a row of RECORD has {len(fields)} columns instead of 3: {','.join(fields)[:200]}"
+            )
+        path, described, size = fields
+        if path in rows:
+            raise RecordError(f"RECORD lists {path} twice")
+        if size and not (size.isascii() and size.isdigit()):
+            raise RecordError(f"RECORD has no number as the size of {path}: {size[:40]!r}")
+        algorithm, _, encoded = described.partition("=")
+        if algorithm not in _ALGORITHMS:
+            rows[path] = Row(size=int(size) if size else None)
+            continue
+        try:
+            digest = base64.b64decode(encoded + "=" * (-len(encoded) % 4), altchars=b"-_", validate=True)
+        except ValueError:
+            digest = b""
+        if len(digest) != hashlib.new(algorithm).digest_size:
+            raise RecordError(f"RECORD has a broken hash of {path}: {described[:100]!r}")
+        rows[path] = Row(algorithm, digest.hex(), int(size) if size else None)
+    return rows
+
+
+def render(rows: Mapping[str, Row]) -> bytes:
+    """Return RECORD with these rows, sorted by path."""
+    out = io.StringIO(newline="")
+    writer = csv.writer(out, lineterminator="\n")
+    for path in sorted(rows):
+        row = rows[path]
+        encoded = ""
+        if row.digest is not None:
+            digest = base64.urlsafe_b64encode(bytes.fromhex(row.digest)).rstrip(b"=")
+            encoded = f"{row.algorithm}={digest.decode()}"
+        writer.writerow((path, encoded, "" if row.size is None else row.size))
+    return out.getvalue().encode()

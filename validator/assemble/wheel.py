@@ -1,0 +1,387 @@
+"""Read a wheel strictly: its hash in the lock, its directory and RECORD have to agree with what is read."""
+
+from __future__ import annotations
+
+import bz2
+import hashlib
+import lzma
+import os
+import threading
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Protocol
+
+from .._vendor.packaging.utils import (
+    InvalidWheelFilename,
+    canonicalize_name,
+    parse_wheel_filename,
+)
+from .._vendor.packaging.version import Version
+from ..errors import InputError, MissingError, ValidatorError
+from ..model.lock import Wheel
+from . import record
+from .entries import Deflated
+from .zip_directory import BZIP2, DEFLATED, LZMA, Item, ZipError, read_directory
+
+#: Bytes that are read, hashed or inflated at once.
+CHUNK = 1 << 20
+#: Compressed bytes given to a decompressor at once. What one call does not use is copied for the next one.
+_FEED = 64 << 10
+_LONGEST_NAME, _LONGEST_PATH = 255, 2000
+#: METADATA, WHEEL, RECORD and scripts are read into memory, up to this size.
+_LARGEST_TEXT = 32 << 20
+_SIGNATURES = ("RECORD.jws", "RECORD.p7s")
+
+#: Device, inode, size, times of modification and change.
+_Identity = tuple[int, int, int, int, int]
+
+
+class _Decompressor(Protocol):
+    @property
+    def eof(self) -> bool: ...
+    @property
+    def unused_data(self) -> bytes: ...
+    def decompress(self, data: bytes, max_length: int) -> bytes: ...
+
+
+class WheelError(ValidatorError):
+    """A file is not the wheel that the lock names, or is damaged."""
+
+
+@dataclass(frozen=True)
+class Member:
+    """A regular file of a wheel, as the `Content` of an entry.
+
+    path: inside the wheel. sha256: from RECORD, or None if RECORD has no SHA-256 of it. is_executable: its
+    permissions in the archive include executing.
+    """
+
+    wheel: WheelFile
+    item: Item
+    row: record.Row
+
+    @property
+    def path(self) -> str:
+        return self.item.name
+
+    @property
+    def is_executable(self) -> bool:
+        return bool(self.item.mode & 0o111)
+
+    @property
+    def size(self) -> int:
+        return self.item.size
+
+    @property
+    def sha256(self) -> str | None:
+        return self.row.digest if self.row.algorithm == "sha256" else None
+
+    @property
+    def deflated(self) -> Deflated | None:
+        if self.item.method != DEFLATED:
+            return None
+        return Deflated(self.item.compressed_size, self.item.crc32)
+
+    def chunks(self) -> Iterator[bytes]:
+        """Return the content. Raises WheelError, at the end at the latest, if it is not what was promised."""
+        hashing = hashlib.new(self.row.algorithm) if self.row.algorithm else None
+        crc32 = size = 0
+        for chunk in self._decompressed():
+            crc32 = zlib.crc32(chunk, crc32)
+            size += len(chunk)
+            if size > self.size:
+                raise self.wheel.damaged(f"{self.path} is larger than the archive's directory says")
+            if hashing is not None:
+                hashing.update(chunk)
+            yield chunk
+        self.wheel.check_unchanged()
+        if (size, crc32) != (self.size, self.item.crc32):
+            raise self.wheel.damaged(
+                f"{self.path} does not have the size and the CRC of the archive's directory"
+            )
+        if hashing is not None and hashing.hexdigest() != self.row.digest:
+            raise self.wheel.damaged(f"{self.path} does not have the hash that RECORD gives")
+
+    def stream(self) -> Iterator[bytes]:
+        """Return the compressed bytes as they are in the archive."""
+        yield from self._raw(CHUNK)
+        self.wheel.check_unchanged()
+
+    def head(self, size: int) -> bytes:
+        """Return the first bytes, at most `size`, without the checks of `chunks`."""
+        found = b""
+        for chunk in self._decompressed():
+            found += chunk
+            if len(found) >= size:
+                break
+        return found[:size]
+
+    def content(self) -> bytes:
+        """Return the whole content at once. Raises InputError if it is too large for that."""
+        if self.size > _LARGEST_TEXT:
+            raise self.wheel.refused(f"{self.path} has {self.size} bytes, more than {_LARGEST_TEXT}")
+        return b"".join(self.chunks())
+
+    def _raw(self, most: int) -> Iterator[bytes]:
+        position, end = self.item.start, self.item.start + self.item.compressed_size
+        while position < end:
+            chunk = self.wheel.read_at(position, min(most, end - position))
+            position += len(chunk)
+            yield chunk
+
+    def _decompressed(self) -> Iterator[bytes]:
+        if self.item.method not in _DECOMPRESSORS:
+            yield from self._raw(CHUNK)
+            return
+        decompressor = _DECOMPRESSORS[self.item.method](self.item)
+        feed = _starting(self)
+        try:
+            for data in feed:
+                while True:
+                    chunk = decompressor.decompress(data, CHUNK)
+                    if chunk:
+                        yield chunk
+                    data = getattr(decompressor, "unconsumed_tail", b"")
+                    if decompressor.eof or (not data and len(chunk) < CHUNK):
+                        break
+                if decompressor.eof:
+                    break
+        except (zlib.error, lzma.LZMAError, OSError, EOFError) as error:
+            raise self.wheel.damaged(f"{self.path} can't be decompressed: {error}") from None
+        if not decompressor.eof or decompressor.unused_data or next(feed, b""):
+            raise self.wheel.damaged(
+                f"the compressed data of {self.path} does not end where the directory says"
+            )
+
+
+def _starting(member: Member) -> Iterator[bytes]:
+    """Return the compressed data, for LZMA with the header that a decompressor understands."""
+    raw = member._raw(_FEED)
+    if member.item.method != LZMA:
+        yield from raw
+        return
+    # APPNOTE 5.8.8: a version, the length of the properties (5), and these. The format "alone" has the
+    # properties, then the size, of which all ones mean that there is an end mark.
+    head = next(raw, b"")
+    size = (1 << 64) - 1 if member.item.has_end_mark else member.size
+    yield head[4:9] + size.to_bytes(8, "little") + head[9:]
+    yield from raw
+
+
+_DECOMPRESSORS: dict[int, Callable[[Item], _Decompressor]] = {
+    DEFLATED: lambda item: zlib.decompressobj(-zlib.MAX_WBITS),
+    BZIP2: lambda item: bz2.BZ2Decompressor(),
+    LZMA: lambda item: lzma.LZMADecompressor(lzma.FORMAT_ALONE, memlimit=64 << 20),
+}
+
+
+class WheelFile:
+    """An open wheel whose hash is that of the lock. Several threads may read it at once.
+
+    members: its files by path, in the order of the archive. info: the name of the `.dist-info` directory.
+    Use it as a context manager, or call `close`.
+    """
+
+    def __init__(self, path: Path, wheel: Wheel) -> None:
+        """Open and verify it. Raises what `open_wheel` raises."""
+        self.path = path
+        self.wheel = wheel
+        try:
+            self._handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            raise MissingError(f"the wheel {path} can't be read: {error.strerror}") from None
+        try:
+            self._identity = _identity(self._handle)
+            self._check_hash()
+            self.members, self.info = self._open()
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> WheelFile:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        if self._handle >= 0:
+            os.close(self._handle)
+            self._handle = -1
+
+    def refused(self, why: str, hint: str | None = None) -> InputError:
+        """Return the error for a wheel that no image may contain, whoever made it."""
+        return refusal(self.wheel.filename, why, hint)
+
+    def damaged(self, why: str) -> WheelError:
+        """Return the error for a wheel whose content contradicts itself."""
+        return WheelError(
+            f"{self.wheel.filename} is damaged: {why}",
+            hint="the lock names this very file: lock another release of this package, and tell its maker",
+        )
+
+    def check_unchanged(self) -> None:
+        """Raise WheelError if somebody wrote to the file since it was opened."""
+        if _identity(self._handle) != self._identity:
+            raise WheelError(
+                f"{self.path} was changed while it was read",
+                hint="repeat the command when nobody else writes to this file",
+            )
+
+    def read_at(self, position: int, size: int) -> bytes:
+        """Return exactly `size` bytes. Raises WheelError if the file is shorter now."""
+        parts = []
+        while size:
+            try:
+                part = os.pread(self._handle, size, position)
+            except OSError as error:
+                raise MissingError(f"the wheel {self.path} can't be read: {error.strerror}") from None
+            if not part:
+                self.check_unchanged()
+                raise self.damaged("it ends too early")
+            parts.append(part)
+            position += len(part)
+            size -= len(part)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def _check_hash(self) -> None:
+        key = (self._identity, self.wheel.sha256)
+        with _LOCK:
+            if key in _VERIFIED:
+                return
+        size = self._identity[2]
+        hashing = hashlib.sha256()
+        for position in range(0, size, CHUNK):
+            hashing.update(self.read_at(position, min(CHUNK, size - position)))
+        self.check_unchanged()
+        if hashing.hexdigest() != self.wheel.sha256:
+            raise WheelError(
+                f"{self.path} is not {self.wheel.filename} of the lock: its SHA-256 is {hashing.hexdigest()}"
+                f" instead of {self.wheel.sha256}",
+                hint="delete this file and repeat the command, which downloads it again",
+            )
+        with _LOCK:
+            _VERIFIED.add(key)
+
+    def _open(self) -> tuple[dict[str, Member], str]:
+        try:
+            items = read_directory(self.read_at, self._identity[2])
+        except ZipError as error:
+            raise self.refused(str(error)) from None
+        self._check_paths(items)
+        files = {item.name: item for item in items if not item.is_directory}
+        info = self._info_directory(files)
+        name = f"{info}/RECORD"
+        if name not in files:
+            raise self.refused("it has no RECORD")
+        try:
+            rows = record.parse(Member(self, files[name], record.Row()).content())
+        except record.RecordError as error:
+            raise self.refused(str(error)) from None
+        unsigned = {name, *(f"{info}/{signature}" for signature in _SIGNATURES)}
+        for path, row in rows.items():
+            if path.endswith("/") or path in unsigned:
+                continue
+            if path not in files:
+                raise self.refused(f"RECORD lists {path}, which is not in it")
+            if row.size is not None and row.size != files[path].size:
+                raise self.refused(f"{path} has {files[path].size} bytes, but {row.size} in RECORD")
+        members = {
+            path: Member(self, item, record.Row() if path in unsigned else rows.get(path, record.Row()))
+            for path, item in files.items()
+        }
+        return members, info
+
+    def _check_paths(self, items: tuple[Item, ...]) -> None:
+        seen: set[str] = set()
+        for item in items:
+            path = item.name.removesuffix("/")
+            if problem := path_problem(path):
+                raise self.refused(f"the path {item.name!r} {problem}")
+            if path in seen:
+                raise self.refused(f"it contains {path} twice")
+            seen.add(path)
+        files = {item.name for item in items if not item.is_directory}
+        for path in seen:
+            for end in (index for index, letter in enumerate(path) if letter == "/"):
+                if path[:end] in files:
+                    raise self.refused(f"{path[:end]} is a file and a directory in it")
+
+    def _info_directory(self, files: dict[str, Item]) -> str:
+        found = {path.split("/", 1)[0] for path in files if path.split("/", 1)[0].endswith(".dist-info")}
+        if len(found) != 1:
+            raise self.refused(f"it has {len(found)} directories that end in .dist-info instead of one")
+        info = found.pop()
+        name, _, version = info.removesuffix(".dist-info").partition("-")
+        try:
+            is_right = Version(version) == Version(self.wheel.version)
+        except ValueError:
+            is_right = False
+        if canonicalize_name(name) != self.wheel.name or not is_right:
+            raise self.refused(f"its content is {info.removesuffix('.dist-info')}, not {self.wheel}")
+        return info
+
+
+#: Files whose hash was verified by this process. Whoever changes a file changes its identity.
+_VERIFIED: set[tuple[_Identity, str]] = set()
+_LOCK = threading.Lock()
+
+
+def open_wheel(path: Path, wheel: Wheel) -> WheelFile:
+    """Return the wheel at `path`, after comparing its hash with the lock, and its directory with RECORD.
+
+    Raises WheelError if it is another file or damaged, InputError if it may not be in an image, and
+    MissingError if it can't be read.
+    """
+    check_filename(wheel)
+    return WheelFile(path, wheel)
+
+
+def check_filename(wheel: Wheel) -> None:
+    """Raise InputError if the file is not a wheel, or another one than the lock says."""
+    if not wheel.filename.endswith(".whl"):
+        raise refusal(
+            wheel.filename,
+            "it is not a wheel",
+            "build a wheel of it first (`uv build --wheel`), and name that file in the matrix",
+        )
+    try:
+        name, version, _, _ = parse_wheel_filename(wheel.filename)
+    except InvalidWheelFilename as error:
+        raise refusal(wheel.filename, f"its name is not that of a wheel: {error}") from None
+    if name != wheel.name or str(version) != str(Version(wheel.version)):
+        raise refusal(wheel.filename, f"the lock says that it is {wheel}")
+
+
+def refusal(filename: str, why: str, hint: str | None = None) -> InputError:
+    """Return the error for a file that no image may contain."""
+    return InputError(
+        f"{filename} can't be put into an image: {why}",
+        hint=hint or "lock another release of this package, or tell its maker",
+    )
+
+
+def path_problem(path: str) -> str | None:
+    """Return why a relative path with `/` may not be in an image, or None."""
+    parts = path.split("/")
+    if path.startswith("/"):
+        return "is absolute"
+    if "" in parts or "." in parts or ".." in parts:
+        return "has empty parts, '.' or '..'"
+    if "\\" in path or any(ord(letter) < 32 or ord(letter) == 127 for letter in path):
+        return "has a backslash or a control character"
+    if any(part.startswith(".wh.") for part in parts):
+        return "has a name that deletes files in images (.wh.)"
+    if any(len(part.encode()) > _LONGEST_NAME for part in parts) or len(path.encode()) > _LONGEST_PATH:
+        return "is too long"
+    return None
+
+
+def _identity(handle: int) -> _Identity:
+    status = os.fstat(handle)
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns

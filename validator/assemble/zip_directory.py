@@ -1,0 +1,223 @@
+"""Read the directory of a ZIP archive strictly: an archive that two readers could understand differently is
+an error.
+
+Source: PKWARE's APPNOTE.TXT, 4.3 (structure), 4.4 (fields) and 4.5.3 (ZIP64).
+"""
+
+from __future__ import annotations
+
+import stat
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+
+STORED, DEFLATED, BZIP2, LZMA = 0, 8, 12, 14
+
+_END = struct.Struct("<4s4H2LH")
+_END64_LOCATOR = struct.Struct("<4sLQL")
+_END64 = struct.Struct("<4sQ2H2L4Q")
+_CENTRAL = struct.Struct("<4s6H3L5H2L")
+_LOCAL = struct.Struct("<4s5H3L2H")
+_SATURATED_16, _SATURATED_32 = 0xFFFF, 0xFFFFFFFF
+_ZIP64_EXTRA = 0x0001
+#: Compression options, a data descriptor after the data, a name in UTF-8, and whether LZMA has an end mark.
+_ENCRYPTED, _OPTIONS, _DESCRIPTOR, _UTF8 = 1 << 0, 0b110, 1 << 3, 1 << 11
+_LARGEST_DIRECTORY = 64 << 20
+
+#: Returns the bytes of the archive from an offset on, all that were asked for.
+ReadAt = Callable[[int, int], bytes]
+
+
+class ZipError(Exception):
+    """The archive is broken, ambiguous or uses something that no wheel needs. The text says what."""
+
+
+@dataclass(frozen=True)
+class Item:
+    """One file or directory of the archive, as its directory describes it.
+
+    name: with `/`; a directory's ends with one. mode: permissions and type as on Unix, 0 if unknown.
+    start: the offset of the compressed data. has_end_mark: an LZMA stream says where it ends.
+    """
+
+    name: str
+    method: int
+    crc32: int
+    compressed_size: int
+    size: int
+    mode: int
+    start: int
+    has_end_mark: bool = False
+
+    @property
+    def is_directory(self) -> bool:
+        return self.name.endswith("/")
+
+
+@dataclass(frozen=True)
+class _Header:
+    """An entry of the central directory. `offset` is that of the local header."""
+
+    item: Item
+    raw_name: bytes
+    flags: int
+    offset: int
+
+
+def read_directory(read_at: ReadAt, size: int) -> tuple[Item, ...]:
+    """Return the files and directories of an archive of `size` bytes, in the order of its directory.
+
+    Local headers agree with it, nothing overlaps and nothing comes before the first one.
+    Raises ZipError.
+    """
+    start, end, count = _find(read_at, size)
+    headers = _parse(read_at(start, end - start), count)
+    items = []
+    taken = 0
+    for header in sorted(headers, key=lambda header: header.offset):
+        if header.offset < taken:
+            raise ZipError(f"{header.item.name} overlaps another file of the archive")
+        if taken == 0 and header.offset:
+            raise ZipError("there are bytes before the first file of the archive")
+        item = _located(read_at, header, start)
+        taken = item.start + item.compressed_size
+        items.append((header, item))
+    by_header = {id(header): item for header, item in items}
+    return tuple(by_header[id(header)] for header in headers)
+
+
+def _find(read_at: ReadAt, size: int) -> tuple[int, int, int]:
+    """Return where the central directory starts and ends, and how many entries it has."""
+    if size < _END.size:
+        raise ZipError("it is not a ZIP archive")
+    position = size - _END.size
+    signature, disk, first_disk, here, count, length, start, comment = _END.unpack(
+        read_at(position, _END.size)
+    )
+    if signature != b"PK\5\6" or comment:
+        raise ZipError("it is not a ZIP archive, or there are bytes after its directory")
+    end = position
+    locator = b""
+    if position >= _END64_LOCATOR.size:
+        locator = read_at(position - _END64_LOCATOR.size, _END64_LOCATOR.size)
+    if locator.startswith(b"PK\6\7"):
+        _, _, end, disks = _END64_LOCATOR.unpack(locator)
+        if disks != 1 or end + _END64.size != position - _END64_LOCATOR.size:
+            raise ZipError("its ZIP64 record is not where it must be")
+        record = _END64.unpack(read_at(end, _END64.size))
+        signature, rest, _, _, disk64, first64, *large = record
+        if signature != b"PK\6\6" or rest != _END64.size - 12 or disk64 or first64:
+            raise ZipError("its ZIP64 record is broken")
+        small = (here, count, length, start)
+        limits = (_SATURATED_16, _SATURATED_16, _SATURATED_32, _SATURATED_32)
+        if any(few not in (limit, many) for few, limit, many in zip(small, limits, large, strict=True)):
+            raise ZipError("its two end records disagree")
+        here, count, length, start = large
+    if disk or first_disk or here != count:
+        raise ZipError("it has several parts")
+    if start + length != end:
+        raise ZipError("its directory is not where its end record says")
+    if length > _LARGEST_DIRECTORY:
+        raise ZipError(f"its directory has {length} bytes, more than {_LARGEST_DIRECTORY}")
+    return start, end, count
+
+
+def _parse(directory: bytes, count: int) -> list[_Header]:
+    headers = []
+    position = 0
+    for _ in range(count):
+        if position + _CENTRAL.size > len(directory):
+            raise ZipError("its directory is too short")
+        fields = _CENTRAL.unpack_from(directory, position)
+        signature, _, _, flags, method, _, _, crc32, compressed, size = fields[:10]
+        name_length, extra_length, comment_length, disk, _, attributes, offset = fields[10:]
+        if signature != b"PK\1\2":
+            raise ZipError("its directory is broken")
+        position += _CENTRAL.size
+        raw_name = directory[position : position + name_length]
+        extra = directory[position + name_length : position + name_length + extra_length]
+        position += name_length + extra_length + comment_length
+        if position > len(directory) or disk:
+            raise ZipError("its directory is broken")
+        name = _name(raw_name, flags)
+        wide = [value == _SATURATED_32 for value in (size, compressed, offset)]
+        if any(wide):
+            values = iter(_zip64(extra, sum(wide), name))
+            size, compressed, offset = (
+                next(values) if is_wide else value
+                for is_wide, value in zip(wide, (size, compressed, offset), strict=True)
+            )
+        if flags & _ENCRYPTED:
+            raise ZipError(f"{name} is encrypted")
+        if flags & ~(_OPTIONS | _DESCRIPTOR | _UTF8):
+            raise ZipError(f"{name} uses features of ZIP that wheels don't have (flags {flags:#x})")
+        if method not in (STORED, DEFLATED, BZIP2, LZMA):
+            raise ZipError(f"{name} is compressed by method {method}, which wheels don't use")
+        if method == STORED and size != compressed:
+            raise ZipError(f"{name} is not compressed, but has two different sizes")
+        mode = attributes >> 16
+        item = Item(name, method, crc32, compressed, size, mode, 0, bool(flags & 0b10))
+        _check_kind(item)
+        headers.append(_Header(item, raw_name, flags, offset))
+    if position != len(directory):
+        raise ZipError("its directory has bytes that belong to no file")
+    return headers
+
+
+def _name(raw: bytes, flags: int) -> str:
+    try:
+        return raw.decode("utf-8" if flags & _UTF8 else "ascii")
+    except UnicodeDecodeError:
+        encoding = "UTF-8" if flags & _UTF8 else "ASCII, and isn't marked as UTF-8"
+        raise ZipError(f"the name {raw!r} is not {encoding}") from None
+
+
+def _zip64(extra: bytes, count: int, name: str) -> tuple[int, ...]:
+    """Return the first `count` numbers of the ZIP64 field."""
+    position = 0
+    while position + 4 <= len(extra):
+        kind, length = struct.unpack_from("<2H", extra, position)
+        position += 4
+        if kind == _ZIP64_EXTRA and 8 * count <= length <= len(extra) - position:
+            return struct.unpack_from(f"<{count}Q", extra, position)
+        position += length
+    raise ZipError(f"the sizes of {name} are missing")
+
+
+def _check_kind(item: Item) -> None:
+    kind = stat.S_IFMT(item.mode)
+    if kind == stat.S_IFLNK:
+        raise ZipError(f"{item.name} is a symbolic link")
+    if kind not in (0, stat.S_IFDIR if item.is_directory else stat.S_IFREG):
+        raise ZipError(f"{item.name} is neither a regular file nor a directory, or its name does not match")
+    if item.is_directory and item.size:
+        raise ZipError(f"the directory {item.name} has content")
+
+
+def _located(read_at: ReadAt, header: _Header, limit: int) -> Item:
+    """Return the item with the offset of its data, after comparing the local header."""
+    item = header.item
+    length = _LOCAL.size + len(header.raw_name)
+    if header.offset + length > limit:
+        raise ZipError(f"{item.name} lies outside the archive")
+    local = read_at(header.offset, length)
+    signature, _, flags, method, _, _, crc32, compressed, size, name_length, extra_length = (
+        _LOCAL.unpack_from(local)
+    )
+    if signature != b"PK\3\4":
+        raise ZipError(f"{item.name} is not where the directory says")
+    if name_length != len(header.raw_name) or local[_LOCAL.size :] != header.raw_name:
+        raise ZipError(f"{item.name} has another name in its local header")
+    if method != item.method or (flags ^ header.flags) & (_ENCRYPTED | _DESCRIPTOR):
+        raise ZipError(f"{item.name} is stored in another way than the directory says")
+    if _SATURATED_32 in (compressed, size):
+        extra = read_at(header.offset + length, extra_length)
+        size, compressed = _zip64(extra, 2, item.name)
+    found, promised = (crc32, compressed, size), (item.crc32, item.compressed_size, item.size)
+    # With a data descriptor, the writer did not know them yet.
+    if found != promised and not (flags & _DESCRIPTOR and not any(found)):
+        raise ZipError(f"{item.name} has other sizes or another CRC in its local header")
+    start = header.offset + length + extra_length
+    if start + item.compressed_size > limit:
+        raise ZipError(f"{item.name} does not end before the directory")
+    return Item(**{**item.__dict__, "start": start})
