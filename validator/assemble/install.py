@@ -1,0 +1,238 @@
+"""Map the files of a wheel to the paths of an environment, as installers do.
+
+Source: https://packaging.python.org/en/latest/specifications/binary-distribution-format/
+"""
+
+from __future__ import annotations
+
+import configparser
+import re
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from email.parser import BytesHeaderParser
+
+from .._vendor.packaging.utils import parse_wheel_filename
+from ..locks.resolve import target_tags
+from ..model.lock import Wheel
+from . import record
+from .entries import Content, Entry, InMemory
+from .wheel import Member, WheelFile, path_problem, refusal
+
+INSTALLER = "tensorflow-gpu-matrix"
+
+_DIRECTORY, _FILE, _EXECUTABLE = 0o755, 0o644, 0o755
+_PLACEHOLDER = b"#!python"
+#: What the environment itself contains, below `bin`.
+_RESERVED = re.compile(r"python[\d.]*|activate(\.\w+)?|Activate\.ps1")
+#: These are made here, whatever the wheel contains.
+_REPLACED = ("RECORD", "INSTALLER", "REQUESTED", "direct_url.json")
+_VERSIONED_LIBRARY = re.compile(r"lib(64)?/python3(\.\d+)?/")
+_SCRIPT_GROUPS = ("console_scripts", "gui_scripts")
+_SCRIPT_NAME = re.compile(r"\w[\w.@+ -]*")
+_REFERENCE = re.compile(r"(?P<module>\w+(\.\w+)*)\s*:\s*(?P<object>\w+(\.\w+)*)\s*(\[.*\])?")
+_MANYLINUX = re.compile(r"manylinux_(\d+)_(\d+)_x86_64")
+_LINUX = re.compile(r"(many)?linux.*_x86_64")
+_X86_64 = 62
+
+
+@dataclass(frozen=True)
+class Environment:
+    """Where wheels are installed.
+
+    python: `3.11`. glibc: of the base, such as (2, 36). root: the directory of the virtual environment in the
+    image, without a leading slash. Packages lie in `lib/python3`: `lib/python3.11` is a link to it, so that
+    layers do not depend on the version of Python.
+    """
+
+    python: str
+    glibc: tuple[int, int]
+    root: str = "opt/venv"
+
+    @property
+    def interpreter(self) -> str:
+        return f"/{self.root}/bin/python"
+
+    @property
+    def site_packages(self) -> str:
+        return f"{self.root}/lib/python3/site-packages"
+
+
+def entries(wheel: WheelFile, environment: Environment, *, requested: bool = False) -> tuple[Entry, ...]:
+    """Return the files that an installation of the wheel consists of, sorted, without their directories.
+
+    requested: the package was asked for by name, and is not only a dependency. Raises InputError if the wheel
+    does not fit the environment or contains what no image may have.
+    """
+    check_compatible(wheel.wheel, environment)
+    scripts = _entry_points(wheel)
+    installed: dict[str, Entry] = {}
+    for entry in (*_unpacked(wheel, environment, scripts), *_generated(wheel, environment, scripts)):
+        if entry.path in installed:
+            raise wheel.refused(f"two of its files are installed as {entry.path}")
+        installed[entry.path] = entry
+    for entry in _metadata(wheel, environment, installed, requested):
+        installed[entry.path] = entry
+    return tuple(installed[path] for path in sorted(installed))
+
+
+def check_compatible(wheel: Wheel, environment: Environment) -> None:
+    """Raise InputError if the tags of the wheel's name don't fit the environment."""
+    tags = parse_wheel_filename(wheel.filename)[3]
+    if tags & target_tags(environment.python, environment.glibc).keys():
+        return
+    glibc = ".".join(map(str, environment.glibc))
+    newest = (environment.glibc[0], 1000)
+    if tags & target_tags(environment.python, newest).keys():
+        matches = (_MANYLINUX.fullmatch(tag.platform) for tag in tags)
+        needed = min((int(match[1]), int(match[2])) for match in matches if match)
+        raise refusal(
+            wheel.filename,
+            f"it needs glibc {needed[0]}.{needed[1]}, and the base has {glibc}",
+            "choose a newer base, or an older release of this package",
+        )
+    platforms = sorted({tag.platform for tag in tags})
+    if not any(name == "any" or _LINUX.fullmatch(name) for name in platforms):
+        raise refusal(wheel.filename, f"it is for {', '.join(platforms)}, and images are for Linux on x86_64")
+    raise refusal(
+        wheel.filename,
+        f"it does not fit Python {environment.python} with glibc {glibc}",
+        "lock the image again",
+    )
+
+
+def _unpacked(wheel: WheelFile, environment: Environment, scripts: Mapping[str, str]) -> Iterator[Entry]:
+    """Return the files that the wheel contains, where they belong."""
+    data = wheel.info.removesuffix(".dist-info") + ".data"
+    replaced = {f"{wheel.info}/{name}" for name in _REPLACED}
+    schemes = {
+        "purelib": environment.site_packages,
+        "platlib": environment.site_packages,
+        "scripts": f"{environment.root}/bin",
+        "headers": f"{environment.root}/include/site/python{environment.python}/{wheel.wheel.name}",
+        "data": environment.root,
+    }
+    for path, member in wheel.members.items():
+        if path in replaced:
+            continue
+        first, _, rest = path.partition("/")
+        if first != data:
+            if first.endswith(".data"):
+                raise wheel.refused(f"{path} belongs to another package")
+            yield _file(wheel, environment, f"{environment.site_packages}/{path}", member)
+            continue
+        scheme, _, rest = rest.partition("/")
+        if scheme not in schemes or not rest:
+            raise wheel.refused(f"{path} belongs to no part of an environment")
+        if scheme == "scripts":
+            # Older versions of setuptools also pack the scripts that installers make.
+            if rest not in scripts:
+                yield Entry(
+                    _checked(wheel, environment, f"{schemes[scheme]}/{rest}"),
+                    _EXECUTABLE,
+                    _script(member, environment),
+                )
+            continue
+        if scheme == "data":
+            rest = (
+                _VERSIONED_LIBRARY.sub("lib/python3/", rest, count=1)
+                if _VERSIONED_LIBRARY.match(rest)
+                else rest
+            )
+        yield _file(wheel, environment, f"{schemes[scheme]}/{rest}", member)
+
+
+def _file(wheel: WheelFile, environment: Environment, path: str, member: Member) -> Entry:
+    suffix = f".cpython-{environment.python.replace('.', '')}-x86_64-linux-gnu.so"
+    if path.endswith((suffix, ".abi3.so")):
+        head = member.head(20)
+        if head[:4] == b"\x7fELF" and (len(head) < 20 or struct.unpack_from("<H", head, 18)[0] != _X86_64):
+            raise wheel.refused(f"{member.path} is not made for x86_64, though the name of the wheel says so")
+    return Entry(_checked(wheel, environment, path), _EXECUTABLE if member.is_executable else _FILE, member)
+
+
+def _checked(wheel: WheelFile, environment: Environment, path: str) -> str:
+    """Return the path. Raises InputError if it is one of the environment itself, or not allowed."""
+    inside = path.removeprefix(f"{environment.root}/")
+    directory, _, name = inside.rpartition("/")
+    if inside == "pyvenv.cfg" or (directory == "bin" and _RESERVED.fullmatch(name)):
+        raise wheel.refused(f"it would replace {inside} of the environment")
+    if problem := path_problem(path):
+        raise wheel.refused(f"the path {path!r} {problem}")
+    return path
+
+
+def _script(member: Member, environment: Environment) -> Content:
+    if member.head(len(_PLACEHOLDER)) != _PLACEHOLDER:
+        return member
+    rest = member.content().partition(b"\n")[2]
+    return InMemory(b"#!" + environment.interpreter.encode() + b"\n" + rest)
+
+
+def _entry_points(wheel: WheelFile) -> dict[str, str]:
+    """Return the scripts that the wheel declares: name -> `module:object`."""
+    member = wheel.members.get(f"{wheel.info}/entry_points.txt")
+    if member is None:
+        return {}
+    parser = configparser.RawConfigParser(delimiters=("=",), strict=False, interpolation=None)
+    parser.optionxform = str  # type: ignore[assignment]  # names are case-sensitive
+    try:
+        parser.read_string(member.content().decode("utf-8"))
+    except (UnicodeDecodeError, configparser.Error) as error:
+        raise wheel.refused(f"{member.path} can't be read: {' '.join(str(error).split())}") from None
+    return {
+        name: reference
+        for group in _SCRIPT_GROUPS
+        if parser.has_section(group)
+        for name, reference in parser.items(group)
+    }
+
+
+def _generated(wheel: WheelFile, environment: Environment, scripts: Mapping[str, str]) -> Iterator[Entry]:
+    for name, reference in scripts.items():
+        match = _REFERENCE.fullmatch(reference.strip())
+        if match is None or not _SCRIPT_NAME.fullmatch(name):
+            raise wheel.refused(f"its script {name!r} has no valid reference: {reference[:200]!r}")
+        start = match["object"].partition(".")[0]
+        text = (
+            f"#!{environment.interpreter}\n"
+            "import sys\n\n"
+            f"from {match['module']} import {start}\n\n"
+            'if __name__ == "__main__":\n'
+            f"    sys.exit({match['object']}())\n"
+        )
+        path = _checked(wheel, environment, f"{environment.root}/bin/{name}")
+        yield Entry(path, _EXECUTABLE, InMemory(text.encode()))
+
+
+def _metadata(
+    wheel: WheelFile, environment: Environment, installed: Mapping[str, Entry], requested: bool
+) -> Iterator[Entry]:
+    """Return what an installer writes about the installation: INSTALLER, REQUESTED and RECORD."""
+    _check_format(wheel)
+    info = f"{environment.site_packages}/{wheel.info}"
+    written = [Entry(f"{info}/INSTALLER", _FILE, InMemory(f"{INSTALLER}\n".encode()))]
+    if requested:
+        written.append(Entry(f"{info}/REQUESTED", _FILE, InMemory(b"")))
+    yield from written
+    rows = {f"{wheel.info}/RECORD": record.Row()}
+    above = "../" * 3
+    for entry in (*installed.values(), *written):
+        content = entry.content
+        path = entry.path.removeprefix(f"{environment.site_packages}/")
+        if path == entry.path:
+            path = above + entry.path.removeprefix(f"{environment.root}/")
+        if isinstance(content, Member):
+            rows[path] = replace(content.row, size=content.size)
+        elif content is not None:
+            rows[path] = record.Row("sha256", content.sha256, content.size)
+    yield Entry(f"{info}/RECORD", _FILE, InMemory(record.render(rows)))
+
+
+def _check_format(wheel: WheelFile) -> None:
+    member = wheel.members.get(f"{wheel.info}/WHEEL")
+    if member is None or f"{wheel.info}/METADATA" not in wheel.members:
+        raise wheel.refused(f"{wheel.info} has no WHEEL or no METADATA")
+    version = str(BytesHeaderParser().parsebytes(member.content()).get("Wheel-Version", "")).strip()
+    if not re.fullmatch(r"1\.\d+", version):
+        raise wheel.refused(f"it has the version {version[:20]!r} of the wheel format, and only 1.x is known")
