@@ -24,9 +24,9 @@ class LocalIndex:
     """A running index.
 
     files: content by name. yanked: names of yanked files. html: answer in the form of PEP 503.
-    answers: what a page answers instead: status, content type and body. cut: the bytes after which the next
-    download ends. ranges: False for a server that can't continue a download. asked: path and range of every
-    request.
+    answers: what a page answers instead: status, content type and body. cuts: the bytes after which the
+    next downloads end, one after the other. ranges: False for a server that can't continue a download.
+    stall: the bytes after which the next download stands still. asked: path and range of every request.
     """
 
     port: int
@@ -35,8 +35,10 @@ class LocalIndex:
     html: bool = False
     answers: dict[str, tuple[int, str, bytes]] = field(default_factory=dict)
     hashes: dict[str, str] = field(default_factory=dict)
-    cut: int | None = None
+    cuts: list[int] = field(default_factory=list)
+    stall: int | None = None
     ranges: bool = True
+    over: threading.Event = field(default_factory=threading.Event)
     asked: list[tuple[str, str | None]] = field(default_factory=list)
 
     @property
@@ -106,7 +108,10 @@ def running() -> Iterator[LocalIndex]:
             if self.path.startswith("/simple/"):
                 self.answer(*index.page(self.path.split("/")[2]))
                 return
-            content = index.files[self.path.removeprefix("/files/")]
+            content = index.files.get(self.path.removeprefix("/files/"))
+            if content is None:
+                self.answer(404, "text/plain", b"")
+                return
             start = 0
             if index.ranges and (asked := self.headers.get("Range")):
                 start = int(asked.removeprefix("bytes=").rstrip("-"))
@@ -114,7 +119,12 @@ def running() -> Iterator[LocalIndex]:
                 self.answer(416, "text/plain", b"")
                 return
             whole = content[start:]
-            sent, index.cut = whole[: index.cut], None
+            sent = whole[: index.cuts.pop(0)] if index.cuts else whole
+            if index.stall is not None:
+                sent, index.stall = whole[: index.stall], None
+                self.answer(206 if start else 200, "application/octet-stream", sent, len(whole))
+                index.over.wait()
+                return
             self.answer(206 if start else 200, "application/octet-stream", sent, len(whole))
 
         def do_HEAD(self) -> None:
@@ -147,6 +157,7 @@ def running() -> Iterator[LocalIndex]:
     try:
         yield index
     finally:
+        index.over.set()
         server.shutdown()
         server.server_close()
         thread.join()

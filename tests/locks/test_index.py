@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import requests
 
 from validator.errors import MissingError
 from validator.locks.index import IndexFile, PackageIndex
+from validator.model.lock import Wheel
 from validator.system.sources import PackageSources
 
 from .local_index import LINUX, LocalIndex
@@ -96,15 +98,66 @@ def test_an_index_that_is_not_there_is_an_error_that_hides_its_address() -> None
 
 def test_a_download_goes_on_where_it_was_cut(index: LocalIndex, tmp_path: Path) -> None:
     index.add(WHEEL, content=CONTENT)
-    index.cut = 2_500_000
+    index.cuts = [2_500_000]
+    received: list[int] = []
+    path = tmp_path / WHEEL
+    PackageIndex(index.sources).download(one(index), path, received.append)
+    assert path.read_bytes() == CONTENT
+    assert index.downloads() == [(WHEEL, None), (WHEEL, f"bytes={2 << 20}-")]
+    assert sum(received) == len(CONTENT)
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_download_that_keeps_being_cut_goes_on_in_the_next_call(
+    index: LocalIndex, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("validator.locks.index._PAUSES", (0.0, 0.0, 0.0))
+    index.add(WHEEL, content=CONTENT)
+    index.cuts = [2_500_000, 10, 10, 10]
     file, path = one(index), tmp_path / WHEEL
     with pytest.raises(MissingError, match="can't be reached"):
         PackageIndex(index.sources).download(file, path)
-    assert not path.exists()
+    assert not path.exists() and index.cuts == []
     PackageIndex(index.sources).download(file, path)
     assert path.read_bytes() == CONTENT
-    assert index.downloads() == [(WHEEL, None), (WHEEL, f"bytes={2 << 20}-")]
+    assert index.downloads() == [(WHEEL, None), *[(WHEEL, f"bytes={2 << 20}-")] * 4]
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_file_that_is_listed_but_gone_is_an_error(index: LocalIndex, tmp_path: Path) -> None:
+    index.add(WHEEL)
+    file = one(index)
+    index.files.pop(WHEEL)
+    with pytest.raises(MissingError, match=f"{WHEEL}: .* no longer has it"):
+        PackageIndex(index.sources).download(file, tmp_path / WHEEL)
+    assert list(tmp_path.iterdir()) == []
+
+
+def locked(name: str = WHEEL, sha256: str = hashlib.sha256(b"a wheel").hexdigest()) -> Wheel:
+    return Wheel("demo", "1.0", sha256, name, 7)
+
+
+def test_the_file_of_a_locked_wheel_is_found_also_if_it_was_yanked(index: LocalIndex) -> None:
+    index.add(WHEEL)
+    index.yanked = {WHEEL}
+    file = PackageIndex(index.sources).locked(locked())
+    assert (file.filename, file.sha256, file.size) == (WHEEL, locked().sha256, 7)
+    assert PackageIndex(index.sources).wheels("demo") == ()
+
+
+@pytest.mark.parametrize("name", [WHEEL, "other-1.0-py3-none-any.whl"])
+def test_a_locked_wheel_that_is_gone_from_the_index_is_an_error(index: LocalIndex, name: str) -> None:
+    index.add(name.replace("1.0", "1.1"))
+    with pytest.raises(MissingError, match=f"demo==1.0: the package index does not have {WHEEL}") as caught:
+        PackageIndex(index.sources).locked(locked())
+    assert "lock --upgrade" in str(caught.value.hint)
+
+
+def test_a_locked_wheel_that_was_replaced_on_the_index_is_an_error(index: LocalIndex) -> None:
+    index.add(WHEEL, content=b"another wheel")
+    with pytest.raises(MissingError, match=f"another file under the name {WHEEL}") as caught:
+        PackageIndex(index.sources).locked(locked())
+    assert locked().sha256[:12] in str(caught.value)
 
 
 def test_a_server_that_cannot_continue_sends_everything_again(index: LocalIndex, tmp_path: Path) -> None:
@@ -125,7 +178,7 @@ def test_a_download_that_was_complete_is_not_repeated(index: LocalIndex, tmp_pat
 def test_a_download_with_another_hash_is_removed(index: LocalIndex, tmp_path: Path) -> None:
     index.add(WHEEL, content=CONTENT)
     index.hashes[WHEEL] = "f" * 64
-    with pytest.raises(MissingError, match=r"its SHA-256 is .+, but the index says ffffffffffff"):
+    with pytest.raises(MissingError, match=r"its SHA-256 is .+, but it must be ffffffffffff"):
         PackageIndex(index.sources).download(one(index), tmp_path / WHEEL)
     assert list(tmp_path.iterdir()) == []
 

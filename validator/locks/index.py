@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from .._vendor.packaging.tags import Tag
 from .._vendor.packaging.utils import InvalidWheelFilename, parse_wheel_filename
 from .._vendor.packaging.version import InvalidVersion, Version
 from ..errors import MissingError
+from ..model.lock import Wheel
 from ..system.files import full_disk_named
 from ..system.sources import PackageSources
 
@@ -36,6 +38,8 @@ _TIMEOUT_S = (15.0, 60.0)
 _LARGEST_PAGE = 64 << 20
 _BLOCK = 1 << 20
 _SHA256 = re.compile(r"[0-9a-f]{64}")
+#: Seconds before each retry of a download that was cut.
+_PAUSES = (0.5, 2.0, 5.0)
 _HINT = "check the index, the proxy and the CA bundle in uv's or pip's configuration, and try again"
 
 
@@ -92,7 +96,7 @@ class _Links(HTMLParser):
 
 
 class PackageIndex:
-    """The indexes of these sources, asked over one connection."""
+    """The indexes of these sources. Each project's page is read once. Methods may be called from threads."""
 
     def __init__(self, sources: PackageSources) -> None:
         self._sources = sources
@@ -102,6 +106,7 @@ class PackageIndex:
         retries = Retry(total=3, backoff_factor=0.3, status_forcelist=(500, 502, 503, 504))
         for scheme in ("http://", "https://"):
             self._session.mount(scheme, HTTPAdapter(max_retries=retries))
+        self._projects: dict[str, dict[str, IndexFile] | None] = {}
 
     def wheels(self, project: str) -> tuple[IndexFile, ...]:
         """Return the wheels of a project, without those that were yanked, oldest version first.
@@ -109,20 +114,34 @@ class PackageIndex:
         Raises MissingError if an index can't be reached or does not answer as an index, and if no index has
         the project.
         """
-        indexes = (*self._sources.extra_index_urls, self._sources.index_url or DEFAULT_INDEX)
-        pages = [page for index in indexes if (page := self._page(index, project)) is not None]
-        if not pages:
+        found = self._files(project)
+        if found is None:
             raise MissingError(f"the package index does not have {project}", hint=_HINT)
-        found: dict[str, IndexFile] = {}
-        for address, content in pages:
-            for listed in content.files:
-                file = _wheel(listed, address)
-                if file is not None:
-                    found.setdefault(file.filename, file)
         if not found:
             raise MissingError(f"the package index lists no wheel of {project}", hint=_HINT)
         kept = [file for file in found.values() if not file.yanked]
         return tuple(sorted(kept, key=lambda file: (file.version, file.filename)))
+
+    def locked(self, wheel: Wheel) -> IndexFile:
+        """Return the file of a wheel in a lock, also if it was yanked.
+
+        Raises MissingError if no index has the file, or another one has its name, and as `wheels` does.
+        """
+        file = (self._files(wheel.name) or {}).get(wheel.filename)
+        again = "resolve the lock again with `python -m validator lock --upgrade`"
+        if file is None:
+            raise MissingError(
+                f"{wheel}: the package index does not have {wheel.filename}, which the lock names",
+                hint="if it is on another index, add that to uv's or pip's configuration; if it is gone,"
+                f" {again}",
+            )
+        if file.sha256 not in (None, wheel.sha256):
+            raise MissingError(
+                f"{wheel}: the package index has another file under the name {wheel.filename}: its SHA-256 is"
+                f" {file.sha256[:12]}…, but the lock says {wheel.sha256[:12]}…",
+                hint=f"find out who replaced it, then {again}",
+            )
+        return replace(file, sha256=wheel.sha256, size=wheel.size or file.size)
 
     def size(self, file: IndexFile) -> int | None:
         """Return the bytes of a file, asking its server if the index does not say; None if nobody does."""
@@ -133,32 +152,70 @@ class PackageIndex:
         length = answer.headers.get("Content-Length", "")
         return int(length) if answer.ok and length.isdigit() else None
 
-    def download(self, file: IndexFile, path: Path) -> None:
-        """Download a file to a path. Continue a download that an earlier call left unfinished.
+    def download(
+        self, file: IndexFile, path: Path, received: Callable[[int], object] = lambda size: None
+    ) -> None:
+        """Download a file to a path. Continue a download that was cut or left unfinished by an earlier call.
 
-        Raises MissingError if the network fails, the disk is full, or the content has another hash.
+        received: called with the number of bytes of each part; those that were there already count too.
+        Raises MissingError if the network keeps failing, the disk is full, or the content has another hash.
         """
         partial = path.with_name(f"{path.name}.partial")
-        with full_disk_named(path), self._network(file.filename):
-            there = partial.stat().st_size if partial.exists() else 0
-            headers = {"Range": f"bytes={there}-"} if there else {}
-            with self._session.get(file.url, headers=headers, stream=True, timeout=_TIMEOUT_S) as answer:
-                # 416: the file was already complete. 200: the server can't continue, and starts again.
-                if answer.status_code != 416:
-                    answer.raise_for_status()
-                    with open(partial, "ab" if answer.status_code == 206 else "wb") as stream:
-                        for block in answer.iter_content(_BLOCK):
-                            stream.write(block)
+        received(partial.stat().st_size if partial.exists() else 0)
+        for pause in (*_PAUSES, None):
+            with full_disk_named(path), self._network(file.filename):
+                try:
+                    self._receive(file, partial, received)
+                    break
+                except (requests.ConnectionError, requests.exceptions.ChunkedEncodingError):
+                    if pause is None:
+                        raise
+            time.sleep(pause)
         found = sha256_of(partial)
         if file.sha256 is not None and found != file.sha256:
             size = partial.stat().st_size
             partial.unlink()
             raise MissingError(
                 f"{file.filename}: the download ({size:,} bytes) was removed: its SHA-256 is {found[:12]}…,"
-                f" but the index says {file.sha256[:12]}…",
+                f" but it must be {file.sha256[:12]}…",
                 hint="run the same command again, which downloads it from the beginning",
             )
         partial.replace(path)
+
+    def _receive(self, file: IndexFile, partial: Path, received: Callable[[int], object]) -> None:
+        """Append to a partial download."""
+        there = partial.stat().st_size if partial.exists() else 0
+        headers = {"Range": f"bytes={there}-"} if there else {}
+        with self._session.get(file.url, headers=headers, stream=True, timeout=_TIMEOUT_S) as answer:
+            # 416: the file was already complete. 200: the server can't continue, and starts again.
+            if answer.status_code == 416:
+                return
+            if answer.status_code in (404, 410):
+                raise MissingError(
+                    f"{file.filename}: the package index lists this file, but its server no longer has it",
+                    hint="try again later, or tell the index's operator",
+                )
+            answer.raise_for_status()
+            if answer.status_code != 206:
+                received(-there)
+            with open(partial, "ab" if answer.status_code == 206 else "wb") as stream:
+                for block in answer.iter_content(_BLOCK):
+                    stream.write(block)
+                    received(len(block))
+
+    def _files(self, project: str) -> dict[str, IndexFile] | None:
+        """Return the wheels of a project by their names, or None if no index has the project."""
+        if project not in self._projects:
+            indexes = (*self._sources.extra_index_urls, self._sources.index_url or DEFAULT_INDEX)
+            pages = [page for index in indexes if (page := self._page(index, project)) is not None]
+            found: dict[str, IndexFile] = {}
+            for address, content in pages:
+                for listed in content.files:
+                    file = _wheel(listed, address)
+                    if file is not None:
+                        found.setdefault(file.filename, file)
+            self._projects[project] = found if pages else None
+        return self._projects[project]
 
     def _page(self, index: str, project: str) -> tuple[str, _JsonPage] | None:
         """Return the address and the content of a project's page, None if the index does not have it."""

@@ -1,0 +1,206 @@
+"""The cache of wheels: each one is downloaded once, verified, and kept until the space is needed.
+
+The files are named by their SHA-256, in `wheels/` of the cache directory. Several processes may use it at the
+same time: a lock on the unfinished file lets one of them download it, and a shared lock on the finished one
+keeps it from being evicted while it is used. The kernel releases both when a process ends, however it ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import logging
+import os
+import shutil
+import threading
+import time
+import weakref
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+from ..errors import MissingError
+from ..locks.index import PackageIndex, sha256_of
+from ..model.lock import Wheel
+from ..system.files import cache_directory, full_disk_named
+from ..system.meter import Meter
+from ..system.pools import map_in_threads
+from ..system.sources import PackageSources
+
+logger = logging.getLogger(__name__)
+
+#: The limit of the cache. One image has about 2.6 GB of wheels.
+MOST_BYTES = 20_000_000_000
+#: More connections don't make one index faster.
+_AT_ONCE = 4
+_SUFFIX = ".whl"
+
+
+class Wheelhouse:
+    """The wheels of locks as files. Methods may be called from several threads.
+
+    directory: None for `wheels/` in the cache directory.
+    most_bytes: beyond this, wheels that nobody uses are evicted.
+    """
+
+    def __init__(
+        self, sources: PackageSources, directory: Path | None = None, most_bytes: int = MOST_BYTES
+    ) -> None:
+        self._index = PackageIndex(sources)
+        self._directory = directory or cache_directory() / "wheels"
+        self._most_bytes = most_bytes
+        self._guard = threading.Lock()
+        self._turns: dict[str, threading.Lock] = defaultdict(threading.Lock)
+        #: The descriptors of the verified wheels by SHA-256, each with a shared lock.
+        self._used: dict[str, int] = {}
+        weakref.finalize(self, _close, self._used)
+
+    def path(self, wheel: Wheel, received: Callable[[int], object] = lambda size: None) -> Path:
+        """Return the file of a wheel, after downloading it if it is not here.
+
+        Its hash is verified once, and the file stays until `close`, or this process ends.
+        received: called with the number of bytes of each part that is downloaded.
+        Raises MissingError if the index does not have it, the network keeps failing or the disk is full.
+        """
+        path = self._path(wheel)
+        with self._turn(wheel):
+            if wheel.sha256 not in self._used:
+                with _writable(self._directory):
+                    self._directory.mkdir(parents=True, exist_ok=True)
+                    file = self._opened(wheel)
+                    while file is None:
+                        verified = self._download(wheel, received)
+                        file = self._opened(wheel, verified)
+                self._used[wheel.sha256] = file
+        return path
+
+    def missing(self, wheels: Iterable[Wheel]) -> list[Wheel]:
+        """Return the wheels that would have to be downloaded."""
+        return [wheel for wheel in wheels if not self._path(wheel).exists()]
+
+    def fetch(self, wheels: Iterable[Wheel], report: Callable[[str], object]) -> None:
+        """Make sure that all wheels are here, several at once. Raises what `path` raises."""
+        wheels = list({wheel.sha256: wheel for wheel in wheels}.values())
+        missing = self.missing(wheels)
+        sizes = [wheel.size for wheel in missing]
+        total = None if None in sizes else sum(size or 0 for size in sizes)
+        name = "wheel" if len(missing) == 1 else "wheels"
+        meter = Meter(f"downloading {len(missing)} {name}", total, report)
+        # The largest first, so that none of them is left to download on its own at the end.
+        largest = sorted(wheels, key=lambda wheel: -(wheel.size or 0))
+        map_in_threads(lambda wheel: self.path(wheel, meter.add), largest, _AT_ONCE)
+
+    def close(self) -> None:
+        """Give up the use of all wheels."""
+        _close(self._used)
+
+    def _path(self, wheel: Wheel) -> Path:
+        return self._directory / f"{wheel.sha256}{_SUFFIX}"
+
+    def _turn(self, wheel: Wheel) -> threading.Lock:
+        with self._guard:
+            return self._turns[wheel.sha256]
+
+    def _opened(self, wheel: Wheel, verified: bool = False) -> int | None:
+        """Return a wheel's file, open with a shared lock, or None if it is not here.
+
+        A file whose content changed is removed.
+        """
+        path = self._path(wheel)
+        file = _locked(path, fcntl.LOCK_SH)
+        if file is None:
+            return None
+        if not verified and sha256_of(path) != wheel.sha256:
+            logger.warning("%s: its content changed, so it is downloaded again", path)
+            os.close(file)
+            path.unlink(missing_ok=True)
+            return None
+        # The time of access orders the eviction. Not every file system keeps it by itself.
+        os.utime(path, (time.time(), os.fstat(file).st_mtime))
+        return file
+
+    def _download(self, wheel: Wheel, received: Callable[[int], object]) -> bool:
+        """Download and verify a wheel. Return False if another process has done so meanwhile."""
+        path = self._path(wheel)
+        partial = path.with_name(f"{path.name}.partial")
+        partial.touch()
+        file = _locked(partial, fcntl.LOCK_EX)
+        if file is None:
+            return False
+        with _closing(file):
+            if path.exists():
+                partial.unlink(missing_ok=True)
+                return False
+            found = self._index.locked(wheel)
+            self._make_room((found.size or 0) - os.fstat(file).st_size)
+            self._index.download(found, path, received)
+            return True
+
+    def _make_room(self, size: int) -> None:
+        """Evict wheels until so many bytes fit below the limit and on the disk, or all others are in use."""
+        files = sorted(_files(self._directory), key=lambda item: item[1].st_atime_ns)
+        total = size + sum(status.st_size for _, status in files)
+        for path, status in files:
+            if total <= self._most_bytes and shutil.disk_usage(self._directory).free > size:
+                return
+            file = _locked(path, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if file is not None:
+                with _closing(file):
+                    path.unlink(missing_ok=True)
+                total -= status.st_size
+
+
+def _files(directory: Path) -> Iterator[tuple[Path, os.stat_result]]:
+    """Return the wheels of a cache and what is left of downloads that nobody finished."""
+    for path in directory.iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            yield path, path.stat()
+
+
+def _locked(path: Path, how: int) -> int | None:
+    """Return the descriptor of a file, open and locked, or None if it does not exist.
+
+    With LOCK_NB in `how`, also None if another holds the lock.
+    """
+    while True:
+        try:
+            file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return None
+        try:
+            fcntl.flock(file, how)
+            there = path.stat()
+        except (BlockingIOError, FileNotFoundError):
+            os.close(file)
+            if how & fcntl.LOCK_NB:
+                return None
+            continue
+        # Another process may have removed or replaced it before this one had the lock.
+        if os.path.samestat(there, os.fstat(file)):
+            return file
+        os.close(file)
+
+
+def _close(files: dict[str, int]) -> None:
+    while files:
+        os.close(files.popitem()[1])
+
+
+@contextlib.contextmanager
+def _closing(file: int) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        os.close(file)
+
+
+@contextlib.contextmanager
+def _writable(directory: Path) -> Iterator[None]:
+    try:
+        with full_disk_named(directory):
+            yield
+    except OSError as error:
+        raise MissingError(
+            f"{directory}: wheels can't be stored here: {error.strerror}",
+            hint="set VALIDATOR_CACHE to a directory that you may write to",
+        ) from error
