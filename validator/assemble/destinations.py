@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
+from ..errors import ValidatorError
 from .layers import Encoded, Write
 
 
@@ -28,3 +29,12 @@ class Destination(Protocol):
 
     def finish(self, manifest: bytes, media_type: str) -> str:
         """Store the manifest, whose blobs are all there, under the image's name. Return its digest."""
+
+
+def differs(made: Encoded, known: Encoded) -> ValidatorError:
+    """Return the error for a layer that is not what the layer table says."""
+    return ValidatorError(
+        f"a layer was made with the digest {made.digest}, but the layer table says {known.digest}:"
+        " the table is wrong, or a wheel changed while it was read",
+        hint="run the same command again; if the error stays, remove the layer's row from the table",
+    )

@@ -1,0 +1,119 @@
+"""Write images to a directory in the OCI image layout, which needs neither a registry nor an engine.
+
+https://github.com/opencontainers/image-spec/blob/main/image-layout.md
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ..errors import InputError
+from ..system.files import write_atomically, writing
+from ..system.runs import temporary_directory
+from .destinations import differs
+from .layers import Encoded, Write
+
+_VERSION = "1.0.0"
+_INDEX = "application/vnd.oci.image.index.v1+json"
+_NAME = "org.opencontainers.image.ref.name"
+_PLATFORM = {"architecture": "amd64", "os": "linux"}
+
+
+class OciLayout:
+    """An image in an OCI layout, under a tag. A destination: see `destinations`.
+
+    Other images of the directory are kept, and several processes may write to it at the same time.
+    """
+
+    def __init__(self, directory: Path, tag: str) -> None:
+        """Make the directory unless it is there. Raises InputError if it has something else in it."""
+        self._directory, self._tag = directory, tag
+        self._blobs = directory / "blobs" / "sha256"
+        with writing(directory):
+            directory.mkdir(parents=True, exist_ok=True)
+            with self._alone():
+                marker = directory / "oci-layout"
+                if not marker.exists():
+                    if any(directory.iterdir()):
+                        raise InputError(
+                            f"{directory}: is neither empty nor an OCI layout",
+                            hint="give an empty or a new directory",
+                        )
+                    write_atomically(marker, msgspec.json.encode({"imageLayoutVersion": _VERSION}))
+                self._blobs.mkdir(parents=True, exist_ok=True)
+
+    def has(self, digest: str, size: int) -> bool:
+        """Return True if the blob is there."""
+        with contextlib.suppress(FileNotFoundError):
+            return self._blob(digest).stat().st_size == size
+        return False
+
+    def receive(self, encode: Callable[[Write], Encoded], known: Encoded | None) -> Encoded:
+        """Store the blob that `encode` writes. Raises the errors of `Destination.receive`."""
+        with temporary_directory("layout", self._directory) as place, writing(self._directory):
+            partial = place / "blob"
+            with partial.open("wb") as stream:
+                encoded = encode(stream.write)
+                stream.flush()
+                os.fdatasync(stream.fileno())
+            if known is not None and known.digest != encoded.digest:
+                raise differs(encoded, known)
+            partial.replace(self._blob(encoded.digest))
+        return encoded
+
+    def finish(self, manifest: bytes, media_type: str) -> str:
+        """Store the manifest and give the image its tag. Return the manifest's digest."""
+        digest = f"sha256:{hashlib.sha256(manifest).hexdigest()}"
+        write_atomically(self._blob(digest), manifest)
+        descriptor = {
+            "mediaType": media_type,
+            "digest": digest,
+            "size": len(manifest),
+            "platform": _PLATFORM,
+            "annotations": {_NAME: self._tag},
+        }
+        path = self._directory / "index.json"
+        with self._alone():
+            others = [entry for entry in self._listed(path) if _tag(entry) != self._tag]
+            index = {"schemaVersion": 2, "mediaType": _INDEX, "manifests": [*others, descriptor]}
+            write_atomically(path, msgspec.json.encode(index))
+        return digest
+
+    def _blob(self, digest: str) -> Path:
+        return self._blobs / digest.removeprefix("sha256:")
+
+    def _listed(self, path: Path) -> list[Any]:
+        try:
+            return msgspec.json.decode(path.read_bytes(), type=_Index).manifests
+        except FileNotFoundError:
+            return []
+        except (OSError, msgspec.DecodeError) as error:
+            raise InputError(
+                f"{path}: is not the index of an OCI layout: {error}", hint="give an empty or a new directory"
+            ) from None
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Keep other processes out while the directory or its index is changed."""
+        handle = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(handle)
+
+
+class _Index(msgspec.Struct):
+    manifests: list[dict[str, Any]] = []
+
+
+def _tag(entry: dict[str, Any]) -> object:
+    return (entry.get("annotations") or {}).get(_NAME)
