@@ -22,6 +22,11 @@ class Fault:
     temporary: bool = False
     altered: bool = False
 
+    def error(self, host: str, what: str) -> ValidatorError:
+        """Return the error of a registry. what: the failed action, which begins the message."""
+        kind = AlteredError if self.altered else MissingError
+        return kind(f"{what}: the registry {host} {self.says}", hint=self.hint.format(host=host))
+
 
 def _fault(pattern: str, says: str, hint: str, *, temporary: bool = False, altered: bool = False) -> Fault:
     return Fault(re.compile(pattern, re.IGNORECASE), says, hint, temporary, altered)
@@ -31,57 +36,70 @@ _LOGIN = "log in with `docker login {host}`; to write, the account needs permiss
 _LATER = "try again later; nothing was partially published"
 _NETWORK = "check the name, the network and the proxy settings"
 
+TOO_MANY = _fault(
+    r"\b429\b|too ?many ?requests",
+    "currently rejects requests because there were too many",
+    _LATER,
+    temporary=True,
+)
+FULL = _fault(
+    r"\b507\b|no space left|insufficient storage|disk quota",
+    "is full: it can't store the content",
+    "free some space in the registry, then repeat the command",
+)
+UNAUTHORIZED = _fault(
+    r"\b401\b|unauthorized|authentication required|credential not found|token.*expired|no basic auth",
+    "requires a login, or rejects the current one",
+    _LOGIN,
+)
+DENIED = _fault(r"\b403\b|forbidden|denied", "denies access", _LOGIN)
+INTERNAL = _fault(
+    # oras prints the registry's message without the status code; `unknown` stands for internal errors.
+    r"\b50[0234]\b|internal server error|bad gateway|service unavailable|gateway time-?out"
+    r"|response from registry: un(?:known|available)\b",
+    "reports an internal error",
+    _LATER,
+    temporary=True,
+)
+UNKNOWN_HOST = _fault(
+    r"no such host|server misbehaving", "can't be found: its host name is unknown", _NETWORK
+)
+NO_TLS = _fault(
+    r"server gave HTTP response to HTTPS client",
+    "uses HTTP without TLS, which is only allowed on this machine",
+    "set up TLS for the registry",
+)
+UNTRUSTED = _fault(
+    r"x509:|certificate (?:signed|is not|has expired)|tls: ",
+    "has a TLS certificate that this machine does not trust",
+    "add the authority's certificate to the system, or fix the registry's certificate",
+)
+ALTERED = _fault(
+    r"digest mismatch|mismatch(?:ed)? digest|does not match|content digest|size mismatch|mismatch size",
+    "returned content that does not match its digest",
+    "it was altered, in the registry or in transit; do not use it",
+    altered=True,
+)
+LOST = _fault(
+    r"connection (?:refused|reset)|broken pipe|unexpected EOF|\bEOF\b|i/o timeout|deadline exceeded"
+    r"|network is unreachable|no route to host|timed? ?out",
+    "can't be reached, or the connection was lost",
+    _NETWORK,
+    temporary=True,
+)
+
 #: In order of precedence: a response of the registry says more than an error of the connection.
-FAULTS: tuple[Fault, ...] = (
-    _fault(
-        r"\b429\b|too ?many ?requests",
-        "currently rejects requests because there were too many",
-        _LATER,
-        temporary=True,
-    ),
-    _fault(
-        r"\b507\b|no space left|insufficient storage|disk quota",
-        "is full: it can't store the content",
-        "free some space in the registry, then repeat the command",
-    ),
-    _fault(
-        r"\b401\b|unauthorized|authentication required|credential not found|token.*expired|no basic auth",
-        "requires a login, or rejects the current one",
-        _LOGIN,
-    ),
-    _fault(r"\b403\b|forbidden|denied", "denies access", _LOGIN),
-    _fault(
-        # oras prints the registry's message without the status code; `unknown` stands for internal errors.
-        r"\b50[0234]\b|internal server error|bad gateway|service unavailable|gateway time-?out"
-        r"|response from registry: un(?:known|available)\b",
-        "reports an internal error",
-        _LATER,
-        temporary=True,
-    ),
-    _fault(r"no such host|server misbehaving", "can't be found: its host name is unknown", _NETWORK),
-    _fault(
-        r"server gave HTTP response to HTTPS client",
-        "uses HTTP without TLS, which is only allowed on this machine",
-        "set up TLS for the registry",
-    ),
-    _fault(
-        r"x509:|certificate (?:signed|is not|has expired)|tls: ",
-        "has a TLS certificate that this machine does not trust",
-        "add the authority's certificate to the system, or fix the registry's certificate",
-    ),
-    _fault(
-        r"digest mismatch|mismatch(?:ed)? digest|does not match|content digest|size mismatch|mismatch size",
-        "returned content that does not match its digest",
-        "it was altered, in the registry or in transit; do not use it",
-        altered=True,
-    ),
-    _fault(
-        r"connection (?:refused|reset)|broken pipe|unexpected EOF|\bEOF\b|i/o timeout|deadline exceeded"
-        r"|network is unreachable|no route to host|timed? ?out",
-        "can't be reached, or the connection was lost",
-        _NETWORK,
-        temporary=True,
-    ),
+FAULTS = (
+    TOO_MANY,
+    FULL,
+    UNAUTHORIZED,
+    DENIED,
+    INTERNAL,
+    UNKNOWN_HOST,
+    NO_TLS,
+    UNTRUSTED,
+    ALTERED,
+    LOST,
 )
 
 
@@ -99,5 +117,4 @@ def explain(host: str, message: str, *, what: str) -> ValidatorError:
     if fault is None:
         last = [line.strip() for line in message.splitlines() if line.strip()][-1:] or ["no message"]
         return MissingError(f"{what}: {last[0][:300]}")
-    kind = AlteredError if fault.altered else MissingError
-    return kind(f"{what}: the registry {host} {fault.says}", hint=fault.hint.format(host=host))
+    return fault.error(host, what)
