@@ -1,7 +1,7 @@
 """Find the files that this tool comes with besides its code, and the pages of its manual.
 
-In a checkout, `images/`, `matrix.yaml` and `trust.yaml` are next to this package. `setup.py` copies them into
-the package when a wheel is built, so that an installed tool works in an empty directory.
+In a checkout, `images/` and `matrix.yaml` are next to this package. `setup.py` copies them into the package
+when a wheel is built, so that an installed tool works in an empty directory.
 """
 
 from __future__ import annotations
@@ -34,11 +34,6 @@ def images_directory() -> Path:
 def shipped_matrix() -> Path:
     """Return the matrix of this project. Its locks are in `images/locks` next to it."""
     return root_directory() / "matrix.yaml"
-
-
-def shipped_trust_file() -> Path:
-    """Return this project's list of who may sign its images."""
-    return root_directory() / "trust.yaml"
 
 
 def manual(page: str) -> str:

@@ -20,6 +20,7 @@ from validator.engines.base import Built, ProbeRequest
 from validator.engines.docker import BasePolicy, DockerEngine
 from validator.engines.docker.endpoint import Endpoint, connect
 from validator.errors import MissingError
+from validator.locks.files import LockDirectory
 from validator.model.lock import Lock
 from validator.model.measurement import GpuIdentity, Measurement, Outside, Unread, measurement_of
 from validator.model.record import Record, Verdict
@@ -149,7 +150,7 @@ class Machine:
 
         with Store(":memory:") as store:
             run = Run(
-                self.engine, store, host_sources(), Path(), (), Options(), lambda _: None,
+                self.engine, store, host_sources(), LockDirectory(Path()), (), Options(), lambda _: None,
                 runner=Runner(sign, lambda cell: CHALLENGE),
             )  # fmt: skip
             [target] = targets(self.engine.outside(), (), by_model=True)

@@ -9,6 +9,7 @@ import pytest
 
 from validator.certify.acceptance import accepted
 from validator.certify.eligibility import NotCertifiable
+from validator.locks.files import LockDirectory
 from validator.model.timestamps import now_utc
 from validator.pipeline.build_matrix import build_matrix
 from validator.pipeline.run import Options, Run, Runner
@@ -33,7 +34,8 @@ def test_a_measurement_of_this_machine_is_accepted_once(desk: Desk, tmp_path: Pa
     runner = Runner(desk.runners[0].sign, lambda cell: desk.ask(cell, now_utc()).value)
     with Store(str(tmp_path / "records.db")) as store:
         run = Run(
-            Answering(outcomes={"gpu_compute": outcome}), store, PackageSources(), tmp_path / "locks", (),
+            Answering(outcomes={"gpu_compute": outcome}), store, PackageSources(),
+            LockDirectory(tmp_path / "locks"), (),
             Options(force=True), lambda _: None, runner=runner,
         )  # fmt: skip
         results = [build_matrix([SPEC], run)[0].record for _ in range(2)]

@@ -12,7 +12,7 @@ from validator import resources
 from ..commands import ROOT
 from .conftest import Distributions, Installed, tracked
 
-SHIPPED = ("images", "matrix.yaml", "trust.yaml")
+SHIPPED = ("images", "matrix.yaml")
 
 
 def originals() -> dict[str, Path]:
@@ -53,7 +53,7 @@ def test_the_sdist_has_each_shipped_file_once(distributions: Distributions) -> N
 def test_an_installed_tool_finds_the_copies_and_a_checkout_the_originals(installed: Installed) -> None:
     code = (
         "from validator import resources as r;"
-        "print(r.is_installed(), r.images_directory(), r.shipped_matrix(), r.shipped_trust_file())"
+        "print(r.is_installed(), r.images_directory(), r.shipped_matrix())"
     )
     done = subprocess.run(
         [installed.python, "-c", code], cwd=installed.directory, capture_output=True, text=True, check=True
@@ -61,11 +61,7 @@ def test_an_installed_tool_finds_the_copies_and_a_checkout_the_originals(install
     answer, *paths = done.stdout.split()
     assert answer == "True"
     shipped = installed.site_packages / "validator" / "shipped"
-    assert [Path(path) for path in paths] == [
-        shipped / "images",
-        shipped / "matrix.yaml",
-        shipped / "trust.yaml",
-    ]
+    assert [Path(path) for path in paths] == [shipped / "images", shipped / "matrix.yaml"]
     assert all(Path(path).exists() for path in paths)
     assert not resources.is_installed()
     assert resources.images_directory() == ROOT / "images"

@@ -60,8 +60,9 @@ class Bench:
         self, engine: Engine, *specs: ImageSpec, hosts: tuple[HostClass, ...] = (), **options: Any
     ) -> list[Result]:
         settings = Run(
-            engine, self.store, PackageSources(), self.locks, hosts, Options(**options), self.events.append
-        )
+            engine, self.store, PackageSources(), files.LockDirectory(self.locks), hosts,
+            Options(**options), self.events.append,
+        )  # fmt: skip
         return build_matrix(specs or (SPEC,), settings)
 
 
@@ -241,7 +242,8 @@ def test_an_image_recorded_during_ctrl_c_counts_as_finished(
             assert probing.wait(20)
             raise KeyboardInterrupt
 
-    run = Run(Engine(report()), bench.store, PackageSources(), bench.locks, (), Options(jobs=1), on_event)
+    locks = files.LockDirectory(bench.locks)
+    run = Run(Engine(report()), bench.store, PackageSources(), locks, (), Options(jobs=1), on_event)
     third = ImageSpec("2.19.0", "3.11", Variant.CPU)
     results = build_matrix((SPEC, OTHER, third), run)
     assert [result.status for result in results] == [Status.MEASURED, Status.MEASURED, Status.STOPPED]
@@ -266,7 +268,8 @@ def test_an_engine_that_no_longer_answers_is_not_waited_for_after_ctrl_c(
             assert probing.wait(20)
             raise KeyboardInterrupt
 
-    run = Run(Engine(report()), bench.store, PackageSources(), bench.locks, (), Options(jobs=1), on_event)
+    locks = files.LockDirectory(bench.locks)
+    run = Run(Engine(report()), bench.store, PackageSources(), locks, (), Options(jobs=1), on_event)
     results = build_matrix((SPEC, OTHER), run)
     assert [result.status for result in results] == [Status.MEASURED, Status.STOPPED]
     assert stuck_threads() == 1

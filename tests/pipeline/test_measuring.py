@@ -13,6 +13,7 @@ import pytest
 from validator.assemble.progress import Progress
 from validator.engines.base import Built, ProbeRequest
 from validator.errors import MissingError, ValidatorError
+from validator.locks.files import LockDirectory
 from validator.model.measurement import GpuIdentity, Outside, Unread, measurement_of, report_digest
 from validator.model.record import Record, Verdict
 from validator.pipeline.build_matrix import build_matrix
@@ -82,8 +83,8 @@ class Bench:
     ) -> list[Result]:
         runner = Runner(self.sign, self.challenge) if signs else None
         run = Run(
-            engine, self.store, PackageSources(), self.locks, (), Options(**options), self.events.append,
-            runner=runner, challenges=challenges,
+            engine, self.store, PackageSources(), LockDirectory(self.locks), (), Options(**options),
+            self.events.append, runner=runner, challenges=challenges,
         )  # fmt: skip
         return build_matrix([SPEC], run)
 

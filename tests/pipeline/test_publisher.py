@@ -20,6 +20,7 @@ from validator.cli.progress import totals
 from validator.engines.base import Built, ImageEngine
 from validator.engines.venv import VenvEngine
 from validator.errors import MissingError, ValidatorError
+from validator.locks.files import LockDirectory
 from validator.model.lock import Lock
 from validator.model.record import Verdict
 from validator.model.spec import ImageSpec
@@ -136,8 +137,9 @@ class Bench:
     def settings(self, use: RegistryUse, retag: bool = False, **options: Any) -> Run:
         publisher = Publisher(self.engine, self.engine.registry, TRUST, self.signer, retag)
         return Run(
-            self.engine, self.store, PackageSources(), self.locks, (), Options(registry=use, **options),
-            self.events.append, None if use is RegistryUse.NONE else publisher,
+            self.engine, self.store, PackageSources(), LockDirectory(self.locks), (),
+            Options(registry=use, **options), self.events.append,
+            None if use is RegistryUse.NONE else publisher,
         )  # fmt: skip
 
     def phases(self) -> list[Phase]:

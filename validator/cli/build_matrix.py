@@ -167,7 +167,7 @@ def command(
     from ..records.store import Store
     from .build_signing import builder_of
     from .measurement_signing import challenges_for, runner_of
-    from .planning import load_plan, locks_directory
+    from .planning import load_plan, locks_of
     from .progress import Progress
 
     # Check the input before looking for an engine, so that wrong input touches nothing.
@@ -184,7 +184,7 @@ def command(
     plan = load_plan(
         matrix_path, profile, selectors, lambda python: None if engine.provides(python) else engine.name
     )
-    refuse_wrong_locks(locks_directory(matrix_path), plan.images)
+    refuse_wrong_locks(locks_of(matrix_path), plan.images)
     use = RegistryUse.PULL if pull_from else RegistryUse.PUSH if push else RegistryUse.NONE
     jobs = jobs or max(1, (os.cpu_count() or 1) // 4)
     options = Options(jobs, keep_going, not no_validate, force, depth, use)
@@ -198,7 +198,7 @@ def command(
         runner = runner_of(engine, trust_path, asked=challenges is not None)
     with Store(store_url_for(matrix_path, store_url)) as store, Progress(len(plan.images)) as progress:
         run = Run(
-            engine, store, sources, locks_directory(matrix_path), hosts, options, progress, publisher, runner,
+            engine, store, sources, locks_of(matrix_path), hosts, options, progress, publisher, runner,
             challenges,
         )  # fmt: skip
         try:

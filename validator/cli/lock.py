@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -11,6 +12,9 @@ from ..model.spec import ImageSpec
 from ..reports.printable import counted
 from ..system.sources import host_sources
 from .options import matrix_option, print_status, profile_option, select_option, verbose_option
+
+if TYPE_CHECKING:
+    from ..locks.files import LockDirectory
 
 
 @click.command("lock")
@@ -28,20 +32,20 @@ def command(
     """Write images/locks/<image spec>.txt: the exact wheels of each image, with their hashes."""
     if check and upgrade:
         raise click.UsageError("--check and --upgrade can't be combined: --check writes nothing")
-    from .planning import load_plan, locks_directory
+    from .planning import load_plan, locks_of
 
     specs = load_plan(matrix_path, profile, selectors).images
-    directory = locks_directory(matrix_path)
-    return _check(directory, specs) if check else _write(directory, specs, upgrade)
+    locks = locks_of(matrix_path)
+    return _check(locks, specs) if check else _write(locks, specs, upgrade)
 
 
-def _check(directory: Path, specs: tuple[ImageSpec, ...]) -> int:
+def _check(locks: LockDirectory, specs: tuple[ImageSpec, ...]) -> int:
     from ..pipeline.locking import stale
 
     wrong = 0
     for spec in specs:
         try:
-            reasons = stale(directory, spec)
+            reasons = stale(locks, spec)
         except InputError as error:
             reasons = [str(error)]
         wrong += bool(reasons)
@@ -53,13 +57,13 @@ def _check(directory: Path, specs: tuple[ImageSpec, ...]) -> int:
     return EXIT_INPUT if wrong else EXIT_OK
 
 
-def _write(directory: Path, specs: tuple[ImageSpec, ...], upgrade: bool) -> int:
+def _write(locks: LockDirectory, specs: tuple[ImageSpec, ...], upgrade: bool) -> int:
     from ..pipeline.locking import ensure_lock
 
     sources = host_sources()
     written = 0
     for number, spec in enumerate(specs, start=1):
-        locked = ensure_lock(directory, spec, sources, lambda _: None, upgrade=upgrade)
+        locked = ensure_lock(locks, spec, sources, lambda _: None, upgrade=upgrade)
         written += locked.written
         size = f"{counted(len(locked.lock.wheels), 'wheel')}, {locked.lock.size / 1e6:,.0f} MB"
         print_status(f"[{number}/{len(specs)}] {spec}: {locked.why} ({size})")

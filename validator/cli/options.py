@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import os
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -12,19 +13,21 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import click
 
 from ..reports.printable import printable
+from ..resources import shipped_matrix
 
 if TYPE_CHECKING:
     from ..records.store import Store
 
 F = TypeVar("F", bound=Callable[..., Any])
+#: The matrix that is used without --matrix, if it exists.
+OWN_MATRIX = Path("matrix.yaml")
 
 matrix_option = click.option(
     "--matrix",
     "matrix_path",
     type=click.Path(path_type=Path),
-    default=Path("matrix.yaml"),
-    show_default=True,
-    help="The matrix file.",
+    callback=lambda _context, _parameter, value: value or _default_matrix(),
+    help="The matrix file.  [default: matrix.yaml if there is one here, otherwise the one of this tool]",
 )
 profile_option = click.option("--profile", help="The profile of the matrix.  [default: quick]")
 select_option = click.option(
@@ -130,11 +133,24 @@ def verbose_option(function: F) -> F:
     )(function)
 
 
+def _default_matrix() -> Path:
+    return OWN_MATRIX if os.path.lexists(OWN_MATRIX) else shipped_matrix()
+
+
+def working_directory(matrix_path: Path) -> Path:
+    """Return where the files of a matrix are and are written: its locks, its records and its trust file.
+
+    That is the matrix's own directory, but for the matrix of this tool it is the current directory: nothing
+    is written into an installed package.
+    """
+    return Path() if matrix_path == shipped_matrix() else matrix_path.parent
+
+
 def store_url_for(matrix_path: Path, store_url: str | None) -> str:
     """Return the URL of the given store, or of the one next to the matrix."""
     from ..records.store import DEFAULT_PATH
 
-    return store_url or str(matrix_path.parent / DEFAULT_PATH)
+    return store_url or str(working_directory(matrix_path) / DEFAULT_PATH)
 
 
 def open_store(matrix_path: Path, store_url: str | None) -> Store:

@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ..errors import InputError
-from ..locks import files
+from ..locks.files import DIRECTORY, LockDirectory
 from ..matrix.load import DEFAULT_PROFILE, load_matrix
 from ..matrix.plan import Available, Plan, plan
 from ..matrix.selection import parse_selectors
 from ..model.spec import ImageSpec
+from ..resources import shipped_matrix
+from .options import print_status, working_directory
 
 
 def load_plan(
@@ -24,14 +26,17 @@ def load_plan(
     Raises InputError if nothing is selected, so that a typo in a selector does not look like success.
     """
     selected = parse_selectors(selectors)
+    # Commands that ask an engine what is available have loaded the plan before that.
+    if matrix_path == shipped_matrix() and available is None:
+        print_status("Using the matrix that comes with this tool.")
     matrix = load_matrix(matrix_path)
-    directory = locks_directory(matrix_path)
+    locks = locks_of(matrix_path)
 
     def wheels(spec: ImageSpec) -> Mapping[str, str] | None:
         # Only predictions for floating versions depend on the lock.
         if not (spec.cuda and spec.cuda.floats) and not (spec.cudnn and spec.cudnn.floats):
             return None
-        lock = files.read(directory, spec.identifier)
+        lock = locks.read(spec.identifier)
         return {wheel.name: wheel.version for wheel in lock.wheels} if lock else None
 
     found = plan(matrix, profile or DEFAULT_PROFILE, select=selected, available=available, wheels=wheels)
@@ -44,6 +49,10 @@ def load_plan(
     return found
 
 
-def locks_directory(matrix_path: Path) -> Path:
-    """Return the directory with the locks of a matrix."""
-    return matrix_path.parent / files.DIRECTORY
+def locks_of(matrix_path: Path) -> LockDirectory:
+    """Return the locks of a matrix: those next to it, and with the tool's own matrix also those it has."""
+    shipped = shipped_matrix()
+    return LockDirectory(
+        working_directory(matrix_path) / DIRECTORY,
+        shipped.parent / DIRECTORY if matrix_path == shipped else None,
+    )

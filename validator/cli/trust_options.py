@@ -15,6 +15,7 @@ from ..certify.trust import Trust
 from ..model.timestamps import now_utc, parse_time
 from ..registry.client import Registry
 from ..registry.names import Repository
+from .options import working_directory
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -40,7 +41,7 @@ def trust_path_for(matrix_path: Path, trust_path: Path | None) -> Path:
     """Return the given trust file, or the one next to the matrix."""
     from ..certify.trust_file import NAME
 
-    return trust_path or matrix_path.parent / NAME
+    return trust_path or working_directory(matrix_path) / NAME
 
 
 trust_file_option = click.option(

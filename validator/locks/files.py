@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
 from .._vendor.packaging.requirements import InvalidRequirement, Requirement
@@ -98,7 +99,7 @@ def path_of(directory: Path, identifier: str) -> Path:
 
 
 def read(directory: Path, identifier: str) -> Lock | None:
-    """Return the lock of an image spec, or None if there is none yet. Raises InputError if it is invalid."""
+    """Return the lock of an image spec, or None if there is none. Raises InputError if it is invalid."""
     path = path_of(directory, identifier)
     try:
         text = path.read_text(encoding="utf-8")
@@ -113,6 +114,27 @@ def read(directory: Path, identifier: str) -> Lock | None:
             hint=f"rename the file, or {_FIX.format(identifier)}",
         )
     return lock
+
+
+@dataclass(frozen=True)
+class LockDirectory:
+    """The locks of a matrix.
+
+    own: where locks are written, and looked for first.
+    shipped: with the matrix that comes with this tool, the locks that come with it.
+    """
+
+    own: Path
+    shipped: Path | None = None
+
+    def read(self, identifier: str) -> Lock | None:
+        """Return the lock of an image spec, or None if there is none. Raises InputError if it is invalid."""
+        found = read(self.own, identifier)
+        return read(self.shipped, identifier) if found is None and self.shipped is not None else found
+
+    def write(self, lock: Lock) -> Path:
+        """Write the lock, completely or not at all, and return its path."""
+        return write(self.own, lock)
 
 
 def write(directory: Path, lock: Lock) -> Path:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 
 from ..assemble.progress import Progress
 from ..compat.policies import requirements
 from ..errors import InputError
-from ..locks import files
+from ..locks.files import LockDirectory, mismatches
 from ..locks.resolve import resolve
 from ..model.lock import Lock
 from ..model.spec import ImageSpec
@@ -25,21 +24,21 @@ class Locked:
     why: str
 
 
-def stale(directory: Path, spec: ImageSpec) -> list[str]:
+def stale(locks: LockDirectory, spec: ImageSpec) -> list[str]:
     """Return the reasons why the spec's lock can't be used as it is; empty if it can.
 
     Raises InputError if the file is not a valid lock.
     """
-    lock = files.read(directory, spec.identifier)
-    return ["there is no lock yet"] if lock is None else files.mismatches(lock, spec, requirements(spec))
+    lock = locks.read(spec.identifier)
+    return ["there is no lock yet"] if lock is None else mismatches(lock, spec, requirements(spec))
 
 
-def refuse_wrong_locks(directory: Path, specs: Iterable[ImageSpec]) -> None:
+def refuse_wrong_locks(locks: LockDirectory, specs: Iterable[ImageSpec]) -> None:
     """Raise an InputError that lists every invalid lock file of these specs."""
     wrong: list[InputError] = []
     for spec in specs:
         try:
-            files.read(directory, spec.identifier)
+            locks.read(spec.identifier)
         except InputError as error:
             wrong.append(error)
     if wrong:
@@ -47,14 +46,19 @@ def refuse_wrong_locks(directory: Path, specs: Iterable[ImageSpec]) -> None:
 
 
 def ensure_lock(
-    directory: Path, spec: ImageSpec, sources: PackageSources, progress: Progress, *, upgrade: bool = False
+    locks: LockDirectory,
+    spec: ImageSpec,
+    sources: PackageSources,
+    progress: Progress,
+    *,
+    upgrade: bool = False,
 ) -> Locked:
     """Return the lock of a spec. Resolve and write it if it is missing or stale, or if `upgrade` is set.
 
     Raises InputError if the spec can't be resolved, and MissingError if the index can't be reached.
     """
-    lock = files.read(directory, spec.identifier)
-    reasons = stale(directory, spec)
+    lock = locks.read(spec.identifier)
+    reasons = stale(locks, spec)
     if lock is not None and not reasons and not upgrade:
         return Locked(lock, written=False, why="kept")
     why = "upgraded" if lock is not None and not reasons else "; ".join(reasons)
@@ -62,5 +66,5 @@ def ensure_lock(
     resolved = resolve(spec, requirements(spec), sources, lambda line: progress(sources.redact(line)))
     if lock == resolved:
         return Locked(resolved, written=False, why="nothing newer")
-    files.write(directory, resolved)
+    locks.write(resolved)
     return Locked(resolved, written=True, why=why)

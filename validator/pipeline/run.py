@@ -6,10 +6,10 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from pathlib import Path
 
 from ..engines.base import Engine
 from ..errors import ValidatorError
+from ..locks.files import LockDirectory
 from ..model.record import Record, Verdict
 from ..model.spec import HostClass, ImageSpec
 from ..records.store import Store
@@ -124,7 +124,7 @@ class Run:
     engine: Engine
     store: Store
     sources: PackageSources
-    locks: Path
+    locks: LockDirectory
     hosts: tuple[HostClass, ...]
     options: Options
     on_event: Callable[[Event], None]

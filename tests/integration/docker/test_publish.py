@@ -65,7 +65,8 @@ class Machine:
         options = Options(validate=validate, registry=RegistryUse.PULL if pull else RegistryUse.PUSH)
         with Store(str(self.directory / "records.db")) as store:
             run = Run(
-                self.engine, store, PackageSources(), self.directory, (), options, lambda event: None,
+                self.engine, store, PackageSources(), files.LockDirectory(self.directory), (),
+                options, lambda event: None,
                 Publisher(self.engine, registry, trusting(self.keys[1]), self.keys[0]),
             )  # fmt: skip
             [result] = build_matrix([SPEC], run)
