@@ -175,13 +175,15 @@ def hostile_texts(pattern: re.Pattern[str]) -> Iterator[tuple[str, str]]:
             yield ("", run + other)
 
 
-def seconds(work: Callable[[str], object], text: str) -> float:
-    """Return the time of the processor that the work takes, the best of three."""
+def seconds(work: Callable[[str], object], text: str, enough: float = 0.0) -> float:
+    """Return the time of the processor that the work takes: the best of three, or the first below `enough`."""
     best = float("inf")
     for _ in range(3):
         began = time.thread_time()
         work(text)
         best = min(best, time.thread_time() - began)
+        if best < enough:
+            break
     return best
 
 
@@ -191,8 +193,9 @@ def is_linear(work: Callable[[str], object], head: str, unit: str, tail: str) ->
     def text(length: int) -> str:
         return head + unit * (length // len(unit)) + tail
 
-    short = seconds(work, text(_SHORT))
-    return short < _SUSPICIOUS_S or seconds(work, text(_SHORT * _FACTOR)) < short * _FACTOR * 2
+    short = seconds(work, text(_SHORT), _SUSPICIOUS_S)
+    bound = short * _FACTOR * 2
+    return short < _SUSPICIOUS_S or seconds(work, text(_SHORT * _FACTOR), bound) < bound
 
 
 @pytest.mark.parametrize("pattern", PATTERNS.values(), ids=range(len(PATTERNS)))
@@ -231,10 +234,11 @@ def test_redaction_takes_time_in_proportion_to_the_length_of_a_line(head: str, u
     def text(count: int) -> str:
         return head + "".join(unit.format(number) for number in range(count))
 
-    short, long = (seconds(redacted, text(count)) for count in (1000, 4000))
-    assert long < short * 10 or long < 0.2
+    # Most take so little that there is no need to know more exactly.
+    long = seconds(redacted, text(4000), 0.2)
+    assert long < 0.2 or long < seconds(redacted, text(1000)) * 10
 
 
 def test_a_long_line_is_redacted_quickly() -> None:
     line = "serial" + " " * 16_000 + "x"
-    assert seconds(redacted, line) < 1
+    assert seconds(redacted, line, 1) < 1

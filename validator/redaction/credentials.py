@@ -108,9 +108,10 @@ _PLACES = (
     ),
     (r"(?i)\b(?:bearer|basic) (?=\S{8})", _VALUE, "<secret>"),
     (r"(?i)\b(?:set-)?cookie: ", r"[^\n]+", "<secret>"),
-    # Names of secrets with their values.
+    # Names of secrets with their values. That a value follows is looked for first, because that is faster.
     (
-        rf"""(?i)(?<![\w-])(?=[\w-]*(?:{_SECRETS}))[\w-]+["']?\s{{0,40}}[=:]\s{{0,40}}["']?""",
+        rf"""(?i)(?<![\w-])(?=[\w-]+["']?\s{{0,40}}[=:])(?=[\w-]*(?:{_SECRETS}))"""
+        r"""[\w-]+["']?\s{0,40}[=:]\s{0,40}["']?""",
         _VALUE,
         "<secret>",
     ),

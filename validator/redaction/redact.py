@@ -14,6 +14,7 @@ import re
 import socket
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from .identifiers import IDENTIFIERS, hosts_in, is_address, is_public
 from .known_names import SHORTEST, KnownNames
@@ -30,7 +31,9 @@ class Redaction:
     """
 
     def __init__(self, texts: Iterable[str], names: Iterable[str] = ()) -> None:
-        found = (name for text in texts for name in names_in(text))
+        # Most texts are read twice: for the names in them, and to take names out.
+        self._stripped = functools.cache(_stripped)
+        found = (name for text in texts for name in _names(self._stripped(text)))
         given = [name.strip(".- ") for name in (*names, *_local_names(), *found)]
         # A machine is also known by the first part of its name.
         known = {
@@ -40,7 +43,7 @@ class Redaction:
 
     def __call__(self, text: str) -> str:
         """Return the text without names of people and machines, UUIDs, serials, addresses and credentials."""
-        text = _without_identifiers(COLOURS.sub("", text))
+        text = self._stripped(text).without_identifiers
         for pattern, instead in ALWAYS:
             text = pattern.sub(rf"\g<before>{instead}", text)
         text = PROMPT.sub("<user>@<host>", text)
@@ -55,17 +58,32 @@ def redacted(text: str, names: Iterable[str] = ()) -> str:
 
 
 def names_in(text: str) -> Iterator[str]:
-    """Yield the names of people and machines that a text reveals, for `Redaction`."""
+    """Return the names of people and machines that a text reveals, for `Redaction`."""
+    return _names(_stripped(text))
+
+
+class _Stripped(NamedTuple):
+    """A text without colours, and the same without identifiers too."""
+
+    text: str
+    without_identifiers: str
+
+
+def _stripped(text: str) -> _Stripped:
     text = COLOURS.sub("", text)
+    return _Stripped(text, _without_identifiers(text))
+
+
+def _names(stripped: _Stripped) -> Iterator[str]:
     # Some places are only found before identifiers are taken out, such as a whole host name, and some only
     # after.
-    for version in dict.fromkeys((text, _without_identifiers(text))):
+    for version in dict.fromkeys(stripped):
         for pattern in (*(pattern for pattern, _ in (*ALWAYS, *MOSTLY)), *ROWS):
             for match in pattern.finditer(version):
                 yield from (name for name in _LIST.split(match["name"]) if _is_name(name))
-    for match in (*SHELL.finditer(text), *PROMPT.finditer(_without_identifiers(text))):
+    for match in (*SHELL.finditer(stripped.text), *PROMPT.finditer(stripped.without_identifiers)):
         yield from (name for name in (match["user"], match["host"]) if _is_name(name))
-    yield from hosts_in(text)
+    yield from hosts_in(stripped.text)
 
 
 def _is_name(found: str) -> bool:
