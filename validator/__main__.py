@@ -14,6 +14,7 @@ from types import FrameType
 
 from .errors import EXIT_INTERRUPTED, EXIT_MISSING, EXIT_PIPE, MissingError, ValidatorError
 from .reports.printable import printable
+from .resources import is_installed
 
 #: The oldest Python that this tool runs on. The probe supports older ones.
 _PYTHON = (3, 10)
@@ -111,10 +112,16 @@ def _refuse_bare_python() -> None:
         if not missing:
             return
         reason = f"lacks these packages: {', '.join(missing)}"
+    if is_installed():
+        made = "install the tool in an environment of its own: pipx install tensorflow-gpu-matrix"
+        program = "validator"
+    else:
+        made = "run ./scripts/environment once, then use .venv/bin/python"
+        program = ".venv/bin/python -m validator"
     raise MissingError(
         f"{sys.executable} {reason}",
-        hint="run ./scripts/environment once, then use .venv/bin/python. To examine this Python's TensorFlow:"
-        f" .venv/bin/python -m validator doctor --python {shlex.quote(sys.executable)}",
+        hint=f"{made}. To examine this Python's TensorFlow:"
+        f" {program} doctor --python {shlex.quote(sys.executable)}",
     )
 
 

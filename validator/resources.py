@@ -21,6 +21,16 @@ def is_installed() -> bool:
     return _SHIPPED.is_dir()
 
 
+def refresh_hint(part: str, where: str = "") -> str:
+    """Return the hint for a pinned file that is wrong or out of date.
+
+    part: what `refresh` calls it. where: what a machine needs for that, as the end of the sentence.
+    """
+    if is_installed():
+        return "install a newer version of this tool"
+    return f"write it again with scripts/refresh {part}{where}"
+
+
 def root_directory() -> Path:
     """Return the root of the checkout, or the directory of the copies in an installed package."""
     return _SHIPPED if is_installed() else _PACKAGE.parent

@@ -234,4 +234,4 @@ def test_a_lock_is_read_as_it_was_written(tmp_path: Path) -> None:
 def test_a_missing_lock_is_an_error_that_says_how_to_write_it(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="has no lock") as raised:
         read_lock("trixie", tmp_path / "trixie.txt")
-    assert raised.value.hint == "write it with scripts/refresh debian"
+    assert raised.value.hint == "write it again with scripts/refresh debian"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import InputError
-from ..resources import images_directory
+from ..resources import images_directory, refresh_hint
 
 DIRECTORY = images_directory() / "debian"
 #: The archives of Debian, as the first part of a package's path names them.
@@ -79,14 +79,10 @@ def read_lock(suite: str, path: Path | None = None) -> DebianLock:
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
-        raise InputError(
-            f"Debian {suite} has no lock {path}", hint="write it with scripts/refresh debian"
-        ) from None
+        raise InputError(f"Debian {suite} has no lock {path}", hint=refresh_hint("debian")) from None
     snapshot = _SNAPSHOT.search(text)
     if snapshot is None:
-        raise InputError(
-            f"{path} does not name a snapshot", hint="write it again with scripts/refresh debian"
-        )
+        raise InputError(f"{path} does not name a snapshot", hint=refresh_hint("debian"))
     packages = []
     for number, line in enumerate(text.splitlines(), 1):
         if not line or line.startswith("#"):
@@ -95,11 +91,11 @@ def read_lock(suite: str, path: Path | None = None) -> DebianLock:
         if match is None:
             raise InputError(
                 f"{path}:{number} does not pin a package by version, path, size and sha256",
-                hint="write it again with scripts/refresh debian",
+                hint=refresh_hint("debian"),
             )
         packages.append(
             DebianPackage(match["name"], match["version"], match["path"], int(match["size"]), match["sha256"])
         )
     if not packages:
-        raise InputError(f"{path} has no packages", hint="write it again with scripts/refresh debian")
+        raise InputError(f"{path} has no packages", hint=refresh_hint("debian"))
     return DebianLock(suite, snapshot[1], tuple(packages))

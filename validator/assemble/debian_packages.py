@@ -11,6 +11,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from ..errors import MissingError
+from ..resources import refresh_hint
 from ..system import processes
 from . import apt
 from .debian_lock import ARCHIVES, DebianLock, DebianPackage, lock_path
@@ -41,8 +42,8 @@ def fetch(lock: DebianLock, sources: apt.AptSources, directory: Path, progress: 
         raise MissingError(
             f"Debian {lock.suite} can't be bootstrapped: {shown} can be downloaded neither from the mirror"
             " nor from snapshot.debian.org",
-            hint="check apt's sources and proxy on this machine; if the mirror has newer versions, pin those"
-            " with scripts/refresh debian",
+            hint="check apt's sources and proxy on this machine; if the mirror has newer versions,"
+            f" {refresh_hint('debian')}",
         )
 
 
@@ -121,8 +122,8 @@ def _refuse_changed(lock: DebianLock, directory: Path, place: str) -> None:
             raise MissingError(
                 f"{place} has {saw} as {package.path}, but for {package}, {lock_path(lock.suite)} pins"
                 f" {package.size} bytes with the sha256 {package.sha256}: nothing was installed",
-                hint="use another mirror in apt's sources; if Debian replaced the package, pin the new one"
-                " with scripts/refresh debian, which checks Debian's signature",
+                hint="use another mirror in apt's sources; if Debian replaced the package,"
+                f" {refresh_hint('debian', ', which checks the signature of Debian')}",
             )
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import yaml
 
 from ..errors import InputError
-from ..resources import images_directory
+from ..resources import images_directory, refresh_hint
 
 FILE = images_directory() / "bases.yaml"
 #: The tag whose digest is pinned.
@@ -52,7 +52,7 @@ def pinned_bases(path: Path = FILE) -> Mapping[str, PinnedBase]:
             raise InputError(
                 f"{path}: {python}: {text} is not pinned; it must be a name, a tag and a digest,"
                 f" such as {TAG.format('3.12')}@sha256:…",
-                hint="run scripts/refresh bases on a machine that can reach the registry",
+                hint=refresh_hint("bases", " on a machine that can reach the registry"),
             )
         found[str(python)] = base
     return found

@@ -12,6 +12,7 @@ from datetime import datetime
 from ..model.measurement import PREDICATE, Measurement, MeasurementError, measurement_of, report_digest
 from ..model.record import Record
 from ..model.timestamps import TOLERANCE, format_timestamp, parse_timestamp
+from ..resources import manual
 from .bundle import Bundle, BundleError, parse_bundle
 from .challenges import LIFETIME, Challenges
 from .eligibility import NotCertifiable
@@ -52,7 +53,7 @@ def accepted(record: Record, certifier: Certifier, now: datetime) -> Measurement
     raise NotCertifiable(f"record {record.id} ({record.cell}) can't be certified: {objection}", hint=_HINT)
 
 
-_HINT = "docs/trust.md says what is certified; measure the image again on a registered runner"
+_HINT = f"{manual('trust.md')} says what is certified; measure the image again on a registered runner"
 
 
 def _verified(record: Record, parties: TrustFile) -> tuple[Measurement, Party]:

@@ -17,6 +17,7 @@ from yaml import CollectionNode, MappingNode, Node, SequenceNode
 from ..errors import InputError, MissingError
 from ..matrix.document import keys_of, parse_document
 from ..model.timestamps import now_utc
+from ..resources import manual
 from ..system.files import write_atomically
 from .machine_keys import (
     builder_signer,
@@ -31,7 +32,7 @@ from .trust_file import HINT, Party, TrustFile, is_empty, read_trust_file
 
 #: How long a machine is registered for, unless somebody says otherwise.
 TERM = timedelta(days=365)
-_HEADER = "# Who may sign measurements and images. `certify` reads this file; see docs/trust.md.\n"
+_HEADER = f"# Who may sign measurements and images. `certify` reads this file; see {manual('trust.md')}\n"
 RUNNERS, BUILDERS = "runners", "builders"
 
 

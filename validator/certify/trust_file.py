@@ -23,11 +23,12 @@ from ..matrix.document import Path as Place
 from ..matrix.problems import MatrixError, quote
 from ..matrix.schema import Axis, Text, check_shape
 from ..model.timestamps import NEVER, parse_timestamp
+from ..resources import manual
 from .trust import THROW_AWAY, Signatory, public_pem
 
 #: The file's name, next to the matrix.
 NAME = "trust.yaml"
-HINT = "docs/reference/trust-file.md describes the file"
+HINT = f"{manual('reference/trust-file.md')} describes the file"
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _PEM = re.compile(

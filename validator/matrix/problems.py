@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ..errors import InputError
+from ..resources import manual
 
 #: A message lists at most this many problems, because a file of another kind would fill the screen.
 MAX_SHOWN = 100
@@ -15,7 +16,7 @@ MAX_SHOWN = 100
 MAX_QUOTED = 60
 
 #: What to do next, where nothing more exact can be said.
-HINT = "nothing was changed; docs/reference/matrix.md describes the file and has an example to start from"
+HINT = f"nothing was changed; {manual('reference/matrix.md')} describes the file and has an example"
 
 
 @dataclass(frozen=True, order=True)

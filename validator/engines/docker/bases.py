@@ -19,6 +19,7 @@ from ...assemble.pinned_bases import FILE, PinnedBase, pinned_bases
 from ...assemble.progress import Progress
 from ...errors import InputError, MissingError
 from ...model.spec import ImageSpec
+from ...resources import refresh_hint
 from ...system.files import full_disk, says_full_disk
 from ...system.runs import temporary_directory
 from .bake import Base
@@ -108,7 +109,7 @@ class Bases:
     def _name(self, python: str) -> str:
         """Return the pinned default base of a Python. Raises MissingError if there is none."""
         if python not in self._pinned:
-            raise MissingError(f"{FILE} has no base for Python {python}", hint="run scripts/refresh bases")
+            raise MissingError(f"{FILE} has no base for Python {python}", hint=refresh_hint("bases"))
         return str(self._pinned[python])
 
     def _default(self, python: str, suite: str | None, progress: Progress) -> Base:

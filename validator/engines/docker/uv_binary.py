@@ -16,7 +16,7 @@ from pathlib import Path
 from uv import find_uv_bin
 
 from ...errors import InputError, MissingError
-from ...resources import images_directory
+from ...resources import images_directory, refresh_hint
 from ...system import processes
 from ...system.files import cache_directory, full_disk_named
 from ...system.runs import temporary_directory
@@ -51,9 +51,7 @@ def read_pin(path: Path = PIN) -> UvPin:
     text = path.read_text(encoding="utf-8")
     version, program = _VERSION.search(text), _PROGRAM.search(text)
     if version is None or program is None:
-        raise InputError(
-            f"{path} does not pin uv by version and hash", hint="write it again with scripts/refresh python"
-        )
+        raise InputError(f"{path} does not pin uv by version and hash", hint=refresh_hint("python"))
     return UvPin(version[1], program[1])
 
 
@@ -79,7 +77,7 @@ def pinned_uv(sources: PackageSources, path: Path = PIN) -> Path:
             raise MissingError(
                 f"the program in the wheel of uv {pin.version} has the sha256 {found}, but {path} pins"
                 f" {pin.program}",
-                hint="write the pin again with scripts/refresh python, and look at the difference",
+                hint=refresh_hint("python", ", and look at the difference"),
             )
         os.replace(program, kept)
     return kept
