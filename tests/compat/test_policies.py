@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -12,6 +13,7 @@ from validator.compat import policies
 from validator.compat.errors import PolicyError
 from validator.compat.releases import Release, release, releases
 from validator.errors import EXIT_INPUT
+from validator.model.additions import Additions, LocalWheel, Requirements
 from validator.model.spec import AS_BUILT, LATEST, Choice, ImageSpec, Variant
 from validator.versions import is_release_of, major_minor
 
@@ -26,7 +28,7 @@ def spec(tensorflow: str, cuda: str, cudnn: str | None = None) -> ImageSpec:
 
 def pins(image: ImageSpec) -> dict[str, str]:
     """Every requirement of an image spec, as name -> specifier."""
-    parsed = [Requirement(line) for line in policies.requirements(image)]
+    parsed = [Requirement(line) for line in policies.tensorflow_requirements(image)]
     return {requirement.name: str(requirement.specifier) for requirement in parsed}
 
 
@@ -165,7 +167,7 @@ def test_as_built_pins_every_nvidia_wheel_and_leaves_tensorrt_out(known: Release
 
 
 def test_as_built_of_the_newest_release() -> None:
-    assert policies.requirements(spec("2.21.0", AS_BUILT)) == (
+    assert policies.tensorflow_requirements(spec("2.21.0", AS_BUILT)) == (
         "tensorflow==2.21.0",
         "nvidia-cublas-cu12==12.5.3.2",
         "nvidia-cuda-cupti-cu12==12.5.82",
@@ -184,15 +186,17 @@ def test_as_built_of_the_newest_release() -> None:
 
 @pytest.mark.parametrize("tensorflow", ["2.14.1", "2.15.0", "2.20.0", "2.21.0"])
 def test_latest_is_literally_the_extra(tensorflow: str) -> None:
-    assert policies.requirements(spec(tensorflow, LATEST)) == (f"tensorflow[and-cuda]=={tensorflow}",)
+    assert policies.tensorflow_requirements(spec(tensorflow, LATEST)) == (
+        f"tensorflow[and-cuda]=={tensorflow}",
+    )
 
 
 def test_the_other_axis_stays_pinned_if_one_floats() -> None:
-    assert policies.requirements(spec("2.21.0", LATEST, "9.10.2")) == (
+    assert policies.tensorflow_requirements(spec("2.21.0", LATEST, "9.10.2")) == (
         "tensorflow[and-cuda]==2.21.0",
         "nvidia-cudnn-cu12==9.10.2.21",
     )
-    mixed = policies.requirements(spec("2.21.0", "12.8", LATEST))
+    mixed = policies.tensorflow_requirements(spec("2.21.0", "12.8", LATEST))
     assert mixed[0] == "tensorflow[and-cuda]==2.21.0"
     assert "nvidia-cuda-nvcc-cu12==12.8.93" in mixed
     assert not any(line.startswith("nvidia-cudnn") for line in mixed)
@@ -218,19 +222,36 @@ def test_a_pin_does_not_match_a_longer_number() -> None:
 
 
 def test_missing_bounds_are_added_if_nothing_floats() -> None:
-    assert "numpy<2" in policies.requirements(spec("2.14.0", AS_BUILT))
-    assert "numpy<2" not in policies.requirements(spec("2.14.1", AS_BUILT))
-    assert policies.requirements(spec("2.14.0", LATEST)) == ("tensorflow[and-cuda]==2.14.0",)
+    assert "numpy<2" in policies.tensorflow_requirements(spec("2.14.0", AS_BUILT))
+    assert "numpy<2" not in policies.tensorflow_requirements(spec("2.14.1", AS_BUILT))
+    assert policies.tensorflow_requirements(spec("2.14.0", LATEST)) == ("tensorflow[and-cuda]==2.14.0",)
 
 
 def test_the_cpu_variant_does_not_require_cuda() -> None:
-    assert policies.requirements(ImageSpec("2.21.0", "3.12", Variant.CPU)) == ("tensorflow-cpu==2.21.0",)
+    assert policies.tensorflow_requirements(ImageSpec("2.21.0", "3.12", Variant.CPU)) == (
+        "tensorflow-cpu==2.21.0",
+    )
+
+
+def test_an_image_has_pip_and_what_the_matrix_adds() -> None:
+    plain = spec("2.21.0", AS_BUILT)
+    assert policies.requirements(plain) == (*policies.tensorflow_requirements(plain), "pip")
+    wheel = LocalWheel("wheels/ours-1.0-py3-none-any.whl", "ours", "1.0", "ab", 1)
+    asked = Requirements("requirements.txt", ("attrs", "pandas>=2"))
+    added = Additions(packages=("pandas>=2", "keras-hub"), wheels=(wheel,), requirements=asked)
+    assert policies.requirements(replace(plain, additions=added)) == (
+        *policies.requirements(plain),
+        "pandas>=2",
+        "keras-hub",
+        "ours @ wheels/ours-1.0-py3-none-any.whl#sha256=ab",
+        "attrs",
+    )
 
 
 def test_a_release_whose_cuda_has_no_wheels_cannot_be_built() -> None:
     with pytest.raises(PolicyError, match=r"built with CUDA 11\.2, for which there are no wheels"):
-        policies.requirements(spec("2.10.1", AS_BUILT))
+        policies.tensorflow_requirements(spec("2.10.1", AS_BUILT))
 
 
 def test_a_patch_release_requires_itself() -> None:
-    assert policies.requirements(spec("2.19.0", AS_BUILT))[0] == "tensorflow==2.19.0"
+    assert policies.tensorflow_requirements(spec("2.19.0", AS_BUILT))[0] == "tensorflow==2.19.0"

@@ -42,7 +42,14 @@ def write_lock(directory: Path, spec: ImageSpec, sha256: str = "0" * 64) -> Lock
     asked = requirements(spec)
     name, version = asked[0].split("==")
     lock = Lock(
-        spec.identifier, spec.python, "x", asked, (Wheel(name, version, sha256, "a-1-py3-none-any.whl"),)
+        spec.identifier,
+        spec.python,
+        "x",
+        asked,
+        (
+            Wheel("pip", "26.3", "1" * 64, "pip-26.3-py3-none-any.whl"),
+            Wheel(name, version, sha256, "a-1-py3-none-any.whl"),
+        ),
     )
     files.write(directory, lock)
     return lock

@@ -39,8 +39,20 @@ def choose(
     )
 
 
+#: Every image has it, so that an image can be derived from it with `RUN pip install`.
+PIP = "pip"
+
+
 def requirements(spec: ImageSpec) -> tuple[str, ...]:
-    """Return the requirements to resolve: TensorFlow first, then the pins by name.
+    """Return the requirements to resolve: TensorFlow first, then its pins by name, pip, and the additions.
+
+    Raises PolicyError for a release that needs CUDA wheels that do not exist.
+    """
+    return (*tensorflow_requirements(spec), PIP, *(spec.additions.required if spec.additions else ()))
+
+
+def tensorflow_requirements(spec: ImageSpec) -> tuple[str, ...]:
+    """Return the requirements of TensorFlow itself.
 
     If nothing floats, every NVIDIA wheel is pinned, and the extra, which may ask for TensorRT, is left out.
     If one axis floats, the extra is used, with pins for the other axis. Raises PolicyError for a release that

@@ -14,13 +14,14 @@ The last field is the path of a wheel that does not come from the index.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from .._vendor.packaging.requirements import InvalidRequirement, Requirement
 from .._vendor.packaging.utils import canonicalize_name
 from ..errors import InputError
+from ..model.additions import Additions
 from ..model.lock import Lock, Wheel
 from ..model.spec import ImageSpec
 from ..system.files import write_atomically
@@ -33,7 +34,7 @@ _WHEEL = re.compile(
     r" --hash=sha256:(?P<sha256>[0-9a-f]{64})  # (?P<filename>[A-Za-z0-9._+-]+\.whl)"
     r"(?: (?P<size>\d{1,18})(?: (?P<path>\S.*))?)?$"
 )
-_HEADER = re.compile(r"^# (?P<key>python|platform|digest|requires): (?P<value>.+)$")
+_HEADER = re.compile(r"^# (?P<key>python|platform|digest|requires|adds): (?P<value>.+)$")
 _TITLE = re.compile(r"^# Lock of (?P<identifier>\S+); written by")
 _FIX = "write it again with `python -m validator lock --upgrade --select image={}`"
 
@@ -46,6 +47,7 @@ def render(lock: Lock) -> str:
         f"# platform: {lock.platform}",
         f"# digest: {lock.digest}",
         *(f"# requires: {requirement}" for requirement in lock.requirements),
+        *(f"# adds: {line}" for line in lock.additions),
         *(render_wheel(wheel) for wheel in lock.wheels),
     ]
     return "\n".join(lines) + "\n"
@@ -61,14 +63,14 @@ def render_wheel(wheel: Wheel) -> str:
 def parse(text: str, where: str = "lock") -> Lock:
     """Read a lock file's text. Raises InputError with the line that is wrong."""
     values: dict[str, str] = {}
-    requirements: list[str] = []
+    lists: dict[str, list[str]] = {"requires": [], "adds": []}
     wheels: list[Wheel] = []
     for number, line in enumerate(text.splitlines(), start=1):
         if match := _TITLE.match(line):
             values["identifier"] = match["identifier"]
         elif match := _HEADER.match(line):
-            if match["key"] == "requires":
-                requirements.append(match["value"])
+            if match["key"] in lists:
+                lists[match["key"]].append(match["value"])
             else:
                 values[match["key"]] = match["value"]
         elif match := _WHEEL.match(line):
@@ -82,7 +84,12 @@ def parse(text: str, where: str = "lock") -> Lock:
     if missing:
         raise InputError(f"{where}: missing in the header: {', '.join(missing)}", hint=_FIX.format("NAME"))
     lock = Lock(
-        values["identifier"], values["python"], values["platform"], tuple(requirements), tuple(wheels)
+        values["identifier"],
+        values["python"],
+        values["platform"],
+        tuple(lists["requires"]),
+        tuple(wheels),
+        tuple(lists["adds"]),
     )
     if lock.digest != values["digest"]:
         raise InputError(
@@ -157,12 +164,17 @@ def mismatches(lock: Lock, spec: ImageSpec, requirements: Iterable[str]) -> list
         found.append(f"the spec requires {line}, but the lock was resolved without it")
     for line in sorted(set(lock.requirements) - set(asked)):
         found.append(f"the lock was resolved with {line}, which the spec no longer requires")
+    found += _other_additions(lock, spec.additions or Additions())
     for line in asked:
         try:
             requirement = Requirement(line)
         except InvalidRequirement:
-            # Our own requirements are always valid, so this is an error in the rules and not in the lock.
+            # Ours are always valid, and those of the user were checked when the matrix was loaded.
             raise AssertionError(f"{spec}: {line!r} is not a requirement") from None
+        if requirement.marker is not None and not requirement.marker.evaluate(
+            target_environment(lock.python)
+        ):
+            continue
         version = lock.version(canonicalize_name(requirement.name))
         if version is None:
             found.append(f"it has no {requirement.name}")
@@ -171,6 +183,37 @@ def mismatches(lock: Lock, spec: ImageSpec, requirements: Iterable[str]) -> list
                 f"it has {requirement.name} {version}, but the spec requires {requirement.specifier}"
             )
     return found
+
+
+def _other_additions(lock: Lock, added: Additions) -> Iterator[str]:
+    """Return where what the lock says of the additions differs from the matrix."""
+    for line in sorted(set(added.notes) - set(lock.additions)):
+        yield f"the matrix adds the {line}, but the lock was written without it"
+    for line in sorted(set(lock.additions) - set(added.notes)):
+        yield f"the lock was written with the {line}, which the matrix no longer adds"
+    accepted = dict(added.requirements.hashes) if added.requirements else {}
+    for wheel in lock.wheels:
+        if wheel.sha256 not in accepted.get(wheel.name, (wheel.sha256,)):
+            assert added.requirements is not None
+            yield f"{added.requirements.origin} no longer accepts the hash of {wheel}"
+
+
+def target_environment(python: str) -> dict[str, str]:
+    """Return the values of environment markers in an image with this Python."""
+    return {
+        "implementation_name": "cpython",
+        "implementation_version": f"{python}.0",
+        "os_name": "posix",
+        "platform_machine": "x86_64",
+        "platform_python_implementation": "CPython",
+        "platform_release": "",
+        "platform_system": "Linux",
+        "platform_version": "",
+        "python_full_version": f"{python}.0",
+        "python_version": python,
+        "sys_platform": "linux",
+        "extra": "",
+    }
 
 
 def _wheel(match: re.Match[str]) -> Wheel:

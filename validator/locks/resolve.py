@@ -8,7 +8,9 @@ every network.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import requests
@@ -17,10 +19,12 @@ from uv import find_uv_bin
 from .._vendor.packaging.tags import Tag, compatible_tags, cpython_tags
 from .._vendor.packaging.utils import canonicalize_name, parse_wheel_filename
 from ..errors import InputError, MissingError
+from ..model.additions import Additions, LocalWheel
 from ..model.lock import Lock, Wheel
 from ..model.spec import ImageSpec
 from ..system import processes, toml
 from ..system.pools import map_in_threads
+from ..system.runs import temporary_directory
 from ..system.sources import PackageSources
 from .uv_errors import explain
 
@@ -39,40 +43,108 @@ def resolve(
     requirements: Iterable[str],
     sources: PackageSources,
     on_line: Callable[[str], None] | None = None,
+    *,
+    keep: Lock | None = None,
 ) -> Lock:
     """Resolve a spec. Needs the package index.
+
+    keep: a lock whose versions are kept where the requirements allow it.
 
     Raises InputError if the requirements can't be met together, MissingError if the index can't be reached.
     """
     asked = tuple(requirements)
-    # Only wheels, because the result of building a source distribution depends on the machine.
-    command = [
-        find_uv_bin(), "pip", "compile", "-", "--format", "pylock.toml", "--only-binary", ":all:",
-        "--python-version", spec.python, "--python-platform", PLATFORM, "--no-header", "--no-annotate",
-        "--no-progress", "--no-python-downloads",
-    ]  # fmt: skip
-    result = processes.run(
-        command,
-        env={**os.environ, **sources.uv_environment()},
-        input="\n".join(asked).encode(),
-        on_line=on_line,
-        timeout_s=_TIMEOUT_S,
-    )
-    if not result.ok:
-        raise explain(
-            sources.redact(result.stderr_tail), f"{spec}: can't be resolved", timed_out=result.timed_out
+    added = spec.additions or Additions()
+    with temporary_directory("lock") as work:
+        output, constraints = work / "pylock.toml", work / "constraints.txt"
+        if keep is not None:
+            # uv keeps the versions of an output file that exists.
+            output.write_text(_versions(keep), encoding="utf-8")
+        constraints.write_text("\n".join(added.constraints), encoding="utf-8")
+        # Only wheels, because the result of building a source distribution depends on the machine.
+        command: list[str | Path] = [
+            find_uv_bin(), "pip", "compile", "-", "--format", "pylock.toml", "--only-binary", ":all:",
+            "--python-version", spec.python, "--python-platform", PLATFORM, "--no-header", "--no-annotate",
+            "--no-progress", "--no-python-downloads", "--quiet",
+            "--constraints", constraints, "--output-file", output,
+        ]  # fmt: skip
+        result = processes.run(
+            command,
+            env={**os.environ, **sources.uv_environment()},
+            input="\n".join(_located(asked, added)).encode(),
+            on_line=on_line,
+            timeout_s=_TIMEOUT_S,
         )
-    document = toml.loads(result.stdout.decode())
+        if not result.ok:
+            raise explain(
+                sources.redact(result.stderr_tail), f"{spec}: can't be resolved", timed_out=result.timed_out
+            )
+        document = toml.loads(output.read_text(encoding="utf-8"))
+    local = {wheel.name: wheel for wheel in added.wheels}
+    accepted = dict(added.requirements.hashes) if added.requirements else {}
     tags = target_tags(spec.python)
-    chosen = [pick(package, tags, spec) for package in document.get("packages", [])]
+    packages = [_accepted(package, accepted, spec) for package in document.get("packages", [])]
+    chosen = [pick(package, tags, spec) for package in packages if package["name"] not in local]
     sizes = _sizes([url for _, url in chosen], sources)
     wheels = [
-        Wheel(wheel.name, wheel.version, wheel.sha256, wheel.filename, size or wheel.size)
-        for (wheel, _), size in zip(chosen, sizes, strict=True)
-    ]
+        replace(wheel, size=size or wheel.size) for (wheel, _), size in zip(chosen, sizes, strict=True)
+    ] + [_local(wheel, tags, spec) for wheel in local.values()]
     return Lock(
-        spec.identifier, spec.python, PLATFORM, asked, tuple(sorted(wheels, key=lambda wheel: wheel.name))
+        spec.identifier,
+        spec.python,
+        PLATFORM,
+        asked,
+        tuple(sorted(wheels, key=lambda wheel: wheel.name)),
+        added.notes,
     )
+
+
+def _versions(lock: Lock) -> str:
+    """Return the versions of a lock as uv reads them."""
+    lines = ['lock-version = "1.0"', 'created-by = "tensorflow-gpu-matrix"']
+    for wheel in lock.wheels:
+        lines += ["[[packages]]", f'name = "{wheel.name}"', f'version = "{wheel.version}"']
+    return "\n".join(lines)
+
+
+def _located(asked: Iterable[str], added: Additions) -> list[str]:
+    """Return the requirements with the addresses of local wheels on this machine."""
+    addresses = {
+        wheel.requirement: f"{wheel.name} @ {(added.directory / wheel.path).resolve().as_uri()}"
+        for wheel in added.wheels
+    }
+    return [addresses.get(line, line) for line in asked]
+
+
+def _accepted(
+    package: dict[str, Any], accepted: Mapping[str, Iterable[str]], spec: ImageSpec
+) -> dict[str, Any]:
+    """Return a package with only the wheels whose hashes the user's requirements accept.
+
+    Raises InputError if it has none.
+    """
+    hashes = accepted.get(canonicalize_name(package["name"]))
+    if hashes is None:
+        return package
+    wheels = [entry for entry in package.get("wheels", []) if entry.get("hashes", {}).get("sha256") in hashes]
+    if not wheels:
+        assert spec.additions is not None and spec.additions.requirements is not None
+        raise InputError(
+            f"{spec}: no wheel of {package['name']} {package['version']} on the index has a hash that"
+            f" {spec.additions.requirements.origin} lists",
+            hint="write that file again with the hashes of the wheels",
+        )
+    return {**package, "wheels": wheels}
+
+
+def _local(wheel: LocalWheel, tags: Mapping[Tag, int], spec: ImageSpec) -> Wheel:
+    """Return a wheel of this machine. Raises InputError if the target can't install it."""
+    filename = wheel.path.rsplit("/", 1)[-1]
+    if not any(tag in tags for tag in parse_wheel_filename(filename)[3]):
+        raise InputError(
+            f"{spec}: {wheel.path} is not for Python {spec.python} on {PLATFORM}",
+            hint="build it for this Python and platform, with a glibc that is not newer",
+        )
+    return Wheel(wheel.name, wheel.version, wheel.sha256, filename, wheel.size, wheel.path)
 
 
 def target_tags(python: str, glibc: tuple[int, int] = GLIBC) -> dict[Tag, int]:

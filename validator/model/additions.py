@@ -5,10 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
 
 #: The length of the digest that names an image whose additions have no name.
 _SHORT = 8
+
+#: The fields of additions that do not change the image.
+_NOT_ADDED = ("name", "max_size", "directory")
 
 #: A name for additions. Eight hexadecimal digits are an image without a name.
 _NAME = re.compile(r"(?![0-9a-f]{8}$)[a-z0-9](?:[a-z0-9.-]{0,30}[a-z0-9])?")
@@ -67,6 +71,7 @@ class Additions:
     requirements: those of a file, or None. system_packages: Debian or Ubuntu packages.
     environment: variables with their values, by name.
     max_size: of the compressed image in bytes, or None. It does not change the image.
+    directory: the one of the matrix file, to which all paths are relative. It does not count in comparisons.
     """
 
     name: str | None = None
@@ -77,12 +82,35 @@ class Additions:
     environment: tuple[tuple[str, str], ...] = ()
     checks: tuple[CheckFile, ...] = ()
     max_size: int | None = None
+    directory: Path = field(default=Path(), compare=False)
 
     @property
     def digest(self) -> str:
         """The SHA-256 (hex) of everything that is added; neither the name nor the size budget is part."""
-        added = {key: value for key, value in asdict(self).items() if key not in ("name", "max_size")}
+        added = {key: value for key, value in asdict(self).items() if key not in _NOT_ADDED}
         return hashlib.sha256(json.dumps(added, sort_keys=True).encode()).hexdigest()
+
+    @property
+    def required(self) -> tuple[str, ...]:
+        """The requirements to resolve together with TensorFlow: each once, in order."""
+        lines = self.requirements.lines if self.requirements else ()
+        return tuple(dict.fromkeys((*self.packages, *(wheel.requirement for wheel in self.wheels), *lines)))
+
+    @property
+    def constraints(self) -> tuple[str, ...]:
+        """The constraints of the requirements file."""
+        return self.requirements.constraints if self.requirements else ()
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What is added except wheels, as lines for the lock, which is written again when one changes."""
+        required = {True: "required check", False: "check"}
+        return (
+            *(f"constraint {line}" for line in self.constraints),
+            *(f"system package {name}" for name in self.system_packages),
+            *(f"variable {name}={value}" for name, value in self.environment),
+            *(f"{required[check.required]} {check.path} sha256:{check.sha256}" for check in self.checks),
+        )
 
     @property
     def label(self) -> str:

@@ -36,6 +36,7 @@ class Lock:
     requirements: the requested requirements, one per line; if they differ from today's requirements of the
         spec, the lock no longer satisfies the spec.
     platform: the wheel platform it was resolved for, as uv names it (`x86_64-manylinux_2_28`).
+    additions: what the matrix adds to the image except wheels, one line for each (`Additions.notes`).
     """
 
     identifier: str
@@ -43,6 +44,7 @@ class Lock:
     platform: str
     requirements: tuple[str, ...]
     wheels: tuple[Wheel, ...]
+    additions: tuple[str, ...] = ()
 
     @property
     def digest(self) -> str:

@@ -55,6 +55,8 @@ def ensure_lock(
 ) -> Locked:
     """Return the lock of a spec. Resolve and write it if it is missing or stale, or if `upgrade` is set.
 
+    A stale lock keeps the versions that still satisfy the spec, unless `upgrade` is set.
+
     Raises InputError if the spec can't be resolved, and MissingError if the index can't be reached.
     """
     lock = locks.read(spec.identifier)
@@ -63,7 +65,13 @@ def ensure_lock(
         return Locked(lock, written=False, why="kept")
     why = "upgraded" if lock is not None and not reasons else "; ".join(reasons)
     progress(f"resolving ({why})")
-    resolved = resolve(spec, requirements(spec), sources, lambda line: progress(sources.redact(line)))
+    resolved = resolve(
+        spec,
+        requirements(spec),
+        sources,
+        lambda line: progress(sources.redact(line)),
+        keep=None if upgrade else lock,
+    )
     if lock == resolved:
         return Locked(resolved, written=False, why="nothing newer")
     locks.write(resolved)
