@@ -33,7 +33,7 @@ def test_list_describes_every_check() -> None:
 
 def test_identifiers_are_unique_and_stages_known() -> None:
     assert len({check.id for check in CHECKS}) == len(CHECKS)
-    assert {check.stage for check in CHECKS} == {"host", "tensorflow", "end"}
+    assert {check.stage for check in CHECKS} == {"host", "tensorflow", "own", "end"}
 
 
 def test_without_tensorflow_there_is_a_report_and_no_traceback() -> None:

@@ -41,7 +41,7 @@ def run(
         )
         for stage in (TENSORFLOW, HOST)
     ]
-    supervisor.run(stages, lambda: {"facts": facts, "lock": {"numpy": "2.0"}}, limit_s)
+    supervisor.run(stages, lambda: {"facts": facts, "lock": {"numpy": "2.0"}, "added": []}, limit_s)
     return {stage.name: stage for stage in stages}
 
 
@@ -206,7 +206,7 @@ signal.signal(signal.SIGTERM, cli._terminated)
 stage = Stage(HOST, [BY_ID["pid"]], progress=print, registry="fake_checks",
               environment={{**os.environ, "PYTHONPATH": str(FAKES)}})
 stage.log.add = lambda data: (sys.stdout.write(data.decode()), sys.stdout.flush())
-supervisor.run([stage], lambda: {{"facts": {facts!r}, "lock": None}}, 600)
+supervisor.run([stage], lambda: {{"facts": {facts!r}, "lock": None, "added": []}}, 600)
 """
     root = Path(__file__).parents[2]
     with subprocess.Popen(

@@ -64,7 +64,7 @@ REQUIRED_CHECKS = (
 )
 #: The version of the probe that has these checks, without the digest of its sources. A test compares it with
 #: the probe's.
-PROBE_VERSION = "2.1.0"
+PROBE_VERSION = "2.2.0"
 #: The check of the GPU itself: what it finds is not the image's fault.
 HEALTH = "gpu_health"
 #: Its findings that don't excuse other failed checks: an Xid message that a faulty program causes, and a GPU

@@ -21,4 +21,4 @@ and run by whatever Python an image holds, next to a TensorFlow that may crash t
 
 #: Raised by hand when the meaning of a check or of the report changes. The full version also has a digest of
 #: the sources (see `tables`).
-__version__ = "2.1.0"
+__version__ = "2.2.0"

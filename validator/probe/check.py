@@ -11,9 +11,9 @@ PASS, FAIL, SKIP = "pass", "fail", "skip"
 #: out, or the end of the process.
 ERROR, TIMEOUT, CRASH = "error", "timeout", "crash"
 
-#: Stages: without TensorFlow; in the one process that imports it, at the same time; and after both have
-#: ended.
-HOST, TENSORFLOW, END = "host", "tensorflow", "end"
+#: Stages: without TensorFlow; in the one process that imports it, at the same time; then what the user added
+#: to the image, each check in a process of its own; and after all have ended.
+HOST, TENSORFLOW, OWN, END = "host", "tensorflow", "own", "end"
 
 #: How deep a run goes: only what a verdict needs, or also everything worth measuring.
 QUICK, FULL = "quick", "full"
@@ -59,12 +59,14 @@ class Context:
 
     facts: what the collectors found.
     lock: pinned versions by normalized name, or None when no lock was given.
+    added: normalized names of the packages that the user added to the image, according to the lock.
     tensorflow: the imported module in the `tensorflow` stage, else None.
     """
 
     facts: Dict[str, Any]
     lock: Optional[Dict[str, str]] = None
     tensorflow: Any = None
+    added: Tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

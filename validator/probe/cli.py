@@ -10,13 +10,14 @@ import json
 import signal
 import sys
 import time
+from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from . import report, supervisor
-from .check import END, FULL, HOST, QUICK, TENSORFLOW, Check
-from .checks import CHECKS, lock_match
+from .check import END, FULL, HOST, OWN, QUICK, TENSORFLOW, Check
+from .checks import CHECKS, lock_match, packages
 from .supervisor import Stage
 from .tables import version
 from .watch import Watch
@@ -40,11 +41,11 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         return _print(report.shareable(host_facts(), str(Path.home())))
     try:
         checks = _selected(options.only, options.skip, options.depth)
-        pins = lock_match.pins(Path(options.lock).read_text(encoding="utf-8")) if options.lock else None
+        lock = _Lock.read(options.lock) if options.lock else _Lock(None, ())
     except (OSError, ValueError) as error:
         parser.error(str(error))
     try:
-        return _print(_probe(checks, pins, options.time_limit, options.challenge))
+        return _print(_probe(checks, lock, options.time_limit, options.challenge))
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
 
@@ -102,14 +103,28 @@ def _selected(only: List[str], skip: List[str], depth: str) -> List[Check]:
     return [check for check in chosen if depth == FULL or check.depth == QUICK]
 
 
-def _probe(
-    checks: List[Check], pins: Optional[Dict[str, str]], limit_s: float, challenge: Optional[str]
-) -> Dict[str, Any]:
+class _Lock(NamedTuple):
+    """pins: versions by name, or None without a lock. added: the packages that the user added."""
+
+    pins: Optional[Dict[str, str]]
+    added: Tuple[str, ...]
+
+    @classmethod
+    def read(cls, path: str) -> "_Lock":
+        text = Path(path).read_text(encoding="utf-8")
+        return cls(lock_match.pins(text), tuple(lock_match.added(text)))
+
+
+def _probe(checks: List[Check], lock: _Lock, limit_s: float, challenge: Optional[str]) -> Dict[str, Any]:
     started, began = _now(), time.monotonic()
+    if lock.added:
+        # An image that was made with these packages has to work with them.
+        checks = [replace(check, required=True) if check is packages.CHECK else check for check in checks]
     side_by_side, last = [
         [Stage(name, [check for check in checks if check.stage == name], _progress) for name in names]
         for names in ((TENSORFLOW, HOST), (END,))
     ]
+    own = Stage(OWN, [check for check in checks if check.stage == OWN], _progress)
     message: Dict[str, Any] = {}
     with contextlib.ExitStack() as stack:
         watch = stack.enter_context(Watch()) if any(stage.checks for stage in last) else None
@@ -119,18 +134,25 @@ def _probe(
             # each import takes time.
             from .collectors import collect
 
-            message.update(facts=collect(), lock=pins)
+            message.update(facts=collect(), lock=lock.pins, added=lock.added)
             if watch is not None:
                 # No check runs before the worker gets the facts.
                 watch.begun()
             return message
 
+        def remaining_s() -> float:
+            return limit_s - (time.monotonic() - began)
+
         supervisor.run(side_by_side, collected, limit_s)
+        for check in own.checks:
+            # Each has a worker of its own, and the log and the results of the stage.
+            alone = replace(own, checks=[check])
+            supervisor.run([alone], lambda: message, max(0.0, remaining_s()))
         if watch is not None:
             message["facts"]["health"] = watch.end()
-            supervisor.run(last, lambda: message, max(_END_LIMIT_S, limit_s - (time.monotonic() - began)))
+            supervisor.run(last, lambda: message, max(_END_LIMIT_S, remaining_s()))
     duration_s = time.monotonic() - began
-    stages = [*side_by_side, *last]
+    stages = [*side_by_side, own, *last]
     return report.report(checks, stages, message["facts"], started, _now(), duration_s, challenge)
 
 

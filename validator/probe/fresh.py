@@ -14,7 +14,7 @@ import os
 import signal
 import subprocess
 import sys
-from typing import Any, Callable, Dict, Iterator, Optional
+from typing import Any, Callable, Dict, Iterator, List, Optional
 
 from ..problems import problem, statement
 from . import pipes
@@ -42,13 +42,30 @@ def call(
     limit_s: seconds for the interpreter's start and TensorFlow's import too (3 to 60 s, the disk decides).
     environment: variables to set, or with None to remove, before TensorFlow is imported.
     """
+
+    def command(writer: int) -> List[str]:
+        return interpreter(
+            "fresh", writer, os.getpid(), function.__module__, function.__name__, json.dumps(arguments)
+        )
+
+    return ask(command, limit_s=limit_s, environment=environment)
+
+
+def ask(
+    command: Callable[[int], List[str]],
+    *,
+    limit_s: float,
+    environment: Optional[Dict[str, Optional[str]]] = None,
+) -> Answer:
+    """Run a command that writes its messages to a pipe, as `main` does.
+
+    command: takes the descriptor of the pipe. The other arguments are those of `call`.
+    """
     variables = {**os.environ, **(environment or {})}
     log = anonymous_file()
     reader, writer = os.pipe()
     child = subprocess.Popen(
-        interpreter(
-            "fresh", writer, os.getpid(), function.__module__, function.__name__, json.dumps(arguments)
-        ),
+        command(writer),
         stdin=subprocess.DEVNULL,
         stdout=log,
         stderr=log,

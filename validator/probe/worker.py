@@ -31,7 +31,7 @@ def main(stage: str, descriptor: int, registry: str) -> None:
     module = _import_tensorflow(descriptor) if stage == TENSORFLOW else None
     message = json.loads(sys.stdin.readline())
     checks = {check.id: check for check in importlib.import_module(registry).CHECKS}
-    context = Context(message["facts"], message["lock"], module)
+    context = Context(message["facts"], message["lock"], module, tuple(message["added"]))
     for identifier in message["checks"]:
         pipes.send(descriptor, pipes.BEGIN, check=identifier)
         start = time.monotonic()

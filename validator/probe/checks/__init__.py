@@ -25,6 +25,7 @@ from . import (
     memory,
     mixed_precision,
     multi_gpu,
+    packages,
     python_stack,
     save_load,
     silent_cpu,
@@ -69,5 +70,6 @@ CHECKS: Tuple[Check, ...] = (
     memory.CHECK,
     multi_gpu.CHECK,
     input_pipeline.CHECK,
+    packages.CHECK,
     gpu_health.CHECK,
 )

@@ -42,6 +42,22 @@ def pins(text: str) -> Dict[str, str]:
     return found
 
 
+#: What the project itself asks for: TensorFlow, pip, and NVIDIA's libraries.
+_OURS = re.compile(
+    r"tensorflow(-cpu)?|pip"
+    r"|nvidia-(cublas|cuda-[a-z]+|cudnn|cufft|curand|cusolver|cusparse|nccl|nvjitlink|nvshmem)(-cu\d+)?"
+)
+_REQUIRES = re.compile(rf"^# requires: {_NAME}", re.MULTILINE)
+
+
+def added(text: str) -> List[str]:
+    """Return the normalized names of the packages that the lock was resolved with and TensorFlow does not
+    need, sorted; a package whose marker did not apply is not pinned, and not returned."""
+    pinned = pins(text)
+    names = {normalized(match[1]) for match in _REQUIRES.finditer(text)}
+    return sorted(name for name in names if name in pinned and not _OURS.fullmatch(name))
+
+
 def _run(context: Context) -> Result:
     installed = context.facts["environment"]["packages"]
     lock = context.lock or {}

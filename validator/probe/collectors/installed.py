@@ -8,7 +8,7 @@ import re
 import sys
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Optional, Set, Tuple
 
 from ..tables import table
 
@@ -40,6 +40,46 @@ def packages() -> Dict[str, List[str]]:
             if distribution.version not in versions:
                 versions.append(distribution.version)
     return dict(sorted(found.items()))
+
+
+#: Top-level directories that some packages install by mistake; nobody imports them.
+_STRAY = frozenset({"benchmarks", "docs", "examples", "scripts", "test", "tests"})
+
+
+def import_names(package: str) -> Optional[List[str]]:
+    """Return the names that a distribution's packages and modules are imported by, sorted.
+
+    Of a namespace package, the first packages within it that belong to the distribution. Empty for a
+    distribution without modules, None for one that is not installed.
+    """
+    try:
+        distribution = metadata.distribution(package)
+    except metadata.PackageNotFoundError:
+        return None
+    names = _names_in([file.parts for file in distribution.files or []])
+    if not names:
+        # An editable installation lists none of its modules.
+        names = set((distribution.read_text("top_level.txt") or "").split())
+    usual = {name for name in names if not name.startswith("_") and name not in _STRAY}
+    return sorted(usual or names)
+
+
+def _names_in(files: List[Tuple[str, ...]]) -> Set[str]:
+    """Return the names of the outermost packages and modules among a distribution's files."""
+    packages = {parts[:-1] for parts in files if parts[-1] == "__init__.py" and _importable(parts[:-1])}
+    outermost = {
+        parts for parts in packages if not any(parts[:size] in packages for size in range(len(parts)))
+    }
+    modules = {parts[0].partition(".")[0] for parts in files if len(parts) == 1 and _is_module(parts[0])}
+    return {".".join(parts) for parts in outermost} | {name for name in modules if name.isidentifier()}
+
+
+def _importable(parts: Tuple[str, ...]) -> bool:
+    return bool(parts) and all(part.isidentifier() for part in parts)
+
+
+def _is_module(name: str) -> bool:
+    return name.endswith((".py", ".so"))
 
 
 def environment(found: Dict[str, List[str]], tensorflow: Optional[Dict[str, Any]]) -> Dict[str, Any]:
