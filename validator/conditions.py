@@ -56,6 +56,11 @@ class Result(Generic[V]):
     evidence: tuple[V, ...] = ()
 
 
+# A diagnosis evaluates thousands of conditions, most of which are false.
+_FALSE: Result[Any] = Result(False)
+_UNKNOWN: Result[Any] = Result(None)
+
+
 class Condition:
     """A parsed condition."""
 
@@ -126,7 +131,9 @@ class Comparison(Condition):
     def evaluate(self, find: Find[V]) -> Result[V]:
         found = find(self.kind)
         if found is None:
-            return Result(None if self.values else False)
+            return _UNKNOWN if self.values else _FALSE
+        if not found:
+            return _FALSE
         answers = [(one, self.accepts(one.values)) for one in found]
         truth = _any(answer for _, answer in answers)
         return Result(truth, tuple(one for one, answer in answers if answer))
@@ -162,16 +169,22 @@ class AllOf(_Several):
     """A condition that is true if all of its parts are true. Its evidence is that of all parts, in order."""
 
     def evaluate(self, find: Find[V]) -> Result[V]:
-        results = [one.evaluate(find) for one in self.conditions]
-        truth = _all(one.truth for one in results)
-        return Result(truth, _evidence(results) if truth else ())
+        results = []
+        for one in self.conditions:
+            result = one.evaluate(find)
+            if result.truth is False:
+                return _FALSE
+            results.append(result)
+        return Result(True, _evidence(results)) if all(one.truth for one in results) else _UNKNOWN
 
 
 class AnyOf(_Several):
     """A condition that is true if any of its parts is true. Its evidence is that of the true parts."""
 
     def evaluate(self, find: Find[V]) -> Result[V]:
-        results = [one.evaluate(find) for one in self.conditions]
+        results = [result for one in self.conditions if (result := one.evaluate(find)).truth is not False]
+        if not results:
+            return _FALSE
         return Result(_any(one.truth for one in results), _evidence(results))
 
 

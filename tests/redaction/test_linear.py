@@ -176,7 +176,7 @@ def hostile_texts(pattern: re.Pattern[str]) -> Iterator[tuple[str, str]]:
 
 
 def seconds(work: Callable[[str], object], text: str, enough: float = 0.0) -> float:
-    """Return the processor time that the work takes: the best of three, or the first below `enough`."""
+    """Return the time of the processor that the work takes: the best of three, or one below `enough`."""
     best = float("inf")
     for _ in range(3):
         began = time.thread_time()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from ..model.prediction import Outcome, Prediction
@@ -134,19 +135,7 @@ def installed(machine: Situation, release: Release, *, library_path: bool) -> Si
 
     library_path: True if the loader is told where NVIDIA's wheels are.
     """
-    policy = LATEST if release.extra_style == "range" else AS_BUILT
-    packages: dict[str, str] = {}
-    cuda, cudnn = release.cuda, release.cudnn
-    if release.wheels:
-        try:
-            choices = policies.choose(release, policy, policy)
-        except PolicyError:
-            choices = policies.choose(release, AS_BUILT, AS_BUILT)
-        cuda, cudnn = choices[0].version, policies.cudnn_version(release, choices[1])
-        packages = {"nvidia-cudnn": cudnn}
-        nvcc = policies.cuda_wheels(release, choices[0]).get(f"nvidia-cuda-nvcc-{release.suffix}")
-        if nvcc:
-            packages["nvidia-cuda-nvcc"] = nvcc
+    cuda, cudnn, packages = _libraries(release)
     return replace(
         machine,
         tensorflow=release.version,
@@ -162,3 +151,21 @@ def installed(machine: Situation, release: Release, *, library_path: bool) -> Si
         machine=machine.machine or X86_64,
         mode=None,
     )
+
+
+@functools.cache
+def _libraries(release: Release) -> tuple[str, str, Mapping[str, str]]:
+    """Return the versions of CUDA and cuDNN that pip installs with a release, and those of its packages."""
+    if not release.wheels:
+        return release.cuda, release.cudnn, {}
+    policy = LATEST if release.extra_style == "range" else AS_BUILT
+    try:
+        choices = policies.choose(release, policy, policy)
+    except PolicyError:
+        choices = policies.choose(release, AS_BUILT, AS_BUILT)
+    cudnn = policies.cudnn_version(release, choices[1])
+    packages = {"nvidia-cudnn": cudnn}
+    nvcc = policies.cuda_wheels(release, choices[0]).get(f"nvidia-cuda-nvcc-{release.suffix}")
+    if nvcc:
+        packages["nvidia-cuda-nvcc"] = nvcc
+    return choices[0].version, cudnn, packages

@@ -115,6 +115,8 @@ class Observations:
     def of(self, kind: str) -> tuple[Observation, ...]:
         """Return all observations of a kind that are judged: what a program printed comes before what a
         person states, and of several values the one of the failing state comes first."""
+        if kind not in self._kinds:
+            return ()
         judged = (one for one in self._all(kind) if one.certainty is not Certainty.MENTIONED)
         return tuple(sorted(judged, key=lambda one: _ORDER[one.certainty]))
 
