@@ -16,7 +16,7 @@ import yaml
 
 from validator.compat import freshness, releases
 from validator.errors import InputError, MissingError
-from validator.supply import predictions, released
+from validator.supply import checkout, predictions, released
 from validator.supply.checkout import WRITTEN, Copy
 from validator.supply.news import STABLE, Asked
 from validator.system.files import cache_directory
@@ -24,7 +24,7 @@ from validator.system.files import cache_directory
 from ..locks.local_index import LINUX, LocalIndex
 
 ROOT = Path(__file__).resolve().parents[2]
-RUN, ANSWERS = Copy.run, predictions.answers
+RUN, ANSWERS, COPIED = Copy.run, predictions.answers, checkout._COPIED
 TODAY = datetime.date(2099, 1, 2)
 DATA = "validator/compat/data"
 WHEEL = f"tensorflow-2.99.0-cp311-cp311-{LINUX}.whl"
@@ -49,7 +49,10 @@ COMPONENTS = [
 
 @pytest.fixture(autouse=True)
 def steps(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[str, ...]]:
-    """Use a cache of this test, and run no step in the copy; return the steps that would run."""
+    """Use a cache of this test, and run no step in the copy; return the steps that would run.
+
+    The copy has only what is written, because copying everything takes longer than all the rest.
+    """
     monkeypatch.setenv("VALIDATOR_CACHE", str(tmp_path / "cache"))
     asked: list[tuple[str, ...]] = []
 
@@ -59,6 +62,7 @@ def steps(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[str, ..
 
     monkeypatch.setattr(Copy, "run", run)
     monkeypatch.setattr(predictions, "answers", lambda _: {})
+    monkeypatch.setattr(checkout, "_COPIED", ("validator", "images", "docs"))
     return asked
 
 
@@ -67,6 +71,7 @@ def whole(steps: list[tuple[str, ...]], monkeypatch: pytest.MonkeyPatch) -> None
     """Run the steps, except locking, which needs uv, and writing the documentation, which takes long."""
     monkeypatch.setattr(Copy, "run", RUN)
     monkeypatch.setattr(predictions, "answers", ANSWERS)
+    monkeypatch.setattr(checkout, "_COPIED", COPIED)
     monkeypatch.setattr(released, "LOCKED_PROFILES", ())
     monkeypatch.setattr(released, "DOCUMENTATION", ())
 
@@ -78,7 +83,8 @@ def refreshed(
 
 
 def rows(files: dict[str, bytes], name: str, section: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = yaml.safe_load(files[f"{DATA}/{name}.yaml"])[section]
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    found: list[dict[str, Any]] = yaml.load(files[f"{DATA}/{name}.yaml"], Loader=loader)[section]
     return found
 
 
