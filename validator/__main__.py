@@ -35,6 +35,7 @@ NEEDED = (
     "psycopg",
     "pynvml",
     "uv",
+    "zstandard",
 )
 
 
