@@ -19,6 +19,8 @@ from . import record
 from .entries import Content, Entry, InMemory
 from .wheel import Member, WheelFile, path_problem, refusal
 
+#: Changes when the same wheel would give other entries.
+RECIPE = "install 1"
 INSTALLER = "tensorflow-gpu-matrix"
 
 _DIRECTORY, _FILE, _EXECUTABLE = 0o755, 0o644, 0o755

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from datetime import date
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,7 @@ class Lock:
         spec, the lock no longer satisfies the spec.
     platform: the wheel platform it was resolved for, as uv names it (`x86_64-manylinux_2_28`).
     additions: what the matrix adds to the image except wheels, one line for each (`Additions.notes`).
+    resolved: the day when these wheels were chosen, which is the date of the image; None in older locks.
     """
 
     identifier: str
@@ -45,6 +47,7 @@ class Lock:
     requirements: tuple[str, ...]
     wheels: tuple[Wheel, ...]
     additions: tuple[str, ...] = ()
+    resolved: date | None = None
 
     @property
     def digest(self) -> str:

@@ -75,6 +75,7 @@ def run(
     on_output: Callable[[bytes], None] | None = None,
     silence_s: float | None = None,
     memory_bytes: int | None = None,
+    stdin: IO[bytes] | None = None,
 ) -> Completed:
     """Run a command and wait for it.
 
@@ -87,6 +88,7 @@ def run(
     silence_s: with `on_output`, the longest wait for the next part of stdout, and for the end after the last
     one.
     memory_bytes: the most memory that the child may use, if the system can limit that (Linux).
+    stdin: an open file or pipe that the child reads, instead of `input`.
 
     Raises OSError if the command can't be started, and KeyboardInterrupt, in any thread, once `stop_all` was
     called. A non-zero exit status raises nothing.
@@ -98,7 +100,7 @@ def run(
         command,
         env={**(os.environ if env is None else env), **runs.environment_of_children()},
         cwd=cwd,
-        stdin=subprocess.DEVNULL if input is None else subprocess.PIPE,
+        stdin=subprocess.PIPE if input is not None else stdin or subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         start_new_session=True,

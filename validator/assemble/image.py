@@ -1,0 +1,139 @@
+"""Assemble an image: put its layers, its configuration and its manifest at their destination."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from ..errors import BuildError
+from ..system.pools import map_in_threads
+from .base import BaseLayer
+from .configuration import CONFIG_TYPE, MANIFEST_TYPE, Step, canonical_json, config_document, settings
+from .destinations import Destination
+from .layers import Encoded, Encoding, LayerSource, Write
+from .progress import Progress
+from .sources import ImagePlan
+from .table import LayerTable, layer_key
+
+#: Layers that are made and sent at the same time. One that waits for the network does not hold up another.
+_AT_ONCE = 3
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A layer of an assembled image. is_new: it was made now, and not found at the destination."""
+
+    name: str
+    encoded: Encoded
+    is_new: bool
+
+
+@dataclass(frozen=True)
+class Assembled:
+    """An image at its destination. digest: of the manifest. layers: lowest first, with those of the base."""
+
+    digest: str
+    manifest: bytes
+    config: bytes
+    layers: tuple[Placed, ...]
+
+
+def assemble(
+    plan: ImagePlan, destination: Destination, table: LayerTable, encoding: Encoding, progress: Progress
+) -> Assembled:
+    """Put an image at its destination, making only the layers that are not there.
+
+    Raises ValidatorError for a wheel that does not match its lock, a wrong row of the table, and for faults
+    of the network, the disk, the registry or the engine. Nothing is then visible under the image's name.
+    """
+    work = _Work(destination, table, encoding, progress)
+    tasks: list[Callable[[], Placed]] = [
+        *(partial(work.base_layer, layer, plan.base.name) for layer in plan.base.layers),
+        *(partial(work.layer, source) for source in plan.layers),
+    ]
+    layers = (*map_in_threads(lambda task: task(), tasks, _AT_ONCE), work.layer(plan.last()))
+    steps = [Step(layer.name, layer.encoded.diff_id) for layer in layers]
+    configured = settings(plan.spec, plan.lock, plan.base, plan.recipe)
+    config = config_document(configured, steps, plan.created)
+    manifest = manifest_document(work.document(config, CONFIG_TYPE), [layer.encoded for layer in layers])
+    digest = destination.finish(manifest, MANIFEST_TYPE)
+    if digest != _digest(manifest):
+        raise BuildError(f"{plan.spec}: the destination stored {digest} instead of {_digest(manifest)}")
+    return Assembled(digest, manifest, config, layers)
+
+
+def manifest_document(config: Encoded, layers: Iterable[Encoded]) -> bytes:
+    """Return the OCI manifest as JSON."""
+    return canonical_json(
+        {
+            "schemaVersion": 2,
+            "mediaType": MANIFEST_TYPE,
+            "config": _descriptor(config),
+            "layers": [_descriptor(layer) for layer in layers],
+        }
+    )
+
+
+class _Work:
+    """Puts blobs at one destination. Methods may be called from several threads."""
+
+    def __init__(
+        self, destination: Destination, table: LayerTable, encoding: Encoding, progress: Progress
+    ) -> None:
+        self._destination = destination
+        self._table = table
+        self._encoding = encoding
+        self._progress = progress
+
+    def base_layer(self, layer: BaseLayer, name: str) -> Placed:
+        is_new = not self._destination.has(layer.blob.digest, layer.blob.size)
+        if is_new:
+
+            def copy(write: Write) -> Encoded:
+                layer.copy(write)
+                return layer.blob
+
+            self._destination.receive(copy, layer.blob)
+        return Placed(f"base {name}", layer.blob, is_new)
+
+    def layer(self, source: LayerSource) -> Placed:
+        key = layer_key(self._encoding.recipe, source.made_from)
+        row = self._table.row(key)
+        if row is not None and self._destination.has(row.encoded.digest, row.encoded.size):
+            return Placed(source.name, row.encoded, is_new=False)
+
+        def encode(write: Write) -> Encoded:
+            encoded = self._encoding.encode(source.entries(), write)
+            if row is not None and encoded != row.encoded:
+                raise self._table.refuse(row, encoded)
+            return encoded
+
+        self._progress(f"layer {source.name}")
+        encoded = self._destination.receive(encode, row.encoded if row else None)
+        self._table.add(key, source.name, encoded)
+        return Placed(source.name, encoded, is_new=True)
+
+    def document(self, content: bytes, media_type: str) -> Encoded:
+        known = Encoded(_digest(content), len(content), "", media_type)
+        if not self._destination.has(known.digest, known.size):
+
+            def write_all(write: Write) -> Encoded:
+                write(content)
+                return known
+
+            self._destination.receive(write_all, known)
+        return known
+
+
+def _descriptor(blob: Encoded) -> Mapping[str, Any]:
+    found: dict[str, Any] = {"mediaType": blob.media_type, "digest": blob.digest, "size": blob.size}
+    if blob.annotations:
+        found["annotations"] = dict(blob.annotations)
+    return found
+
+
+def _digest(content: bytes) -> str:
+    return f"sha256:{hashlib.sha256(content).hexdigest()}"

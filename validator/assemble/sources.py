@@ -1,0 +1,183 @@
+"""Make the layers of an image out of wheels."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import date
+from functools import partial
+from pathlib import Path
+from typing import Protocol
+
+from ..model.lock import Lock, Wheel
+from ..model.spec import ImageSpec, Variant
+from . import bytecode, configuration, host_files, install, wheel_facts
+from .base import Base
+from .bytecode import Runner
+from .entries import Entry
+from .entry_point import entry_point
+from .layers import LayerSource
+from .merge import merged
+from .plan import LARGE_FILE, LARGE_WHEEL, Group, WheelLayer, wheel_layers, wheels_of
+from .table import LayerTable
+from .wheel import open_wheel
+from .wheel_facts import LargeFile, WheelFacts
+
+_WHEELS = f"wheels 1, {install.RECIPE}, files of {LARGE_FILE} apart"
+_LARGE = "large file 1"
+
+
+class Wheels(Protocol):
+    """The wheels of a lock as files."""
+
+    def path(self, wheel: Wheel) -> Path:
+        """Return the file of a wheel. Raises MissingError if it is not here and can't be downloaded."""
+
+
+@dataclass(frozen=True)
+class ImagePlan:
+    """An image to assemble.
+
+    layers: above the base's, lowest first. last: makes the topmost layer, once the others are in place.
+    recipe: the digest of the rules that made the plan, for the image's label.
+    created: the date of the image, or None if its lock has none.
+    """
+
+    spec: ImageSpec
+    lock: Lock
+    base: Base
+    layers: tuple[LayerSource, ...]
+    last: Callable[[], LayerSource]
+    recipe: str
+    created: date | None = None
+
+
+def plan_image(
+    spec: ImageSpec, lock: Lock, base: Base, wheels: Wheels, table: LayerTable, runner: Runner | None = None
+) -> ImagePlan:
+    """Return the plan of an image. Reads only the wheel of TensorFlow, and only if no plan did so before.
+
+    runner: compiles the byte code (None: the image has none). Raises InputError for a wheel that does not
+    fit the base or contains what no image may have, and BuildError for a lock without TensorFlow.
+    """
+    environment = install.Environment(spec.python, base.files.glibc_version)
+    for wheel in lock.wheels:
+        install.check_compatible(wheel, environment)
+    return _Planner(spec, lock, base, wheels, table, runner, environment).plan()
+
+
+def recipe_digest() -> str:
+    """Return the SHA-256 digest of the rules that turn a base and a lock into the content of an image.
+
+    An image with another recipe digest is not up to date.
+    """
+    rules = [
+        _WHEELS, _LARGE, f"large wheels: {LARGE_WHEEL}", bytecode.RECIPE, host_files.RECIPE,
+        configuration.RECIPE, wheel_facts.RECIPE, *entry_point().made_from,
+    ]  # fmt: skip
+    return f"sha256:{hashlib.sha256(json.dumps(rules).encode()).hexdigest()}"
+
+
+@dataclass(frozen=True)
+class _Planner:
+    spec: ImageSpec
+    lock: Lock
+    base: Base
+    wheels: Wheels
+    table: LayerTable
+    runner: Runner | None
+    environment: install.Environment
+
+    def plan(self) -> ImagePlan:
+        groups = wheel_layers(self.lock, self.spec.variant)
+        layers = [entry_point()] if self.spec.variant is Variant.GPU else []
+        for group in groups:
+            layers += self._tensorflow(group) if group.group is Group.TENSORFLOW else [self._layer(group)]
+        if self.runner is not None:
+            for name in (Group.PYTHON, Group.TENSORFLOW):
+                if wheels := wheels_of(groups, name):
+                    layers.append(self._byte_code(name, wheels))
+        nvidia = wheels_of(groups, Group.NVIDIA)
+        return ImagePlan(
+            self.spec,
+            self.lock,
+            self.base,
+            tuple(layers),
+            lambda: host_files.host_files(self.base.files, self._libraries(nvidia)),
+            recipe_digest(),
+            self.lock.resolved,
+        )
+
+    def _layer(self, group: WheelLayer) -> LayerSource:
+        def entries() -> Iterator[Entry]:
+            with ExitStack() as stack:
+                yield from merged((str(wheel), self._watched(wheel, stack)) for wheel in group.wheels)
+
+        return LayerSource(group.name, (_WHEELS, *(wheel.sha256 for wheel in group.wheels)), entries)
+
+    def _tensorflow(self, group: WheelLayer) -> Iterator[LayerSource]:
+        (wheel,) = group.wheels
+        large = {file.path: file for file in self._facts(wheel).large}
+        for file in large.values():
+            yield self._large_file(wheel, file)
+
+        def entries() -> Iterator[Entry]:
+            with ExitStack() as stack:
+                rest = [entry for entry in self._installed(wheel, stack) if entry.path not in large]
+                yield from merged([(str(wheel), rest)])
+
+        yield LayerSource(group.name, (_WHEELS, wheel.sha256), entries)
+
+    def _large_file(self, wheel: Wheel, file: LargeFile) -> LayerSource:
+        def entries() -> Iterator[Entry]:
+            with ExitStack() as stack:
+                only = [entry for entry in self._installed(wheel, stack) if entry.path == file.path]
+                yield from merged([(str(wheel), only)])
+
+        name = file.path.rpartition("/")[2]
+        return LayerSource(name, (_LARGE, file.path, oct(file.mode), file.sha256), entries)
+
+    def _byte_code(self, group: Group, wheels: tuple[Wheel, ...]) -> LayerSource:
+        assert self.runner is not None
+
+        def sources(stack: ExitStack) -> list[Entry]:
+            return merged((str(wheel), self._installed(wheel, stack)) for wheel in wheels)
+
+        hashes = [wheel.sha256 for wheel in wheels]
+        return bytecode.byte_code(
+            f"byte code ({group.value})", self.base.files.interpreter, hashes, sources, self.runner
+        )
+
+    def _installed(self, wheel: Wheel, stack: ExitStack) -> tuple[Entry, ...]:
+        file = stack.enter_context(open_wheel(self.wheels.path(wheel), wheel))
+        # As with `uv pip install` of a lock, every package counts as one that was asked for. So the layer of
+        # a wheel does not depend on what else an image asks for.
+        return install.entries(file, self.environment, requested=True)
+
+    def _watched(self, wheel: Wheel, stack: ExitStack) -> Iterable[Entry]:
+        """Return the same entries, which find out the facts of the wheel while its layer is made."""
+        return wheel_facts.watched(self._installed(wheel, stack), partial(self._keep, wheel))
+
+    def _libraries(self, nvidia: Iterable[Wheel]) -> Mapping[str, tuple[str, ...]]:
+        found: dict[str, set[str]] = {}
+        for wheel in nvidia:
+            for directory, names in self._facts(wheel).libraries.items():
+                found.setdefault(directory, set()).update(names)
+        return {directory: tuple(sorted(names)) for directory, names in sorted(found.items())}
+
+    def _facts(self, wheel: Wheel) -> WheelFacts:
+        def read() -> Mapping[str, object]:
+            with ExitStack() as stack:
+                return wheel_facts.read_facts(self._installed(wheel, stack)).document()
+
+        return WheelFacts.parse(self.table.facts(_facts_key(wheel), read))
+
+    def _keep(self, wheel: Wheel, facts: WheelFacts) -> None:
+        self.table.facts(_facts_key(wheel), facts.document)
+
+
+def _facts_key(wheel: Wheel) -> str:
+    return f"{wheel_facts.RECIPE}, {wheel.sha256}"

@@ -1,0 +1,216 @@
+"""The layer table: what became of a layer that was made before, so that it need not be made again.
+
+There are two tables. This machine's own is a database in the cache directory, written as layers are made. The
+other, `images/layers.json`, is committed with the project, and its changes are reviewed. A row of either is
+enough to publish an image whose layers the registry has. Only the own table shows that this machine made a
+layer itself.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sqlite3
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from ..errors import InputError, MissingError, ValidatorError
+from ..system.files import cache_directory, full_disk, write_atomically
+from .layers import Encoded
+
+_NAME = "layers.sqlite"
+#: Seconds to wait for another process that writes.
+_PATIENCE_S = 30.0
+#: Changes when the meaning of the rows changes. Rows of another version are dropped.
+_VERSION = 1
+_TABLES = """
+CREATE TABLE IF NOT EXISTS layers (key TEXT PRIMARY KEY, row BLOB NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS contents (diff_id TEXT PRIMARY KEY) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS facts (key TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
+"""
+
+_Digest = Annotated[str, Meta(pattern=r"\Asha256:[0-9a-f]{64}\Z")]
+
+
+class _Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A row as JSON."""
+
+    key: Annotated[str, Meta(pattern=r"\A[0-9a-f]{64}\Z")]
+    name: str
+    digest: _Digest
+    size: Annotated[int, Meta(ge=0)]
+    diff_id: _Digest
+    media_type: str
+    annotations: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Row:
+    """A layer that was made. name: for people. made_here: this machine made it, and no other one."""
+
+    key: str
+    name: str
+    encoded: Encoded
+    made_here: bool
+
+
+class LayerTable:
+    """Both tables. Methods may be called from several threads; several processes may use the same table.
+
+    directory: where the own table is (None: the cache directory). committed: the other one, or None.
+    """
+
+    def __init__(self, directory: Path | None = None, committed: Path | None = None) -> None:
+        self._path = (directory or cache_directory()) / _NAME
+        self._committed_path = committed
+        self._committed = {} if committed is None else read_rows(committed)
+        self._guard = threading.Lock()
+        self._connection: sqlite3.Connection | None = None
+
+    def row(self, key: str) -> Row | None:
+        """Return the row with this key, preferably this machine's own."""
+        found = self._one("SELECT row FROM layers WHERE key = ?", key)
+        if found is not None:
+            try:
+                return _row(msgspec.json.decode(found, type=_Stored), made_here=True)
+            except (msgspec.DecodeError, UnicodeDecodeError):
+                self._write("DELETE FROM layers WHERE key = ?", key)
+        return self._committed.get(key)
+
+    def add(self, key: str, name: str, encoded: Encoded) -> None:
+        """Add a layer that this machine has just made."""
+        stored = msgspec.json.encode(_stored(Row(key, name, encoded, made_here=True)))
+        self._write("INSERT OR REPLACE INTO layers VALUES (?, ?)", key, stored)
+        self.add_content(encoded.diff_id)
+
+    def add_content(self, diff_id: str) -> None:
+        """Note that this machine has computed the content of a layer from its sources."""
+        self._write("INSERT OR IGNORE INTO contents VALUES (?)", diff_id)
+
+    def has_content(self, diff_id: str) -> bool:
+        """Return True if this machine has computed the content of this layer from its sources."""
+        return self._one("SELECT 1 FROM contents WHERE diff_id = ?", diff_id) is not None
+
+    def refuse(self, row: Row, found: Encoded) -> ValidatorError:
+        """Return the error for a row that is wrong, and drop it from this machine's table.
+
+        found: what the layer really became.
+        """
+        if row.made_here:
+            self._write("DELETE FROM layers WHERE key = ?", row.key)
+            where, hint = str(self._path), "repeat the command; the row was removed"
+        else:
+            where, hint = str(self._committed_path), "remove the row, and find out who wrote it"
+        return ValidatorError(
+            f"{where} says that the layer of {row.name} is {row.encoded.digest}, but its wheels give"
+            f" {found.digest} (row {row.key[:12]})",
+            hint=hint,
+        )
+
+    def facts(self, key: str, read: Callable[[], Mapping[str, object]]) -> Mapping[str, object]:
+        """Return facts about an immutable thing, reading them only if no process has done so before."""
+        found = self._one("SELECT value FROM facts WHERE key = ?", key)
+        if found is not None:
+            try:
+                value = json.loads(found)
+            except ValueError:
+                value = None
+            if isinstance(value, dict):
+                return value
+        facts = read()
+        self._write("INSERT OR REPLACE INTO facts VALUES (?, ?)", key, json.dumps(facts).encode())
+        return facts
+
+    def rows(self) -> list[Row]:
+        """Return all rows of this machine's own table, sorted by key."""
+        with self._database() as database:
+            found = database.execute("SELECT row FROM layers ORDER BY key").fetchall()
+        return [_row(msgspec.json.decode(row, type=_Stored), made_here=True) for (row,) in found]
+
+    def close(self) -> None:
+        with self._guard:
+            if self._connection is not None:
+                self._connection.close()
+                self._connection = None
+
+    def _one(self, query: str, *values: object) -> bytes | None:
+        with self._database() as database:
+            found = database.execute(query, values).fetchone()
+        return None if found is None else found[0]
+
+    def _write(self, query: str, *values: object) -> None:
+        with self._database() as database, database:
+            database.execute(query, values)
+
+    @contextmanager
+    def _database(self) -> Iterator[sqlite3.Connection]:
+        with self._guard:
+            try:
+                if self._connection is None:
+                    self._connection = _open(self._path)
+                yield self._connection
+            except sqlite3.Error as error:
+                if "full" in str(error):
+                    raise full_disk(self._path) from error
+                raise MissingError(
+                    f"{self._path}: the layer table can't be used: {error}",
+                    hint="delete the file; layers are then made again",
+                ) from error
+
+
+def layer_key(recipe: str, made_from: Iterable[str]) -> str:
+    """Return the key of a layer. recipe: of its encoding. made_from: see `LayerSource`."""
+    # As JSON, because no other way to join texts is simpler and unambiguous.
+    return hashlib.sha256(json.dumps([recipe, *made_from]).encode()).hexdigest()
+
+
+def read_rows(path: Path) -> dict[str, Row]:
+    """Return the rows of a committed table by key. Raises InputError if it is not valid."""
+    try:
+        found = msgspec.json.decode(path.read_bytes(), type=list[_Stored])
+    except FileNotFoundError:
+        return {}
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} is not a table of layers: {error}") from error
+    return {stored.key: _row(stored, made_here=False) for stored in found}
+
+
+def write_rows(path: Path, rows: Iterable[Row]) -> None:
+    """Write a committed table: sorted by name, one row a line, so that changes can be reviewed."""
+    stored = sorted((_stored(row) for row in rows), key=lambda one: (one.name, one.key))
+    lines = [msgspec.json.encode(one).decode() for one in stored]
+    write_atomically(path, ("[\n" + ",\n".join(lines) + "\n]\n").encode())
+
+
+def _stored(row: Row) -> _Stored:
+    made = row.encoded
+    return _Stored(
+        row.key, row.name, made.digest, made.size, made.diff_id, made.media_type, dict(made.annotations)
+    )
+
+
+def _row(stored: _Stored, *, made_here: bool) -> Row:
+    encoded = Encoded(stored.digest, stored.size, stored.diff_id, stored.media_type, stored.annotations)
+    return Row(stored.key, stored.name, encoded, made_here)
+
+
+def _open(path: Path) -> sqlite3.Connection:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    connection = sqlite3.connect(path, timeout=_PATIENCE_S, check_same_thread=False)
+    # A killed process leaves a log, which the next one applies. Readers don't wait for a writer.
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = NORMAL")
+    if connection.execute("PRAGMA user_version").fetchone()[0] != _VERSION:
+        with connection:
+            for name in ("layers", "contents", "facts"):
+                connection.execute(f"DROP TABLE IF EXISTS {name}")
+            connection.execute(f"PRAGMA user_version = {_VERSION}")
+    connection.executescript(_TABLES)
+    return connection
