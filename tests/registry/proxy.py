@@ -60,11 +60,15 @@ class Fault:
 
 @dataclass
 class Proxy:
-    """A running proxy at `address`. `asked` lists the requests. `faults` can be changed at any time."""
+    """A running proxy at `address`. `asked` lists the requests. `faults` can be changed at any time.
+
+    received: the bytes of all answers' bodies.
+    """
 
     address: str
     faults: list[Fault] = field(default_factory=list)
     asked: list[Asked] = field(default_factory=list)
+    received: int = 0
     guard: threading.Lock = field(default_factory=threading.Lock)
 
     def sent(self) -> int:
@@ -203,6 +207,8 @@ def running_proxy(upstream: str) -> Iterator[Proxy]:
                 self.wfile.write(replaced)
                 return
             while part := answer.read(_CHUNK):
+                with proxy.guard:
+                    proxy.received += len(part)
                 self.wfile.write(part)
 
         @property

@@ -23,8 +23,8 @@ _SKIPPABLE = 0x184D2A50
 _MAGIC = b"GnUlInUx"
 #: The type of the table: that of eStargz.
 _TABLE_TYPE = 1
-_CHECKSUM = "io.github.containers.zstd-chunked.manifest-checksum"
-_POSITION = "io.github.containers.zstd-chunked.manifest-position"
+#: The names of the annotations, and those that Debian 12's Podman 4.3 looks for.
+_NAMES = ("io.github.containers.zstd-chunked.manifest-", "io.containers.zstd-chunked.manifest-")
 #: Files up to this size are compressed with one call.
 _SMALL = 1 << 20
 
@@ -89,7 +89,8 @@ def _append_table(table: bytes, compressor: zstandard.ZstdCompressor, blob: Blob
     numbers = (position, len(compressed), len(table), _TABLE_TYPE)
     footer = struct.pack("<4Q", *numbers) + _MAGIC
     blob.add(struct.pack("<LL", _SKIPPABLE, len(footer)) + footer)
-    return {
-        _CHECKSUM: "sha256:" + hashlib.sha256(compressed).hexdigest(),
-        _POSITION: ":".join(map(str, numbers)),
+    values = {
+        "checksum": "sha256:" + hashlib.sha256(compressed).hexdigest(),
+        "position": ":".join(map(str, numbers)),
     }
+    return {name + key: value for name in _NAMES for key, value in values.items()}
