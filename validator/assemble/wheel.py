@@ -219,7 +219,8 @@ class WheelFile:
         return refusal(self.wheel.filename, why, hint)
 
     def damaged(self, why: str) -> WheelError:
-        """Return the error for a wheel whose content contradicts itself."""
+        """Return the error for a wheel whose content contradicts itself. Raises it for one that changed."""
+        self.check_unchanged()
         return WheelError(
             f"{self.wheel.filename} is damaged: {why}",
             hint="the lock names this very file: lock another release of this package, and tell its maker",
@@ -242,7 +243,6 @@ class WheelFile:
             except OSError as error:
                 raise MissingError(f"the wheel {self.path} can't be read: {error.strerror}") from None
             if not part:
-                self.check_unchanged()
                 raise self.damaged("it ends too early")
             parts.append(part)
             position += len(part)
