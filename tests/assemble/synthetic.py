@@ -39,7 +39,7 @@ class Layer:
 
     @cached_property
     def blob(self) -> bytes:
-        return gzip.compress(self.tar, compresslevel=1, mtime=0)
+        return gzip.compress(self.tar, compresslevel=0, mtime=0)
 
     @cached_property
     def encoded(self) -> Encoded:

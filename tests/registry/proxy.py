@@ -41,6 +41,7 @@ class Fault:
         against it.
     status: the answer; 0 drops the connection, None passes the request on, `delay_s` late.
     after_bytes: drops the connection when that much of the request's body has come; for no smaller body.
+    after_answer: drops the connection when the registry has answered.
     replace: the body of the registry's answer is replaced by what this makes of it.
     times: how often; None for always.
     """
@@ -53,6 +54,7 @@ class Fault:
     headers: dict[str, str] = field(default_factory=dict)
     delay_s: float = 0.0
     after_bytes: int | None = None
+    after_answer: bool = False
     replace: tuple[bytes, bytes] | None = None
     times: int | None = None
     happened: int = 0
@@ -121,7 +123,8 @@ def running_proxy(upstream: str) -> Iterator[Proxy]:
             fault = proxy.fault_for(self.command, self.path, body, length)
             if fault is not None:
                 time.sleep(fault.delay_s)
-                if fault.status == 0 and fault.after_bytes is None and fault.replace is None:
+                late = fault.after_bytes is not None or fault.after_answer or fault.replace is not None
+                if fault.status == 0 and not late:
                     self._note(0, 0)
                     self._drop()
                 if fault.status:
@@ -160,6 +163,9 @@ def running_proxy(upstream: str) -> Iterator[Proxy]:
                 sent = self._forward(connection, body, chunked, fault)
                 answer = connection.getresponse()
                 self._note(answer.status, sent)
+                if fault is not None and fault.after_answer:
+                    answer.read()
+                    self._drop()
                 self._answer(answer, fault)
             except (OSError, http.client.HTTPException):
                 self._note(0, 0)
