@@ -1,0 +1,35 @@
+"""Send images to a registry, without an engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from ..registry.blobs import Blobs
+from ..registry.names import Repository
+from ..registry.upload import Known
+from .layers import Encoded, Write
+
+
+class RegistryDestination:
+    """An image in a repository, under a tag or only by its digest. A destination: see `destinations`.
+
+    mount_from: other repositories of the same registry; blobs that they have are not sent again.
+    """
+
+    def __init__(
+        self, repository: Repository, tag: str | None, mount_from: Sequence[Repository] = ()
+    ) -> None:
+        self._blobs, self._tag = Blobs.to_write(repository, mount_from), tag
+
+    def has(self, digest: str, size: int) -> bool:
+        """Return True if the repository has the blob now, also if it is taken over from another one."""
+        return self._blobs.has(digest, size)
+
+    def receive(self, encode: Callable[[Write], Encoded], known: Encoded | None) -> Encoded:
+        """Send the blob that `encode` writes; it is called again after a failure."""
+        expected = Known(known.digest, known.size) if known else None
+        return self._blobs.send(encode, lambda encoded: encoded.digest, expected)
+
+    def finish(self, manifest: bytes, media_type: str) -> str:
+        """Send the manifest, which makes the image visible. Return its digest."""
+        return self._blobs.send_manifest(manifest, media_type, self._tag)
