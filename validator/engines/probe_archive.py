@@ -13,7 +13,7 @@ import json
 import re
 import sys
 import zipfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from ..errors import ValidatorError
 from ..system import processes
 from ..system.runs import temporary_directory
 from .base import ProbeRequest
+from .own_checks import PackedCheck, members
 
 _ROOT = Path(__file__).parent.parent
 #: The sources in the archive. They are under `validator/` there too, so that relative imports work in both
@@ -56,13 +57,16 @@ _GRACE_S = 100.0
 
 
 @functools.cache
-def probe_archive() -> bytes:
-    """Return the archive (a zipapp), for `put_archive`, or to write to a file and copy anywhere."""
+def probe_archive(own: tuple[PackedCheck, ...] = ()) -> bytes:
+    """Return the archive (a zipapp), for `put_archive`, or to write to a file and copy anywhere.
+
+    own: checks of the user's own, to run after the others.
+    """
     buffer = io.BytesIO(_INTERPRETER)
     buffer.seek(0, io.SEEK_END)
     # Stored, not deflated: the output of deflate depends on the version of zlib.
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
-        for name, content in sorted(_members().items()):
+        for name, content in sorted(_members(own).items()):
             member = zipfile.ZipInfo(name, _DATE)
             member.create_system = 3
             member.external_attr = 0o100644 << 16
@@ -70,17 +74,18 @@ def probe_archive() -> bytes:
     return buffer.getvalue()
 
 
-def probe_version() -> str:
+def probe_version(own: Sequence[PackedCheck] = ()) -> str:
     """Return the version in this probe's reports: `__version__` and a digest of the sources.
 
-    It looks like `1.0.0+0123456789ab`: a changed probe has a changed version.
+    It looks like `1.0.0+0123456789ab`: a changed probe has a changed version, and so has one with other
+    checks of the user's own.
     """
     sources = _sources()
     declared = re.search(rb'^__version__ = "([^"]+)"$', sources["validator/probe/__init__.py"], re.MULTILINE)
     if declared is None:
         raise AssertionError("validator/probe/__init__.py declares no __version__")
     digest = hashlib.sha256()
-    for name, content in sorted({**sources, "": _MAIN}.items()):
+    for name, content in sorted({**sources, **members(own), "": _MAIN}.items()):
         digest.update(f"{name}\0{len(content)}\0".encode() + content)
     return f"{declared[1].decode()}+{digest.hexdigest()[:12]}"
 
@@ -92,16 +97,17 @@ def probe_request(
     *,
     challenge: str | None = None,
     gpus: tuple[str, ...] = (),
+    own: tuple[PackedCheck, ...] = (),
 ) -> ProbeRequest:
     """Return a run of the probe.
 
     depth: `quick` or `full`. lock: pins to compare with what is installed. challenge: for the report to
     repeat.
-    gpus: see `ProbeRequest`.
+    gpus: see `ProbeRequest`. own: checks of the user's own.
     """
-    limit_s = _RUN_LIMITS_S[depth]
+    limit_s = _RUN_LIMITS_S[depth] + sum(check.timeout_s for check in own)
     return ProbeRequest(
-        probe_archive(),
+        probe_archive(own),
         (
             *("--depth", depth, "--time-limit", f"{limit_s:.0f}"),
             *(() if lock is None else ("--lock", "lock.txt")),
@@ -146,8 +152,9 @@ def _ask(question: str) -> Any:
     return json.loads(done.stdout)
 
 
-def _members() -> dict[str, bytes]:
-    return {**_sources(), "__main__.py": _MAIN, _VERSION_FILE: probe_version().encode() + b"\n"}
+def _members(own: Sequence[PackedCheck]) -> dict[str, bytes]:
+    version = probe_version(own).encode() + b"\n"
+    return {**_sources(), **members(own), "__main__.py": _MAIN, _VERSION_FILE: version}
 
 
 @functools.cache

@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 #: The length of the digest that names an image whose additions have no name.
 _SHORT = 8
@@ -53,13 +53,27 @@ class Requirements:
     hashes: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
 
+#: Ids of checks begin with this if they are the user's own, so that they never have the id of another.
+OWN_CHECK = "ours/"
+
+
 @dataclass(frozen=True)
 class CheckFile:
-    """A check of the user's own. path: like that of a wheel. required: the verdict depends on it."""
+    """A check of the user's own.
+
+    path: like that of a wheel. required: the verdict depends on it. timeout_s: for the whole check, the
+    import of TensorFlow included.
+    """
 
     path: str
     sha256: str
     required: bool = True
+    timeout_s: float = 120.0
+
+    @property
+    def id(self) -> str:
+        """`ours/our_check` for `checks/our_check.py`, as in reports and certificates."""
+        return OWN_CHECK + PurePosixPath(self.path).stem
 
 
 @dataclass(frozen=True)

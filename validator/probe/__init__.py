@@ -10,6 +10,7 @@ and run by whatever Python an image holds, next to a TensorFlow that may crash t
     isolate      calls a function in a forked child; fresh: in a new interpreter with its own TensorFlow
     check        the type of a check, of its result and of what it gets
     checks/      one module per check: they judge; the package lists them in the order they run
+    own/         the user's own checks, packed into the archive
     watch        watches the GPUs from before the first check until after the last
     collectors/  find facts and never judge: host, driver, CUDA libraries, device code, XLA's tools
     tables       known facts, as JSON in data/

@@ -15,7 +15,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
-from . import report, supervisor
+from . import own, report, supervisor
 from .check import END, FULL, HOST, OWN, QUICK, TENSORFLOW, Check
 from .checks import CHECKS, lock_match, packages
 from .supervisor import Stage
@@ -34,7 +34,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     options = parser.parse_args(arguments)
     signal.signal(signal.SIGTERM, _terminated)
     if options.list:
-        return _print([report.describe(check) for check in CHECKS])
+        return _print([report.describe(check) for check in (*CHECKS, *own.CHECKS)])
     if options.host_facts:
         from .collectors.host import host_facts
 
@@ -93,11 +93,12 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _selected(only: List[str], skip: List[str], depth: str) -> List[Check]:
-    known = [check.id for check in CHECKS]
+    offered = (*CHECKS, *own.CHECKS)
+    known = [check.id for check in offered]
     unknown = [name for name in [*only, *skip] if name not in known]
     if unknown:
         raise ValueError(f"there is no check {', '.join(unknown)}; the checks are {', '.join(known)}")
-    chosen = [check for check in CHECKS if check.id not in skip]
+    chosen = [check for check in offered if check.id not in skip]
     if only:
         return [check for check in chosen if check.id in only]
     return [check for check in chosen if depth == FULL or check.depth == QUICK]
@@ -124,7 +125,7 @@ def _probe(checks: List[Check], lock: _Lock, limit_s: float, challenge: Optional
         [Stage(name, [check for check in checks if check.stage == name], _progress) for name in names]
         for names in ((TENSORFLOW, HOST), (END,))
     ]
-    own = Stage(OWN, [check for check in checks if check.stage == OWN], _progress)
+    added = Stage(OWN, [check for check in checks if check.stage == OWN], _progress)
     message: Dict[str, Any] = {}
     with contextlib.ExitStack() as stack:
         watch = stack.enter_context(Watch()) if any(stage.checks for stage in last) else None
@@ -144,15 +145,16 @@ def _probe(checks: List[Check], lock: _Lock, limit_s: float, challenge: Optional
             return limit_s - (time.monotonic() - began)
 
         supervisor.run(side_by_side, collected, limit_s)
-        for check in own.checks:
+        for check in added.checks:
             # Each has a worker of its own, and the log and the results of the stage.
-            alone = replace(own, checks=[check])
+            registry = own.__name__ if check in own.CHECKS else supervisor.REGISTRY
+            alone = replace(added, checks=[check], registry=registry)
             supervisor.run([alone], lambda: message, max(0.0, remaining_s()))
         if watch is not None:
             message["facts"]["health"] = watch.end()
             supervisor.run(last, lambda: message, max(_END_LIMIT_S, remaining_s()))
     duration_s = time.monotonic() - began
-    stages = [*side_by_side, own, *last]
+    stages = [*side_by_side, added, *last]
     return report.report(checks, stages, message["facts"], started, _now(), duration_s, challenge)
 
 

@@ -69,7 +69,9 @@ def answer(check: Check, context: Context) -> Result:
     except Exception as error:  # whatever a check raises must not affect the others
         fields = {"exception": type(error).__name__, "message": _first_line(error)}
         evidence = {"traceback": traceback.format_exc().splitlines()[-30:]}
-        if any(raised_by(error, module) for module in (context.tensorflow, *keras())):
+        # A check of the user's own imports TensorFlow itself.
+        tensorflow = context.tensorflow or sys.modules.get("tensorflow")
+        if any(raised_by(error, module) for module in (tensorflow, *keras())):
             return Result(FAIL, None, [problem("tensorflow_raised", **fields)], evidence)
         return Result(ERROR, statement("check_raised", **fields), [], evidence)
 

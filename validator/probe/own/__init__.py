@@ -1,0 +1,89 @@
+"""The user's own checks, which the host side packs next to this file: `checks.json` and one module each.
+
+docs/how-to/write-a-check.md describes how a check is written. A source tree has none.
+"""
+
+import functools
+import importlib
+import json
+import pkgutil
+from dataclasses import dataclass
+from typing import Any, Dict, Tuple
+
+from ...problems import problem, statement
+from ..check import ERROR, FAIL, OWN, PASS, SKIP, Check, Context, Result, gpu_count
+
+#: Describes the packed checks: for each its `id`, `module`, `title`, `required` and `limit_s`.
+FILE = "checks.json"
+
+
+@dataclass(frozen=True)
+class Given:
+    """The argument of a user's check.
+
+    gpus: the number of GPUs that the driver shows. host, environment: the parts of the report with these
+    names.
+    """
+
+    gpus: int
+    host: Dict[str, Any]
+    environment: Dict[str, Any]
+
+
+def _packed() -> Tuple[Check, ...]:
+    try:
+        content = pkgutil.get_data(__name__, FILE)
+    except OSError:
+        content = None
+    return tuple(_check(entry) for entry in json.loads(content or b"[]"))
+
+
+def _check(entry: Dict[str, Any]) -> Check:
+    return Check(
+        id=entry["id"],
+        title=entry["title"],
+        stage=OWN,
+        run=functools.partial(_run, entry["module"]),
+        limit_s=entry["limit_s"],
+        required=entry["required"],
+    )
+
+
+def _run(module: str, context: Context) -> Result:
+    given = Given(gpu_count(context.facts), context.facts["host"], context.facts["environment"])
+    check = importlib.import_module(f"{__name__}.{module}").check
+    try:
+        returned = check(given)
+    except AssertionError as error:
+        return Result(FAIL, None, [problem("own_check_failed", summary=str(error) or "an assertion failed")])
+    return _result(returned)
+
+
+def _result(returned: Any) -> Result:
+    """Return the result that a check described as `{"outcome": …, "summary": …, "evidence": {…}}`."""
+    wrong = _wrong(returned)
+    if wrong is not None:
+        return Result(ERROR, statement("own_check_answer", error=wrong))
+    outcome, summary = returned["outcome"], returned["summary"]
+    # Within a field of its own: the evidence of any check may have fields that the host side reads.
+    evidence = {"own": returned.get("evidence") or {}}
+    if outcome == FAIL:
+        return Result(FAIL, None, [problem("own_check_failed", summary=summary)], evidence)
+    code = "own_check_passed" if outcome == PASS else "own_check_skipped"
+    return Result(outcome, statement(code, summary=summary), [], evidence)
+
+
+def _wrong(returned: Any) -> "str | None":
+    if not isinstance(returned, dict):
+        return f"a {type(returned).__name__} instead of a dict"
+    if returned.get("outcome") not in (PASS, FAIL, SKIP):
+        return f"the outcome {returned.get('outcome')!r} instead of 'pass', 'fail' or 'skip'"
+    if not isinstance(returned.get("summary"), str) or not returned["summary"].strip():
+        return "no text as summary"
+    if not isinstance(returned.get("evidence") or {}, dict):
+        return "evidence that is not a dict"
+    unknown = sorted(str(key) for key in returned.keys() - {"outcome", "summary", "evidence"})
+    return f"unknown fields: {', '.join(unknown)}" if unknown else None
+
+
+CHECKS = _packed()
