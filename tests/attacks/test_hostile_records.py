@@ -10,7 +10,7 @@ import shlex
 import subprocess
 import sys
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
@@ -250,9 +250,26 @@ def test_a_wrong_list_of_cells_is_an_error(directory: Path, cells: str) -> None:
         merge("--cells", cells)
 
 
-@pytest.mark.parametrize("text", INJECTIONS)
-def test_nothing_in_a_record_is_a_command_in_the_log_of_a_workflow(directory: Path, text: str) -> None:
+def test_nothing_in_a_record_is_a_command_in_the_log_of_a_workflow(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Protected: the runner that reads the log, which would obey: mask text, end groups, set outputs."""
+    places = {}
+    for number, text in enumerate(INJECTIONS):
+        place = directory / str(number)
+        place.mkdir()
+        monkeypatch.chdir(place)
+        places[place] = with_records_that_say(text)
+    logs = dict(zip(INJECTIONS, shells(places), strict=True))
+    for (text, log), place in zip(logs.items(), places, strict=True):
+        assert log.count("records-id") >= 2, "the names of refused artifacts are told"
+        assert commands(log) == [], repr(text)
+        assert commands((place / "summary.md").read_text()) == [], repr(text)
+    assert commands("a\r##[group]b\n \u3000::Error::c") == ["##[group]b", " \u3000::Error::c"]
+
+
+def with_records_that_say(text: str) -> tuple[str, ...]:
+    """Write artifacts that say a text wherever they can, and return commands that read them."""
     bad = record(
         1, cell=text, image=text, reason=text, engine=text, host_class=text, key="", report={text: text}
     )
@@ -265,7 +282,7 @@ def test_nothing_in_a_record_is_a_command_in_the_log_of_a_workflow(directory: Pa
     named = Path(os.fsdecode(b"tonight/records-" + text.encode()))
     named.mkdir()
     (named / f"{text.replace('/', '')[:20]}.jsonl").write_bytes(b"{}")
-    log = shell(
+    return (
         "records merge tonight --summary summary.md",
         "records merge tonight --summary summary.md -v",
         "records list", "records list --json", "records export", f"records show {bad.id}",
@@ -275,10 +292,6 @@ def test_nothing_in_a_record_is_a_command_in_the_log_of_a_workflow(directory: Pa
         "records compare records.db tonight/records-good", "report", "report --format markdown",
         "report --format json",
     )  # fmt: skip
-    assert log.count("records-id") >= 2, "the names of refused artifacts are told"
-    assert commands(log) == []
-    assert commands(Path("summary.md").read_text()) == []
-    assert commands("a\r##[group]b\n \u3000::Error::c") == ["##[group]b", " \u3000::Error::c"]
 
 
 def test_nothing_in_a_report_or_a_log_is_a_command_in_the_log_of_a_workflow(directory: Path) -> None:
@@ -310,23 +323,36 @@ FAULT = "failed call to cuInit: CUDA_ERROR_SYSTEM_DRIVER_MISMATCH: system has un
 
 
 def shell(*lines: str) -> str:
-    """Run commands in one process, and return what they print, with all its line ends as they are."""
+    """Run commands here, and return what they print, with all its line ends as they are."""
+    [printed] = shells({Path.cwd(): lines})
+    return printed
+
+
+def shells(places: Mapping[Path, Sequence[str]]) -> list[str]:
+    """Run the commands of each directory in it, all in one process, and return what those of each print."""
     program = (
-        "import shlex, sys\nfrom unittest import mock\nfrom validator import __main__\n"
-        "for line in sys.argv[1:]:\n"
-        "    sys.argv = ['validator', *shlex.split(line)]\n"
-        "    try:\n        __main__.main()\n    except SystemExit as stop:\n"
-        "        assert stop.code in (0, 1, 2, 3), stop.code\n"
+        "import json, os, shlex, sys\nfrom validator import __main__\n"
+        "for place, lines in json.loads(sys.argv[1]):\n"
+        "    os.chdir(place)\n"
+        "    for line in lines:\n"
+        "        sys.argv = ['validator', *shlex.split(line)]\n"
+        "        try:\n            __main__.main()\n        except SystemExit as stop:\n"
+        "            assert stop.code in (0, 1, 2, 3), stop.code\n"
+        "    os.write(1, b'\\0')\n"
     )
     environment = {**os.environ, "VALIDATOR_STORE": "records.db", "PYTHONIOENCODING": "utf-8"}
-    matrix = Path(__file__).parents[2] / "matrix.yaml"
-    (Path.cwd() / "matrix.yaml").write_bytes(matrix.read_bytes())
+    matrix = (Path(__file__).parents[2] / "matrix.yaml").read_bytes()
+    for place in places:
+        (place / "matrix.yaml").write_bytes(matrix)
     done = subprocess.run(
-        [sys.executable, "-c", program, *lines],
+        [sys.executable, "-u", "-c", program, json.dumps([(str(place), places[place]) for place in places])],
         env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=120,
     )  # fmt: skip
-    assert done.returncode == 0, done.stdout.decode()
-    return done.stdout.decode()
+    printed = done.stdout.decode()
+    assert done.returncode == 0, printed
+    *found, rest = printed.split("\0")
+    assert rest == ""
+    return found
 
 
 def test_the_good_records_come_out_of_a_damaged_store(
