@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from validator.errors import InputError
 
@@ -18,19 +19,21 @@ from .harness import Harness, next_of, remember
 from .mutators import mutate_bytes, mutate_json, mutate_text, reduced
 from .targets import DOCUMENTED, ROOT, TARGETS, Target
 
-#: Inputs of the share, and one of so many that goes through the command line too.
-COUNT, EVERY = 8000, 150
+#: Inputs of the share for each example of a property, of which `--fast` has fewer; and one of so many inputs
+#: that goes through the command line too.
+PER_EXAMPLE, EVERY = 80, 100
 
 
 def test_a_share_of_mutated_inputs_ends_as_documented(tmp_path: Path) -> None:
-    arguments = ["--count", str(COUNT), "--every", str(EVERY), "--first", "0", "--failures", str(tmp_path)]
+    count = PER_EXAMPLE * settings().max_examples
+    arguments = ["--count", str(count), "--every", str(EVERY), "--first", "0", "--failures", str(tmp_path)]
     done = subprocess.run(
         [sys.executable, "-m", "tests.mutations", *arguments],
         cwd=ROOT, capture_output=True, text=True, timeout=600,
     )  # fmt: skip
     found = list(tmp_path.iterdir())
     assert done.returncode == 0, done.stdout + done.stderr + "\n".join(map(str, found))
-    assert f": {COUNT} inputs in" in done.stdout
+    assert f": {count} inputs in" in done.stdout
     assert re.search(r", [1-9]\d* through the command line", done.stdout), done.stdout
 
 
