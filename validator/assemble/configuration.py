@@ -9,7 +9,7 @@ from datetime import date
 from typing import Any
 
 from ..model.lock import Lock
-from ..model.spec import ImageSpec, Variant
+from ..model.spec import ImageSpec
 from . import entry_point, names
 from .base import Base
 from .host_requirements import host_requirements
@@ -78,7 +78,7 @@ def variables(spec: ImageSpec) -> dict[str, str]:
     and a new GPU.
     """
     found = {"PATH": _PATH}
-    if spec.variant is Variant.GPU:
+    if spec.variant.has_cuda:
         found |= {"NVIDIA_VISIBLE_DEVICES": "all", "NVIDIA_DRIVER_CAPABILITIES": "compute,utility"}
     if wanted := host_requirements(spec):
         found["NVIDIA_REQUIRE_CUDA"] = wanted.constraint
@@ -96,7 +96,7 @@ def settings(spec: ImageSpec, lock: Lock, base: Base, recipe: str) -> dict[str, 
     found["Labels"] = {**found.get("Labels", {}), **labels(spec, lock, base, recipe)}
     found["User"] = f"{USER}:{USER}"
     found["WorkingDir"] = HOME
-    if spec.variant is Variant.GPU:
+    if spec.variant.has_cuda:
         found["Entrypoint"] = [entry_point.START]
     elif base.settings.get("Entrypoint"):
         found["Entrypoint"] = base.settings["Entrypoint"]

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Protocol
 
 from ..model.lock import Lock, Wheel
-from ..model.spec import ImageSpec, Variant
+from ..model.spec import ImageSpec
 from . import bytecode, configuration, host_files, install, wheel_facts
 from .base import Base
 from .bytecode import Runner
@@ -93,7 +93,7 @@ class _Planner:
 
     def plan(self) -> ImagePlan:
         groups = wheel_layers(self.lock, self.spec.variant)
-        layers = [entry_point()] if self.spec.variant is Variant.GPU else []
+        layers = [entry_point()] if self.spec.variant.has_cuda else []
         for group in groups:
             layers += self._tensorflow(group) if group.group is Group.TENSORFLOW else [self._layer(group)]
         if self.runner is not None:
