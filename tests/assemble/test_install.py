@@ -123,6 +123,15 @@ def test_entry_points_become_scripts(tmp_path: Path) -> None:
     assert (called, caught.value.code) == (["method"], 7)
 
 
+def test_pip_also_has_a_script_with_the_version(tmp_path: Path) -> None:
+    declared = {"pip-1.0.dist-info/entry_points.txt": b"[console_scripts]\npip = pip:main\npip3 = pip:main\n"}
+    wheel = wheels.opened(tmp_path, wheels.renamed(declared, "pip"), "pip-1.0-py3-none-any.whl")
+    found = read(entries(wheel, ENVIRONMENT))
+    scripts = {path: found[path] for path in found if path.startswith("opt/venv/bin/")}
+    assert set(scripts) == {f"opt/venv/bin/pip{version}" for version in ("", "3", "3.11")}
+    assert len(set(scripts.values())) == 1
+
+
 @pytest.mark.parametrize("name", ["../evil", "a/b", "", "-x", "a\tb"])
 def test_names_of_scripts_are_checked(name: str, tmp_path: Path) -> None:
     files = {f"{INFO}/entry_points.txt": f"[console_scripts]\n{name} = example:main\n".encode()}

@@ -68,6 +68,9 @@ def entries(wheel: WheelFile, environment: Environment, *, requested: bool = Fal
     """
     check_compatible(wheel.wheel, environment)
     scripts = _entry_points(wheel)
+    if wheel.wheel.name == "pip" and "pip" in scripts:
+        # As pip and uv do: pip declares no script with the version of Python.
+        scripts[f"pip{environment.python}"] = scripts["pip"]
     installed: dict[str, Entry] = {}
     for entry in (*_unpacked(wheel, environment, scripts), *_generated(wheel, environment, scripts)):
         if entry.path in installed:
