@@ -84,6 +84,8 @@ def variables(spec: ImageSpec) -> dict[str, str]:
         found["NVIDIA_REQUIRE_CUDA"] = wanted.constraint
         if capability := wanted.compute_capability:
             found["VALIDATOR_COMPUTE_CAPABILITY"] = str(capability)
+    if spec.additions:
+        found |= spec.additions.environment
     return found
 
 
@@ -100,7 +102,7 @@ def settings(spec: ImageSpec, lock: Lock, base: Base, recipe: str) -> dict[str, 
         found["Entrypoint"] = [entry_point.START]
     elif base.settings.get("Entrypoint"):
         found["Entrypoint"] = base.settings["Entrypoint"]
-    found["Cmd"] = ["python"]
+    found["Cmd"] = list(spec.command)
     return found
 
 

@@ -58,12 +58,12 @@ def wheel_layers(lock: Lock, variant: Variant) -> tuple[WheelLayer, ...]:
     """Return the layers for the wheels of a lock, lowest first.
 
     A wheel whose size the lock does not say counts as small. Raises BuildError if the lock has NVIDIA's
-    wheels for a cpu image, or does not have exactly one wheel of TensorFlow.
+    wheels for a cpu image (added packages may need them), or does not have exactly one wheel of TensorFlow.
     """
     groups: dict[Group, list[Wheel]] = {group: [] for group in Group}
     for wheel in lock.wheels:
         groups[group_of(wheel.name)].append(wheel)
-    if variant is Variant.CPU and (stray := groups[Group.NVIDIA]):
+    if variant is Variant.CPU and not lock.additions and (stray := groups[Group.NVIDIA]):
         names = ", ".join(map(str, stray))
         raise BuildError(f"{lock.identifier}: its lock is for a gpu image, because it contains {names}")
     if len(groups[Group.TENSORFLOW]) != 1:
