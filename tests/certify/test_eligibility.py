@@ -77,6 +77,15 @@ def test_a_certified_record_is_accepted() -> None:
         ),
         ({"verdict": Verdict.UNPROVEN, "reason": "no GPU"}, "its verdict is unproven: no GPU"),
         ({"verdict": Verdict.BROKEN}, "its verdict is broken"),
+        (
+            {"verdict": Verdict.WORKS_ON_CPU, "reason": "all passed"},
+            "its verdict is works-on-cpu: all passed",
+        ),
+        # Whatever such a record says: an image without CUDA is not certified.
+        (
+            {"image": "tf2.21.0-cpu-py312", "cell": "tf2.21.0-cpu-py312@r580-h100"},
+            "its own report says unproven: not passed: xla_train_step",
+        ),
         ({"origin": Origin.ELSEWHERE}, "imported from elsewhere"),
         ({"image_digest": None, "engine": "venv"}, "without an image (engine venv)"),
         ({"image_digest": "latest"}, "without an image"),

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from validator.model.additions import Additions, CheckFile, LocalWheel, Requirements, is_name
-from validator.model.spec import Cell, Choice, HostClass, ImageSpec, Variant, slug
+from validator.model.spec import Cell, Choice, HostClass, ImageSpec, Variant, slug, variant_of
 from validator.versions import ComputeCapability, DriverRelease
 
 AS_BUILT = ImageSpec("2.21.0", "3.12", Variant.GPU, Choice("as-built", "12.5"), Choice("as-built", "9.3"))
@@ -74,3 +74,16 @@ def test_jupyter_has_cuda_and_starts_jupyterlab() -> None:
 
 def test_slugs_are_safe_in_file_names() -> None:
     assert slug("NVIDIA A100-SXM4/80GB") == "nvidia-a100-sxm4-80gb"
+
+
+@pytest.mark.parametrize(
+    ("identifier", "variant"),
+    [
+        ("tf2.21.0-cpu-py312", Variant.CPU),
+        ("tf2.22.0rc1-cpu-py39-debian-trixie_ours", Variant.CPU),
+        ("tf2.21.0-cuda12.5-cudnn9.3-py312", Variant.GPU),
+        ("tf2.21.0-cuda12.5-cudnn9.3-py312-registry-cpu-py3.12_cpu-py312", Variant.GPU),
+    ],
+)
+def test_the_identifier_says_whether_an_image_has_cuda(identifier: str, variant: Variant) -> None:
+    assert variant_of(identifier) is variant

@@ -15,10 +15,13 @@ from validator.model.facts import Gpu
 from validator.model.measurement import GpuIdentity, Outside, Unread
 from validator.model.record import Origin, Verdict
 from validator.model.report import Report, report_of
+from validator.model.spec import Variant
 from validator.model.verdict import (
     HEALTH,
+    OF_THE_GPU,
     PROBE_VERSION,
     REQUIRED_CHECKS,
+    REQUIRED_ON_CPU,
     Judgement,
     Reason,
     differences,
@@ -301,3 +304,79 @@ def test_certified_needs_everything(
 )
 def test_any_gap_prevents_certified(outcomes: dict[str, str]) -> None:
     assert judge(report(None, **outcomes)).verdict is not Verdict.CERTIFIED
+
+
+def on_cpu(made: Report, origin: Origin = Origin.HERE, challenge: str | None = None) -> Judgement:
+    """Judge the report of an image without CUDA, whose host was not read."""
+    return verdict.judge(made, origin, Unread.NOT_ASKED, challenge, Variant.CPU)
+
+
+def cpu_document(gpus: list[dict[str, str]] | None = None, **outcomes: str) -> dict[str, Any]:
+    """Return the report of an image without CUDA, where the checks of the GPU are skipped."""
+    return document(gpus or [], "CPU", **{**dict.fromkeys(OF_THE_GPU, "skip"), **outcomes})
+
+
+def test_the_checks_of_the_gpu_are_those_that_need_cuda_a_gpu_or_its_driver() -> None:
+    of_the_gpu = {check.id for check in CHECKS if {"cuda-build", "gpu"} & set(check.requires)} | {"driver"}
+    assert of_the_gpu & set(REQUIRED_CHECKS) == OF_THE_GPU
+    assert {*REQUIRED_ON_CPU} >= {"python_stack", "lock_match", *COMPUTING_CHECKS}
+
+
+@pytest.mark.parametrize("gpus", [[], None], ids=["no GPU", "on a machine with a GPU"])
+def test_an_image_without_cuda_works_on_the_cpu(gpus: list[dict[str, str]] | None) -> None:
+    judgement = on_cpu(report_of(cpu_document(gpus)))
+    assert judgement.verdict is Verdict.WORKS_ON_CPU
+    assert judgement.sentence == "all required checks passed on the CPU"
+
+
+@given(st.fixed_dictionaries({name: st.sampled_from(["pass", "skip", *BAD]) for name in REQUIRED_CHECKS}))
+@example(dict.fromkeys(REQUIRED_CHECKS, "pass"))
+def test_an_image_without_cuda_is_never_certified(outcomes: dict[str, str]) -> None:
+    for device in ("CPU", "GPU"):
+        made = report_of(document(None, device, **outcomes))
+        found = verdict.judge(made, Origin.HERE, OUTSIDE, None, Variant.CPU).verdict
+        assert found in (Verdict.FAILED, Verdict.UNPROVEN, Verdict.WORKS_ON_CPU)
+        passed = all(outcomes[name] == "pass" for name in REQUIRED_ON_CPU) and device == "CPU"
+        assert (found is Verdict.WORKS_ON_CPU) == passed
+
+
+def test_only_an_image_without_cuda_works_on_the_cpu() -> None:
+    for variant in Variant:
+        found = verdict.judge(report_of(cpu_document()), Origin.HERE, OUTSIDE, None, variant).verdict
+        assert (found is Verdict.WORKS_ON_CPU) == (variant is Variant.CPU)
+
+
+@pytest.mark.parametrize("check", REQUIRED_ON_CPU)
+def test_each_check_that_an_image_without_cuda_needs_decides(check: str) -> None:
+    for outcome in BAD:
+        assert on_cpu(report_of(cpu_document([], **{check: outcome}))).verdict is Verdict.FAILED
+    for outcome in ("skip", "missing"):
+        judgement = on_cpu(report_of(cpu_document([], **{check: outcome})))
+        assert (judgement.verdict, judgement.sentence) == (Verdict.UNPROVEN, f"not passed: {check}")
+
+
+@pytest.mark.parametrize("check", sorted(OF_THE_GPU))
+def test_the_checks_of_the_gpu_say_nothing_about_an_image_without_cuda(check: str) -> None:
+    assert on_cpu(report_of(cpu_document([], **{check: "fail"}))).verdict is Verdict.WORKS_ON_CPU
+
+
+def test_a_check_that_a_user_requires_counts_for_an_image_without_cuda_too() -> None:
+    made = cpu_document()
+    made["checks"].append({"id": "of_the_user", "outcome": "fail", "summary": "", "required": True})
+    assert on_cpu(report_of(made)).verdict is Verdict.FAILED
+
+
+def test_a_report_on_the_cpu_must_be_whole_current_and_from_here() -> None:
+    right = cpu_document()
+    twice = {
+        **right,
+        "checks": [*right["checks"], next(c for c in right["checks"] if c["id"] == "save_load")],
+    }
+    assert on_cpu(report_of(twice)).reason is Reason.CHECKS_REPEATED
+    assert on_cpu(other_probe(right)).reason is Reason.OTHER_PROBE
+    assert on_cpu(report_of(right), Origin.ELSEWHERE).reason is Reason.IMPORTED
+    assert on_cpu(report_of(right), challenge=CHALLENGE).reason is Reason.CHALLENGE_NOT_REPEATED
+    assert (
+        on_cpu(report_of({**right, "challenge": CHALLENGE}), challenge=CHALLENGE).verdict
+        is Verdict.WORKS_ON_CPU
+    )

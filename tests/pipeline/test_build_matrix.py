@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from validator.assemble.progress import Progress
-from validator.cli.progress import totals
+from validator.cli.progress import sentence, totals
 from validator.compat.policies import requirements
 from validator.engines.base import Built, Engine, ProbeRequest
 from validator.errors import BuildError, MissingError, ValidatorError
@@ -21,7 +21,8 @@ from validator.locks import files
 from validator.model.lock import Lock, Wheel
 from validator.model.measurement import Unread
 from validator.model.record import Verdict
-from validator.model.spec import HostClass, ImageSpec, Variant
+from validator.model.spec import Choice, HostClass, ImageSpec, Variant
+from validator.model.verdict import REQUIRED_ON_CPU
 from validator.pipeline import build_matrix as build_matrix_module
 from validator.pipeline.build_matrix import build_matrix
 from validator.pipeline.run import Event, Options, Phase, Result, Run, Status
@@ -31,26 +32,20 @@ from validator.system.pools import stuck_threads
 from validator.system.sources import PackageSources
 from validator.versions import ComputeCapability, DriverRelease
 
-from .fakes import H100, FakeEngine, outside_of, report
+from .fakes import H100, NO_GPU, FakeEngine, outside_of, report
 
-SPEC = ImageSpec("2.21.0", "3.11", Variant.CPU)
-OTHER = ImageSpec("2.20.0", "3.11", Variant.CPU)
+CUDA = (Choice("as-built", "12.5"), Choice("as-built", "9.3"))
+SPEC = ImageSpec("2.21.0", "3.11", Variant.GPU, *CUDA)
+OTHER = ImageSpec("2.20.0", "3.11", Variant.GPU, *CUDA)
 R580_H100 = HostClass("r580-h100", DriverRelease.parse("580"), ComputeCapability(9, 0), "h100")
 
 
 def write_lock(directory: Path, spec: ImageSpec, sha256: str = "0" * 64) -> Lock:
     asked = requirements(spec)
-    name, version = asked[0].split("==")
-    lock = Lock(
-        spec.identifier,
-        spec.python,
-        "x",
-        asked,
-        (
-            Wheel("pip", "26.3", "1" * 64, "pip-26.3-py3-none-any.whl"),
-            Wheel(name, version, sha256, "a-1-py3-none-any.whl"),
-        ),
-    )
+    pins = [requirement.split("==") for requirement in asked if "==" in requirement]
+    wheels = [Wheel(name, version, sha256, "a-1-py3-none-any.whl") for name, version in pins]
+    wheels.append(Wheel("pip", "26.3", "1" * 64, "pip-26.3-py3-none-any.whl"))
+    lock = Lock(spec.identifier, spec.python, "x", asked, tuple(sorted(wheels, key=lambda each: each.name)))
     files.write(directory, lock)
     return lock
 
@@ -85,15 +80,29 @@ def test_without_a_gpu_the_verdict_is_unproven(bench: Bench) -> None:
     [result] = bench.run(FakeEngine(report()))
     assert result.record is not None
     assert (result.record.verdict, result.record.reason) == (Verdict.UNPROVEN, "no GPU")
-    assert result.record.cell == "tf2.21.0-cpu-py311@no-gpu"
+    assert result.record.cell == f"{SPEC.identifier}@no-gpu"
     assert list(bench.store.all()) == [result.record]
+
+
+def test_an_image_without_cuda_is_proven_on_a_machine_without_a_gpu(bench: Bench) -> None:
+    cpu = ImageSpec("2.21.0", "3.11", Variant.CPU)
+    write_lock(bench.locks, cpu)
+    passed = dict.fromkeys(REQUIRED_ON_CPU, "pass")
+    [result] = bench.run(FakeEngine(report(NO_GPU, **passed)), cpu)
+    assert result.record is not None
+    assert result.record.verdict is Verdict.WORKS_ON_CPU
+    assert result.record.cell == "tf2.21.0-cpu-py311@no-gpu"
+    assert (result.failed, sentence(result)) == (
+        False,
+        "works-on-cpu: all required checks passed on the CPU",
+    )
 
 
 def test_on_a_gpu_the_record_belongs_to_the_declared_host_class(bench: Bench) -> None:
     [result] = bench.run(FakeEngine(report(H100), seen=outside_of(H100)), hosts=(R580_H100,))
     assert result.record is not None
     assert result.record.verdict is Verdict.CERTIFIED
-    assert result.record.cell == "tf2.21.0-cpu-py311@r580-h100"
+    assert result.record.cell == f"{SPEC.identifier}@r580-h100"
     assert result.record.image_digest == "sha256:image"
 
 
@@ -251,7 +260,7 @@ def test_an_image_recorded_during_ctrl_c_counts_as_finished(
 
     locks = files.LockDirectory(bench.locks)
     run = Run(Engine(report()), bench.store, PackageSources(), locks, (), Options(jobs=1), on_event)
-    third = ImageSpec("2.19.0", "3.11", Variant.CPU)
+    third = ImageSpec("2.19.0", "3.11", Variant.GPU, *CUDA)
     results = build_matrix((SPEC, OTHER, third), run)
     assert [result.status for result in results] == [Status.MEASURED, Status.MEASURED, Status.STOPPED]
 

@@ -38,7 +38,7 @@ from .fakes import FakeEngine, report
 from .test_build_matrix import OTHER, SPEC, write_lock
 
 REPOSITORY = Repository.parse("registry.example/team/tensorflow")
-TAG = "2.21.0-cpu-py3.11"
+TAG = "2.21.0-cuda12.5-cudnn9.3-py3.11"
 TRUST = TrustFile(
     builders=(Party("ci", Signatory(identity="ci", issuer="x"), datetime(2999, 1, 1, tzinfo=timezone.utc)),)
 )

@@ -12,11 +12,14 @@ import pytest
 from validator.probe import hlo
 from validator.probe.check import Check, Context, Result
 from validator.probe.checks import (
+    attention,
     cuda_libraries,
     cudnn_load,
     driver,
     gpu_device_nodes,
+    keras_jit,
     lock_match,
+    save_load,
     tensorflow_build,
     xla_train_step,
 )
@@ -113,6 +116,27 @@ def test_a_check_that_needs_a_gpu(gpus: int, reason: dict[str, Any] | None, fact
     facts["host"]["gpus"] = [{}] * gpus
     check = Check("x", "x", "host", lambda context: Result("pass"), 1, ("gpu",))
     assert check.unmet(Context(facts)) == reason
+
+
+@pytest.mark.parametrize(
+    ("lock", "cuda", "gpus", "reason"),
+    [
+        ({"tensorflow-cpu": "2.21.0"}, False, 0, None),
+        ({"tensorflow-cpu": "2.21.0"}, False, 1, None),
+        ({"tensorflow": "2.21.0"}, True, 0, {"code": "no_gpu"}),
+        ({"tensorflow": "2.21.0"}, True, 1, None),
+        # Without CUDA although the lock says otherwise, or does not say so.
+        ({"tensorflow": "2.21.0"}, False, 1, {"code": "tensorflow_without_cuda"}),
+        (None, False, 0, {"code": "tensorflow_without_cuda"}),
+    ],
+)
+def test_checks_that_compute_use_the_cpu_only_where_the_lock_has_no_cuda(
+    lock: dict[str, str] | None, cuda: bool, gpus: int, reason: dict[str, Any] | None, facts: dict[str, Any]
+) -> None:
+    facts["host"]["gpus"] = [{}] * gpus
+    facts["tensorflow"] = {"build": {"is_cuda_build": cuda}}
+    for check in (save_load.CHECK, keras_jit.CHECK, attention.CHECK):
+        assert check.unmet(Context(facts, lock)) == reason
 
 
 def test_a_gpu_with_only_a_device_file_counts(facts: dict[str, Any]) -> None:

@@ -27,7 +27,13 @@ START = datetime(2026, 11, 1, tzinfo=timezone.utc)
 #: Later than every entry.
 NOW = START + timedelta(days=100)
 GOOD = (Verdict.CERTIFIED, Verdict.UNPROVEN)
-LETTERS = {"C": Verdict.CERTIFIED, "U": Verdict.UNPROVEN, "F": Verdict.FAILED, "B": Verdict.BROKEN}
+LETTERS = {
+    "C": Verdict.CERTIFIED,
+    "U": Verdict.UNPROVEN,
+    "F": Verdict.FAILED,
+    "B": Verdict.BROKEN,
+    "W": Verdict.WORKS_ON_CPU,
+}
 
 
 def day(number: float) -> datetime:
@@ -70,6 +76,10 @@ def places(letters: str) -> tuple[int | None, int | None, int]:
         # ... unless nothing worse came.
         ("CCU", (1, 2, 0)),
         ("CUU", (0, 1, 0)),
+        # So it is in a cell without CUDA.
+        ("WUF", (0, 2, 1)),
+        ("WU", (0, 1, 0)),
+        ("UW", (1, None, 0)),
         # No bad one.
         ("C", (0, None, 0)),
         ("FUC", (2, None, 0)),

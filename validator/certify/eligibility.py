@@ -14,7 +14,7 @@ from ..model.facts import DeviceNode
 from ..model.measurement import Outside
 from ..model.record import Origin, Record, Verdict
 from ..model.report import Report, ReportError, versions_of
-from ..model.spec import NO_GPU, cell_identifier
+from ..model.spec import NO_GPU, cell_identifier, variant_of
 from ..model.timestamps import TOLERANCE, parse_timestamp
 from ..model.verdict import judge
 from ..registry.names import is_digest
@@ -75,7 +75,7 @@ def _objection(record: Record) -> str | None:
 
 def _objection_in_report(record: Record, report: Report, outside: Outside, now: datetime) -> str | None:
     """Return why the record's report prevents certifying it, or None."""
-    judgement = judge(report, record.origin, outside)
+    judgement = judge(report, record.origin, outside, variant=variant_of(record.image))
     certifies = record.verdict is Verdict.CERTIFIED
     if judgement.verdict is not record.verdict:
         return f"its own report says {judgement.verdict.value}: {judgement.sentence}"

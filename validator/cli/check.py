@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from ..errors import EXIT_FAILED, EXIT_OK
+from ..model.spec import Variant
 from ..model.verdict import failed_checks, judge
 from ..reports.junit import junit
 from ..reports.printable import json_text, printable
@@ -84,7 +86,7 @@ def command(
     from .probing import probe, select_checks
 
     probed = probe(image, python, depth, lock_path, select_checks(only, skip), challenge)
-    _show(probed, format_, challenge)
+    _show(probed, format_, challenge, _variant(lock_path))
     return EXIT_FAILED if failed_checks(probed.report) else EXIT_OK
 
 
@@ -111,7 +113,13 @@ def _save(path: Path) -> int:
     return EXIT_OK
 
 
-def _show(probed: Probed, format_: str, challenge: str | None) -> None:
+def _variant(lock_path: Path | None) -> Variant:
+    """Return what the environment should be: without CUDA if the lock has the TensorFlow without it."""
+    text = lock_path.read_text(encoding="utf-8", errors="replace") if lock_path else ""
+    return Variant.CPU if re.search(r"^tensorflow-cpu==", text, re.MULTILINE) else Variant.GPU
+
+
+def _show(probed: Probed, format_: str, challenge: str | None, variant: Variant) -> None:
     report = probed.report
     if format_ == "json":
         click.echo(json_text(report.raw))
@@ -121,5 +129,5 @@ def _show(probed: Probed, format_: str, challenge: str | None) -> None:
         from ..reports.terminal import checks_table, show
 
         show(checks_table(report))
-        judgement = judge(report, outside=probed.outside, challenge=challenge)
+        judgement = judge(report, outside=probed.outside, challenge=challenge, variant=variant)
         click.echo(printable(f"{judgement.verdict.value}: {judgement.sentence}"))

@@ -40,7 +40,7 @@ from .records_salvage import salvage_command
 @click.option("--image", help="Only list records of this image spec.")
 @click.option(
     "--verdict",
-    type=click.Choice(["certified", "failed", "unproven", "broken"]),
+    type=click.Choice(["certified", "works-on-cpu", "failed", "unproven", "broken"]),
     help="Only list records with this verdict.",
 )
 @format_option("table", "json")

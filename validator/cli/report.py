@@ -178,7 +178,7 @@ def _certificates_in(path: Path) -> list[Certificate]:
 
 
 def _diagnose(record: Record) -> Diagnosis | None:
-    if record.verdict is Verdict.CERTIFIED:
+    if record.verdict in (Verdict.CERTIFIED, Verdict.WORKS_ON_CPU):
         return None
     from ..diagnosis import diagnose_report
 

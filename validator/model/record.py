@@ -15,10 +15,12 @@ from .report import CheckResult, Report, ReportError, check_of, report_of
 
 
 class Verdict(str, Enum):
-    """certified: all required checks passed on a real GPU. failed: a check failed. unproven: nothing
-    was proven, for example without a GPU. broken: it did not build."""
+    """certified: all required checks passed on a real GPU. works-on-cpu: an image without CUDA passed all
+    those that it needs. failed: a check failed. unproven: nothing was proven, for example without a GPU.
+    broken: it did not build."""
 
     CERTIFIED = "certified"
+    WORKS_ON_CPU = "works-on-cpu"
     FAILED = "failed"
     UNPROVEN = "unproven"
     BROKEN = "broken"

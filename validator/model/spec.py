@@ -93,7 +93,12 @@ class ImageSpec:
         return self.identifier
 
 
-#: The host class of a machine without a GPU. Nothing can be proven on it.
+def variant_of(identifier: str) -> Variant:
+    """Return whether an image spec with this identifier has CUDA (`gpu`, which stands for `jupyter` too)."""
+    return Variant.CPU if re.match(r"tf[^-]+-cpu-py\d", identifier) else Variant.GPU
+
+
+#: The host class of a machine without a GPU. Only images without CUDA can be proven on it.
 NO_GPU = "no-gpu"
 
 

@@ -20,6 +20,10 @@
 
 Otherwise the cell is `certified`. No flag or field of a report can say so: the verdict follows only from what
 the checks saw. (`broken`, for an image that did not build, needs no report and is not decided here.)
+
+An image of the variant `cpu` is never `certified`. The checks of CUDA, the driver and GPUs say nothing about
+it, so they are left out, and the others must have computed on the CPU. Questions 2, 4, 5, 7 and 8 are asked
+about it; if none of them decides, it is `works-on-cpu`.
 """
 
 from __future__ import annotations
@@ -35,6 +39,7 @@ from .facts import Host
 from .measurement import Outside, Unread
 from .record import Origin, Verdict
 from .report import CheckOutcome, CheckResult, Report
+from .spec import Variant
 
 #: What must pass on a real GPU. The probe marks the same checks as required; a test compares the two.
 REQUIRED_CHECKS = (
@@ -62,6 +67,26 @@ REQUIRED_CHECKS = (
     "save_load",
     "gpu_health",
 )
+#: Those of CUDA, the driver and GPUs, which mean nothing for an image without CUDA. A test compares them with
+#: what the probe's checks require.
+OF_THE_GPU = frozenset(
+    {
+        "driver",
+        "gpu_device_nodes",
+        "cuda_libraries",
+        "cudnn_load",
+        "library_conflicts",
+        "compute_capability",
+        "tensorflow_build",
+        "xla_toolchain",
+        "gpu_visible",
+        "gpu_compute",
+        "silent_cpu",
+        "gpu_health",
+    }
+)
+#: What must pass on the CPU in an image without CUDA.
+REQUIRED_ON_CPU = tuple(name for name in REQUIRED_CHECKS if name not in OF_THE_GPU)
 #: The version of the probe that has these checks, without the digest of its sources. A test compares it with
 #: the probe's.
 PROBE_VERSION = "2.2.0"
@@ -73,7 +98,7 @@ _NO_EXCUSE = frozenset({"gpu_program_xid", "gpu_not_watched"})
 
 
 class Reason(str, Enum):
-    """The reason for a verdict. All but the last are in the order in which they are asked."""
+    """The reason for a verdict. All but the last two are in the order in which they are asked."""
 
     GPU_NOT_HEALTHY = "gpu_not_healthy"
     CHECKS_WENT_WRONG = "checks_went_wrong"
@@ -87,6 +112,7 @@ class Reason(str, Enum):
     HOST_NOT_READ = "host_not_read"
     HOST_DIFFERS = "host_differs"
     ALL_PASSED = "all_passed"
+    ALL_PASSED_ON_CPU = "all_passed_on_cpu"
 
 
 @dataclass(frozen=True)
@@ -111,7 +137,7 @@ class Judgement:
     @property
     def sentence(self) -> str:
         """The explanation for people, as records hold it."""
-        passed = f"all required checks passed on {', '.join(self.gpus)}"
+        passed = f"all required checks passed on {', '.join(self.gpus) or 'the CPU'}"
         missing = ", ".join(self.missing)
         return {
             Reason.GPU_NOT_HEALTHY: f"the GPU is not healthy: {'; '.join(c.sentence for c in self.wrong)}",
@@ -128,6 +154,7 @@ class Judgement:
             Reason.HOST_DIFFERS: f"{passed}, according to the report, but the host has"
             f" {', '.join(self.differs)}",
             Reason.ALL_PASSED: passed,
+            Reason.ALL_PASSED_ON_CPU: passed,
         }[self.reason]
 
 
@@ -136,12 +163,16 @@ def judge(
     origin: Origin = Origin.HERE,
     outside: Outside | Unread = Unread.NOT_ASKED,
     challenge: str | None = None,
+    variant: Variant = Variant.GPU,
 ) -> Judgement:
     """Return the verdict of a report.
 
     origin: where the report was made. outside: the driver and the GPUs that were offered to the image, as
     read outside of it, or why they were not read. challenge: what the probe was asked to repeat, if anything.
+    variant: of the image.
     """
+    if not variant.has_cuda:
+        return _judge_without_cuda(report, origin, challenge)
     health = tuple(check for check in report.checks if check.id == HEALTH and check.went_wrong)
     if any(_excuses(check) for check in health):
         return Judgement(Verdict.UNPROVEN, Reason.GPU_NOT_HEALTHY, wrong=health)
@@ -159,7 +190,7 @@ def judge(
         return Judgement(Verdict.UNPROVEN, Reason.CHECKS_REPEATED, missing=repeated)
     if report.probe.version.partition("+")[0] != PROBE_VERSION:
         return Judgement(Verdict.UNPROVEN, Reason.OTHER_PROBE, probe=report.probe.version)
-    if elsewhere := tuple(name for name in COMPUTING_CHECKS if not _on_gpu(report, name)):
+    if elsewhere := tuple(name for name in COMPUTING_CHECKS if not _computed_on(report, name, "GPU")):
         return Judgement(Verdict.UNPROVEN, Reason.NOT_ON_GPU, missing=elsewhere)
     gpus = tuple(sorted(set(report.host.gpu_names)))
     if origin is Origin.ELSEWHERE:
@@ -171,6 +202,30 @@ def judge(
     if differs := differences(report.host, outside):
         return Judgement(Verdict.UNPROVEN, Reason.HOST_DIFFERS, gpus=gpus, differs=differs)
     return Judgement(Verdict.CERTIFIED, Reason.ALL_PASSED, gpus=gpus)
+
+
+def _judge_without_cuda(report: Report, origin: Origin, challenge: str | None) -> Judgement:
+    if wrong := tuple(
+        check
+        for check in report.checks
+        if check.went_wrong and _is_required(check) and check.id not in OF_THE_GPU
+    ):
+        return Judgement(Verdict.FAILED, Reason.CHECKS_WENT_WRONG, wrong=wrong)
+    if missing := tuple(
+        name
+        for name in REQUIRED_ON_CPU
+        if not _passed(report, name) or (name in COMPUTING_CHECKS and not _computed_on(report, name, "CPU"))
+    ):
+        return Judgement(Verdict.UNPROVEN, Reason.CHECKS_NOT_PASSED, missing=missing)
+    if repeated := tuple(name for name in REQUIRED_ON_CPU if _count(report, name) > 1):
+        return Judgement(Verdict.UNPROVEN, Reason.CHECKS_REPEATED, missing=repeated)
+    if report.probe.version.partition("+")[0] != PROBE_VERSION:
+        return Judgement(Verdict.UNPROVEN, Reason.OTHER_PROBE, probe=report.probe.version)
+    if origin is Origin.ELSEWHERE:
+        return Judgement(Verdict.UNPROVEN, Reason.IMPORTED)
+    if challenge is not None and report.challenge != challenge:
+        return Judgement(Verdict.UNPROVEN, Reason.CHALLENGE_NOT_REPEATED)
+    return Judgement(Verdict.WORKS_ON_CPU, Reason.ALL_PASSED_ON_CPU)
 
 
 def differences(host: Host, outside: Outside) -> tuple[str, ...]:
@@ -218,9 +273,13 @@ def _count(report: Report, name: str) -> int:
     return sum(check.id == name for check in report.checks)
 
 
-def _on_gpu(report: Report, name: str) -> bool:
+def _computed_on(report: Report, name: str, device_type: str) -> bool:
     check = report.check(name)
-    return check is not None and isinstance(check.evidence, Computed) and check.evidence.device_type == "GPU"
+    return (
+        check is not None
+        and isinstance(check.evidence, Computed)
+        and check.evidence.device_type == device_type
+    )
 
 
 def _passed(report: Report, name: str) -> bool:

@@ -75,7 +75,7 @@ def measured_record(
         read = read_report(run.engine.probe(built, request, progress))
         host_class = host_class or host_class_of(read.host, run.hosts)
         report = read
-        judgement = judge(report, outside=outside, challenge=challenge)
+        judgement = judge(report, outside=outside, challenge=challenge, variant=built.spec.variant)
         verdict, reason = judgement.verdict, judgement.sentence
     except ReportError as error:
         verdict, reason = Verdict.FAILED, f"the probe's report can't be read: {error}"

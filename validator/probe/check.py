@@ -121,6 +121,13 @@ def _needs_cuda_build(context: Context) -> Optional[Dict[str, Any]]:
     return None
 
 
+def _needs_device(context: Context) -> Optional[Dict[str, Any]]:
+    """A GPU. In an environment whose lock has the TensorFlow without CUDA, the CPU does."""
+    if "tensorflow-cpu" in (context.lock or {}):
+        return None
+    return _needs_cuda_build(context) or _needs_gpu(context)
+
+
 def _needs_lock(context: Context) -> Optional[Dict[str, Any]]:
     return None if context.lock is not None else statement("no_lock")
 
@@ -129,5 +136,6 @@ def _needs_lock(context: Context) -> Optional[Dict[str, Any]]:
 NEEDS: Dict[str, Callable[[Context], Optional[Dict[str, Any]]]] = {
     "gpu": _needs_gpu,
     "cuda-build": _needs_cuda_build,
+    "device": _needs_device,
     "lock": _needs_lock,
 }

@@ -16,7 +16,13 @@ from ..model.record import Record, Verdict
 from ..model.timestamps import NEVER, parse_timestamp
 from .finish_time import credible_time, finish_time
 
-_WORST_FIRST = (Verdict.BROKEN, Verdict.FAILED, Verdict.UNPROVEN, Verdict.CERTIFIED)
+_WORST_FIRST = (
+    Verdict.BROKEN,
+    Verdict.FAILED,
+    Verdict.UNPROVEN,
+    Verdict.WORKS_ON_CPU,
+    Verdict.CERTIFIED,
+)
 _BAD = (Verdict.BROKEN, Verdict.FAILED)
 
 

@@ -14,6 +14,7 @@ from ..model.spec import ImageSpec
 #: The outcome that a verdict proves. Other verdicts prove nothing about a prediction.
 _PROVES = {
     Verdict.CERTIFIED: Outcome.WORKS,
+    Verdict.WORKS_ON_CPU: Outcome.WORKS,
     Verdict.FAILED: Outcome.FAILS,
     Verdict.BROKEN: Outcome.FAILS,
 }
@@ -89,7 +90,7 @@ def overview(planned: Iterable[PlannedCell], latest: Mapping[str, Record]) -> li
 
 
 #: If Pythons differ, the grid shows the worst of them: the first one of these words.
-WORST_FIRST = ("broken", "failed", "fails", "unknown", "unproven", "works", "certified")
+WORST_FIRST = ("broken", "failed", "fails", "unknown", "unproven", "works", "works-on-cpu", "certified")
 
 
 @dataclass(frozen=True)
@@ -147,6 +148,7 @@ STYLES = {
     "fails": "red",
     "unknown": "yellow",
     Verdict.CERTIFIED.value: "bold green",
+    Verdict.WORKS_ON_CPU.value: "bold green",
     Verdict.FAILED.value: "bold red",
     Verdict.BROKEN.value: "bold red",
     Verdict.UNPROVEN.value: "cyan",

@@ -236,6 +236,7 @@ def test_counts() -> None:
         measured(IMAGES[1], T4, Verdict.UNPROVEN),
         cells=planned(outcome=Outcome.FAILS),
     )
+    assert "an image without CUDA passed" in made
     tiles = re.findall(r"<dt>(.*?)</dt><dd>([\d,]+)</dd>", made)
     said = {re.sub("<.*?>", "", what): number for what, number in tiles}
     assert said["cells planned"] == "8"

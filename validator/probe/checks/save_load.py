@@ -139,5 +139,5 @@ CHECK = Check(
     stage=TENSORFLOW,
     run=_run,
     limit_s=180,
-    requires=("cuda-build", "gpu"),
+    requires=("device",),
 )

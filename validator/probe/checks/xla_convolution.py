@@ -111,5 +111,5 @@ CHECK = Check(
     stage=TENSORFLOW,
     run=_run,
     limit_s=300,
-    requires=("cuda-build", "gpu"),
+    requires=("device",),
 )

@@ -183,7 +183,7 @@ def _counts(rows: Sequence[Row]) -> dict[str, dict[str, int]]:
     measured = [measured_word(row) for row in rows]
     return {
         "predicted": {word: predicted.count(word) for word in ("works", "fails", "unknown")},
-        "measured": {word: measured.count(word) for word in ("certified", "failed", "unproven", "broken")},
+        "measured": {word: measured.count(word) for word in (verdict.value for verdict in Verdict)},
         "all": {
             "planned": sum(word is not None for word in predicted),
             "measured": sum(word is not None for word in measured),

@@ -2,7 +2,7 @@
 (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
   const AXES = ["tensorflow", "python", "cuda", "cudnn", "driver", "gpu"];
-  const WORST = ["broken", "failed", "fails", "unknown", "unproven", "works", "certified"];
+  const WORST = ["broken", "failed", "fails", "unknown", "unproven", "works", "works-on-cpu", "certified"];
   const [IMAGE, HOST, PREDICTED, MEASURED, AGREES, DETAIL, REASONS] = [0, 1, 2, 3, 4, 5, 6];
   const byId = (id) => document.getElementById(id);
   const table = byId("grid"), filters = byId("filters"), dialog = byId("detail"), body = byId("detail-body");
