@@ -16,7 +16,9 @@ ALLOWED = {
     "_vendor": set(),
     "model": {"versions", "errors", "problems"},
     "compat": {"_vendor", "model", "versions", "conditions", "errors"},
-    "matrix": {"model", "versions", "conditions", "compat", "errors", "resources"},
+    "matrix": {
+        "_vendor", "model", "versions", "conditions", "compat", "redaction", "system", "errors", "resources",
+    },
     "system": {"errors"},
     "locks": {"_vendor", "model", "compat", "matrix", "system", "errors", "resources"},
     "registry": {"model", "system", "errors"},

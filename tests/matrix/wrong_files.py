@@ -261,14 +261,14 @@ IMAGES = {
     "two images of one name": (
         changed("hosts:", '    cudnn: ["9.10", "9.10.1"]\nhosts:'),
         "m.yaml:2:5: images[0]: gives two of its images the same name,"
-        " tf2.21.0-cuda12.5-cudnn9.10-py312; write versions as major.minor, and use bases that differ"
-        " in more than punctuation",
+        " tf2.21.0-cuda12.5-cudnn9.10-py312; write versions as major.minor, use bases that differ"
+        " in more than punctuation, and give different additions different names",
     ),
     "two bases of one name": (
         changed("hosts:", "    base: a/b\n  - {tensorflow: newest, python: '3.12', base: a-b}\nhosts:"),
         "m.yaml:5:5: images[1]: gives one of its images and one of images[0] the same name,"
-        " tf2.21.0-cuda12.5-cudnn9.3-py312-a-b; write versions as major.minor, and use bases that differ"
-        " in more than punctuation",
+        " tf2.21.0-cuda12.5-cudnn9.3-py312-a-b; write versions as major.minor, use bases that differ"
+        " in more than punctuation, and give different additions different names",
     ),
     "cpu image without a host": (
         changed("hosts:", "    variant: cpu\nhosts:"),

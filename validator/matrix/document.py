@@ -38,11 +38,12 @@ _STANDARD = "tag:yaml.org,2002:"
 
 @dataclass
 class Document:
-    """The root node of a matrix file, and the problems found in the file so far."""
+    """The root node of a matrix file, and the problems and warnings found in the file so far."""
 
     file: str
     root: Node
     problems: list[Problem] = field(default_factory=list)
+    warnings: list[Problem] = field(default_factory=list)
     _closed: frozenset[str] = frozenset()
 
     def report(self, path: Path, message: str, *, at_key: bool = False) -> None:
@@ -58,6 +59,16 @@ class Document:
         self.problems.append(_problem(node, known, message))
         if len(self.problems) >= MAX_PROBLEMS:
             self.raise_problems()
+
+    def warn(self, path: Path, message: str) -> None:
+        """Note something at the key of a path that is allowed, but probably wrong."""
+        node, known = _locate(self.root, path, key=True)
+        self.warnings.append(_problem(node, known, message))
+
+    @property
+    def directory(self) -> FilePath:
+        """The directory of the file, to which the paths in it are relative."""
+        return FilePath(self.file).parent
 
     def close_reported(self) -> None:
         """Ignore further problems at values that have one: a value of the wrong type has no meaning."""

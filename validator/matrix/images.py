@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from .. import versions
 from ..compat import policies, releases
@@ -13,15 +13,13 @@ from ..compat.errors import PolicyError
 from ..compat.releases import Release
 from ..model.additions import Additions
 from ..model.spec import AS_BUILT, LATEST, Choice, ImageSpec, Variant
+from .additions import resolve_additions, resolve_max_size
 from .document import Document, Path
 from .problems import join_words, quote, unknown_name
 from .schema import ImageEntry
 
 #: The most images of all image entries together.
 MAX_IMAGES = 20_000
-
-#: What the variant jupyter adds.
-JUPYTER = Additions("jupyter", packages=("jupyterlab",))
 
 #: If two policies give the same image, the one with the lower number names it. A pinned version has 1.
 _PREFERENCE = {AS_BUILT: 0, LATEST: 2}
@@ -40,13 +38,23 @@ class _Request:
     cuda: str
     cudnn: str
     base: str | None
+    additions: Additions | None
+    max_size: int | None = field(compare=False)
 
     def spec(self) -> ImageSpec:
         cuda, cudnn = (None, None)  # type: tuple[Choice | None, Choice | None]
         if self.variant.has_cuda:
             cuda, cudnn = _chosen(self.tensorflow, self.cuda, self.cudnn)
-        added = JUPYTER if self.variant is Variant.JUPYTER else None
-        return ImageSpec(self.tensorflow, self.python, self.variant, cuda, cudnn, self.base, added)
+        return ImageSpec(
+            self.tensorflow,
+            self.python,
+            self.variant,
+            cuda,
+            cudnn,
+            self.base,
+            self.additions,
+            self.max_size,
+        )
 
     def naming_order(self) -> tuple[int, int, str, str]:
         return _PREFERENCE.get(self.cuda, 1), _PREFERENCE.get(self.cudnn, 1), self.cuda, self.cudnn
@@ -70,7 +78,12 @@ def resolve_images(entries: Mapping[int, ImageEntry], document: Document) -> lis
             document.report(("images", number), message)
             continue
         repeated: dict[int, list[_Request]] = {}
-        for request in _multiply(axes):
+        additions = {
+            variant: resolve_additions(entry, variant, ("images", number), document)
+            for variant in axes.variants
+        }
+        max_size = resolve_max_size(entry, ("images", number), document)
+        for request in _multiply(axes, additions, max_size):
             first = requests.setdefault(request, number)
             if first != number:
                 repeated.setdefault(first, []).append(request)
@@ -84,13 +97,17 @@ def resolve_images(entries: Mapping[int, ImageEntry], document: Document) -> lis
     return _unique(requests, document)
 
 
-def _multiply(axes: Axes) -> Iterator[_Request]:
+def _multiply(
+    axes: Axes, additions: Mapping[Variant, Additions | None], max_size: int | None
+) -> Iterator[_Request]:
     for release in axes.releases:
         for variant in axes.variants:
             for cuda, cudnn in axes.pairs.get(release.version, []) if variant.has_cuda else [("", "")]:
                 for python in axes.pythons[release.version]:
                     for base in axes.bases:
-                        yield _Request(release.version, python, variant, cuda, cudnn, base)
+                        yield _Request(
+                            release.version, python, variant, cuda, cudnn, base, additions[variant], max_size
+                        )
 
 
 def _unique(requests: Mapping[_Request, int], document: Document) -> list[ImageSpec]:
@@ -108,13 +125,17 @@ def _unique(requests: Mapping[_Request, int], document: Document) -> list[ImageS
         document.report(
             ("images", later),
             f"gives {other} the same name, {identifier}; write versions as major.minor,"
-            " and use bases that differ in more than punctuation",
+            " use bases that differ in more than punctuation, and give different additions different names",
         )
     return [spec for spec, _ in kept.values()]
 
 
 def _same_image(one: ImageSpec, other: ImageSpec) -> bool:
-    return one.base == other.base and policies.requirements(one) == policies.requirements(other)
+    return (one.base, one.variant, one.additions) == (
+        other.base,
+        other.variant,
+        other.additions,
+    ) and policies.requirements(one) == policies.requirements(other)
 
 
 # The axes of one image entry, looked up in the facts.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path as FilePath
 from typing import Any, TypeVar
 
@@ -15,7 +15,7 @@ from ..versions import Version, leading_numbers
 from .document import Document, Path, keys_of, parse_document, read_document
 from .hosts import resolve_hosts
 from .images import PYTHON, resolve_images
-from .problems import quote
+from .problems import Problem, quote
 from .schema import ExcludeEntry, HostEntry, ImageEntry, ProfileEntry, check_shape, read_entry
 from .selection import Scope, Selector, SelectorError, parse_selector
 
@@ -57,6 +57,7 @@ class Matrix:
     """Everything that a matrix file asks for.
 
     file: the name of the file, for messages.
+    warnings: what is allowed in the file, but probably wrong.
     images, hosts: each identifier once, in the order of `sort_images` and `sort_hosts`.
     """
 
@@ -65,6 +66,7 @@ class Matrix:
     hosts: tuple[HostClass, ...]
     profiles: Mapping[str, Profile]
     exclusions: tuple[Exclusion, ...] = ()
+    warnings: tuple[Problem, ...] = ()
 
 
 def load_matrix(path: str | FilePath) -> Matrix:
@@ -87,7 +89,8 @@ def _matrix(document: Document) -> Matrix:
     _check_together(images, hosts, document)
     matrix = Matrix(document.file, images, hosts, _profiles(document), _exclusions(document))
     document.raise_problems()
-    return matrix
+    # Reading an entry for several variants gives its warnings several times.
+    return replace(matrix, warnings=tuple(dict.fromkeys(document.warnings)))
 
 
 def _section(name: str, document: Document) -> Node | None:

@@ -15,6 +15,7 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 from msgspec import Meta
 from msgspec.inspect import (
+    BoolType,
     DateTimeType,
     DictType,
     Field,
@@ -23,6 +24,7 @@ from msgspec.inspect import (
     StrType,
     StructType,
     Type,
+    UnionType,
     type_info,
 )
 from yaml import MappingNode, Node, ScalarNode, SequenceNode
@@ -39,6 +41,26 @@ MAX_AXIS = 200
 Text = Annotated[str, Meta(min_length=1, max_length=MAX_TEXT)]
 #: At least one value. A file may give a single value in place of the list.
 Axis = Annotated[list[Text], Meta(min_length=1, max_length=MAX_AXIS)]
+
+
+class ProjectEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A uv project whose dependencies an image has. The project itself is not installed."""
+
+    project: Annotated[Text, Meta(description="The directory of its pyproject.toml and its uv.lock.")]
+    group: Annotated[Text, Meta(description="A dependency group that the image has as well.")] = ""
+
+
+class CheckEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A check of your own."""
+
+    path: Annotated[Text, Meta(description="Its file, relative to this one.")]
+    required: Annotated[
+        bool, Meta(description="Whether the verdict depends on it, which is the default.")
+    ] = True
+
+
+#: Checks as paths or with their settings; a single one needs no list.
+CheckList = Annotated[list[Text | CheckEntry], Meta(min_length=1, max_length=MAX_AXIS)]
 
 
 class ImageEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -70,11 +92,40 @@ class ImageEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         Meta(description='Only cuDNN: as-built, latest, or a version ("9.10"). Not together with policy.'),
     ] = []
     variant: Annotated[
-        Axis, Meta(description="gpu (the default) or cpu (tensorflow-cpu, which has no CUDA).")
+        Axis,
+        Meta(
+            description="gpu (the default), cpu (tensorflow-cpu, which has no CUDA), or jupyter (gpu with"
+            " JupyterLab)."
+        ),
     ] = []
     base: Annotated[
         Axis, Meta(description="A base image, or default: the official image of the Python version.")
     ] = []
+    name: Annotated[
+        Text, Meta(description="What the identifiers of images with additions end in (the keys below).")
+    ] = ""
+    packages: Annotated[
+        Axis,
+        Meta(
+            description='More packages: requirements ("pandas>=2") and paths of wheels, relative to this file'
+            ' ("./wheels/ours-1.0-py3-none-any.whl"). They are resolved together with TensorFlow.'
+        ),
+    ] = []
+    requirements: Annotated[
+        Text | ProjectEntry,
+        Meta(description="More packages: a requirements.txt, a pylock.toml, or a uv project."),
+    ] = ""
+    system_packages: Annotated[
+        Axis, Meta(description="Packages of the base's distribution (libgl1, git).")
+    ] = []
+    environment: Annotated[
+        dict[str, Text], Meta(description="Environment variables of the image, each with its value.")
+    ] = {}
+    checks: Annotated[
+        CheckList,
+        Meta(description="Checks of your own, which run with the others (checks/our_check.py)."),
+    ] = []
+    max_size: Annotated[Text, Meta(description="The most that the compressed image may have (3.5GB).")] = ""
 
 
 class HostEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -153,7 +204,10 @@ class MatrixFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 # The check of a document against these types.
 
-_Entry = TypeVar("_Entry", ImageEntry, HostEntry, ProfileEntry, ExcludeEntry)
+_Entry = TypeVar("_Entry", bound=msgspec.Struct)
+
+#: What YAML reads as false.
+_FALSE = ("false", "no", "off")
 
 #: The words of messages for the types that YAML gives to plain scalars.
 _KINDS = {
@@ -180,19 +234,34 @@ def read_entry(kind: type[_Entry], node: Node) -> _Entry | None:
     """
     if not isinstance(node, MappingNode):
         return None
-    given = {name: _texts(value) for name, (_, value) in keys_of(node).items()}
-    values: dict[str, Any] = {}
-    for field in _fields(kind):
-        if isinstance(_plain(field.type), ListType):
-            values[field.name] = given.get(field.name, [])
-        else:
-            values[field.name] = "".join(given.get(field.name, []))
-    return kind(**values)
+    given = {name: value for name, (_, value) in keys_of(node).items()}
+    values = {
+        field.name: _value(given[field.name], _plain(field.type))
+        for field in _fields(kind)
+        if field.name in given
+    }
+    missing = {field.name: _empty(_plain(field.type)) for field in _fields(kind) if field.required}
+    return kind(**{**missing, **values})
 
 
-def _texts(node: Node) -> list[str]:
-    items = node.value[:MAX_AXIS] if isinstance(node, SequenceNode) else [node]
-    return [item.value if isinstance(item, ScalarNode) else "" for item in items] or [""]
+def _value(node: Node, expected: Type) -> Any:
+    if isinstance(expected, ListType):
+        items = node.value[:MAX_AXIS] if isinstance(node, SequenceNode) else [node]
+        return [_value(item, _plain(expected.item_type)) for item in items] or [""]
+    if isinstance(expected, DictType):
+        inner = keys_of(node) if isinstance(node, MappingNode) else {}
+        return {name: _value(value, _plain(expected.value_type)) for name, (_, value) in inner.items()}
+    if isinstance(expected, UnionType):
+        struct = _alternative(expected, StructType)
+        if isinstance(node, MappingNode) and isinstance(struct, StructType):
+            return read_entry(struct.cls, node)
+    if isinstance(expected, BoolType):
+        return isinstance(node, ScalarNode) and node.value.lower() not in _FALSE
+    return node.value if isinstance(node, ScalarNode) else ""
+
+
+def _empty(expected: Type) -> Any:
+    return [] if isinstance(expected, ListType) else ""
 
 
 @functools.cache
@@ -202,6 +271,11 @@ def _fields(kind: type[msgspec.Struct]) -> tuple[Field, ...]:
     return info.fields
 
 
+def _alternative(union: UnionType, kind: type[Type]) -> Type:
+    """Return the type of this kind in a union of text and a mapping."""
+    return next(plain for one in union.types if isinstance(plain := _plain(one), kind))
+
+
 def _plain(expected: Type) -> Type:
     """Return a type without its description."""
     return _plain(expected.type) if isinstance(expected, Metadata) else expected
@@ -209,16 +283,25 @@ def _plain(expected: Type) -> Type:
 
 def _check(node: Node, expected: Type, path: Path, document: Document) -> None:
     expected = _plain(expected)
-    if isinstance(expected, StructType):
+    if isinstance(expected, UnionType):
+        struct, text = (_alternative(expected, kind) for kind in (StructType, StrType))
+        if isinstance(node, SequenceNode):
+            document.report(path, _wrong_type("text or a mapping", node))
+        else:
+            _check(node, struct if isinstance(node, MappingNode) else text, path, document)
+    elif isinstance(expected, StructType):
         _check_struct(node, expected, path, document)
     elif isinstance(expected, DictType):
         _check_dict(node, expected, path, document)
-    elif isinstance(expected, ListType) and isinstance(_plain(expected.item_type), StrType):
+    elif isinstance(expected, ListType) and isinstance(_plain(expected.item_type), StrType | UnionType):
         _check_axis(node, expected, path, document)
     elif isinstance(expected, ListType):
         _check_list(node, expected, path, document)
     elif isinstance(expected, DateTimeType):
         _check_time(node, path, document)
+    elif isinstance(expected, BoolType):
+        if kind_of(node) != "bool":
+            document.report(path, _wrong_type("true or false", node))
     else:
         assert isinstance(expected, StrType)
         _check_text(node, expected, path, document)
@@ -253,7 +336,7 @@ def _check_axis(node: Node, expected: ListType, path: Path, document: Document) 
     if isinstance(node, SequenceNode):
         _check_list(node, expected, path, document)
     else:
-        _check_text(node, _plain(expected.item_type), path, document)
+        _check(node, expected.item_type, path, document)
 
 
 def _check_list(node: Node, expected: ListType, path: Path, document: Document) -> None:
@@ -339,7 +422,8 @@ def _for_editors(definition: dict[str, Any]) -> dict[str, Any]:
 
 def _property(value: dict[str, Any]) -> dict[str, Any]:
     value = {key: inner for key, inner in value.items() if key != "default"}
-    if value.get("items", {}).get("type") != "string":
+    items = value.get("items", {})
+    if items.get("type") != "string" and "anyOf" not in items:
         return value
     description = value.pop("description")
     return {"description": description, "anyOf": [value["items"], {**value, "uniqueItems": True}]}

@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 _SHORT = 8
 
 #: The fields of additions that do not change the image.
-_NOT_ADDED = ("name", "max_size", "directory")
+_NOT_ADDED = ("name", "directory")
 
 #: A name for additions. Eight hexadecimal digits are an image without a name.
 _NAME = re.compile(r"(?![0-9a-f]{8}$)[a-z0-9](?:[a-z0-9.-]{0,30}[a-z0-9])?")
@@ -84,7 +84,6 @@ class Additions:
     packages: requirements (PEP 508) from the matrix file. wheels: those that it names by path.
     requirements: those of a file, or None. system_packages: Debian or Ubuntu packages.
     environment: variables with their values, by name.
-    max_size: of the compressed image in bytes, or None. It does not change the image.
     directory: the one of the matrix file, to which all paths are relative. It does not count in comparisons.
     """
 
@@ -95,12 +94,11 @@ class Additions:
     system_packages: tuple[str, ...] = ()
     environment: tuple[tuple[str, str], ...] = ()
     checks: tuple[CheckFile, ...] = ()
-    max_size: int | None = None
     directory: Path = field(default=Path(), compare=False)
 
     @property
     def digest(self) -> str:
-        """The SHA-256 (hex) of everything that is added; neither the name nor the size budget is part."""
+        """The SHA-256 (hex) of everything that is added; the name is not part."""
         added = {key: value for key, value in asdict(self).items() if key not in _NOT_ADDED}
         return hashlib.sha256(json.dumps(added, sort_keys=True).encode()).hexdigest()
 

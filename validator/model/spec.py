@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 from ..versions import ComputeCapability, DriverRelease
@@ -56,6 +56,7 @@ class ImageSpec:
     """An image to build. `cuda` and `cudnn` are None for the cpu variant.
 
     base: a base image name, or None for the default of this Python.
+    max_size: the most bytes that the compressed image may have, or None; not part of what the image is.
     additions: what it has in addition to TensorFlow, or None. An image of the variant jupyter has some.
     """
 
@@ -66,6 +67,7 @@ class ImageSpec:
     cudnn: Choice | None = None
     base: str | None = None
     additions: Additions | None = None
+    max_size: int | None = field(default=None, compare=False)
 
     @property
     def identifier(self) -> str:
