@@ -57,7 +57,8 @@ def expected(wheels: Mapping[Path, Wheel], tmp_path_factory: pytest.TempPathFact
     uv = [find_uv_bin(), "--quiet", "--no-config", "--offline"]
     subprocess.run([*uv, "venv", "--python", PYTHON, environment], check=True)
     made = set(environment.rglob("*"))
-    command: list[str | Path] = [*uv, "pip", "install", "--python", environment / "bin/python", "--no-deps", "--no-cache"]
+    python = environment / "bin/python"
+    command: list[str | Path] = [*uv, "pip", "install", "--python", python, "--no-deps", "--no-cache"]
     command += ["--no-compile-bytecode", "--no-index", "--find-links", named]
     subprocess.run([*command, *map(str, wheels.values())], check=True)
     tree = {}
