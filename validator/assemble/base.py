@@ -2,23 +2,68 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import hashlib
+import zlib
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import IO, Any, cast
 
-from .base_files import BaseFiles
-from .layers import Encoded, Write
+import msgspec
+import zstandard
+
+from ..errors import InputError, ValidatorError
+from . import base_files
+from .base_files import BaseFiles, FileSystem, ForwardFile, read_file_system
+from .layers import Encoded, Layers, Write
+from .table import LayerTable
+
+_PART = 1 << 20
+#: The compression of a layer by the end of its media type, in Docker's and in OCI's notation.
+_OCI = "application/vnd.oci.image.layer.v1.tar"
+_TYPES = {
+    "application/vnd.docker.image.rootfs.diff.tar.gzip": f"{_OCI}+gzip",
+    "application/vnd.docker.image.rootfs.diff.tar": _OCI,
+    f"{_OCI}+gzip": f"{_OCI}+gzip",
+    f"{_OCI}+zstd": f"{_OCI}+zstd",
+    _OCI: _OCI,
+}
+_LEVELS = {Layers.ZSTD: 3, Layers.GZIP: 1}
 
 
 @dataclass(frozen=True)
 class BaseLayer:
-    """A layer of a base, which becomes part of the image without a change.
+    """A layer of a base.
 
-    blob: as it is in the image. copy: writes its bytes; raises ValidatorError if they don't match the digest.
+    diff_id: the digest of the uncompressed archive. blob: the layer as a blob, which becomes part of the
+    image without a change, or None if it is only there as an archive. read: returns the parts of the blob or
+    archive; raises ValidatorError, at the end at the latest, if they don't match the digest.
     """
 
-    blob: Encoded
-    copy: Callable[[Write], None]
+    diff_id: str
+    blob: Encoded | None
+    read: Callable[[], Iterator[bytes]]
+
+    def archive(self) -> Iterator[bytes]:
+        """Return the parts of the uncompressed archive."""
+        kind = self.blob.media_type if self.blob else _OCI
+        return decompressed(self.read(), kind)
+
+    def compress(self, layers: Layers, write: Write) -> Encoded:
+        """Write the archive as a blob. Only for a layer that has none.
+
+        Raises ValidatorError if the archive does not have the digest.
+        """
+        hashing, found, size = hashlib.sha256(), hashlib.sha256(), 0
+        for part in _compressed(_hashed(self.archive(), found), layers):
+            hashing.update(part)
+            size += len(part)
+            write(part)
+        if f"sha256:{found.hexdigest()}" != self.diff_id:
+            raise ValidatorError(
+                f"a layer of the base image changed while it was read: {self.diff_id}",
+                hint="repeat the command",
+            )
+        return Encoded(f"sha256:{hashing.hexdigest()}", size, self.diff_id, f"{_OCI}+{layers.value}")
 
 
 @dataclass(frozen=True)
@@ -36,3 +81,89 @@ class Base:
     settings: Mapping[str, Any]
     layers: tuple[BaseLayer, ...]
     files: BaseFiles
+
+
+def read_base(
+    origin: str,
+    name: str,
+    digest: str | None,
+    config: Mapping[str, Any],
+    layers: tuple[BaseLayer, ...],
+    python: str,
+    table: LayerTable,
+) -> Base:
+    """Return a base with what an image needs to know of its files, which are read only once on this machine.
+
+    config: the whole configuration of the base. python: the version that the image needs. Raises InputError
+    if the base is for another platform or lacks what an image needs.
+    """
+    platform = (config.get("os"), config.get("architecture"))
+    if platform != ("linux", "amd64"):
+        raise InputError(
+            f"the base image {name} is for {'/'.join(str(part) for part in platform)}, not linux/amd64"
+        )
+    key = " ".join([base_files.RECIPE, *(layer.diff_id for layer in layers)])
+    found = table.facts(
+        key, lambda: msgspec.to_builtins(read_file_system([layer.archive for layer in layers]))
+    )
+    settings = config.get("config") or {}
+    search = dict(line.partition("=")[::2] for line in settings.get("Env") or ()).get("PATH")
+    files = base_files.base_files(msgspec.convert(found, FileSystem), name, python, search)
+    return Base(origin, name, digest, settings, layers, files)
+
+
+def oci_type(media_type: str) -> str:
+    """Return OCI's media type for a layer. Raises InputError for one that can't be part of an image."""
+    if media_type not in _TYPES:
+        raise InputError(
+            f"a layer of the base image has the type {media_type[:100]!r}",
+            hint="use a base whose layers are tar archives, uncompressed or with gzip or zstd",
+        )
+    return _TYPES[media_type]
+
+
+def decompressed(parts: Iterator[bytes], media_type: str) -> Iterator[bytes]:
+    """Return the content of a compressed archive. Raises InputError if it is damaged."""
+    try:
+        if media_type.endswith("+gzip"):
+            yield from _gunzip(parts)
+        elif media_type.endswith("+zstd"):
+            # Several frames are one archive.
+            reader = zstandard.ZstdDecompressor().stream_reader(
+                cast(IO[bytes], ForwardFile(parts)), read_across_frames=True
+            )
+            while part := reader.read(_PART):
+                yield part
+        else:
+            yield from parts
+    except (zlib.error, zstandard.ZstdError) as error:
+        raise InputError(f"a layer of the base image can't be decompressed: {error}") from error
+
+
+def _gunzip(parts: Iterator[bytes]) -> Iterator[bytes]:
+    # 31: with a gzip header. A layer may have several members.
+    decompressor = zlib.decompressobj(31)
+    for part in parts:
+        while part:
+            yield decompressor.decompress(part)
+            part = decompressor.unused_data
+            if decompressor.eof:
+                decompressor = zlib.decompressobj(31)
+
+
+def _hashed(parts: Iterator[bytes], hashing: Any) -> Iterator[bytes]:
+    for part in parts:
+        hashing.update(part)
+        yield part
+
+
+def _compressed(parts: Iterator[bytes], layers: Layers) -> Iterator[bytes]:
+    compressor: Any = (
+        zstandard.ZstdCompressor(level=_LEVELS[layers]).compressobj()
+        if layers is Layers.ZSTD
+        else zlib.compressobj(_LEVELS[layers], wbits=31)
+    )
+    for part in parts:
+        if data := compressor.compress(part):
+            yield data
+    yield compressor.flush()

@@ -85,7 +85,7 @@ def variables(spec: ImageSpec) -> dict[str, str]:
         if capability := wanted.compute_capability:
             found["VALIDATOR_COMPUTE_CAPABILITY"] = str(capability)
     if spec.additions:
-        found |= spec.additions.environment
+        found |= dict(spec.additions.environment)
     return found
 
 

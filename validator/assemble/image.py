@@ -89,32 +89,41 @@ class _Work:
         self._progress = progress
 
     def base_layer(self, layer: BaseLayer, name: str) -> Placed:
-        is_new = not self._destination.has(layer.blob.digest, layer.blob.size)
+        blob = layer.blob
+        if blob is None:
+            encoding = self._encoding.name
+            key = layer_key(f"base layer 1, {encoding.value}", [layer.diff_id])
+            return self._made(f"base {name}", key, partial(layer.compress, encoding))
+        is_new = not self._destination.has(blob.digest, blob.size)
         if is_new:
 
             def copy(write: Write) -> Encoded:
-                layer.copy(write)
-                return layer.blob
+                for part in layer.read():
+                    write(part)
+                return blob
 
-            self._destination.receive(copy, layer.blob)
-        return Placed(f"base {name}", layer.blob, is_new)
+            self._destination.receive(copy, blob)
+        return Placed(f"base {name}", blob, is_new)
 
     def layer(self, source: LayerSource) -> Placed:
         key = layer_key(self._encoding.recipe, source.made_from)
+        return self._made(source.name, key, lambda write: self._encoding.encode(source.entries(), write))
+
+    def _made(self, name: str, key: str, make: Callable[[Write], Encoded]) -> Placed:
         row = self._table.row(key)
         if row is not None and self._destination.has(row.encoded.digest, row.encoded.size):
-            return Placed(source.name, row.encoded, is_new=False)
+            return Placed(name, row.encoded, is_new=False)
 
         def encode(write: Write) -> Encoded:
-            encoded = self._encoding.encode(source.entries(), write)
+            encoded = make(write)
             if row is not None and encoded != row.encoded:
                 raise self._table.refuse(row, encoded)
             return encoded
 
-        self._progress(f"layer {source.name}")
+        self._progress(f"layer {name}")
         encoded = self._destination.receive(encode, row.encoded if row else None)
-        self._table.add(key, source.name, encoded)
-        return Placed(source.name, encoded, is_new=True)
+        self._table.add(key, name, encoded)
+        return Placed(name, encoded, is_new=True)
 
     def document(self, content: bytes, media_type: str) -> Encoded:
         known = Encoded(_digest(content), len(content), "", media_type)

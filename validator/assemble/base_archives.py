@@ -1,0 +1,110 @@
+"""Bases that are files: an archive of `docker image save`, and a root file system."""
+
+from __future__ import annotations
+
+import hashlib
+import tarfile
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+import zstandard
+
+from ..errors import InputError
+from .base import Base, BaseLayer, decompressed, read_base
+from .layers import Encoded
+from .table import LayerTable
+
+_PART = 1 << 20
+_OCI = "application/vnd.oci.image.layer.v1.tar"
+_GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+_LARGEST_DOCUMENT = 8 << 20
+
+T = TypeVar("T")
+
+
+class _Saved(msgspec.Struct):
+    """An image in `manifest.json`: paths in the archive."""
+
+    config: str = msgspec.field(name="Config")
+    layers: list[str] = msgspec.field(name="Layers")
+
+
+def saved_image(
+    archive: Path, origin: str, name: str, digest: str | None, python: str, table: LayerTable
+) -> Base:
+    """Return the only image of an archive that `docker image save` or `podman save` wrote.
+
+    The file must stay as long as the base is used. Raises InputError if it is something else.
+    """
+    try:
+        with tarfile.open(archive) as opened:
+            members = {member.name: member for member in opened if member.isreg()}
+            saved = _document(opened, members, "manifest.json", list[_Saved])
+            if len(saved) != 1:
+                raise InputError(f"{archive} contains {len(saved)} images instead of one")
+            config = _document(opened, members, saved[0].config, dict[str, Any])
+    except (tarfile.TarError, KeyError, msgspec.DecodeError) as error:
+        raise InputError(f"{archive} is not the archive of an image: {error}") from error
+    diff_ids = (config.get("rootfs") or {}).get("diff_ids") or []
+    if len(diff_ids) != len(saved[0].layers):
+        raise InputError(f"{archive} has {len(saved[0].layers)} layers instead of {len(diff_ids)}")
+    layers = tuple(
+        _layer(archive, members[path], diff_id)
+        for path, diff_id in zip(saved[0].layers, diff_ids, strict=True)
+    )
+    return read_base(origin, name, digest, config, layers, python, table)
+
+
+def root_file_system(archive: Path, origin: str, name: str, python: str, table: LayerTable) -> Base:
+    """Return a base of one layer from a tar archive, which may be compressed with zstd."""
+    with archive.open("rb") as stream:
+        kind = f"{_OCI}+zstd" if stream.read(4) == _ZSTD else _OCI
+
+    def read() -> Iterator[bytes]:
+        return decompressed(_file(archive), kind)
+
+    hashing = hashlib.sha256()
+    for part in read():
+        hashing.update(part)
+    layer = BaseLayer(f"sha256:{hashing.hexdigest()}", None, read)
+    config = {"os": "linux", "architecture": "amd64", "config": {}}
+    return read_base(origin, name, None, config, (layer,), python, table)
+
+
+def compress_root_file_system(archive: Path, target: Path) -> None:
+    """Write a smaller copy of an archive, from which `root_file_system` makes the same base."""
+    with archive.open("rb") as source, target.open("wb") as stream:
+        zstandard.ZstdCompressor(level=3, threads=-1).copy_stream(source, stream)
+
+
+def _layer(archive: Path, member: tarfile.TarInfo, diff_id: str) -> BaseLayer:
+    read = partial(_file, archive, member.offset_data, member.size)
+    start = next(read(), b"")[:4]
+    kind = "+gzip" if start[:2] == _GZIP else "+zstd" if start == _ZSTD else ""
+    if not kind:
+        return BaseLayer(diff_id, None, read)
+    hashing = hashlib.sha256()
+    for part in read():
+        hashing.update(part)
+    blob = Encoded(f"sha256:{hashing.hexdigest()}", member.size, diff_id, _OCI + kind)
+    return BaseLayer(diff_id, blob, read)
+
+
+def _file(path: Path, start: int = 0, size: int | None = None) -> Iterator[bytes]:
+    with path.open("rb") as stream:
+        stream.seek(start)
+        left = size if size is not None else -1
+        while left and (part := stream.read(min(_PART, left) if left > 0 else _PART)):
+            if left > 0:
+                left -= len(part)
+            yield part
+
+
+def _document(archive: tarfile.TarFile, members: dict[str, tarfile.TarInfo], name: str, kind: type[T]) -> T:
+    member = members[name]
+    stream = archive.extractfile(member)
+    assert stream is not None
+    return msgspec.json.decode(stream.read(_LARGEST_DOCUMENT), type=kind)
