@@ -93,10 +93,10 @@ class Image:
     def send(self, destination: Destination, *, known: bool = True) -> str:
         """Send the image, without the blobs that are there. known: digests and sizes are known in advance."""
         for layer in self.layers:
-            if not destination.has(layer.encoded.digest, layer.encoded.size):
+            if not destination.has(layer.encoded):
                 destination.receive(layer.encode, layer.encoded if known else None)
-        if not destination.has(digest(self.config), len(self.config)):
-            encoded = Encoded(digest(self.config), len(self.config), "", CONFIG)
+        encoded = Encoded(digest(self.config), len(self.config), "", CONFIG)
+        if not destination.has(encoded):
             destination.receive(whole(self.config, encoded), encoded)
         return destination.finish(self.manifest, MANIFEST)
 

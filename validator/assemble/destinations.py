@@ -16,7 +16,7 @@ class Destination(Protocol):
     again. Every method raises MissingError for faults of the network, the disk, the registry or the engine.
     """
 
-    def has(self, digest: str, size: int) -> bool:
+    def has(self, blob: Encoded) -> bool:
         """Return True if the blob is there. A registry also tries to mount it from another repository."""
 
     def receive(self, encode: Callable[[Write], Encoded], known: Encoded | None) -> Encoded:

@@ -50,10 +50,10 @@ class OciLayout:
                     write_atomically(marker, msgspec.json.encode({"imageLayoutVersion": _VERSION}))
                 self._blobs.mkdir(parents=True, exist_ok=True)
 
-    def has(self, digest: str, size: int) -> bool:
+    def has(self, blob: Encoded) -> bool:
         """Return True if the blob is there."""
         with contextlib.suppress(FileNotFoundError):
-            return self._blob(digest).stat().st_size == size
+            return self._blob(blob.digest).stat().st_size == blob.size
         return False
 
     def receive(self, encode: Callable[[Write], Encoded], known: Encoded | None) -> Encoded:

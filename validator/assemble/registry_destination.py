@@ -21,9 +21,9 @@ class RegistryDestination:
     ) -> None:
         self._blobs, self._tag = Blobs.to_write(repository, mount_from), tag
 
-    def has(self, digest: str, size: int) -> bool:
+    def has(self, blob: Encoded) -> bool:
         """Return True if the repository has the blob now, also if it is taken over from another one."""
-        return self._blobs.has(digest, size)
+        return self._blobs.has(blob.digest, blob.size)
 
     def receive(self, encode: Callable[[Write], Encoded], known: Encoded | None) -> Encoded:
         """Send the blob that `encode` writes; it is called again after a failure."""

@@ -1,4 +1,4 @@
-"""Read what a function writes, while it writes: the function runs in a thread of its own."""
+"""Hand bytes from the threads that write them to the one that reads them, a few blocks at a time."""
 
 from __future__ import annotations
 
@@ -17,21 +17,82 @@ _POLL_S = 0.2
 T = TypeVar("T")
 
 
-class _Abandoned(BaseException):
-    """Ends a function whose reader is gone. Not an Exception, so that the function does not handle it."""
+class Abandoned(BaseException):
+    """Ends a writer whose reader is gone. Not an Exception, so that functions in between don't handle it."""
+
+
+class CutError(Exception):
+    """The writer gave up before the end."""
+
+
+class Pipe:
+    """Bytes on their way from writers, of which only one writes at a time, to a reader."""
+
+    def __init__(self) -> None:
+        self._queue: queue.Queue[bytes | None] = queue.Queue(_WAITING)
+        self._abandoned = threading.Event()
+        self._buffer = bytearray()
+        self._cut = False
+
+    def write(self, data: bytes) -> None:
+        """Pass on bytes. Raises Abandoned if nobody reads them any more."""
+        view = memoryview(data)
+        while len(self._buffer) + len(view) >= BLOCK:
+            room = BLOCK - len(self._buffer)
+            self._put(bytes(self._buffer + view[:room]) if self._buffer else bytes(view[:room]))
+            self._buffer.clear()
+            view = view[room:]
+        self._buffer += view
+
+    def end(self) -> None:
+        """Say that there are no more bytes."""
+        if self._buffer:
+            self._put(bytes(self._buffer))
+        self._put(None)
+
+    def cut(self) -> None:
+        """Say that the rest of the bytes will not come."""
+        self._cut = True
+        with contextlib.suppress(Abandoned):
+            self._put(None)
+
+    def blocks(self, size: int = BLOCK) -> Iterator[bytes]:
+        """Return the bytes in blocks of this size, a multiple of `BLOCK`; the last one may be shorter.
+
+        Raises CutError after the last one if the writer gave up.
+        """
+        gathered: list[bytes] = []
+        while (block := self._queue.get()) is not None:
+            gathered.append(block)
+            if len(gathered) * BLOCK >= size:
+                yield b"".join(gathered)
+                gathered.clear()
+        if self._cut:
+            raise CutError
+        if gathered:
+            yield b"".join(gathered)
+
+    def abandon(self) -> None:
+        """Say that nobody reads any more."""
+        self._abandoned.set()
+
+    def _put(self, block: bytes | None) -> None:
+        while not self._abandoned.is_set():
+            with contextlib.suppress(queue.Full):
+                self._queue.put(block, timeout=_POLL_S)
+                return
+        raise Abandoned
 
 
 class Produced(Generic[T]):
-    """The bytes that `produce` passes to its argument. Use it as a context manager.
+    """The bytes that `produce` passes to its argument, in a thread of its own. Use it as a context manager.
 
     skip: the number of bytes to leave out at the beginning. The function ends when the context does.
     """
 
     def __init__(self, produce: Callable[[Callable[[bytes], object]], T], skip: int = 0) -> None:
         self._produce, self._skip = produce, skip
-        self._queue: queue.Queue[bytes | None] = queue.Queue(_WAITING)
-        self._over = threading.Event()
-        self._buffer = bytearray()
+        self._pipe = Pipe()
         self._result: list[T] = []
         #: What the function raised.
         self.error: BaseException | None = None
@@ -44,24 +105,14 @@ class Produced(Generic[T]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._over.set()
+        self._pipe.abandon()
         self._thread.join()
 
     def blocks(self, size: int = BLOCK) -> Iterator[bytes]:
-        """Return the bytes in blocks of this size, a multiple of `BLOCK`; the last one may be shorter.
-
-        Raises what the function raises.
-        """
-        gathered: list[bytes] = []
-        while (block := self._queue.get()) is not None:
-            gathered.append(block)
-            if len(gathered) * BLOCK >= size:
-                yield b"".join(gathered)
-                gathered.clear()
+        """Return the bytes in blocks, as `Pipe.blocks` does. Raises what the function raises."""
+        yield from self._pipe.blocks(size)
         if self.error is not None:
             raise self.error
-        if gathered:
-            yield b"".join(gathered)
 
     @property
     def result(self) -> T:
@@ -69,31 +120,14 @@ class Produced(Generic[T]):
         return self._result[0]
 
     def _run(self) -> None:
-        with contextlib.suppress(_Abandoned):
+        with contextlib.suppress(Abandoned):
             try:
                 self._result.append(self._produce(self._write))
-                if self._buffer:
-                    self._put(bytes(self._buffer))
             except (Exception, KeyboardInterrupt) as error:
                 self.error = error
-            self._put(None)
+            self._pipe.end()
 
     def _write(self, data: bytes) -> None:
-        view = memoryview(data)
-        if self._skip:
-            left_out = min(self._skip, len(view))
-            self._skip -= left_out
-            view = view[left_out:]
-        while len(self._buffer) + len(view) >= BLOCK:
-            room = BLOCK - len(self._buffer)
-            self._put(bytes(view[:room]) if not self._buffer else bytes(self._buffer + view[:room]))
-            self._buffer.clear()
-            view = view[room:]
-        self._buffer += view
-
-    def _put(self, block: bytes | None) -> None:
-        while not self._over.is_set():
-            with contextlib.suppress(queue.Full):
-                self._queue.put(block, timeout=_POLL_S)
-                return
-        raise _Abandoned
+        left_out = min(self._skip, len(data))
+        self._skip -= left_out
+        self._pipe.write(data[left_out:] if left_out else data)

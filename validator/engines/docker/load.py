@@ -1,0 +1,287 @@
+"""Load assembled images into a Docker engine, also a remote one, as an archive that is sent while it is made.
+
+The archive is an OCI layout, with the file `manifest.json` for engines with the older image store. What the
+engine has need not be in it: with containerd's image store, every layer of any image; the older store finds
+a layer only on top of the same lower layers, which can't be known in advance, so everything is sent there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import secrets
+import tarfile
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import TypeVar
+
+import requests
+from docker.errors import DockerException, ImageNotFound
+
+from ...assemble.destinations import Destination, differs
+from ...assemble.layers import Encoded, Write
+from ...assemble.names import LABEL_SPEC, PROJECT
+from ...errors import ValidatorError
+from ...system import runs
+from ...system.files import cache_directory, full_disk_named, says_full_disk, writing
+from ...system.notes import Note
+from ...system.produced import BLOCK, Abandoned, CutError, Pipe
+from .endpoint import Endpoint
+from .failures import disk_full, engine_gone
+
+_INDEX = "application/vnd.oci.image.index.v1+json"
+_KIND = "loading"
+_RECORD = 512
+#: The messages of an engine that lacks a blob: with containerd's image store, and with the older one.
+_LACKS = ("not found", "no such file or directory")
+
+T = TypeVar("T")
+
+
+class _LacksLayersError(Exception):
+    """The engine lacks layers that were left out."""
+
+
+def load(endpoint: Endpoint, reference: str, send: Callable[[Destination], T]) -> T:
+    """Give the engine an image under a name, and return what `send` returns.
+
+    send: puts the image at the destination. It is called again, with everything to send, if layers turn out
+    to be missing that the engine seemed to have.
+    Raises MissingError if the engine stops responding or its disk is full; the name is then unchanged.
+    """
+    _remove_leftovers(endpoint)
+    if endpoint.has_image_store:
+        try:
+            with _Loading(endpoint, reference, _diff_ids(endpoint, reference)) as loading:
+                return send(loading)
+        except _LacksLayersError:
+            pass
+    with _Loading(endpoint, reference, frozenset()) as loading:
+        return send(loading)
+
+
+class _Loading:
+    """One archive on its way to the engine. A destination: see `validator.assemble.destinations`.
+
+    there: the diff_ids of layers that need not be sent.
+    """
+
+    def __init__(self, endpoint: Endpoint, reference: str, there: frozenset[str]) -> None:
+        self._endpoint, self._client, self._reference = endpoint, endpoint.client, reference
+        self._there = there
+        self._sent: set[str] = set()
+        self._pipe = Pipe()
+        #: Held while one file is written to the archive, and while one layer is on the disk.
+        self._archive, self._disk = threading.Lock(), threading.Lock()
+        self._thread = threading.Thread(target=self._run, name="docker-load", daemon=True)
+        self._errors: list[str] = []
+        # An image that can't be unpacked keeps its name with containerd's image store, so the engine gets
+        # the image under this name first.
+        self._name = f"{PROJECT}:loading-{secrets.token_hex(8)}"
+        self._note = runs.current().note(_KIND, engine=_engine(endpoint), name=self._name)
+
+    def __enter__(self) -> _Loading:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._thread.is_alive():
+            self._pipe.cut()
+        self._thread.join()
+        _untag(self._endpoint, self._note)
+
+    def has(self, blob: Encoded) -> bool:
+        """Return True if the engine seems to have a layer."""
+        return blob.digest in self._sent or blob.diff_id in self._there
+
+    def receive(self, encode: Callable[[Write], Encoded], known: Encoded | None) -> Encoded:
+        """Send the blob that `encode` writes. Raises the errors of `Destination.receive`.
+
+        The archive has the size before the content, so a blob is stored on the disk first if its size is not
+        known, or another one is being sent.
+        """
+        if known is not None and self._archive.acquire(blocking=False):
+            try:
+                return self._send(encode, known)
+            finally:
+                self._archive.release()
+        with self._disk, runs.temporary_directory("load", _spool_directory()) as place:
+            spooled = place / "blob"
+            with full_disk_named(spooled), spooled.open("wb") as stream:
+                encoded = encode(stream.write)
+            if known is not None and encoded.digest != known.digest:
+                raise differs(encoded, known)
+            with self._archive:
+                return self._send(lambda write: _copy(spooled, encoded, write), encoded)
+
+    def finish(self, manifest: bytes, media_type: str) -> str:
+        """Send the manifest and give the image its name. Return the manifest's digest."""
+        digest = f"sha256:{hashlib.sha256(manifest).hexdigest()}"
+        document = json.loads(manifest)
+        config, layers = document["config"]["digest"], [layer["digest"] for layer in document["layers"]]
+        annotations = {
+            "io.containerd.image.name": f"docker.io/library/{self._name}",
+            "org.opencontainers.image.ref.name": self._name.partition(":")[2],
+        }
+        entry = {"mediaType": media_type, "digest": digest, "size": len(manifest), "annotations": annotations}
+        older = {"Config": _path(config), "RepoTags": [self._name], "Layers": [_path(one) for one in layers]}
+        with self._archive:
+            self._write_file(_path(digest), manifest)
+            self._write_file("oci-layout", json.dumps({"imageLayoutVersion": "1.0.0"}).encode())
+            index = {"schemaVersion": 2, "mediaType": _INDEX, "manifests": [entry]}
+            self._write_file("index.json", json.dumps(index).encode())
+            self._write_file("manifest.json", json.dumps([older]).encode())
+            self._write(bytes(2 * _RECORD))
+            with self._reading():
+                self._pipe.end()
+        self._thread.join()
+        self._check_answer()
+        with self._answering():
+            loaded = self._client.images.get(self._name)
+            if len(loaded.attrs.get("RootFS", {}).get("Layers") or []) != len(layers):
+                raise self._failed("layers are not found")
+            loaded.tag(self._reference)
+        return digest
+
+    def _send(self, encode: Callable[[Write], Encoded], known: Encoded) -> Encoded:
+        """Write a blob of known size to the archive. After an error, the archive can't be continued."""
+        written = 0
+
+        def write(data: bytes) -> None:
+            nonlocal written
+            written += len(data)
+            if written <= known.size:
+                self._write(data)
+
+        try:
+            self._write(_header(_path(known.digest), known.size))
+            encoded = encode(write)
+            if encoded.digest != known.digest or written != known.size:
+                raise differs(encoded, known)
+            self._write(bytes(-known.size % _RECORD))
+        except BaseException:
+            self._pipe.cut()
+            raise
+        self._sent.add(known.digest)
+        return encoded
+
+    def _write_file(self, path: str, content: bytes) -> None:
+        self._write(_header(path, len(content)) + content + bytes(-len(content) % _RECORD))
+
+    def _write(self, data: bytes) -> None:
+        with self._reading():
+            self._pipe.write(data)
+
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[None]:
+        """Raise the engine's error if it stopped reading."""
+        try:
+            yield
+        except Abandoned:
+            self._thread.join()
+            self._check_answer()
+            raise self._failed("it stopped reading") from None
+
+    def _run(self) -> None:
+        """Send the archive and keep the errors of the answer."""
+        try:
+            for part in self._client.api.load_image(self._pipe.blocks()):
+                if "error" in part or "Error unpacking" in str(part.get("stream", "")):
+                    self._errors.append(str(part.get("error") or part.get("stream")))
+        except (DockerException, requests.RequestException, CutError) as error:
+            self._errors.append(str(error) or type(error).__name__)
+        finally:
+            self._pipe.abandon()
+
+    def _check_answer(self) -> None:
+        if self._errors:
+            raise self._failed(self._errors[0])
+
+    def _failed(self, reason: str) -> Exception:
+        """Return the error for a message of the engine."""
+        if says_full_disk(reason):
+            return disk_full(self._reference)
+        if self._there and any(mark in reason for mark in _LACKS):
+            return _LacksLayersError()
+        try:
+            self._endpoint.quick.ping()
+        except (DockerException, requests.RequestException):
+            return engine_gone(self._reference)
+        return ValidatorError(
+            f"{self._reference}: the engine can't load the image: {' '.join(reason.split())[:300]}",
+            hint="look at the engine's log, and run the same command again",
+        )
+
+    @contextlib.contextmanager
+    def _answering(self) -> Iterator[None]:
+        try:
+            yield
+        except (DockerException, requests.RequestException) as error:
+            raise self._failed(str(error)) from error
+
+
+def _diff_ids(endpoint: Endpoint, reference: str) -> frozenset[str]:
+    """Return the layers of the images of this project that the engine has."""
+    found: set[str] = set()
+    try:
+        for image in endpoint.client.images.list(filters={"label": LABEL_SPEC}):
+            found.update(image.attrs.get("RootFS", {}).get("Layers") or [])
+    except ImageNotFound:
+        # An image was removed while the list was made.
+        return frozenset()
+    except (DockerException, requests.RequestException) as error:
+        raise engine_gone(reference) from error
+    return frozenset(found)
+
+
+def _remove_leftovers(endpoint: Endpoint) -> None:
+    """Remove the names that killed runs gave to images while loading them."""
+    for note in runs.current().inherited(_KIND):
+        if note.content.get("engine") == _engine(endpoint) and "name" in note.content:
+            _untag(endpoint, note)
+
+
+def _untag(endpoint: Endpoint, note: Note) -> None:
+    """Remove the name of a note. If the engine does not respond, the note stays for the next run."""
+    try:
+        endpoint.client.images.remove(note.content["name"], noprune=False)
+    except ImageNotFound:
+        pass
+    except (DockerException, requests.RequestException):
+        return
+    note.erase()
+
+
+def _engine(endpoint: Endpoint) -> str:
+    """Return the engine's own id, however it is reached, or its address if it has no id."""
+    return str(endpoint.info.get("ID") or endpoint.client.api.base_url)
+
+
+def _spool_directory() -> Path:
+    """Return the cache directory: that for temporary files may be in memory."""
+    directory = cache_directory()
+    with writing(directory):
+        directory.mkdir(parents=True, exist_ok=True)
+    return directory
+
+
+def _path(digest: str) -> str:
+    return f"blobs/{digest.replace(':', '/')}"
+
+
+def _header(path: str, size: int) -> bytes:
+    entry = tarfile.TarInfo(path)
+    entry.size, entry.mode = size, 0o644
+    return entry.tobuf(tarfile.USTAR_FORMAT)
+
+
+def _copy(path: Path, encoded: Encoded, write: Write) -> Encoded:
+    with path.open("rb") as stream:
+        while block := stream.read(BLOCK):
+            write(block)
+    return encoded
