@@ -1,4 +1,4 @@
-"""Measure the time and memory that `doctor --log` takes: `python benchmarks/doctor.py`.
+"""Measure the time and memory that `doctor LOG` takes: `python benchmarks/doctor.py`.
 
 Whole processes, each compared with a baseline in the same run:
  - a small log, compared with the start of a bare interpreter;
@@ -91,7 +91,7 @@ def row(title: str, taken: Taken, other: Taken, baseline: str, limit_s: float, l
 
 
 def doctor(log: Path) -> list[str]:
-    return [sys.executable, "-m", "validator", "doctor", "--log", str(log)]
+    return [sys.executable, "-m", "validator", "doctor", str(log)]
 
 
 def median(command: list[str]) -> Taken:

@@ -2,9 +2,9 @@
 
 A transcript is a fenced block below a comment that holds the command's arguments:
 
-    <!-- transcript: doctor --log tests/data/some.log -->
+    <!-- transcript: doctor tests/data/some.log -->
     ```text
-    what `python -m validator doctor --log tests/data/some.log` prints
+    what `python -m validator doctor tests/data/some.log` prints
     ```
 
 `<!-- transcript, 12 lines: ... -->` keeps the first 12 lines and ends with `[...]`. Commands run in the root

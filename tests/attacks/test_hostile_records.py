@@ -308,7 +308,7 @@ def test_nothing_in_a_report_or_a_log_is_a_command_in_the_log_of_a_workflow(dire
     log = shell(
         *(
             f"doctor {source} {way}"
-            for source in ("--report report.json", "--log train.log")
+            for source in ("--report report.json", "train.log")
             for way in ("", "--markdown", "--json")
         ),
         "records import --report report.json", "records list", "records list --json",

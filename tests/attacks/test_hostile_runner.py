@@ -327,8 +327,8 @@ def test_of_a_night_only_the_answers_to_its_own_challenges_are_certified(
     prove(registry, image, CELL.partition("@")[0])
     last_night, tonight = Desk((runners["h100"],)), Desk((runners["h100"],))
     old = last_night.measured(record(image))
-    assert certify(place, registry, signer, tonight, [old, record(image)]) == 0
-    assert "nothing to certify" in capsys.readouterr().err
+    assert certify(place, registry, signer, tonight, [old, record(image)]) == 1
+    assert "nothing to certify: there is no record that answers a challenge" in capsys.readouterr().err
     of_another_digest = tonight.measured(record(other))
     assert certify(place, registry, signer, tonight, [of_another_digest]) == 1
     assert f"is about {other}, but" in capsys.readouterr().err

@@ -144,8 +144,10 @@ def test_an_image_that_names_another_gpu_than_the_host_has_is_not_certified(
     record = newest(place)
     assert record.verdict is Verdict.UNPROVEN
     assert "the host has" in record.reason
-    assert certify(registry, keys[0]) == 0
-    assert "nothing to certify" in capsys.readouterr().err
+    assert certify(registry, keys[0]) == 1
+    said = capsys.readouterr().err
+    assert "nothing to certify: none of these records is about an image on a real GPU" in said
+    assert f"1 unproven: {record.reason} ({record.cell})" in said
 
 
 def test_a_runner_answers_the_challenges_of_somebody_else(

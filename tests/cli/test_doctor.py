@@ -54,7 +54,7 @@ def whole(
 
 
 def test_a_log_with_a_cause_exits_with_1(log: Path) -> None:
-    done = whole("--log", str(log))
+    done = whole(str(log))
     out = done.stdout.decode()
     assert done.returncode == 1, done.stderr
     assert out.startswith("The driver's libraries and its loaded kernel module are of different versions.\n")
@@ -68,10 +68,10 @@ def test_a_log_with_a_cause_exits_with_1(log: Path) -> None:
 def test_text_from_stdin_with_colours_and_quotes_gives_the_same_answer(
     log: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert cli.run(["doctor", "--log", str(log), "--json"]) == 1
+    assert cli.run(["doctor", str(log), "--json"]) == 1
     expected = json.loads(capsys.readouterr().out)
     quoted = b"".join(b"> \x1b[33m" + line + b"\x1b[0m\r\n" for line in log.read_bytes().splitlines())
-    done = whole("--log", "-", "--json", stdin=quoted)
+    done = whole("-", "--json", stdin=quoted)
     found = json.loads(done.stdout)
     assert done.returncode == 1
     assert [cause["code"] for cause in found["causes"]] == [cause["code"] for cause in expected["causes"]]
@@ -80,7 +80,7 @@ def test_text_from_stdin_with_colours_and_quotes_gives_the_same_answer(
 
 def test_a_log_without_a_fault_exits_with_0(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log.write_text(HARMLESS)
-    assert cli.run(["doctor", "--log", str(log)]) == 0
+    assert cli.run(["doctor", str(log)]) == 0
     out = capsys.readouterr().out
     assert out.startswith("Not enough to tell: this shows neither a fault nor that the GPU is used.\n")
     assert "factory_notice" in out
@@ -90,7 +90,7 @@ def test_a_fault_that_fits_no_cause_is_not_a_success(log: Path, capsys: pytest.C
     log.write_text(
         'Traceback (most recent call last):\n  File "a.py", line 1\nZorkError: the frobnicator is bent\n'
     )
-    assert cli.run(["doctor", "--log", str(log), "--json"]) == 1
+    assert cli.run(["doctor", str(log), "--json"]) == 1
     found = json.loads(capsys.readouterr().out)
     assert found["causes"] == []
     assert found["unknown"]
@@ -163,7 +163,7 @@ def test_it_runs_the_probe_here_and_saves_the_report(
 
 def test_markdown_for_an_issue_tracker(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log.write_text(f"annabel@atlas-07:~$ python /home/annabel/train.py\n{MISMATCH}hostname: atlas-07\n")
-    assert cli.run(["doctor", "--log", str(log), "--markdown"]) == 1
+    assert cli.run(["doctor", str(log), "--markdown"]) == 1
     out = capsys.readouterr().out
     assert out.startswith("### ")
     assert "<details><summary>Evidence</summary>" in out
@@ -177,7 +177,7 @@ def test_names_in_lines_that_are_not_shown_are_used_too(
 ) -> None:
     fault = MISMATCH.strip() + " seen on atlas by annabel\n"
     log.write_text(f"$ whoami\nannabel\n\nLinux atlas 5.15.0-91-generic #101 SMP\n{fault}", encoding=encoding)
-    assert cli.run(["doctor", "--log", str(log), "--markdown"]) == 1
+    assert cli.run(["doctor", str(log), "--markdown"]) == 1
     out = capsys.readouterr().out
     assert "seen on" in out
     assert "annabel" not in out
@@ -190,7 +190,7 @@ def test_the_end_of_a_long_text_gives_names_away_too(log: Path, capsys: pytest.C
         f"{training}annabel@atlas:~/x$ python train.py\n{MISMATCH.strip()} seen on atlas by annabel\n"
     )
     assert log.stat().st_size > 1 << 21
-    assert cli.run(["doctor", "--log", str(log), "--markdown"]) == 1
+    assert cli.run(["doctor", str(log), "--markdown"]) == 1
     out = capsys.readouterr().out
     assert "seen on" in out
     assert "annabel" not in out
@@ -223,7 +223,7 @@ def test_input_that_is_not_a_log_is_rejected(tmp_path: Path, content: bytes, mes
     path = tmp_path / "log"
     path.write_bytes(content)
     with pytest.raises(InputError, match=message) as caught:
-        cli.run(["doctor", "--log", str(path)])
+        cli.run(["doctor", str(path)])
     assert str(path) in str(caught.value)
     assert caught.value.hint
 
@@ -235,7 +235,7 @@ def test_a_report_is_not_a_log(tmp_path: Path, indent: int | None, encoding: str
     path = tmp_path / "report.json"
     path.write_text(json.dumps(json.loads(report(H100)), indent=indent), encoding=encoding)
     with pytest.raises(InputError, match="is a report of `check`, not a log") as caught:
-        cli.run(["doctor", "--log", str(path)])
+        cli.run(["doctor", str(path)])
     assert caught.value.hint == "use --report to read it"
 
 
@@ -264,7 +264,7 @@ def test_input_that_is_not_a_report_is_rejected(tmp_path: Path, content: bytes, 
     with pytest.raises(InputError, match=message) as caught:
         cli.run(["doctor", "--report", str(path)])
     assert str(caught.value).startswith(f"{path} is not a report that can be read")
-    assert "--log" in (caught.value.hint or "")
+    assert "leave --report out" in (caught.value.hint or "")
 
 
 def test_a_huge_report_is_rejected_early(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -278,9 +278,10 @@ def test_a_huge_report_is_rejected_early(tmp_path: Path, monkeypatch: pytest.Mon
 @pytest.mark.parametrize(
     "arguments",
     [
-        "--log absent.log", "--log .", "--report absent.json", "--python absent",
-        "--log README.md --report README.md", "--log README.md --image x",
-        "--log README.md --save-report x", "--depth deep", "--format junit",
+        "absent.log", ".", "--report absent.json", "--python absent",
+        "README.md --report README.md", "README.md --image x",
+        "README.md --save-report x", "README.md CHANGELOG.md", "--log README.md",
+        "--depth deep", "--format junit",
     ],
 )  # fmt: skip
 def test_wrong_usage_exits_with_2(
@@ -300,7 +301,7 @@ def test_a_file_that_can_not_be_read_is_reported(log: Path, monkeypatch: pytest.
     log.write_text(MISMATCH)
     monkeypatch.setattr("validator.diagnosis.text.read", broken)
     with pytest.raises(InputError, match=r"train\.log can't be read: Input/output error"):
-        cli.run(["doctor", "--log", str(log)])
+        cli.run(["doctor", str(log)])
 
 
 @pytest.mark.parametrize("command", ["doctor", "check"])
@@ -319,7 +320,7 @@ def test_an_image_needs_an_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_reading_a_log_imports_nothing_heavy(log: Path) -> None:
     program = (
         "import sys\nfrom validator import cli\n"
-        f"cli.run(['doctor', '--log', {str(log)!r}])\n"
+        f"cli.run(['doctor', {str(log)!r}])\n"
         "heavy = ('rich', 'docker', 'sqlalchemy', 'tensorflow', 'requests')\n"
         "print([name for name in heavy if name in sys.modules])"
     )
@@ -340,7 +341,7 @@ def test_one_endless_line_of_a_pipe_needs_little_memory(tmp_path: Path) -> None:
     )
     os.close(writer)
     done = subprocess.run(
-        [*DOCTOR, "--log", "-"],
+        [*DOCTOR, "-"],
         cwd=ROOT, stdin=reader, capture_output=True, timeout=120, preexec_fn=limited,
     )  # fmt: skip
     os.close(reader)
@@ -355,10 +356,10 @@ def on_a_terminal(*arguments: str, **environment: str) -> str:
 
 
 def test_only_terminals_that_want_colours_get_them(log: Path) -> None:
-    coloured = on_a_terminal("--log", str(log), NO_COLOR="")
+    coloured = on_a_terminal(str(log), NO_COLOR="")
     assert coloured.startswith("\x1b[")
-    assert "\x1b" not in on_a_terminal("--log", str(log), NO_COLOR="1")
-    assert "\x1b" not in on_a_terminal("--log", str(log), TERM="dumb")
+    assert "\x1b" not in on_a_terminal(str(log), NO_COLOR="1")
+    assert "\x1b" not in on_a_terminal(str(log), TERM="dumb")
 
 
 def test_a_pasted_log_does_not_control_the_terminal(tmp_path: Path) -> None:
@@ -366,7 +367,7 @@ def test_a_pasted_log_does_not_control_the_terminal(tmp_path: Path) -> None:
     path.write_bytes(
         b"E x.cc:1] failed call to cuInit: \xc2\x9b2J \xe2\x80\xaeUNKNOWN \x1b]0;title\x07 ERROR (999)\n"
     )
-    shown = on_a_terminal("--log", str(path), NO_COLOR="1")
+    shown = on_a_terminal(str(path), NO_COLOR="1")
     assert "failed call to cuInit" in shown
     assert not set("\x1b\x07\x9b\u202e") & set(shown)
 
@@ -375,7 +376,7 @@ def test_a_terminal_of_another_encoding_gets_an_answer(tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.write_text("failed call to cuInit: CUDA_ERROR_UNKNOWN: größer → 日本\n", encoding="utf-8")
     done = subprocess.run(
-        [*DOCTOR, "--log", str(path)],
+        [*DOCTOR, str(path)],
         cwd=ROOT, capture_output=True, env={**os.environ, "PYTHONIOENCODING": "latin-1"}, timeout=120,
     )  # fmt: skip
     assert done.returncode == 1, done.stderr

@@ -41,7 +41,7 @@ def log(tmp_path: Path) -> Path:
 @pytest.mark.service
 @pytest.mark.parametrize("closed", [">&-", "2>&-", "<&-", "<&- >&- 2>&-"])
 def test_a_closed_stream_causes_no_error(log: Path, closed: str) -> None:
-    done = in_shell(closed, "doctor", "--log", str(log))
+    done = in_shell(closed, "doctor", str(log))
     assert done.returncode == 1
     assert not NOISE.search(done.stderr)
     assert ("driver_library_mismatch" in done.stdout) is (">&-" not in closed.replace("2>&-", ""))
@@ -69,7 +69,7 @@ def test_every_command_works_with_a_closed_stream(
 
 @pytest.mark.service
 def test_a_closed_stdin_reads_as_empty() -> None:
-    done = in_shell("<&-", "doctor", "--log", "-")
+    done = in_shell("<&-", "doctor", "-")
     assert (done.returncode, done.stdout) == (2, "")
     assert "stdin is empty" in done.stderr
 

@@ -32,17 +32,17 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ("doctor --log train.log --json --markdown", "--json and --markdown can't be combined"),
-        ("doctor --log train.log --markdown --json", "--json and --markdown can't be combined"),
+        ("doctor train.log --json --markdown", "--json and --markdown can't be combined"),
+        ("doctor train.log --markdown --json", "--json and --markdown can't be combined"),
         (
-            "doctor --log train.log --markdown --format text",
+            "doctor train.log --markdown --format text",
             "--markdown and --format text can't be combined",
         ),
         ("plan --json --format table", "--json and --format table can't be combined"),
         ("records list --json --format table", "--json and --format table can't be combined"),
-        ("doctor --log train.log --depth full", "--depth has an effect only when the probe runs"),
+        ("doctor train.log --depth full", "--depth has an effect only when the probe runs"),
         ("doctor --report train.log --depth quick", "--depth has an effect only when the probe runs"),
-        ("doctor --log train.log --save-report x", "--save-report has an effect only when the probe runs"),
+        ("doctor train.log --save-report x", "--save-report has an effect only when the probe runs"),
         ("check --list --depth full", "--depth has no effect with --list"),
         ("check --list --only driver", "--only has no effect with --list"),
         ("check --list --save-probe x", "--save-probe has no effect with --list"),
@@ -160,3 +160,20 @@ def test_a_python_is_run_through_its_link(
     monkeypatch.chdir(tmp_path)
     assert cli.run(["check", "--python", "python", "--only", "driver", "--json"]) in (0, 1)
     assert json.loads(capsys.readouterr().out)["checks"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("build-matirx", 'there is no command "build-matirx"; did you mean build-matrix?'),
+        ("recomend --help", 'there is no command "recomend"; did you mean recommend or records?'),
+        ("records lst", 'there is no command "lst"; did you mean list?'),
+        ("runner ini", 'there is no command "ini"; did you mean init?'),
+        ("certify keygn", 'there is no command "keygn"; did you mean keygen?'),
+        ("xyzzy", 'there is no command "xyzzy"\n'),
+        ("plan --profil x", "Did you mean"),
+    ],
+)
+def test_typos_get_a_suggestion(words: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(words.split()) == 2
+    assert said in capsys.readouterr().err

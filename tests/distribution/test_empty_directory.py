@@ -88,7 +88,7 @@ def test_predict_and_doctor(installed: Installed) -> None:
     done = installed.run("predict", *arguments.split())
     assert (done.returncode, "works" in done.stdout) == (0, True), done.stderr
     (installed.directory / "train.log").write_text(LOG)
-    done = installed.run("doctor", "--log", "train.log")
+    done = installed.run("doctor", "train.log")
     assert (done.returncode, "driver" in done.stdout) == (1, True), done.stderr
 
 

@@ -389,7 +389,7 @@ def _read_small(data: bytes, place: Path) -> None:
 TARGETS: dict[str, Target] = {
     "bundle": Target(_bundle_seeds, mutate_json, _read_bundle, share=12),
     "lock": Target(_lock_seeds, mutate_text, _read_lock, share=4, suffix=".txt"),
-    "log": Target(_log_seeds, mutate_text, _read_log, ("doctor --log {}",), share=2, suffix=".log"),
+    "log": Target(_log_seeds, mutate_text, _read_log, ("doctor {}",), share=2, suffix=".log"),
     "manifest": Target(_manifest_seeds, mutate_json, _read_manifest, share=10),
     "matrix": Target(
         _matrix_seeds, mutate_text, _read_matrix, ("plan --matrix {}",), share=2, suffix=".yaml"

@@ -14,6 +14,7 @@ import click
 
 from .. import __version__
 from ..errors import EXIT_OK
+from .groups import SuggestingGroup
 
 #: Each command with its line in `--help`. Its module has the same name, except for those in MODULES.
 COMMANDS = {
@@ -38,7 +39,7 @@ COMMANDS = {
 MODULES = {"run": "run_image"}
 
 
-class _LazyGroup(click.Group):
+class _LazyGroup(SuggestingGroup):
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -24,7 +25,9 @@ from ..model.spec import NO_GPU
 from ..model.timestamps import NEVER, TOLERANCE, parse_timestamp
 from ..registry.client import Registry
 from ..reports.printable import one_line
+from ..resources import manual
 from .certify_trust import challenges_command, revoke_command
+from .groups import SuggestingGroup
 from .options import matrix_option, open_store, print_status, store_option, verbose_option
 from .trust_options import (
     open_registry,
@@ -43,7 +46,7 @@ if TYPE_CHECKING:
 _PASSWORD = "COSIGN_PASSWORD"
 
 
-@click.group("certify", invoke_without_command=True)
+@click.group("certify", cls=SuggestingGroup, invoke_without_command=True)
 @click.option(
     "--record", "identifiers", multiple=True, metavar="ID", help="Only certify this record; repeatable."
 )
@@ -129,14 +132,13 @@ def command(
     registry = open_registry(repository, plain_http)
     with open_store(matrix_path, store_url) as store:
         if identifiers:
-            records = [store.get(identifier) for identifier in identifiers]
-        elif tonight is not None:
-            records = _newest(list(_answers(store, tonight)))
+            records = found = [store.get(identifier) for identifier in identifiers]
         else:
-            records = _newest(list(store.latest().values()))
+            found = list(store.latest().values() if tonight is None else _answers(store, tonight))
+            records = _newest(found)
     if not records:
-        print_status("There is nothing to certify: no image was certified, and none failed on a GPU.")
-        return EXIT_OK
+        _explain_nothing(found, "that answers a challenge of the file" if tonight is not None else "yet")
+        return EXIT_FAILED
     certifier = Certifier(parties, tonight or Ledger())
     password = _password(f"Password of {signing_key}") if signing_key else None
     signer = Signer(signing_key, password, identity, issuer, trusted_root, tlog_upload)
@@ -199,6 +201,30 @@ def _newest(records: Sequence[Record]) -> list[Record]:
         if record.image_digest is None:
             print_status(f"Skipped {record.cell}: it was measured without an image (engine {record.engine})")
     return [record for record in (*certified, *failed) if record.image_digest is not None]
+
+
+def _explain_nothing(records: Sequence[Record], which: str) -> None:
+    """Say which records there are, and why none of them gets a certificate."""
+    if not records:
+        print_status(f"There is nothing to certify: there is no record {which}.")
+        print_status("  hint: measure an image on a machine with a GPU: `python -m validator build-matrix`")
+        return
+    print_status("There is nothing to certify: none of these records is about an image on a real GPU.")
+    groups = Counter((record.verdict, _why_not(record)) for record in records)
+    for (verdict, why), count in sorted(groups.items(), key=lambda group: -group[1]):
+        example = next(each.cell for each in records if (each.verdict, _why_not(each)) == (verdict, why))
+        print_status(f"  {count} {verdict.value}: {why} ({example}{', …' if count > 1 else ''})")
+    print_status(f"  What is needed: {manual('how-to/publish-images.md')}")
+
+
+def _why_not(record: Record) -> str:
+    if record.verdict is Verdict.WORKS_ON_CPU:
+        return "an image without CUDA gets no certificate"
+    if record.verdict in (Verdict.UNPROVEN, Verdict.BROKEN):
+        return record.reason
+    if record.image_digest is None:
+        return f"measured without an image (engine {record.engine})"
+    return "it failed on a machine without a GPU"
 
 
 def _answers(store: Store, tonight: TonightsChallenges) -> Iterator[Record]:

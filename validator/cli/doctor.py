@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ..model.diagnosis import Diagnosis
     from ..model.report import Report
 
-_SOURCES = ("--log", "--report", "--image", "--python")
+_SOURCES = ("a log", "--report", "--image", "--python")
 #: How many bytes at each end of a text are searched for names, in addition to the lines that are shown. This
 #: takes a second or two.
 _NAMES_LIMIT = 1 << 20
@@ -27,7 +27,7 @@ _FILE = click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path)
 
 
 @click.command("doctor")
-@click.option("--log", "log_path", type=_FILE, help="Read pasted text from this file, or - for stdin.")
+@click.argument("log_path", metavar="[LOG]", type=_FILE, required=False)
 @click.option(
     "--report", "report_path", type=_FILE, help="Read a report of the probe from this file, or - for stdin."
 )
@@ -57,9 +57,9 @@ def command(
     """Name the cause when TensorFlow does not use the GPU, with the evidence and how to fix it.
 
     Runs the probe in this environment, in an image or with another Python; or reads a report; or reads
-    pasted text: log lines, a traceback, nvidia-smi, pip list, errors of docker run, in any mixture. The
-    format markdown is for issue trackers: it leaves out names of people and machines. The exit code is 1 if a
-    cause was found, or a fault that matches no known cause.
+    pasted text from the file LOG, or from stdin if that is -: log lines, a traceback, nvidia-smi, pip list,
+    errors of docker run, in any mixture. The format markdown is for issue trackers: it leaves out names of
+    people and machines. The exit code is 1 if a cause was found, or a fault that matches no known cause.
     """
     given = [
         name
@@ -137,7 +137,7 @@ def _read_report(path: Path) -> Report:
     except ReportError as error:
         raise InputError(
             f"{name} is not a report that can be read: {error}",
-            hint="use --log for text that TensorFlow printed; `check --json` writes a report",
+            hint="leave --report out for text that TensorFlow printed; `check --json` writes a report",
         ) from error
 
 

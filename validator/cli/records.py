@@ -20,6 +20,7 @@ from ..records.finish_time import WRONG_TIME_HINT, wrong_time
 from ..reports.printable import counted, json_text
 from ..system.files import write_atomically
 from . import records_changes
+from .groups import SuggestingGroup
 from .options import (
     format_option,
     matrix_option,
@@ -176,7 +177,7 @@ def _record_of_report(path: Path, now: datetime | None) -> Record:
     return record
 
 
-@click.group("records")
+@click.group("records", cls=SuggestingGroup)
 def command() -> None:
     """List, show, export, import, merge, compare and salvage records; find regressions."""
 

@@ -9,11 +9,12 @@ import click
 
 from ..errors import EXIT_OK, InputError, MissingError
 from ..model.timestamps import now_utc
+from .groups import SuggestingGroup
 from .options import matrix_option, print_status, verbose_option
 from .trust_options import parse_moment, trust_file_option, trust_path_for
 
 
-@click.group("runner")
+@click.group("runner", cls=SuggestingGroup)
 def command() -> None:
     """Set up this machine as a runner: a machine that measures, with a key of its own."""
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from ..errors import InputError
 from ..model.additions import CheckFile
+from ..resources import manual
 
 #: In the archive: a package that lists them and imports one by its name.
 _PACKAGE = "validator/probe/own"
@@ -20,7 +21,7 @@ _PACKAGE = "validator/probe/own"
 _FILE = re.compile(r"[a-z][a-z0-9_]{0,63}\.py")
 #: Bytes of a check's file: much more is not a check.
 _LARGEST = 1 << 20
-_MANUAL = "docs/how-to/write-a-check.md describes how a check is written"
+_MANUAL = f"{manual('how-to/write-a-check.md')} describes how a check is written"
 
 
 @dataclass(frozen=True)

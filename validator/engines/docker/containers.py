@@ -101,7 +101,13 @@ def remove_leftovers(client: docker.DockerClient, info: Mapping[str, Any]) -> in
 def _find_image_hint(image: str) -> str:
     if re.fullmatch(r"tf\d+\.\d+[\w.-]*", image):
         return f"the local image of this specification is {names.image_reference(image)}"
-    return f"pull it with `docker pull {image}`, or list the local images with `docker images`"
+    repository, _, tag = image.partition(":")
+    if repository == names.PROJECT:
+        # These names exist in no registry.
+        return f"build it with `python -m validator build-matrix --profile full --select image={tag}`"
+    if "/" in image:
+        return f"pull it with `docker pull {image}`, or list the local images with `docker images`"
+    return "list the local images with `docker images`; an image in a registry has its name with it"
 
 
 def _create(
