@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from validator.certify.eligibility import NotCertifiable, checked_report
+from validator.model.own_checks import OwnCheck
 from validator.model.record import Origin, Record, Verdict
 
 from .fixtures import MEASURED_AT, record, report
@@ -30,6 +31,34 @@ def changed(change: Change) -> Record:
     made = copy.deepcopy(report())
     change(made)
     return record(DIGEST, found=made)
+
+
+OWN = (OwnCheck("ours/our_check", "0" * 64, True), OwnCheck("ours/slow", "0" * 64, False))
+ADDED = "tf2.21.0-cuda12.5-cudnn9.3-py312_ours"
+
+
+def with_additions(outcomes: dict[str, str]) -> Record:
+    """Return the record of an image with additions. outcomes: of the checks besides those of every image."""
+    made = copy.deepcopy(report())
+    entry = made["checks"][0]
+    for name, outcome in outcomes.items():
+        made["checks"].append({**entry, "id": name, "outcome": outcome, "required": False})
+    return record(DIGEST, found=made, image=ADDED, cell=f"{ADDED}@r580-h100")
+
+
+def test_an_image_with_additions_has_to_pass_what_its_runner_packed() -> None:
+    passed = {"packages": "pass", "ours/our_check": "pass", "ours/slow": "fail"}
+    assert checked_report(with_additions(passed), OUTSIDE, NOW, OWN) is not None
+
+
+@pytest.mark.parametrize("name", ["packages", "ours/our_check"])
+@pytest.mark.parametrize("outcome", ["skip", "fail", "crash", None])
+def test_a_report_cant_leave_out_what_its_image_adds(name: str, outcome: str | None) -> None:
+    """The image writes the report, and marks neither check as required."""
+    found = {"packages": "pass", "ours/our_check": "pass", name: outcome}
+    made = with_additions({check: value for check, value in found.items() if value})
+    with pytest.raises(NotCertifiable, match=f"its own report says (unproven|failed): .*{name}"):
+        checked_report(made, OUTSIDE, NOW, OWN)
 
 
 @pytest.mark.parametrize(

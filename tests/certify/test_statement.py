@@ -8,12 +8,14 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
+import msgspec
 import pytest
 
 from validator.certify.eligibility import checked_report
 from validator.certify.statement import PREDICATE, NoCertificate, read_statement, statement
 from validator.model.certificate import Certificate, Failure, GpuFacts, read_verification
 from validator.model.codec import DocumentError, encode
+from validator.model.own_checks import OwnCheck
 from validator.model.record import Verdict
 from validator.model.timestamps import format_timestamp
 from validator.model.verdict import PROBE_VERSION, REQUIRED_CHECKS
@@ -58,6 +60,26 @@ def test_a_statement_is_a_test_result_of_in_toto() -> None:
     parts = {entry["name"]: entry for entry in predicate["configuration"]}
     assert parts["lock"]["digest"] == {"sha256": LOCK.removeprefix("sha256:")}
     assert parts["certificate"]["annotations"]["skippedTests"] == ["multi_gpu"]
+
+
+def test_the_users_own_checks_are_listed_with_their_files() -> None:
+    own = (OwnCheck("ours/our_check", "ab" * 32, True), OwnCheck("ours/slow", "cd" * 32, False))
+    made = record(DIGEST)
+    measurement = msgspec.structs.replace(measurement_of_record(made, None), checks=own)
+    told = {"issued": ISSUED, "expires": EXPIRES}
+    text = statement(made, made.read_report(), measurement, "registry.example/tf", **told)
+    assert certificate_of(text).checks == own
+    parts = {entry["name"]: entry for entry in json.loads(text)["predicate"]["configuration"]}
+    assert parts["ours/our_check"] == {
+        "name": "ours/our_check", "digest": {"sha256": "ab" * 32}, "annotations": {"required": True},
+    }  # fmt: skip
+    assert certificate_of(payload()).checks == ()
+    wrongs: tuple[dict[str, Any], ...] = ({"digest": {}}, {"annotations": {"required": "no"}})
+    for wrong in wrongs:
+        document = json.loads(text)
+        document["predicate"]["configuration"].append({**parts["ours/our_check"], **wrong})
+        with pytest.raises(NoCertificate, match=r"configuration\[8\]"):
+            certificate_of(json.dumps(document).encode())
 
 
 def test_the_result_is_passed_if_nothing_failed() -> None:

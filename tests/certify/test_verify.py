@@ -20,6 +20,8 @@ from validator.certify.statement import PREDICATE
 from validator.certify.trust import Trust
 from validator.certify.verify import certificates
 from validator.errors import InputError, MissingError
+from validator.model.certificate import Certificate
+from validator.model.own_checks import OwnCheck
 from validator.model.record import Record, Verdict
 from validator.model.timestamps import format_timestamp
 from validator.model.verdict import REQUIRED_CHECKS
@@ -273,6 +275,32 @@ def test_a_certificate_that_lacks_a_check_of_today_does_not_count(
     assert why_refused(registry, image, trust) == [
         "it lacks checks that are required today: tomorrow, after_that"
     ]
+
+
+def test_a_certificate_of_an_image_with_additions_needs_its_packages_and_required_checks() -> None:
+    """Whoever signed it for the images of a team may have asked for less than the identifier promises."""
+    own = (OwnCheck("ours/our_check", "0" * 64, True), OwnCheck("ours/slow", "0" * 64, False))
+    plain = certificate_for(passed=REQUIRED_CHECKS)
+    assert against(plain) is None
+    added = certificate_for(image=f"{plain.image}_ours", passed=REQUIRED_CHECKS, checks=own)
+    assert against(added) == "it lacks checks that are required today: packages, ours/our_check"
+    all_passed = (*REQUIRED_CHECKS, "packages", "ours/our_check")
+    assert against(certificate_for(image=added.image, passed=all_passed, checks=own)) is None
+
+
+def certificate_for(**changes: Any) -> Certificate:
+    fields: dict[str, Any] = {
+        "image_digest": "sha256:" + "0" * 64, "image": "tf2.21.0-cuda12.5-cudnn9.3-py312",
+        "host_class": "r580-h100", "driver": "580.65.06", "gpus": (), "lock_digest": "", "probe_version": "",
+        "tensorflow": "2.21.0", "python": "3.12", "cuda": "12.5", "cudnn": "9.3", "passed": (), "skipped": (),
+        "failed": (), "record_id": "", "measured": format_timestamp(MEASURED_AT), "issued": "", "signer": "",
+        "expires": format_timestamp(MEASURED_AT + timedelta(days=14)),
+    }  # fmt: skip
+    return Certificate(**(fields | changes))
+
+
+def against(certificate: Certificate) -> str | None:
+    return verify._against_certificate(certificate, None, False, MEASURED_AT + timedelta(hours=1))
 
 
 class TestTheNewestStatementOfAHostClassDecides:

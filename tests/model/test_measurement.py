@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from typing import Any
 
@@ -21,6 +22,7 @@ from validator.model.measurement import (
     report_digest,
     statement_of,
 )
+from validator.model.own_checks import OwnCheck
 
 DIGEST = f"sha256:{'ab' * 32}"
 GPU = GpuIdentity("GPU-11111111-2222-3333-4444-555555555555", "NVIDIA H100 80GB HBM3", "9.0")
@@ -39,6 +41,11 @@ MEASUREMENT = Measurement(
     depth="quick",
     fixture=False,
 )
+
+ONE = {"id": "ours/our_check", "sha256": "ab" * 32, "required": True}
+OWN = (OwnCheck("ours/our_check", "ab" * 32, True), OwnCheck("ours/slow", "cd" * 32, False))
+# The digest of the statement of MEASUREMENT.
+STATEMENT_OF_2_1_0 = "46286c5b00ae7c0b8acb857bd193e0aee6f39ad6929a2e9b267650fc114845ae"
 
 
 def changed(**fields: Any) -> bytes:
@@ -59,10 +66,19 @@ def canonical(document: object) -> bytes:
         MEASUREMENT,
         msgspec.structs.replace(MEASUREMENT, report_digest=None, challenge=None, fixture=True),
         msgspec.structs.replace(MEASUREMENT, outside=Outside(None, None, ())),
+        msgspec.structs.replace(MEASUREMENT, checks=OWN),
     ],
 )
 def test_a_measurement_is_read_back_from_its_statement(measurement: Measurement) -> None:
     assert measurement_of(statement_of(measurement)) == measurement
+
+
+def test_without_checks_of_the_users_own_the_statement_is_that_of_older_versions() -> None:
+    assert "checks" not in json.loads(statement_of(MEASUREMENT))["predicate"]
+    # The bytes that version 2.1.0 signed.
+    assert hashlib.sha256(statement_of(MEASUREMENT)).hexdigest() == STATEMENT_OF_2_1_0
+    with pytest.raises(MeasurementError):
+        measurement_of(changed(checks=[]))
 
 
 def test_the_statement_is_about_the_image() -> None:
@@ -76,6 +92,14 @@ def test_the_statement_is_about_the_image() -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
+        (
+            {"checks": [{**ONE, "id": "driver"}]},
+            "checks: 'driver' is not the id of a check of the user's own",
+        ),
+        ({"checks": [{**ONE, "id": "ours/../x"}]}, "is not the id of a check of the user's own"),
+        ({"checks": [{**ONE, "sha256": "AB" * 32}]}, "is not a SHA-256 digest"),
+        ({"checks": [ONE, ONE]}, "checks: they are not sorted by id, or one is listed twice"),
+        ({"checks": [{**ONE, "required": 1}]}, "expected `bool`, got `int`"),
         ({"surplus": 1}, "predicate: object contains unknown field `surplus`"),
         ({"depth": ...}, "predicate.depth: missing"),
         ({"depth": "deep"}, "depth: 'deep' is neither quick nor full"),

@@ -13,6 +13,7 @@ from validator.model import verdict
 from validator.model.evidence import COMPUTING_CHECKS
 from validator.model.facts import Gpu
 from validator.model.measurement import GpuIdentity, Outside, Unread
+from validator.model.own_checks import OwnCheck, also_required
 from validator.model.record import Origin, Verdict
 from validator.model.report import Report, report_of
 from validator.model.spec import Variant
@@ -47,6 +48,49 @@ def judge(made: Report, origin: Origin = Origin.HERE, outside: Outside | Unread 
 
 def test_the_probe_requires_the_same_checks() -> None:
     assert {check.id for check in CHECKS if check.required} == set(REQUIRED_CHECKS)
+
+
+def with_checks(*also: tuple[str, str, bool]) -> Report:
+    """Return a report in which every required check passes, and these: id, outcome, if required."""
+    made = document()
+    made["checks"] += [
+        {"id": name, "outcome": outcome, "summary": f"about {name}", "required": required}
+        for name, outcome, required in also
+    ]
+    return report_of(made)
+
+
+@pytest.mark.parametrize("name", ["packages", "ours/our_check"])
+def test_what_the_image_needs_in_addition_is_required_whatever_its_report_says(name: str) -> None:
+    def judged(*outcomes: str, required: bool = False) -> Judgement:
+        made = with_checks(*((name, outcome, required) for outcome in outcomes))
+        return verdict.judge(made, outside=OUTSIDE, also_required=(name,))
+
+    assert judged("pass").verdict is Verdict.CERTIFIED
+    for outcome in BAD:
+        assert judged(outcome).sentence.startswith(name)
+        assert (judged(outcome).verdict, judged(outcome).reason) == (
+            Verdict.FAILED,
+            Reason.CHECKS_WENT_WRONG,
+        )
+        # Only marked as required by the report: it counts, too.
+        report_says = verdict.judge(with_checks((name, outcome, True)), outside=OUTSIDE)
+        assert report_says.verdict is Verdict.FAILED
+        optional = verdict.judge(with_checks((name, outcome, False)), outside=OUTSIDE)
+        assert optional.verdict is Verdict.CERTIFIED
+    for outcomes, reason in (
+        (("skip",), Reason.CHECKS_NOT_PASSED),
+        ((), Reason.CHECKS_NOT_PASSED),
+        (("pass", "pass"), Reason.CHECKS_REPEATED),
+    ):
+        found = judged(*outcomes)
+        assert (found.verdict, found.reason, found.missing) == (Verdict.UNPROVEN, reason, (name,))
+
+
+def test_images_with_additions_need_their_packages_and_own_checks() -> None:
+    own = (OwnCheck("ours/a", "0" * 64, True), OwnCheck("ours/b", "0" * 64, False))
+    assert also_required(False, ()) == ()
+    assert also_required(True, own) == ("packages", "ours/a")
 
 
 def test_the_probe_has_the_version_that_is_required() -> None:

@@ -94,7 +94,7 @@ class _Work:
             encoding = self._encoding.name
             key = layer_key(f"base layer 1, {encoding.value}", [layer.diff_id])
             return self._made(f"base {name}", key, partial(layer.compress, encoding))
-        is_new = not self._destination.has(blob.digest, blob.size)
+        is_new = not self._destination.has(blob)
         if is_new:
 
             def copy(write: Write) -> Encoded:
@@ -111,7 +111,7 @@ class _Work:
 
     def _made(self, name: str, key: str, make: Callable[[Write], Encoded]) -> Placed:
         row = self._table.row(key)
-        if row is not None and self._destination.has(row.encoded.digest, row.encoded.size):
+        if row is not None and self._destination.has(row.encoded):
             return Placed(name, row.encoded, is_new=False)
 
         def encode(write: Write) -> Encoded:
@@ -127,7 +127,7 @@ class _Work:
 
     def document(self, content: bytes, media_type: str) -> Encoded:
         known = Encoded(_digest(content), len(content), "", media_type)
-        if not self._destination.has(known.digest, known.size):
+        if not self._destination.has(known):
 
             def write_all(write: Write) -> Encoded:
                 write(content)

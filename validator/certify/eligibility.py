@@ -12,12 +12,13 @@ from datetime import datetime
 from ..errors import ValidatorError
 from ..model.facts import DeviceNode
 from ..model.measurement import Outside
+from ..model.own_checks import OwnCheck, also_required
 from ..model.record import Origin, Record, Verdict
 from ..model.report import Report, ReportError, versions_of
 from ..model.spec import NO_GPU, cell_identifier, variant_of
 from ..model.timestamps import TOLERANCE, parse_timestamp
 from ..model.verdict import judge
-from ..registry.names import is_digest
+from ..registry.names import additions_of, is_digest
 
 #: The versions that the probe must have read, since a certificate says what is in the image.
 _VERSIONS = ("tensorflow", "python", "cuda", "cudnn")
@@ -33,12 +34,14 @@ def check_record(record: Record) -> None:
         raise _refusal(record, objection)
 
 
-def checked_report(record: Record, outside: Outside, now: datetime) -> Report | None:
+def checked_report(
+    record: Record, outside: Outside, now: datetime, own: tuple[OwnCheck, ...] = ()
+) -> Report | None:
     """Return the report of a record that may get a statement. Raises NotCertifiable with the reason.
 
     None if the image failed without writing one.
 
-    outside: what the host saw of its driver and GPUs, as its runner signed.
+    outside: what the host saw of its driver and GPUs, own: the user's own checks; both as its runner signed.
     """
     check_record(record)
     try:
@@ -49,7 +52,7 @@ def checked_report(record: Record, outside: Outside, now: datetime) -> Report | 
         if record.verdict is Verdict.FAILED:
             return None
         raise _refusal(record, "it has no report")
-    if objection := _objection_in_report(record, report, outside, now):
+    if objection := _objection_in_report(record, report, outside, own, now):
         raise _refusal(record, objection)
     return report
 
@@ -73,9 +76,15 @@ def _objection(record: Record) -> str | None:
     return None
 
 
-def _objection_in_report(record: Record, report: Report, outside: Outside, now: datetime) -> str | None:
+def _objection_in_report(
+    record: Record, report: Report, outside: Outside, own: tuple[OwnCheck, ...], now: datetime
+) -> str | None:
     """Return why the record's report prevents certifying it, or None."""
-    judgement = judge(report, record.origin, outside, variant=variant_of(record.image))
+    # From the image's name and from what the runner signed, since the image itself wrote the report.
+    required = also_required(additions_of(record.image) is not None, own)
+    judgement = judge(
+        report, record.origin, outside, variant=variant_of(record.image), also_required=required
+    )
     certifies = record.verdict is Verdict.CERTIFIED
     if judgement.verdict is not record.verdict:
         return f"its own report says {judgement.verdict.value}: {judgement.sentence}"

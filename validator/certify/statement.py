@@ -8,7 +8,7 @@ descriptors: the checks that were skipped, the host, the times.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -18,6 +18,7 @@ from ..model import codec
 from ..model.certificate import Certificate, Failure, GpuFacts
 from ..model.codec import DocumentError
 from ..model.measurement import Measurement
+from ..model.own_checks import OwnCheck, is_own
 from ..model.record import Record, Verdict
 from ..model.report import CheckOutcome, Report
 from ..registry.names import is_digest
@@ -67,6 +68,14 @@ def statement(
             {"name": "image", "annotations": {"spec": record.image, **_known(record.versions, _VERSIONS)}},
             {"name": "lock", "digest": {"sha256": record.lock_digest.removeprefix("sha256:")}},
             {"name": "probe", "annotations": {"version": measurement.probe_version}},
+            *(
+                {
+                    "name": check.id,
+                    "digest": {"sha256": check.sha256},
+                    "annotations": {"required": check.required},
+                }
+                for check in measurement.checks
+            ),
             {
                 "name": "host",
                 "annotations": {
@@ -139,6 +148,18 @@ class _Lock(msgspec.Struct, frozen=True):
 
 class _Probe(msgspec.Struct, frozen=True):
     version: str
+
+
+class _Necessity(msgspec.Struct, frozen=True):
+    required: bool
+
+
+class _OwnCheck(msgspec.Struct, frozen=True):
+    """The descriptor of a check of the user's own."""
+
+    name: str
+    digest: _Lock
+    annotations: _Necessity
 
 
 class _Gpu(msgspec.Struct, frozen=True):
@@ -254,7 +275,15 @@ def _certificate(predicate: _Predicate, digest: str, signer: str) -> Certificate
         expires=found.certificate.expires,
         signer=signer,
         fixture=found.certificate.fixture,
+        checks=tuple(_own_checks(predicate)),
     )
+
+
+def _own_checks(predicate: _Predicate) -> Iterator[OwnCheck]:
+    for number, entry in enumerate(predicate.configuration):
+        if is_own(str(entry.get("name"))):
+            found = codec.convert(entry, _OwnCheck, f"configuration[{number}]")
+            yield OwnCheck(found.name, found.digest.sha256, found.annotations.required)
 
 
 def _failure(predicate: _Predicate, digest: str, signer: str) -> Failure:

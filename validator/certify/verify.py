@@ -8,9 +8,11 @@ from datetime import datetime, timedelta
 
 from ..errors import MissingError, ValidatorError
 from ..model.certificate import Certificate, Failure
+from ..model.own_checks import also_required
 from ..model.timestamps import NEVER, TOLERANCE, now_utc, parse_timestamp
 from ..model.verdict import REQUIRED_CHECKS
 from ..registry.client import Registry
+from ..registry.names import additions_of
 from ..system.pools import map_in_threads
 from . import attached, signing
 from .attached import Candidate
@@ -192,6 +194,7 @@ def _against_certificate(
         return f"it expired on {certificate.expires}: {age}"
     if max_age is not None and now - measured > max_age:
         return f"it is too old: {age}"
-    if missing := [name for name in REQUIRED_CHECKS if name not in certificate.passed]:
+    also = also_required(additions_of(certificate.image) is not None, certificate.checks)
+    if missing := [name for name in (*REQUIRED_CHECKS, *also) if name not in certificate.passed]:
         return f"it lacks checks that are required today: {', '.join(missing)}"
     return None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import hashlib
 import json
-import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -13,12 +12,11 @@ from pathlib import Path
 
 from ..errors import InputError
 from ..model.additions import CheckFile
+from ..model.own_checks import is_own
 from ..resources import manual
 
 #: In the archive: a package that lists them and imports one by its name.
 _PACKAGE = "validator/probe/own"
-#: The file becomes a module, and its name a part of the check's id.
-_FILE = re.compile(r"[a-z][a-z0-9_]{0,63}\.py")
 #: Bytes of a check's file: much more is not a check.
 _LARGEST = 1 << 20
 _MANUAL = f"{manual('how-to/write-a-check.md')} describes how a check is written"
@@ -51,13 +49,14 @@ def read_checks(directory: Path, files: Iterable[CheckFile]) -> tuple[PackedChec
     return found
 
 
-def check_file(path: Path) -> CheckFile:
-    """Return the check in a file, which is required. Raises InputError if it can't be read."""
-    return CheckFile(str(path), hashlib.sha256(_content(path)).hexdigest())
+def read_files(paths: Iterable[Path]) -> tuple[PackedCheck, ...]:
+    """Return the checks in files, each of them required. Raises InputError as `read_checks` does."""
+    files = (CheckFile(str(path), hashlib.sha256(_content(path)).hexdigest()) for path in paths)
+    return read_checks(Path(), files)
 
 
 def _read(path: Path, file: CheckFile) -> PackedCheck:
-    if not _FILE.fullmatch(path.name):
+    if path.suffix != ".py" or not is_own(file.id):
         raise InputError(
             f"{path}: the name of a check's file has only lower-case letters, digits and underscores, begins"
             " with a letter and ends in .py",

@@ -8,6 +8,8 @@ import re
 from dataclasses import asdict, dataclass, field
 from pathlib import Path, PurePosixPath
 
+from .own_checks import PREFIX, OwnCheck
+
 #: The length of the digest that names an image whose additions have no name.
 _SHORT = 8
 
@@ -53,10 +55,6 @@ class Requirements:
     hashes: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
 
-#: Ids of checks begin with this if they are the user's own, so that they never have the id of another.
-OWN_CHECK = "ours/"
-
-
 @dataclass(frozen=True)
 class CheckFile:
     """A check of the user's own.
@@ -73,7 +71,12 @@ class CheckFile:
     @property
     def id(self) -> str:
         """`ours/our_check` for `checks/our_check.py`, as in reports and certificates."""
-        return OWN_CHECK + PurePosixPath(self.path).stem
+        return PREFIX + PurePosixPath(self.path).stem
+
+    @property
+    def named(self) -> OwnCheck:
+        """The check as measurements and certificates name it."""
+        return OwnCheck(self.id, self.sha256, self.required)
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ import msgspec
 
 from ..versions import ComputeCapability, DriverRelease
 from . import codec
+from .own_checks import OwnCheck
 
 
 class GpuFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -32,6 +33,7 @@ class Certificate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         ISO 8601.
     signer: the fingerprint of the key, or the identity, that signed.
     fixture: made by a test; proves nothing.
+    checks: the user's own that the probe ran; their outcomes are among the others.
     """
 
     image_digest: str
@@ -54,6 +56,12 @@ class Certificate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     expires: str
     signer: str
     fixture: bool = False
+    checks: tuple[OwnCheck, ...] = ()
+
+    @property
+    def own_passed(self) -> tuple[str, ...]:
+        """The ids of the user's own checks that passed."""
+        return tuple(check.id for check in self.checks if check.id in self.passed)
 
     @property
     def driver_release(self) -> DriverRelease:

@@ -17,6 +17,7 @@ import msgspec
 
 from . import codec
 from .codec import DocumentError
+from .own_checks import OwnCheck, is_own
 from .spec import cell_identifier
 from .timestamps import parse_timestamp
 
@@ -93,6 +94,7 @@ class Measurement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         challenge.
     started, finished: by the runner's clock; UTC, ISO 8601.
     depth: of the probe, `quick` or `full`. fixture: made by a test; proves nothing.
+    checks: the user's own that were packed into the probe, sorted by id.
     """
 
     image_digest: str
@@ -108,6 +110,7 @@ class Measurement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     finished: str
     depth: str
     fixture: bool
+    checks: tuple[OwnCheck, ...] = ()
 
 
 def is_challenge(text: str) -> bool:
@@ -129,6 +132,9 @@ def statement_of(measurement: Measurement) -> bytes:
 def _written(measurement: Measurement) -> bytes:
     predicate = codec.encode(measurement)
     digest = predicate.pop("image_digest")
+    if not measurement.checks:
+        # Statements that are older than this field stay as they were signed.
+        del predicate["checks"]
     subject = {"name": predicate["image"], "digest": {"sha256": digest.removeprefix("sha256:")}}
     written = codec.canonical(
         {"_type": STATEMENT_V1, "subject": [subject], "predicateType": PREDICATE, "predicate": predicate}
@@ -190,8 +196,20 @@ def _check(measurement: Measurement) -> None:
         raise MeasurementError(f"cell: {measurement.cell[:80]!r} is not the image and the host class")
     if measurement.depth not in ("quick", "full"):
         raise MeasurementError(f"depth: {measurement.depth[:80]!r} is neither quick nor full")
+    _check_own(measurement.checks)
     _check_times(measurement)
     _check_outside(measurement.outside)
+
+
+def _check_own(checks: tuple[OwnCheck, ...]) -> None:
+    identifiers = [check.id for check in checks]
+    if identifiers != sorted(set(identifiers)):
+        raise MeasurementError("checks: they are not sorted by id, or one is listed twice")
+    for check in checks:
+        if not is_own(check.id):
+            raise MeasurementError(f"checks: {check.id[:80]!r} is not the id of a check of the user's own")
+        if not _DIGEST.fullmatch(f"sha256:{check.sha256}"):
+            raise MeasurementError(f"checks: {check.sha256[:80]!r} is not a SHA-256 digest")
 
 
 def _check_times(measurement: Measurement) -> None:

@@ -164,29 +164,34 @@ def judge(
     outside: Outside | Unread = Unread.NOT_ASKED,
     challenge: str | None = None,
     variant: Variant = Variant.GPU,
+    also_required: tuple[str, ...] = (),
 ) -> Judgement:
     """Return the verdict of a report.
 
     origin: where the report was made. outside: the driver and the GPUs that were offered to the image, as
     read outside of it, or why they were not read. challenge: what the probe was asked to repeat, if anything.
-    variant: of the image.
+    variant: of the image. also_required: see `own_checks.also_required`.
     """
     if not variant.has_cuda:
-        return _judge_without_cuda(report, origin, challenge)
+        return _judge_without_cuda(report, origin, challenge, also_required)
+    required = (*REQUIRED_CHECKS, *also_required)
     health = tuple(check for check in report.checks if check.id == HEALTH and check.went_wrong)
     if any(_excuses(check) for check in health):
         return Judgement(Verdict.UNPROVEN, Reason.GPU_NOT_HEALTHY, wrong=health)
+    # A report can mark more checks as required, but not fewer.
     if wrong := tuple(
-        check for check in report.checks if check.went_wrong and check.id != HEALTH and _is_required(check)
+        check
+        for check in report.checks
+        if check.went_wrong and check.id != HEALTH and (check.required or check.id in required)
     ):
         return Judgement(Verdict.FAILED, Reason.CHECKS_WENT_WRONG, wrong=wrong)
     if health:
         return Judgement(Verdict.UNPROVEN, Reason.GPU_NOT_HEALTHY, wrong=health)
     if not report.host.gpus:
         return Judgement(Verdict.UNPROVEN, Reason.NO_GPU)
-    if missing := tuple(name for name in REQUIRED_CHECKS if not _passed(report, name)):
+    if missing := tuple(name for name in required if not _passed(report, name)):
         return Judgement(Verdict.UNPROVEN, Reason.CHECKS_NOT_PASSED, missing=missing)
-    if repeated := tuple(name for name in REQUIRED_CHECKS if _count(report, name) > 1):
+    if repeated := tuple(name for name in required if _count(report, name) > 1):
         return Judgement(Verdict.UNPROVEN, Reason.CHECKS_REPEATED, missing=repeated)
     if report.probe.version.partition("+")[0] != PROBE_VERSION:
         return Judgement(Verdict.UNPROVEN, Reason.OTHER_PROBE, probe=report.probe.version)
@@ -204,20 +209,23 @@ def judge(
     return Judgement(Verdict.CERTIFIED, Reason.ALL_PASSED, gpus=gpus)
 
 
-def _judge_without_cuda(report: Report, origin: Origin, challenge: str | None) -> Judgement:
+def _judge_without_cuda(
+    report: Report, origin: Origin, challenge: str | None, also_required: tuple[str, ...]
+) -> Judgement:
+    required = (*REQUIRED_ON_CPU, *also_required)
     if wrong := tuple(
         check
         for check in report.checks
-        if check.went_wrong and _is_required(check) and check.id not in OF_THE_GPU
+        if check.went_wrong and (check.required or check.id in required) and check.id not in OF_THE_GPU
     ):
         return Judgement(Verdict.FAILED, Reason.CHECKS_WENT_WRONG, wrong=wrong)
     if missing := tuple(
         name
-        for name in REQUIRED_ON_CPU
+        for name in required
         if not _passed(report, name) or (name in COMPUTING_CHECKS and not _computed_on(report, name, "CPU"))
     ):
         return Judgement(Verdict.UNPROVEN, Reason.CHECKS_NOT_PASSED, missing=missing)
-    if repeated := tuple(name for name in REQUIRED_ON_CPU if _count(report, name) > 1):
+    if repeated := tuple(name for name in required if _count(report, name) > 1):
         return Judgement(Verdict.UNPROVEN, Reason.CHECKS_REPEATED, missing=repeated)
     if report.probe.version.partition("+")[0] != PROBE_VERSION:
         return Judgement(Verdict.UNPROVEN, Reason.OTHER_PROBE, probe=report.probe.version)
@@ -257,11 +265,6 @@ def _different_gpus(here: Sequence[tuple[object, ...]], there: Sequence[tuple[ob
 def failed_checks(report: Report) -> list[CheckResult]:
     """Return every check that went wrong, required or not."""
     return [check for check in report.checks if check.went_wrong]
-
-
-def _is_required(check: CheckResult) -> bool:
-    # A report can mark more checks as required, but not fewer.
-    return check.required or check.id in REQUIRED_CHECKS
 
 
 def _excuses(check: CheckResult) -> bool:

@@ -14,7 +14,7 @@ from ..model.record import Record, Verdict
 from ..model.spec import ImageSpec, cell_identifier
 from ..system import processes
 from .locking import ensure_lock
-from .measuring import Probing, may_be_signed, measured_record, now
+from .measuring import Probing, may_be_signed, measured_record, now, own_checks
 from .publisher import Publisher
 from .recording import host_class_of, measurement_key
 from .run import Event, Phase, RegistryUse, Result, Run, Status
@@ -138,7 +138,7 @@ class _ImageWork:
             if run.challenges is None
             else asked_for(found, self.spec, run.challenges)
         )
-        version, depth = probe_version(), run.options.depth
+        version, depth = probe_version(own_checks(self.spec)), run.options.depth
         return [
             Probing(
                 target,

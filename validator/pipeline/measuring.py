@@ -8,6 +8,7 @@ import msgspec
 
 from ..assemble.progress import Progress
 from ..engines.base import Built
+from ..engines.own_checks import PackedCheck, read_checks
 from ..engines.probe_archive import probe_request, probe_version
 from ..errors import InputError, MissingError, ValidatorError
 from ..locks.files import render
@@ -20,9 +21,10 @@ from ..model.measurement import (
     report_digest,
     statement_of,
 )
+from ..model.own_checks import also_required
 from ..model.record import Record, Verdict, contents_of
 from ..model.report import Report, ReportError, read_report, versions_of
-from ..model.spec import NO_GPU, cell_identifier
+from ..model.spec import NO_GPU, ImageSpec, cell_identifier
 from ..model.timestamps import format_timestamp, now_utc
 from ..model.verdict import judge
 from .recording import host_class_of
@@ -54,6 +56,16 @@ def may_be_signed(run: Run, target: Target) -> bool:
     )
 
 
+def own_checks(spec: ImageSpec) -> tuple[PackedCheck, ...]:
+    """Return the user's own checks of an image. Raises MissingError if one can't be used."""
+    added = spec.additions
+    try:
+        return read_checks(added.directory, added.checks) if added else ()
+    except InputError as error:
+        # It says nothing about the image, so nothing is recorded.
+        raise MissingError(str(error), hint=error.hint) from error
+
+
 def measured_record(
     probing: Probing, built: Built, lock: Lock, run: Run, started: str, progress: Progress
 ) -> Record:
@@ -68,14 +80,26 @@ def measured_record(
     # Read the host again, because the build took place between the plan and the probe.
     outside = target.seen_in(run.engine.outside())
     began = now()
-    request = probe_request(run.options.depth, render(lock).encode(), challenge=challenge, gpus=target.uuids)
+    own = own_checks(built.spec)
+    named = tuple(sorted((check.file.named for check in own), key=lambda check: check.id))
+    version = probe_version(own)
+    request = probe_request(
+        run.options.depth, render(lock).encode(), challenge=challenge, gpus=target.uuids, own=own
+    )
     report: Report | None = None
     host_class = target.host_class
     try:
         read = read_report(run.engine.probe(built, request, progress))
         host_class = host_class or host_class_of(read.host, run.hosts)
         report = read
-        judgement = judge(report, outside=outside, challenge=challenge, variant=built.spec.variant)
+        required = also_required(built.spec.additions is not None, named)
+        judgement = judge(
+            report,
+            outside=outside,
+            challenge=challenge,
+            variant=built.spec.variant,
+            also_required=required,
+        )
         verdict, reason = judgement.verdict, judgement.sentence
     except ReportError as error:
         verdict, reason = Verdict.FAILED, f"the probe's report can't be read: {error}"
@@ -93,7 +117,7 @@ def measured_record(
         engine=run.engine.name,
         lock_digest=lock.digest,
         image_digest=built.digest,
-        probe_version=probe_version(),
+        probe_version=version,
         started=started,
         finished=now(),
         key=probing.key,
@@ -113,11 +137,12 @@ def measured_record(
         report_digest=report_digest(report.raw) if report else None,
         challenge=challenge,
         outside=outside,
-        probe_version=probe_version(),
+        probe_version=version,
         started=began,
         finished=record.finished,
         depth=run.options.depth,
         fixture=report is not None and report.fixture,
+        checks=named,
     )
     try:
         return msgspec.structs.replace(record, measurement=runner.sign(statement_of(measurement)))
