@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from validator.engines.own_checks import check_file, read_checks
+from validator.engines.own_checks import read_checks, read_files
 from validator.engines.probe_archive import probe_archive, probe_request, probe_version
 from validator.errors import InputError
 from validator.model.additions import CheckFile
@@ -197,7 +197,7 @@ def test_what_is_not_a_check_is_refused_before_anything_runs(tmp_path: Path) -> 
         with pytest.raises(InputError, match=said.replace("(", r"\(")):
             read_checks(tmp_path, [file_of(tmp_path, name)])
     with pytest.raises(InputError, match="the check can't be read: No such file"):
-        check_file(tmp_path / "absent.py")
+        read_files([tmp_path / "absent.py"])
 
 
 def test_a_file_that_changed_and_a_name_that_is_taken_are_refused(tmp_path: Path) -> None:

@@ -50,6 +50,13 @@ _RUN_PARAMETERS = ("image", "python", "lock_path", "depth", "only", "skip", "cha
     "--only", metavar="CHECK", multiple=True, help="Only run this check, whatever its depth; repeatable."
 )
 @click.option("--skip", metavar="CHECK", multiple=True, help="Do not run this check; repeatable.")
+@click.option(
+    "--own-check",
+    "own_checks",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    multiple=True,
+    help="Also run a check of your own, from this file; repeatable.",
+)
 @challenge_option
 @click.option("--list", "list_", is_flag=True, help="List the checks without running any.")
 @click.option(
@@ -66,6 +73,7 @@ def command(
     depth: str,
     only: tuple[str, ...],
     skip: tuple[str, ...],
+    own_checks: tuple[Path, ...],
     challenge: str | None,
     list_: bool,
     save_probe: Path | None,
@@ -78,14 +86,16 @@ def command(
     if image is not None and python:
         raise click.UsageError("--image and --python can't be combined")
     if list_:
-        reject_options((*_RUN_PARAMETERS, "save_probe"), "has no effect with --list")
+        reject_options((*_RUN_PARAMETERS, "own_checks", "save_probe"), "has no effect with --list")
         return _list(format_)
     if save_probe:
         reject_options((*_RUN_PARAMETERS, "format_", "as_json"), "has no effect with --save-probe")
-        return _save(save_probe)
+        return _save(save_probe, own_checks)
+    from ..engines.own_checks import read_files
     from .probing import probe, select_checks
 
-    probed = probe(image, python, depth, lock_path, select_checks(only, skip), challenge)
+    own = read_files(own_checks)
+    probed = probe(image, python, depth, lock_path, select_checks(only, skip, own), challenge, own)
     _show(probed, format_, challenge, _variant(lock_path))
     return EXIT_FAILED if failed_checks(probed.report) else EXIT_OK
 
@@ -105,10 +115,11 @@ def _list(format_: str) -> int:
     return EXIT_OK
 
 
-def _save(path: Path) -> int:
+def _save(path: Path, own_checks: tuple[Path, ...]) -> int:
+    from ..engines.own_checks import read_files
     from ..engines.probe_archive import probe_archive
 
-    write_atomically(path, probe_archive())
+    write_atomically(path, probe_archive(read_files(own_checks)))
     print_status(f"Wrote {path}. Run it with: python3 {path.name} > report.json")
     return EXIT_OK
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..engines.base import ProbeRequest
+from ..engines.own_checks import PackedCheck
 from ..engines.probe_archive import probe_checks, probe_request
 from ..errors import InputError, ValidatorError
 from ..model.measurement import Outside, Unread
@@ -29,13 +30,18 @@ def probe(
     lock: Path | None = None,
     selection: tuple[str, ...] = (),
     challenge: str | None = None,
+    own: tuple[PackedCheck, ...] = (),
 ) -> Probed:
     """Run the probe and return its report.
 
     lock: a lock to compare the installed packages with. selection: the result of `select_checks`. challenge:
-    for the report to repeat. Raises ValidatorError if the probe gives no report.
+    for the report to repeat. own: checks of the user's own.
+
+    Raises ValidatorError if the probe gives no report.
     """
-    request = probe_request(depth, lock.read_bytes() if lock else None, selection, challenge=challenge)
+    request = probe_request(
+        depth, lock.read_bytes() if lock else None, selection, challenge=challenge, own=own
+    )
     outside, answer = _in_image(image, request) if image is not None else _with_python(python, request)
     try:
         return Probed(read_report(answer), outside)
@@ -43,9 +49,12 @@ def probe(
         raise ValidatorError(f"the probe's report can't be read: {error}") from error
 
 
-def select_checks(only: tuple[str, ...], skip: tuple[str, ...]) -> tuple[str, ...]:
+def select_checks(
+    only: tuple[str, ...], skip: tuple[str, ...], own: tuple[PackedCheck, ...] = ()
+) -> tuple[str, ...]:
     """Return the probe's arguments that select checks. Raises InputError for a check that does not exist."""
     known = [check["id"] for check in probe_checks()] if only or skip else []
+    known += [check.file.id for check in own]
     for name in (*only, *skip):
         if name not in known:
             raise InputError(f'there is no check "{name}"', hint=f"the checks are {', '.join(known)}")

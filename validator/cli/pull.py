@@ -18,7 +18,7 @@ from .host_options import (
     select_image,
     version_options,
 )
-from .options import verbose_option
+from .options import print_status, verbose_option
 from .trust_options import certificate_options
 
 
@@ -53,6 +53,8 @@ def command(
             registry, host, Terms(trust, max_age, accept_expired), image, tensorflow, python
         )
         pull_selected(engine, registry, selected)
+        if own := sorted({name for one in selected.certificates for name in one.own_passed}):
+            print_status(f"Its certificate includes checks of its owner: {', '.join(own)}")
     finally:
         engine.close()
     click.echo(selected.reference)

@@ -99,6 +99,7 @@ def _show(digests: dict[str, str], found: dict[str, Verified]) -> None:
     table = Table("image", "host class", "driver", "GPU", "measured", "checks", box=None, pad_edge=False)
     for name, verified in found.items():
         for certificate in verified.certificates:
+            own = f" with {', '.join(certificate.own_passed)}" if certificate.own_passed else ""
             failed = f", {len(certificate.failed)} optional failed" if certificate.failed else ""
             table.add_row(
                 name,
@@ -106,7 +107,7 @@ def _show(digests: dict[str, str], found: dict[str, Verified]) -> None:
                 certificate.driver,
                 ", ".join(sorted({gpu.name for gpu in certificate.gpus})),
                 certificate.measured,
-                f"{len(certificate.passed)} passed{failed}",
+                f"{len(certificate.passed)} passed{own}{failed}",
             )
         for failure in verified.failures:
             table.add_row(

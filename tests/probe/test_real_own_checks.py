@@ -1,0 +1,98 @@
+"""The user's packages and the documented example of a check, with a real TensorFlow."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from validator.engines.own_checks import read_files
+from validator.engines.probe_archive import probe_archive
+from validator.model.report import CheckOutcome, CheckResult
+
+from .environments import AS_BUILT_2_21, tensorflow_environment
+from .test_real_tensorflow import found, probe
+
+pytestmark = pytest.mark.engine
+
+MANUAL = Path(__file__).parents[2] / "docs/how-to/write-a-check.md"
+EXAMPLE = re.compile(r"<!-- example -->\n```python\n(.*?)```", re.DOTALL)
+#: The user's package. frozen: how many of its layers a step does not train.
+OURS = """
+import os
+
+import tensorflow as tf
+
+
+def build_model():
+    model = tf.keras.Sequential([tf.keras.Input((4,)), tf.keras.layers.Dense(3), tf.keras.layers.Dense(2)])
+    if os.environ.get("OURS") == "broken":
+        model.layers[0].kernel.assign(tf.fill((4, 3), float("nan")))
+    return model
+"""
+HIDES = """
+import tensorflow as tf
+
+tf.config.list_physical_devices = lambda kind=None: 1 / 0
+"""
+
+
+@pytest.fixture(scope="module")
+def python() -> Path:
+    return tensorflow_environment(AS_BUILT_2_21)
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    (tmp_path / "ours.py").write_text(OURS)
+    return tmp_path
+
+
+def example(python: Path, site: Path, **variables: str) -> CheckResult:
+    match = EXAMPLE.search(MANUAL.read_text(encoding="utf-8"))
+    assert match is not None
+    (site / "our_check.py").write_text(match[1])
+    archive = site / "probe.pyz"
+    archive.write_bytes(probe_archive(read_files([site / "our_check.py"])))
+    report = probe(python, archive, "--only", "ours/our_check", PYTHONPATH=str(site), **variables)
+    return found(report, "ours/our_check")
+
+
+def test_the_example_of_the_manual_trains_for_one_step(python: Path, site: Path) -> None:
+    check = example(python, site)
+    assert check.sentence == "one step trained 4 weights on the CPU"
+    assert check.outcome is CheckOutcome.PASS
+    assert check.evidence.raw["own"]["device"].endswith("CPU:0")
+    assert check.document["title"] == "Does our model train for one step on the GPU?"
+
+
+def test_the_example_sees_a_model_that_does_not_train(python: Path, site: Path) -> None:
+    check = example(python, site, OURS="broken")
+    assert (check.outcome, check.sentence) == (CheckOutcome.FAIL, "the loss is not a number")
+
+
+def test_packages_are_imported_before_and_after_the_real_tensorflow(python: Path, site: Path) -> None:
+    archive = site / "probe.pyz"
+    archive.write_bytes(probe_archive())
+    for name, source in {"hides": HIDES, "gentle": ""}.items():
+        (site / f"{name}.py").write_text(source)
+        metadata = site / f"{name}-1.0.dist-info"
+        metadata.mkdir()
+        (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+        (metadata / "RECORD").write_text(f"{name}.py,,\n")
+    lock = site / "lock.txt"
+    lines = {name: f"# requires: {name}\n{name}==1.0\n" for name in ("h5py", "gentle", "hides")}
+
+    def packages(*names: str) -> CheckResult:
+        lock.write_text("".join(lines[name] for name in names))
+        report = probe(python, archive, "--only", "packages", "--lock", str(lock), PYTHONPATH=str(site))
+        return found(report, "packages")
+
+    passed = packages("h5py", "gentle")
+    assert passed.outcome is CheckOutcome.PASS, passed.sentence
+    assert passed.required
+    assert [entry["modules"] for entry in passed.evidence.raw["packages"]] == [["gentle"], ["h5py"]]
+    failed = packages("gentle", "hides")
+    assert failed.outcome is CheckOutcome.FAIL
+    assert failed.sentence == "hides: imported, it breaks TensorFlow: ZeroDivisionError: division by zero"
