@@ -130,6 +130,10 @@ def test_no_fact_at_all() -> None:
             "mixed_frameworks",
         ),
         (Situation(tensorflow="2.15.1", packages={"jax-cuda12-plugin": "0.5.3"}), "mixed_frameworks"),
+        (
+            Situation(packages={"nvidia-cudnn-cu12": "9.3.0.75", "nvidia-cudnn-cu13": "9.28.1.4"}),
+            "mixed_frameworks",
+        ),
         # XLA's own compiler.
         (Situation(tensorflow="2.21.0", gpu="RTX 5090"), "xla_without_gpu_target"),
         (

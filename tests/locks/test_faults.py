@@ -100,3 +100,77 @@ def test_the_pin_is_found_wherever_the_line_breaks_are(text: str, pin: str) -> N
 
 def test_a_timeout_is_explained() -> None:
     assert isinstance(explain("", "x", timed_out=True), MissingError)
+
+
+OLD_NUMPY = """\
+error: No solution found when resolving dependencies
+  cause: Because tensorflow==2.21.0 depends on numpy>=1.26.0 and you require tensorflow==2.21.0, we can
+         conclude that you require numpy>=1.26.0. And because you require numpy<1.26, we can conclude that
+         your requirements are unsatisfiable.
+"""
+OTHER_PROTOBUF = """\
+  cause: Because tensorflow==2.21.0 depends on protobuf>=6.31.1,<8.0.0 and you require tensorflow==2.21.0,
+         we can conclude that you require protobuf>=6.31.1,<8.0.0. And because you require protobuf<4, we
+         can conclude that your requirements are unsatisfiable.
+"""
+OTHER_CUDNN = """\
+  cause: Because you require nvidia-cudnn-cu12==9.3.0.75 and nvidia-cudnn-cu12==9.10.2.21, we can conclude
+         that your requirements are unsatisfiable.
+"""
+TORCH = """\
+  cause: Because torch==2.8.0 depends on nvidia-cuda-nvrtc-cu12{platform_machine == 'x86_64' and
+         sys_platform == 'linux'}==12.8.93 and you require nvidia-cuda-nvrtc-cu12==12.5.82, we can conclude
+         that your requirements and torch==2.8.0 are incompatible. And because you require torch==2.8.0, we
+         can conclude that your requirements are unsatisfiable.
+"""
+JAX = """\
+  cause: Because jax-cuda12-plugin[with-cuda]==0.7.0 depends on nvidia-cudnn-cu12>=9.8 and
+         jax[cuda12]==0.7.0 depends on jax-cuda12-plugin[with-cuda]==0.7.0, we can conclude that
+         jax[cuda12]==0.7.0 depends on nvidia-cudnn-cu12>=9.8. And because you require
+         nvidia-cudnn-cu12==9.3.0.75 and jax[cuda12]==0.7.0, we can conclude that your requirements are
+         unsatisfiable.
+"""
+PINNED = (
+    "tensorflow==2.21.0",
+    "nvidia-cudnn-cu12==9.3.0.75",
+    "nvidia-cuda-nvrtc-cu12==12.5.82",
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "sides"),
+    [
+        (OLD_NUMPY, "tensorflow==2.21.0 needs numpy>=1.26.0, but the matrix asks for numpy<1.26"),
+        (
+            OTHER_PROTOBUF,
+            "tensorflow==2.21.0 needs protobuf>=6.31.1,<8.0.0, but the matrix asks for protobuf<4",
+        ),
+        (
+            OTHER_CUDNN,
+            "this image pins nvidia-cudnn-cu12==9.3.0.75,"
+            " but the matrix asks for nvidia-cudnn-cu12==9.10.2.21",
+        ),
+        (
+            TORCH,
+            "torch==2.8.0 needs nvidia-cuda-nvrtc-cu12==12.8.93,"
+            " but this image pins nvidia-cuda-nvrtc-cu12==12.5.82",
+        ),
+        (
+            JAX,
+            "jax-cuda12-plugin[with-cuda]==0.7.0 needs nvidia-cudnn-cu12>=9.8,"
+            " but this image pins nvidia-cudnn-cu12==9.3.0.75",
+        ),
+    ],
+)
+def test_a_conflict_names_both_sides(text: str, sides: str) -> None:
+    error = explain(text, "x: can't be resolved", pinned=PINNED)
+    assert str(error) == f"x: can't be resolved: {sides}"
+    assert isinstance(error, InputError)
+    assert "change or remove one of the two" in str(error.hint)
+
+
+def test_a_package_that_does_not_exist_is_named() -> None:
+    text = (
+        "cause: Because nosuch was not found in the package registry and you require nosuch, we can conclude"
+    )
+    assert "the index does not have nosuch" in str(explain(text, "x"))

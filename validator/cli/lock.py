@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from ..errors import EXIT_INPUT, EXIT_OK, InputError
+from ..model.lock import Lock
+from ..model.prediction import Outcome
 from ..model.spec import ImageSpec
 from ..reports.printable import counted
 from ..system.sources import host_sources
@@ -67,5 +69,17 @@ def _write(locks: LockDirectory, specs: tuple[ImageSpec, ...], upgrade: bool) ->
         written += locked.written
         size = f"{counted(len(locked.lock.wheels), 'wheel')}, {locked.lock.size / 1e6:,.0f} MB"
         print_status(f"[{number}/{len(specs)}] {spec}: {locked.why} ({size})")
+        for warning in _warnings(spec, locked.lock):
+            print_status(f"  Warning: {warning}")
     print_status(f"{counted(written, 'lock')} written, {len(specs) - written} unchanged")
     return EXIT_OK
+
+
+def _warnings(spec: ImageSpec, lock: Lock) -> list[str]:
+    """Return why the packages of the lock are known to break the GPU on every machine."""
+    from ..compat.predict import of_image
+
+    if spec.additions is None or not spec.variant.has_cuda:
+        return []
+    reasons = of_image(spec, {wheel.name: wheel.version for wheel in lock.wheels})
+    return [reason.text for reason in reasons if reason.outcome is Outcome.FAILS]

@@ -30,11 +30,15 @@ def load_plan(
     if matrix_path == shipped_matrix() and available is None:
         print_status("Using the matrix that comes with this tool.")
     matrix = load_matrix(matrix_path)
+    if available is None:
+        for warning in matrix.warnings:
+            print_status(f"Warning: {matrix.file}:{warning.line}:{warning.column}: {warning}")
     locks = locks_of(matrix_path)
 
     def wheels(spec: ImageSpec) -> Mapping[str, str] | None:
-        # Only predictions for floating versions depend on the lock.
-        if not (spec.cuda and spec.cuda.floats) and not (spec.cudnn and spec.cudnn.floats):
+        # Only predictions for floating versions and for more packages depend on the lock.
+        floats = (spec.cuda and spec.cuda.floats) or (spec.cudnn and spec.cudnn.floats)
+        if not floats and spec.additions is None:
             return None
         lock = locks.read(spec.identifier)
         return {wheel.name: wheel.version for wheel in lock.wheels} if lock else None

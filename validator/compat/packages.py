@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Mapping
 
 from ..model.prediction import Outcome, Reason
@@ -13,6 +14,12 @@ from .releases import Release
 #: Packages that contain TensorFlow without CUDA, and those that contain it with CUDA.
 _ON_CPU = ("tensorflow-cpu", "tf-nightly-cpu", "intel-tensorflow")
 _WITH_CUDA = ("tensorflow", "tensorflow-gpu", "tf-nightly")
+_CUDNN_WHEEL = re.compile(r"nvidia-cudnn-cu\d+")
+
+
+def named_packages() -> tuple[str, ...]:
+    """Return the packages that the rules of this module look for, besides cuDNN."""
+    return (*_ON_CPU, *dict.fromkeys(row["package"] for row in facts.rows("frameworks", "cudnn")))
 
 
 def cpu_package(packages: Mapping[str, str], variant: str | None) -> Reason | None:
@@ -31,6 +38,22 @@ def cpu_package(packages: Mapping[str, str], variant: str | None) -> Reason | No
             "cpu_package",
         )
     return rule.fails(f"{found} has no CUDA: it never uses a GPU; install tensorflow instead", "cpu_package")
+
+
+def two_cudnns(packages: Mapping[str, str]) -> Reason | None:
+    """Return why the wheels of cuDNN for several CUDA versions don't work together, or None for at most one.
+
+    packages: full names -> version.
+    """
+    found = sorted(name for name in packages if _CUDNN_WHEEL.fullmatch(name))
+    if len(found) < 2:
+        return None
+    names = " and ".join(f"{name} {packages[name]}" for name in found)
+    return facts.rule("frameworks", "cudnn-packages").fails(
+        f"{names} overwrite each other's files in nvidia/cudnn, so TensorFlow may load a cuDNN for another"
+        " CUDA; use an environment for each",
+        "mixed_frameworks",
+    )
 
 
 def mixed_frameworks(

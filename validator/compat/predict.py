@@ -10,7 +10,7 @@ from ..model.prediction import Prediction, Reason
 from ..model.situation import LINUX, PYPI, X86_64, Situation
 from ..model.spec import NO_GPU, Cell, Choice, HostClass, ImageSpec, Variant
 from ..versions import CudaVersion
-from . import judge, policies
+from . import judge, packages, policies
 from .machine import Machine, machine
 from .releases import release as find_release
 from .software import Software, software
@@ -48,9 +48,9 @@ def situation_of(cell: Cell, wheels: Mapping[str, str] | None = None) -> Situati
     )
 
 
-def of_image(image: ImageSpec) -> tuple[Reason, ...]:
+def of_image(image: ImageSpec, wheels: Mapping[str, str] | None = None) -> tuple[Reason, ...]:
     """Return the reasons that hold for an image on every host, those that decide first."""
-    return judge.of_software(situation_of(Cell(image, HostClass.without_gpu())))
+    return judge.of_software(situation_of(Cell(image, HostClass.without_gpu()), wheels))
 
 
 @functools.lru_cache(maxsize=8192)
@@ -78,7 +78,7 @@ def _image_situation(
     variant: Variant,
     locked: tuple[tuple[str, str], ...],
 ) -> Situation:
-    toolkit, cudnn_version, packages = _libraries(tensorflow, cuda, cudnn, locked)
+    toolkit, cudnn_version, installed = _libraries(tensorflow, cuda, cudnn, locked)
     return Situation(
         tensorflow=tensorflow,
         python=python,
@@ -90,7 +90,7 @@ def _image_situation(
         variant=variant.value,
         extra=cuda is not None and cudnn is not None and (cuda.floats or cudnn.floats),
         library_path=True,
-        packages=packages,
+        packages=installed,
     )
 
 
@@ -113,24 +113,31 @@ def _libraries(
     release = find_release(tensorflow)
     if cuda is None or cudnn is None:
         return None, None, {}
-    packages = dict(locked)
+    installed = dict(locked)
     nvcc = policies.cuda_wheels(release, cuda).get(f"nvidia-cuda-nvcc-{release.suffix}")
     if nvcc:
-        packages.setdefault("nvidia-cuda-nvcc", nvcc)
+        installed.setdefault("nvidia-cuda-nvcc", nvcc)
     return (
-        str(CudaVersion.parse(packages.get("nvidia-cuda-runtime") or cuda.version)),
-        packages.setdefault("nvidia-cudnn", policies.cudnn_version(release, cudnn)),
-        packages,
+        str(CudaVersion.parse(installed.get("nvidia-cuda-runtime") or cuda.version)),
+        installed.setdefault("nvidia-cudnn", policies.cudnn_version(release, cudnn)),
+        installed,
     )
 
 
 def _used_wheels(wheels: Mapping[str, str] | None) -> tuple[tuple[str, str], ...]:
-    """Return the wheels that the rules use: (name without suffix, version)."""
+    """Return the wheels that the rules use: (name without suffix, version).
+
+    If there are several wheels of cuDNN, they come first, with their suffixes.
+    """
     if not wheels:
         return ()
-    return tuple(
-        (name, version)
-        for name in _USED_WHEELS
-        for spelled in (name, f"{name}-cu11", f"{name}-cu12")
-        if (version := wheels.get(spelled))
+    cudnns = [(name, version) for name, version in wheels.items() if name.startswith("nvidia-cudnn-cu")]
+    return (
+        *(cudnns if len(cudnns) > 1 else ()),
+        *(
+            (name, version)
+            for name in (*_USED_WHEELS, *packages.named_packages())
+            for spelled in (name, f"{name}-cu11", f"{name}-cu12")
+            if (version := wheels.get(spelled))
+        ),
     )

@@ -71,7 +71,11 @@ def _software(
     cudnn_version = loose.numbers(found.get("nvidia-cudnn") or cudnn_version)
     minor = loose.minor(python)
     from_pypi = wheel in (None, PYPI)
-    reasons = [packages.cpu_package(found, variant), platforms.other_build(wheel)]
+    reasons = [
+        packages.cpu_package(found, variant),
+        platforms.other_build(wheel),
+        packages.two_cudnns(dict(installed)),
+    ]
     combinations: tuple[known_issues.Combination, ...] = ()
     if release is not None:
         reasons.append(platforms.without_cuda(release.version, system, machine, wheel))

@@ -76,7 +76,10 @@ def resolve(
         )
         if not result.ok:
             raise explain(
-                sources.redact(result.stderr_tail), f"{spec}: can't be resolved", timed_out=result.timed_out
+                sources.redact(result.stderr_tail),
+                f"{spec}: can't be resolved",
+                timed_out=result.timed_out,
+                pinned=set(asked) - set(added.required),
             )
         document = toml.loads(output.read_text(encoding="utf-8"))
     local = {wheel.name: wheel for wheel in added.wheels}

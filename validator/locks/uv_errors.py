@@ -6,6 +6,7 @@ The phrases are those of uv 0.8 to 0.13. For an unknown failure, the error has t
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Iterator
 
 from ..errors import BuildError, InputError, MissingError, ValidatorError
 from ..system.files import says_full_disk
@@ -22,15 +23,28 @@ _NO_HASH = re.compile(rf"Hash mismatch for {_PIN}")
 _GONE = (
     re.compile(rf"there is no version of {_PIN}"),
     re.compile(rf"was not found in the package registry and you require {_PIN}"),
+    re.compile(r"Because (?P<pin>[A-Za-z0-9._-]+) was not found in the package registry"),
 )
 _NO_WHEEL = re.compile(rf"{_PIN} has no (?:usable )?wheels\b")
 _UNSOLVABLE = re.compile(r"No solution found|requirements are unsatisfiable", re.IGNORECASE)
 
 
-def explain(text: str, what: str, *, timed_out: bool = False) -> ValidatorError:
+#: The conditions of a requirement, which uv writes into its name.
+_CONDITION = re.compile(r"\{[^}]*\}")
+#: What uv derives from what it said before.
+_DERIVED = re.compile(r"we can conclude that .*?(?=\.\s|\.?$)")
+_SPECIFIER = r"(?:\[[^\]]*\])?(?:[=<>!~]=?|===)[^\s;]+"
+_SIDE = re.compile(rf"(?P<who>[A-Za-z0-9]\S*) depends on (?P<name>[A-Za-z0-9._-]+)(?P<range>{_SPECIFIER})")
+_REQUIRED = re.compile(
+    rf"(?:you require|and) (?P<name>[A-Za-z0-9._-]+)(?P<range>{_SPECIFIER})(?! depends on)"
+)
+
+
+def explain(text: str, what: str, *, timed_out: bool = False, pinned: Collection[str] = ()) -> ValidatorError:
     """Return the error for what uv wrote to stderr. Never raises.
 
     what: what was being done, as the beginning of the sentence.
+    pinned: the requirements of the image itself, as opposed to those that the user added.
     """
     last = " ".join(line.strip() for line in text.strip().splitlines()[-12:])
     # uv wraps its explanations; one line makes them searchable.
@@ -65,6 +79,37 @@ def explain(text: str, what: str, *, timed_out: bool = False) -> ValidatorError:
             f"{what}: the index has no wheel of {match['pin']} for this Python and platform",
             hint="choose another Python or another release",
         )
+    if pinned and (conflict := _conflict(flat, pinned)):
+        return InputError(
+            f"{what}: {conflict}",
+            hint="change or remove one of the two, or choose another TensorFlow, CUDA or cuDNN",
+        )
     if _UNSOLVABLE.search(flat):
         return InputError(f"{what}: {last}", hint="choose versions that work together")
     return BuildError(f"{what}: {last[-600:] or 'uv failed without a message'}", log=text)
+
+
+def _conflict(flat: str, pinned: Collection[str]) -> str | None:
+    """Return which two sides want different versions of one package, or None if that can't be told.
+
+    flat: uv's explanation in one line.
+    """
+    stated = _DERIVED.sub("", _CONDITION.sub("", flat))
+    sides: dict[str, dict[str, str]] = {}
+    for name, wanted, who in _sides(stated, {line.partition(";")[0].strip() for line in pinned}):
+        sides.setdefault(name, {}).setdefault(wanted, who)
+    for wants in sides.values():
+        if len(wants) > 1:
+            (first, one), (second, other) = list(wants.items())[:2]
+            return f"{one} {first}, but {other} {second}"
+    return None
+
+
+def _sides(stated: str, pinned: Collection[str]) -> Iterator[tuple[str, str, str]]:
+    """Yield the name of a package, the wanted versions with the name, and who wants them."""
+    for match in _SIDE.finditer(stated):
+        yield match["name"].lower(), match["name"] + match["range"].rstrip(",."), f"{match['who']} needs"
+    for match in _REQUIRED.finditer(stated):
+        wanted = match["name"] + match["range"].rstrip(",.")
+        who = "this image pins" if wanted in pinned else "the matrix asks for"
+        yield match["name"].lower(), wanted, who
