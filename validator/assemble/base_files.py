@@ -115,7 +115,7 @@ class FileSystem(msgspec.Struct):
 
     def find(self, path: str) -> tuple[str, Node] | None:
         """Return what is at a path, after following symbolic links, or None."""
-        parts, done = _parts(path), ""
+        parts, done = parts_of(path), ""
         for _ in range(_STEPS):
             if not parts:
                 break
@@ -123,7 +123,7 @@ class FileSystem(msgspec.Struct):
             node = self.nodes.get(done)
             if node is not None and node.kind == "link":
                 start = "" if node.target.startswith("/") else done.rpartition("/")[0]
-                parts, done = [*_parts(f"{start}/{node.target}"), *parts], ""
+                parts, done = [*parts_of(f"{start}/{node.target}"), *parts], ""
         node = self.nodes.get(done)
         return None if node is None or parts else (done, node)
 
@@ -237,13 +237,9 @@ def _apply(archive: tarfile.TarFile, nodes: dict[str, Node]) -> None:
     """Apply a layer to what is below it, as the OCI image specification says."""
     own: set[str] = set()
     for member in archive:
-        path = "/".join(_parts(member.name))
-        directory, _, base = path.rpartition("/")
-        if base == _OPAQUE:
-            _remove(nodes, directory, own)
-        elif base.startswith(_WHITEOUT):
-            hidden = f"{directory}/{base.removeprefix(_WHITEOUT)}".lstrip("/")
-            _remove(nodes, hidden, own)
+        path = "/".join(parts_of(member.name))
+        if (hidden := hidden_by(path)) is not None:
+            _remove(nodes, hidden.rstrip("/"), own)
             if hidden not in own:
                 nodes.pop(hidden, None)
         elif path:
@@ -252,6 +248,16 @@ def _apply(archive: tarfile.TarFile, nodes: dict[str, Node]) -> None:
                 _remove(nodes, path, own)
             nodes[path] = node
             own.add(path)
+
+
+def hidden_by(path: str) -> str | None:
+    """Return the path that a whiteout hides, with a slash at the end if only what is below it, or None."""
+    directory, _, base = path.rpartition("/")
+    if base == _OPAQUE:
+        return f"{directory}/"
+    if base.startswith(_WHITEOUT):
+        return f"{directory}/{base.removeprefix(_WHITEOUT)}".lstrip("/")
+    return None
 
 
 def _remove(nodes: dict[str, Node], directory: str, kept: set[str]) -> None:
@@ -264,7 +270,7 @@ def _remove(nodes: dict[str, Node], directory: str, kept: set[str]) -> None:
 def _node(archive: tarfile.TarFile, member: tarfile.TarInfo, path: str, nodes: Mapping[str, Node]) -> Node:
     mode, uid, gid = member.mode & 0o7777, member.uid, member.gid
     if member.islnk():
-        same = nodes.get("/".join(_parts(member.linkname)))
+        same = nodes.get("/".join(parts_of(member.linkname)))
         return same or Node("other", mode, uid, gid)
     if member.issym():
         return Node("link", mode, uid, gid, target=member.linkname)
@@ -290,7 +296,7 @@ def _content(archive: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
     return stream.read()
 
 
-def _parts(path: str) -> list[str]:
+def parts_of(path: str) -> list[str]:
     """Return the parts of a path, without `.` and `..`."""
     found: list[str] = []
     for part in path.split("/"):

@@ -10,10 +10,12 @@ string counts as shared if some other code has it, too.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import struct
 import tempfile
 import threading
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
@@ -24,7 +26,7 @@ from ..errors import BuildError
 from ..system import processes
 from ..system.files import full_disk_named
 from .base_files import Interpreter
-from .entries import Entry
+from .entries import Deflated, Entry
 from .layers import LayerSource
 from .merge import merged
 
@@ -45,6 +47,8 @@ _HEAD = struct.Struct(">II")
 _LONGEST_PATH, _LARGEST = 4096, 1 << 30
 _TIMEOUT_S = 3600.0
 _PART = 1 << 20
+#: Of compression, for encodings that keep it. Another library gives other bytes, so it is part of the key.
+_LEVEL = 1
 
 
 class Runner(Protocol):
@@ -79,7 +83,9 @@ def byte_code(
                 compiled = _compile(name, python, sources(stack), runner, spool)
             yield from merged([(name, compiled)])
 
-    return LayerSource(name, (RECIPE, python.version, str(magic), *hashes), entries)
+    return LayerSource(
+        name, (RECIPE, f"zlib {zlib.ZLIB_RUNTIME_VERSION}", python.version, str(magic), *hashes), entries
+    )
 
 
 def _compile(
@@ -163,11 +169,15 @@ class _Results:
         site = f"/opt/venv/lib/python{self._python.feature}/site-packages"
         inside = directory.removeprefix(site).lstrip("/")
         target = f"{_PACKAGES}{inside}/__pycache__" if inside else f"{_PACKAGES}__pycache__"
-        self._spool.write(content)
+        compressor = zlib.compressobj(_LEVEL, wbits=-zlib.MAX_WBITS)
+        stream = compressor.compress(content) + compressor.flush()
+        self._spool.write(stream)
+        deflated = Deflated(len(stream), zlib.crc32(content))
+        digest = hashlib.sha256(content).hexdigest()
         self._found[f"{target}/{name[:-3]}.cpython-{tag}.pyc"] = _Spooled(
-            self._spool, self._size, len(content)
+            self._spool, self._size, len(content), digest, deflated
         )
-        self._size += len(content)
+        self._size += len(stream)
 
     def entries(self) -> list[Entry]:
         if self._buffer:
@@ -181,17 +191,18 @@ class _Results:
 
 @dataclass(frozen=True)
 class _Spooled:
-    """A part of a temporary file, as the content of an entry."""
+    """A compressed part of a temporary file, as the content of an entry."""
 
     spool: BinaryIO
     start: int
     size: int
-    sha256: str | None = None
-    deflated: None = None
+    sha256: str
+    deflated: Deflated
 
     def chunks(self) -> Iterator[bytes]:
-        for at in range(self.start, self.start + self.size, _PART):
-            yield os.pread(self.spool.fileno(), min(_PART, self.start + self.size - at), at)
+        content = zlib.decompress(b"".join(self.stream()), wbits=-zlib.MAX_WBITS)
+        for at in range(0, len(content), _PART):
+            yield content[at : at + _PART]
 
     def stream(self) -> Iterator[bytes]:
-        raise ValueError("this content is not compressed")
+        yield os.pread(self.spool.fileno(), self.deflated.size, self.start)
