@@ -1,4 +1,4 @@
-"""Bases that are files: an archive of `docker image save`, and a root file system."""
+"""Bases that are files: an archive of `docker image save`, or a compressed root file system."""
 
 from __future__ import annotations
 
@@ -58,26 +58,15 @@ def saved_image(
     return read_base(origin, name, digest, config, layers, python, table)
 
 
-def root_file_system(archive: Path, origin: str, name: str, python: str, table: LayerTable) -> Base:
-    """Return a base of one layer from a tar archive, which may be compressed with zstd."""
-    with archive.open("rb") as stream:
-        kind = f"{_OCI}+zstd" if stream.read(4) == _ZSTD else _OCI
-
-    def read() -> Iterator[bytes]:
-        return decompressed(_file(archive), kind)
-
-    hashing = hashlib.sha256()
-    for part in read():
-        hashing.update(part)
-    layer = BaseLayer(f"sha256:{hashing.hexdigest()}", None, read)
-    config = {"os": "linux", "architecture": "amd64", "config": {}}
-    return read_base(origin, name, None, config, (layer,), python, table)
-
-
-def compress_root_file_system(archive: Path, target: Path) -> None:
-    """Write a smaller copy of an archive, from which `root_file_system` makes the same base."""
+def compress_archive(archive: Path, target: Path) -> None:
+    """Write a smaller copy of a tar archive."""
     with archive.open("rb") as source, target.open("wb") as stream:
         zstandard.ZstdCompressor(level=3, threads=-1).copy_stream(source, stream)
+
+
+def read_archive(path: Path) -> Iterator[bytes]:
+    """Return the parts of an archive that `compress_archive` wrote."""
+    return decompressed(_file(path), f"{_OCI}+zstd")
 
 
 def _layer(archive: Path, member: tarfile.TarInfo, diff_id: str) -> BaseLayer:

@@ -10,7 +10,7 @@ from typing import Any
 
 from ..errors import BuildError
 from ..system.pools import map_in_threads
-from .base import BaseLayer
+from .base import Base, BaseLayer
 from .configuration import CONFIG_TYPE, MANIFEST_TYPE, Step, canonical_json, config_document, settings
 from .destinations import Destination
 from .layers import Encoded, Encoding, LayerSource, Write
@@ -63,6 +63,15 @@ def assemble(
     if digest != _digest(manifest):
         raise BuildError(f"{plan.spec}: the destination stored {digest} instead of {_digest(manifest)}")
     return Assembled(digest, manifest, config, layers)
+
+
+def put_base(base: Base, destination: Destination, table: LayerTable, encoding: Encoding) -> str:
+    """Put only a base at a destination, as an image. Return the digest of its manifest."""
+    work = _Work(destination, table, encoding, lambda _: None)
+    layers = [work.base_layer(layer, base.name) for layer in base.layers]
+    steps = [Step(layer.name, layer.encoded.diff_id) for layer in layers]
+    config = work.document(config_document(base.settings, steps, None), CONFIG_TYPE)
+    return destination.finish(manifest_document(config, [layer.encoded for layer in layers]), MANIFEST_TYPE)
 
 
 def manifest_document(config: Encoded, layers: Iterable[Encoded]) -> bytes:

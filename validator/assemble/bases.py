@@ -1,0 +1,189 @@
+"""Find or make the base of an image: from a registry by its digest, or from Debian's packages by their
+hashes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Iterator, Mapping
+from enum import Enum
+from functools import cached_property
+from pathlib import Path
+from typing import Protocol
+
+from ..errors import InputError, MissingError
+from ..model.spec import ImageSpec
+from ..system.files import cache_directory, full_disk_named
+from ..system.runs import temporary_directory
+from . import bootstrap
+from .base import Base, BaseLayer, read_base
+from .base_archives import compress_archive, read_archive, saved_image
+from .base_registry import ImageName, registry_base
+from .pinned_bases import FILE, PinnedBase, pinned_bases
+from .progress import Progress
+from .table import LayerTable
+
+_CONFIG = {"os": "linux", "architecture": "amd64", "config": {}}
+
+
+class BasePolicy(str, Enum):
+    """The origin of the default base. `auto`: the registry, or a bootstrap if no registry can be reached."""
+
+    AUTO = "auto"
+    REGISTRY = "registry"
+    BOOTSTRAP = "bootstrap"
+
+
+class LocalImages(Protocol):
+    """The images of an engine, which may have a base that no registry has."""
+
+    def save(self, name: str, directory: Path) -> tuple[Path, str | None] | None:
+        """Write an image to an archive, and return that with its digest in a registry, if it has one.
+
+        None if the engine does not have the image. If the name has a digest, so must the image. The archive
+        is in `directory`, unless it was written earlier.
+        """
+
+
+class Bases:
+    """Finds or makes bases. Methods may be called from any thread.
+
+    local: the images of an engine, if there is one. pinned: the default bases by Python (None: those in
+    images/bases.yaml). directory: for bases that were made (None: in the cache directory).
+    """
+
+    def __init__(
+        self,
+        policy: BasePolicy,
+        table: LayerTable,
+        local: LocalImages | None = None,
+        pinned: Mapping[str, PinnedBase] | None = None,
+        directory: Path | None = None,
+    ) -> None:
+        self._policy, self._table, self._local, self._given = policy, table, local, pinned
+        self._directory = directory or cache_directory() / "bases"
+        self._guard = threading.Lock()
+        self._found: dict[tuple[str, str], Base] = {}
+        self._unreachable: MissingError | None = None
+        self._told_of_fallback = False
+
+    @cached_property
+    def _pinned(self) -> Mapping[str, PinnedBase]:
+        return pinned_bases() if self._given is None else self._given
+
+    def provides(self, python: str) -> str | None:
+        """Return None if there is a default base with this Python, otherwise the reason why not."""
+        suite = bootstrap.SUITES.get(python)
+        if suite and self._policy is not BasePolicy.REGISTRY and self._can_bootstrap(suite):
+            return None
+        if self._policy is BasePolicy.BOOTSTRAP:
+            return _no_bootstrap(suite, python)
+        try:
+            self._named(self._name(python), python, lambda _: None)
+        except (MissingError, InputError) as error:
+            if self._policy is BasePolicy.REGISTRY:
+                return str(error)
+            return f"{error}, and {_no_bootstrap(suite, python)}"
+        return None
+
+    def base(self, spec: ImageSpec, progress: Progress) -> Base:
+        """Return the base of an image spec.
+
+        Raises MissingError or InputError if there is none, or if it lacks something that images need.
+        """
+        if spec.base is not None:
+            return self._named(spec.base, spec.python, progress)
+        suite = bootstrap.SUITES.get(spec.python)
+        if self._policy is not BasePolicy.BOOTSTRAP:
+            try:
+                return self._named(self._name(spec.python), spec.python, progress)
+            except MissingError as error:
+                if self._policy is BasePolicy.REGISTRY or suite is None:
+                    raise
+                if not self._told_of_fallback:
+                    self._told_of_fallback = True
+                    progress(f"{error}; using Debian's mirror instead")
+        if suite is None:
+            hint = f"use Python {' or '.join(bootstrap.SUITES)}"
+            raise MissingError(_no_bootstrap(suite, spec.python), hint=hint)
+        with self._guard:
+            return self._bootstrapped(suite, spec.python, progress)
+
+    def is_current(self, spec: ImageSpec, origin: str) -> bool:
+        """Return True if a new image of this spec would have this base."""
+        if spec.base is not None:
+            asked = f"{BasePolicy.REGISTRY.value}:{spec.base}"
+            return origin == asked or origin.startswith(f"{asked}@")
+        origins = set()
+        if self._policy is not BasePolicy.BOOTSTRAP and spec.python in self._pinned:
+            origins.add(f"{BasePolicy.REGISTRY.value}:{self._pinned[spec.python]}")
+        if self._policy is not BasePolicy.REGISTRY and spec.python in bootstrap.SUITES:
+            origins.add(bootstrap.origin(bootstrap.SUITES[spec.python]))
+        return origin in origins
+
+    def _name(self, python: str) -> str:
+        """Return the pinned default base of a Python. Raises MissingError if there is none."""
+        if python not in self._pinned:
+            raise MissingError(f"{FILE} has no base for Python {python}", hint="run scripts/refresh bases")
+        return str(self._pinned[python])
+
+    def _named(self, text: str, python: str, progress: Progress) -> Base:
+        with self._guard:
+            key = (text, python)
+            if key not in self._found:
+                self._found[key] = self._look_up(ImageName.parse(text), text, python, progress)
+            return self._found[key]
+
+    def _look_up(self, name: ImageName, text: str, python: str, progress: Progress) -> Base:
+        unreachable = self._unreachable
+        if unreachable is None:
+            try:
+                return registry_base(name, python, self._table)
+            except MissingError as error:
+                unreachable = error
+                # The default bases are all in one registry. It is not asked again for each of them.
+                if self._given is None and text in {str(base) for base in self._pinned.values()}:
+                    self._unreachable = error
+        if self._local is not None and (saved := self._local.save(text, self._directory)):
+            archive, digest = saved
+            progress(f"{unreachable}; using the engine's copy of {text}")
+            origin = f"registry:{name.plain}" + (f"@{digest}" if digest else "")
+            return saved_image(archive, origin, name.plain, digest, python, self._table)
+        raise unreachable
+
+    def _bootstrapped(self, suite: str, python: str, progress: Progress) -> Base:
+        origin = bootstrap.origin(suite)
+
+        def diff_id() -> Mapping[str, object]:
+            hashing = hashlib.sha256()
+            for part in self._archive(suite, progress):
+                hashing.update(part)
+            return {"diff_id": f"sha256:{hashing.hexdigest()}"}
+
+        found = str(self._table.facts(origin, diff_id)["diff_id"])
+        layer = BaseLayer(found, None, lambda: self._archive(suite, progress))
+        return read_base(origin, f"debian:{suite}", None, _CONFIG, (layer,), python, self._table)
+
+    def _archive(self, suite: str, progress: Progress) -> Iterator[bytes]:
+        """Return the root file system of a suite, which is made if it is not in the cache."""
+        path = self._path(suite)
+        if not path.exists():
+            self._directory.mkdir(parents=True, exist_ok=True)
+            with full_disk_named(self._directory), temporary_directory("base", self._directory) as place:
+                made = bootstrap.root_file_system(suite, place, progress)
+                compress_archive(made, place / "compressed")
+                (place / "compressed").replace(path)
+        return read_archive(path)
+
+    def _path(self, suite: str) -> Path:
+        return self._directory / f"{suite}-{bootstrap.digest(suite)[:12]}.tar.zst"
+
+    def _can_bootstrap(self, suite: str) -> bool:
+        return bootstrap.tool() is not None or self._path(suite).exists()
+
+
+def _no_bootstrap(suite: str | None, python: str) -> str:
+    if suite is None:
+        return f"no supported Debian release has Python {python}, so a base can't be bootstrapped"
+    return f"a base can't be bootstrapped: {bootstrap.NO_TOOL}"
