@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import date
 from pathlib import Path
 
 import pytest
@@ -175,3 +177,18 @@ def test_as_built_locks_have_exactly_the_versions_of_the_build() -> None:
     assert lock.version("nvidia-cudnn-cu12") == "9.3.0.75"
     nvidia = {wheel.name for wheel in lock.wheels if wheel.name.startswith("nvidia-")}
     assert nvidia == {line.split("==")[0] for line in lock.requirements if line.startswith("nvidia-")}
+
+
+def test_the_date_is_kept_and_is_not_part_of_the_digest() -> None:
+    dated = replace(LOCK, resolved=date(2026, 11, 22))
+    text = files.render(dated)
+    assert "# resolved: 2026-11-22\n" in text
+    assert files.parse(text).resolved == date(2026, 11, 22)
+    assert dated.digest == LOCK.digest and dated == LOCK
+    assert files.parse(files.render(LOCK)).resolved is None
+
+
+def test_a_date_that_is_none_is_rejected() -> None:
+    text = files.render(replace(LOCK, resolved=date(2026, 11, 22))).replace("2026-11-22", "yesterday")
+    with pytest.raises(InputError, match="its header has no date such as 2026-11-22"):
+        files.parse(text)

@@ -4,6 +4,7 @@
 # python: 3.12
 # platform: x86_64-manylinux_2_28
 # digest: sha256:…
+# resolved: 2026-11-22
 # requires: tensorflow==2.21.0
 absl-py==2.5.1 --hash=sha256:…  # absl_py-2.5.1-py3-none-any.whl 135758
 ours==1.0 --hash=sha256:…  # ours-1.0-py3-none-any.whl 4711 wheels/ours-1.0-py3-none-any.whl
@@ -16,6 +17,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
 
 from .._vendor.packaging.requirements import InvalidRequirement, Requirement
@@ -34,7 +36,7 @@ _WHEEL = re.compile(
     r" --hash=sha256:(?P<sha256>[0-9a-f]{64})  # (?P<filename>[A-Za-z0-9._+-]+\.whl)"
     r"(?: (?P<size>\d{1,18})(?: (?P<path>\S.*))?)?$"
 )
-_HEADER = re.compile(r"^# (?P<key>python|platform|digest|requires|adds): (?P<value>.+)$")
+_HEADER = re.compile(r"^# (?P<key>python|platform|digest|resolved|requires|adds): (?P<value>.+)$")
 _TITLE = re.compile(r"^# Lock of (?P<identifier>\S+); written by")
 _FIX = "write it again with `python -m validator lock --upgrade --select image={}`"
 
@@ -46,6 +48,7 @@ def render(lock: Lock) -> str:
         f"# python: {lock.python}",
         f"# platform: {lock.platform}",
         f"# digest: {lock.digest}",
+        *([f"# resolved: {lock.resolved}"] if lock.resolved else ()),
         *(f"# requires: {requirement}" for requirement in lock.requirements),
         *(f"# adds: {line}" for line in lock.additions),
         *(render_wheel(wheel) for wheel in lock.wheels),
@@ -90,6 +93,7 @@ def parse(text: str, where: str = "lock") -> Lock:
         tuple(lists["requires"]),
         tuple(wheels),
         tuple(lists["adds"]),
+        _date(values.get("resolved"), where),
     )
     if lock.digest != values["digest"]:
         raise InputError(
@@ -98,6 +102,16 @@ def parse(text: str, where: str = "lock") -> Lock:
             hint=_FIX.format(lock.identifier),
         )
     return lock
+
+
+def _date(text: str | None, where: str) -> date | None:
+    try:
+        return date.fromisoformat(text) if text else None
+    except ValueError:
+        raise InputError(
+            f"{where}: its header has no date such as 2026-11-22 as `resolved`, but {text!r}",
+            hint=_FIX.format("NAME"),
+        ) from None
 
 
 def path_of(directory: Path, identifier: str) -> Path:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +99,7 @@ def resolve(
         asked,
         tuple(sorted(wheels, key=lambda wheel: wheel.name)),
         added.notes,
+        datetime.now(timezone.utc).date(),
     )
 
 

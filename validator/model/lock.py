@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date
 
 
@@ -38,7 +38,8 @@ class Lock:
         spec, the lock no longer satisfies the spec.
     platform: the wheel platform it was resolved for, as uv names it (`x86_64-manylinux_2_28`).
     additions: what the matrix adds to the image except wheels, one line for each (`Additions.notes`).
-    resolved: the day when these wheels were chosen, which is the date of the image; None in older locks.
+    resolved: the day (UTC) when these wheels were chosen, which is the date of the image; or None.
+        It does not count in comparisons.
     """
 
     identifier: str
@@ -47,7 +48,7 @@ class Lock:
     requirements: tuple[str, ...]
     wheels: tuple[Wheel, ...]
     additions: tuple[str, ...] = ()
-    resolved: date | None = None
+    resolved: date | None = field(default=None, compare=False)
 
     @property
     def digest(self) -> str:

@@ -72,7 +72,7 @@ def ensure_lock(
         lambda line: progress(sources.redact(line)),
         keep=None if upgrade else lock,
     )
-    if lock == resolved:
-        return Locked(resolved, written=False, why="nothing newer")
+    if lock is not None and lock == resolved:
+        return Locked(lock, written=False, why="nothing newer")
     locks.write(resolved)
     return Locked(resolved, written=True, why=why)
