@@ -67,7 +67,7 @@ def registry_base(name: ImageName, python: str, table: LayerTable) -> Base:
     something else, and InputError if the base lacks something that an image needs.
     """
     session = Session(name.repository, push=False)
-    digest = name.digest or _digest(_manifest(session, name.repository, name.tag, None))
+    digest = name.digest or _digest(read_manifest(session, name.repository, name.tag, None))
     found = table.facts(f"{_RECIPE} {digest}", lambda: _read(session, name.repository, digest))
     config, layers = found["config"], found["layers"]
     assert isinstance(config, dict) and isinstance(layers, list)
@@ -83,12 +83,12 @@ def registry_base(name: ImageName, python: str, table: LayerTable) -> Base:
 def _read(session: Session, repository: Repository, digest: str) -> Mapping[str, object]:
     """Return the configuration and the layers: digest, size, diff_id and OCI media type of each."""
     what = f"the manifest {repository.at(digest)}"
-    manifest = parse(_manifest(session, repository, digest, digest), Manifest, what)
+    manifest = parse(read_manifest(session, repository, digest, digest), Manifest, what)
     if manifest.manifests is not None:
         entry = manifest.for_platform()
         if entry is None:
             raise InputError(f"the base image {repository.at(digest)} is not for {'/'.join(PLATFORM)}")
-        content = _manifest(session, repository, entry.digest, entry.digest)
+        content = read_manifest(session, repository, entry.digest, entry.digest)
         manifest = parse(content, Manifest, f"the manifest {repository.at(entry.digest)}")
     if manifest.config is None or manifest.layers is None or manifest.config.size > LARGEST_CONFIG:
         raise InputError(f"{repository.at(digest)} is not an image")
@@ -110,7 +110,7 @@ def _read(session: Session, repository: Repository, digest: str) -> Mapping[str,
     }
 
 
-def _manifest(session: Session, repository: Repository, reference: str, digest: str | None) -> bytes:
+def read_manifest(session: Session, repository: Repository, reference: str, digest: str | None) -> bytes:
     """Return a manifest or index. digest: what it must have, or None if the reference is a tag."""
     shown = repository.at(digest) if digest else repository.tagged(reference)
     what = f"the base image {shown} can't be read"

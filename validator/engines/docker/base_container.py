@@ -87,4 +87,6 @@ class BaseContainer:
                 "--entrypoint", argv[0], self._image, *argv[1:],
             ]  # fmt: skip
         finally:
-            entry.remove(client)
+            # Usually, the engine has removed it when the program ended.
+            if not entry.remove(client):
+                entry.not_created()

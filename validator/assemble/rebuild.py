@@ -1,0 +1,153 @@
+"""Find out if an image in a registry is exactly what its lock and base give, by making every layer again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from itertools import zip_longest
+from typing import Any
+
+import msgspec
+
+from ..errors import InputError
+from ..registry.blobs import Blobs
+from ..registry.documents import LARGEST_CONFIG, Manifest, parse
+from ..registry.names import Repository
+from ..registry.session import Session
+from ..system.pools import map_in_threads
+from .base_registry import read_manifest
+from .configuration import Step, config_document, settings
+from .encodings import encoding
+from .layers import Layers, LayerSource
+from .progress import Progress
+from .sources import ImagePlan
+from .table import LayerTable
+
+_AT_ONCE = 2
+
+
+class Finding(str, Enum):
+    """What was found about a layer or the configuration of an image.
+
+    EQUAL: the wheels give it. DIFFERS: they give something else. BASE: not from wheels, but a layer of the
+    base that the image names. EXTRA: the lock and the base don't give such a layer.
+    MISSING: the image lacks what they give.
+    """
+
+    EQUAL = "equal"
+    DIFFERS = "differs"
+    BASE = "base"
+    EXTRA = "extra"
+    MISSING = "missing"
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A layer or the configuration. found: its diff_id or digest in the image. expected: the right one."""
+
+    name: str
+    finding: Finding
+    found: str | None
+    expected: str | None
+
+    @property
+    def is_right(self) -> bool:
+        return self.finding in (Finding.EQUAL, Finding.BASE)
+
+
+@dataclass(frozen=True)
+class PublishedImage:
+    """An image in a registry. diff_ids, media_types: of its layers, lowest first. config: as JSON values."""
+
+    diff_ids: tuple[str, ...]
+    media_types: tuple[str, ...]
+    config_digest: str
+    config: dict[str, Any]
+
+    @property
+    def labels(self) -> dict[str, str]:
+        return (self.config.get("config") or {}).get("Labels") or {}
+
+
+def published_image(repository: Repository, digest: str) -> PublishedImage:
+    """Return what an image says about itself. Raises InputError if it is not an image, and MissingError."""
+    what = f"the image {repository.at(digest)}"
+    content = read_manifest(Session(repository, push=False), repository, digest, digest)
+    manifest = parse(content, Manifest, what)
+    if manifest.config is None or manifest.layers is None or manifest.config.size > LARGEST_CONFIG:
+        raise InputError(f"{what} is not an image of one platform")
+    blobs = Blobs.to_read(repository)
+    data = b"".join(blobs.read(manifest.config.digest, manifest.config.size))
+    try:
+        config = msgspec.json.decode(data, type=dict[str, Any])
+        diff_ids = tuple(str(one) for one in config["rootfs"]["diff_ids"])
+    except (msgspec.DecodeError, KeyError, TypeError) as error:
+        raise InputError(f"the configuration of {what} is not valid: {error}") from error
+    types = tuple(layer.media_type for layer in manifest.layers)
+    if len(types) != len(diff_ids):
+        raise InputError(f"{what} has {len(types)} layers, but its configuration has {len(diff_ids)}")
+    return PublishedImage(diff_ids, types, manifest.config.digest, config)
+
+
+def rebuild(
+    image: PublishedImage, plan: ImagePlan, table: LayerTable, progress: Progress
+) -> tuple[Compared, ...]:
+    """Make every layer of a plan again, without the layer table, and compare it with the image's.
+
+    Layers that are equal count from now on as computed by this machine. Raises ValidatorError for a wheel
+    that does not match its lock, and MissingError if one can't be downloaded.
+    """
+    return (*_compare_layers(image, plan, table, progress), _compare_configuration(image, plan))
+
+
+def uncomputed(diff_ids: tuple[str, ...], table: LayerTable) -> tuple[str, ...]:
+    """Return the layers that this machine has neither made nor rebuilt."""
+    return tuple(diff_id for diff_id in diff_ids if not table.has_content(diff_id))
+
+
+def _compare_layers(
+    image: PublishedImage, plan: ImagePlan, table: LayerTable, progress: Progress
+) -> Iterator[Compared]:
+    base, below = plan.base, len(plan.base.layers)
+    for number, layer in enumerate(base.layers):
+        found = image.diff_ids[number] if number < len(image.diff_ids) else None
+        is_same = found == layer.diff_id
+        if is_same:
+            table.add_content(layer.diff_id)
+        finding = Finding.BASE if is_same else Finding.MISSING if found is None else Finding.DIFFERS
+        yield Compared(f"base {base.name}", finding, found, layer.diff_id)
+    kinds = image.media_types[below:]
+    # The archive of an eStargz layer contains its table of contents.
+    chosen = encoding(Layers.GZIP if kinds and kinds[-1].endswith("gzip") else Layers.ZSTD)
+
+    def diff_id(source: LayerSource) -> str:
+        progress(f"making {source.name} again")
+        return chosen.encode(source.entries(), lambda part: None).diff_id
+
+    expected = map_in_threads(diff_id, plan.layers, _AT_ONCE)
+    sources = [*plan.layers, plan.last()]
+    expected.append(diff_id(sources[-1]))
+    for source, found, wanted in zip_longest(sources, image.diff_ids[below:], expected):
+        name = source.name if source else "a layer that the lock does not have"
+        if found is not None and found == wanted:
+            table.add_content(found)
+            yield Compared(name, Finding.EQUAL, found, wanted)
+        else:
+            finding = (
+                Finding.EXTRA if wanted is None else Finding.MISSING if found is None else Finding.DIFFERS
+            )
+            yield Compared(name, finding, found, wanted)
+
+
+def _compare_configuration(image: PublishedImage, plan: ImagePlan) -> Compared:
+    """Compare everything but the names of the layers, for which there are no rules."""
+    steps = [Step("", diff_id) for diff_id in image.diff_ids]
+    configured = settings(plan.spec, plan.lock, plan.base, plan.recipe)
+    wanted = msgspec.json.decode(config_document(configured, steps, plan.created), type=dict[str, Any])
+    found = {key: value for key, value in image.config.items() if key != "history"}
+    wanted.pop("history")
+    different = sorted(key for key in {*found, *wanted} if found.get(key) != wanted.get(key))
+    name = "configuration" + (f" ({', '.join(different)})" if different else "")
+    finding = Finding.DIFFERS if different else Finding.EQUAL
+    return Compared(name, finding, image.config_digest, None)
