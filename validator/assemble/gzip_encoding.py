@@ -1,6 +1,6 @@
 """Layers in gzip that compress nothing: the DEFLATE streams of wheels become members of a gzip stream.
 
-Everything else is in stored blocks, so that no byte depends on a compression library. Source: RFC 1951, 1952.
+No byte of anything else depends on a compression library. Source: RFC 1952.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import struct
 import zlib
 from collections.abc import Iterable, Iterator
 
-from . import estargz, tar
+from . import deflate, estargz, tar
 from .contents_table import ContentsTable
 from .entries import Content, Deflated, Entry
 from .layers import Encoded, Layers, Write
@@ -17,7 +17,6 @@ from .streams import Archive, Blob, Member
 
 #: No flags, no time, no compression level, unknown system.
 _HEADER = b"\x1f\x8b\x08\0\0\0\0\0\0\xff"
-_LARGEST_BLOCK = 0xFFFF
 #: Files up to this size share a gzip member with what follows them.
 _SMALL = 1 << 20
 
@@ -38,7 +37,7 @@ class GzipEncoding:
 
         def finish_member() -> None:
             if waiting:
-                blob.add(stored_member(bytes(waiting)))
+                blob.add(small_member(bytes(waiting)))
                 waiting.clear()
 
         for entry in tar.in_order(entries):
@@ -63,7 +62,7 @@ class GzipEncoding:
         finish_member()
         toc = table.render()
         position = blob.size
-        blob.add(stored_member(archive.add(estargz.table_entry(toc) + tar.END)))
+        blob.add(small_member(archive.add(estargz.table_entry(toc) + tar.END)))
         blob.add(estargz.footer(position))
         blob.flush()
         return Encoded(
@@ -71,9 +70,9 @@ class GzipEncoding:
         )
 
 
-def stored_member(data: bytes) -> bytes:
-    """Return a gzip member with this content, not compressed."""
-    return b"".join((_HEADER, *_blocks(data, is_last=True), _trailer(zlib.crc32(data), len(data))))
+def small_member(data: bytes) -> bytes:
+    """Return a gzip member with this content."""
+    return _HEADER + deflate.compressed(data) + _trailer(zlib.crc32(data), len(data))
 
 
 def _pass_through(content: Content, deflated: Deflated, blob: Blob) -> None:
@@ -89,19 +88,10 @@ def _store(chunks: Iterator[bytes], size: int, blob: Blob) -> None:
     crc32 = 0
     for chunk in chunks:
         crc32 = zlib.crc32(chunk, crc32)
-        blob.add(b"".join(_blocks(chunk, is_last=False)))
+        blob.add(deflate.stored(chunk, is_last=False))
     # An empty last block, because a file's last part is known as such only after it.
-    blob.add(b"".join(_blocks(b"", is_last=True)))
+    blob.add(deflate.stored(b"", is_last=True))
     blob.add(_trailer(crc32, size))
-
-
-def _blocks(data: bytes, *, is_last: bool) -> Iterator[bytes]:
-    ends = range(0, len(data), _LARGEST_BLOCK) or range(1)
-    for at in ends:
-        part = data[at : at + _LARGEST_BLOCK]
-        final = is_last and at + _LARGEST_BLOCK >= len(data)
-        yield struct.pack("<BHH", final, len(part), len(part) ^ 0xFFFF)
-        yield part
 
 
 def _trailer(crc32: int, size: int) -> bytes:
