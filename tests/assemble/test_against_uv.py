@@ -32,8 +32,8 @@ IDENTIFIER = "tf2.21.0-cuda12.5-cudnn9.3-py311"
 PYTHON = "3.11"
 #: Bytes. The larger ones have nothing that these don't have.
 LARGEST = 18_000_000
-#: uv also writes down where packages came from.
-NOTES = ("/uv_cache.json", "/direct_url.json", "venv/.lock")
+#: uv also writes down where packages came from, and makes a script of pip for this version of Python only.
+NOTES = ("/uv_cache.json", "/direct_url.json", "venv/.lock", f"bin/pip{PYTHON}")
 Tree = dict[str, tuple[int, bytes | str]]
 
 

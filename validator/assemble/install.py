@@ -42,9 +42,11 @@ _X86_64 = 62
 class Environment:
     """Where wheels are installed.
 
-    python: `3.11`. glibc: of the base, such as (2, 36). root: the directory of the virtual environment in the
-    image, without a leading slash. Packages lie in `lib/python3`: `lib/python3.11` is a link to it, so that
-    layers do not depend on the version of Python.
+    python: `3.11`; it only decides which wheels fit. A wheel that fits several versions of Python has
+    the same files in each: packages are in `lib/python3` and headers in `include/site/python3`, to which
+    `lib/python3.11` and `include/site/python3.11` are links. There is no script `pip3.11`.
+    glibc: of the base, such as (2, 36).
+    root: the directory of the virtual environment in the image, without a leading slash.
     """
 
     python: str
@@ -68,9 +70,6 @@ def entries(wheel: WheelFile, environment: Environment, *, requested: bool = Fal
     """
     check_compatible(wheel.wheel, environment)
     scripts = _entry_points(wheel)
-    if wheel.wheel.name == "pip" and "pip" in scripts:
-        # As pip and uv do: pip declares no script with the version of Python.
-        scripts[f"pip{environment.python}"] = scripts["pip"]
     installed: dict[str, Entry] = {}
     for entry in (*_unpacked(wheel, environment, scripts), *_generated(wheel, environment, scripts)):
         if entry.path in installed:
@@ -114,7 +113,7 @@ def _unpacked(wheel: WheelFile, environment: Environment, scripts: Mapping[str, 
         "purelib": environment.site_packages,
         "platlib": environment.site_packages,
         "scripts": f"{environment.root}/bin",
-        "headers": f"{environment.root}/include/site/python{environment.python}/{wheel.wheel.name}",
+        "headers": f"{environment.root}/include/site/python3/{wheel.wheel.name}",
         "data": environment.root,
     }
     for path, member in wheel.members.items():
