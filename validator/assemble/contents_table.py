@@ -22,7 +22,7 @@ class ContentsTable:
 
     def __init__(self, *, has_ends: bool) -> None:
         self._has_ends = has_ends
-        self._entries: list[dict[str, Any]] = []
+        self._entries: list[str] = []
 
     def add(self, entry: Entry, member: Member | None) -> None:
         """member: where the content is; None for a file without content, and for everything but files."""
@@ -42,9 +42,8 @@ class ContentsTable:
             described.update(size=entry.content.size, offset=member.start, digest=digest, chunkDigest=digest)
             if self._has_ends:
                 described.update(endOffset=member.end, chunkSize=entry.content.size)
-        self._entries.append(described)
+        self._entries.append(json.dumps(described, separators=(",", ":"), ensure_ascii=False))
 
     def render(self) -> bytes:
         """Return the table as JSON."""
-        document = {"version": 1, "entries": self._entries}
-        return json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode()
+        return f'{{"version":1,"entries":[{",".join(self._entries)}]}}'.encode()

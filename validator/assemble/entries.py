@@ -45,7 +45,7 @@ class Content(Protocol):
         """Return the bytes of the DEFLATE stream, unverified, in parts of at most 1 MiB."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Entry:
     """One path of a layer: a regular file (`content`), a symbolic link (`link`), or a directory (neither).
 

@@ -20,7 +20,7 @@ class RecordError(Exception):
     """RECORD is broken. The text says how."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Row:
     """What RECORD says of one file. digest: in hexadecimal. size: in bytes."""
 

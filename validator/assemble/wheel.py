@@ -51,7 +51,7 @@ class WheelError(ValidatorError):
     """A file is not the wheel that the lock names, or is damaged."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Member:
     """A regular file of a wheel, as the `Content` of an entry.
 

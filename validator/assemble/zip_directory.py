@@ -9,7 +9,7 @@ from __future__ import annotations
 import stat
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 STORED, DEFLATED, BZIP2, LZMA = 0, 8, 12, 14
 
@@ -32,7 +32,7 @@ class ZipError(Exception):
     """The archive is broken, ambiguous or uses something that no wheel needs. The text says what."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Item:
     """One file or directory of the archive, as its directory describes it.
 
@@ -220,4 +220,4 @@ def _located(read_at: ReadAt, header: _Header, limit: int) -> Item:
     start = header.offset + length + extra_length
     if start + item.compressed_size > limit:
         raise ZipError(f"{item.name} does not end before the directory")
-    return Item(**{**item.__dict__, "start": start})
+    return replace(item, start=start)
