@@ -63,7 +63,13 @@ class Installed:
 @pytest.fixture(scope="session")
 @service
 def distributions(tmp_path_factory: pytest.TempPathFactory) -> Distributions:
-    """Build the sdist from a copy of the checkout, and the wheel from the sdist."""
+    """Build the sdist from a copy of the checkout, and the wheel from the sdist.
+
+    If DISTRIBUTIONS names a directory (`scripts/release`), the files there are used.
+    """
+    if given := os.environ.get("DISTRIBUTIONS"):
+        (sdist,), (wheel,) = Path(given).glob("*.tar.gz"), Path(given).glob("*.whl")
+        return Distributions(sdist, wheel)
     directory = tmp_path_factory.mktemp("distributions")
     # In the checkout itself, files of an earlier build may be left in `build/`.
     for name in tracked():

@@ -24,6 +24,7 @@ WRITES = {
     ("nightly.yml", "regressions"): {"issues"},
     ("nightly.yml", "end"): {"actions"},
     ("refresh.yml", "propose"): {"contents", "pull-requests"},
+    ("release.yml", "publish"): {"id-token", "attestations"},
 }
 #: The jobs that see secrets, and the protected environment that holds them.
 SECRETS = {
@@ -39,7 +40,7 @@ scheduled_workflows = pytest.mark.parametrize(
 
 
 def test_the_workflows() -> None:
-    assert NAMES == ["ci.yml", "nightly.yml", "refresh.yml"]
+    assert NAMES == ["ci.yml", "nightly.yml", "refresh.yml", "release.yml"]
 
 
 @every_workflow
@@ -173,3 +174,20 @@ def test_zizmor_finds_a_planted_problem(tmp_path: Path, injected: str) -> None:
     done = subprocess.run([str(zizmor), "--offline", "--quiet", str(changed)], capture_output=True, text=True)
     assert done.returncode != 0
     assert "template-injection" in done.stdout
+
+
+def test_a_release_is_built_without_rights_and_published_from_a_protected_environment() -> None:
+    found = workflow("release.yml")
+    assert list(found.triggers) == ["push"]
+    assert list(found.triggers["push"]) == ["tags"]
+    build, publish = found.jobs["build"], found.jobs["publish"]
+    assert set(build["permissions"].values()) == {"read"}
+    assert (publish["needs"], publish["environment"]) == ("build", "pypi")
+    used = [str(step.get("uses")).partition("@")[0] for step in publish["steps"]]
+    # Attested before it is published, and nothing of the repository runs next to the identity.
+    assert used == [
+        "actions/download-artifact",
+        "actions/attest-build-provenance",
+        "pypa/gh-action-pypi-publish",
+    ]
+    assert [step["run"] for step in build["steps"] if "run" in step] == ["scripts/release"]

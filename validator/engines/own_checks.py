@@ -19,7 +19,7 @@ from ..resources import manual
 _PACKAGE = "validator/probe/own"
 #: Bytes of a check's file: much more is not a check.
 _LARGEST = 1 << 20
-_MANUAL = f"{manual('how-to/write-a-check.md')} describes how a check is written"
+_MANUAL = f"{manual('reference/matrix.md')} describes checks of your own"
 
 
 @dataclass(frozen=True)
