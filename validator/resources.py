@@ -13,7 +13,13 @@ from . import __version__
 _PACKAGE = Path(__file__).resolve().parent
 #: Where `setup.py` puts the copies; a checkout does not have it.
 _SHIPPED = _PACKAGE / "shipped"
+_CONTENT = "https://raw.githubusercontent.com/tensorflow-gpu-matrix/tensorflow-gpu-matrix"
 _MANUAL = "https://github.com/tensorflow-gpu-matrix/tensorflow-gpu-matrix/blob"
+
+
+def source(path: str) -> str:
+    """Return the link to the content of a file of this version. path: relative to the checkout."""
+    return f"{_CONTENT}/v{__version__}/{path}"
 
 
 def is_installed() -> bool:

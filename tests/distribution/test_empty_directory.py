@@ -92,6 +92,16 @@ def test_predict_and_doctor(installed: Installed) -> None:
     assert (done.returncode, "driver" in done.stdout) == (1, True), done.stderr
 
 
+def test_init_writes_a_project_that_plans(installed: Installed) -> None:
+    done = installed.run("init", environment={"PATH": "/nowhere"})
+    assert done.returncode == 0, done.stderr
+    assert (installed.directory / ".github/workflows/gpu-images.yml").exists()
+    assert installed.run("lock", "--check", "--profile", "full").returncode == 0
+    done = installed.run("plan", "--profile", "full", "--json")
+    assert len(json.loads(done.stdout)) == 2
+    assert "comes with this tool" not in done.stderr
+
+
 def test_records_are_in_the_current_directory(installed: Installed) -> None:
     report = ROOT / "tests" / "model" / "report-of-format-1.json"
     done = installed.run("records", "import", "--report", report)

@@ -28,7 +28,7 @@ def load_plan(
     selected = parse_selectors(selectors)
     # Commands that ask an engine what is available have loaded the plan before that.
     if matrix_path == shipped_matrix() and available is None:
-        print_status("Using the matrix that comes with this tool.")
+        print_status("Using the matrix that comes with this tool. `init` writes one of your own.")
     matrix = load_matrix(matrix_path)
     if available is None:
         for warning in matrix.warnings:

@@ -1,0 +1,200 @@
+"""`init`: the files that it writes load, plan and pass the checks of our own workflows."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from validator import __version__
+from validator.certify.trust_file import read_trust_file
+from validator.cli import init
+from validator.delivery.host import Gpu, Host
+from validator.errors import MissingError
+from validator.locks import files
+from validator.matrix.load import load_matrix
+from validator.matrix.plan import plan
+from validator.model.prediction import Outcome
+from validator.model.spec import Variant
+from validator.system import files as system
+from validator.versions import ComputeCapability, DriverRelease
+
+from ..commands import Done, run
+from ..workflows.support import WORKFLOWS
+
+WORKFLOW = Path(".github/workflows/gpu-images.yml")
+
+
+def host(driver: str, *gpus: tuple[str | None, str]) -> Host:
+    return Host(
+        DriverRelease.parse(driver),
+        tuple(Gpu(ComputeCapability.parse(capability), name) for name, capability in gpus),
+    )
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    def nothing() -> Host:
+        raise MissingError("this machine has no NVIDIA driver")
+
+    monkeypatch.setattr("validator.delivery.host.this_host", nothing)
+    return monkeypatch
+
+
+def started(directory: Path, *arguments: str) -> Done:
+    return run("init", *arguments, cwd=directory)
+
+
+@pytest.mark.parametrize(
+    ("found", "cells"),
+    [
+        (None, ["r580-h100"]),
+        (host("580.95.05", ("NVIDIA H100 80GB HBM3", "9.0")), ["r580-h100"]),
+        (host("535.183.01", ("Tesla T4", "7.5"), ("NVIDIA A100-SXM4-40GB", "8.0")), ["r535-t4", "r535-a100"]),
+        (host("580.95.05", ("Tesla V100-SXM2-16GB", "7.0")), ["r580-v100"]),
+        (host("580.95.05", ("Of another maker", "8.6")), ["r580-sm86"]),
+    ],
+)
+def test_the_matrix_plans_and_its_image_works_on_this_machine(
+    found: Host | None, cells: list[str], tmp_path: Path, here: pytest.MonkeyPatch
+) -> None:
+    if found is not None:
+        here.setattr("validator.delivery.host.this_host", lambda: found)
+    done = started(tmp_path)
+    assert done.returncode == 0, done.stderr
+    matrix = load_matrix(tmp_path / "matrix.yaml")
+    planned = plan(matrix, "quick").cells
+    assert sorted(cell.cell.host.identifier for cell in planned) == sorted(cells)
+    assert {cell.prediction.outcome for cell in planned} == {Outcome.WORKS}
+    assert [cell.cell.image.variant for cell in plan(matrix, "cpu").cells] == [Variant.CPU]
+    # The locks of the tool's own matrix fit.
+    assert run("lock", "--check", "--profile", "full", cwd=tmp_path).returncode == 0
+    directory = tmp_path / files.DIRECTORY
+    assert {path.stem for path in directory.iterdir()} == {image.identifier for image in matrix.images}
+
+
+def test_where_only_eager_operations_work_the_image_is_one_of_those(
+    tmp_path: Path, here: pytest.MonkeyPatch
+) -> None:
+    blackwell = host("580.95.05", ("NVIDIA GeForce RTX 5090", "12.0"))
+    here.setattr("validator.delivery.host.this_host", lambda: blackwell)
+    assert started(tmp_path).returncode == 0
+    [cell] = plan(load_matrix(tmp_path / "matrix.yaml"), "quick").cells
+    assert cell.prediction.eager is Outcome.WORKS
+
+
+def test_a_lock_that_is_not_shipped_is_left_to_lock(
+    tmp_path: Path, here: pytest.MonkeyPatch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("validator.pipeline.locking.stale", lambda locks, image: ["it is another"])
+    done = started(tmp_path)
+    assert "2 locks still to resolve: run `python -m validator lock --profile full`" in done.stderr
+    assert not (tmp_path / files.DIRECTORY).exists()
+
+
+@pytest.mark.service
+@pytest.mark.parametrize(
+    ("remote", "registry"),
+    [
+        ("https://github.com/Team/Our-Images.git", "ghcr.io/team/our-images"),
+        ("git@github.com:Team/Our-Images.git", "ghcr.io/team/our-images"),
+        ("ssh://git@github.com/team/our.images", "ghcr.io/team/our.images"),
+        ("https://token@github.com/team/images/", "ghcr.io/team/images"),
+        ("https://example.org/team/images.git", None),
+        ("https://github.com.example.org/team/images.git", None),
+        ("https://github.com/team/images/$(id)", None),
+    ],
+)
+def test_the_registry_is_that_of_the_remote(
+    remote: str, registry: str | None, tmp_path: Path, here: pytest.MonkeyPatch
+) -> None:
+    for command in (("init", "--quiet", "--initial-branch", "trunk"), ("remote", "add", "origin", remote)):
+        subprocess.run(["git", *command], cwd=tmp_path, check=True)
+    done = started(tmp_path)
+    content = yaml.safe_load((tmp_path / WORKFLOW).read_text())
+    assert content["env"]["REGISTRY"] == (registry or "ghcr.io/OWNER/REPOSITORY")
+    if registry is None:
+        assert "in place of OWNER/REPOSITORY" in done.stderr
+        assert not (tmp_path / "trust.yaml").exists()
+        return
+    assert content[True]["push"]["branches"] == ["trunk"]
+    [builder] = read_trust_file(tmp_path / "trust.yaml").builders
+    assert builder.signatory.signer.endswith(f"/{WORKFLOW}@refs/heads/trunk")
+
+
+def test_nothing_is_replaced_without_force(tmp_path: Path, here: pytest.MonkeyPatch) -> None:
+    (tmp_path / "matrix.yaml").write_text("mine")
+    done = started(tmp_path)
+    assert (done.returncode, "these files exist: matrix.yaml" in done.stderr) == (2, True)
+    assert [path.name for path in tmp_path.iterdir()] == ["matrix.yaml"]
+    assert (tmp_path / "matrix.yaml").read_text() == "mine"
+    assert started(tmp_path, "--force").returncode == 0
+    assert load_matrix(tmp_path / "matrix.yaml").images
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_all_is_written_or_nothing(force: bool, tmp_path: Path, here: pytest.MonkeyPatch) -> None:
+    if force:
+        (tmp_path / WORKFLOW).parent.mkdir(parents=True)
+        (tmp_path / WORKFLOW).write_text("mine")
+
+    def failing(path: Path, content: bytes) -> None:
+        if path.name == "matrix.yaml":
+            raise MissingError("no space left on the disk")
+        system.write_atomically(path, content)
+
+    here.setattr(init, "write_atomically", failing)
+    assert started(tmp_path, *(["--force"] if force else [])).returncode == 3
+    left = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert left == ([tmp_path / WORKFLOW] if force else [])
+    assert not force or (tmp_path / WORKFLOW).read_text() == "mine"
+
+
+def test_another_directory(tmp_path: Path, here: pytest.MonkeyPatch) -> None:
+    done = started(tmp_path, "--directory", "deeper/project")
+    assert "Next: cd deeper/project && " in done.stderr
+    assert load_matrix(tmp_path / "deeper" / "project" / "matrix.yaml").images
+
+
+@pytest.mark.service
+def test_the_workflow_follows_the_rules_of_ours(tmp_path: Path, here: pytest.MonkeyPatch) -> None:
+    started(tmp_path)
+    text = (tmp_path / WORKFLOW).read_text()
+    content = yaml.safe_load(text)
+    assert content["permissions"] == {} and content["concurrency"]["group"]
+    ours = "\n".join(path.read_text() for path in WORKFLOWS.iterdir())
+    used = re.findall(r"uses:\s*(.*)$", text, re.M)
+    assert used and all(f"uses: {action}\n" in ours for action in used), "pinned as in our own workflows"
+    writing = {
+        name: {scope for scope, level in job["permissions"].items() if level == "write"}
+        for name, job in content["jobs"].items()
+    }
+    assert writing == {"build": {"packages", "id-token"}, "measure": set()}
+    for job in content["jobs"].values():
+        assert 0 < job["timeout-minutes"] < 360
+        for step in job["steps"]:
+            assert "${{" not in step.get("run", ""), "values reach a command by its environment"
+            if "checkout" in step.get("uses", ""):
+                assert step["with"]["persist-credentials"] is False
+    assert "secrets." not in text and "@VERSION@" not in text and f"=={__version__} validator" in text
+    zizmor = str(Path(sys.executable).with_name("zizmor"))
+    found = subprocess.run(
+        [zizmor, "--offline", "--quiet", "--persona", "auditor", tmp_path / ".github"],
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert found.returncode == 0, found.stdout
+
+
+def test_the_commands_of_the_workflow_have_the_options(tmp_path: Path, here: pytest.MonkeyPatch) -> None:
+    started(tmp_path)
+    text = (tmp_path / WORKFLOW).read_text()
+    commands = re.findall(r"validator ([a-z-]+(?: export)?)((?:\s+--[a-z-]+(?:\s+\S+)?)*)", text)
+    seen = {name: set(re.findall(r"--[a-z-]+", options)) for name, options in commands if name != "init"}
+    assert {"lock", "build-matrix", "records export"} <= seen.keys()
+    for name, options in seen.items():
+        told = run(*name.split(), "--help", cwd=tmp_path).stdout
+        assert options <= set(re.findall(r"--[a-z-]+", told)), name
