@@ -32,8 +32,11 @@ Certified = Callable[..., str]
 
 @pytest.fixture
 def certified(registry: Registry, signer: Signer, trust: Trust) -> Certified:
-    def make(tensorflow: str, python: str = "3.12", **measured: Any) -> str:
-        digest = pushed(registry, tensorflow, python)
+    def make(tensorflow: str, python: str = "3.12", additions: str = "", **measured: Any) -> str:
+        digest = pushed(registry, tensorflow, python + additions)
+        if additions:
+            measured["image"] = f"tf{tensorflow}-cuda12.5-cudnn9.3-py{python.replace('.', '')}{additions}"
+            measured["cell"] = f"{measured['image']}@r580-h100"
         made = record(digest, tensorflow=tensorflow, python=python, **measured)
         certify_measured(registry, made, signer, trust)
         return digest
@@ -85,6 +88,32 @@ def test_aliases_are_made_and_moved(
         "latest": new, "2.21": new, "2.21-driver580": new, "2.20": old, "2.20-driver535": old,
     }  # fmt: skip
     assert not any(move.moves or move.why for move in promote(registry, Rules(trust, parties())))
+
+
+def test_images_with_additions_get_aliases_of_their_own_and_only_when_they_are_named(
+    server: RunningRegistry, registry: Registry, trust: Trust, certified: Certified
+) -> None:
+    ours = certified("2.21.0", additions="_ours")
+    assert promote(registry, Rules(trust, parties())) == []
+    plain = certified("2.20.0")
+    promote(registry, Rules(trust, parties()))
+    assert aliases(server, registry) == dict.fromkeys(("latest", "2.20", "2.20-driver580"), plain)
+
+    promote(registry, Rules(trust, parties()), additions="ours")
+    named = dict.fromkeys(("latest_ours", "2.21_ours", "2.21-driver580_ours"), ours)
+    assert aliases(server, registry).items() >= named.items()
+    assert aliases(server, registry)["latest"] == plain
+    assert not any(move.moves or move.why for move in promote(registry, Rules(trust, parties())))
+
+
+def test_an_alias_that_points_at_an_image_with_additions_is_corrected(
+    server: RunningRegistry, registry: Registry, trust: Trust, certified: Certified
+) -> None:
+    plain, ours = certified("2.20.0"), certified("2.21.0", additions="_ours")
+    registry.tag(ours, "latest")
+    [latest] = [move for move in promote(registry, Rules(trust, parties())) if move.alias == "latest"]
+    assert (latest.was, latest.now) == (ours, plain)
+    assert "tf2.21.0-cuda12.5-cudnn9.3-py312_ours" in latest.lost
 
 
 def test_a_dry_run_moves_nothing(

@@ -54,12 +54,13 @@ class Shelf:
         """Certify an image as if it was measured on these hosts. by: who signs. age: of the measurement."""
         signer, trust = by or (self.signer, self.trust)
         at = now or now_utc()
-        tensorflow, *_, python = tag.split("-")
+        tensorflow, *_, python = tag.partition("_")[0].split("-")
         for driver, gpu in hosts:
             made = record(
                 digest,
                 tensorflow=tensorflow, python=python.removeprefix("py"), driver=driver, gpu=gpu,
                 finished=format_timestamp(at - age),
+                image=identifier_of(tag), cell=f"{identifier_of(tag)}@r{driver.partition('.')[0]}-{gpu}",
             )  # fmt: skip
             certify_measured(self.registry, made, signer, trust, now=at)
 

@@ -33,7 +33,13 @@ def select(shelf: Shelf, on: Host = ON_H100, **asked: str) -> tuple[SelectedImag
     """Return the best image and the messages about the others."""
     told: list[str] = []
     selected = select_best(
-        shelf.registry, on, shelf.terms, asked.get("tensorflow"), asked.get("python"), told.append
+        shelf.registry,
+        on,
+        shelf.terms,
+        asked.get("tensorflow"),
+        asked.get("python"),
+        told.append,
+        asked.get("additions"),
     )
     return selected, told
 
@@ -49,6 +55,31 @@ def reason_for_rejection(shelf: Shelf, on: Host = ON_H100, terms: Terms | None =
     reason = told[0].removeprefix(f"rejected: {TAG}: ")
     assert str(caught.value) == f"rejected: {TAG}: {reason}; nothing was pulled"
     return reason
+
+
+def test_an_image_with_additions_is_selected_only_when_it_is_named(shelf: Shelf) -> None:
+    ours = shelf.push_certified(H100, tag=f"{TAG}_ours")
+    with pytest.raises(InputError, match="has no image without additions") as caught:
+        select(shelf)
+    assert "it has images with the additions ours" in str(caught.value.hint)
+    plain = shelf.push_certified(H100, tag=OLDER)
+    assert select(shelf)[0].digest == plain
+    selected, told = select(shelf, additions="ours")
+    assert (selected.digest, told) == (ours, [])
+    assert selected.image.identifier == "tf2.21.0-cuda12.5-cudnn9.3-py312_ours"
+    with pytest.raises(InputError, match="has no image with the additions other"):
+        select(shelf, additions="other")
+    assert select_named(shelf.registry, ON_H100, shelf.terms, f"{TAG}_ours", told.append).digest == ours
+
+
+def test_an_alias_for_additions_must_point_at_such_an_image(shelf: Shelf) -> None:
+    ours, plain = shelf.push_certified(H100, tag=f"{TAG}_ours"), shelf.push_certified(H100)
+    shelf.registry.tag(ours, "latest_ours")
+    told: list[str] = []
+    assert select_named(shelf.registry, ON_H100, shelf.terms, "latest_ours", told.append).digest == ours
+    shelf.registry.tag(plain, "latest_ours")
+    with pytest.raises(NotCertified, match="the alias points at"):
+        select_named(shelf.registry, ON_H100, shelf.terms, "latest_ours", told.append)
 
 
 def test_the_newest_certified_image_is_selected_by_its_digest(shelf: Shelf) -> None:

@@ -19,15 +19,15 @@ from ..errors import ValidatorError
 from ..model.certificate import Certificate, Failure
 from ..model.timestamps import NEVER, parse_timestamp
 from ..registry.client import ConcurrentChangeError, Registry
-from ..registry.names import LATEST, driver_alias, identifier_of, release_alias
+from ..registry.names import LATEST, additions_of, driver_alias, identifier_of, release_alias
 from ..versions import Version, version_or_oldest
 from .provenance import Refusal, provenance_of
 from .trust import Trust
 from .trust_file import TrustFile
 from .verify import certificates
 
-#: `latest`, `2.21`, `2.21-driver535`.
-ALIAS = re.compile(rf"{LATEST}|\d+\.\d+(-driver\d+)?")
+#: `latest`, `2.21`, `2.21-driver535`, and the same for images with additions: `latest_ours`.
+ALIAS = re.compile(rf"(?:{LATEST}|\d+\.\d+(?:-driver\d+)?)(?:_[a-z0-9.-]+)?")
 _ROUNDS = 8
 
 
@@ -48,18 +48,20 @@ def promote(
     registry: Registry,
     rules: Rules,
     *,
+    additions: str | None = None,
     dry_run: bool = False,
     now: datetime | None = None,
     on_move: Callable[[Move], None] = lambda move: None,
 ) -> list[Move]:
     """Move every alias to where it belongs, and return the decision on each; `was` is what this run found.
 
+    additions: move the aliases of images with the additions of this name; None: of images without additions.
     on_move: called for each move as soon as it is done. Raises ValidatorError when others keep moving the
     aliases, and MissingError when the registry can't be reached; the moves done by then are right.
     """
     first: dict[str, Move] = {}
     for _ in range(_ROUNDS):
-        found = _plan(registry, rules, now)
+        found = _plan(registry, rules, additions, now)
         for move in found:
             before = first.setdefault(move.alias, move)
             first[move.alias] = replace(
@@ -81,15 +83,23 @@ def promote(
     )
 
 
-def _plan(registry: Registry, rules: Rules, now: datetime | None) -> list[Move]:
+def _plan(registry: Registry, rules: Rules, additions: str | None, now: datetime | None) -> list[Move]:
     """Return what should become of each alias, as of this moment."""
-    tags = registry.tags()
+    tags = [tag for tag in registry.tags() if additions_of(tag) == additions]
     # Aliases first: one that moves while the images are read is seen as moved in the next round.
     current = {tag: digest for tag in tags if ALIAS.fullmatch(tag) and (digest := registry.digest_of(tag))}
     # The image of an alias counts even if its tag has moved on to a newer build that is not certified yet.
     images = {*current.values(), *(registry.digest_of(tag) for tag in tags if identifier_of(tag))} - {None}
     standings = {digest: _standing(registry, digest, rules, now) for digest in sorted(map(str, images))}
-    return plan_moves(current, standings)
+    return plan_moves(current, {digest: _only(additions, one) for digest, one in standings.items()})
+
+
+def _only(additions: str | None, standing: ImageStanding) -> ImageStanding:
+    """Return what counts for an alias of images with these additions, whatever the tag says."""
+    fitting = tuple(one for one in standing.certificates if additions_of(one.image) == additions)
+    if fitting or not standing.certificates:
+        return replace(standing, certificates=fitting)
+    return replace(standing, certificates=(), against=f"it is {standing.certificates[0].image}")
 
 
 def _standing(registry: Registry, digest: str, rules: Rules, now: datetime | None) -> ImageStanding:
@@ -122,7 +132,7 @@ def _of_that_origin(
 
 # The rules that say which image an alias points at. They are pure functions over certificates.
 
-_DEFAULT_BASE = re.compile(r".*-py\d+")
+_DEFAULT_BASE = re.compile(r".*-py\d+(?:_.*)?")
 _FLOATS = re.compile(r"-(?:cuda|cudnn)latest\b")
 
 
@@ -206,8 +216,9 @@ def preference(certificate: Certificate) -> tuple[object, ...]:
 
 def _aliases(certificate: Certificate) -> tuple[str, ...]:
     branch = certificate.driver_release.branch
-    release = certificate.tensorflow
-    return LATEST, release_alias(release), driver_alias(release, branch)
+    release, additions = certificate.tensorflow, additions_of(certificate.image)
+    aliases = (LATEST, release_alias(release), driver_alias(release, branch))
+    return tuple(f"{alias}_{additions}" if additions else alias for alias in aliases)
 
 
 def _regressions(digest: str, standings: Mapping[str, ImageStanding]) -> tuple[Failure, ...]:
@@ -223,7 +234,7 @@ def _regressions(digest: str, standings: Mapping[str, ImageStanding]) -> tuple[F
 
 def _within(alias: str, certificate: Certificate, failures: Iterable[Failure]) -> tuple[Failure, ...]:
     """Return the failures that concern the people who pull an alias: a driver alias is for one branch."""
-    if alias != driver_alias(certificate.tensorflow, certificate.driver_release.branch):
+    if alias.partition("_")[0] != driver_alias(certificate.tensorflow, certificate.driver_release.branch):
         return tuple(failures)
     branch = f"r{certificate.driver_release.branch}"
     return tuple(
@@ -251,4 +262,5 @@ def _move(
 
 
 def _order(alias: str) -> tuple[bool, Version, str]:
-    return alias != LATEST, version_or_oldest(alias.partition("-")[0]), alias
+    plain = alias.partition("_")[0]
+    return plain != LATEST, version_or_oldest(plain.partition("-")[0]), alias

@@ -36,8 +36,19 @@ def host_options(function: F) -> F:
     )(function)
 
 
+def name_option(function: F) -> F:
+    """Add `--name`, which selects images with additions."""
+    return click.option(
+        "--name",
+        "additions",
+        metavar="NAME",
+        help="Only images with these additions, such as jupyter.  [default: only images without additions]",
+    )(function)
+
+
 def version_options(function: F) -> F:
-    """Add `--tensorflow` and `--python`, which restrict the images."""
+    """Add `--tensorflow`, `--python` and `--name`, which restrict the images."""
+    function = name_option(function)
     function = click.option(
         "--python", metavar="VERSION", help="Only images with this Python, such as 3.12."
     )(function)
@@ -76,18 +87,19 @@ def select_image(
     image: str | None,
     tensorflow: str | None,
     python: str | None,
+    additions: str | None,
 ) -> SelectedImage:
     """Return the image to pull. Prints to stderr what it is and why others are rejected."""
     from ..delivery.choose import measured_on
     from ..delivery.pull import select_best, select_named
 
-    if image and (tensorflow or python):
-        raise click.UsageError("--image already names one image: leave out --tensorflow and --python")
+    if image and (tensorflow or python or additions):
+        raise click.UsageError("--image already names one image: leave out --tensorflow, --python and --name")
     print_status(f"Host: {host}")
     if image:
         selected = select_named(registry, host, terms, image, print_status)
     else:
-        selected = select_best(registry, host, terms, tensorflow, python, print_status)
+        selected = select_best(registry, host, terms, tensorflow, python, print_status, additions)
     for certificate in selected.certificates:
         print_status(
             f"{selected.image.tag}: measured on {measured_on(certificate)}, signed by {certificate.signer}"

@@ -13,6 +13,7 @@ from ..certify.trust import Trust
 from ..errors import EXIT_FAILED, EXIT_OK
 from ..registry.client import Registry
 from ..reports.printable import json_text, one_line
+from .host_options import name_option
 from .options import format_option, matrix_option, print_status, verbose_option
 from .trust_options import certificate_options, trust_file_option, trust_path_for
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 @certificate_options
 @matrix_option
 @trust_file_option
+@name_option
 @click.option("--dry-run", is_flag=True, help="Show what would move, and move nothing.")
 @format_option("text", "json")
 @verbose_option
@@ -34,6 +36,7 @@ def command(
     accept_expired: bool,
     matrix_path: Path,
     trust_path: Path | None,
+    additions: str | None,
     dry_run: bool,
     format_: str,
 ) -> int:
@@ -49,7 +52,11 @@ def command(
 
     rules = Rules(trust, read_trust_file(trust_path_for(matrix_path, trust_path)), max_age, accept_expired)
     result = promote(
-        registry, rules, dry_run=dry_run, on_move=lambda move: print_status(f"Set {move.alias} to {move.now}")
+        registry,
+        rules,
+        additions=additions,
+        dry_run=dry_run,
+        on_move=lambda move: print_status(f"Set {move.alias} to {move.now}"),
     )
     if format_ == "json":
         click.echo(json_text([asdict(move) for move in result]))

@@ -33,6 +33,7 @@ def command(
     gpus: Sequence[str],
     tensorflow: str | None,
     python: str | None,
+    additions: str | None,
     image: str | None,
     registry: Registry,
     trust: Trust,
@@ -50,7 +51,7 @@ def command(
     engine = connect_engine(driver, gpus)
     try:
         selected = select_image(
-            registry, host, Terms(trust, max_age, accept_expired), image, tensorflow, python
+            registry, host, Terms(trust, max_age, accept_expired), image, tensorflow, python, additions
         )
         pull_selected(engine, registry, selected)
         if own := sorted({name for one in selected.certificates for name in one.own_passed}):

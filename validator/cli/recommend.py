@@ -36,6 +36,7 @@ def command(
     gpus: Sequence[str],
     tensorflow: str | None,
     python: str | None,
+    additions: str | None,
     registry: Registry,
     trust: Trust,
     max_age: timedelta | None,
@@ -56,9 +57,8 @@ def command(
     remark = drivers.ended(host.driver.branch)
     if remark is not None:
         print_status(f"Note: {remark.text}.")
-    found = recommend(
-        registry, tagged_images(registry, tensorflow, python), host, Terms(trust, max_age, accept_expired)
-    )
+    wanted = tagged_images(registry, tensorflow, python, additions)
+    found = recommend(registry, wanted, host, Terms(trust, max_age, accept_expired))
     if format_ == "json":
         click.echo(json_text(_document(registry.repository, host, found)))
     else:

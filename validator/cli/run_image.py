@@ -59,6 +59,7 @@ def command(
     gpus: Sequence[str],
     tensorflow: str | None,
     python: str | None,
+    additions: str | None,
     image: str | None,
     registry: Registry,
     trust: Trust,
@@ -81,7 +82,7 @@ def command(
             requested = devices_of(engine.info)
         bind = _mount(engine) if mount and engine is not None else None
         selected = select_image(
-            registry, host, Terms(trust, max_age, accept_expired), image, tensorflow, python
+            registry, host, Terms(trust, max_age, accept_expired), image, tensorflow, python, additions
         )
         if execute and engine is not None:
             pull_selected(engine, registry, selected)

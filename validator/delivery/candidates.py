@@ -32,9 +32,12 @@ class Terms:
     now: datetime | None = None
 
 
-def tagged_images(registry: Registry, tensorflow: str | None, python: str | None) -> list[TaggedImage]:
+def tagged_images(
+    registry: Registry, tensorflow: str | None, python: str | None, additions: str | None = None
+) -> list[TaggedImage]:
     """Return the images of a registry with this TensorFlow and Python, best first.
 
+    additions: the name of what was added to them; None for images to which nothing was added.
     Raises MissingError if the registry has no images, InputError if it only has others.
     """
     found = [image for tag in registry.tags() if (image := TaggedImage.of_tag(tag))]
@@ -43,10 +46,20 @@ def tagged_images(registry: Registry, tensorflow: str | None, python: str | None
             f"{registry.repository} has no images of this project",
             hint="`build-matrix --push` publishes images; check the name, and whether you are logged in",
         )
-    wanted = [image for image in found if image.is_of(tensorflow, python)]
+    alike = [image for image in found if image.additions == additions]
+    if not alike:
+        names = sorted({image.additions for image in found if image.additions})
+        which = f"with the additions {additions}" if additions else "without additions"
+        raise InputError(
+            f"{registry.repository} has no image {which}",
+            hint=f"it has images with the additions {', '.join(names)}; name them with --name"
+            if names
+            else "it has only images without additions; leave out --name",
+        )
+    wanted = [image for image in alike if image.is_of(tensorflow, python)]
     if not wanted:
         asked = [f"TensorFlow {tensorflow}"] * bool(tensorflow) + [f"Python {python}"] * bool(python)
-        there = sorted({f"{image.tensorflow} with {image.python}" for image in found})
+        there = sorted({f"{image.tensorflow} with {image.python}" for image in alike})
         raise InputError(
             f"{registry.repository} has no image with {' and '.join(asked)}",
             hint=f"it has TensorFlow and Python {', '.join(there)}",

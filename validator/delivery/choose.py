@@ -42,7 +42,7 @@ class TaggedImage:
     """An image as described by its tag.
 
     tensorflow, python: versions, such as `2.21.0` and `3.12`. cuda, cudnn: major.minor or `latest`; None for
-    an image without CUDA. base: the base image, None for the default.
+    an image without CUDA. base: the base image, None for the default. additions: their name, None without.
     """
 
     tag: str
@@ -51,19 +51,22 @@ class TaggedImage:
     cuda: str | None
     cudnn: str | None
     base: str | None = None
+    additions: str | None = None
 
     @classmethod
     def of_tag(cls, tag: str) -> TaggedImage | None:
         """Parse a tag. Returns None for an alias and for a tag that this project did not set."""
         if identifier_of(tag) is None:
             return None
-        tensorflow, *rest = tag.split("-")
+        described, _, additions = tag.partition("_")
+        tensorflow, *rest = described.split("-")
         cuda = cudnn = None
         if rest[0] == "cpu":
             rest = rest[1:]
         else:
             cuda, cudnn, rest = rest[0].removeprefix("cuda"), rest[1].removeprefix("cudnn"), rest[2:]
-        return cls(tag, tensorflow, rest[0].removeprefix("py"), cuda, cudnn, "-".join(rest[1:]) or None)
+        base = "-".join(rest[1:]) or None
+        return cls(tag, tensorflow, rest[0].removeprefix("py"), cuda, cudnn, base, additions or None)
 
     @property
     def identifier(self) -> str:

@@ -45,17 +45,24 @@ class SelectedImage:
 
 
 def select_best(
-    registry: Registry, host: Host, terms: Terms, tensorflow: str | None, python: str | None, tell: Tell
+    registry: Registry,
+    host: Host,
+    terms: Terms,
+    tensorflow: str | None,
+    python: str | None,
+    tell: Tell,
+    additions: str | None = None,
 ) -> SelectedImage:
     """Return the best image that is certified for the host.
 
+    additions: the name of what was added to it; None for images to which nothing was added.
     tell: called with the reason why each better one is rejected.
 
     Raises NotCertified if there is none, InputError if none has this TensorFlow and Python, MissingError if
     the registry cannot be reached.
     """
     unfit = 0
-    for image in tagged_images(registry, tensorflow, python):
+    for image in tagged_images(registry, tensorflow, python, additions):
         if _can_never_fit(image, host):
             unfit += 1
             continue
@@ -127,8 +134,11 @@ def _read_image(registry: Registry, name: str, digest: str) -> TaggedImage:
         image = None
     if image is None:
         raise NotCertified(f"rejected: {name}: it is not an image of this project; nothing was pulled")
-    release = name.partition("-")[0]
-    if ALIAS.fullmatch(name) and release != LATEST and not image.is_of(release, None):
+    plain, _, additions = name.partition("_")
+    release = plain.partition("-")[0]
+    if ALIAS.fullmatch(name) and (
+        image.additions != (additions or None) or (release != LATEST and not image.is_of(release, None))
+    ):
         raise NotCertified(f"rejected: {name}: the alias points at {image.tag}; nothing was pulled")
     return image
 
