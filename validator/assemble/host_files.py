@@ -14,9 +14,12 @@ from .layers import LayerSource
 from .loader_cache import CacheEntry, LoaderCache, parse, render
 from .merge import merged
 
-RECIPE = "host files 1"
+RECIPE = "host files 2"
 _NAME = "tensorflow"
 _VENV = "opt/venv"
+#: Permissions of the directories into which pip installs. The image's user may add packages to them in a
+#: derived image, but because of the sticky bit not replace those of the lock, which belong to root.
+_EXTENSIBLE = 0o1775
 _NVIDIA = f"{_VENV}/lib/python3/site-packages/nvidia"
 _CONF = "etc/ld.so.conf"
 _CONF_DIRECTORY = "etc/ld.so.conf.d"
@@ -129,9 +132,9 @@ def _environment(python: Interpreter) -> Iterator[Entry]:
 
     Packages lie in `lib/python3`, whatever the Python, so that layers with packages are the same for each.
     """
-    directory = python.path.rpartition("/")[0]
+    home = python.path.rpartition("/")[0]
     settings = (
-        f"home = {directory}\ninclude-system-site-packages = false\nversion = {python.version}\n"
+        f"home = {home}\ninclude-system-site-packages = false\nversion = {python.version}\n"
         f"executable = {python.path}\ncommand = {python.path} -m venv --without-pip /{_VENV}\n"
     )
     feature = f"python{python.feature}"
@@ -143,7 +146,8 @@ def _environment(python: Interpreter) -> Iterator[Entry]:
     yield Entry(f"{_VENV}/include/{feature}", 0o755)
     yield Entry(f"{_VENV}/include/site", 0o755)
     yield Entry(f"{_VENV}/include/site/{feature}", 0o777, link="python3")
-    yield Entry(f"{_VENV}/lib/python3/site-packages", 0o755)
+    for directory in (_VENV, f"{_VENV}/bin", f"{_VENV}/lib/python3/site-packages", f"{_VENV}/share"):
+        yield Entry(directory, _EXTENSIBLE, gid=USER)
     yield Entry(f"{_VENV}/lib/{feature}", 0o777, link="python3")
     yield Entry(f"{_VENV}/lib64", 0o777, link="lib")
 
