@@ -42,10 +42,17 @@ class Assembled:
 
 
 def assemble(
-    plan: ImagePlan, destination: Destination, table: LayerTable, encoding: Encoding, progress: Progress
+    plan: ImagePlan,
+    destination: Destination,
+    table: LayerTable,
+    encoding: Encoding,
+    progress: Progress,
+    accept: Callable[[int], None] = lambda size: None,
 ) -> Assembled:
     """Put an image at its destination, making only the layers that are not there.
 
+    accept: called with the size of all blobs of layers together, in bytes, before the image gets its name. An
+        error that it raises passes through.
     Raises ValidatorError for a wheel that does not match its lock, a wrong row of the table, and for faults
     of the network, the disk, the registry or the engine. Nothing is then visible under the image's name.
     """
@@ -56,6 +63,7 @@ def assemble(
     ]
     layers = (*map_in_threads(lambda task: task(), tasks, _AT_ONCE), work.layer(plan.last()))
     steps = [Step(layer.name, layer.encoded.diff_id) for layer in layers]
+    accept(sum(layer.encoded.size for layer in layers))
     configured = settings(plan.spec, plan.lock, plan.base, plan.recipe)
     config = config_document(configured, steps, plan.created)
     manifest = manifest_document(work.document(config, CONFIG_TYPE), [layer.encoded for layer in layers])
