@@ -87,6 +87,19 @@ def test_what_the_image_needs_in_addition_is_required_whatever_its_report_says(n
         assert (found.verdict, found.reason, found.missing) == (Verdict.UNPROVEN, reason, (name,))
 
 
+def test_an_image_without_cuda_needs_its_additions_too() -> None:
+    def judged(*also: tuple[str, str, bool]) -> Verdict:
+        made = document([], "CPU")
+        made["checks"] += [{"id": n, "outcome": o, "summary": n, "required": r} for n, o, r in also]
+        names = ("packages", "ours/our_check")
+        return verdict.judge(report_of(made), variant=Variant.CPU, also_required=names).verdict
+
+    packages, own = ("packages", "pass", False), ("ours/our_check", "pass", False)
+    assert judged(packages, own) is Verdict.WORKS_ON_CPU
+    assert judged(packages) is judged(own) is judged(packages, own, own) is Verdict.UNPROVEN
+    assert judged(packages, ("ours/our_check", "fail", False)) is Verdict.FAILED
+
+
 def test_images_with_additions_need_their_packages_and_own_checks() -> None:
     own = (OwnCheck("ours/a", "0" * 64, True), OwnCheck("ours/b", "0" * 64, False))
     assert also_required(False, ()) == ()

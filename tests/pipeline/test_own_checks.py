@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from validator._vendor.packaging.requirements import Requirement
 from validator.compat.policies import requirements
 from validator.engines.base import Built, ProbeRequest
 from validator.errors import MissingError
@@ -18,13 +19,15 @@ from validator.model.additions import Additions, CheckFile
 from validator.model.lock import Lock, Wheel
 from validator.model.measurement import measurement_of
 from validator.model.record import Record, Verdict
-from validator.model.spec import ImageSpec, Variant
+from validator.model.spec import Choice, ImageSpec, Variant
 from validator.pipeline.build_matrix import build_matrix
 from validator.pipeline.run import Options, Result, Run, Runner, Status
 from validator.records.store import Store
 from validator.system.sources import PackageSources
 
 from .fakes import H100, FakeEngine, outside_of, report
+
+LIBRARIES = Choice("as-built", "12.5"), Choice("as-built", "9.3")
 
 
 @dataclasses.dataclass
@@ -40,16 +43,17 @@ class Bench:
         content = (self.directory / "checks/our_check.py").read_bytes()
         check = CheckFile("checks/our_check.py", hashlib.sha256(content).hexdigest(), required)
         added = Additions("ours", checks=(check,), directory=self.directory)
-        return ImageSpec("2.21.0", "3.11", Variant.CPU, additions=added)
+        return ImageSpec("2.21.0", "3.11", Variant.GPU, *LIBRARIES, additions=added)
 
     def run(self, outcomes: dict[str, str], spec: ImageSpec | None = None) -> Result:
         """outcomes: of the checks besides those of every image, none of which the report calls required."""
         spec = spec or self.spec()
         assert spec.additions is not None
         asked = requirements(spec)
-        wheels = (
-            Wheel("pip", "26.3", "1" * 64, "pip-26.3-py3-none-any.whl"),
-            Wheel("tensorflow-cpu", spec.tensorflow, "0" * 64, "a-1-py3-none-any.whl"),
+        pins = (Requirement(line) for line in asked)
+        wheels = tuple(
+            Wheel(pin.name, str(pin.specifier).removeprefix("==") or "26.3", "0" * 64, "a-1-py3-none-any.whl")
+            for pin in sorted(pins, key=lambda pin: pin.name)
         )
         lock = Lock(spec.identifier, spec.python, "x", asked, wheels, spec.additions.notes)
         files.write(self.directory / "locks", lock)
