@@ -133,12 +133,17 @@ def _variant(lock_path: Path | None) -> Variant:
 def _show(probed: Probed, format_: str, challenge: str | None, variant: Variant) -> None:
     report = probed.report
     if format_ == "json":
-        click.echo(json_text(report.raw))
+        changes = {} if probed.changes is None else {"derived": probed.changes.document()}
+        click.echo(json_text({**report.raw, **changes}))
     elif format_ == "junit":
         click.echo(junit(report), nl=False)
     else:
+        from ..reports.derived import derived_text
         from ..reports.terminal import checks_table, show
 
         show(checks_table(report))
         judgement = judge(report, outside=probed.outside, challenge=challenge, variant=variant)
         click.echo(printable(f"{judgement.verdict.value}: {judgement.sentence}"))
+        if probed.changes is not None:
+            for line in derived_text(probed.changes).splitlines():
+                click.echo(printable(line))

@@ -26,7 +26,7 @@ matrix_option = click.option(
     "--matrix",
     "matrix_path",
     type=click.Path(path_type=Path),
-    callback=lambda _context, _parameter, value: value or _default_matrix(),
+    callback=lambda _context, _parameter, value: value or default_matrix(),
     help="The matrix file.  [default: matrix.yaml if there is one here, otherwise the one of this tool]",
 )
 profile_option = click.option("--profile", help="The profile of the matrix.  [default: quick]")
@@ -133,7 +133,8 @@ def verbose_option(function: F) -> F:
     )(function)
 
 
-def _default_matrix() -> Path:
+def default_matrix() -> Path:
+    """Return the matrix in the current directory, or that of this tool."""
     return OWN_MATRIX if os.path.lexists(OWN_MATRIX) else shipped_matrix()
 
 

@@ -12,15 +12,21 @@ from ..engines.probe_archive import probe_checks, probe_request
 from ..errors import InputError, ValidatorError
 from ..model.measurement import Outside, Unread
 from ..model.report import Report, ReportError, read_report
+from ..reports.derived import Changes
+from .derivation import Derived, changes_in, find_derived
 from .options import print_status
 
 
 @dataclass(frozen=True)
 class Probed:
-    """A report, and what the host says about its driver and its GPUs, or why it was not asked."""
+    """A report, and what the host says about its driver and its GPUs, or why it was not asked.
+
+    changes: what an image that was derived from one of this project has that the other has not.
+    """
 
     report: Report
     outside: Outside | Unread
+    changes: Changes | None = None
 
 
 def probe(
@@ -42,9 +48,14 @@ def probe(
     request = probe_request(
         depth, lock.read_bytes() if lock else None, selection, challenge=challenge, own=own
     )
-    outside, answer = _in_image(image, request) if image is not None else _with_python(python, request)
+    derived: Derived | None = None
+    if image is not None:
+        outside, answer, derived = _in_image(image, request)
+    else:
+        outside, answer = _with_python(python, request)
     try:
-        return Probed(read_report(answer), outside)
+        report = read_report(answer)
+        return Probed(report, outside, changes_in(derived, report) if derived else None)
     except ReportError as error:
         raise ValidatorError(f"the probe's report can't be read: {error}") from error
 
@@ -64,7 +75,7 @@ def select_checks(
     return tuple(word for pair in pairs for word in pair)
 
 
-def _in_image(image: str, request: ProbeRequest) -> tuple[Outside | Unread, bytes]:
+def _in_image(image: str, request: ProbeRequest) -> tuple[Outside | Unread, bytes, Derived | None]:
     from ..engines.docker import find
     from ..system.sources import host_sources
 
@@ -74,7 +85,8 @@ def _in_image(image: str, request: ProbeRequest) -> tuple[Outside | Unread, byte
         )
     engine = find(host_sources())
     try:
-        return engine.outside(), engine.probe_image(image, request, print_status)
+        answer = engine.probe_image(image, request, print_status)
+        return engine.outside(), answer, find_derived(engine, image, print_status)
     finally:
         engine.close()
 

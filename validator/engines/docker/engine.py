@@ -26,6 +26,7 @@ from ..host_reading import read_host
 from . import build, containers, transfer
 from .bake import Compression, recipe_digest
 from .bases import BasePolicy, Bases
+from .derived import Derivation, derivation_of
 from .endpoint import Endpoint, connect
 from .failures import engine_gone
 from .gpus import offers_gpus
@@ -199,6 +200,11 @@ class DockerEngine:
         Raises the errors of `probe`, and InputError if the image has no Python.
         """
         return containers.run_probe(self._client, self._endpoint.info, image, request, progress)
+
+    def derivation(self, image: str) -> Derivation | None:
+        """Return what an image was derived from, see `derivation_of`."""
+        with self._answering(image):
+            return derivation_of(self._client, image)
 
     def answers(self) -> bool:
         """Return True if the engine still responds."""

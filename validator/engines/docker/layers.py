@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from docker.models.images import Image
 
 from ...model.record import Layer
@@ -20,13 +22,14 @@ def layers_of(image: Image) -> tuple[Layer, ...] | None:
     that made no layer are left out; the rest match if their number is the number of layers.
     """
     digests = image.attrs.get("RootFS", {}).get("Layers") or []
-    sizes = [int(step["Size"]) for step in reversed(image.history()) if _made_a_layer(step)]
+    sizes = [int(step["Size"]) for step in reversed(image.history()) if made_a_layer(step)]
     if len(sizes) != len(digests):
         return None
     return tuple(Layer(str(digest), size) for digest, size in zip(digests, sizes, strict=True))
 
 
-def _made_a_layer(step: dict[str, object]) -> bool:
+def made_a_layer(step: Mapping[str, object]) -> bool:
+    """Return True if a step of an image's history made a layer, even an empty one."""
     if step["Size"]:
         return True
     # BuildKit writes `ENV A=1`, the older builder `/bin/sh -c #(nop)  ENV A=1`.

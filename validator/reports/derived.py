@@ -1,0 +1,78 @@
+"""Compare an image that was derived from one of this project with the lock of that image."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from ..model.lock import Lock
+
+#: Files that the text names for a package.
+_SHOWN = 3
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What a derived image has that its base has not.
+
+    image, lock_digest, base, commands: as in `Derivation`.
+    compared: whether the base's lock was found; without it, the packages are not known to be the base's.
+    added, removed: versions by package. upgraded: the versions before and after, by package.
+    files: changed or missing files of TensorFlow's and NVIDIA's packages, by package.
+    """
+
+    image: str
+    lock_digest: str
+    base: str | None
+    commands: tuple[str, ...]
+    compared: bool
+    added: dict[str, str]
+    removed: dict[str, str]
+    upgraded: dict[str, tuple[str, str]]
+    files: dict[str, list[str]]
+
+    def document(self) -> dict[str, Any]:
+        """Return the comparison as JSON."""
+        return asdict(self)
+
+
+def packages_changed(
+    lock: Lock, installed: Mapping[str, str]
+) -> tuple[dict[str, str], dict[str, str], dict[str, tuple[str, str]]]:
+    """Return the packages that were added, removed and changed; see `Changes`. installed: as in a report."""
+    locked = {wheel.name: wheel.version for wheel in lock.wheels}
+    added = {name: version for name, version in sorted(installed.items()) if name not in locked}
+    removed = {name: version for name, version in sorted(locked.items()) if name not in installed}
+    upgraded = {
+        name: (version, installed[name])
+        for name, version in sorted(locked.items())
+        if name in installed and installed[name] != version
+    }
+    return added, removed, upgraded
+
+
+def derived_text(changes: Changes) -> str:
+    """Return the comparison for people, in a few lines."""
+    base = f" ({changes.base})" if changes.base else ""
+    lines = [f"This image was derived from {changes.image}{base}:"]
+    if not changes.compared:
+        lines.append(f"  packages: not compared, because the lock {changes.lock_digest} is not here")
+    else:
+        told = {
+            "added": [f"{name} {version}" for name, version in changes.added.items()],
+            "removed": [f"{name} {version}" for name, version in changes.removed.items()],
+            "changed": [f"{name} {old} to {new}" for name, (old, new) in changes.upgraded.items()],
+        }
+        lines += [f"  packages {how}: {', '.join(entries)}" for how, entries in told.items() if entries]
+        if not any(told.values()):
+            lines.append("  the packages are those of its lock")
+    for name, files in changes.files.items():
+        more = f" and {len(files) - _SHOWN} more" if len(files) > _SHOWN else ""
+        lines.append(f"  files of {name} changed: {', '.join(files[:_SHOWN])}{more}")
+    if not changes.files:
+        lines.append("  no file of TensorFlow's or NVIDIA's packages changed")
+    lines.append(
+        f"A certificate of {changes.image} is about that image's digest. It says nothing about this image."
+    )
+    return "\n".join(lines)
