@@ -8,6 +8,7 @@ ignores it and hands that on to every child.
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import tempfile
@@ -43,6 +44,18 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(planner, "tests-planner")
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(Progress(config, planner), "tests-progress")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection() -> None:
+    gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """Leave everything that was imported and collected to the end: the garbage collector takes a tenth of the
+    processor time of the unit tests if it looks through all of that again and again."""
+    gc.enable()
+    gc.freeze()
 
 
 @pytest.fixture

@@ -33,7 +33,7 @@ class Redaction:
     def __init__(self, texts: Iterable[str], names: Iterable[str] = ()) -> None:
         # Most texts are read twice: for the names in them, and to take names out.
         self._stripped = functools.cache(_stripped)
-        found = (name for text in texts for name in _names(self._stripped(text)))
+        found = (name for text in dict.fromkeys(texts) for name in _names(self._stripped(text)))
         given = [name.strip(".- ") for name in (*names, *_local_names(), *found)]
         # A machine is also known by the first part of its name.
         known = {
