@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,6 +26,7 @@ RELEASES = {
     "2.21.0": AS_BUILT_2_21,
 }
 ASK_XLA = Path(__file__).parent / "ask_xla.py"
+ASK_TOOLCHAIN = Path(__file__).parent / "ask_toolchain.py"
 HOST_CHECKS = ("environment", "python_stack", "library_conflicts", "tpu_interference")
 
 
@@ -30,7 +34,7 @@ class Installed:
     """One release in its own environment."""
 
     def __init__(self, release: str, archive: Path) -> None:
-        self.release, self._archive = release, archive
+        self.release, self.archive = release, archive
         self.python = tensorflow_environment(RELEASES[release])
         self.site = self.python.parents[1] / "lib" / "python3.11" / "site-packages"
         self.library_path = os.pathsep.join(str(path) for path in sorted(self.site.glob("nvidia/*/lib")))
@@ -46,7 +50,7 @@ class Installed:
         }
         only = [argument for name in names for argument in ("--only", name)]
         done = subprocess.run(
-            [self.python, self._archive, *only],
+            [self.python, self.archive, *only],
             env=environment,
             cwd="/",
             capture_output=True,
@@ -126,18 +130,33 @@ def test_xla_finds_the_compiler_that_the_check_names(installed: Installed, tmp_p
     elsewhere = tmp_path / "path"
     elsewhere.mkdir()
     (elsewhere / "ptxas").symlink_to(wheel / "bin" / "ptxas")
-    for path in ("/usr/bin:/bin", f"{elsewhere}:/usr/bin:/bin"):
-        for preferred in (None, wheel):
-            flag = {"XLA_FLAGS": f"--xla_gpu_cuda_data_dir={preferred}"} if preferred else {}
-            (check,) = installed.checks("xla_toolchain", PATH=path, **flag).values()
-            assert check.outcome is CheckOutcome.PASS, check.sentence
-            expected = asked(installed, str(preferred or "./cuda_sdk_lib"), path)
-            assert os.path.realpath(check.evidence.raw["ptxas"]["path"]) == os.path.realpath(
-                expected["ptxas"]
-            )
-            assert os.path.realpath(check.evidence.raw["libdevice"]) == os.path.realpath(
-                expected["libdevice"]
-            )
+    searches = list(itertools.product(("/usr/bin:/bin", f"{elsewhere}:/usr/bin:/bin"), (None, wheel)))
+    for (path, preferred), check in zip(searches, toolchains(installed, searches), strict=True):
+        assert check["outcome"] == "pass", check["sentence"]
+        expected = asked(installed, str(preferred or "./cuda_sdk_lib"), path)
+        for found, wanted in (
+            (check["evidence"]["ptxas"]["path"], expected["ptxas"]),
+            (check["evidence"]["libdevice"], expected["libdevice"]),
+        ):
+            assert os.path.realpath(found) == os.path.realpath(wanted)
+
+
+def toolchains(installed: Installed, searches: Sequence[tuple[str, Path | None]]) -> list[dict[str, Any]]:
+    """Return what the check `xla_toolchain` finds with each PATH and preferred directory."""
+    variables = [
+        {"PATH": path, "XLA_FLAGS": f"--xla_gpu_cuda_data_dir={preferred}" if preferred else ""}
+        for path, preferred in searches
+    ]
+    done = subprocess.run(
+        [installed.python, ASK_TOOLCHAIN, installed.archive, json.dumps(variables)],
+        env={"HOME": "/nowhere", "PATH": "/usr/bin:/bin", "LD_LIBRARY_PATH": installed.library_path},
+        cwd="/",
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    found: list[dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])
+    return found
 
 
 def test_the_compiler_of_the_wheel_is_named_with_its_version(installed: Installed) -> None:
