@@ -17,7 +17,8 @@ from ..locks.resolve import target_tags
 from ..model.lock import Wheel
 from . import record
 from .entries import Content, Entry, InMemory
-from .wheel import Member, WheelFile, path_problem, refusal
+from .paths import path_problem
+from .wheel import Member, WheelFile, refusal
 
 #: Changes when the same wheel would give other entries.
 RECIPE = "install 1"

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Iterable
 
 from .entries import Content, Entry
+from .paths import directories_of
 from .wheel import refusal
 
 _DIRECTORY_MODE = 0o755
@@ -29,7 +30,7 @@ def merged(parts: Iterable[tuple[str, Iterable[Entry]]]) -> list[Entry]:
                     f"both contain {entry.path}, with different content",
                     "leave out one of the two packages, or lock releases that agree",
                 )
-    directories = {entry.path[:at] for _, entry in owners.values() for at in _slashes(entry.path)}
+    directories = directories_of(owners)
     for path in directories & owners.keys():
         name, entry = owners[path]
         if entry.content is not None or entry.link is not None:
@@ -38,10 +39,6 @@ def merged(parts: Iterable[tuple[str, Iterable[Entry]]]) -> list[Entry]:
     everything = {path: Entry(path, _DIRECTORY_MODE) for path in directories}
     everything.update((path, entry) for path, (_, entry) in owners.items())
     return [everything[path] for path in sorted(everything)]
-
-
-def _slashes(path: str) -> list[int]:
-    return [index for index, letter in enumerate(path) if letter == "/"]
 
 
 def _same(one: Entry, other: Entry) -> bool:

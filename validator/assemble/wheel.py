@@ -24,13 +24,13 @@ from ..errors import InputError, MissingError, ValidatorError
 from ..model.lock import Wheel
 from . import record
 from .entries import Deflated
+from .paths import directories_of, path_problem
 from .zip_directory import BZIP2, DEFLATED, LZMA, Item, ZipError, read_directory
 
 #: Bytes that are read, hashed or inflated at once.
 CHUNK = 1 << 20
 #: Compressed bytes given to a decompressor at once. What one call does not use is copied for the next one.
 _FEED = 64 << 10
-_LONGEST_NAME, _LONGEST_PATH = 255, 2000
 #: METADATA, WHEEL, RECORD and scripts are read into memory, up to this size.
 _LARGEST_TEXT = 32 << 20
 _SIGNATURES = ("RECORD.jws", "RECORD.p7s")
@@ -307,10 +307,8 @@ class WheelFile:
                 raise self.refused(f"it contains {path} twice")
             seen.add(path)
         files = {item.name for item in items if not item.is_directory}
-        for path in seen:
-            for end in (index for index, letter in enumerate(path) if letter == "/"):
-                if path[:end] in files:
-                    raise self.refused(f"{path[:end]} is a file and a directory in it")
+        if both := directories_of(seen) & files:
+            raise self.refused(f"{min(both)} is a file and a directory in it")
 
     def _info_directory(self, files: dict[str, Item]) -> str:
         found = {path.split("/", 1)[0] for path in files if path.split("/", 1)[0].endswith(".dist-info")}
@@ -364,22 +362,6 @@ def refusal(filename: str, why: str, hint: str | None = None) -> InputError:
         f"{filename} can't be put into an image: {why}",
         hint=hint or "lock another release of this package, or tell its maker",
     )
-
-
-def path_problem(path: str) -> str | None:
-    """Return why a relative path with `/` may not be in an image, or None."""
-    parts = path.split("/")
-    if path.startswith("/"):
-        return "is absolute"
-    if "" in parts or "." in parts or ".." in parts:
-        return "has empty parts, '.' or '..'"
-    if "\\" in path or any(ord(letter) < 32 or ord(letter) == 127 for letter in path):
-        return "has a backslash or a control character"
-    if any(part.startswith(".wh.") for part in parts):
-        return "has a name that deletes files in images (.wh.)"
-    if any(len(part.encode()) > _LONGEST_NAME for part in parts) or len(path.encode()) > _LONGEST_PATH:
-        return "is too long"
-    return None
 
 
 def _identity(handle: int) -> _Identity:

@@ -1,0 +1,42 @@
+"""Paths in images: which ones are refused, and the directories that they are in."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+#: Bytes of one part, as Linux limits it, and of the whole path.
+_LONGEST_NAME, _LONGEST_PATH = 255, 2000
+_ODD_LETTER = re.compile(r"[\\\x00-\x1f\x7f]")
+
+
+def path_problem(path: str) -> str | None:
+    """Return why a relative path with `/` may not be in an image, or None."""
+    parts = path.split("/")
+    if path.startswith("/"):
+        return "is absolute"
+    if "" in parts or "." in parts or ".." in parts:
+        return "has empty parts, '.' or '..'"
+    if _ODD_LETTER.search(path):
+        return "has a backslash or a control character"
+    if path.startswith(".wh.") or "/.wh." in path:
+        return "has a name that deletes files in images (.wh.)"
+    size = len(path.encode())
+    if size > _LONGEST_PATH or (size > _LONGEST_NAME and _longest(parts) > _LONGEST_NAME):
+        return "is too long"
+    return None
+
+
+def directories_of(paths: Iterable[str]) -> set[str]:
+    """Return every directory that one of the paths is in, at any depth."""
+    found: set[str] = set()
+    for path in paths:
+        directory = path.rpartition("/")[0]
+        while directory and directory not in found:
+            found.add(directory)
+            directory = directory.rpartition("/")[0]
+    return found
+
+
+def _longest(parts: list[str]) -> int:
+    return max(len(part.encode()) for part in parts)
