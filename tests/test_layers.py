@@ -18,6 +18,7 @@ ALLOWED = {
     "compat": {"_vendor", "model", "versions", "conditions", "errors"},
     "matrix": {
         "_vendor", "model", "versions", "conditions", "compat", "redaction", "system", "errors", "resources",
+        "__init__",
     },
     "system": {"errors"},
     "locks": {"_vendor", "model", "compat", "matrix", "system", "errors", "resources"},

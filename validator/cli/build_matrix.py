@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 import sys
@@ -159,14 +160,17 @@ def command(
         reject_options(("builder_key", "identity", "issuer"), "has no effect without --push")
     if (identity is None) != (issuer is None):
         raise click.UsageError("--identity and --issuer belong together")
+    from ..assemble.wheels import Wheelhouse
     from ..certify.trust_file import read_trust_file
     from ..engines.docker import BasePolicy
     from ..pipeline.build_matrix import EngineChoice, build_matrix, choose_engine
+    from ..pipeline.estimate import estimate
     from ..pipeline.locking import refuse_wrong_locks
     from ..pipeline.run import Options, RegistryUse, Run
     from ..records.store import Store
     from .build_signing import builder_of
     from .measurement_signing import challenges_for, runner_of
+    from .next_steps import say_estimate, say_next_steps
     from .planning import load_plan, locks_of
     from .progress import Progress
 
@@ -185,6 +189,9 @@ def command(
         matrix_path, profile, selectors, lambda python: None if engine.provides(python) else engine.name
     )
     refuse_wrong_locks(locks_of(matrix_path), plan.images)
+    if not pull_from:
+        with contextlib.closing(Wheelhouse(sources)) as wheelhouse:
+            say_estimate(estimate(plan.images, locks_of(matrix_path), wheelhouse.missing))
     use = RegistryUse.PULL if pull_from else RegistryUse.PUSH if push else RegistryUse.NONE
     jobs = jobs or max(1, (os.cpu_count() or 1) // 4)
     options = Options(jobs, keep_going, not no_validate, force, depth, use)
@@ -209,6 +216,8 @@ def command(
         click.echo(json_text([_as_json(result) for result in results]))
     else:
         _show(results)
+    if engine.name == "docker":
+        say_next_steps(results, push or pull_from, profile)
     return _exit_code(results)
 
 

@@ -75,16 +75,18 @@ def devices_of(info: Mapping[str, Any]) -> Devices:
     return Devices.CDI if requests[0]["Driver"] == "cdi" else Devices.GPUS
 
 
-def flags(host: Host, devices: Devices, *, terminal: str, mount: Mount | None) -> list[Flag]:
+def flags(host: Host | None, devices: Devices | None, *, terminal: str, mount: Mount | None) -> list[Flag]:
     """Return the flags that the container needs on this host.
 
-    devices: GPUS or CDI, not AUTO. terminal: `-it`, `-i` or empty, as the command needs.
+    host, devices: None for a container without GPUs. devices: GPUS or CDI, not AUTO. terminal: `-it`, `-i` or
+    empty, as the command needs.
     """
     found = [Flag(("--rm",), "the container is removed when its command ends; the image stays")]
     if terminal:
         found.append(Flag((terminal,), "the command reads from your terminal"))
-    found.append(_DEVICES[devices])
-    if len(host.gpus) > 1:
+    if devices is not None:
+        found.append(_DEVICES[devices])
+    if host is not None and len(host.gpus) > 1:
         found += _NCCL
     if mount is not None:
         found += [

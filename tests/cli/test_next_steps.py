@@ -1,0 +1,113 @@
+"""What `build-matrix` says before and after a build."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from validator.cli import next_steps
+from validator.delivery.host import Gpu, Host
+from validator.errors import MissingError
+from validator.model.record import Verdict
+from validator.model.spec import NO_GPU, ImageSpec, Variant
+from validator.pipeline.estimate import Estimate
+from validator.pipeline.publisher import PublishedImage
+from validator.pipeline.run import Result, Status
+from validator.versions import ComputeCapability, DriverRelease
+
+from ..pipeline.test_build_matrix import SPEC
+from ..records.values import record
+
+DIGEST = "sha256:" + "d" * 64
+CPU = ImageSpec("2.21.0", "3.12", Variant.CPU)
+NVIDIA: dict[str, Any] = {"Runtimes": {"nvidia": {}}}
+
+
+class Engine:
+    """A local engine. offered: what `docker info` says of GPUs."""
+
+    is_local = True
+    offered: ClassVar[dict[str, Any]] = {}
+
+    @property
+    def info(self) -> dict[str, Any]:
+        return self.offered
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture(autouse=True)
+def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.MonkeyPatch:
+    def nothing() -> Host:
+        raise MissingError("no driver")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("validator.delivery.pull.Engine", Engine)
+    monkeypatch.setattr("validator.delivery.host.this_host", nothing)
+    monkeypatch.setattr("os.getuid", lambda: 1234)
+    monkeypatch.setattr("os.getgid", lambda: 100)
+    return monkeypatch
+
+
+def measured(spec: ImageSpec, host: str = NO_GPU, verdict: Verdict = Verdict.UNPROVEN) -> Result:
+    made = record(image=spec.identifier, host_class=host, verdict=verdict, image_digest=DIGEST)
+    return Result(spec, Status.MEASURED, made, built=True)
+
+
+def said(capsys: pytest.CaptureFixture[str], *results: Result, repository: str | None = None) -> list[str]:
+    next_steps.say_next_steps(results, repository, "quick")
+    return capsys.readouterr().err.splitlines()
+
+
+def test_an_image_that_was_not_measured_on_a_gpu(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    lines = said(capsys, measured(SPEC))
+    name = f"tensorflow-gpu-matrix:{SPEC.identifier}"
+    assert lines[1] == f"  {name} ({DIGEST})"
+    words = shlex.split(lines[3])
+    assert words[:4] == ["docker", "run", "--rm", "-it"] and words[-1] == name
+    assert f"type=bind,source={tmp_path},target=/workspace" in words
+    assert words[words.index("--user") + 1] == "1234:100"
+    assert "--gpus" not in words
+    command = f"build-matrix --profile quick --select image={SPEC.identifier}"
+    assert lines[4:] == ["Measure it on a machine with a GPU:", f"  python -m validator {command}"]
+
+
+def test_a_pushed_image_is_pulled_on_the_machine_with_the_gpu(capsys: pytest.CaptureFixture[str]) -> None:
+    published = PublishedImage("2.21.0", f"ghcr.io/team/tf@{DIGEST}", DIGEST, sent=True)
+    lines = said(capsys, Result(SPEC, Status.BUILT, published=published), repository="ghcr.io/team/tf")
+    assert lines[1] == f"  ghcr.io/team/tf:2.21.0@{DIGEST}"
+    assert lines[3].endswith(f" ghcr.io/team/tf:2.21.0@{DIGEST}")
+    assert lines[-1].endswith(f"--select image={SPEC.identifier} --pull-from ghcr.io/team/tf")
+
+
+def test_on_a_machine_with_a_gpu_the_line_requests_it(
+    capsys: pytest.CaptureFixture[str], machine: pytest.MonkeyPatch
+) -> None:
+    machine.setattr(Engine, "offered", NVIDIA)
+    here = Host(DriverRelease.parse("580.95.05"), (Gpu(ComputeCapability(9, 0)),))
+    machine.setattr("validator.delivery.host.this_host", lambda: here)
+    lines = said(capsys, measured(SPEC, "r580-h100", Verdict.CERTIFIED))
+    assert "--gpus all" in lines[3]
+    assert len(lines) == 4, "nothing is left to measure"
+    assert "--gpus" not in said(capsys, measured(CPU, NO_GPU, Verdict.WORKS_ON_CPU))[3]
+
+
+def test_an_image_without_cuda_needs_no_gpu(capsys: pytest.CaptureFixture[str]) -> None:
+    assert len(said(capsys, measured(CPU, NO_GPU, Verdict.WORKS_ON_CPU))) == 4
+
+
+def test_nothing_is_said_where_there_is_no_image(capsys: pytest.CaptureFixture[str]) -> None:
+    assert said(capsys, Result(SPEC, Status.SKIPPED)) == []
+
+
+def test_the_estimate(capsys: pytest.CaptureFixture[str]) -> None:
+    next_steps.say_estimate(Estimate(2, 1, 3_000_000_000, 1_000_000_000, 8_000_000_000))
+    assert capsys.readouterr().err.splitlines() == [
+        "2 images: 1.0 GB of wheels to download, 2.0 GB are here already;"
+        " the largest image takes about 8.0 GB.",
+        "1 image still to lock, whose size is not known yet.",
+    ]

@@ -1,0 +1,30 @@
+"""How much a run is said to take, before it starts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from validator.locks import files
+from validator.locks.files import LockDirectory
+from validator.pipeline.estimate import estimate
+
+from .test_build_matrix import OTHER, SPEC, write_lock
+
+
+def test_each_wheel_counts_once_and_what_is_here_is_not_downloaded(tmp_path: Path) -> None:
+    locks = LockDirectory(tmp_path)
+    for spec, sha256 in ((SPEC, "0" * 64), (OTHER, "2" * 64)):
+        lock = write_lock(tmp_path, spec, sha256)
+        files.write(tmp_path, replace(lock, wheels=tuple(replace(wheel, size=100) for wheel in lock.wheels)))
+    unlocked = replace(SPEC, python="3.12")
+    found = estimate((SPEC, OTHER, unlocked), locks, lambda wheels: [w for w in wheels if w.name != "pip"])
+    # The lock's wheels share one hash, and pip is in both.
+    assert (found.images, found.unlocked) == (2, 1)
+    assert (found.wheels, found.download) == (300, 200)
+    assert found.largest > 100
+
+
+def test_nothing_is_known_without_locks(tmp_path: Path) -> None:
+    found = estimate((SPEC,), LockDirectory(tmp_path), lambda wheels: wheels)
+    assert (found.images, found.unlocked, found.wheels, found.download, found.largest) == (0, 1, 0, 0, 0)

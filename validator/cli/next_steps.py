@@ -1,0 +1,113 @@
+"""Say before a build how much it takes, and after it what to do with the images."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..errors import MissingError
+from ..reports.printable import counted
+from .options import print_status
+
+if TYPE_CHECKING:
+    from ..pipeline.estimate import Estimate
+    from ..pipeline.run import Result
+
+#: At most so many images are listed with their digests.
+_SHOWN = 10
+
+
+def say_estimate(found: Estimate) -> None:
+    """Print how much a run downloads and stores."""
+    if found.images:
+        here = (
+            ""
+            if found.download == found.wheels
+            else f", {_gb(found.wheels - found.download)} are here already"
+        )
+        print_status(
+            f"{counted(found.images, 'image')}: {_gb(found.download)} of wheels to download{here};"
+            f" the largest image takes about {_gb(found.largest)}."
+        )
+    if found.unlocked:
+        print_status(f"{counted(found.unlocked, 'image')} still to lock, whose size is not known yet.")
+
+
+def say_next_steps(results: Sequence[Result], repository: str | None, profile: str | None) -> None:
+    """Print the images of a run, how one of them is started here, and how they are measured on a GPU."""
+    found = [(result, name) for result in results if (name := _name_of(result)) is not None]
+    if not found:
+        return
+    print_status("Images:")
+    for result, name in found[:_SHOWN]:
+        print_status(f"  {name}{_digest_of(result)}")
+    if len(found) > _SHOWN:
+        print_status(f"  and {len(found) - _SHOWN} more")
+    result, name = found[0]
+    print_status("Start it here, with this directory as the working directory:")
+    print_status(f"  {shlex.join(_run_line(name, result.spec.variant.has_cuda))}")
+    unmeasured = [each for each, _ in found if _wants_a_gpu(each)]
+    if unmeasured:
+        print_status("Measure it on a machine with a GPU:")
+        print_status(f"  {shlex.join(_measuring(unmeasured, repository, profile))}")
+
+
+def _name_of(result: Result) -> str | None:
+    """Return the name of an image, with the digest if it is in a registry; None if there is no image."""
+    from ..assemble.names import image_reference
+
+    if result.published is not None:
+        repository = result.published.reference.partition("@")[0]
+        return f"{repository}:{result.published.tag}@{result.published.digest}"
+    measured = result.record is not None and result.record.image_digest is not None
+    return image_reference(result.spec.identifier) if measured or result.built else None
+
+
+def _digest_of(result: Result) -> str:
+    # Not every engine finds a local image by this digest, so it is not a part of the name.
+    if result.published is not None or result.record is None or result.record.image_digest is None:
+        return ""
+    return f" ({result.record.image_digest})"
+
+
+def _wants_a_gpu(result: Result) -> bool:
+    from ..model.spec import NO_GPU
+
+    return result.spec.variant.has_cuda and (result.record is None or result.record.host_class == NO_GPU)
+
+
+def _run_line(name: str, cuda: bool) -> list[str]:
+    from ..delivery.host import this_host
+    from ..delivery.pull import Engine
+    from ..delivery.run import Mount, command_line, devices_of, flags
+
+    try:
+        engine = Engine()
+    except MissingError:
+        return command_line(flags(None, None, terminal="-it", mount=None), name, ())
+    try:
+        mount = Mount.of(Path.cwd(), engine.info, os.getuid(), os.getgid()) if engine.is_local else None
+        try:
+            host, devices = (this_host(), devices_of(engine.info)) if cuda else (None, None)
+        except MissingError:
+            host, devices = None, None
+    finally:
+        engine.close()
+    return command_line(flags(host, devices, terminal="-it", mount=mount), name, ())
+
+
+def _measuring(results: Sequence[Result], repository: str | None, profile: str | None) -> list[str]:
+    """Return the command for a machine with a GPU: pull the images that were pushed, or build them there."""
+    words = ["python", "-m", "validator", "build-matrix"]
+    if profile is not None:
+        words += ["--profile", profile]
+    if len(results) == 1:
+        words += ["--select", f"image={results[0].spec.identifier}"]
+    return [*words, "--pull-from", repository] if repository else words
+
+
+def _gb(size: int) -> str:
+    return f"{size / 1e9:,.1f} GB"
