@@ -110,6 +110,28 @@ def test_a_changed_file_is_another_addition(project: Path) -> None:
 def test_a_check_may_be_optional(project: Path) -> None:
     [check] = added(project, "    checks: [{path: checks/our_check.py, required: false}]\n").checks
     assert check.required is False
+    assert check.timeout_s == 120
+
+
+def test_a_check_may_have_a_time_limit(project: Path) -> None:
+    keys = "    checks: [{path: checks/our_check.py, timeout: 600}]\n"
+    [check] = added(project, keys).checks
+    assert (check.required, check.timeout_s) == (True, 600)
+    for wrong, said in (
+        ("0", "expected a whole number from 1 to 3600, found 0"),
+        ("3601", "expected a whole number from 1 to 3600, found 3601"),
+        ("-1", "expected a whole number from 1 to 3600, found "),
+        ("soon", 'expected a whole number from 1 to 3600, found the text "soon"'),
+        ("[1]", "expected a whole number from 1 to 3600, found "),
+    ):
+        [problem] = [line for line in problems(project, keys.replace("600", wrong)) if "timeout" in line]
+        assert said in problem
+
+
+def test_the_name_of_a_checks_file_is_a_module(project: Path) -> None:
+    for name in ("__init__.py", "Our.py", "our-check.py", "our_check.txt"):
+        (project / "checks" / name).write_text("def check(context): ...\n")
+        assert "is not the name of a check" in "\n".join(problems(project, f"    checks: checks/{name}\n"))
 
 
 def test_the_variant_jupyter_has_cuda_and_jupyterlab(project: Path) -> None:

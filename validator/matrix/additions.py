@@ -8,6 +8,7 @@ from pathlib import Path as FilePath
 from typing import TypeVar
 
 from ..model.additions import Additions, CheckFile, LocalWheel, Requirements, is_name
+from ..model.own_checks import NAME
 from ..model.spec import Variant
 from ..redaction.credentials import CREDENTIALS
 from .document import Document, Path
@@ -29,7 +30,6 @@ _KEYS = ("packages", "requirements", "system_packages", "environment", "checks")
 
 _SYSTEM_PACKAGE = re.compile(r"[a-z0-9][a-z0-9+.-]+")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_MODULE = re.compile(r"[a-z_][a-z0-9_]*\.py")
 _SIZE = re.compile(r"(?P<number>\d{1,6}(?:\.\d{1,3})?) ?(?P<unit>[MG]i?B)")
 _UNITS = {"MB": 1000**2, "GB": 1000**3, "MiB": 1024**2, "GiB": 1024**3}
 
@@ -184,16 +184,17 @@ def _checks(entry: ImageEntry, path: Path, document: Document) -> Iterator[Check
         if modules.setdefault(module, index) != index:
             document.report((*path, index), f"another check is in a file with the name {module}")
         relative = relative_to(document.directory / check.path, document.directory)
-        yield CheckFile(relative, sha256, check.required)
+        yield CheckFile(relative, sha256, check.required, check.timeout)
 
 
 def _check_file(check: CheckEntry, document: Document) -> tuple[str, int]:
     file = FilePath(check.path)
     if file.is_absolute():
         raise ValueError("must be a path relative to this file, so that it is the same elsewhere")
-    if not _MODULE.fullmatch(file.name):
+    if file.suffix != ".py" or not NAME.fullmatch(file.stem):
         raise ValueError(
-            f"{quote(file.name)} is not the name of a check: use lower-case letters, digits and _, and .py"
+            f"{quote(file.name)} is not the name of a check: use a lower-case letter, then lower-case"
+            " letters, digits and _, and .py at the end"
         )
     try:
         return file_hash(document.directory / file)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import functools
 import json
+import re
 from pathlib import Path as FilePath
 from typing import Annotated, Any, TypeVar
 
@@ -19,6 +20,7 @@ from msgspec.inspect import (
     DateTimeType,
     DictType,
     Field,
+    IntType,
     ListType,
     Metadata,
     StrType,
@@ -57,6 +59,9 @@ class CheckEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     required: Annotated[
         bool, Meta(description="Whether the verdict depends on it, which is the default.")
     ] = True
+    timeout: Annotated[
+        int, Meta(ge=1, le=3600, description="Seconds for the whole check. By default it has 120.")
+    ] = 120
 
 
 #: Checks as paths or with their settings; a single one needs no list.
@@ -206,6 +211,7 @@ class MatrixFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 _Entry = TypeVar("_Entry", bound=msgspec.Struct)
 
+_INTEGER = re.compile(r"[0-9]{1,9}")
 #: What YAML reads as false.
 _FALSE = ("false", "no", "off")
 
@@ -257,6 +263,8 @@ def _value(node: Node, expected: Type) -> Any:
             return read_entry(struct.cls, node)
     if isinstance(expected, BoolType):
         return isinstance(node, ScalarNode) and node.value.lower() not in _FALSE
+    if isinstance(expected, IntType):
+        return int(node.value) if isinstance(node, ScalarNode) and _INTEGER.fullmatch(node.value) else 0
     return node.value if isinstance(node, ScalarNode) else ""
 
 
@@ -302,6 +310,12 @@ def _check(node: Node, expected: Type, path: Path, document: Document) -> None:
     elif isinstance(expected, BoolType):
         if kind_of(node) != "bool":
             document.report(path, _wrong_type("true or false", node))
+    elif isinstance(expected, IntType):
+        limits = f"a whole number from {expected.ge} to {expected.le}"
+        if not isinstance(node, ScalarNode) or not _INTEGER.fullmatch(node.value):
+            document.report(path, _wrong_type(limits, node))
+        elif not (expected.ge or 0) <= int(node.value) <= (expected.le or 0):
+            document.report(path, f"expected {limits}, found {node.value}")
     else:
         assert isinstance(expected, StrType)
         _check_text(node, expected, path, document)
