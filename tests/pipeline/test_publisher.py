@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+import hashlib
+from collections.abc import Callable, Iterator
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from validator.assemble.destinations import Destination
+from validator.assemble.image import Assembled
+from validator.assemble.layers import Encoded, Write
 from validator.assemble.progress import Progress
 from validator.certify import signing
 from validator.certify.provenance import Inputs, Provenance, Refusal
@@ -30,7 +34,6 @@ from validator.pipeline.publisher import Publisher
 from validator.pipeline.run import Event, Options, Phase, RegistryUse, Result, Run, Status
 from validator.records.store import Store
 from validator.registry.client import Registry
-from validator.registry.documents import Descriptor, Manifest
 from validator.registry.names import Repository, tag_of
 from validator.system.sources import PackageSources
 
@@ -45,7 +48,8 @@ TRUST = TrustFile(
 
 
 def digest(letter: str) -> str:
-    return f"sha256:{letter * 64}"
+    """The digest of the image that a `FakeMaker` makes whose manifest is this letter."""
+    return f"sha256:{hashlib.sha256(letter.encode()).hexdigest()}"
 
 
 class FakeRegistry(Registry):
@@ -54,8 +58,8 @@ class FakeRegistry(Registry):
     def __init__(self) -> None:
         super().__init__(REPOSITORY)
         self.held: dict[str, str] = {}
+        self.manifests: set[str] = set()
         self.proven: dict[str, Inputs] = {}
-        self.configurations: dict[str, str] = {}
         self.fails: ValidatorError | None = None
 
     def digest_of(self, tag: str) -> str | None:
@@ -63,27 +67,41 @@ class FakeRegistry(Registry):
             raise self.fails
         return self.held.get(tag)
 
-    def manifest(self, digest: str) -> Manifest | None:
-        configuration = self.configurations.get(digest)
-        return Manifest(config=Descriptor(configuration, 1) if configuration else None)
+    def tag(self, digest: str, tag: str) -> None:
+        assert digest in self.manifests
+        self.held[tag] = digest
 
 
 @dataclasses.dataclass
-class FakeImageEngine(FakeEngine):
-    """Pushes to a FakeRegistry. `pushed_as` is the digest in the registry, by default the image's own."""
+class FakeDestination:
+    """A repository of a FakeRegistry that has all blobs."""
 
-    registry: FakeRegistry = dataclasses.field(default_factory=FakeRegistry)
-    pushes: list[str] = dataclasses.field(default_factory=list)
-    pulls: list[str] = dataclasses.field(default_factory=list)
-    probed: list[str | None] = dataclasses.field(default_factory=list)
-    pushed_as: str | None = None
-    push_error: ValidatorError | None = None
+    registry: FakeRegistry
+
+    def has(self, blob: Encoded) -> bool:
+        return True
+
+    def receive(self, encode: Callable[[Write], Encoded], known: Encoded | None) -> Encoded:
+        raise AssertionError("every blob is there")
+
+    def finish(self, manifest: bytes, media_type: str) -> str:
+        found = digest(manifest.decode())
+        self.registry.manifests.add(found)
+        return found
+
+
+@dataclasses.dataclass
+class FakeMaker:
+    """Makes images whose manifest is one letter. `makes` lists them."""
+
+    manifest: str = "a"
     followed: str = digest("1")
     base: str = f"registry:python:3.11@{digest('9')}"
-    here: Built | None = None
+    error: ValidatorError | None = None
+    makes: list[str] = dataclasses.field(default_factory=list)
 
-    def existing(self, spec: ImageSpec, lock: Lock) -> Built | None:
-        return self.here
+    def provides(self, python: str) -> str | None:
+        return None
 
     def recipe(self) -> str:
         return self.followed
@@ -91,27 +109,28 @@ class FakeImageEngine(FakeEngine):
     def is_current_base(self, spec: ImageSpec, origin: str) -> bool:
         return origin == self.base
 
-    def build(self, spec: ImageSpec, lock: Lock, progress: Progress) -> Built:
-        return dataclasses.replace(super().build(spec, lock, progress), base=self.base)
+    def make(self, spec: ImageSpec, lock: Lock, destination: Destination, progress: Progress) -> Assembled:
+        self.makes.append(spec.identifier)
+        if self.error is not None:
+            raise self.error
+        found = destination.finish(self.manifest.encode(), "an image")
+        return Assembled(found, self.manifest.encode(), b"", (), self.base)
 
-    def push(self, built: Built, lock: Lock, reference: str, progress: Progress) -> Built:
-        self.pushes.append(reference)
-        if self.push_error is not None:
-            raise self.push_error
-        held = self.pushed_as or str(built.digest)
-        self.registry.held[tag_of(built.spec.identifier)] = held
-        return dataclasses.replace(built, digest=held, engine_id=built.digest)
 
-    def hold(self, spec: ImageSpec, lock: Lock, held: str) -> None:
-        """Put an image of this spec into the registry, as if a trusted builder had pushed it."""
-        self.registry.held[tag_of(spec.identifier)] = held
-        self.registry.proven[held] = Inputs(
-            spec.identifier, lock.digest, self.followed, self.base, None, "1.0"
-        )
+@dataclasses.dataclass
+class FakeImageEngine(FakeEngine):
+    """Pulls from a FakeRegistry."""
+
+    pulls: list[str] = dataclasses.field(default_factory=list)
+    probed: list[str | None] = dataclasses.field(default_factory=list)
+    here: Built | None = None
+
+    def existing(self, spec: ImageSpec, lock: Lock) -> Built | None:
+        return self.here
 
     def pull(self, spec: ImageSpec, lock: Lock, reference: str, progress: Progress) -> Built:
         self.pulls.append(reference)
-        return Built(spec, reference, lock.digest, reference.partition("@")[2], self.base)
+        return Built(spec, reference, lock.digest, reference.partition("@")[2], "registry:python")
 
     def probe(self, built: Built, request: Any, progress: Progress) -> bytes:
         self.probed.append(built.digest)
@@ -126,6 +145,8 @@ class Bench:
     locks: Path
     lock: Lock
     engine: FakeImageEngine
+    maker: FakeMaker = dataclasses.field(default_factory=FakeMaker)
+    registry: FakeRegistry = dataclasses.field(default_factory=FakeRegistry)
     signer: Signer | None = None
     events: list[Event] = dataclasses.field(default_factory=list)
 
@@ -135,12 +156,22 @@ class Bench:
         return result
 
     def settings(self, use: RegistryUse, retag: bool = False, **options: Any) -> Run:
-        publisher = Publisher(self.engine, self.engine.registry, TRUST, self.signer, retag)
+        into = FakeDestination(self.registry)
+        publisher = Publisher(
+            self.maker, lambda _: into, self.registry, TRUST, self.engine, self.signer, retag
+        )
         return Run(
             self.engine, self.store, PackageSources(), LockDirectory(self.locks), (),
             Options(registry=use, **options), self.events.append,
             None if use is RegistryUse.NONE else publisher,
         )  # fmt: skip
+
+    def hold(self, spec: ImageSpec, lock: Lock, held: str) -> None:
+        """Put an image of this spec into the registry, as if a trusted builder had pushed it."""
+        self.registry.held[tag_of(spec.identifier)] = held
+        self.registry.proven[held] = Inputs(
+            spec.identifier, lock.digest, self.maker.followed, self.maker.base, None, "1.0"
+        )
 
     def phases(self) -> list[Phase]:
         return list(dict.fromkeys(event.phase for event in self.events))
@@ -168,49 +199,47 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
     monkeypatch.setattr(signing, "is_installed", lambda: True)
     lock = write_lock(tmp_path, SPEC)
     with Store(str(tmp_path / "records.db")) as store:
-        yield Bench(store, tmp_path, lock, FakeImageEngine(report(), digest=digest("a")))
+        yield Bench(store, tmp_path, lock, FakeImageEngine(report()))
 
 
-def test_an_image_is_built_then_pushed_then_probed(bench: Bench) -> None:
+def test_an_image_is_assembled_in_the_registry_then_pulled_and_probed(bench: Bench) -> None:
     result = bench.run()
-    assert bench.phases() == [Phase.LOCK, Phase.BUILD, Phase.PUSH, Phase.PROBE, Phase.DONE]
-    assert bench.engine.pushes == [f"{REPOSITORY}:{TAG}"]
+    assert bench.phases() == [Phase.LOCK, Phase.PUSH, Phase.PULL, Phase.PROBE, Phase.DONE]
+    assert bench.registry.held == {TAG: digest("a")}
+    assert bench.engine.builds == []
     assert result.status is Status.MEASURED and result.record is not None
     assert result.record.image_digest == digest("a")
-    assert result.published is not None and result.published.sent
+    assert result.published is not None and result.published.sent and result.built
     assert result.published.reference == f"{REPOSITORY}@{digest('a')}"
     assert "1 pushed" in totals([result])
 
 
-def test_the_record_names_the_digest_in_the_registry(bench: Bench) -> None:
-    """An engine with the older image store identifies an image by its configuration, not by its manifest."""
-    bench.engine.pushed_as = digest("b")
-    result = bench.run()
-    assert result.record is not None and result.record.image_digest == digest("b")
-    # Built again, it has the same configuration, so nothing has to be pushed or measured.
-    bench.engine.registry.configurations[digest("b")] = digest("a")
+def test_an_image_that_is_there_already_is_neither_sent_nor_measured_again(bench: Bench) -> None:
+    """Nobody signed what it was made from, so it is assembled, which finds that all of it is there."""
+    bench.run()
     again = bench.run()
-    assert again.status is Status.UNCHANGED
-    assert len(bench.engine.builds) == 2 and len(bench.engine.pushes) == 1
+    assert again.status is Status.UNCHANGED and not again.built
+    assert again.published is not None and not again.published.sent
+    assert len(bench.maker.makes) == 2 and len(bench.engine.probes) == 1
     forced = bench.run(force=True)
-    assert forced.record is not None and forced.record.image_digest == digest("b")
+    assert forced.record is not None and forced.record.image_digest == digest("a")
 
 
 def test_without_validation_an_image_is_built_and_pushed(bench: Bench) -> None:
     result = bench.run(validate=False)
     assert result.status is Status.BUILT
     assert result.detail == f"{REPOSITORY}@{digest('a')}"
-    assert bench.engine.pushes and not bench.engine.probes
+    assert bench.registry.held and not bench.engine.probes and not bench.engine.pulls
     assert list(bench.store.all()) == []
 
 
 def test_an_image_in_the_registry_is_not_built_again(bench: Bench) -> None:
     """This is the case of a machine that has never built the image."""
-    bench.engine.hold(SPEC, bench.lock, digest("c"))
+    bench.hold(SPEC, bench.lock, digest("c"))
     assert bench.run(validate=False).status is Status.BUILT
-    assert (bench.engine.builds, bench.engine.pushes, bench.engine.pulls) == ([], [], [])
+    assert (bench.maker.makes, bench.engine.pulls) == ([], [])
     result = bench.run()
-    assert (bench.engine.builds, bench.engine.pushes) == ([], [])
+    assert bench.maker.makes == []
     assert bench.engine.pulls == [f"{REPOSITORY}@{digest('c')}"]
     assert bench.engine.probed == [digest("c")]
     assert result.record is not None and result.record.image_digest == digest("c")
@@ -218,7 +247,7 @@ def test_an_image_in_the_registry_is_not_built_again(bench: Bench) -> None:
 
 
 def test_an_image_that_the_engine_has_is_not_pulled(bench: Bench) -> None:
-    bench.engine.hold(SPEC, bench.lock, digest("c"))
+    bench.hold(SPEC, bench.lock, digest("c"))
     bench.engine.here = Built(SPEC, "here", bench.lock.digest, digest("c"))
     bench.run()
     assert bench.engine.pulls == []
@@ -229,8 +258,8 @@ def test_an_image_that_the_engine_has_is_not_pulled(bench: Bench) -> None:
 def test_an_image_that_nobody_made_from_the_same_inputs_does_not_count_as_up_to_date(
     bench: Bench, differs: str
 ) -> None:
-    bench.engine.hold(SPEC, bench.lock, digest("c"))
-    proven = bench.engine.registry.proven
+    bench.hold(SPEC, bench.lock, digest("c"))
+    proven = bench.registry.proven
     if differs == "nothing signed":
         del proven[digest("c")]
     else:
@@ -242,34 +271,34 @@ def test_an_image_that_nobody_made_from_the_same_inputs_does_not_count_as_up_to_
         }
         proven[digest("c")] = dataclasses.replace(proven[digest("c")], **changes[differs])
     assert bench.run(retag=True).status is Status.MEASURED
-    assert bench.engine.builds and bench.engine.probed == [digest("a")]
+    assert bench.maker.makes and bench.engine.probed == [digest("a")]
 
 
 def test_what_a_pushed_image_was_made_from_is_signed(bench: Bench) -> None:
     bench.signer = Signer(key="the builder's")
     bench.run()
-    made = bench.engine.registry.proven[digest("a")]
+    made = bench.registry.proven[digest("a")]
     assert (made.image, made.lock_digest) == (SPEC.identifier, bench.lock.digest)
-    assert (made.recipe_digest, made.base) == (bench.engine.followed, bench.engine.base)
-    # So another machine need not build it.
+    assert (made.recipe_digest, made.base) == (bench.maker.followed, bench.maker.base)
+    # So another machine need not make it.
     assert bench.run().status is Status.UNCHANGED
-    assert len(bench.engine.builds) == 1
+    assert len(bench.maker.makes) == 1
 
 
 def test_an_image_that_is_in_the_registry_already_is_signed_by_whoever_builds_the_same(bench: Bench) -> None:
     bench.signer = Signer(key="the builder's")
-    bench.engine.registry.held[TAG] = digest("a")
+    bench.registry.held[TAG] = digest("a")
     result = bench.run()
     assert result.published is not None and not result.published.sent
-    assert set(bench.engine.registry.proven) == {digest("a")}
+    assert set(bench.registry.proven) == {digest("a")}
 
 
 def test_nothing_is_signed_without_a_key_or_a_base_with_a_digest(bench: Bench) -> None:
     bench.run()
     bench.signer = Signer(key="the builder's")
-    bench.engine.base = "registry:mine:latest"
+    bench.maker.base = "registry:mine:latest"
     assert bench.run(force=True).status is Status.MEASURED
-    assert bench.engine.registry.proven == {}
+    assert bench.registry.proven == {}
     assert any(
         "it can't be certified: its base registry:mine:latest" in event.detail for event in bench.events
     )
@@ -279,18 +308,18 @@ def test_nothing_is_signed_without_a_key_or_a_base_with_a_digest(bench: Bench) -
 def test_without_cosign_or_a_builder_to_trust_images_are_built(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, lacking: str
 ) -> None:
-    bench.engine.hold(SPEC, bench.lock, digest("a"))
+    bench.hold(SPEC, bench.lock, digest("a"))
     if lacking == "cosign":
         monkeypatch.setattr(signing, "is_installed", lambda: False)
     else:
         monkeypatch.setattr(f"{__name__}.TRUST", TrustFile())
     assert bench.run().status is Status.MEASURED
-    assert bench.engine.builds and bench.engine.pushes == []
+    assert bench.maker.makes
 
 
 def test_an_image_without_provenance_is_not_pulled(bench: Bench) -> None:
-    bench.engine.hold(SPEC, bench.lock, digest("c"))
-    del bench.engine.registry.proven[digest("c")]
+    bench.hold(SPEC, bench.lock, digest("c"))
+    del bench.registry.proven[digest("c")]
     result = bench.run(pull=True)
     assert result.status is Status.REFUSED
     assert result.detail == f"{REPOSITORY}:{TAG} is rejected: it has no provenance"
@@ -298,17 +327,19 @@ def test_an_image_without_provenance_is_not_pulled(bench: Bench) -> None:
 
 
 def test_an_unchanged_cell_is_pushed_when_the_registry_lacks_it(bench: Bench) -> None:
+    bench.engine.digest = digest("a")
     [first] = build_matrix([SPEC], bench.settings(RegistryUse.NONE))
     assert first.status is Status.MEASURED
     result = bench.run()
     assert result.status is Status.UNCHANGED
-    assert bench.engine.pushes == [f"{REPOSITORY}:{TAG}"]
+    assert bench.registry.held == {TAG: digest("a")}
     assert len(bench.engine.probes) == 1
 
 
 def test_an_image_with_another_digest_is_measured_again(bench: Bench) -> None:
+    bench.engine.digest = digest("a")
     [first] = build_matrix([SPEC], bench.settings(RegistryUse.NONE))
-    bench.engine.hold(SPEC, bench.lock, digest("c"))
+    bench.hold(SPEC, bench.lock, digest("c"))
     result = bench.run()
     assert result.status is Status.MEASURED
     assert first.record is not None and result.record is not None
@@ -316,31 +347,29 @@ def test_an_image_with_another_digest_is_measured_again(bench: Bench) -> None:
 
 
 def test_a_tag_that_names_another_image_is_refused_and_nothing_is_recorded(bench: Bench) -> None:
-    bench.engine.hold(SPEC, bench.lock, digest("c"))
-    bench.engine.followed = digest("2")
+    bench.hold(SPEC, bench.lock, digest("c"))
+    bench.maker.followed = digest("2")
     result = bench.run()
     assert result.status is Status.REFUSED
     assert f"this tag names another image ({digest('c')})" in result.detail
-    assert bench.engine.pushes == [] and bench.engine.probes == []
+    assert bench.registry.held == {TAG: digest("c")} and bench.registry.manifests == set()
+    assert bench.engine.probes == []
     assert list(bench.store.all()) == []
     moved = bench.run(retag=True)
     assert moved.status is Status.MEASURED
-    assert bench.engine.registry.held[TAG] == digest("a")
+    assert bench.registry.held[TAG] == digest("a")
 
 
-def test_a_push_that_another_run_overtook_is_not_recorded(bench: Bench) -> None:
-    bench.engine.pushed_as = digest("b")
-    push = bench.engine.push
+def test_a_push_that_another_run_overtook_is_not_recorded(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def overtaken(found: str, tag: str) -> None:
+        bench.registry.held[tag] = digest("d")
 
-    def overtaken(built: Built, lock: Lock, reference: str, progress: Progress) -> Built:
-        pushed = push(built, lock, reference, progress)
-        bench.engine.registry.held[TAG] = digest("d")
-        return pushed
-
-    bench.engine.push = overtaken  # type: ignore[method-assign]
+    monkeypatch.setattr(bench.registry, "tag", overtaken)
     result = bench.run()
     assert result.status is Status.REFUSED
-    assert f"was pushed as {digest('b')}, but the registry now has {digest('d')}" in result.detail
+    assert f"was pushed as {digest('a')}, but the registry now has {digest('d')}" in result.detail
     assert list(bench.store.all()) == []
 
 
@@ -348,9 +377,9 @@ def test_a_push_that_another_run_overtook_is_not_recorded(bench: Bench) -> None:
 def test_nothing_is_recorded_if_the_registry_fails(bench: Bench, where: str) -> None:
     error = MissingError("the registry is down", hint="wait")
     if where == "look":
-        bench.engine.registry.fails = error
+        bench.registry.fails = error
     else:
-        bench.engine.push_error = error
+        bench.maker.error = error
     result = bench.run()
     assert (result.status, result.error) == (Status.MISSING, error)
     assert bench.engine.probes == []
@@ -358,17 +387,17 @@ def test_nothing_is_recorded_if_the_registry_fails(bench: Bench, where: str) -> 
 
 
 def test_an_image_that_can_not_be_built_is_broken_and_not_pushed(bench: Bench) -> None:
-    bench.engine.build_error = ValidatorError("a wheel is not what it was")
+    bench.maker.error = ValidatorError("a wheel is not what it was")
     result = bench.run()
     assert result.record is not None and result.record.verdict is Verdict.BROKEN
-    assert bench.engine.pushes == []
+    assert bench.registry.held == {}
 
 
 def test_a_refusal_stops_the_others_only_with_fail_fast(bench: Bench) -> None:
     other = write_lock(bench.locks, OTHER)
-    bench.engine.hold(SPEC, bench.lock, digest("c"))
-    bench.engine.hold(OTHER, other, digest("e"))
-    bench.engine.followed = digest("2")
+    bench.hold(SPEC, bench.lock, digest("c"))
+    bench.hold(OTHER, other, digest("e"))
+    bench.maker.followed = digest("2")
     results = build_matrix([SPEC, OTHER], bench.settings(RegistryUse.PUSH, keep_going=False))
     assert [result.status for result in results] == [Status.REFUSED, Status.STOPPED]
     results = build_matrix([SPEC, OTHER], bench.settings(RegistryUse.PUSH))
@@ -376,23 +405,23 @@ def test_a_refusal_stops_the_others_only_with_fail_fast(bench: Bench) -> None:
 
 
 def test_pulled_images_are_probed_and_never_built(bench: Bench) -> None:
-    bench.engine.hold(SPEC, bench.lock, digest("c"))
-    bench.engine.followed = digest("2")
+    bench.hold(SPEC, bench.lock, digest("c"))
+    bench.maker.followed = digest("2")
     result = bench.run(pull=True)
     assert bench.phases() == [Phase.LOCK, Phase.PULL, Phase.PROBE, Phase.DONE]
-    assert bench.engine.builds == [] and bench.engine.pushes == []
+    assert bench.maker.makes == []
     assert result.record is not None and result.record.image_digest == digest("c")
     assert result.published is not None and not result.published.sent
     assert bench.run(pull=True).status is Status.UNCHANGED
     # Another image under the same tag has to be measured.
-    bench.engine.hold(SPEC, bench.lock, digest("d"))
+    bench.hold(SPEC, bench.lock, digest("d"))
     assert bench.run(pull=True).status is Status.MEASURED
 
 
 def test_an_image_that_can_not_be_pulled_is_missing_and_another_lock_is_refused(bench: Bench) -> None:
     assert bench.run(pull=True).status is Status.MISSING
     other = dataclasses.replace(bench.lock, wheels=())
-    bench.engine.hold(SPEC, other, digest("c"))
+    bench.hold(SPEC, other, digest("c"))
     result = bench.run(pull=True)
     assert result.status is Status.REFUSED
     assert f"is rejected: it was built from the lock {other.digest}" in result.detail

@@ -11,7 +11,7 @@ from validator.errors import InputError, MissingError, ValidatorError
 from validator.model.lock import Lock
 from validator.model.record import Record, Verdict
 from validator.model.spec import ImageSpec, Variant
-from validator.pipeline.publisher import PublishedImage
+from validator.pipeline.publisher import PublishedImage, TagTaken
 from validator.pipeline.run import Options, RegistryUse, Status
 from validator.pipeline.steps import Failure, Finish, Known, Step, decide
 
@@ -75,19 +75,18 @@ PULLED = after(FIRST, Step.PULL, built=BUILT, published=OTHER)
         (PUSH, READY, Step.FIND_RECORD),
         (PUSH, FIRST, LOOK),
         (PUSH, REPEATED, LOOK),
-        (force(PUSH), READY, Step.BUILD),
-        (PUSH, after(FIRST, LOOK), Step.BUILD),
+        (force(PUSH), READY, Step.PUSH),
+        (PUSH, after(FIRST, LOOK), Step.PUSH),
         (PUSH, after(FIRST, LOOK, published=OTHER), Step.PULL),
         (no_validate(PUSH), after(FIRST, LOOK, published=OTHER), BUILT_OTHER),
-        (PUSH, after(REPEATED, LOOK), Step.BUILD),
+        (PUSH, after(REPEATED, LOOK), Step.PUSH),
         (PUSH, after(REPEATED, LOOK, published=SAME), UNCHANGED),
         (PUSH, after(REPEATED, LOOK, published=OTHER), Step.PULL),
-        (PUSH, after(MADE, LOOK), Step.PUSH),
-        (force(PUSH), MADE, Step.PUSH),
-        (PUSH, after(MADE, LOOK, Step.PUSH, published=SAME), Step.PROBE),
-        (no_validate(PUSH), after(MADE, LOOK, Step.PUSH, published=SAME), BUILT_SAME),
-        (PUSH, after(REPEATED, LOOK, Step.BUILD, Step.PUSH, built=BUILT, published=SAME), UNCHANGED),
-        (PUSH, after(REPEATED, LOOK, Step.BUILD, Step.PUSH, built=BUILT, published=OTHER), Step.PROBE),
+        (PUSH, after(FIRST, LOOK, Step.PUSH, published=SAME), Step.PULL),
+        (force(PUSH), after(FIRST, Step.PUSH, published=SAME), Step.PULL),
+        (no_validate(PUSH), after(FIRST, LOOK, Step.PUSH, published=SAME), BUILT_SAME),
+        (PUSH, after(REPEATED, LOOK, Step.PUSH, published=SAME), UNCHANGED),
+        (PUSH, after(REPEATED, LOOK, Step.PUSH, published=OTHER), Step.PULL),
         (PUSH, after(FIRST, LOOK, Step.PULL, built=BUILT, published=OTHER), Step.PROBE),
         # With --pull-from.
         (PULL, READY, Step.FIND_RECORD),
@@ -113,7 +112,7 @@ def test_a_missing_requirement_ends_the_work_and_is_not_recorded(step: Step) -> 
     assert decide(LOCAL, known) == Finish(Status.MISSING, "the network is down")
 
 
-@pytest.mark.parametrize("step", [Step.LOCK, Step.BUILD])
+@pytest.mark.parametrize("step", [Step.LOCK, Step.BUILD, Step.PUSH])
 def test_an_image_that_can_not_be_built_is_recorded_as_broken(step: Step) -> None:
     known = after(READY, step, failure=Failure(step, ValidatorError("a hash differs")))
     assert decide(LOCAL, known) is Step.RECORD_BROKEN
@@ -121,9 +120,14 @@ def test_an_image_that_can_not_be_built_is_recorded_as_broken(step: Step) -> Non
     assert decide(LOCAL, recorded) == Finish(Status.MEASURED, "a hash differs")
 
 
-@pytest.mark.parametrize("step", [Step.FIND_PUBLISHED, Step.PULL, Step.PUSH])
-def test_a_disagreement_with_the_registry_is_refused_and_not_recorded(step: Step) -> None:
-    known = after(READY, step, failure=Failure(step, ValidatorError("the tag is taken")))
+@pytest.mark.parametrize(
+    ("step", "kind"),
+    [(Step.FIND_PUBLISHED, ValidatorError), (Step.PULL, ValidatorError), (Step.PUSH, TagTaken)],
+)
+def test_a_disagreement_with_the_registry_is_refused_and_not_recorded(
+    step: Step, kind: type[ValidatorError]
+) -> None:
+    known = after(READY, step, failure=Failure(step, kind("the tag is taken")))
     assert decide(PUSH, known) == Finish(Status.REFUSED, "the tag is taken")
 
 
@@ -168,7 +172,7 @@ def test_every_path_ends(use: RegistryUse, validate: bool, forced: bool) -> None
         assert step not in known.done
         for found in findings[step]:
             follow(after(known, step, **found))
-        for error in failures:
+        for error in (*failures, *[TagTaken("taken")] * (step is Step.PUSH)):
             follow(after(known, step, failure=Failure(step, error)))
 
     follow(NEW)

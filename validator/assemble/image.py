@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from ..errors import BuildError
+from ..model.lock import Wheel
 from ..system.pools import map_in_threads
 from .base import Base, BaseLayer
 from .configuration import CONFIG_TYPE, MANIFEST_TYPE, Step, canonical_json, config_document, settings
@@ -33,12 +34,17 @@ class Placed:
 
 @dataclass(frozen=True)
 class Assembled:
-    """An image at its destination. digest: of the manifest. layers: lowest first, with those of the base."""
+    """An image at its destination.
+
+    digest: of the manifest. layers: lowest first, with those of the base. base: the origin of the base, as in
+    `Base.origin`.
+    """
 
     digest: str
     manifest: bytes
     config: bytes
     layers: tuple[Placed, ...]
+    base: str
 
 
 def assemble(
@@ -47,16 +53,21 @@ def assemble(
     table: LayerTable,
     encoding: Encoding,
     progress: Progress,
+    fetch: Callable[[Iterable[Wheel]], object] = lambda wheels: None,
     accept: Callable[[int], None] = lambda size: None,
 ) -> Assembled:
     """Put an image at its destination, making only the layers that are not there.
 
+    fetch: called once with the wheels that are needed for that, before the layers are made.
     accept: called with the size of all blobs of layers together, in bytes, before the image gets its name. An
         error that it raises passes through.
     Raises ValidatorError for a wheel that does not match its lock, a wrong row of the table, and for faults
     of the network, the disk, the registry or the engine. Nothing is then visible under the image's name.
     """
     work = _Work(destination, table, encoding, progress)
+    missing = [source for source in plan.layers if not work.has(source)]
+    needed = {part for source in missing for part in (*source.made_from, *source.read_from)}
+    fetch([wheel for wheel in plan.lock.wheels if wheel.sha256 in needed])
     tasks: list[Callable[[], Placed]] = [
         *(partial(work.base_layer, layer, plan.base.name) for layer in plan.base.layers),
         *(partial(work.layer, source) for source in plan.layers),
@@ -70,7 +81,7 @@ def assemble(
     digest = destination.finish(manifest, MANIFEST_TYPE)
     if digest != _digest(manifest):
         raise BuildError(f"{plan.spec}: the destination stored {digest} instead of {_digest(manifest)}")
-    return Assembled(digest, manifest, config, layers)
+    return Assembled(digest, manifest, config, layers, plan.base.origin)
 
 
 def put_base(base: Base, destination: Destination, table: LayerTable, encoding: Encoding) -> str:
@@ -104,6 +115,7 @@ class _Work:
         self._table = table
         self._encoding = encoding
         self._progress = progress
+        self._found: set[str] = set()
 
     def base_layer(self, layer: BaseLayer, name: str) -> Placed:
         blob = layer.blob
@@ -111,7 +123,7 @@ class _Work:
             encoding = self._encoding.name
             key = layer_key(f"base layer 1, {encoding.value}", [layer.diff_id])
             return self._made(f"base {name}", key, partial(layer.compress, encoding))
-        is_new = not self._destination.has(blob)
+        is_new = not self._has(blob)
         if is_new:
 
             def copy(write: Write) -> Encoded:
@@ -122,13 +134,18 @@ class _Work:
             self._destination.receive(copy, blob)
         return Placed(f"base {name}", blob, is_new)
 
+    def has(self, source: LayerSource) -> bool:
+        """Return True if the layer is at the destination."""
+        row = self._table.row(layer_key(self._encoding.recipe, source.made_from))
+        return row is not None and self._has(row.encoded)
+
     def layer(self, source: LayerSource) -> Placed:
         key = layer_key(self._encoding.recipe, source.made_from)
         return self._made(source.name, key, lambda write: self._encoding.encode(source.entries(), write))
 
     def _made(self, name: str, key: str, make: Callable[[Write], Encoded]) -> Placed:
         row = self._table.row(key)
-        if row is not None and self._destination.has(row.encoded):
+        if row is not None and self._has(row.encoded):
             return Placed(name, row.encoded, is_new=False)
 
         def encode(write: Write) -> Encoded:
@@ -142,9 +159,17 @@ class _Work:
         self._table.add(key, name, encoded)
         return Placed(name, encoded, is_new=True)
 
+    def _has(self, blob: Encoded) -> bool:
+        if blob.digest in self._found:
+            return True
+        if self._destination.has(blob):
+            self._found.add(blob.digest)
+            return True
+        return False
+
     def document(self, content: bytes, media_type: str) -> Encoded:
         known = Encoded(_digest(content), len(content), "", media_type)
-        if not self._destination.has(known):
+        if not self._has(known):
 
             def write_all(write: Write) -> Encoded:
                 write(content)

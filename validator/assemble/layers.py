@@ -55,9 +55,11 @@ class LayerSource:
     """A layer that can be made: its name for people, its key, and its entries.
 
     made_from: what decides every byte before encoding, in order: digests of wheels and of recipes.
+    read_from: the SHA-256 of wheels that are read although another one with the same file would do.
     entries: makes the entries; called once for each time that the layer is encoded.
     """
 
     name: str
     made_from: tuple[str, ...]
     entries: Callable[[], Iterable[Entry]]
+    read_from: tuple[str, ...] = ()

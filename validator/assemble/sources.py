@@ -138,7 +138,8 @@ class _Planner:
                 yield from merged([(str(wheel), only)])
 
         name = file.path.rpartition("/")[2]
-        return LayerSource(name, (_LARGE, file.path, oct(file.mode), file.sha256), entries)
+        made_from = (_LARGE, file.path, oct(file.mode), file.sha256)
+        return LayerSource(name, made_from, entries, read_from=(wheel.sha256,))
 
     def _byte_code(self, group: Group, wheels: tuple[Wheel, ...]) -> LayerSource:
         assert self.runner is not None

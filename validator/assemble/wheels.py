@@ -19,7 +19,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from ..errors import MissingError
+from ..errors import InputError, MissingError
 from ..locks.index import PackageIndex, sha256_of
 from ..model.lock import Wheel
 from ..system.files import cache_directory, full_disk_named
@@ -41,14 +41,20 @@ class Wheelhouse:
 
     directory: None for `wheels/` in the cache directory.
     most_bytes: beyond this, wheels that nobody uses are evicted.
+    local: the directory that the paths of wheels on this machine are relative to.
     """
 
     def __init__(
-        self, sources: PackageSources, directory: Path | None = None, most_bytes: int = MOST_BYTES
+        self,
+        sources: PackageSources,
+        directory: Path | None = None,
+        most_bytes: int = MOST_BYTES,
+        local: Path | None = None,
     ) -> None:
         self._index = PackageIndex(sources)
         self._directory = directory or cache_directory() / "wheels"
         self._most_bytes = most_bytes
+        self._local = local
         self._guard = threading.Lock()
         self._turns: dict[str, threading.Lock] = defaultdict(threading.Lock)
         #: The descriptors of the verified wheels by SHA-256, each with a shared lock.
@@ -62,6 +68,8 @@ class Wheelhouse:
         received: called with the number of bytes of each part that is downloaded.
         Raises MissingError if the index does not have it, the network keeps failing or the disk is full.
         """
+        if wheel.path is not None:
+            return self._on_this_machine(wheel, wheel.path)
         path = self._path(wheel)
         with self._turn(wheel):
             if wheel.sha256 not in self._used:
@@ -76,7 +84,7 @@ class Wheelhouse:
 
     def missing(self, wheels: Iterable[Wheel]) -> list[Wheel]:
         """Return the wheels that would have to be downloaded."""
-        return [wheel for wheel in wheels if not self._path(wheel).exists()]
+        return [wheel for wheel in wheels if wheel.path is None and not self._path(wheel).exists()]
 
     def fetch(self, wheels: Iterable[Wheel], report: Callable[[str], object]) -> None:
         """Make sure that all wheels are here, several at once. Raises what `path` raises."""
@@ -93,6 +101,16 @@ class Wheelhouse:
     def close(self) -> None:
         """Give up the use of all wheels."""
         _close(self._used)
+
+    def _on_this_machine(self, wheel: Wheel, relative: str) -> Path:
+        """Return a wheel that is not from the index."""
+        path = (self._local or Path()) / relative
+        hint = "put the same file there again, or write a new lock with `python -m validator lock`"
+        if not path.is_file():
+            raise MissingError(f"{path}: the wheel that the lock names is not there", hint=hint)
+        if sha256_of(path) != wheel.sha256:
+            raise InputError(f"{path}: the wheel changed since the lock was written", hint=hint)
+        return path
 
     def _path(self, wheel: Wheel) -> Path:
         return self._directory / f"{wheel.sha256}{_SUFFIX}"

@@ -33,9 +33,9 @@ from .trust_options import trust_file_option, trust_path_for
 
 if TYPE_CHECKING:
     from ..certify.signing import Signer
-    from ..engines.base import Engine
     from ..pipeline.publisher import Publisher
     from ..pipeline.run import Result
+    from ..pipeline.workplace import Workplace
 
 
 @click.command("build-matrix")
@@ -57,6 +57,21 @@ if TYPE_CHECKING:
     default="auto",
     show_default=True,
     help="Where the default base image comes from. auto makes one of Debian packages without a registry.",
+)
+@click.option(
+    "--layers",
+    type=click.Choice(["zstd", "gzip"]),
+    default="zstd",
+    show_default=True,
+    help="How layers are encoded. zstd is pulled faster; gzip reuses the compressed data of the wheels, so it"
+    " is made and pushed faster.",
+)
+@click.option(
+    "--oci",
+    "layout",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIRECTORY",
+    help="Write the images to this directory, as an OCI image layout, without measuring them.",
 )
 @click.option(
     "--jobs",
@@ -98,11 +113,6 @@ if TYPE_CHECKING:
     metavar="REGISTRY/NAME",
     help="Probe the images that another run pushed to this repository, instead of building them.",
 )
-@click.option(
-    "--cache",
-    metavar="REGISTRY/NAME",
-    help="Cache the layers of builds in this repository, with tags such as cache-tf2.21.0-…",
-)
 @depth_option
 @challenge_option
 @click.option(
@@ -122,6 +132,8 @@ def command(
     store_url: str | None,
     engine_name: str,
     base: str,
+    layers: str,
+    layout: Path | None,
     jobs: int | None,
     keep_going: bool,
     no_validate: bool,
@@ -132,7 +144,6 @@ def command(
     issuer: str | None,
     trust_path: Path | None,
     pull_from: str | None,
-    cache: str | None,
     depth: str,
     challenge: str | None,
     challenges_path: Path | None,
@@ -154,19 +165,24 @@ def command(
         reject_options(("depth", "challenge", "challenges_path"), "has no effect with --no-validate")
     if challenge is not None and challenges_path is not None:
         raise click.UsageError("--challenge and --challenges can't be combined")
+    if layout is not None:
+        no_validate = True
+        reject_options(("push", "pull_from", "retag", "depth", "challenge"), "can't be combined with --oci")
     if engine_name == "venv":
-        reject_options(("base",), "has no effect with --engine venv")
+        reject_options(("base", "layers", "layout"), "has no effect with --engine venv")
     if not push:
         reject_options(("builder_key", "identity", "issuer"), "has no effect without --push")
     if (identity is None) != (issuer is None):
         raise click.UsageError("--identity and --issuer belong together")
+    from ..assemble.bases import BasePolicy
+    from ..assemble.layers import Layers
     from ..assemble.wheels import Wheelhouse
     from ..certify.trust_file import read_trust_file
-    from ..engines.docker import BasePolicy
-    from ..pipeline.build_matrix import EngineChoice, build_matrix, choose_engine
+    from ..pipeline.build_matrix import build_matrix
     from ..pipeline.estimate import estimate
     from ..pipeline.locking import refuse_wrong_locks
     from ..pipeline.run import Options, RegistryUse, Run
+    from ..pipeline.workplace import EngineChoice, Making, open_workplace
     from ..records.store import Store
     from .build_signing import builder_of
     from .measurement_signing import challenges_for, runner_of
@@ -176,15 +192,21 @@ def command(
 
     # Check the input before looking for an engine, so that wrong input touches nothing.
     challenges = challenges_for(load_plan(matrix_path, profile, selectors), challenge, challenges_path)
-    repository = _repository(push, pull_from, retag, no_validate, engine_name, cache)
+    repository = _repository(push, pull_from, retag, no_validate, engine_name)
     trust_path = trust_path_for(matrix_path, trust_path)
     if pull_from or trust_path.exists():
         # Without it, nothing in a registry is accepted.
         read_trust_file(trust_path)
     sources = host_sources()
-    choice = EngineChoice.DOCKER if repository or cache else EngineChoice(engine_name)
-    engine, description = choose_engine(choice, sources, BasePolicy(base), cache)
-    print_status(f"Engine: {description}")
+    place = open_workplace(
+        EngineChoice(engine_name),
+        sources,
+        Making(BasePolicy(base), Layers(layers), layout, locks_of(matrix_path).own, matrix_path.parent),
+        needs_images=repository is not None,
+        measures=not no_validate,
+    )
+    engine = place.engine
+    print_status(f"Engine: {place.description}")
     plan = load_plan(
         matrix_path, profile, selectors, lambda python: None if engine.provides(python) else engine.name
     )
@@ -197,8 +219,8 @@ def command(
     options = Options(jobs, keep_going, not no_validate, force, depth, use)
     publisher = None
     if repository:
-        signer = builder_of(trust_path, builder_key, identity, issuer, cache) if push else None
-        publisher = _publisher(engine, repository, trust_path, signer, retag)
+        signer = builder_of(trust_path, builder_key, identity, issuer) if push else None
+        publisher = _publisher(place, repository, trust_path, signer, retag)
     hosts = tuple(dict.fromkeys(cell.cell.host for cell in plan.cells))
     runner = None
     if not no_validate:
@@ -227,7 +249,6 @@ def _repository(
     retag: bool,
     no_validate: bool,
     engine_name: str,
-    cache: str | None,
 ) -> Repository | None:
     """Return the repository to push to or pull from. Raises UsageError for contradicting options."""
 
@@ -237,26 +258,27 @@ def _repository(
         raise click.UsageError("--push and --pull-from can't be combined")
     if pull_from and no_validate:
         raise click.UsageError("--pull-from and --no-validate can't be combined: nothing would be left to do")
-    if pull_from and cache:
-        raise click.UsageError("--cache has no effect with --pull-from, which builds nothing")
-    if cache:
-        Repository.parse(cache)
     name = push or pull_from
-    if (name or cache) and engine_name == "venv":
+    if name and engine_name == "venv":
         raise click.UsageError("--engine venv builds no images for a registry: use --engine docker")
     return Repository.parse(name) if name else None
 
 
 def _publisher(
-    engine: Engine, repository: Repository, trust_path: Path, signer: Signer | None, retag: bool
+    place: Workplace, repository: Repository, trust_path: Path, signer: Signer | None, retag: bool
 ) -> Publisher:
+    from ..assemble.registry_destination import RegistryDestination
     from ..certify.trust_file import TrustFile, read_trust_file
     from ..engines.base import ImageEngine
     from ..pipeline.publisher import Publisher
 
-    assert isinstance(engine, ImageEngine)
+    assert place.maker is not None
     trust = read_trust_file(trust_path) if trust_path.exists() else TrustFile()
-    return Publisher(engine, Registry(repository), trust, signer, retag)
+    engine = place.engine if isinstance(place.engine, ImageEngine) else None
+    destination = RegistryDestination(repository, tag=None)
+    return Publisher(
+        place.maker, lambda spec: destination, Registry(repository), trust, engine, signer, retag
+    )
 
 
 def _show(results: list[Result]) -> None:

@@ -13,16 +13,8 @@ from .options import print_status
 _UNSIGNED = "What is built here can't be certified"
 
 
-def builder_of(
-    trust_path: Path, key: str | None, identity: str | None, issuer: str | None, cache: str | None
-) -> Signer | None:
+def builder_of(trust_path: Path, key: str | None, identity: str | None, issuer: str | None) -> Signer | None:
     """Return who signs what is built here; prints why nobody does, or whose signature will not count."""
-    if cache:
-        print_status(
-            f"{_UNSIGNED}: its layers may come from the cache in the registry, which others may change."
-            " Leave out --cache to sign what is built."
-        )
-        return None
     if key is None and identity is None:
         registration = register_builder(trust_path)
         if registration.said:

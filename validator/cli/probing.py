@@ -76,14 +76,13 @@ def select_checks(
 
 
 def _in_image(image: str, request: ProbeRequest) -> tuple[Outside | Unread, bytes, Derived | None]:
-    from ..engines.docker import find
-    from ..system.sources import host_sources
+    from ..engines.docker import DockerEngine, connect
 
     if not image or image.startswith("-"):
         raise InputError(
             f'--image: "{image}" is not the name of an image', hint="give a name or ID as for `docker run`"
         )
-    engine = find(host_sources())
+    engine = DockerEngine(connect())
     try:
         answer = engine.probe_image(image, request, print_status)
         return engine.outside(), answer, find_derived(engine, image, print_status)

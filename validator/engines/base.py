@@ -90,23 +90,10 @@ class Engine(Protocol):
 
 @runtime_checkable
 class ImageEngine(Engine, Protocol):
-    """An engine that builds images, which can be pushed to a registry.
+    """An engine that runs images. It pulls with its own credentials.
 
-    References are `host/path:tag` and `host/path@sha256:…`. The engine uses its own credentials.
+    References are `host/path@sha256:…`.
     """
-
-    def recipe(self) -> str:
-        """Return the digest of the recipe that `build` follows."""
-
-    def is_current_base(self, spec: ImageSpec, origin: str) -> bool:
-        """Return True if `build` would use this base, which is named as in `Built.base`."""
-
-    def push(self, built: Built, lock: Lock, reference: str, progress: Progress) -> Built:
-        """Push an image under a tag; return it with the digest that the registry holds.
-
-        If the registry rejects the layers' compression, another image with the same content is pushed.
-        Raises MissingError if the push fails.
-        """
 
     def pull(self, spec: ImageSpec, lock: Lock, reference: str, progress: Progress) -> Built:
         """Pull an image by its digest. Raises MissingError if that fails."""

@@ -8,16 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed, wait
-from enum import Enum
 
-from ..engines.base import Engine
-from ..engines.docker import BasePolicy, find
-from ..engines.venv import VenvEngine
-from ..errors import MissingError
 from ..model.spec import ImageSpec
 from ..system import processes
 from ..system.pools import THREAD_NAME
-from ..system.sources import PackageSources
 from .image import measure
 from .run import Event, Phase, Result, Run, Status
 
@@ -75,36 +69,3 @@ def _measure_unless_halted(spec: ImageSpec, run: Run) -> list[Result]:
     if ended and not run.options.keep_going:
         run.halted.set()
     return results
-
-
-class EngineChoice(str, Enum):
-    """The engine to use. AUTO: Docker if it can be used, otherwise virtual environments."""
-
-    AUTO = "auto"
-    DOCKER = "docker"
-    VENV = "venv"
-
-
-def choose_engine(
-    choice: EngineChoice,
-    sources: PackageSources,
-    base: BasePolicy = BasePolicy.AUTO,
-    cache: str | None = None,
-) -> tuple[Engine, str]:
-    """Return the engine, and one line that describes it and says why it was chosen.
-
-    cache: see `DockerEngine`. Raises MissingError if Docker was requested and can't be used.
-    """
-    if choice is EngineChoice.VENV:
-        engine: Engine = VenvEngine(sources)
-        return engine, engine.describe()
-    try:
-        engine = find(sources, base, cache)
-    except MissingError as error:
-        if choice is EngineChoice.DOCKER:
-            raise
-        engine = VenvEngine(sources)
-        return engine, f"{engine.describe()}, because Docker can't be used: {error}"
-    product, *details = engine.describe().split(", ")
-    detected = " (detected)" if choice is EngineChoice.AUTO else ""
-    return engine, ", ".join([f"{product}{detected}", *details])

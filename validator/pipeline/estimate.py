@@ -9,8 +9,8 @@ from ..locks.files import LockDirectory
 from ..model.lock import Lock, Wheel
 from ..model.spec import ImageSpec
 
-#: What an image takes, relative to its wheels: tf2.21.0-cuda12.5-cudnn9.3-py311 has 2.6 GB of wheels and takes
-#: 8.1 GB in Docker's containerd store, which keeps layers compressed and unpacked.
+#: What an image takes, relative to its wheels: tf2.21.0-cuda12.5-cudnn9.3-py311 has 2.6 GB of wheels and
+#: takes 8.1 GB in Docker's containerd store, which keeps layers compressed and unpacked.
 _STORED = 3.1
 
 

@@ -104,9 +104,8 @@ class _ImageWork:
         return replace(self.known, built=built, fresh=before is None or before.digest != built.digest)
 
     def _push(self) -> Known:
-        progress = self._begin(Phase.PUSH)
-        published, built = self._publisher.push(self._image, self._locked, progress)
-        return replace(self.known, published=published, built=built)
+        published = self._publisher.push(self.spec, self._locked, self._begin(Phase.PUSH))
+        return replace(self.known, published=published, fresh=published.sent)
 
     def _probe(self) -> Known:
         for probing in self.planned:

@@ -8,9 +8,15 @@ In this module, the digest of an image is the one in the registry, because certi
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from .. import __version__
+from ..assemble.assembler import ImageMaker
+from ..assemble.destinations import Destination
+from ..assemble.image import Assembled
+from ..assemble.layers import Encoded, Write
 from ..assemble.progress import Progress
 from ..certify import signing
 from ..certify.provenance import Inputs, Provenance, Refusal, attach_provenance, provenance_of
@@ -25,7 +31,11 @@ from ..registry.names import image_tag
 from ..system.source import source_commit
 
 
-class TagTaken(ValidatorError):
+class RefusedError(ValidatorError):
+    """The registry and this run disagree about an image."""
+
+
+class TagTaken(RefusedError):
     """The tag names another image, and tags are not moved without --retag."""
 
 
@@ -47,15 +57,19 @@ class PublishedImage:
 
 @dataclass(frozen=True)
 class Publisher:
-    """Pushes images to one repository, or pulls them from it.
+    """Assembles images in one repository, and pulls them from it.
 
+    destination: returns where the blobs and manifests of images of a spec go in the repository.
+    engine: pulls images; None: this machine has no engine for images, and only pushes.
     trust: the builders whose images are accepted. signer: signs the provenance of images when they are
     pushed; None: there is none, so they can't be certified. retag: move a tag that names another image.
     """
 
-    engine: ImageEngine
+    maker: ImageMaker
+    destination: Callable[[ImageSpec], Destination]
     registry: Registry
     trust: TrustFile
+    engine: ImageEngine | None = None
     signer: Signer | None = None
     retag: bool = False
 
@@ -72,41 +86,31 @@ class Publisher:
         found = self._provenance(spec, lock, digest)
         if (
             isinstance(found, Refusal)
-            or found.inputs.recipe_digest != self.engine.recipe()
-            or not self.engine.is_current_base(spec, found.inputs.base)
+            or found.inputs.recipe_digest != self.maker.recipe()
+            or not self.maker.is_current_base(spec, found.inputs.base)
         ):
             return None
         return self._published(tag, digest, sent=False)
 
-    def push(self, built: Built, lock: Lock, progress: Progress) -> tuple[PublishedImage, Built]:
-        """Publish an image that was built here under its tag, unless the registry has it already.
+    def push(self, spec: ImageSpec, lock: Lock, progress: Progress) -> PublishedImage:
+        """Assemble an image in the registry and give it its tag, unless the registry has it already.
 
-        What it was made from is signed and attached to it. Return the image as published, and `built` with
-        the digest that the registry holds. Raises TagTaken if the tag names another image, and MissingError
-        if the push fails; neither changes the registry. If the image was pushed and could not be signed,
-        MissingError is raised too; the same command signs it when it is run again.
+        What it was made from is signed and attached to it. Raises BuildError if the image can't be made,
+        TagTaken if the tag names another image, and MissingError for faults of the network or the registry.
+        None of them changes what the tag names. If the image was pushed and could not be signed, MissingError
+        is raised too; the same command signs it when it is run again.
         """
-        tag = image_tag(built.spec)
-        before = self.registry.digest_of(tag)
-        if before is not None and self._is_same_image(before, built):
-            self._prove(built, lock, before, progress)
-            return self._published(tag, before, sent=False), _as_held(built, before)
-        if before is not None and not self.retag:
-            raise TagTaken(
-                f"{self._name(tag)} was not pushed: in the registry, this tag names another image ({before});"
-                f" the image built here is {built.digest}",
-                hint="use --retag to move the tag; the other image stays in the registry under its digest",
-            )
-        sent = self.engine.push(built, lock, self._name(tag), progress)
-        after = self.registry.digest_of(tag)
-        if after is None or after != sent.digest:
-            raise ValidatorError(
-                f"{self._name(tag)} was pushed as {sent.digest}, but the registry now has"
-                f" {after or 'no such tag'}",
+        tag = image_tag(spec)
+        into = _Tagged(self.destination(spec), self.registry, tag, self.retag)
+        made = self.maker.make(spec, lock, into, progress)
+        if (now := self.registry.digest_of(tag)) != made.digest:
+            raise RefusedError(
+                f"{self._name(tag)} was pushed as {made.digest}, but the registry now has"
+                f" {now or 'no such tag'}",
                 hint="another run pushed to the same tag at the same time; run the same command again",
             )
-        self._prove(sent, lock, after, progress)
-        return self._published(tag, after, sent=True), sent
+        self._prove(spec, lock, made, progress)
+        return self._published(tag, made.digest, sent=into.changed)
 
     def find(self, spec: ImageSpec, lock: Lock) -> PublishedImage:
         """Return the image that another run pushed.
@@ -130,6 +134,7 @@ class Publisher:
 
     def pull(self, spec: ImageSpec, lock: Lock, published: PublishedImage, progress: Progress) -> Built:
         """Pull a published image into the engine, unless the engine has it already."""
+        assert self.engine is not None
         existing = self.engine.existing(spec, lock)
         if existing is not None and existing.digest == published.digest:
             return existing
@@ -146,28 +151,48 @@ class Publisher:
             self.registry, digest, self.trust, image=spec.identifier, lock_digest=lock.digest
         )
 
-    def _prove(self, built: Built, lock: Lock, digest: str, progress: Progress) -> None:
+    def _prove(self, spec: ImageSpec, lock: Lock, made: Assembled, progress: Progress) -> None:
         """Sign what an image was made from, if this machine signs and its base can be named."""
         if self.signer is None:
             return
         inputs = Inputs(
-            built.spec.identifier, lock.digest, self.engine.recipe(), built.base or "an unknown base",
-            source_commit(), __version__,
-        )  # fmt: skip
+            spec.identifier, lock.digest, self.maker.recipe(), made.base, source_commit(), __version__
+        )
         if inputs.base_digest is None:
             progress(f"not signed, so it can't be certified: its base {inputs.base} has no digest")
             return
-        attach_provenance(self.registry, digest, inputs, self.signer)
-
-    def _is_same_image(self, digest: str, built: Built) -> bool:
-        if digest == built.digest:
-            return True
-        # An engine without manifests identifies an image by the digest of its configuration.
-        manifest = self.registry.manifest(digest)
-        config = manifest.config if manifest else None
-        return config is not None and config.digest == built.digest
+        attach_provenance(self.registry, made.digest, inputs, self.signer)
 
 
-def _as_held(built: Built, digest: str) -> Built:
-    """Return the image with the digest of its manifest in the registry."""
-    return built if built.digest == digest else replace(built, digest=digest, engine_id=built.digest)
+class _Tagged:
+    """A repository in which a finished image gets a tag, unless the tag names another image.
+
+    changed: True once the tag names an image that it did not name before.
+    """
+
+    def __init__(self, inner: Destination, registry: Registry, tag: str, retag: bool) -> None:
+        self.changed = False
+        self._inner, self._registry, self._tag, self._retag = inner, registry, tag, retag
+
+    def has(self, blob: Encoded) -> bool:
+        return self._inner.has(blob)
+
+    def receive(self, encode: Callable[[Write], Encoded], known: Encoded | None) -> Encoded:
+        return self._inner.receive(encode, known)
+
+    def finish(self, manifest: bytes, media_type: str) -> str:
+        digest = f"sha256:{hashlib.sha256(manifest).hexdigest()}"
+        before = self._registry.digest_of(self._tag)
+        if before == digest:
+            return digest
+        if before is not None and not self._retag:
+            name = self._registry.repository.tagged(self._tag)
+            raise TagTaken(
+                f"{name} was not pushed: in the registry, this tag names another image ({before}); the image"
+                f" made here is {digest}",
+                hint="use --retag to move the tag; the other image stays in the registry under its digest",
+            )
+        self._inner.finish(manifest, media_type)
+        self._registry.tag(digest, self._tag)
+        self.changed = True
+        return digest

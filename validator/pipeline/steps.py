@@ -9,7 +9,7 @@ from ..engines.base import Built
 from ..errors import MissingError, ValidatorError
 from ..model.lock import Lock
 from ..model.record import Record
-from .publisher import PublishedImage
+from .publisher import PublishedImage, RefusedError
 from .run import Options, RegistryUse, Status
 
 
@@ -20,9 +20,9 @@ class Step(Enum):
     LOCK = "read the lock, or resolve it"
     FIND_RECORD = "look for the record of an earlier run"
     FIND_PUBLISHED = "look for the image in the registry"
+    PUSH = "assemble the image in the registry"
     PULL = "pull the image"
-    BUILD = "build the image"
-    PUSH = "push the image"
+    BUILD = "assemble the image in the engine"
     PROBE = "run the probe and record the verdict"
     RECORD_BROKEN = "record that the image does not build"
 
@@ -52,8 +52,8 @@ class Known:
     no_python: why the engine can't provide the Python.
     earlier: the records of earlier runs, one for each target of the machine, that everything but the image's
         digest agrees with; empty if one of them is missing.
-    published: the image in the registry that makes a build or a push unnecessary.
-    fresh: True if the build made a new image.
+    published: the image in the registry, found there or assembled there.
+    fresh: True if this run made a new image.
     records: those that this run has written, one for each target that was measured.
     """
 
@@ -69,9 +69,9 @@ class Known:
 
 
 #: If one of these steps fails, the image is broken, and a record says so.
-_BREAKING = (Step.LOCK, Step.BUILD)
+_BREAKING = (Step.LOCK, Step.BUILD, Step.PUSH)
 #: If one of these fails, the registry and this run disagree about the image, which is not recorded.
-_REFUSING = (Step.FIND_PUBLISHED, Step.PULL, Step.PUSH)
+_REFUSING = (Step.FIND_PUBLISHED, Step.PULL)
 
 
 def decide(options: Options, known: Known) -> Step | Finish:
@@ -96,10 +96,10 @@ def _after_failure(failure: Failure, known: Known) -> Step | Finish:
     detail = str(failure.error)
     if isinstance(failure.error, MissingError):
         return Finish(Status.MISSING, detail)
+    if failure.step in _REFUSING or isinstance(failure.error, RefusedError):
+        return Finish(Status.REFUSED, detail)
     if failure.step in _BREAKING:
         return Step.RECORD_BROKEN if not known.records else Finish(Status.MEASURED, detail)
-    if failure.step in _REFUSING:
-        return Finish(Status.REFUSED, detail)
     raise failure.error
 
 
@@ -123,12 +123,12 @@ def _find_earlier_work(options: Options, known: Known) -> Step | Finish | None:
 
 
 def _make_and_measure(options: Options, known: Known) -> Step | Finish:
+    if options.registry is RegistryUse.PUSH and known.published is None:
+        return Step.PUSH
     if known.published is not None and not options.validate:
         return Finish(Status.BUILT, known.published.reference)
     if known.built is None:
         return Step.BUILD if known.published is None else Step.PULL
-    if options.registry is RegistryUse.PUSH and known.published is None:
-        return Step.PUSH
     if not options.validate:
         return Finish(Status.BUILT, known.built.reference)
     return Step.PROBE

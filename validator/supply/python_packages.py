@@ -1,5 +1,4 @@
-"""The locks of this project's own Python packages, of its tests' environments, and of the uv that builds
-images.
+"""The locks of this project's own Python packages, and of its tests' environments.
 
 One lock for each environment that `scripts/environment` makes, for all supported Pythons and platforms at
 once. A lock names no index, so it is the same on every network.
@@ -7,7 +6,6 @@ once. A lock names no index, so it is the same on every network.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 from collections.abc import Mapping
@@ -16,7 +14,6 @@ from pathlib import Path
 
 from uv import find_uv_bin
 
-from ..engines.docker import uv_binary
 from ..errors import InputError, MissingError
 from ..system import processes, toml
 from ..system.runs import temporary_directory
@@ -28,7 +25,6 @@ LOCKS: Mapping[str, tuple[str, ...]] = {"requirements/test.txt": ("test",), "req
 #: The environments with a real TensorFlow in which tests run the probe: one lock each, which begins with the
 #: lines that it is resolved from. To add one, write a file with only these lines.
 ENVIRONMENTS = "requirements/environments"
-UV = "images/uv.txt"
 #: A release that turns out to be bad or malicious is usually withdrawn within days.
 COOLDOWN = timedelta(days=7)
 
@@ -39,7 +35,7 @@ _PIN = re.compile(r"^([A-Za-z0-9._-]+)==([^\s;\\]+)", re.MULTILINE)
 
 
 def refreshed(root: Path, sources: PackageSources, *, upgrade: bool = True) -> dict[str, str]:
-    """Return the new content of each lock and of the pin of uv, by path relative to `root`.
+    """Return the new content of each lock, by path relative to `root`.
 
     upgrade: False to keep the locked versions that pyproject.toml still allows.
 
@@ -79,7 +75,6 @@ def refreshed(root: Path, sources: PackageSources, *, upgrade: bool = True) -> d
             ]  # fmt: skip
             _run(command, root, sources)
             found[f"{ENVIRONMENTS}/{file.name}"] = header[0] + output.read_text(encoding="utf-8")
-        found[UV] = _uv_pin(found["requirements/runtime.txt"], directory, sources)
     return found
 
 
@@ -112,20 +107,6 @@ def _header(extras: tuple[str, ...]) -> str:
         f"# The packages that scripts/environment installs: the dependencies of this project{what},\n"
         "# for every supported Python. Written by `scripts/refresh python`, not by hand.\n"
     )
-
-
-def _uv_pin(lock: str, directory: Path, sources: PackageSources) -> str:
-    """Return the pin of uv: its version with the hashes of its wheels, and the hash of the program for
-    Linux.
-    """
-    match = re.search(r"^uv==[^\s;\\]+(?: \\\n    --hash=sha256:[0-9a-f]{64})+$", lock, re.MULTILINE)
-    if match is None:
-        raise InputError("uv is not in requirements/runtime.txt", hint="add it to pyproject.toml again")
-    requirement = directory / "uv.txt"
-    requirement.write_text(match[0] + "\n", encoding="utf-8")
-    program = uv_binary.install(requirement, directory / "uv", sources)
-    digest = hashlib.sha256(program.read_bytes()).hexdigest()
-    return uv_binary.pin_text(match[0], digest)
 
 
 def _run(command: list[str | Path], root: Path, sources: PackageSources) -> None:

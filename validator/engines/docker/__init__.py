@@ -1,6 +1,6 @@
-"""The Docker engine. `find` returns the one that the Docker command line would use."""
+"""The Docker engine."""
 
-from .bases import BasePolicy
-from .engine import DockerEngine, find
+from .endpoint import Endpoint, connect
+from .engine import DockerEngine
 
-__all__ = ["BasePolicy", "DockerEngine", "find"]
+__all__ = ["DockerEngine", "Endpoint", "connect"]

@@ -1,7 +1,8 @@
 """Finds a Docker Engine that can be used, by the rules of the Docker command line.
 
-Builds are done with the command line's buildx plugin, everything else with the SDK. Both must use the same
-engine: that of DOCKER_HOST, of the current context, or of the default socket, in this order.
+The command line pulls images and, with its buildx plugin, installs system packages; everything else is done
+with the SDK. Both must use the same engine: that of DOCKER_HOST, of the current context, or of the default
+socket, in this order.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from docker.errors import DockerException
 from ...errors import MissingError
 from ...system import processes
 
-#: Docker Engine 23 made BuildKit the default. Builds need its named contexts and secrets.
+#: Docker Engine 23 is the first that reads layers with zstd compression, and made BuildKit the default.
 OLDEST_ENGINE = 23
 #: Since buildx 0.17, bake needs permissions for what a target does (docker/buildx pull request 2666). Older
 #: ones don't have the option.
@@ -32,7 +33,8 @@ _ANSWER_WITHIN_S = 10
 #: The timeout of later requests, which may have to wait while the engine builds.
 _BUSY_TIMEOUT_S = 300
 _DEFAULT_HOST = "unix:///var/run/docker.sock"
-_INSTALL = "install Docker Engine 23 or newer with its buildx plugin, or use `build-matrix --engine venv`"
+_INSTALL = "install Docker Engine 23 or newer, or use `build-matrix --engine venv`"
+_INSTALL_BUILDX = "install it: the package docker-buildx in Debian, docker-buildx-plugin from Docker"
 
 
 @dataclass(frozen=True)
@@ -50,14 +52,16 @@ class Buildx:
 
 @dataclass(frozen=True)
 class Endpoint:
-    """An engine that can build.
+    """An engine that runs images.
 
-    client: waits for an engine that is busy. quick: has a timeout of a few seconds.
+    client: waits for an engine that is busy. quick: has a timeout of a few seconds. docker: the command for
+    this engine. context: the name of its Docker context.
     """
 
     client: docker.DockerClient
     quick: docker.DockerClient
-    buildx: Buildx
+    docker: str
+    context: str
     version: str
     info: Mapping[str, Any]
 
@@ -68,19 +72,19 @@ class Endpoint:
         return any("io.containerd.snapshotter" in str(value) for pair in status for value in pair)
 
     @property
-    def docker(self) -> str:
-        """The docker command for this engine."""
-        return self.buildx.argv[0]
-
-    @property
     def is_local(self) -> bool:
         """True if the engine runs on this machine."""
         return _is_local(self.client)
 
+    @property
+    def buildx(self) -> Buildx:
+        """The buildx command for this engine. Raises MissingError if it is not installed."""
+        return find_buildx(self.context)
+
 
 @dataclass(frozen=True)
 class Reached:
-    """An engine that responds, but may lack what builds need.
+    """An engine that responds, on a machine that may lack the docker command.
 
     quick: a client with a timeout of a few seconds. context: the name of its Docker context.
     """
@@ -97,17 +101,17 @@ class Reached:
 
 
 def connect() -> Endpoint:
-    """Return the engine that the Docker command line would use, with its buildx.
-
-    Raises MissingError with the reason in one line.
-    """
+    """Return the engine that the Docker command line would use. Raises MissingError with the reason."""
     reached = reach()
-    try:
-        buildx = find_buildx(reached.context)
-    except MissingError:
+    program = shutil.which("docker")
+    if program is None:
         reached.quick.close()
-        raise
-    return Endpoint(_client(_BUSY_TIMEOUT_S)[0], reached.quick, buildx, reached.version, reached.info)
+        raise MissingError(
+            "a Docker Engine is running, but the docker command is not installed, which pulls images",
+            hint=_INSTALL,
+        )
+    client = _client(_BUSY_TIMEOUT_S)[0]
+    return Endpoint(client, reached.quick, program, reached.context, reached.version, reached.info)
 
 
 def reach() -> Reached:
@@ -134,14 +138,10 @@ def find_buildx(context: str) -> Buildx:
         match = re.search(r"v?(\d+)\.(\d+)\.\d+", result.stdout.decode("utf-8", "replace"))
         if result.ok and match:
             return Buildx((binary, "buildx"), context, (int(match[1]), int(match[2])))
-    if not found:
-        raise MissingError(
-            "a Docker Engine is running, but the docker command is not installed, which builds need",
-            hint=_INSTALL,
-        )
     raise MissingError(
-        "a Docker Engine is running, but the docker command has no buildx plugin, which builds need",
-        hint=_INSTALL,
+        "a Docker Engine is running, but the docker command has no buildx plugin, which installs system"
+        " packages",
+        hint=_INSTALL_BUILDX,
     )
 
 

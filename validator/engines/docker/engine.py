@@ -1,4 +1,4 @@
-"""The Docker engine, which builds images with BuildKit and runs the probe in containers."""
+"""The Docker engine, which holds images and runs the probe in containers."""
 
 from __future__ import annotations
 
@@ -15,23 +15,21 @@ from docker.errors import DockerException, ImageNotFound
 from docker.models.images import Image
 
 from ...assemble import names
+from ...assemble.assembler import ImageMaker
 from ...assemble.progress import Progress
-from ...errors import BuildError, MissingError
+from ...errors import BuildError
 from ...model.lock import Lock
 from ...model.measurement import Outside, Unread
 from ...model.spec import ImageSpec
-from ...system.sources import PackageSources
 from ..base import Built, ProbeRequest
 from ..host_reading import read_host
-from . import build, containers, transfer
-from .bake import Compression, recipe_digest
-from .bases import BasePolicy, Bases
+from . import containers, transfer
 from .derived import Derivation, derivation_of
-from .endpoint import Endpoint, connect
+from .endpoint import Endpoint
 from .failures import engine_gone
 from .gpus import offers_gpus
 from .layers import layers_of
-from .transfer import ZstdRefused
+from .load import load
 
 logger = logging.getLogger(__name__)
 
@@ -39,7 +37,7 @@ _KERNEL_DRIVER = Path("/sys/module/nvidia/version")
 
 
 class DockerEngine:
-    """Builds images and runs the probe in one Docker Engine. Methods may be called from any thread."""
+    """Holds images and runs the probe in one Docker Engine. Methods may be called from any thread."""
 
     name = "docker"
     isolates = True
@@ -47,36 +45,26 @@ class DockerEngine:
     def __init__(
         self,
         endpoint: Endpoint,
-        sources: PackageSources,
-        base_policy: BasePolicy = BasePolicy.AUTO,
-        cache: str | None = None,
+        maker: ImageMaker | None = None,
         host: Callable[[], Outside | Unread] = read_host,
     ) -> None:
-        """cache: a repository (`host/path`) for the layers of builds, for engines without a local cache.
+        """maker: assembles images (None: this engine only runs images that exist).
         host: reads the driver and the GPUs of this machine.
         """
         self._read_host = host
-        if cache and not endpoint.has_image_store:
-            raise MissingError(
-                "--cache needs an engine that stores images with containerd",
-                hint='enable "containerd-snapshotter" in /etc/docker/daemon.json, or run without --cache',
-            )
         self._endpoint = endpoint
         self._client = endpoint.client
-        self._sources = sources
-        self._cache = cache
-        self._bases = Bases(endpoint.client, endpoint.quick, base_policy)
+        self._maker = maker
         with self._answering("the engine"):
             if removed := containers.remove_leftovers(self._client, endpoint.info):
                 logger.info("removed %d containers of a run that was killed", removed)
 
     def describe(self) -> str:
         gpus = "with GPUs" if offers_gpus(self._endpoint.info) else "no GPUs"
-        buildx = ".".join(str(part) for part in self._endpoint.buildx.version)
-        return f"Docker {self._endpoint.version}, buildx {buildx}, {gpus}"
+        return f"Docker {self._endpoint.version}, {gpus}"
 
     def provides(self, python: str) -> str | None:
-        return self._bases.provides(python)
+        return self._images.provides(python)
 
     def host_facts(self) -> dict[str, Any]:
         info = self._endpoint.info
@@ -113,74 +101,30 @@ class DockerEngine:
         with self._answering(str(spec)):
             return _built(spec, image)
 
-    def recipe(self) -> str:
-        return recipe_digest()
-
-    def is_current_base(self, spec: ImageSpec, origin: str) -> bool:
-        return self._bases.is_current(spec, origin)
-
     def _is_current(self, spec: ImageSpec, lock: Lock, labels: Mapping[str, str]) -> bool:
-        """Return True if an image of this engine with these labels need not be built again.
+        """Return True if an image of this engine with these labels need not be made again.
 
         The engine's own images have the labels that `build` gave them. Those in a registry may have any.
         """
         return (
             labels.get(names.LABEL_SPEC) == spec.identifier
             and labels.get(names.LABEL_LOCK) == lock.digest
-            and labels.get(names.LABEL_RECIPE) == self.recipe()
-            and self.is_current_base(spec, labels.get(names.LABEL_BASE, ""))
+            and labels.get(names.LABEL_RECIPE) == self._images.recipe()
+            and self._images.is_current_base(spec, labels.get(names.LABEL_BASE, ""))
         )
 
     def build(self, spec: ImageSpec, lock: Lock, progress: Progress) -> Built:
-        return self._build(spec, lock, progress, Compression.ZSTD)
-
-    def _build(self, spec: ImageSpec, lock: Lock, progress: Progress, compression: Compression) -> Built:
-        with self._answering(str(spec)):
-            base = self._bases.base(spec, progress)
-            tools = self._bases.tools(progress)
-        # The older image store unpacks layers.
-        stored = compression if self._endpoint.has_image_store else Compression.NONE
-        cache = names.cache_reference(self._cache, spec.identifier) if self._cache else None
-        with build.order_files(spec, lock, base, tools, self._sources, stored, cache) as order:
-            build.bake(order, self._endpoint.buildx, self._sources, progress, self.answers)
+        if (found := self.existing(spec, lock)) is not None:
+            return found
+        reference = names.image_reference(spec.identifier)
+        load(self._endpoint, reference, lambda into: self._images.make(spec, lock, into, progress))
         built = self.existing(spec, lock)
         if built is None:
             raise BuildError(
-                f"{spec}: buildx reported success, but the engine does not have {order.reference}",
-                hint="check if another process builds the same image from another lock",
+                f"{spec}: the engine does not have {reference}, which it has just received",
+                hint="check if another process makes the same image from another lock",
             )
         return built
-
-    def push(self, built: Built, lock: Lock, reference: str, progress: Progress) -> Built:
-        try:
-            return self._push(built, reference, progress)
-        except ZstdRefused as refused:
-            if not self._endpoint.has_image_store:
-                raise
-            progress(f"building again with gzip layers: {refused}")
-        return self._push(self._build(built.spec, lock, progress, Compression.GZIP), reference, progress)
-
-    def _push(self, built: Built, reference: str, progress: Progress) -> Built:
-        image_id = built.engine_id or built.digest
-        with self._answering(reference):
-            try:
-                image = self._client.images.get(str(image_id))
-            except ImageNotFound as error:
-                raise MissingError(
-                    f"{built.spec}: the engine no longer has its image {image_id}",
-                    hint="another run may have built it again; run the same command again",
-                ) from error
-            had = reference in image.tags
-            image.tag(reference)
-        try:
-            digest = transfer.push(self._endpoint.docker, reference, progress, self.answers)
-        finally:
-            if not had:
-                with contextlib.suppress(DockerException, requests.RequestException):
-                    # Somebody else may have given the name to another image since.
-                    if self._client.images.get(reference).id == image.id:
-                        self._client.images.remove(reference, noprune=True)
-        return replace(built, digest=digest, engine_id=image_id)
 
     def pull(self, spec: ImageSpec, lock: Lock, reference: str, progress: Progress) -> Built:
         transfer.pull(self._endpoint.docker, reference, progress, self.answers)
@@ -213,6 +157,12 @@ class DockerEngine:
         except (DockerException, requests.RequestException):
             return False
 
+    @property
+    def _images(self) -> ImageMaker:
+        if self._maker is None:
+            raise AssertionError("this engine only runs images that exist")
+        return self._maker
+
     def close(self) -> None:
         self._client.close()
         self._endpoint.quick.close()
@@ -229,16 +179,6 @@ class DockerEngine:
             raise
         except requests.RequestException as error:
             raise engine_gone(what) from error
-
-
-def find(
-    sources: PackageSources, base_policy: BasePolicy = BasePolicy.AUTO, cache: str | None = None
-) -> DockerEngine:
-    """Return the Docker Engine that the Docker command line would use.
-
-    Raises MissingError with the reason in one line: no socket, no permission, too old, no buildx.
-    """
-    return DockerEngine(connect(), sources, base_policy, cache)
 
 
 def _built(spec: ImageSpec, image: Image) -> Built:

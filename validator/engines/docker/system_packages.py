@@ -14,12 +14,12 @@ from docker.errors import ImageNotFound
 
 from ...assemble import apt
 from ...assemble.names import PROJECT
+from ...assemble.progress import Progress
 from ...errors import BuildError, InputError, MissingError, ValidatorError
 from ...resources import images_directory
 from ...system import processes
 from ...system.files import full_disk, says_full_disk
 from ...system.runs import temporary_directory
-from ..base import Progress
 from .endpoint import Endpoint
 
 #: The directory of the Dockerfile and its script, in `images/`.

@@ -1,0 +1,96 @@
+"""Make the image of a spec and its lock: find its base, plan its layers, and put it at a destination."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from ..model.lock import Lock
+from ..model.spec import ImageSpec
+from .base import Base
+from .bytecode import Runner
+from .destinations import Destination
+from .image import Assembled, assemble
+from .layers import Encoding
+from .progress import Progress
+from .sources import plan_image, recipe_digest
+from .table import LayerTable
+from .wheels import Wheelhouse
+
+
+class ImageMaker(Protocol):
+    """Makes images. Methods may be called from any thread."""
+
+    def provides(self, python: str) -> str | None:
+        """Return None if there is a base with this Python (`3.12`), otherwise the reason why not."""
+
+    def recipe(self) -> str:
+        """Return the digest of everything but the lock and the base that decides what is in an image."""
+
+    def is_current_base(self, spec: ImageSpec, origin: str) -> bool:
+        """Return True if `make` would use this base, which is named as in `Assembled.base`."""
+
+    def make(self, spec: ImageSpec, lock: Lock, destination: Destination, progress: Progress) -> Assembled:
+        """Put the image at its destination, making only the layers that are not there.
+
+        Raises BuildError if it can't be made, MissingError if something that it needs is missing, and the
+        destination's errors.
+        """
+
+
+class BaseFinder(Protocol):
+    """Finds or makes the bases of images. Methods may be called from any thread."""
+
+    def provides(self, python: str) -> str | None:
+        """Return None if there is a default base with this Python, otherwise the reason why not."""
+
+    def base(self, spec: ImageSpec, progress: Progress) -> Base:
+        """Return the base of an image spec. Raises MissingError or InputError if there is none."""
+
+    def is_current(self, spec: ImageSpec, origin: str) -> bool:
+        """Return True if `base` would return this base, which is named as in `Base.origin`."""
+
+
+@dataclass(frozen=True)
+class Assembler:
+    """Makes images from bases and wheels, on this machine.
+
+    runner: returns what runs the Python of a base, to compile byte code; None if nothing can.
+    accept: called with the size of an image in bytes, as a pull downloads it, before the image gets its name.
+    """
+
+    bases: BaseFinder
+    wheels: Wheelhouse
+    table: LayerTable
+    encoding: Encoding
+    runner: Callable[[Base], Runner | None]
+    accept: Callable[[ImageSpec, Lock, int], None] = lambda spec, lock, size: None
+
+    def provides(self, python: str) -> str | None:
+        return self.bases.provides(python)
+
+    def recipe(self) -> str:
+        return recipe_digest()
+
+    def is_current_base(self, spec: ImageSpec, origin: str) -> bool:
+        return self.bases.is_current(spec, origin)
+
+    def make(self, spec: ImageSpec, lock: Lock, destination: Destination, progress: Progress) -> Assembled:
+        base = self.bases.base(spec, progress)
+        runner = self.runner(base)
+        if runner is None:
+            progress(
+                "the image gets no byte code, so its imports take longer: neither a Docker Engine nor"
+                " bubblewrap can run the base's Python here"
+            )
+        plan = plan_image(spec, lock, base, self.wheels, self.table, runner)
+        return assemble(
+            plan,
+            destination,
+            self.table,
+            self.encoding,
+            progress,
+            fetch=lambda needed: self.wheels.fetch(needed, progress),
+            accept=lambda size: self.accept(spec, lock, size),
+        )

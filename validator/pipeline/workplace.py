@@ -1,0 +1,117 @@
+"""Choose what makes images and what runs them on this machine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+from ..assemble.assembler import Assembler
+from ..assemble.base import Base
+from ..assemble.bases import BasePolicy, Bases
+from ..assemble.bytecode import Runner
+from ..assemble.encodings import encoding
+from ..assemble.image import put_base
+from ..assemble.layers import Layers
+from ..assemble.runners import bubblewrap
+from ..assemble.table import LayerTable
+from ..assemble.wheels import Wheelhouse
+from ..engines.base import Engine
+from ..engines.docker import DockerEngine, Endpoint, connect
+from ..engines.docker.base_container import BaseContainer, EngineImages
+from ..engines.layout import LayoutEngine
+from ..engines.venv import VenvEngine
+from ..errors import MissingError
+from ..locks.history import previous
+from ..model.lock import Lock
+from ..model.spec import ImageSpec
+from ..resources import images_directory
+from ..system.sources import PackageSources
+from .size_budget import refuse_too_large
+
+
+class EngineChoice(str, Enum):
+    """The engine to use. AUTO: Docker if it can be used, otherwise virtual environments."""
+
+    AUTO = "auto"
+    DOCKER = "docker"
+    VENV = "venv"
+
+
+@dataclass(frozen=True)
+class Making:
+    """How images are made.
+
+    base: the origin of default bases. layers: how layers are encoded. layout: the OCI layout that images are
+    written to, instead of an engine. locks: the directory of the locks, whose history a message may need.
+    local: the directory that the paths of wheels in locks are relative to.
+    """
+
+    base: BasePolicy = BasePolicy.AUTO
+    layers: Layers = Layers.ZSTD
+    layout: Path | None = None
+    locks: Path | None = None
+    local: Path | None = None
+
+
+@dataclass(frozen=True)
+class Workplace:
+    """The engine, what makes its images (None: it has environments), and a line that describes the engine."""
+
+    engine: Engine
+    maker: Assembler | None
+    description: str
+
+
+def open_workplace(
+    choice: EngineChoice, sources: PackageSources, making: Making, *, needs_images: bool, measures: bool
+) -> Workplace:
+    """Return what this machine can use.
+
+    needs_images: virtual environments will not do. measures: the images will be run. Raises MissingError if
+    Docker is needed and can't be used.
+    """
+    if choice is EngineChoice.VENV:
+        return _environments(sources, "")
+    try:
+        endpoint = connect()
+    except MissingError as error:
+        if not measures and (needs_images or making.layout):
+            maker = assembler(sources, making)
+            engine = LayoutEngine(maker, making.layout)
+            return Workplace(engine, maker, f"{engine.describe()}, because Docker can't be used: {error}")
+        if choice is EngineChoice.DOCKER or needs_images:
+            raise
+        return _environments(sources, f", because Docker can't be used: {error}")
+    maker = assembler(sources, making, endpoint)
+    if making.layout is not None:
+        layout = LayoutEngine(maker, making.layout)
+        return Workplace(layout, maker, layout.describe())
+    docker = DockerEngine(endpoint, maker)
+    product, *details = docker.describe().split(", ")
+    detected = " (detected)" if choice is EngineChoice.AUTO else ""
+    return Workplace(docker, maker, ", ".join([f"{product}{detected}", *details]))
+
+
+def assembler(sources: PackageSources, making: Making, endpoint: Endpoint | None = None) -> Assembler:
+    """Return what makes images. endpoint: an engine, which compiles byte code and may have bases."""
+    table = LayerTable(committed=images_directory() / "layers.json")
+    encode = encoding(making.layers)
+
+    def runner(base: Base) -> Runner | None:
+        if endpoint is None:
+            return bubblewrap(base)
+        return BaseContainer(endpoint, base, lambda into: put_base(base, into, table, encode))
+
+    def accept(spec: ImageSpec, lock: Lock, size: int) -> None:
+        before = previous(making.locks, spec.identifier) if making.locks and spec.max_size else None
+        refuse_too_large(spec, size, lock, before)
+
+    local = EngineImages(endpoint) if endpoint else None
+    bases = Bases(making.base, table, local)
+    return Assembler(bases, Wheelhouse(sources, local=making.local), table, encode, runner, accept)
+
+
+def _environments(sources: PackageSources, why: str) -> Workplace:
+    engine = VenvEngine(sources)
+    return Workplace(engine, None, engine.describe() + why)
