@@ -48,7 +48,10 @@ class Installed:
         return next(self.python.parents[1].glob("lib/python3*/site-packages"))
 
     def run(
-        self, *arguments: object, environment: Mapping[str, str] | None = None
+        self,
+        *arguments: object,
+        environment: Mapping[str, str] | None = None,
+        timeout_s: float = 120,
     ) -> subprocess.CompletedProcess[str]:
         """Run `validator` in the directory."""
         # Nothing here may lead back to the checkout.
@@ -56,7 +59,7 @@ class Installed:
         return subprocess.run(
             [self.python.parent / "validator", *map(str, arguments)],
             cwd=self.directory, env={**found, **(environment or {})}, stdin=subprocess.DEVNULL,
-            capture_output=True, text=True, timeout=120,
+            capture_output=True, text=True, timeout=timeout_s,
         )  # fmt: skip
 
 

@@ -108,3 +108,12 @@ def test_records_are_in_the_current_directory(installed: Installed) -> None:
     assert done.returncode == 0, done.stderr
     assert (installed.directory / ".validator" / "records.db").exists()
     assert len(json.loads(installed.run("records", "list", "--json").stdout)) == 1
+
+
+@pytest.mark.engine
+def test_an_image_without_cuda_is_built_and_proven_without_an_engine(installed: Installed) -> None:
+    done = installed.run("build-matrix", "--profile", "cpu", "--engine", "venv", "--json", timeout_s=600)
+    assert done.returncode == 0, done.stderr
+    [result] = json.loads(done.stdout)
+    assert result["record"]["verdict"] == "works-on-cpu"
+    assert (installed.directory / ".validator" / "records.db").exists()
