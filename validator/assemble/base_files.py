@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from ..errors import InputError
+from ..resources import manual
 from .entries import Entry
 
 #: Changes when other files are read, or in another way.
@@ -43,7 +44,7 @@ _STEPS = 400
 #: Where Docker looks for programs if the base does not say.
 _SEARCH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _WHITEOUT, _OPAQUE = ".wh.", ".wh..wh..opq"
-_HINT = "docs/reference/images.md says what a base must have"
+_HINT = f"{manual('reference/images.md')} says what a base must have"
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from typing import Protocol
 
 from ..errors import InputError, MissingError
 from ..model.spec import ImageSpec
+from ..resources import refresh_hint
 from ..system.files import cache_directory, full_disk_named
 from ..system.runs import temporary_directory
 from . import bootstrap
@@ -125,7 +126,7 @@ class Bases:
     def _name(self, python: str) -> str:
         """Return the pinned default base of a Python. Raises MissingError if there is none."""
         if python not in self._pinned:
-            raise MissingError(f"{FILE} has no base for Python {python}", hint="run scripts/refresh bases")
+            raise MissingError(f"{FILE} has no base for Python {python}", hint=refresh_hint("bases"))
         return str(self._pinned[python])
 
     def _named(self, text: str, python: str, progress: Progress) -> Base:
