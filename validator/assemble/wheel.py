@@ -366,4 +366,5 @@ def refusal(filename: str, why: str, hint: str | None = None) -> InputError:
 
 def _identity(handle: int) -> _Identity:
     status = os.fstat(handle)
-    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+    # Not the time of the last change: the cache of wheels notes when it used one.
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns

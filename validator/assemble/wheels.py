@@ -134,7 +134,7 @@ class Wheelhouse:
             path.unlink(missing_ok=True)
             return None
         # The time of access orders the eviction. Not every file system keeps it by itself.
-        os.utime(path, (time.time(), os.fstat(file).st_mtime))
+        os.utime(path, ns=(time.time_ns(), os.fstat(file).st_mtime_ns))
         return file
 
     def _download(self, wheel: Wheel, received: Callable[[int], object]) -> bool:

@@ -78,6 +78,8 @@ class _Loading:
         self._archive, self._disk = threading.Lock(), threading.Lock()
         self._thread = threading.Thread(target=self._run, name="docker-load", daemon=True)
         self._errors: list[str] = []
+        #: Why the archive ended early, if that was not the engine's doing.
+        self._cause: BaseException | None = None
         # An image that can't be unpacked keeps its name with containerd's image store, so the engine gets
         # the image under this name first.
         self._name = f"{PROJECT}:loading-{secrets.token_hex(8)}"
@@ -164,7 +166,8 @@ class _Loading:
             if encoded.digest != known.digest or written != known.size:
                 raise differs(encoded, known)
             self._write(bytes(-known.size % _RECORD))
-        except BaseException:
+        except BaseException as error:
+            self._cause = self._cause or error
             self._pipe.cut()
             raise
         self._sent.add(known.digest)
@@ -199,6 +202,8 @@ class _Loading:
             self._pipe.abandon()
 
     def _check_answer(self) -> None:
+        if self._cause is not None:
+            raise self._cause
         if self._errors:
             raise self._failed(self._errors[0])
 
