@@ -407,7 +407,9 @@ def test_an_image_with_another_layer_differs(shelf: Shelf, table: LayerTable, tm
     image = published(put(planned(shelf, table), table, tmp_path / "image"))
     fake = "sha256:" + "f" * 64
     elsewhere = LayerTable(tmp_path / "elsewhere")
-    altered = replace(image, diff_ids=(*image.diff_ids[:4], fake, *image.diff_ids[5:], fake))
+    diff_ids = (*image.diff_ids[:4], fake, *image.diff_ids[5:], fake)
+    config = {**image.config, "rootfs": {"type": "layers", "diff_ids": list(diff_ids)}}
+    altered = replace(image, diff_ids=diff_ids, config=config)
     found = dict(findings(planned(shelf, elsewhere), altered, elsewhere))
     wrong = {name: one for name, one in found.items() if one not in (Finding.EQUAL, Finding.BASE)}
     assert wrong == {

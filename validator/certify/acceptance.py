@@ -6,6 +6,7 @@ record itself proves nothing: what it says must be what the runner signed, or fo
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -23,10 +24,15 @@ from .trust_file import Party, TrustFile
 
 @dataclass(frozen=True)
 class Certifier:
-    """What a certifier relies on: who may sign, and the challenges that it made."""
+    """What a certifier relies on: who may sign, and the challenges that it made.
+
+    uncomputed_layers: returns the layers of an image, given its digest, that this machine has neither made
+    nor rebuilt from their sources.
+    """
 
     parties: TrustFile
     challenges: Challenges
+    uncomputed_layers: Callable[[str], Sequence[str]] = lambda digest: ()
 
 
 def accepted(record: Record, certifier: Certifier, now: datetime) -> Measurement:

@@ -71,6 +71,8 @@ def certify(
         )
     if not failed:
         _check_tag(registry, record, digest)
+        if not measurement.fixture:
+            _check_layers(registry, record, digest, certifier)
     expires = (parse_timestamp(record.finished) or NEVER) + valid_for
     if not failed and expires <= at:
         raise NotCertifiable(
@@ -110,6 +112,19 @@ def _check_provenance(
         raise NotCertifiable(
             f"record {record.id} ({record.cell}) can't be certified: the image {digest}: {why}",
             hint="push it with `build-matrix --push` on a builder in trust.yaml, and measure it again",
+        )
+
+
+def _check_layers(registry: Registry, record: Record, digest: str, certifier: Certifier) -> None:
+    """Raise NotCertifiable if this machine has not itself computed the layers of the image.
+
+    Whoever can push as a builder could otherwise give any layer the name of a wheel.
+    """
+    if missing := certifier.uncomputed_layers(digest):
+        raise NotCertifiable(
+            f"record {record.id} ({record.cell}) can't be certified: this machine has neither made nor"
+            f" rebuilt {len(missing)} of the layers of {digest}",
+            hint=f"run `python -m validator verify --rebuild --registry {registry.repository} {digest}` once",
         )
 
 

@@ -10,6 +10,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -139,7 +140,7 @@ def command(
     if not records:
         _explain_nothing(found, "that answers a challenge of the file" if tonight is not None else "yet")
         return EXIT_FAILED
-    certifier = Certifier(parties, tonight or Ledger())
+    certifier = Certifier(parties, tonight or Ledger(), partial(_uncomputed, registry))
     password = _password(f"Password of {signing_key}") if signing_key else None
     signer = Signer(signing_key, password, identity, issuer, trusted_root, tlog_upload)
     with signer.trust() as trust:
@@ -266,6 +267,14 @@ def _certify(
     image = registry.repository.at(str(record.image_digest))
     click.echo(one_line(f"{status}{kind}  {record.cell}  {image}"))
     return True
+
+
+def _uncomputed(registry: Registry, digest: str) -> Sequence[str]:
+    """Return the layers of an image that this machine has neither made nor rebuilt."""
+    from ..assemble.rebuild import published_image, uncomputed
+    from ..assemble.table import LayerTable
+
+    return uncomputed(published_image(registry.repository, digest).diff_ids, LayerTable())
 
 
 def _password(prompt: str, *, confirm: bool = False) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -13,21 +15,35 @@ from ..errors import EXIT_FAILED, EXIT_OK, InputError
 from ..registry.client import Registry
 from ..registry.names import identifier_of, is_digest
 from ..reports.printable import json_text
-from .options import format_option, print_status, verbose_option
+from .options import format_option, matrix_option, print_status, verbose_option
 from .trust_options import certificate_options
+
+if TYPE_CHECKING:
+    from ..assemble.rebuild import Compared
+    from ..model.lock import Lock
+    from ..model.spec import ImageSpec
 
 
 @click.command("verify")
 @click.argument("images", nargs=-1, metavar="[TAG|DIGEST]...")
+@click.option(
+    "--rebuild",
+    is_flag=True,
+    help="Instead, make every layer of these images again from the wheels of their locks, and say if they are"
+    " exactly that. Needs no key.",
+)
 @certificate_options
+@matrix_option
 @format_option("table", "json")
 @verbose_option
 def command(
     images: Sequence[str],
     registry: Registry,
-    trust: Trust,
+    trust: Trust | None,
     max_age: timedelta | None,
     accept_expired: bool,
+    rebuild: bool,
+    matrix_path: Path,
     format_: str,
 ) -> int:
     """Verify the certificates of images: signature, digest, time and checks.
@@ -37,7 +53,13 @@ def command(
 
     Name images by tag, alias or digest; without names, every image in the registry is verified. The exit code
     is 1 if a named image has no valid certificate, or, without names, if no image has one.
+
+    With --rebuild, the exit code is 1 if a layer or the configuration of an image is not what its lock gives.
     """
+    if trust is None:
+        if not images:
+            raise click.UsageError("--rebuild needs the tags or digests of images")
+        return _rebuild(images, registry, matrix_path, format_)
     digests = {name: _digest(registry, name) for name in images} or _all(registry)
     found = {
         name: certificates(registry, digest, trust, max_age=max_age, accept_expired=accept_expired)
@@ -49,6 +71,55 @@ def command(
         _show(digests, found)
     good = [bool(verified.certificates) for verified in found.values()]
     return EXIT_OK if good and (all(good) if images else any(good)) else EXIT_FAILED
+
+
+def _rebuild(images: Sequence[str], registry: Registry, matrix_path: Path, format_: str) -> int:
+    from ..model.codec import encode
+    from ..pipeline.rebuilding import rebuild_image
+    from ..system.sources import host_sources
+
+    found: dict[str, tuple[Compared, ...]] = {}
+    for name in images:
+        digest = _digest(registry, name)
+        spec, lock = _locked(registry, name, digest, matrix_path)
+        found[name] = rebuild_image(registry.repository, digest, spec, lock, host_sources(), print_status)
+    if format_ == "json":
+        click.echo(json_text({name: encode(list(layers)) for name, layers in found.items()}))
+    else:
+        from rich.table import Table
+
+        from ..reports.terminal import show
+
+        table = Table("image", "layer", "found", "digest", box=None, pad_edge=False)
+        for name, layers in found.items():
+            for layer in layers:
+                digest = layer.found or layer.expected or ""
+                table.add_row(name, layer.name, layer.finding.value, digest[:19])
+        show(table)
+    for name, layers in found.items():
+        wrong = [layer.name for layer in layers if not layer.is_right]
+        print_status(
+            f"{name}: not what its lock gives: {', '.join(wrong)}" if wrong else f"{name}: exactly its lock"
+        )
+    every = [layer.is_right for layers in found.values() for layer in layers]
+    return EXIT_OK if all(every) else EXIT_FAILED
+
+
+def _locked(registry: Registry, name: str, digest: str, matrix_path: Path) -> tuple[ImageSpec, Lock]:
+    """Return the image spec and the lock that an image says it was made from."""
+    from ..assemble.names import LABEL_SPEC
+    from .planning import load_plan, locks_of
+
+    identifier = identifier_of(name) or registry.config(digest).labels.get(LABEL_SPEC, "")
+    specs = {spec.identifier: spec for spec in load_plan(matrix_path, "full", ()).images}
+    lock = locks_of(matrix_path).read(identifier) if identifier in specs else None
+    if lock is None:
+        raise InputError(
+            f"{registry.repository.at(digest)} says that it is {identifier or 'no image spec'}, for which"
+            f" {matrix_path} has no image or no lock",
+            hint="run the command where the matrix and the locks of that image are",
+        )
+    return specs[identifier], lock
 
 
 def _digest(registry: Registry, name: str) -> str:
