@@ -14,7 +14,7 @@ import pytest
 
 from validator.certify.attached import candidates
 from validator.certify.eligibility import NotCertifiable
-from validator.certify.issue import Issued
+from validator.certify.issue import Issued, certify
 from validator.certify.signing import Signer
 from validator.certify.statement import PREDICATE
 from validator.certify.trust import Trust
@@ -30,7 +30,7 @@ from ..registry.images import push_image
 from ..registry.proxy import Fault, Proxy
 from .attestations import cosign_verify, payload
 from .fixtures import MEASURED, MEASURED_AT, record, report
-from .measuring import as_measured, certify_measured
+from .measuring import as_measured, certifier, certify_measured
 
 
 def issue(registry: Registry, made: Record, signer: Signer) -> Issued:
@@ -221,3 +221,22 @@ def test_a_clock_that_is_behind_prevents_certifying(registry: Registry, image: s
         certify_measured(
             registry, record(image), signer, trust, now=datetime(2025, 1, 1, tzinfo=timezone.utc)
         )
+
+
+def test_layers_that_this_machine_did_not_compute_are_not_certified(
+    registry: Registry, image: str, release: tuple[Signer, Trust]
+) -> None:
+    signer, trust = release
+    made = as_measured(record(image, found=report() | {"fixture": False}))
+    asked: list[str] = []
+
+    def uncomputed(digest: str) -> tuple[str, ...]:
+        asked.append(digest)
+        return ("sha256:" + "1" * 64, "sha256:" + "2" * 64)
+
+    careful = dataclasses.replace(certifier(), uncomputed_layers=uncomputed)
+    with pytest.raises(NotCertifiable, match="neither made nor rebuilt 2 of the layers") as caught:
+        certify(registry, made, signer, trust, careful)
+    assert asked == [image]
+    assert f"verify --rebuild --registry {registry.repository} {image}" in str(caught.value.hint)
+    assert list(candidates(registry, image, PREDICATE)) == []
