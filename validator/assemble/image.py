@@ -9,7 +9,8 @@ from functools import partial
 from typing import Any
 
 from ..errors import BuildError
-from ..model.lock import Wheel
+from ..model.lock import Lock, Wheel
+from ..system.meter import Meter
 from ..system.pools import map_in_threads
 from .base import Base, BaseLayer
 from .configuration import CONFIG_TYPE, MANIFEST_TYPE, Step, canonical_json, config_document, settings
@@ -21,6 +22,7 @@ from .table import LayerTable, layer_key
 
 #: Layers that are made and sent at the same time. One that waits for the network does not hold up another.
 _AT_ONCE = 3
+_LOOKUPS_AT_ONCE = 8
 
 
 @dataclass(frozen=True)
@@ -64,15 +66,21 @@ def assemble(
     Raises ValidatorError for a wheel that does not match its lock, a wrong row of the table, and for faults
     of the network, the disk, the registry or the engine. Nothing is then visible under the image's name.
     """
-    work = _Work(destination, table, encoding, progress)
-    missing = [source for source in plan.layers if not work.has(source)]
+    work = _Work(destination, table, encoding)
+    there = map_in_threads(work.has, plan.layers, _LOOKUPS_AT_ONCE)
+    missing = [source for source, is_there in zip(plan.layers, there, strict=True) if not is_there]
     needed = {part for source in missing for part in (*source.made_from, *source.read_from)}
     fetch([wheel for wheel in plan.lock.wheels if wheel.sha256 in needed])
-    tasks: list[Callable[[], Placed]] = [
-        *(partial(work.base_layer, layer, plan.base.name) for layer in plan.base.layers),
-        *(partial(work.layer, source) for source in plan.layers),
+    sizes = {source.name: _expected_size(source, plan.lock) for source in missing}
+    work.meter = Meter(f"making {len(missing)} layers", sum(sizes.values()) or None, progress)
+    tasks: list[tuple[int, Callable[[], Placed]]] = [
+        *((0, partial(work.base_layer, layer, plan.base.name)) for layer in plan.base.layers),
+        *((sizes.get(source.name, 0), partial(work.layer, source)) for source in plan.layers),
     ]
-    layers = (*map_in_threads(lambda task: task(), tasks, _AT_ONCE), work.layer(plan.last()))
+    # The largest first, so that none of them is left to make on its own at the end.
+    order = sorted(range(len(tasks)), key=lambda number: -tasks[number][0])
+    made = dict(zip(order, map_in_threads(lambda at: tasks[at][1](), order, _AT_ONCE), strict=True))
+    layers = (*(made[number] for number in range(len(tasks))), work.layer(plan.last()))
     steps = [Step(layer.name, layer.encoded.diff_id) for layer in layers]
     accept(sum(layer.encoded.size for layer in layers))
     configured = settings(plan.spec, plan.lock, plan.base, plan.recipe)
@@ -86,7 +94,7 @@ def assemble(
 
 def put_base(base: Base, destination: Destination, table: LayerTable, encoding: Encoding) -> str:
     """Put only a base at a destination, as an image. Return the digest of its manifest."""
-    work = _Work(destination, table, encoding, lambda _: None)
+    work = _Work(destination, table, encoding)
     layers = [work.base_layer(layer, base.name) for layer in base.layers]
     steps = [Step(layer.name, layer.encoded.diff_id) for layer in layers]
     config = work.document(config_document(base.settings, steps, None), CONFIG_TYPE)
@@ -108,14 +116,12 @@ def manifest_document(config: Encoded, layers: Iterable[Encoded]) -> bytes:
 class _Work:
     """Puts blobs at one destination. Methods may be called from several threads."""
 
-    def __init__(
-        self, destination: Destination, table: LayerTable, encoding: Encoding, progress: Progress
-    ) -> None:
+    def __init__(self, destination: Destination, table: LayerTable, encoding: Encoding) -> None:
         self._destination = destination
         self._table = table
         self._encoding = encoding
-        self._progress = progress
         self._found: set[str] = set()
+        self.meter = Meter("making layers", None, lambda _: None)
 
     def base_layer(self, layer: BaseLayer, name: str) -> Placed:
         blob = layer.blob
@@ -132,6 +138,8 @@ class _Work:
                 return blob
 
             self._destination.receive(copy, blob)
+        # It is part of the base with that digest, so nothing else can be expected of it.
+        self._table.add_content(layer.diff_id)
         return Placed(f"base {name}", blob, is_new)
 
     def has(self, source: LayerSource) -> bool:
@@ -149,12 +157,15 @@ class _Work:
             return Placed(name, row.encoded, is_new=False)
 
         def encode(write: Write) -> Encoded:
-            encoded = make(write)
+            def count(data: bytes) -> None:
+                write(data)
+                self.meter.add(len(data))
+
+            encoded = make(count)
             if row is not None and encoded != row.encoded:
                 raise self._table.refuse(row, encoded)
             return encoded
 
-        self._progress(f"layer {name}")
         encoded = self._destination.receive(encode, row.encoded if row else None)
         self._table.add(key, name, encoded)
         return Placed(name, encoded, is_new=True)
@@ -177,6 +188,12 @@ class _Work:
 
             self._destination.receive(write_all, known)
         return known
+
+
+def _expected_size(source: LayerSource, lock: Lock) -> int:
+    """Return about how many bytes a layer will have: those of its wheels."""
+    read = {*source.made_from, *source.read_from}
+    return sum(wheel.size or 0 for wheel in lock.wheels if wheel.sha256 in read)
 
 
 def _descriptor(blob: Encoded) -> Mapping[str, Any]:

@@ -15,7 +15,7 @@ from ..errors import EXIT_FAILED, EXIT_OK, InputError
 from ..registry.client import Registry
 from ..registry.names import identifier_of, is_digest
 from ..reports.printable import json_text
-from .options import format_option, matrix_option, print_status, verbose_option
+from .options import format_option, matrix_option, print_status, verbose_option, working_directory
 from .trust_options import certificate_options
 
 if TYPE_CHECKING:
@@ -78,11 +78,12 @@ def _rebuild(images: Sequence[str], registry: Registry, matrix_path: Path, forma
     from ..pipeline.rebuilding import rebuild_image
     from ..system.sources import host_sources
 
+    sources, local = host_sources(), working_directory(matrix_path)
     found: dict[str, tuple[Compared, ...]] = {}
     for name in images:
         digest = _digest(registry, name)
         spec, lock = _locked(registry, name, digest, matrix_path)
-        found[name] = rebuild_image(registry.repository, digest, spec, lock, host_sources(), print_status)
+        found[name] = rebuild_image(registry.repository, digest, spec, lock, sources, print_status, local)
     if format_ == "json":
         click.echo(json_text({name: encode(list(layers)) for name, layers in found.items()}))
     else:

@@ -5,31 +5,23 @@ from __future__ import annotations
 from ..assemble.base import Base
 from ..assemble.bytecode import Runner
 from ..assemble.destinations import Destination
-from ..assemble.encodings import encoding
 from ..assemble.image import put_base
-from ..assemble.layers import Layers
+from ..assemble.layers import Encoding
 from ..assemble.runners import bubblewrap
 from ..assemble.table import LayerTable
+from ..engines.docker import Endpoint
 from ..engines.docker.base_container import BaseContainer
-from ..engines.docker.endpoint import Endpoint, connect
-from ..errors import MissingError
-
-#: The end of a sentence that says why there is no byte code.
-NO_COMPILER = "no Docker engine answers, and bubblewrap is not installed or can't use user namespaces here"
 
 
-def compiler(base: Base, table: LayerTable, endpoint: Endpoint | None = None) -> Runner | None:
-    """Return what runs the Python of a base: a container, bubblewrap if no engine answers, or None.
+def compiler(base: Base, table: LayerTable, encoding: Encoding, endpoint: Endpoint | None) -> Runner | None:
+    """Return what runs the Python of a base: a container of the engine, bubblewrap without one, or None.
 
-    endpoint: the engine, if it is known.
+    encoding: of the base's layers, if the engine gets them.
     """
     if endpoint is None:
-        try:
-            endpoint = connect()
-        except MissingError:
-            return bubblewrap(base)
+        return bubblewrap(base)
 
     def put(destination: Destination) -> str:
-        return put_base(base, destination, table, encoding(Layers.ZSTD))
+        return put_base(base, destination, table, encoding)
 
     return BaseContainer(endpoint, base, put)

@@ -11,14 +11,12 @@ from ..assemble.base import Base
 from ..assemble.bases import BasePolicy, Bases
 from ..assemble.bytecode import Runner
 from ..assemble.encodings import encoding
-from ..assemble.image import put_base
 from ..assemble.layers import Layers
-from ..assemble.runners import bubblewrap
 from ..assemble.table import LayerTable
 from ..assemble.wheels import Wheelhouse
 from ..engines.base import Engine
 from ..engines.docker import DockerEngine, Endpoint, connect
-from ..engines.docker.base_container import BaseContainer, EngineImages
+from ..engines.docker.base_container import EngineImages
 from ..engines.layout import LayoutEngine
 from ..engines.venv import VenvEngine
 from ..errors import MissingError
@@ -27,6 +25,7 @@ from ..model.lock import Lock
 from ..model.spec import ImageSpec
 from ..resources import images_directory
 from ..system.sources import PackageSources
+from .compiling import compiler
 from .size_budget import refuse_too_large
 
 
@@ -99,9 +98,7 @@ def assembler(sources: PackageSources, making: Making, endpoint: Endpoint | None
     encode = encoding(making.layers)
 
     def runner(base: Base) -> Runner | None:
-        if endpoint is None:
-            return bubblewrap(base)
-        return BaseContainer(endpoint, base, lambda into: put_base(base, into, table, encode))
+        return compiler(base, table, encode, endpoint)
 
     def accept(spec: ImageSpec, lock: Lock, size: int) -> None:
         before = previous(making.locks, spec.identifier) if making.locks and spec.max_size else None
