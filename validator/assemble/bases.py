@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
 from functools import cached_property
 from pathlib import Path
@@ -25,6 +25,8 @@ from .pinned_bases import FILE, PinnedBase, pinned_bases
 from .progress import Progress
 from .table import LayerTable
 
+#: What precedes the digest of added packages in the origin of a base.
+_PACKAGES = "+packages:"
 _CONFIG = {"os": "linux", "architecture": "amd64", "config": {}}
 
 
@@ -44,6 +46,12 @@ class LocalImages(Protocol):
 
         None if the engine does not have the image. If the name has a digest, so must the image. The archive
         is in `directory`, unless it was written earlier.
+        """
+
+    def with_system_packages(self, base: str, packages: Sequence[str], progress: Progress) -> str:
+        """Return the name of an image of the engine: the base with these packages of its distribution.
+
+        base: `plain@sha256:…`, or the name of one of the engine's images.
         """
 
 
@@ -89,10 +97,36 @@ class Bases:
         return None
 
     def base(self, spec: ImageSpec, progress: Progress) -> Base:
-        """Return the base of an image spec.
+        """Return the base of an image spec, with its system packages.
 
         Raises MissingError or InputError if there is none, or if it lacks something that images need.
         """
+        packages = _system_packages(spec)
+        found = self._plain_or_bootstrapped(spec, progress)
+        if not packages or found.origin.startswith(BasePolicy.BOOTSTRAP.value):
+            return found
+        with self._guard:
+            key = (found.origin + _suffix(packages), spec.python)
+            if key not in self._found:
+                self._found[key] = self._extended(found, packages, spec.python, progress)
+            return self._found[key]
+
+    def _extended(self, base: Base, packages: Sequence[str], python: str, progress: Progress) -> Base:
+        """Return a base from a registry with system packages, which only an engine can install."""
+        if self._local is None:
+            raise MissingError(
+                f"installing {', '.join(packages)} in {base.name} needs a Docker engine",
+                hint="use a base in which they are (`base` in the matrix), or run this where Docker is",
+            )
+        reference = base.origin.removeprefix(f"{BasePolicy.REGISTRY.value}:")
+        name = self._local.with_system_packages(reference, packages, progress)
+        saved = self._local.save(name, self._directory)
+        if saved is None:
+            raise MissingError(f"the engine no longer has {name}", hint="run the same command again")
+        return saved_image(saved[0], base.origin + _suffix(packages), base.name, None, python, self._table)
+
+    def _plain_or_bootstrapped(self, spec: ImageSpec, progress: Progress) -> Base:
+        """Return the base without its system packages, or the bootstrapped one, which has them."""
         if spec.base is not None:
             return self._named(spec.base, spec.python, progress)
         suite = bootstrap.SUITES.get(spec.python)
@@ -109,18 +143,21 @@ class Bases:
             hint = f"use Python {' or '.join(bootstrap.SUITES)}"
             raise MissingError(_no_bootstrap(suite, spec.python), hint=hint)
         with self._guard:
-            return self._bootstrapped(suite, spec.python, progress)
+            return self._bootstrapped(suite, spec.python, _system_packages(spec), progress)
 
     def is_current(self, spec: ImageSpec, origin: str) -> bool:
         """Return True if a new image of this spec would have this base."""
+        packages = _system_packages(spec)
+        suffix = _suffix(packages)
         if spec.base is not None:
+            plain, separator, rest = origin.partition(_PACKAGES)
             asked = f"{BasePolicy.REGISTRY.value}:{spec.base}"
-            return origin == asked or origin.startswith(f"{asked}@")
+            return separator + rest == suffix and (plain == asked or plain.startswith(f"{asked}@"))
         origins = set()
         if self._policy is not BasePolicy.BOOTSTRAP and spec.python in self._pinned:
-            origins.add(f"{BasePolicy.REGISTRY.value}:{self._pinned[spec.python]}")
+            origins.add(f"{BasePolicy.REGISTRY.value}:{self._pinned[spec.python]}{suffix}")
         if self._policy is not BasePolicy.REGISTRY and spec.python in bootstrap.SUITES:
-            origins.add(bootstrap.origin(bootstrap.SUITES[spec.python]))
+            origins.add(bootstrap.origin(bootstrap.SUITES[spec.python], packages))
         return origin in origins
 
     def _name(self, python: str) -> str:
@@ -153,35 +190,51 @@ class Bases:
             return saved_image(archive, origin, name.plain, digest, python, self._table)
         raise unreachable
 
-    def _bootstrapped(self, suite: str, python: str, progress: Progress) -> Base:
-        origin = bootstrap.origin(suite)
+    def _bootstrapped(self, suite: str, python: str, packages: Sequence[str], progress: Progress) -> Base:
+        origin = bootstrap.origin(suite, packages)
 
         def diff_id() -> Mapping[str, object]:
             hashing = hashlib.sha256()
-            for part in self._archive(suite, progress):
+            for part in self._archive(suite, packages, progress):
                 hashing.update(part)
             return {"diff_id": f"sha256:{hashing.hexdigest()}"}
 
-        found = str(self._table.facts(origin, diff_id)["diff_id"])
-        layer = BaseLayer(found, None, lambda: self._archive(suite, progress))
+        key = origin
+        if packages:
+            # The versions of more packages depend on the day when the archive was made.
+            self._archive(suite, packages, progress)
+            key = f"{origin} {self._path(suite, packages).stat().st_mtime_ns}"
+        found = str(self._table.facts(key, diff_id)["diff_id"])
+        layer = BaseLayer(found, None, lambda: self._archive(suite, packages, progress))
         return read_base(origin, f"debian:{suite}", None, _CONFIG, (layer,), python, self._table)
 
-    def _archive(self, suite: str, progress: Progress) -> Iterator[bytes]:
+    def _archive(self, suite: str, packages: Sequence[str], progress: Progress) -> Iterator[bytes]:
         """Return the root file system of a suite, which is made if it is not in the cache."""
-        path = self._path(suite)
+        path = self._path(suite, packages)
         if not path.exists():
             self._directory.mkdir(parents=True, exist_ok=True)
             with full_disk_named(self._directory), temporary_directory("base", self._directory) as place:
-                made = bootstrap.root_file_system(suite, place, progress)
+                made = bootstrap.root_file_system(suite, place, progress, packages)
                 compress_archive(made, place / "compressed")
                 (place / "compressed").replace(path)
         return read_archive(path)
 
-    def _path(self, suite: str) -> Path:
-        return self._directory / f"{suite}-{bootstrap.digest(suite)[:12]}.tar.zst"
+    def _path(self, suite: str, packages: Sequence[str] = ()) -> Path:
+        return self._directory / f"{suite}-{bootstrap.digest(suite, packages)[:12]}.tar.zst"
 
     def _can_bootstrap(self, suite: str) -> bool:
         return bootstrap.tool() is not None or self._path(suite).exists()
+
+
+def _system_packages(spec: ImageSpec) -> tuple[str, ...]:
+    return spec.additions.system_packages if spec.additions else ()
+
+
+def _suffix(packages: Sequence[str]) -> str:
+    """Return the end of the origin of a base from a registry to which packages were added."""
+    if not packages:
+        return ""
+    return _PACKAGES + hashlib.sha256(" ".join(sorted(packages)).encode()).hexdigest()[:12]
 
 
 def _no_bootstrap(suite: str | None, python: str) -> str:

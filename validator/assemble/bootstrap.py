@@ -12,8 +12,9 @@ import hashlib
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 from ..errors import BuildError, MissingError
 from ..resources import images_directory
@@ -38,14 +39,24 @@ NO_TOOL = "apt, and mmdebstrap or debootstrap, are not installed"
 
 _MERGE_USR = images_directory() / "base" / "merge-usr"
 _CLEAN = images_directory() / "base" / "clean-rootfs"
+#: With more packages, apt also knows the mirror. The packages of the lock come from the lock nevertheless.
+_PREFERENCE = '"$1"/etc/apt/preferences.d/locked'
+_PREFER_LOCKED = (
+    'mkdir -p "$1"/etc/apt/preferences.d'
+    f" && printf 'Package: *\\nPin: origin \"\"\\nPin-Priority: 1001\\n' >{_PREFERENCE}"
+)
+_NO_PREFERENCE = f"rm {_PREFERENCE}"
 _TIMEOUT_S = 1800
 _EXCLUDED = ("/usr/share/doc/*", "/usr/share/info/*", "/usr/share/locale/*", "/usr/share/man/*")
 
 
-def digest(suite: str) -> str:
-    """Return the SHA-256 of everything that a suite's base depends on: its packages and the recipe."""
+def digest(suite: str, packages: Sequence[str] = ()) -> str:
+    """Return the SHA-256 of everything that a suite's base depends on: its packages and the recipe.
+
+    packages: names of more packages, whose versions are those of the day.
+    """
     scripts = [path.read_text(encoding="utf-8") for path in (_MERGE_USR, _CLEAN)]
-    recipe = [suite, read_lock(suite).digest, *_EXCLUDED, *scripts]
+    recipe = [suite, read_lock(suite).digest, *_EXCLUDED, *scripts, *sorted(packages)]
     return hashlib.sha256("\n".join(recipe).encode()).hexdigest()
 
 
@@ -54,9 +65,9 @@ def tag(suite: str) -> str:
     return f"{names.PROJECT}-base:{suite}-{digest(suite)[:12]}"
 
 
-def origin(suite: str) -> str:
+def origin(suite: str, packages: Sequence[str] = ()) -> str:
     """Return the origin of a suite's base, as in records and labels."""
-    return f"bootstrap:{suite}@sha256:{digest(suite)}"
+    return f"bootstrap:{suite}@sha256:{digest(suite, packages)}"
 
 
 def tool() -> str | None:
@@ -68,9 +79,10 @@ def tool() -> str | None:
     return "debootstrap" if os.geteuid() == 0 and shutil.which("debootstrap") else None
 
 
-def root_file_system(suite: str, directory: Path, progress: Progress) -> Path:
+def root_file_system(suite: str, directory: Path, progress: Progress, packages: Sequence[str] = ()) -> Path:
     """Create the root file system of a suite as a tar archive in `directory`. This takes about half a minute.
 
+    packages: more packages, from the mirror, without a pinned version. Only mmdebstrap can add them.
     Raises MissingError if the tool, the network or disk space is missing, and BuildError for other failures.
     """
     name = tool()
@@ -78,6 +90,11 @@ def root_file_system(suite: str, directory: Path, progress: Progress) -> Path:
         raise MissingError(
             f"Debian {suite} can't be bootstrapped: {NO_TOOL}",
             hint="install apt and mmdebstrap, or connect the engine to an image registry",
+        )
+    if packages and name != "mmdebstrap":
+        raise MissingError(
+            f"Debian {suite} can't be bootstrapped with {', '.join(packages)}: mmdebstrap is not installed",
+            hint="install mmdebstrap, or use a base from a registry and Docker",
         )
     lock = read_lock(suite)
     sources = apt.apt_sources()
@@ -89,21 +106,33 @@ def root_file_system(suite: str, directory: Path, progress: Progress) -> Path:
         fetch(lock, sources, repository, progress)
         write_repository(lock, repository)
         progress(f"bootstrapping Debian {suite} with {name}")
-        make = _mmdebstrap if name == "mmdebstrap" else _debootstrap
-        make(lock, archive, repository, progress)
+        if name == "mmdebstrap":
+            _mmdebstrap(lock, archive, repository, progress, packages, sources)
+        else:
+            _debootstrap(lock, archive, repository, progress)
     return archive
 
 
-def _mmdebstrap(lock: DebianLock, archive: Path, repository: Path, progress: Progress) -> None:
+def _mmdebstrap(
+    lock: DebianLock,
+    archive: Path,
+    repository: Path,
+    progress: Progress,
+    packages: Sequence[str],
+    sources: apt.AptSources,
+) -> None:
+    hooks = [f"--setup-hook={_MERGE_USR}", f"--customize-hook={_CLEAN}"]
+    if packages:
+        hooks = [f"--setup-hook={_PREFER_LOCKED}", f"--customize-hook={_NO_PREFERENCE}", *hooks]
     # With `copy:`, the tool needs no access to the directory from inside the new root.
     _run(
         [
-            "mmdebstrap", "--variant=minbase", f"--include={_names(lock)}",
-            *(f"--dpkgopt=path-exclude={pattern}" for pattern in _EXCLUDED),
-            f"--setup-hook={_MERGE_USR}", f"--customize-hook={_CLEAN}",
+            "mmdebstrap", "--variant=minbase", f"--include={','.join((_names(lock), *packages))}",
+            *(f"--dpkgopt=path-exclude={pattern}" for pattern in _EXCLUDED), *hooks,
             lock.suite, archive, f"deb [trusted=yes] copy:{repository} {lock.suite} main",
+            *(sources.lines(lock.suite) if packages else ()),
         ],
-        lock.suite, progress,
+        lock.suite, progress, sources.environment if packages else {},
     )  # fmt: skip
 
 
@@ -131,9 +160,14 @@ def _names(lock: DebianLock) -> str:
     return ",".join(package.name for package in lock.packages)
 
 
-def _run(command: list[str | Path], suite: str, progress: Progress) -> None:
+def _run(
+    command: list[str | Path],
+    suite: str,
+    progress: Progress,
+    variables: Mapping[str, str] = MappingProxyType({}),
+) -> None:
     # With SOURCE_DATE_EPOCH, mmdebstrap's output is reproducible.
-    environment = {**os.environ, "SOURCE_DATE_EPOCH": "0", "LC_ALL": "C.UTF-8"}
+    environment = {**os.environ, **variables, "SOURCE_DATE_EPOCH": "0", "LC_ALL": "C.UTF-8"}
     result = processes.run(command, env=environment, timeout_s=_TIMEOUT_S, on_line=progress)
     if result.ok:
         return

@@ -2,22 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
 from validator.assemble.apt import apt_sources
-from validator.engines.docker.bases import BasePolicy, Bases
+from validator.assemble.bases import BasePolicy, Bases
+from validator.assemble.encodings import encoding
+from validator.assemble.image import put_base
+from validator.assemble.layers import Layers
+from validator.assemble.table import LayerTable
+from validator.engines.docker.base_container import EngineImages
 from validator.engines.docker.endpoint import Endpoint
+from validator.engines.docker.load import load
 from validator.engines.docker.system_packages import digest, with_system_packages
 from validator.errors import InputError
 from validator.model.spec import ImageSpec, Variant
+
+from .conftest import quiet
 
 SPEC = ImageSpec("2.21.0", "3.11", Variant.CPU)
 
 
 @pytest.fixture(scope="module")
-def base(endpoint: Endpoint) -> str:
-    bases = Bases(endpoint.client, endpoint.quick, BasePolicy.AUTO)
-    return bases.base(SPEC, lambda _: None).reference
+def base(endpoint: Endpoint, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The default base, as an image of the engine."""
+    table = LayerTable(tmp_path_factory.mktemp("table"))
+    found = Bases(BasePolicy.AUTO, table, EngineImages(endpoint)).base(SPEC, quiet)
+    name = "tensorflow-gpu-matrix-test:system-packages"
+    load(endpoint, name, lambda into: put_base(found, into, table, encoding(Layers.ZSTD)))
+    yield name
+    endpoint.client.images.remove(name, force=True)
 
 
 def in_container(endpoint: Endpoint, image: str, script: str) -> str:
@@ -55,7 +70,7 @@ def test_packages_are_installed_without_a_trace_of_this_machine(endpoint: Endpoi
 
 def test_a_package_that_does_not_exist_is_named(endpoint: Endpoint, base: str) -> None:
     with pytest.raises(InputError, match="has no package no-such-package-here") as caught:
-        with_system_packages(endpoint, base, ["tini", "no-such-package-here"], lambda _: None)
+        with_system_packages(endpoint, base, ["tini", "no-such-package-here"], quiet)
     assert "check the name in system_packages" in str(caught.value.hint)
 
 

@@ -16,10 +16,12 @@ from ...assemble.base_registry import ImageName
 from ...assemble.bytecode import ENVIRONMENT
 from ...assemble.destinations import Destination
 from ...assemble.names import PROJECT
+from ...assemble.progress import Progress
 from ...system.files import full_disk_named
 from . import ledger
 from .endpoint import Endpoint
 from .load import load
+from .system_packages import with_system_packages
 
 
 class EngineImages:
@@ -56,6 +58,10 @@ class EngineImages:
                         partial.unlink(missing_ok=True)
             return archive, parsed.digest or next(iter(digests), None)
         return None
+
+    def with_system_packages(self, base: str, packages: Sequence[str], progress: Progress) -> str:
+        """Install packages of the distribution in a base. See `LocalImages`."""
+        return with_system_packages(self._endpoint, base, packages, progress)
 
 
 class BaseContainer:
