@@ -28,7 +28,7 @@ def situation(observations: Observations) -> Situation:
     return Situation(
         tensorflow=found[0] if found else None,
         python=observations.value("python", "version") or python or _python_of_path(observations),
-        cuda=observations.value("cuda", "version"),
+        cuda=_cuda(observations),
         cudnn=observations.value("cudnn", "version"),
         driver=observations.value("driver", "version"),
         driver_cuda=observations.value("driver_cuda", "version"),
@@ -45,6 +45,12 @@ def situation(observations: Observations) -> Situation:
         packages=packages,
         mode=observations.value("mode", "name"),
     )
+
+
+def _cuda(observations: Observations) -> str | None:
+    """Return the version of CUDA. A form asks for both, and some people write only cuDNN's version there."""
+    cuda = observations.value("cuda", "version")
+    return None if cuda == observations.value("cudnn", "version") else cuda
 
 
 def _packages(observations: Observations) -> dict[str, str]:
