@@ -6,16 +6,15 @@ verdict and the certificate are about: only an image that a registered builder m
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from validator.assemble import names
+from validator.assemble.registry_destination import RegistryDestination
+from validator.assemble.sources import recipe_digest
 from validator.certify.eligibility import NotCertifiable
 from validator.certify.promote import Rules, promote
 from validator.certify.signing import Signer
 from validator.certify.trust import Trust
-from validator.engines.docker.bake import recipe_digest
 from validator.errors import ValidatorError
 from validator.model.lock import Lock
 from validator.model.spec import Choice, ImageSpec, Variant
@@ -27,7 +26,7 @@ from ..certify.building import INPUTS
 from ..certify.conftest import TAG, signer
 from ..certify.fixtures import record
 from ..certify.measuring import as_measured, certifier, certify_measured, parties, prove
-from ..pipeline.fakes import FakeEngine
+from ..pipeline.test_publisher import FakeMaker
 from ..registry.images import push_image
 
 __all__ = ["signer"]
@@ -44,20 +43,14 @@ LABELS = {
 }
 
 
-class Engine(FakeEngine):
-    """An engine with today's recipe and base."""
+class Maker(FakeMaker):
+    """Makes images with today's recipe and base."""
 
     def recipe(self) -> str:
         return recipe_digest()
 
     def is_current_base(self, spec: ImageSpec, origin: str) -> bool:
         return origin == INPUTS.base
-
-    def push(self, *arguments: Any) -> Any:
-        raise NotImplementedError
-
-    def pull(self, *arguments: Any) -> Any:
-        raise NotImplementedError
 
 
 @pytest.fixture
@@ -69,7 +62,8 @@ def theirs(repository: Repository) -> str:
 
 @pytest.fixture
 def publisher(registry: Registry) -> Publisher:
-    return Publisher(Engine(), registry, parties())
+    destination = RegistryDestination(registry.repository, tag=None)
+    return Publisher(Maker(), lambda spec: destination, registry, parties())
 
 
 def test_it_is_put_where_pull_from_looks(publisher: Publisher, theirs: str) -> None:

@@ -31,6 +31,7 @@ from validator.system.files import machine_directory
 from validator.system.sources import PackageSources
 
 from ..commands import run
+from ..engines.docker.base_image import base_image
 from ..loop import tiers
 from ..system.test_processes import gone, wait_until_gone
 
@@ -59,7 +60,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 @tiers.docker
 def endpoint() -> Iterator[Endpoint]:
     try:
@@ -71,13 +72,10 @@ def endpoint() -> Iterator[Endpoint]:
     endpoint.quick.close()
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def image(endpoint: Endpoint) -> str:
     """An image with a Python and a shell: the default base."""
-    base = DockerEngine(endpoint, PackageSources())._bases.base(SPEC, quiet)
-    if "@" in base.reference:
-        endpoint.client.images.pull(base.name)
-    return base.name if "@" in base.reference else base.reference
+    return base_image(endpoint, SPEC)
 
 
 @contextlib.contextmanager
@@ -126,8 +124,7 @@ from validator.engines.docker import DockerEngine
 from validator.engines.docker.endpoint import connect
 from validator.system import runs
 from validator.system.files import machine_directory
-from validator.system.sources import PackageSources
-engine = DockerEngine(connect(), PackageSources())
+engine = DockerEngine(connect())
 request = ProbeRequest(bytes.fromhex(sys.argv[2]), timeout_s=600)
 engine.probe_image(sys.argv[1], request, lambda _: print(runs.current().directory.name, flush=True))
 """
@@ -144,7 +141,7 @@ def test_a_container_with_a_copied_label_and_name_is_not_removed(endpoint: Endpo
         labels={"tensorflow-gpu-matrix.probe-of": f"{socket.gethostname()}:999999999:1"},
     )
     try:
-        DockerEngine(endpoint, PackageSources())
+        DockerEngine(endpoint)
         assert is_running(endpoint, str(foreign.id))
     finally:
         foreign.remove(force=True)
@@ -158,7 +155,7 @@ def test_two_validators_in_different_pid_namespaces_keep_their_containers(
     with running("unshare", "--pid", "--fork", "--mount-proc", "--kill-child", *inside) as other:
         run = line_of(other)
         (container,) = containers_of(endpoint, run)
-        DockerEngine(endpoint, PackageSources())
+        DockerEngine(endpoint)
         assert is_running(endpoint, container)
     # It is dead now, and what it left is removed.
     wait_until(lambda: not is_alive(run))
@@ -182,8 +179,7 @@ def fresh_run(endpoint: Endpoint) -> None:
     program = (
         "from validator.engines.docker import DockerEngine\n"
         "from validator.engines.docker.endpoint import connect\n"
-        "from validator.system.sources import PackageSources\n"
-        "DockerEngine(connect(), PackageSources())"
+        "DockerEngine(connect())"
     )
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
 
@@ -316,36 +312,60 @@ def test_a_killed_build_stops_in_the_engine(machine: Path, endpoint: Endpoint, i
         wait_until(lambda: not sleeping(seconds))
 
 
-#: Builds an image from an index that never answers.
-BUILD = """
+#: Downloads a wheel from an index, to a directory.
+DOWNLOAD = """
 import sys
-from validator.engines.docker import DockerEngine
-from validator.engines.docker.endpoint import connect
-from validator.model.lock import Lock, Wheel
-from validator.model.spec import ImageSpec, Variant
+from pathlib import Path
+from validator.assemble.wheels import Wheelhouse
+from validator.model.lock import Wheel
+from validator.system import runs
 from validator.system.sources import PackageSources
-spec = ImageSpec("2.99.0", "3.11", Variant.CPU)
-name = f"tensorflow_cpu-2.99.0+{sys.argv[1]}-py3-none-any.whl"
-wheel = Wheel("tensorflow-cpu", f"2.99.0+{sys.argv[1]}", "0" * 64, name)
-lock = Lock(spec.identifier, spec.python, "x86_64-manylinux_2_28", (), (wheel,))
-engine = DockerEngine(connect(), PackageSources(index_url=sys.argv[2]))
-engine.build(spec, lock, lambda _: None)
+runs.current()
+wheel = Wheel("tensorflow-cpu", "2.99.0", "0" * 64, "tensorflow_cpu-2.99.0-py3-none-any.whl")
+Wheelhouse(PackageSources(index_url=sys.argv[1]), Path(sys.argv[2])).path(wheel)
+"""
+
+
+def test_the_credentials_of_the_index_are_in_no_file(
+    machine: Path, silent_server: tuple[str, Callable[[], socket.socket]]
+) -> None:
+    """Protects: the credentials of the package index, when a build is killed while it downloads."""
+    address, connected = silent_server
+    index = f"http://ann:{SECRET}@{address}/simple"
+    with running(sys.executable, "-c", DOWNLOAD, index, str(machine / "wheels")) as process:
+        connected()
+        kill(process)
+        left = [path for path in machine.rglob("*") if path.is_file()]
+        assert [path.suffix for path in left if "wheels" in path.parts] == [".partial"]
+        assert not [path for path in left if SECRET.encode() in path.read_bytes()]
+
+
+#: Installs a package of the distribution in an image.
+INSTALL = """
+import sys
+from validator.engines.docker.endpoint import connect
+from validator.engines.docker.system_packages import with_system_packages
+with_system_packages(connect(), sys.argv[1], [sys.argv[2]], lambda _: None)
 """
 
 
 def test_the_secrets_of_a_killed_build_are_removed_by_the_next_start(
-    machine: Path, image: str, silent_server: tuple[str, Callable[[], socket.socket]]
+    machine: Path,
+    image: str,
+    silent_server: tuple[str, Callable[[], socket.socket]],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Protects: the credentials of the package index, which a build has in a file for as long as it lasts."""
+    """Protects: the credentials of apt's proxy, which a build has in a file for as long as it lasts."""
     address, connected = silent_server
-    index = f"http://ann:{SECRET}@{address}/simple"
-    with running(sys.executable, "-c", BUILD, f"{time.time_ns():x}", index) as process:
+    (machine / "apt.conf").write_text(f'Acquire::http::Proxy "http://ann:{SECRET}@{address}/";\n')
+    monkeypatch.setenv("APT_CONFIG", str(machine / "apt.conf"))
+    with running(sys.executable, "-c", INSTALL, image, f"tini-{time.time_ns():x}") as process:
         connection = connected()
         pids = descendants(process.pid)
         kill(process)
         for pid in pids:
             wait_until_gone(pid)
-        assert any(SECRET in path.read_text() for path in (machine / "temporary").rglob("sources"))
+        assert any(SECRET in path.read_text() for path in (machine / "temporary").rglob("apt"))
         start()
         assert list((machine / "temporary").iterdir()) == []
         # The step in the engine has stopped as well.
@@ -378,7 +398,7 @@ def test_the_proxies_of_docker_s_client_configuration_do_not_reach_the_probe(
         # The SDK has read it, and would pass it on.
         assert SECRET in str(vars(other.client.api)["_proxy_configs"])
         request = ProbeRequest(archive("import json, os; print(json.dumps(dict(os.environ)))"))
-        answer = DockerEngine(other, PackageSources()).probe_image(image, request, quiet)
+        answer = DockerEngine(other).probe_image(image, request, quiet)
     finally:
         other.client.close()
         other.quick.close()

@@ -17,14 +17,14 @@ from typing import Any
 import pytest
 
 from validator.engines.base import Built, ProbeRequest
-from validator.engines.docker import BasePolicy, DockerEngine
+from validator.engines.docker import DockerEngine
 from validator.engines.docker.endpoint import Endpoint, connect
 from validator.errors import MissingError
 from validator.locks.files import LockDirectory
 from validator.model.lock import Lock
 from validator.model.measurement import GpuIdentity, Measurement, Outside, Unread, measurement_of
 from validator.model.record import Record, Verdict
-from validator.model.spec import ImageSpec, Variant
+from validator.model.spec import Choice, ImageSpec, Variant
 from validator.pipeline.measuring import Probing, measured_record
 from validator.pipeline.run import Options, Run, Runner
 from validator.pipeline.targets import targets
@@ -36,9 +36,10 @@ from ..certify.fixtures import report
 from ..certify.measuring import outside_of
 from ..emulation import cdi
 from ..emulation.stubs import RELEASE, Stubs, build
+from ..engines.docker.base_image import base_image
 from ..loop import tiers
 
-SPEC = ImageSpec("2.21.0", "3.11", Variant.CPU)
+SPEC = ImageSpec("2.21.0", "3.11", Variant.GPU, Choice("12.5", "12.5"), Choice("9.3", "9.3"))
 LOCK = Lock(SPEC.identifier, SPEC.python, "x", (), ())
 CHALLENGE = "c" * 64
 PATH = "/hostile:/usr/local/bin:/usr/bin:/bin"
@@ -97,8 +98,7 @@ def endpoint() -> Iterator[Endpoint]:
 
 @pytest.fixture(scope="module")
 def base(endpoint: Endpoint) -> str:
-    engine = DockerEngine(endpoint, host_sources(), BasePolicy.AUTO)
-    return engine._bases.base(SPEC, lambda _: None).reference
+    return base_image(endpoint, SPEC)
 
 
 Make = Callable[..., Built]
@@ -188,7 +188,7 @@ def offering(endpoint: Endpoint, stubs: Stubs) -> Iterator[Offering]:
     def offer(host: Outside | Unread | None) -> Machine:
         own = connect()
         given: dict[str, Any] = {} if host is None else {"host": lambda: host}
-        engines.append(DockerEngine(own, host_sources(), **given))
+        engines.append(DockerEngine(own, **given))
         return Machine(engines[-1])
 
     with cdi.offered(endpoint.client, cdi.Offer(libraries, nodes=cdi.FALSE_NODES)):
@@ -201,7 +201,7 @@ def test_a_perfect_report_on_a_machine_without_a_gpu(endpoint: Endpoint, liar: B
     """An image that prints a perfect report is not certified by an engine that offers no GPU."""
     if cdi.offers_gpus(endpoint.client):
         pytest.skip("this engine has GPUs of its own")
-    machine = Machine(DockerEngine(endpoint, host_sources()))
+    machine = Machine(DockerEngine(endpoint))
     record = machine.measure(liar)
     assert record.verdict is Verdict.UNPROVEN
     assert record.reason.endswith("the host was not asked: the engine offers no GPU")
@@ -270,7 +270,7 @@ def test_the_key_the_variables_and_the_network_of_the_machine(
     """What is measured, even as root, finds no key, no variable, no socket, no network and no privilege."""
     monkeypatch.setenv("COSIGN_PASSWORD", "the-password-of-the-key")
     monkeypatch.setenv("SECRET_OF_THE_HOST", "hunter2")
-    engine = DockerEngine(endpoint, host_sources())
+    engine = DockerEngine(endpoint)
     thief = image(THIEF.replace("$STATE", str(machine)))
     found = engine.probe(thief, ProbeRequest(b"", (), {}, 60.0), lambda _: None).decode()
     parts = {part.partition("\n")[0]: part.partition("\n")[2] for part in found.split("== ")[1:]}

@@ -27,7 +27,8 @@ from validator.locks import files
 from validator.model.measurement import Outside
 from validator.model.record import Record, Verdict
 from validator.model.spec import Choice, ImageSpec, Variant
-from validator.pipeline import build_matrix
+from validator.pipeline import workplace
+from validator.pipeline.workplace import Workplace
 from validator.records.store import Store
 from validator.registry.client import Registry
 
@@ -90,7 +91,8 @@ def place(
 
 
 def measure(engine: FakeEngine, monkeypatch: pytest.MonkeyPatch, *options: str) -> int:
-    monkeypatch.setattr(build_matrix, "choose_engine", lambda *_: (engine, engine.describe()))
+    place = Workplace(engine, None, engine.describe())
+    monkeypatch.setattr(workplace, "open_workplace", lambda *_, **__: place)
     return cli.run(["build-matrix", *options])
 
 

@@ -27,8 +27,10 @@ from ..pipeline.test_build_matrix import OTHER, SPEC
         ),
         (["--pull-from", "localhost:5000/a", "--no-validate"], "nothing would be left to do"),
         (["--push", "localhost:5000/a", "--engine", "venv"], "builds no images"),
-        (["--cache", "localhost:5000/a", "--engine", "venv"], "builds no images"),
-        (["--cache", "localhost:5000/a", "--pull-from", "localhost:5000/a"], "builds nothing"),
+        (["--oci", "images", "--engine", "venv"], "has no effect with --engine venv"),
+        (["--layers", "gzip", "--engine", "venv"], "has no effect with --engine venv"),
+        (["--oci", "images", "--push", "localhost:5000/a"], "can't be combined with --oci"),
+        (["--oci", "images", "--pull-from", "localhost:5000/a"], "can't be combined with --oci"),
     ],
 )
 def test_contradicting_options_change_nothing(arguments: list[str], says: str) -> None:

@@ -15,8 +15,10 @@ from validator.supply.checkout import WRITTEN
 from .support import ROOT, WORKFLOWS, workflow
 from .test_rules import NAMES, SECRETS, WRITES
 
-#: The one file that may install packages of the distribution.
+#: Installs packages of the distribution on the machine of CI.
 TOOLS = ".ci/tools"
+#: Installs them in an image, where the user's matrix asks for them.
+SYSTEM_PACKAGES = "images/system-packages/install-packages"
 #: What installs, or downloads to install.
 PYTHON = re.compile(r"(?:\bpip[\d.]*|\"\$\{pip\[@\]\}\")\s+(?:install|sync|download|wheel)\b")
 DISTRIBUTION = re.compile(
@@ -34,11 +36,17 @@ LOCKED = {"--require-hashes", "--only-binary"}
 
 def files() -> Iterator[tuple[str, str]]:
     """Return the workflows and all scripts, with their names."""
-    for directory in (".github", "scripts", ".ci", "images/build", "images/base", "images/entrypoint"):
+    for directory in (
+        ".github",
+        "scripts",
+        ".ci",
+        "images/system-packages",
+        "images/base",
+        "images/entrypoint",
+    ):
         for path in sorted((ROOT / directory).rglob("*")):
             if path.is_file():
                 yield str(path.relative_to(ROOT)), path.read_text(encoding="utf-8")
-    yield "images/Dockerfile", (ROOT / "images/Dockerfile").read_text(encoding="utf-8")
 
 
 def commands(text: str) -> Iterator[str]:
@@ -62,7 +70,7 @@ def wrong(name: str, text: str) -> list[str]:
         if PYTHON.search(command):
             allowed = words >= LOCKED or words >= OWN
         elif DISTRIBUTION.search(command):
-            allowed = name == TOOLS
+            allowed = name in (TOOLS, SYSTEM_PACKAGES)
         else:
             allowed = not OTHER.search(command)
         if not allowed:
@@ -70,7 +78,7 @@ def wrong(name: str, text: str) -> list[str]:
     return found
 
 
-def test_everything_is_installed_by_hash_or_by_the_one_script_for_the_distribution() -> None:
+def test_everything_is_installed_by_hash_or_by_the_scripts_for_the_distribution() -> None:
     found = {name: wrong(name, text) for name, text in files()}
     assert {name: commands for name, commands in found.items() if commands} == {}
 
@@ -83,7 +91,7 @@ def test_the_rules_see_the_installs_that_there_are() -> None:
         for command in commands(text)
         if PYTHON.search(command) or DISTRIBUTION.search(command)
     }
-    assert seen == {"scripts/environment", "images/build/install-wheels", TOOLS}
+    assert seen == {"scripts/environment", SYSTEM_PACKAGES, TOOLS}
 
 
 @pytest.mark.parametrize(
@@ -129,10 +137,7 @@ def test_python_code_installs_only_by_hash() -> None:
                 if {"pip", "install"} <= words:
                     lists.append(f"{path.relative_to(ROOT)}:{node.lineno}")
                     assert "--require-hashes" in words, lists[-1]
-    assert {name.partition(":")[0] for name in lists} >= {
-        "validator/engines/venv.py",
-        "validator/engines/docker/uv_binary.py",
-    }
+    assert {name.partition(":")[0] for name in lists} == {"validator/engines/venv.py"}
 
 
 # -- next to a secret ------------------------------------------------------------------------------------
@@ -185,14 +190,18 @@ def test_the_job_that_may_write_to_the_repository_installs_nothing() -> None:
 
 
 def test_no_image_has_a_base_that_can_move() -> None:
-    text = (ROOT / "images/Dockerfile").read_text(encoding="utf-8")
-    stages = set(re.findall(r"^FROM \S+ AS (\S+)$", text, re.MULTILINE))
-    bases = set(re.findall(r"^FROM (\S+)", text, re.MULTILINE)) - stages
-    assert bases == {"${BASE}", "${TOOLS}"}
-    for name in ("BASE", "TOOLS"):
-        assert re.search(rf"^ARG {name}$", text, re.MULTILINE), f"{name} has a default, which is a tag"
-    copied = set(re.findall(r"--from=([^,\s]+)|from=([^,\s]+)", text))
-    assert {one or other for one, other in copied} <= stages | {"uv", "requirements", "facts"}
+    [path] = (ROOT / "images").rglob("Dockerfile")
+    text = path.read_text(encoding="utf-8")
+    assert re.findall(r"^FROM (.*)", text, re.MULTILINE) == ["${BASE}"]
+    assert re.search(r"^ARG BASE$", text, re.MULTILINE), "it has a default, which is a tag"
+    assert "from=" not in text
+
+
+def test_a_pinned_base_has_a_digest() -> None:
+    pinned = yaml.safe_load((ROOT / "images/bases.yaml").read_text(encoding="utf-8"))
+    assert pinned
+    for base in pinned.values():
+        assert re.search(r"@sha256:[0-9a-f]{64}$", base), base
 
 
 def test_a_base_in_the_matrix_has_a_digest() -> None:
@@ -218,15 +227,16 @@ def test_what_the_refresh_may_change_is_what_it_writes() -> None:
     assert f"grep -vxE {chr(34)}{'|'.join(f'${name}' for name in patterns)}{chr(34)}" in text
     allowed = re.compile("|".join(patterns.values()))
     written = [*Path(ROOT / "requirements").rglob("*.txt"), *Path(ROOT / "images/debian").iterdir()]
-    written += [ROOT / "images/bases.yaml", ROOT / "images/uv.txt"]
+    written += [ROOT / "images/bases.yaml"]
     written += [path for pattern in WRITTEN for path in ROOT.glob(pattern)]
     for path in written:
         assert allowed.fullmatch(str(path.relative_to(ROOT))), path
     for other in (
-        "images/Dockerfile",
+        "images/system-packages/Dockerfile",
         "scripts/refresh",
-        "images/build/install-wheels",
-        "images/locks/../Dockerfile",
+        SYSTEM_PACKAGES,
+        "images/layers.json",
+        "images/locks/../system-packages/Dockerfile",
         "pyproject.toml",
         "docs/checks.py",
         "validator/compat/facts.py",

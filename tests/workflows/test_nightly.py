@@ -23,11 +23,11 @@ from validator.certify.registration import entry_line
 from validator.certify.signing import make_key_pair
 from validator.certify.trust import Signatory
 from validator.certify.trust_file import Party
-from validator.engines.docker import DockerEngine
 from validator.engines.docker.endpoint import Endpoint, connect
 from validator.errors import MissingError
 from validator.model.record import Record, Verdict
 from validator.model.timestamps import format_timestamp, now_utc
+from validator.pipeline.workplace import Making, assembler
 from validator.records import jsonl
 from validator.registry.client import Registry
 from validator.registry.names import Repository
@@ -78,7 +78,7 @@ def endpoint() -> Iterator[Endpoint]:
         endpoint = connect()
     except MissingError as error:
         pytest.skip(str(error))
-    if reason := DockerEngine(endpoint, host_sources()).provides(PYTHON):
+    if reason := assembler(host_sources(), Making(), endpoint).provides(PYTHON):
         pytest.skip(reason)
     yield endpoint
     endpoint.client.close()

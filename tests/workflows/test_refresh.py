@@ -167,8 +167,8 @@ def test_an_error_ends_the_run_before_anything_is_proposed(week: Week) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        "echo '# planted' >>images/Dockerfile",
-        "echo '# planted' >>images/build/install-wheels",
+        "echo '# planted' >>images/system-packages/Dockerfile",
+        "echo '# planted' >>images/system-packages/install-packages",
         f"chmod +x {LOCK}",
         f"ln -sf /etc/passwd {LOCK}",
         f"rm {LOCK}",

@@ -1,0 +1,23 @@
+"""A base in the engine as an image of its own, for tests that need any image with a Python and a shell."""
+
+from __future__ import annotations
+
+from validator.assemble.bases import BasePolicy, Bases
+from validator.assemble.encodings import encoding
+from validator.assemble.image import put_base
+from validator.assemble.layers import Layers
+from validator.assemble.names import PROJECT
+from validator.assemble.table import LayerTable
+from validator.engines.docker.base_container import EngineImages
+from validator.engines.docker.endpoint import Endpoint
+from validator.engines.docker.load import load
+from validator.model.spec import ImageSpec
+
+
+def base_image(endpoint: Endpoint, spec: ImageSpec) -> str:
+    """Give the engine the default base of a spec, and return its name there."""
+    name = f"{PROJECT}-base:for-tests-{spec.python}"
+    table = LayerTable()
+    base = Bases(BasePolicy.AUTO, table, EngineImages(endpoint)).base(spec, lambda _: None)
+    load(endpoint, name, lambda into: put_base(base, into, table, encoding(Layers.ZSTD)))
+    return name
