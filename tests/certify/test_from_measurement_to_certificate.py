@@ -76,6 +76,8 @@ def place(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setenv("COSIGN_PASSWORD", PASSWORD)
+    # The line that starts the image is not for the engine of this machine.
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/no-engine.sock")
     make_runner_key(throw_away=True)
     (tmp_path / "matrix.yaml").write_text(MATRIX)
     locks = tmp_path / files.DIRECTORY
