@@ -195,6 +195,7 @@ def other_probe(made: dict[str, Any], version: str = "2.0.0+0123456789ab") -> Re
         (other_probe(document(device="CPU")), Origin.ELSEWHERE, Reason.OTHER_PROBE),
         (report(device="CPU"), Origin.ELSEWHERE, Reason.NOT_ON_GPU),
         (report(), Origin.ELSEWHERE, Reason.IMPORTED),
+        (report(), Origin.REHEARSAL, Reason.REHEARSED),
         (report(), Origin.HERE, Reason.ALL_PASSED),
     ],
 )
@@ -432,6 +433,7 @@ def test_a_report_on_the_cpu_must_be_whole_current_and_from_here() -> None:
     assert on_cpu(report_of(twice)).reason is Reason.CHECKS_REPEATED
     assert on_cpu(other_probe(right)).reason is Reason.OTHER_PROBE
     assert on_cpu(report_of(right), Origin.ELSEWHERE).reason is Reason.IMPORTED
+    assert on_cpu(report_of(right), Origin.REHEARSAL).verdict is Verdict.WORKS_ON_CPU
     assert on_cpu(report_of(right), challenge=CHALLENGE).reason is Reason.CHALLENGE_NOT_REPEATED
     assert (
         on_cpu(report_of({**right, "challenge": CHALLENGE}), challenge=CHALLENGE).verdict

@@ -18,7 +18,7 @@ _TYPE_MARK = "dev.sigstore.bundle.predicateType"
 
 @dataclass(frozen=True)
 class Candidate:
-    """An attachment that may be a bundle around a statement of the wanted type. what: its digest."""
+    """An attachment that may be a bundle around a statement of a wanted type. what: its digest."""
 
     registry: Registry
     what: str
@@ -34,11 +34,11 @@ class Candidate:
         return parse_bundle(self.registry.blob(layers[0].digest, LARGEST))
 
 
-def candidates(registry: Registry, digest: str, predicate_type: str) -> Iterator[Candidate]:
+def candidates(registry: Registry, digest: str, *predicate_types: str) -> Iterator[Candidate]:
     """Yield the attachments of an image, except those that are marked as another predicate type."""
     for entry in registry.attached(digest, BUNDLE):
         # This mark is not signed, but whoever can change it could also remove the whole statement.
-        if entry.annotations.get(_TYPE_MARK, predicate_type) == predicate_type:
+        if entry.annotations.get(_TYPE_MARK, predicate_types[0]) in predicate_types:
             yield Candidate(registry, entry.digest)
 
 

@@ -13,7 +13,7 @@ from ..errors import ValidatorError
 from ..model.facts import DeviceNode
 from ..model.measurement import Outside
 from ..model.own_checks import OwnCheck, also_required
-from ..model.record import Origin, Record, Verdict
+from ..model.record import REHEARSAL, Origin, Record, Verdict
 from ..model.report import Report, ReportError, versions_of
 from ..model.spec import NO_GPU, cell_identifier, variant_of
 from ..model.timestamps import TOLERANCE, parse_timestamp
@@ -63,6 +63,8 @@ def _refusal(record: Record, objection: str) -> NotCertifiable:
 
 def _objection(record: Record) -> str | None:
     """Return why the record itself prevents certifying it, or None."""
+    if record.origin is Origin.REHEARSAL:
+        return f"it was made by a {REHEARSAL}, which proves nothing"
     if record.verdict not in (Verdict.CERTIFIED, Verdict.FAILED):
         return f"its verdict is {record.verdict.value}: {record.reason}"
     if record.origin is not Origin.HERE:

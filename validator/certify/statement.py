@@ -19,7 +19,7 @@ from ..model.certificate import Certificate, Failure, GpuFacts
 from ..model.codec import DocumentError
 from ..model.measurement import Measurement
 from ..model.own_checks import OwnCheck, is_own
-from ..model.record import Record, Verdict
+from ..model.record import REHEARSAL, Record, Verdict
 from ..model.report import CheckOutcome, Report
 from ..registry.names import is_digest
 from ..versions import DriverRelease
@@ -28,6 +28,8 @@ STATEMENT_V1 = "https://in-toto.io/Statement/v1"
 #: `cosign attest` writes this older version around a predicate that it is given.
 STATEMENT_V0_1 = "https://in-toto.io/Statement/v0.1"
 PREDICATE = "https://in-toto.io/attestation/test-result/v0.1"
+#: The predicate of what a rehearsal signs (`rehearsal.py`). It is never a certificate, whoever signed it.
+REHEARSAL_PREDICATE = "https://tensorflow-gpu-matrix.github.io/rehearsal/v1"
 #: How long a certificate is valid after its measurement.
 VALID_FOR = timedelta(days=14)
 
@@ -211,11 +213,25 @@ class _FailedConfiguration(msgspec.Struct, frozen=True):
     certificate: _Issue
 
 
+def refuse_rehearsal(payload: bytes) -> None:
+    """Raise NoCertificate if this is the statement of a rehearsal.
+
+    To be asked before the signature is verified: no key and no option changes the answer.
+    """
+    try:
+        document = codec.parse_unique(payload)
+    except DocumentError:
+        return
+    if isinstance(document, dict) and document.get("predicateType") == REHEARSAL_PREDICATE:
+        raise NoCertificate(f"it is the statement of a {REHEARSAL}, which proves nothing and never counts")
+
+
 def read_statement(payload: bytes, digest: str, signer: str) -> Certificate | Failure:
     """Return what a statement says about the image of that digest.
 
     This does not verify the signature. Raises NoCertificate with the reason.
     """
+    refuse_rehearsal(payload)
     try:
         document = codec.convert(codec.parse_unique(payload), dict[str, Any], "the statement")
         if document.get("_type") not in (STATEMENT_V1, STATEMENT_V0_1):

@@ -17,7 +17,13 @@ from ..system.pools import map_in_threads
 from . import attached, signing
 from .attached import Candidate
 from .bundle import Bundle, BundleError
-from .statement import PREDICATE, NoCertificate, read_statement
+from .statement import (
+    PREDICATE,
+    REHEARSAL_PREDICATE,
+    NoCertificate,
+    read_statement,
+    refuse_rehearsal,
+)
 from .trust import Trust, is_throw_away
 
 _AT_ONCE = 8
@@ -87,7 +93,9 @@ def certificates(
     def judge(candidate: Candidate) -> _Found | Refused:
         return _judged(candidate, digest, trust, max_age, accept_expired, at)
 
-    found = map_in_threads(judge, attached.candidates(registry, digest, PREDICATE), _AT_ONCE)
+    # The statements of rehearsals are read too, in order to say why they don't count.
+    listed = attached.candidates(registry, digest, PREDICATE, REHEARSAL_PREDICATE)
+    found = map_in_threads(judge, listed, _AT_ONCE)
     refused = tuple(entry for entry in found if isinstance(entry, Refused))
     return _heed_newest((entry for entry in found if isinstance(entry, _Found)), refused)
 
@@ -136,6 +144,7 @@ def verified_statement(
 
     A failure counts however old it is.
     """
+    refuse_rehearsal(bundle.payload)
     payload = signing.verify(bundle, digest, PREDICATE, trust)
     statement = read_statement(payload, digest, trust.signer)
     if reason := _against(statement, trust, now):

@@ -26,11 +26,17 @@ class Verdict(str, Enum):
     BROKEN = "broken"
 
 
+#: This word is in everything that `build-matrix --rehearse` makes.
+REHEARSAL = "REHEARSAL"
+
+
 class Origin(str, Enum):
-    """`here`: built and probed by this installation. `elsewhere`: a report that a person imported."""
+    """`here`: built and probed by this installation. `elsewhere`: a report that a person imported.
+    `rehearsal`: made by `build-matrix --rehearse`, which proves nothing."""
 
     HERE = "here"
     ELSEWHERE = "elsewhere"
+    REHEARSAL = "rehearsal"
 
 
 class RecordError(ValueError):

@@ -12,6 +12,7 @@
 6. Did a check compute on something other than the GPU? `unproven`.
 7. Was the report imported from elsewhere? It could have been edited, and no image digest belongs to it that a
    certificate could be about: `unproven`.
+   Was it made in a rehearsal (`build-matrix --rehearse`)? `unproven`.
 8. Does the report lack the challenge that the probe was asked to repeat? Then it may be from another run:
    `unproven`.
 9. Could the driver not be read on the host, outside the container? The image may have made up everything in
@@ -23,7 +24,7 @@ the checks saw. (`broken`, for an image that did not build, needs no report and 
 
 An image of the variant `cpu` is never `certified`. The checks of CUDA, the driver and GPUs say nothing about
 it, so they are left out, and the others must have computed on the CPU. Questions 2, 4, 5, 7 and 8 are asked
-about it; if none of them decides, it is `works-on-cpu`.
+about it; if none of them decides, it is `works-on-cpu`, in a rehearsal too: it gets no certificate.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from ..problems import FAULT
 from .evidence import COMPUTING_CHECKS, Computed
 from .facts import Host
 from .measurement import Outside, Unread
-from .record import Origin, Verdict
+from .record import REHEARSAL, Origin, Verdict
 from .report import CheckOutcome, CheckResult, Report
 from .spec import Variant
 
@@ -108,6 +109,7 @@ class Reason(str, Enum):
     OTHER_PROBE = "other_probe"
     NOT_ON_GPU = "not_on_gpu"
     IMPORTED = "imported"
+    REHEARSED = "rehearsed"
     CHALLENGE_NOT_REPEATED = "challenge_not_repeated"
     HOST_NOT_READ = "host_not_read"
     HOST_DIFFERS = "host_differs"
@@ -148,6 +150,7 @@ class Judgement:
             Reason.OTHER_PROBE: f"the probe had version {self.probe}, not {PROBE_VERSION}: measure again",
             Reason.NOT_ON_GPU: f"not computed on the GPU: {missing}",
             Reason.IMPORTED: f"{passed}, according to an imported report",
+            Reason.REHEARSED: f"{passed}, in a {REHEARSAL}, which proves nothing",
             Reason.CHALLENGE_NOT_REPEATED: f"{passed}, but the report does not repeat the challenge",
             Reason.HOST_NOT_READ: f"{passed}, according to the report; the host was not asked:"
             f" {self.unread.sentence if self.unread else ''}",
@@ -200,6 +203,8 @@ def judge(
     gpus = tuple(sorted(set(report.host.gpu_names)))
     if origin is Origin.ELSEWHERE:
         return Judgement(Verdict.UNPROVEN, Reason.IMPORTED, gpus=gpus)
+    if origin is Origin.REHEARSAL:
+        return Judgement(Verdict.UNPROVEN, Reason.REHEARSED, gpus=gpus)
     if challenge is not None and report.challenge != challenge:
         return Judgement(Verdict.UNPROVEN, Reason.CHALLENGE_NOT_REPEATED, gpus=gpus)
     if isinstance(outside, Unread):

@@ -15,7 +15,7 @@ from typing import IO
 
 from ..errors import InputError
 from ..model.codec import LARGEST
-from ..model.record import Record, RecordError, read_record
+from ..model.record import REHEARSAL, Origin, Record, RecordError, read_record
 from .finish_time import WRONG_TIME_HINT, wrong_time
 
 #: The files that are read in a directory, such as a CI run's artifacts.
@@ -111,6 +111,11 @@ def _record(line: bytes, where: str, now: datetime | None) -> Record:
             f"{where}: {error}",
             hint="export it again with `python -m validator records export`; nothing was imported",
         ) from error
+    if record.origin is Origin.REHEARSAL:
+        raise InputError(
+            f"{where}: this record was made by a {REHEARSAL}, which proves nothing",
+            hint="look at it where it was made, with `records show --store`; nothing was imported",
+        )
     if now is not None and (problem := wrong_time(record, now)):
         raise InputError(f"{where}: {problem}", hint=f"{WRONG_TIME_HINT}; nothing was imported")
     return record
