@@ -43,14 +43,14 @@ def test_a_larger_image_is_refused_with_its_largest_wheels() -> None:
 
 
 def test_what_changed_since_the_last_lock_comes_with_its_sizes() -> None:
-    before = replace(
-        LOCK, wheels=(wheel("numpy", "2.0", 20), wheel("pandas", "2.1", 12), wheel("six", "1", 1))
-    )
+    numpy = replace(wheel("numpy", "2.0", 20), sha256="f" * 64)
+    before = replace(LOCK, wheels=(numpy, wheel("pandas", "2.1", 12), wheel("six", "1", 1)))
     with pytest.raises(BuildError) as caught:
         refuse_too_large(SPEC, 600_000_000, LOCK, before)
     assert str(caught.value).endswith(
         " Since the last lock: tensorflow-cpu==2.21.0 was added (+250.0 MB),"
-        " pandas==2.1 became 2.2 (+1.0 MB), six==1 was removed (-1.0 MB)."
+        " pandas==2.1 became 2.2 (+1.0 MB), six==1 was removed (-1.0 MB),"
+        " numpy==2.0 is another file (+0.0 MB)."
     )
 
 

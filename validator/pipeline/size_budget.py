@@ -48,7 +48,9 @@ def _changes(previous: Lock, lock: Lock) -> str:
 def _change(before: Wheel | None, after: Wheel | None) -> str:
     if before is None:
         return f"{after} was added"
-    return f"{before} was removed" if after is None else f"{before} became {after.version}"
+    if after is None:
+        return f"{before} was removed"
+    return f"{before} is another file" if str(before) == str(after) else f"{before} became {after.version}"
 
 
 def _size(wheel: Wheel | None) -> int:
