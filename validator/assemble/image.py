@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from ..errors import BuildError
-from ..model.lock import Lock, Wheel
+from ..model.lock import Wheel
 from ..system.meter import Meter
 from ..system.pools import map_in_threads
 from .base import Base, BaseLayer
@@ -21,7 +21,7 @@ from .sources import ImagePlan
 from .table import LayerTable, layer_key
 
 #: Layers that are made and sent at the same time. One that waits for the network does not hold up another.
-_AT_ONCE = 3
+_AT_ONCE = 2
 _LOOKUPS_AT_ONCE = 8
 
 
@@ -71,11 +71,11 @@ def assemble(
     missing = [source for source, is_there in zip(plan.layers, there, strict=True) if not is_there]
     needed = {part for source in missing for part in (*source.made_from, *source.read_from)}
     fetch([wheel for wheel in plan.lock.wheels if wheel.sha256 in needed])
-    sizes = {source.name: _expected_size(source, plan.lock) for source in missing}
-    work.meter = Meter(f"making {len(missing)} layers", sum(sizes.values()) or None, progress)
+    total = sum(source.size for source in missing)
+    work.meter = Meter(f"making {len(missing)} layers", total or None, progress)
     tasks: list[tuple[int, Callable[[], Placed]]] = [
         *((0, partial(work.base_layer, layer, plan.base.name)) for layer in plan.base.layers),
-        *((sizes.get(source.name, 0), partial(work.layer, source)) for source in plan.layers),
+        *((source.size, partial(work.layer, source)) for source in plan.layers),
     ]
     # The largest first, so that none of them is left to make on its own at the end.
     order = sorted(range(len(tasks)), key=lambda number: -tasks[number][0])
@@ -188,12 +188,6 @@ class _Work:
 
             self._destination.receive(write_all, known)
         return known
-
-
-def _expected_size(source: LayerSource, lock: Lock) -> int:
-    """Return about how many bytes a layer will have: those of its wheels."""
-    read = {*source.made_from, *source.read_from}
-    return sum(wheel.size or 0 for wheel in lock.wheels if wheel.sha256 in read)
 
 
 def _descriptor(blob: Encoded) -> Mapping[str, Any]:

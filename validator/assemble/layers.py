@@ -55,6 +55,7 @@ class LayerSource:
     """A layer that can be made: its name for people, its key, and its entries.
 
     made_from: what decides every byte before encoding, in order: digests of wheels and of recipes.
+    size: about how many bytes it will have, for progress, or 0 if that is unknown.
     read_from: the SHA-256 of wheels that are read although another one with the same file would do.
     entries: makes the entries; called once for each time that the layer is encoded.
     """
@@ -63,3 +64,4 @@ class LayerSource:
     made_from: tuple[str, ...]
     entries: Callable[[], Iterable[Entry]]
     read_from: tuple[str, ...] = ()
+    size: int = 0

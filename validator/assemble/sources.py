@@ -116,22 +116,24 @@ class _Planner:
             with ExitStack() as stack:
                 yield from merged((str(wheel), self._watched(wheel, stack)) for wheel in group.wheels)
 
-        return LayerSource(group.name, (_WHEELS, *(wheel.sha256 for wheel in group.wheels)), entries)
+        made_from = (_WHEELS, *(wheel.sha256 for wheel in group.wheels))
+        return LayerSource(group.name, made_from, entries, size=_size(group.wheels))
 
     def _tensorflow(self, group: WheelLayer) -> Iterator[LayerSource]:
         (wheel,) = group.wheels
         large = {file.path: file for file in self._facts(wheel).large}
+        share = _size([wheel]) // (len(large) + 1)
         for file in large.values():
-            yield self._large_file(wheel, file)
+            yield self._large_file(wheel, file, share)
 
         def entries() -> Iterator[Entry]:
             with ExitStack() as stack:
                 rest = [entry for entry in self._installed(wheel, stack) if entry.path not in large]
                 yield from merged([(str(wheel), rest)])
 
-        yield LayerSource(group.name, (_WHEELS, wheel.sha256), entries)
+        yield LayerSource(group.name, (_WHEELS, wheel.sha256), entries, size=share)
 
-    def _large_file(self, wheel: Wheel, file: LargeFile) -> LayerSource:
+    def _large_file(self, wheel: Wheel, file: LargeFile, size: int) -> LayerSource:
         def entries() -> Iterator[Entry]:
             with ExitStack() as stack:
                 only = [entry for entry in self._installed(wheel, stack) if entry.path == file.path]
@@ -139,7 +141,7 @@ class _Planner:
 
         name = file.path.rpartition("/")[2]
         made_from = (_LARGE, file.path, oct(file.mode), file.sha256)
-        return LayerSource(name, made_from, entries, read_from=(wheel.sha256,))
+        return LayerSource(name, made_from, entries, read_from=(wheel.sha256,), size=size)
 
     def _byte_code(self, group: Group, wheels: tuple[Wheel, ...]) -> LayerSource:
         assert self.runner is not None
@@ -147,10 +149,8 @@ class _Planner:
         def sources(stack: ExitStack) -> list[Entry]:
             return merged((str(wheel), self._installed(wheel, stack)) for wheel in wheels)
 
-        hashes = [wheel.sha256 for wheel in wheels]
-        return bytecode.byte_code(
-            f"byte code ({group.value})", self.base.files.interpreter, hashes, sources, self.runner
-        )
+        name, hashes = f"byte code ({group.value})", [wheel.sha256 for wheel in wheels]
+        return bytecode.byte_code(name, self.base.files.interpreter, hashes, sources, self.runner)
 
     def _installed(self, wheel: Wheel, stack: ExitStack) -> tuple[Entry, ...]:
         file = stack.enter_context(open_wheel(self.wheels.path(wheel), wheel))
@@ -178,6 +178,10 @@ class _Planner:
 
     def _keep(self, wheel: Wheel, facts: WheelFacts) -> None:
         self.table.facts(_facts_key(wheel), facts.document)
+
+
+def _size(wheels: Iterable[Wheel]) -> int:
+    return sum(wheel.size or 0 for wheel in wheels)
 
 
 def _facts_key(wheel: Wheel) -> str:
