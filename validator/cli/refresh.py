@@ -45,7 +45,7 @@ def command(
     change and why. With --check it only asks the package index, and remembers the answer: other commands
     then say if the facts don't know a release.
 
-    python: requirements/ and images/uv.txt. bases: images/bases.yaml. debian: images/debian/.
+    python: requirements/. bases: images/bases.yaml. debian: images/debian/.
     """
     if check and dry_run:
         raise click.UsageError("--check and --dry-run can't be combined: --check does less")
