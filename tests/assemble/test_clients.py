@@ -14,7 +14,6 @@ from tests.registry.server import RunningRegistry
 from validator.assemble.entries import Entry
 from validator.assemble.layers import Layers
 
-from ..loop import tiers
 from . import images
 from .test_encodings import encoded, layer_of
 
@@ -39,7 +38,8 @@ def run(*command: str | Path) -> bytes:
     return subprocess.run(command, check=True, capture_output=True, timeout=120).stdout
 
 
-@tiers.docker
+@pytest.mark.engine
+@pytest.mark.xdist_group("docker")
 @pytest.mark.parametrize("choice", Layers)
 def test_docker(choice: Layers, server: RunningRegistry, tmp_path: Path) -> None:
     some = layer_of(tmp_path)

@@ -36,7 +36,7 @@ _LARGEST_TEXT = 32 << 20
 _SIGNATURES = ("RECORD.jws", "RECORD.p7s")
 
 #: Device, inode, size, times of modification and change.
-_Identity = tuple[int, int, int, int, int]
+_Identity = tuple[int, int, int, int]
 
 
 class _Decompressor(Protocol):
