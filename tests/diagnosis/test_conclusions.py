@@ -97,6 +97,12 @@ CUDA_VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
             {"memory": "100"},
         ),
         ([("gpu_memory", {"used": "12799", "total": "16280"})], "memory_mostly_used", {"used": "12799"}),
+        (
+            [tensorflow("1.15.0"), ("gpu", {"name": "RTX 3090"})],
+            "gpu_newer_than_cuda",
+            {"built_with": "10.0", "newer": "8.6"},
+        ),
+        ([tensorflow("2.3.1"), ("compute_capability", {"value": "8.0"})], "gpu_newer_than_cuda", {}),
     ],
 )
 def test_a_conflict_is_found(
@@ -128,6 +134,8 @@ def test_a_conflict_is_found(
             "whole_memory_refused",
         ),
         ([("gpu_memory", {"used": "x" * 99, "total": "0"})], "memory_mostly_used"),
+        ([tensorflow("2.4.1"), ("gpu", {"name": "RTX 3090"})], "gpu_newer_than_cuda"),
+        ([tensorflow("1.15.0"), ("gpu", {"name": "RTX 2080 Ti"})], "gpu_newer_than_cuda"),
     ],
 )
 def test_versions_that_fit_are_not_a_conflict(entries: list[tuple[str, dict[str, str]]], kind: str) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from ...compat import gpus, kernels, releases
 from ...compat.errors import UnknownGpu
+from ...compat.older import release_of_any_age
 from ...model.prediction import Outcome
 from ...versions import ComputeCapability, leading_numbers
 from ..cuda_errors import CUDA_ERROR, CUINIT
@@ -16,6 +17,9 @@ from ..observations import Observation, Observations, release
 _MANY_GPUS = 64
 #: The first compute capability that the newest wheels have kernels for (2.17 dropped 5.x).
 _OLDEST = ComputeCapability(6, 0)
+#: The first compute capability that no CUDA before this major version knows. Older libraries fail on it or
+#: start very slowly, although the driver compiles TensorFlow's own kernels.
+_AMPERE, _CUDA_FOR_AMPERE = (8, 0), 11
 #: A driver branch that compiles every PTX.
 _ANY_DRIVER = 9999
 
@@ -111,6 +115,19 @@ def _gpu_capabilities(observations: Observations) -> Iterator[tuple[Observation,
             continue
 
 
+def gpu_newer_than_cuda(observations: Observations) -> None:
+    """Add a GPU that is newer than the CUDA of an old release, such as an RTX 3090 with TensorFlow 1.15."""
+    found = release(observations)
+    build = release_of_any_age(found[0]) if found else None
+    if found is None or build is None or not build.cuda or leading_numbers(build.cuda)[0] >= _CUDA_FOR_AMPERE:
+        return
+    for one, value in _gpu_capabilities(observations):
+        if leading_numbers(value) >= _AMPERE:
+            values = {"tensorflow": found[0], "built_with": build.cuda, "newer": value}
+            observations.conclude("gpu_newer_than_cuda", values, one, found[1])
+            return
+
+
 def driver_parts(observations: Observations) -> None:
     """Add a driver library and a kernel module whose versions differ."""
     kernel = observations.first("kernel_driver_version")
@@ -164,4 +181,11 @@ def no_reason_given(observations: Observations) -> None:
         observations.conclude("no_gpu_without_a_reason", {}, empty, factory)
 
 
-RULES = (empty_list, visible_devices, driver_parts, compat_library, no_reason_given)
+RULES = (
+    empty_list,
+    visible_devices,
+    gpu_newer_than_cuda,
+    driver_parts,
+    compat_library,
+    no_reason_given,
+)
