@@ -20,7 +20,6 @@ from uv import find_uv_bin
 from validator._vendor.packaging.markers import Marker
 from validator._vendor.packaging.requirements import Requirement
 from validator._vendor.packaging.utils import canonicalize_name
-from validator.engines.docker import uv_binary
 from validator.supply.python_packages import ENVIRONMENTS, LOCKS, refreshed, requirements_of, versions
 from validator.system import processes
 from validator.system.sources import host_sources
@@ -133,10 +132,6 @@ def test_what_is_installed_here_needs_nothing_outside_of_the_lock() -> None:
         if canonicalize_name(requirement.name) not in there
     ]
     assert missing == []
-
-
-def test_the_uv_of_images_is_the_one_in_the_lock() -> None:
-    assert uv_binary.read_pin().version == versions(text("requirements/runtime.txt"))["uv"]
 
 
 # -- the environments of the tests -----------------------------------------------------------------------

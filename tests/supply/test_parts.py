@@ -13,9 +13,8 @@ from docker.errors import DockerException
 from validator.assemble import apt
 from validator.assemble.debian_lock import DebianLock, DebianPackage, lock_path, read_lock
 from validator.assemble.pinned_bases import pinned_bases
-from validator.errors import InputError, MissingError
+from validator.errors import MissingError
 from validator.supply import bases, debian_packages, python_packages
-from validator.system.sources import PackageSources
 
 from ..loop import tiers
 
@@ -43,11 +42,6 @@ def test_the_versions_of_a_lock_are_read_also_where_pythons_differ() -> None:
     ]
     text = "\n".join(pins)
     assert python_packages.versions(text) == {"a": "1", "b": "1, 2"}
-
-
-def test_a_lock_without_uv_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="uv is not in requirements/runtime"):
-        python_packages._uv_pin("a==1 \\\n    --hash=sha256:" + HASH, tmp_path, PackageSources())
 
 
 # -- bases -----------------------------------------------------------------------------------------------

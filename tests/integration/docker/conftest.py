@@ -9,12 +9,18 @@ from pathlib import Path
 import pytest
 from docker.errors import ImageNotFound
 
+from validator.assemble.assembler import Assembler
+from validator.assemble.image import put_base
+from validator.assemble.layers import Layers
 from validator.engines.base import Built
 from validator.engines.docker import DockerEngine
 from validator.engines.docker.endpoint import Endpoint, connect
+from validator.engines.docker.load import load
 from validator.errors import MissingError
 from validator.model.lock import Lock
 from validator.model.spec import Choice, ImageSpec, Variant
+from validator.pipeline.workplace import Making, assembler
+from validator.system.files import cache_directory
 from validator.system.sources import PackageSources, host_sources
 
 from ...emulation import cdi
@@ -46,10 +52,41 @@ def endpoint() -> Iterator[Endpoint]:
     endpoint.quick.close()
 
 
+def new_cache(place: Path) -> Path:
+    """Make a cache directory with nothing but the machine's bases, which take long to make."""
+    place.mkdir(exist_ok=True)
+    bases = cache_directory() / "bases"
+    bases.mkdir(parents=True, exist_ok=True)
+    (place / "bases").symlink_to(bases)
+    return place
+
+
+def made_by(
+    cache: Path, sources: PackageSources, endpoint: Endpoint | None, layers: Layers = Layers.ZSTD
+) -> Assembler:
+    """Return what makes images, with wheels and layer table in this cache directory."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("VALIDATOR_CACHE", str(cache))
+        return assembler(sources, Making(layers=layers), endpoint)
+
+
+def maker_at(
+    cache: Path, index_url: str, endpoint: Endpoint | None, layers: Layers = Layers.ZSTD
+) -> Assembler:
+    """Return what makes images from the wheels of an index."""
+    return made_by(cache, PackageSources(index_url=index_url), endpoint, layers)
+
+
+@pytest.fixture(scope="session")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The cache directory of this test run. Its wheels and its layer table are only those of the tests."""
+    return new_cache(tmp_path_factory.mktemp("cache"))
+
+
 @pytest.fixture(scope="session")
 def docker_engine(endpoint: Endpoint) -> DockerEngine:
-    """The engine with this machine's own package sources."""
-    engine = DockerEngine(endpoint, host_sources())
+    """The engine with this machine's own package sources and cache."""
+    engine = DockerEngine(endpoint, assembler(host_sources(), Making(), endpoint))
     if reason := engine.provides(PYTHON):
         pytest.skip(reason)
     return engine
@@ -57,17 +94,42 @@ def docker_engine(endpoint: Endpoint) -> DockerEngine:
 
 @pytest.fixture(scope="session")
 def index() -> Iterator[Index]:
-    """A package index that only this test run knows."""
+    """A package index that only this test run knows.
+
+    The tool reads the page of each project once, so what `maker` is to find there is there from the start.
+    """
     with running_index() as index:
+        index.add(tensorflow(), tensorflow(name="tensorflow"), KERAS, OTHER_KERAS, *NVIDIA)
         yield index
 
 
 @pytest.fixture(scope="session")
-def tiny_engine(endpoint: Endpoint, docker_engine: DockerEngine, index: Index) -> DockerEngine:
+def maker(endpoint: Endpoint, docker_engine: DockerEngine, index: Index, cache: Path) -> Assembler:
+    """Makes images with the tiny wheels' index as its only source."""
+    return maker_at(cache, index.url, endpoint)
+
+
+@pytest.fixture(scope="session")
+def tiny_engine(endpoint: Endpoint, maker: Assembler) -> DockerEngine:
     """The engine with the tiny wheels' index as its only source."""
-    if not endpoint.is_local:
-        pytest.skip("the engine is remote: its builds can't reach an index on this machine")
-    return DockerEngine(endpoint, PackageSources(index_url=index.url))
+    return DockerEngine(endpoint, maker)
+
+
+def put_default_base(endpoint: Endpoint, maker: Assembler) -> str:
+    """Give an engine the default base as an image. Return its name."""
+    name = "validator-test-base:default"
+    base = maker.bases.base(CPU, quiet)
+    load(endpoint, name, lambda into: put_base(base, into, maker.table, maker.encoding))
+    return name
+
+
+@pytest.fixture(scope="session")
+def base_image(endpoint: Endpoint, maker: Assembler) -> Iterator[str]:
+    """The default base as an image of the engine. Return its name."""
+    name = put_default_base(endpoint, maker)
+    yield name
+    with contextlib.suppress(ImageNotFound):
+        endpoint.client.images.remove(name, force=True)
 
 
 def tensorflow(version: str = "2.99.0", name: str = "tensorflow-cpu") -> TinyWheel:
@@ -97,20 +159,20 @@ NVIDIA = tuple(
 )
 
 
+KERAS = TinyWheel.make("keras", "3.0.0", {"keras/__init__.py": b"X = 1\n"})
+OTHER_KERAS = TinyWheel.make("keras", "2.0.0", {"keras/__init__.py": b"X = 2\n"})
+
+
 def cpu_lock(index: Index) -> Lock:
     """The lock of a tiny cpu image; its wheels are in the index."""
-    wheels = (tensorflow(), TinyWheel.make("keras", "3.0.0", {"keras/__init__.py": b"X = 1\n"}))
+    wheels = (tensorflow(), KERAS)
     index.add(*wheels)
     return lock_of(CPU, *wheels)
 
 
 def gpu_lock(index: Index, tensorflow_version: str = "2.99.0") -> Lock:
     """The lock of a tiny gpu image; its wheels are in the index."""
-    wheels = (
-        tensorflow(tensorflow_version, "tensorflow"),
-        TinyWheel.make("keras", "3.0.0", {"keras/__init__.py": b"X = 1\n"}),
-        *NVIDIA,
-    )
+    wheels = (tensorflow(tensorflow_version, "tensorflow"), KERAS, *NVIDIA)
     index.add(*wheels)
     return lock_of(GPU, *wheels)
 
@@ -125,7 +187,7 @@ def removed_afterwards(engine: DockerEngine, endpoint: Endpoint, built: Built) -
 
 @pytest.fixture(scope="module")
 def cpu_image(tiny_engine: DockerEngine, endpoint: Endpoint, index: Index) -> Iterator[Built]:
-    """A tiny image without CUDA. From the second module on, its layers come from the cache."""
+    """A tiny image without CUDA."""
     yield from removed_afterwards(tiny_engine, endpoint, tiny_engine.build(CPU, cpu_lock(index), quiet))
 
 

@@ -55,7 +55,8 @@ def _read(archive: tarfile.TarFile) -> SavedImage:
 
 def _uncompressed(layer: bytes) -> bytes:
     if layer[:4] == b"\x28\xb5\x2f\xfd":
-        return zstandard.ZstdDecompressor().decompressobj().decompress(layer)
+        # A layer has many frames.
+        return zstandard.ZstdDecompressor().stream_reader(layer, read_across_frames=True).read()
     return gzip.decompress(layer) if layer[:2] == b"\x1f\x8b" else layer
 
 

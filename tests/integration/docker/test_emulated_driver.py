@@ -20,7 +20,7 @@ from ...emulation import cdi
 from ...emulation.environments import site_packages
 from ...emulation.stubs import RELEASE, Stubs, build, build_cublas
 from ...probe.environments import AS_BUILT_2_21, tensorflow_environment
-from .conftest import CPU, quiet
+from .conftest import quiet
 
 SITE = "/opt/tensorflow"
 LIMIT_S = 120.0
@@ -53,13 +53,12 @@ def stubs(tmp_path_factory: pytest.TempPathFactory, site: Path) -> Stubs:
 
 
 @pytest.fixture(scope="module")
-def probe(docker_engine: DockerEngine, endpoint: Endpoint, site: Path) -> Iterator[Probe]:
+def probe(base_image: str, endpoint: Endpoint, site: Path) -> Iterator[Probe]:
     """Runs the probe in a container of the default base; TensorFlow, and what is named, come as a GPU."""
     if not endpoint.is_local or os.geteuid() != 0:
         pytest.skip("CDI specifications can only be written beside a local engine, by root")
     if cdi.offers_gpus(endpoint.client):
         pytest.skip("this engine has GPUs of its own")
-    base = docker_engine._bases.base(CPU, quiet).reference
 
     def run(
         *arguments: str,
@@ -76,10 +75,10 @@ def probe(docker_engine: DockerEngine, endpoint: Endpoint, site: Path) -> Iterat
         with cdi.offered(endpoint.client, offer):
             # A new connection sees the device, and requests it like a real one.
             own = connect()
-            engine = DockerEngine(own, docker_engine._sources)
+            engine = DockerEngine(own)
             try:
                 request = ProbeRequest(probe_archive(), arguments, {}, LIMIT_S)
-                return read_report(engine.probe_image(base, request, quiet))
+                return read_report(engine.probe_image(base_image, request, quiet))
             finally:
                 engine.close()
 

@@ -45,7 +45,7 @@ def cdi_host(endpoint: Endpoint) -> Iterator[Endpoint]:
 
 def run(endpoint: Endpoint, image: Built, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run `docker run` as a person would."""
-    command = [endpoint.buildx.argv[0], "run", "--rm", "--network=none", *arguments, image.reference]
+    command = [endpoint.docker, "run", "--rm", "--network=none", *arguments, image.reference]
     return subprocess.run([*command, "echo", "started"], capture_output=True, text=True, check=False)
 
 
@@ -97,11 +97,11 @@ def test_a_cpu_image_ignores_the_driver(cdi_host: Endpoint, cpu_image: Built, em
 
 
 def test_the_probe_runs_where_the_driver_is_too_old(
-    cdi_host: Endpoint, tiny_engine: DockerEngine, gpu_image: Built, empty: Path
+    cdi_host: Endpoint, gpu_image: Built, empty: Path
 ) -> None:
     """The probe has to report such a driver."""
     with cdi.offered(cdi_host.client, given(empty, OLD)):
-        engine = DockerEngine(connect(), tiny_engine._sources)
+        engine = DockerEngine(connect())
         try:
             assert engine.probe(gpu_image, request("print('reported')"), quiet) == b"reported\n"
         finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
 import zipfile
@@ -85,16 +86,11 @@ def test_the_output_of_a_probe_without_a_report_is_shown(tiny_engine: DockerEngi
         tiny_engine.probe(cpu_image, request(source), quiet)
 
 
-def test_a_probe_that_runs_out_of_memory_is_recognized(
-    tiny_engine: DockerEngine, endpoint: Endpoint, cpu_image: Built
-) -> None:
+def test_a_probe_that_runs_out_of_memory_is_recognized(endpoint: Endpoint, cpu_image: Built) -> None:
     if not endpoint.info.get("MemoryLimit"):
         pytest.skip("the engine can't limit memory")
     small = dict(endpoint.info, MemTotal=80 * 2**20)
-    engine = DockerEngine(
-        Endpoint(endpoint.client, endpoint.quick, endpoint.buildx, endpoint.version, small),
-        tiny_engine._sources,
-    )
+    engine = DockerEngine(dataclasses.replace(endpoint, info=small))
     with pytest.raises(ValidatorError, match="ran out of memory"):
         engine.probe(cpu_image, request("x = b'1' * 2**30"), quiet)
 
@@ -199,7 +195,7 @@ def test_the_name_of_an_image_spec_is_not_an_image(tiny_engine: DockerEngine) ->
 
 
 def test_leftovers_of_a_killed_run_are_removed_but_not_those_of_a_live_one(
-    endpoint: Endpoint, tiny_engine: DockerEngine, cpu_image: Built
+    endpoint: Endpoint, cpu_image: Built
 ) -> None:
     def container() -> tuple[ledger.Entry, Any]:
         entry = ledger.intend(endpoint.client, endpoint.info)
@@ -213,7 +209,7 @@ def test_leftovers_of_a_killed_run_are_removed_but_not_those_of_a_live_one(
     # As if they had been taken over from a run that was killed.
     run._inherited += [dead.note, elsewhere.note]
     try:
-        DockerEngine(endpoint, tiny_engine._sources)
+        DockerEngine(endpoint)
         left = {each.id for each in endpoint.client.containers.list(all=True, ignore_removed=True)}
         assert gone.id not in left
         assert {kept.id, other.id} <= left

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from validator.assemble.assembler import Assembler
 from validator.assemble.names import image_reference
+from validator.assemble.registry_destination import RegistryDestination
 from validator.certify.signing import Signer
 from validator.certify.trust import Trust
 from validator.compat.policies import requirements
@@ -28,12 +30,13 @@ from validator.system.sources import PackageSources
 from ...certify.building import trusting
 from ...registry.proxy import Proxy
 from ...registry.server import RunningRegistry, running_registry
-from .conftest import PYTHON, tensorflow
+from .conftest import KERAS, PYTHON, maker_at, new_cache, tensorflow
 from .package_index import Index, TinyWheel
 
 NAME = "team/tensorflow"
 #: A release of which other tests, and people, have no image.
 SPEC = ImageSpec("2.13.0", PYTHON, Variant.CPU)
+PIP = TinyWheel.make("pip", "25.0", {"pip/__init__.py": b""})
 TAG = f"2.13.0-cpu-py{PYTHON}"
 
 
@@ -46,28 +49,31 @@ class Machine:
     """One machine's engine, store and locks."""
 
     def __init__(
-        self, engine: DockerEngine, directory: Path, index: Index, keys: tuple[Signer, Trust]
+        self,
+        maker: Assembler,
+        endpoint: Endpoint,
+        directory: Path,
+        keys: tuple[Signer, Trust],
     ) -> None:
-        self.engine = engine
+        self.maker, self.engine = maker, DockerEngine(endpoint, maker)
         self.keys = keys
         self.directory = directory
-        wheels = (
-            tensorflow(SPEC.tensorflow),
-            TinyWheel.make("keras", "3.0.0", {"keras/__init__.py": b"X = 1\n"}),
-        )
-        index.add(*wheels)
+        wheels = (tensorflow(SPEC.tensorflow), KERAS, PIP)
         found = tuple(sorted((tiny.wheel for tiny in wheels), key=lambda wheel: wheel.name))
         self.lock = Lock(SPEC.identifier, PYTHON, "x86_64-manylinux_2_28", requirements(SPEC), found)
         files.write(directory, self.lock)
 
     def run(self, address: str, *, pull: bool = False, validate: bool = True) -> Result:
-        registry = Registry(Repository.parse(f"{address}/{NAME}"))
+        repository = Repository.parse(f"{address}/{NAME}")
         options = Options(validate=validate, registry=RegistryUse.PULL if pull else RegistryUse.PUSH)
         with Store(str(self.directory / "records.db")) as store:
             run = Run(
                 self.engine, store, PackageSources(), files.LockDirectory(self.directory), (),
                 options, lambda event: None,
-                Publisher(self.engine, registry, trusting(self.keys[1]), self.keys[0]),
+                Publisher(
+                    self.maker, lambda spec: RegistryDestination(repository, None), Registry(repository),
+                    trusting(self.keys[1]), self.engine, self.keys[0],
+                ),
             )  # fmt: skip
             [result] = build_matrix([SPEC], run)
             return result
@@ -75,11 +81,15 @@ class Machine:
 
 @pytest.fixture
 def builder(
-    tiny_engine: DockerEngine, endpoint: Endpoint, index: Index, tmp_path: Path, keys: tuple[Signer, Trust]
+    cache: Path, endpoint: Endpoint, index: Index, tmp_path: Path, keys: tuple[Signer, Trust]
 ) -> Iterator[Machine]:
     directory = tmp_path / "builder"
     directory.mkdir()
-    yield Machine(tiny_engine, directory, index, keys)
+    index.add(tensorflow(SPEC.tensorflow), PIP)
+    maker = maker_at(cache, index.url, endpoint)
+    if reason := maker.provides(PYTHON):
+        pytest.skip(reason)
+    yield Machine(maker, endpoint, directory, keys)
     for image in endpoint.client.images.list(all=True):
         mine = [name for name in (*image.tags, *image.attrs["RepoDigests"]) if NAME in name]
         if image_reference(SPEC.identifier) in image.tags or mine:
@@ -90,9 +100,7 @@ def test_an_image_is_pushed_by_one_run_and_measured_by_another(
     builder: Machine,
     registry: RunningRegistry,
     proxy: Proxy,
-    tiny_engine: DockerEngine,
     endpoint: Endpoint,
-    index: Index,
     tmp_path: Path,
 ) -> None:
     pushed = builder.run(proxy.address, validate=False)
@@ -107,11 +115,13 @@ def test_an_image_is_pushed_by_one_run_and_measured_by_another(
     assert (again.status, again.built) == (Status.BUILT, False)
     assert proxy.sent() == 0
 
-    # Another machine, whose engine has none of its layers.
-    endpoint.client.images.remove(image_reference(SPEC.identifier), force=True)
+    # It went to the registry, and not to the engine.
+    assert not endpoint.client.images.list(image_reference(SPEC.identifier))
+    # Another machine, which never made a layer and can't reach an index.
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
-    runner = Machine(tiny_engine, elsewhere, index, builder.keys)
+    other = maker_at(new_cache(elsewhere / "cache"), "http://127.0.0.1:9/simple", endpoint)
+    runner = Machine(other, endpoint, elsewhere, builder.keys)
     measured = runner.run(proxy.address, pull=True)
     assert measured.status is Status.MEASURED and measured.record is not None, measured.detail
     assert measured.record.image_digest == held[TAG]

@@ -2,37 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from validator.assemble.apt import apt_sources
-from validator.assemble.bases import BasePolicy, Bases
-from validator.assemble.encodings import encoding
-from validator.assemble.image import put_base
-from validator.assemble.layers import Layers
-from validator.assemble.table import LayerTable
-from validator.engines.docker.base_container import EngineImages
 from validator.engines.docker.endpoint import Endpoint
-from validator.engines.docker.load import load
 from validator.engines.docker.system_packages import digest, with_system_packages
 from validator.errors import InputError
-from validator.model.spec import ImageSpec, Variant
-
-from .conftest import quiet
-
-SPEC = ImageSpec("2.21.0", "3.11", Variant.CPU)
-
-
-@pytest.fixture(scope="module")
-def base(endpoint: Endpoint, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The default base, as an image of the engine."""
-    table = LayerTable(tmp_path_factory.mktemp("table"))
-    found = Bases(BasePolicy.AUTO, table, EngineImages(endpoint)).base(SPEC, quiet)
-    name = "tensorflow-gpu-matrix-test:system-packages"
-    load(endpoint, name, lambda into: put_base(found, into, table, encoding(Layers.ZSTD)))
-    yield name
-    endpoint.client.images.remove(name, force=True)
 
 
 def in_container(endpoint: Endpoint, image: str, script: str) -> str:
@@ -40,9 +15,9 @@ def in_container(endpoint: Endpoint, image: str, script: str) -> str:
     return str(output.decode())
 
 
-def test_packages_are_installed_without_a_trace_of_this_machine(endpoint: Endpoint, base: str) -> None:
+def test_packages_are_installed_without_a_trace_of_this_machine(endpoint: Endpoint, base_image: str) -> None:
     lines: list[str] = []
-    name = with_system_packages(endpoint, base, ["tini"], lines.append)
+    name = with_system_packages(endpoint, base_image, ["tini"], lines.append)
     try:
         assert in_container(endpoint, name, "tini --version").startswith("tini version")
         left = in_container(
@@ -51,7 +26,7 @@ def test_packages_are_installed_without_a_trace_of_this_machine(endpoint: Endpoi
             " cat /etc/apt/sources.list /etc/apt/sources.list.d/* /etc/apt/auth.conf.d/* 2>/dev/null; true",
         )  # fmt: skip
         assert left == in_container(
-            endpoint, base,
+            endpoint, base_image,
             "cat /etc/apt/sources.list /etc/apt/sources.list.d/* /etc/apt/auth.conf.d/* 2>/dev/null; true",
         )  # fmt: skip
         history = str(endpoint.client.images.get(name).history())
@@ -62,15 +37,15 @@ def test_packages_are_installed_without_a_trace_of_this_machine(endpoint: Endpoi
                 assert secret not in history
                 assert secret not in inside
         again: list[str] = []
-        assert with_system_packages(endpoint, base, ["tini"], again.append) == name
+        assert with_system_packages(endpoint, base_image, ["tini"], again.append) == name
         assert again == []
     finally:
         endpoint.client.images.remove(name, force=True)
 
 
-def test_a_package_that_does_not_exist_is_named(endpoint: Endpoint, base: str) -> None:
+def test_a_package_that_does_not_exist_is_named(endpoint: Endpoint, base_image: str) -> None:
     with pytest.raises(InputError, match="has no package no-such-package-here") as caught:
-        with_system_packages(endpoint, base, ["tini", "no-such-package-here"], quiet)
+        with_system_packages(endpoint, base_image, ["tini", "no-such-package-here"], lambda _: None)
     assert "check the name in system_packages" in str(caught.value.hint)
 
 
