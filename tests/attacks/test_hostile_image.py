@@ -6,6 +6,7 @@ key, its variables, its network.
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
 import tarfile
@@ -40,6 +41,7 @@ from ..engines.docker.base_image import base_image
 from ..loop import tiers
 
 SPEC = ImageSpec("2.21.0", "3.11", Variant.GPU, Choice("12.5", "12.5"), Choice("9.3", "9.3"))
+CPU = ImageSpec("2.21.0", "3.11", Variant.CPU)
 LOCK = Lock(SPEC.identifier, SPEC.python, "x", (), ())
 CHALLENGE = "c" * 64
 PATH = "/hostile:/usr/local/bin:/usr/bin:/bin"
@@ -116,7 +118,7 @@ def image(endpoint: Endpoint, base: str) -> Iterator[Make]:
                 member = tarfile.TarInfo(name)
                 member.size, member.mode = len(text.encode()), 0o755
                 archive.addfile(member, io.BytesIO(text.encode()))
-        container = endpoint.client.containers.create(base, network_mode="none")
+        container = endpoint.client.containers.create(base, ["true"], network_mode="none")
         try:
             container.put_archive("/", buffer.getvalue())
             path = "ENV PATH=/hostile:/usr/local/bin:/usr/bin:/bin"
@@ -205,6 +207,16 @@ def test_a_perfect_report_on_a_machine_without_a_gpu(endpoint: Endpoint, liar: B
     record = machine.measure(liar)
     assert record.verdict is Verdict.UNPROVEN
     assert record.reason.endswith("the host was not asked: the engine offers no GPU")
+    assert record.measurement is None and machine.signed == []
+
+
+def test_a_perfect_report_of_an_image_without_cuda(endpoint: Endpoint, image: Make) -> None:
+    """An image without CUDA can lie about what ran on the CPU. Nobody signs it, and it certifies nothing."""
+    machine = Machine(DockerEngine(endpoint))
+    found = json.dumps({**PERFECT, "challenge": "CHALLENGE"})
+    liar = image(LIAR, **{"report.json": found.replace('"device_type": "GPU"', '"device_type": "CPU"')})
+    record = machine.measure(dataclasses.replace(liar, spec=CPU))
+    assert record.verdict is Verdict.WORKS_ON_CPU
     assert record.measurement is None and machine.signed == []
 
 
