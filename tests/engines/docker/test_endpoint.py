@@ -8,10 +8,12 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
-from validator.engines.docker.endpoint import Buildx, _check_server, connect, find_buildx
+from validator.engines.docker import endpoint
+from validator.engines.docker.endpoint import Buildx, Reached, _check_server, connect, find_buildx
 from validator.engines.docker.gpus import device_requests, offers_gpus
 from validator.errors import MissingError
 
@@ -154,7 +156,7 @@ def test_a_docker_without_buildx_does_not_hide_one_with_it(
     old = docker_that(tmp_path / "old", "echo \"docker: 'buildx' is not a docker command.\" >&2; exit 1")
     new = docker_that(tmp_path / "new", 'echo "github.com/docker/buildx v0.13.1 788433953af"')
     monkeypatch.setenv("PATH", f"{old}:{new}:/usr/bin:/bin")
-    assert find_buildx("default") == Buildx((f"{new}/docker", "buildx"), "default", (0, 13))
+    assert find_buildx("default") == Buildx((f"{new}/docker", "buildx"), "default")
 
 
 @pytest.mark.service
@@ -162,15 +164,15 @@ def test_a_missing_buildx_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path:
     monkeypatch.setenv("PATH", docker_that(tmp_path / "old", "exit 1"))
     with pytest.raises(MissingError, match="no buildx plugin"):
         find_buildx("default")
+
+
+def test_a_missing_docker_command_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    quick = Mock()
+    monkeypatch.setattr(endpoint, "reach", lambda: Reached(quick, "default", "28.5.2", {}))
     monkeypatch.setenv("PATH", str(tmp_path / "empty"))
     with pytest.raises(MissingError, match="docker command is not installed"):
-        find_buildx("default")
-
-
-def test_only_newer_versions_of_buildx_get_permissions() -> None:
-    assert not Buildx((), "default", (0, 16)).takes_allow
-    assert Buildx((), "default", (0, 17)).takes_allow
-    assert Buildx((), "default", (1, 0)).takes_allow
+        connect()
+    quick.close.assert_called_once()
 
 
 def test_gpus_are_requested_in_the_way_that_the_engine_offers_them() -> None:

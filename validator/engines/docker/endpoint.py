@@ -25,9 +25,6 @@ from ...system import processes
 
 #: Docker Engine 23 is the first that reads layers with zstd compression, and made BuildKit the default.
 OLDEST_ENGINE = 23
-#: Since buildx 0.17, bake needs permissions for what a target does (docker/buildx pull request 2666). Older
-#: ones don't have the option.
-_ALLOW_SINCE = (0, 17)
 #: The timeout of the first requests, in seconds. A hanging engine must not block `--engine auto`.
 _ANSWER_WITHIN_S = 10
 #: The timeout of later requests, which may have to wait while the engine builds.
@@ -39,15 +36,10 @@ _INSTALL_BUILDX = "install it: the package docker-buildx in Debian, docker-build
 
 @dataclass(frozen=True)
 class Buildx:
-    """The buildx command: `argv` up to `buildx`, the builder that is the engine itself, and the version."""
+    """The buildx command: `argv` up to `buildx`, and the builder that is the engine itself."""
 
     argv: tuple[str, ...]
     builder: str
-    version: tuple[int, int]
-
-    @property
-    def takes_allow(self) -> bool:
-        return self.version >= _ALLOW_SINCE
 
 
 @dataclass(frozen=True)
@@ -135,9 +127,8 @@ def find_buildx(context: str) -> Buildx:
     found = list(dict.fromkeys(_on_path("docker")))
     for binary in found:
         result = processes.run([binary, "buildx", "version"], timeout_s=30)
-        match = re.search(r"v?(\d+)\.(\d+)\.\d+", result.stdout.decode("utf-8", "replace"))
-        if result.ok and match:
-            return Buildx((binary, "buildx"), context, (int(match[1]), int(match[2])))
+        if result.ok and re.search(rb"\d+\.\d+\.\d+", result.stdout):
+            return Buildx((binary, "buildx"), context)
     raise MissingError(
         "a Docker Engine is running, but the docker command has no buildx plugin, which installs system"
         " packages",
