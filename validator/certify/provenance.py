@@ -27,7 +27,7 @@ from .trust import Signatory
 from .trust_file import Party, TrustFile
 
 PREDICATE = "https://slsa.dev/provenance/v1"
-#: How images are built: from a lock and a base, with the recipe in `images/` (docs/reference/images.md).
+#: How images are made: from a lock and a base, by `validator.assemble` (docs/reference/images.md).
 BUILD_TYPE = "https://tensorflow-gpu-matrix.github.io/image/v1"
 #: The id of a builder that signs with a key; the fingerprint follows. An identity is its own id.
 _KEY_BUILDER = "https://tensorflow-gpu-matrix.github.io/builder#"
@@ -41,7 +41,7 @@ _ORIGIN = re.compile(r"(registry|bootstrap):[^@\s]+@(?P<digest>sha256:[0-9a-f]{6
 class Inputs:
     """What an image was made from.
 
-    image: the image spec's identifier. recipe_digest: over the Dockerfile and its scripts.
+    image: the image spec's identifier. recipe_digest: over the rules that made its layers.
     base: the origin of the base with its digest, `registry:python:3.12-slim-bookworm@sha256:…`.
     source_commit: of this project's checkout; None if there is none, or if it was changed.
     version: of this project.
