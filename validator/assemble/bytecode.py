@@ -3,9 +3,10 @@
 Without them, every start would compile the packages again, because the user of the container can't write next
 to them.
 
-The image's own Python compiles, among the files of the base: see `Runner`. Each file is compiled in a process
-of its own, forked from the same state, because marshalled code depends on what its process compiled before: a
-string counts as shared if some other code has it, too.
+The image's own Python compiles, among the files of the base: see `Runner`. Marshalled code depends on what
+its process compiled before: a string counts as shared if some other code has it, too. So the files are
+compiled in batches, which depend only on the files and their order, each in a process forked from the same
+state.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from .entries import Deflated, Entry
 from .layers import LayerSource
 from .merge import merged
 
-RECIPE = "byte code 1"
+RECIPE = "byte code 2"
 #: The magic number of each Python's byte code, which stays the same after the first release of a version.
 MAGIC: Mapping[str, int] = {"3.9": 3425, "3.10": 3439, "3.11": 3495, "3.12": 3531, "3.13": 3571, "3.14": 3627}
 #: What programs get as their environment. Without a fixed seed, sets of constants have a random order.

@@ -6,6 +6,7 @@ has the same form, in any order.
 
 from __future__ import annotations
 
+import gc
 import importlib._bootstrap_external
 import importlib.util
 import os
@@ -14,6 +15,10 @@ import sys
 import traceback
 
 _HEAD = struct.Struct(">II")
+#: Of a batch, which one process compiles. A batch ends with the file that reaches either limit, so it depends
+#: only on the files that come before it.
+_BATCH_FILES = 64
+_BATCH_BYTES = 1 << 20
 
 
 def _read(size: int) -> bytes:
@@ -60,23 +65,43 @@ def _compiled(path: str, source: bytes) -> bytes | None:
     return bytes(make(code, importlib.util.source_hash(source), False))
 
 
+def _batch() -> list[tuple[bytes, bytes]]:
+    """Return the paths and the sources of the next files, or an empty list at the end."""
+    found: list[tuple[bytes, bytes]] = []
+    total = 0
+    while len(found) < _BATCH_FILES and total < _BATCH_BYTES:
+        head = _read(_HEAD.size)
+        if not head:
+            break
+        path_size, size = _HEAD.unpack(head)
+        found.append((_read(path_size), _read(size)))
+        total += size
+    return found
+
+
+def _compile_all(files: list[tuple[bytes, bytes]]) -> bytes:
+    """Return the output for these files."""
+    parts: list[bytes] = []
+    for path, source in files:
+        result = _compiled(os.fsdecode(path), source)
+        if result is not None:
+            parts += [_HEAD.pack(len(path), len(result)), path, result]
+    return b"".join(parts)
+
+
 def _work(reading: _Lock, writing: _Lock) -> int:
     while True:
         with reading:
-            head = _read(_HEAD.size)
-            if not head:
-                return 0
-            path_size, size = _HEAD.unpack(head)
-            path = _read(path_size)
-            source = _read(size)
+            files = _batch()
+        if not files:
+            return 0
         child = os.fork()
         if child == 0:
             status = 1
             try:
-                result = _compiled(os.fsdecode(path), source)
-                if result is not None:
-                    with writing:
-                        _write(_HEAD.pack(len(path), len(result)) + path + result)
+                output = _compile_all(files)
+                with writing:
+                    _write(output)
                 status = 0
             except BaseException:
                 traceback.print_exc()
@@ -87,6 +112,8 @@ def _work(reading: _Lock, writing: _Lock) -> int:
 
 
 def main() -> int:
+    # The processes end soon, and what they make has no cycles.
+    gc.disable()
     # Everything that compiling needs is loaded before the forks.
     _compiled("warm-up", b"import sys\nx = 'a' if sys else {1, 2}\n")
     reading, writing = _Lock(), _Lock()
