@@ -7,6 +7,7 @@ import hashlib
 import lzma
 import os
 import threading
+import time
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -35,7 +36,7 @@ _FEED = 64 << 10
 _LARGEST_TEXT = 32 << 20
 _SIGNATURES = ("RECORD.jws", "RECORD.p7s")
 
-#: Device, inode, size, times of modification and change.
+#: Device, inode, size, time of modification in nanoseconds.
 _Identity = tuple[int, int, int, int]
 
 
@@ -250,10 +251,8 @@ class WheelFile:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def _check_hash(self) -> None:
-        key = (self._identity, self.wheel.sha256)
-        with _LOCK:
-            if key in _VERIFIED:
-                return
+        if is_verified(self._handle, self.wheel.sha256):
+            return
         size = self._identity[2]
         hashing = hashlib.sha256()
         for position in range(0, size, CHUNK):
@@ -265,8 +264,7 @@ class WheelFile:
                 f" instead of {self.wheel.sha256}",
                 hint="delete this file and repeat the command, which downloads it again",
             )
-        with _LOCK:
-            _VERIFIED.add(key)
+        note_verified(self._handle, self.wheel.sha256)
 
     def _open(self) -> tuple[dict[str, Member], str]:
         try:
@@ -328,6 +326,22 @@ class WheelFile:
 #: Files whose hash was verified by this process. Whoever changes a file changes its identity.
 _VERIFIED: set[tuple[_Identity, str]] = set()
 _LOCK = threading.Lock()
+#: Seconds within which two changes of a file may have the same time.
+_SAME_TIME_S = 2.0
+
+
+def is_verified(handle: int, sha256: str) -> bool:
+    """Return True if this process has found the open file to have this hash, and nobody changed it since."""
+    with _LOCK:
+        return (_identity(handle), sha256) in _VERIFIED
+
+
+def note_verified(handle: int, sha256: str) -> None:
+    """Note that the open file has this hash, unless another change of it could go unnoticed."""
+    identity = _identity(handle)
+    if abs(time.time_ns() - identity[-1]) > _SAME_TIME_S * 1e9:
+        with _LOCK:
+            _VERIFIED.add((identity, sha256))
 
 
 def open_wheel(path: Path, wheel: Wheel) -> WheelFile:

@@ -26,6 +26,7 @@ from ..system.files import cache_directory, full_disk_named
 from ..system.meter import Meter
 from ..system.pools import map_in_threads
 from ..system.sources import PackageSources
+from .wheel import is_verified, note_verified
 
 logger = logging.getLogger(__name__)
 
@@ -128,11 +129,12 @@ class Wheelhouse:
         file = _locked(path, fcntl.LOCK_SH)
         if file is None:
             return None
-        if not verified and sha256_of(path) != wheel.sha256:
+        if not (verified or is_verified(file, wheel.sha256)) and sha256_of(path) != wheel.sha256:
             logger.warning("%s: its content changed, so it is downloaded again", path)
             os.close(file)
             path.unlink(missing_ok=True)
             return None
+        note_verified(file, wheel.sha256)
         # The time of access orders the eviction. Not every file system keeps it by itself.
         os.utime(path, ns=(time.time_ns(), os.fstat(file).st_mtime_ns))
         return file
