@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from datetime import date
 from functools import partial
 from pathlib import Path
@@ -23,7 +24,7 @@ from .layers import LayerSource
 from .merge import merged
 from .plan import LARGE_FILE, LARGE_WHEEL, Group, WheelLayer, wheel_layers, wheels_of
 from .table import LayerTable
-from .wheel import open_wheel
+from .wheel import WheelFile, open_wheel
 from .wheel_facts import LargeFile, WheelFacts
 
 _WHEELS = f"wheels 1, {install.RECIPE}, files of {LARGE_FILE} apart"
@@ -90,6 +91,7 @@ class _Planner:
     table: LayerTable
     runner: Runner | None
     environment: install.Environment
+    opened: _OpenWheels = field(default_factory=lambda: _OpenWheels())
 
     def plan(self) -> ImagePlan:
         groups = wheel_layers(self.lock, self.spec.variant)
@@ -153,10 +155,17 @@ class _Planner:
         return bytecode.byte_code(name, self.base.files.interpreter, hashes, sources, self.runner)
 
     def _installed(self, wheel: Wheel, stack: ExitStack) -> tuple[Entry, ...]:
-        file = stack.enter_context(open_wheel(self.wheels.path(wheel), wheel))
-        # As with `uv pip install` of a lock, every package counts as one that was asked for. So the layer of
-        # a wheel does not depend on what else an image asks for.
-        return install.entries(file, self.environment, requested=True)
+        def read() -> tuple[WheelFile, tuple[Entry, ...]]:
+            file = open_wheel(self.wheels.path(wheel), wheel)
+            try:
+                # As with `uv pip install` of a lock, every package counts as one that was asked for. So the
+                # layer of a wheel does not depend on what else an image asks for.
+                return file, install.entries(file, self.environment, requested=True)
+            except BaseException:
+                file.close()
+                raise
+
+        return stack.enter_context(self.opened.installed(wheel, read))
 
     def _watched(self, wheel: Wheel, stack: ExitStack) -> Iterable[Entry]:
         """Return the same entries, which find out the facts of the wheel while its layer is made."""
@@ -182,6 +191,48 @@ class _Planner:
 
 def _size(wheels: Iterable[Wheel]) -> int:
     return sum(wheel.size or 0 for wheel in wheels)
+
+
+class _OpenWheels:
+    """The wheels that are open now. Layers that read the same wheel at the same time share it.
+
+    TensorFlow's wheel has 20,000 files, and up to four layers.
+    """
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._open: dict[str, _Shared] = {}
+
+    @contextmanager
+    def installed(
+        self, wheel: Wheel, read: Callable[[], tuple[WheelFile, tuple[Entry, ...]]]
+    ) -> Iterator[tuple[Entry, ...]]:
+        """Yield what the wheel installs. read: opens it, if it is not open."""
+        with self._guard:
+            shared = self._open.setdefault(wheel.sha256, _Shared())
+            shared.users += 1
+        try:
+            with shared.turn:
+                if shared.file is None:
+                    shared.file, shared.entries = read()
+            yield shared.entries
+        finally:
+            with self._guard:
+                shared.users -= 1
+                if not shared.users:
+                    del self._open[wheel.sha256]
+                    if shared.file is not None:
+                        shared.file.close()
+
+
+@dataclass
+class _Shared:
+    """turn: held while the wheel is opened. users: the layers that read it now."""
+
+    turn: threading.Lock = field(default_factory=threading.Lock)
+    users: int = 0
+    file: WheelFile | None = None
+    entries: tuple[Entry, ...] = ()
 
 
 def _facts_key(wheel: Wheel) -> str:
