@@ -17,7 +17,8 @@ from .entries import Entry
 from .layers import Encoded, Layers, Write
 from .streams import Archive, Blob, Member
 
-LEVEL = 3
+#: Level 3 takes half as much time again, and makes layers of NVIDIA's libraries 4 % smaller.
+LEVEL = 2
 
 _SKIPPABLE = 0x184D2A50
 _MAGIC = b"GnUlInUx"
