@@ -35,6 +35,8 @@ from .failures import disk_full, engine_gone
 _INDEX = "application/vnd.oci.image.index.v1+json"
 _KIND = "loading"
 _RECORD = 512
+#: Layers that are on the disk at the same time: one is made while another is sent.
+_ON_DISK = 2
 #: The messages of an engine that lacks a blob: with containerd's image store, and with the older one.
 _LACKS = ("not found", "no such file or directory")
 
@@ -74,8 +76,10 @@ class _Loading:
         self._there = there
         self._sent: set[str] = set()
         self._pipe = Pipe()
-        #: Held while one file is written to the archive, and while one layer is on the disk.
-        self._archive, self._disk = threading.Lock(), threading.Lock()
+        #: Held while one file is written to the archive.
+        self._archive = threading.Lock()
+        #: Held while a layer is on the disk.
+        self._disk = threading.Semaphore(_ON_DISK)
         self._thread = threading.Thread(target=self._run, name="docker-load", daemon=True)
         self._errors: list[str] = []
         #: Why the archive ended early, if that was not the engine's doing.
