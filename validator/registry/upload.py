@@ -21,7 +21,7 @@ from .session import FailedRequest, Retries, Session
 Write = Callable[[bytes], object]
 
 #: The size of a chunk, unless the registry wants larger ones. One is in memory at a time.
-_CHUNK = 16 << 20
+_CHUNK = 8 << 20
 _BINARY = {"Content-Type": "application/octet-stream"}
 
 T = TypeVar("T")
