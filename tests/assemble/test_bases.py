@@ -1,0 +1,235 @@
+"""Where bases come from: a registry, the packages of Debian, an engine's archive."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import tarfile
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from validator.assemble import bootstrap
+from validator.assemble.base import Base, decompressed
+from validator.assemble.base_archives import saved_image
+from validator.assemble.base_registry import ImageName, registry_base
+from validator.assemble.bases import BasePolicy, Bases
+from validator.assemble.encodings import encoding
+from validator.assemble.image import put_base
+from validator.assemble.layers import Layers
+from validator.assemble.pinned_bases import PinnedBase
+from validator.assemble.registry_destination import RegistryDestination
+from validator.assemble.table import LayerTable
+from validator.errors import InputError, MissingError
+from validator.registry.errors import AlteredError
+from validator.registry.names import Repository
+
+from ..registry.server import RunningRegistry
+from .bases import CPU, FILES, archive, base_of, layer
+
+OTHER = "sha256:" + "0" * 64
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> LayerTable:
+    return LayerTable(tmp_path / "table")
+
+
+@pytest.mark.parametrize(
+    ("text", "host", "path", "tag", "digest"),
+    [
+        ("python:3.12-slim", "docker.io", "library/python", "3.12-slim", None),
+        ("team/python", "docker.io", "team/python", "latest", None),
+        (f"python:3.12@{OTHER}", "docker.io", "library/python", "3.12", OTHER),
+        ("localhost:5000/base", "localhost:5000", "base", "latest", None),
+        ("registry.example/ours/python:3.12", "registry.example", "ours/python", "3.12", None),
+    ],
+)
+def test_names_of_images(text: str, host: str, path: str, tag: str, digest: str | None) -> None:
+    name = ImageName.parse(text)
+    assert (name.repository, name.tag, name.digest) == (Repository(host, path), tag, digest)
+    assert name.plain == text.partition("@")[0]
+
+
+@pytest.mark.parametrize("text", ["", "Python", "python@sha256:1", "python:bad tag", "a//b"])
+def test_what_is_not_the_name_of_an_image(text: str) -> None:
+    with pytest.raises(InputError):
+        ImageName.parse(text)
+
+
+# --- a registry ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=list(Layers))
+def pushed(server: RunningRegistry, table: LayerTable, request: pytest.FixtureRequest) -> tuple[str, Base]:
+    """A base in a registry, with its digest."""
+    base = base_of(table, layer({"etc/motd": b"old"}), layer(FILES))
+    repository = Repository(server.address, f"team/base-{request.param.value}")
+    digest = put_base(base, RegistryDestination(repository, "3.11"), table, encoding(request.param))
+    return f"{repository}:3.11@{digest}", base
+
+
+def test_a_base_of_a_registry(pushed: tuple[str, Base], tmp_path: Path) -> None:
+    name, original = pushed
+    found = registry_base(ImageName.parse(name), "3.11", LayerTable(tmp_path / "other"))
+    assert found.origin == f"registry:{name}" and found.digest == name.partition("@")[2]
+    assert found.name == name.partition("@")[0]
+    assert found.files == original.files
+    assert [one.diff_id for one in found.layers] == [one.diff_id for one in original.layers]
+    for one, before in zip(found.layers, original.layers, strict=True):
+        assert one.blob is not None
+        assert b"".join(one.archive()) == b"".join(before.archive())
+
+
+def test_a_tag_is_pinned_by_its_digest(pushed: tuple[str, Base], table: LayerTable) -> None:
+    name, _ = pushed
+    found = registry_base(ImageName.parse(name.partition("@")[0]), "3.11", table)
+    assert found.origin == f"registry:{name}"
+
+
+def test_a_digest_is_asked_for_once(pushed: tuple[str, Base], table: LayerTable) -> None:
+    name, _ = pushed
+    first = registry_base(ImageName.parse(name), "3.11", table)
+    parsed = ImageName.parse(name)
+    nowhere = replace(parsed, repository=Repository("127.0.0.1:9", parsed.repository.path))
+    assert registry_base(nowhere, "3.11", table).files == first.files
+
+
+def test_a_digest_that_the_registry_does_not_have(pushed: tuple[str, Base], table: LayerTable) -> None:
+    name = pushed[0].partition("@")[0]
+    with pytest.raises((MissingError, AlteredError), match="can't be read"):
+        registry_base(ImageName.parse(f"{name}@{OTHER}"), "3.11", table)
+
+
+def test_a_base_without_the_python_is_rejected(pushed: tuple[str, Base], table: LayerTable) -> None:
+    with pytest.raises(InputError, match=r"has Python 3\.11 on its PATH; Python 3\.12 is needed"):
+        registry_base(ImageName.parse(pushed[0]), "3.12", table)
+
+
+# --- Debian's packages --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def debian(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Make the tool that bootstraps pack a small base. Return the suites that it made."""
+    made: list[str] = []
+
+    def root_file_system(suite: str, directory: Path, progress: object, packages: object) -> Path:
+        made.append(suite)
+        path = directory / "rootfs.tar"
+        path.write_bytes(archive(FILES))
+        return path
+
+    monkeypatch.setattr(bootstrap, "root_file_system", root_file_system)
+    monkeypatch.setattr(bootstrap, "tool", lambda: "mmdebstrap")
+    return made
+
+
+def test_a_base_of_debian_is_made_once(debian: list[str], table: LayerTable, tmp_path: Path) -> None:
+    for _ in range(2):
+        bases = Bases(BasePolicy.BOOTSTRAP, table, directory=tmp_path / "bases")
+        base = bases.base(CPU, lambda _: None)
+        assert base.origin == bootstrap.origin("bookworm") and base.name == "debian:bookworm"
+        assert base.digest is None
+        (one,) = base.layers
+        data = b"".join(one.archive())
+        assert data == archive(FILES) and one.diff_id == f"sha256:{hashlib.sha256(data).hexdigest()}"
+        assert bases.is_current(CPU, base.origin)
+    assert debian == ["bookworm"]
+
+
+def test_an_evicted_base_of_debian_is_made_again(
+    debian: list[str], table: LayerTable, tmp_path: Path
+) -> None:
+    base = Bases(BasePolicy.BOOTSTRAP, table, directory=tmp_path / "bases").base(CPU, lambda _: None)
+    for path in (tmp_path / "bases").iterdir():
+        path.unlink()
+    assert b"".join(base.layers[0].archive()) == archive(FILES)
+    assert debian == ["bookworm", "bookworm"]
+
+
+def test_without_a_registry_debian_is_used(debian: list[str], table: LayerTable, tmp_path: Path) -> None:
+    pinned = {"3.11": PinnedBase("127.0.0.1:9/python:3.11", OTHER)}
+    said: list[str] = []
+    bases = Bases(BasePolicy.AUTO, table, pinned=pinned, directory=tmp_path / "bases")
+    assert bases.base(CPU, said.append).origin == bootstrap.origin("bookworm")
+    assert any("using Debian's mirror instead" in line for line in said)
+    assert bases.is_current(CPU, f"registry:127.0.0.1:9/python:3.11@{OTHER}")
+    with pytest.raises(MissingError):
+        Bases(BasePolicy.REGISTRY, table, pinned=pinned).base(CPU, said.append)
+
+
+def test_a_python_that_debian_does_not_have(debian: list[str], table: LayerTable) -> None:
+    bases = Bases(BasePolicy.BOOTSTRAP, table)
+    assert bases.provides("3.11") is None
+    assert "no supported Debian release has Python 3.12" in str(bases.provides("3.12"))
+    with pytest.raises(MissingError, match=r"no supported Debian release has Python 3\.12"):
+        bases.base(replace(CPU, python="3.12"), lambda _: None)
+    assert debian == []
+
+
+# --- an archive of an engine --------------------------------------------------------------------------
+
+
+def saved(path: Path, layers: list[bytes], diff_ids: list[str]) -> None:
+    """Write an archive as `docker image save` does."""
+    config = {
+        "os": "linux",
+        "architecture": "amd64",
+        "config": {"User": "7"},
+        "rootfs": {"diff_ids": diff_ids},
+    }
+    names = [f"{number}/layer.tar" for number in range(len(layers))]
+    files = {
+        "config.json": json.dumps(config).encode(),
+        "manifest.json": json.dumps([{"Config": "config.json", "Layers": names}]).encode(),
+        **dict(zip(names, layers, strict=True)),
+    }
+    with tarfile.open(path, "w") as archived:
+        for name, content in files.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            archived.addfile(member, io.BytesIO(content))
+
+
+def test_an_image_of_an_engine(table: LayerTable, tmp_path: Path) -> None:
+    # One layer as the older image store has it, and one that is compressed.
+    plain, other = archive({"etc/motd": b"x"}), layer(FILES)
+    written: list[bytes] = []
+    compressed = other.compress(Layers.ZSTD, written.append)
+    saved(
+        tmp_path / "saved.tar",
+        [plain, b"".join(written)],
+        [f"sha256:{hashlib.sha256(plain).hexdigest()}", other.diff_id],
+    )
+    base = saved_image(tmp_path / "saved.tar", "registry:ours:1", "ours:1", None, "3.11", table)
+    assert base.settings == {"User": "7"} and base.files.interpreter.version == "3.11.2"
+    assert base.layers[0].blob is None and base.layers[1].blob == compressed
+    assert [b"".join(one.archive()) for one in base.layers] == [plain, archive(FILES)]
+
+
+@pytest.mark.parametrize("content", [b"", b"x" * 5000, archive({"manifest.json": b"[]"})])
+def test_what_is_not_an_image_is_rejected(content: bytes, table: LayerTable, tmp_path: Path) -> None:
+    path = tmp_path / "saved.tar"
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=r"saved\.tar"):
+        saved_image(path, "x", "x", None, "3.11", table)
+
+
+@pytest.mark.parametrize("layers", list(Layers))
+def test_layers_are_compressed_and_checked(layers: Layers) -> None:
+    one = layer(FILES)
+    written: list[bytes] = []
+    blob = one.compress(layers, written.append)
+    data = b"".join(written)
+    assert (blob.size, blob.digest) == (len(data), f"sha256:{hashlib.sha256(data).hexdigest()}")
+    assert b"".join(decompressed(iter([data]), blob.media_type)) == archive(FILES)
+
+    def changed() -> Iterator[bytes]:
+        yield archive(FILES).replace(b"profile", b"PROFILE")
+
+    with pytest.raises(Exception, match="changed while it was read"):
+        replace(one, read=changed).compress(layers, written.append)
