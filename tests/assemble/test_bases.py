@@ -151,7 +151,10 @@ def test_an_evicted_base_of_debian_is_made_again(
     assert debian == ["bookworm", "bookworm"]
 
 
-def test_without_a_registry_debian_is_used(debian: list[str], table: LayerTable, tmp_path: Path) -> None:
+def test_without_a_registry_debian_is_used(
+    debian: list[str], table: LayerTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("validator.registry.session.PAUSES", ())
     pinned = {"3.11": PinnedBase("127.0.0.1:9/python:3.11", OTHER)}
     said: list[str] = []
     bases = Bases(BasePolicy.AUTO, table, pinned=pinned, directory=tmp_path / "bases")

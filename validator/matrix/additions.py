@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path as FilePath
 from typing import TypeVar
 
-from ..model.additions import Additions, CheckFile, LocalWheel, Requirements, is_name
-from ..model.own_checks import NAME
+from ..model.additions import NAME, Additions, CheckFile, LocalWheel, Requirements, is_name
 from ..model.spec import Variant
 from ..redaction.credentials import CREDENTIALS
 from .document import Document, Path

@@ -8,8 +8,10 @@ import re
 from dataclasses import asdict, dataclass, field
 from pathlib import Path, PurePosixPath
 
-from .own_checks import PREFIX, OwnCheck
-
+#: Ids of checks begin with this if they are the user's own, so that they never have the id of another.
+PREFIX = "ours/"
+#: The name of a check's file without `.py`: it is a module, and the rest of the check's id.
+NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
 #: The length of the digest that names an image whose additions have no name.
 _SHORT = 8
 
@@ -72,11 +74,6 @@ class CheckFile:
     def id(self) -> str:
         """`ours/our_check` for `checks/our_check.py`, as in reports and certificates."""
         return PREFIX + PurePosixPath(self.path).stem
-
-    @property
-    def named(self) -> OwnCheck:
-        """The check as measurements and certificates name it."""
-        return OwnCheck(self.id, self.sha256, self.required)
 
 
 @dataclass(frozen=True)

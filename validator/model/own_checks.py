@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 
 import msgspec
 
-#: Ids of checks begin with this if they are the user's own, so that they never have the id of another.
-PREFIX = "ours/"
-#: A file's name without `.py`: it is a module, and the rest of the check's id.
-NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
+from .additions import NAME, PREFIX, CheckFile
+
 #: The check that imports the added packages.
 PACKAGES = "packages"
 
@@ -24,6 +21,11 @@ class OwnCheck(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     id: str
     sha256: str
     required: bool
+
+
+def own_check(file: CheckFile) -> OwnCheck:
+    """Return the check of a file, as measurements and certificates name it."""
+    return OwnCheck(file.id, file.sha256, file.required)
 
 
 def is_own(identifier: str) -> bool:

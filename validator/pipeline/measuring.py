@@ -21,7 +21,7 @@ from ..model.measurement import (
     report_digest,
     statement_of,
 )
-from ..model.own_checks import also_required
+from ..model.own_checks import also_required, own_check
 from ..model.record import Record, Verdict, contents_of
 from ..model.report import Report, ReportError, read_report, versions_of
 from ..model.spec import NO_GPU, ImageSpec, cell_identifier
@@ -81,7 +81,7 @@ def measured_record(
     outside = target.seen_in(run.engine.outside())
     began = now()
     own = own_checks(built.spec)
-    named = tuple(sorted((check.file.named for check in own), key=lambda check: check.id))
+    named = tuple(sorted((own_check(check.file) for check in own), key=lambda check: check.id))
     version = probe_version(own)
     request = probe_request(
         run.options.depth, render(lock).encode(), challenge=challenge, gpus=target.uuids, own=own

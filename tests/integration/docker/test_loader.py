@@ -1,0 +1,61 @@
+"""The cache of the dynamic loader in an assembled image, and the one that `ldconfig` makes there."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from validator.assemble.bases import BasePolicy, Bases
+from validator.assemble.encodings import encoding
+from validator.assemble.image import assemble
+from validator.assemble.layers import Layers
+from validator.assemble.sources import plan_image
+from validator.assemble.table import LayerTable
+from validator.engines.docker import DockerEngine
+from validator.engines.docker.load import load
+
+from ...assemble.bases import GPU, Shelf, lock_of
+
+# Prints what the image's cache lists, then what ldconfig would list.
+_SCRIPT = """
+ldconfig -p | sed 1d >/tmp/ours
+ldconfig -X -C /tmp/cache
+ldconfig -p -C /tmp/cache | sed 1d >/tmp/theirs
+grep -c nvidia /tmp/ours
+cmp /tmp/ours /tmp/theirs && echo same
+python3 -c 'import os, pwd; print(pwd.getpwnam("tensorflow").pw_dir, os.path.realpath("/usr/local/cuda"))'
+"""
+
+
+@pytest.mark.engine
+def test_the_cache_is_that_of_ldconfig(engine: DockerEngine, tmp_path: Path) -> None:
+    shelf, table = Shelf(tmp_path / "wheels"), LayerTable(tmp_path / "table")
+    # Libraries of this machine, under names of NVIDIA's, one of which is not its soname and one that glibc has, too.
+    zlib = next(Path("/lib/x86_64-linux-gnu").glob("libz.so.1.*")).read_bytes()
+    expat = next(Path("/lib/x86_64-linux-gnu").glob("libexpat.so.1.*")).read_bytes()
+    lock = lock_of(
+        GPU,
+        shelf.wheel(
+            "nvidia-one-cu12", {"nvidia/one/lib/libz.so.1": zlib, "nvidia/one/lib/libone.so.12": expat}
+        ),
+        shelf.wheel(
+            "nvidia-two-cu12", {"nvidia/two/lib/libexpat.so.1": expat, "nvidia/two/lib/x.so": b"text"}
+        ),
+        shelf.wheel("tensorflow", {"tensorflow/__init__.py": b""}),
+    )
+    base = Bases(BasePolicy.BOOTSTRAP, table).base(GPU, print)
+    plan = plan_image(GPU, lock, base, shelf, table)
+    reference = "tensorflow-gpu-matrix:test-loader"
+    load(
+        engine._endpoint,
+        reference,
+        lambda destination: assemble(plan, destination, table, encoding(Layers.ZSTD), print),
+    )
+    command = ["docker", "run", "--rm", "--user=0", "--entrypoint=sh", reference, "-c", _SCRIPT]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    count, same, paths = done.stdout.splitlines()
+    assert (count, same) == ("3", "same"), done.stdout + done.stderr
+    assert paths == "/home/tensorflow /opt/venv/lib/python3/site-packages/nvidia/cuda_nvcc"
