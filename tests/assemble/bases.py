@@ -51,7 +51,8 @@ def archive(files: Mapping[str, bytes | str | None]) -> bytes:
             elif isinstance(content, str):
                 member.type, member.linkname = tarfile.SYMTYPE, content
             else:
-                member.size, member.mode = len(content), 0o640
+                is_program = "bin/" in path or (".so." in path and not path.startswith("etc/"))
+                member.size, member.mode = len(content), 0o750 if is_program else 0o640
             tar.addfile(member, io.BytesIO(content) if isinstance(content, bytes) else None)
     return stream.getvalue()
 

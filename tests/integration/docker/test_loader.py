@@ -32,7 +32,7 @@ python3 -c 'import os, pwd; print(pwd.getpwnam("tensorflow").pw_dir, os.path.rea
 @pytest.mark.engine
 def test_the_cache_is_that_of_ldconfig(engine: DockerEngine, tmp_path: Path) -> None:
     shelf, table = Shelf(tmp_path / "wheels"), LayerTable(tmp_path / "table")
-    # Libraries of this machine, under names of NVIDIA's, one of which is not its soname and one that glibc has, too.
+    # Libraries of this machine under names of NVIDIA's. One is not its soname, and glibc has another one too.
     zlib = next(Path("/lib/x86_64-linux-gnu").glob("libz.so.1.*")).read_bytes()
     expat = next(Path("/lib/x86_64-linux-gnu").glob("libexpat.so.1.*")).read_bytes()
     lock = lock_of(
