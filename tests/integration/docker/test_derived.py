@@ -1,71 +1,135 @@
-"""`check --image` on an image that somebody derived from one of ours."""
+"""`check --image` on an image that somebody derived from one of ours, as the manual says."""
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
-from collections.abc import Iterator
+import re
+import subprocess
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
-from validator.assemble.names import PROJECT
 from validator.cli.check import command
 from validator.engines.base import Built
+from validator.engines.docker import DockerEngine
 from validator.engines.docker.endpoint import Endpoint
 from validator.locks import files
+from validator.model.lock import Lock
 
-from .conftest import CPU, cpu_lock
-from .package_index import Index
+from .conftest import CPU, KERAS, maker_at, quiet, removed_afterwards, tensorflow
+from .package_index import Index, TinyWheel, lock_of
 
+#: A release of which other tests have no image.
+SPEC = replace(CPU, tensorflow="2.98.0")
+PANDAS = TinyWheel.make("pandas", "2.3", {"pandas/__init__.py": b"__version__ = '2.3'\n"})
+NEWER_KERAS = TinyWheel.make("keras", "3.1.0", {"keras/__init__.py": b"X = 2\n"})
+DERIVED = "validator-test-derived:derived"
 SITE = "/opt/venv/lib/python3/site-packages"
-#: What `pip install` would do: a package more, and a file of TensorFlow's replaced.
-DERIVE = f"""\
-set -e
-mkdir {SITE}/pandas-2.3.dist-info
-printf 'Metadata-Version: 2.1\\nName: pandas\\nVersion: 2.3\\n' > {SITE}/pandas-2.3.dist-info/METADATA
-echo '# ours' >> {SITE}/tensorflow/__init__.py
-"""
-BASE, DERIVED = "validator-test-base:derived", "validator-test-derived:derived"
+
+Derive = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def real_pip() -> TinyWheel:
+    """Return pip as it is installed in the tests' environment, as a wheel."""
+    distribution = importlib.metadata.distribution("pip")
+    members = {
+        str(path): Path(str(distribution.locate_file(path))).read_bytes()
+        for path in distribution.files or ()
+        if path.parts[0] == "pip" and path.suffix != ".pyc"
+    }
+    return TinyWheel.make("pip", distribution.version, members, "pip = pip._internal.cli.main:main")
+
+
+@pytest.fixture(scope="module")
+def lock(index: Index) -> Lock:
+    wheels = (tensorflow(SPEC.tensorflow), KERAS, real_pip())
+    index.add(*wheels, PANDAS, NEWER_KERAS)
+    return lock_of(SPEC, *wheels)
+
+
+@pytest.fixture(scope="module")
+def base(endpoint: Endpoint, cache: Path, index: Index, lock: Lock) -> Iterator[Built]:
+    if not endpoint.is_local:
+        pytest.skip("the engine is remote: its builds can't reach an index on this machine")
+    engine = DockerEngine(endpoint, maker_at(cache, index.url, endpoint))
+    yield from removed_afterwards(engine, endpoint, engine.build(SPEC, lock, quiet))
 
 
 @pytest.fixture
-def derived(endpoint: Endpoint, cpu_image: Built) -> Iterator[str]:
-    """An image whose history names a step of ours, and one that was derived from it."""
-    client = endpoint.client
-    names = (str(cpu_image.digest), BASE, DERIVED)
-    steps = ([f"{PROJECT}: byte code"], ["/bin/sh", "-c", DERIVE])
-    for source, name, step in zip(names[:2], names[1:], steps, strict=True):
-        container = client.containers.create(source, step, user="0", entrypoint=[])
-        try:
-            if name == DERIVED:
-                container.start()
-                assert container.wait()["StatusCode"] == 0, container.logs()
-            container.commit(*name.split(":"))
-        finally:
-            container.remove(force=True)
-    yield DERIVED
-    for name in (DERIVED, BASE):
-        client.images.remove(name, force=True)
-
-
-def test_a_derived_image_is_compared_with_its_base(
-    derived: str, index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def repository(lock: Lock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A directory with the lock of the base."""
     (tmp_path / "matrix.yaml").write_text("")
-    lock = cpu_lock(index)
     files.write(tmp_path / files.DIRECTORY, lock)
     monkeypatch.chdir(tmp_path)
-    arguments = ["--image", derived, "--only", "python_stack"]
-    text = CliRunner().invoke(command, arguments, standalone_mode=False)
-    assert f"This image was derived from {CPU.identifier} (sha256:" in text.stdout, text.output
-    assert "packages added: pandas 2.3" in text.stdout
-    assert "files of tensorflow-cpu changed: tensorflow/__init__.py" in text.stdout
-    assert f"A certificate of {CPU.identifier} is about that image's digest" in text.stdout
-    done = CliRunner().invoke(command, [*arguments, "--format", "json"], standalone_mode=False)
-    changes = json.loads(done.stdout)["derived"]
-    assert changes["lock_digest"] == lock.digest
+
+
+@pytest.fixture
+def derive(base: Built, index: Index) -> Iterator[Derive]:
+    """Return a function that builds an image with these lines after FROM, and pip's index on this machine."""
+
+    def run(*lines: str) -> subprocess.CompletedProcess[str]:
+        recipe = "\n".join([f"FROM {base.reference}", f"ENV PIP_INDEX_URL={index.url}", *lines])
+        return subprocess.run(
+            ["docker", "build", "--network", "host", "--no-cache", "--tag", DERIVED, "-"],
+            input=recipe, capture_output=True, text=True, timeout=300,
+        )  # fmt: skip
+
+    yield run
+    subprocess.run(["docker", "image", "rm", "--force", DERIVED], capture_output=True, check=False)
+
+
+def check(*arguments: str) -> str:
+    words = ["--image", DERIVED, "--only", "python_stack", *arguments]
+    done = CliRunner().invoke(command, words, standalone_mode=False)
+    assert done.exception is None, done.output
+    return done.stdout
+
+
+@pytest.mark.usefixtures("repository")
+def test_a_package_is_added_as_the_images_user(base: Built, derive: Derive, lock: Lock) -> None:
+    done = derive("RUN pip install pandas")
+    assert done.returncode == 0, done.stderr
+    run = ["docker", "run", "--rm", "--env", "VALIDATOR_REQUIRE=off", DERIVED]
+    said = subprocess.run(
+        [*run, "python", "-c", "import os, pandas; print(os.getuid(), pandas.__version__, pandas.__file__)"],
+        capture_output=True, text=True, check=True, timeout=60,
+    ).stdout.split()  # fmt: skip
+    # Through the link lib/python3.11, as Python has it.
+    assert said[:2] == ["10001", "2.3"] and said[2].endswith("/site-packages/pandas/__init__.py")
+
+    text = check()
+    assert f"This image was derived from {SPEC.identifier} ({base.digest}):" in text
+    assert "packages added: pandas 2.3\n" in text
+    assert "no file of TensorFlow's or NVIDIA's packages changed" in text
+    assert f"A certificate of {SPEC.identifier} is about that image's digest" in text
+    changes = json.loads(check("--format", "json"))["derived"]
+    assert (changes["lock_digest"], changes["base"], changes["compared"]) == (lock.digest, base.digest, True)
     assert (changes["added"], changes["removed"], changes["upgraded"]) == ({"pandas": "2.3"}, {}, {})
-    # An image of ours itself is not derived from another.
-    own = CliRunner().invoke(command, ["--image", BASE, "--only", "driver"], standalone_mode=False)
-    assert "derived from" not in own.stdout
+    assert changes["files"] == {}
+    assert any("pip install pandas" in line for line in changes["commands"])
+
+
+@pytest.mark.usefixtures("repository")
+def test_a_locked_package_is_replaced_only_by_root(derive: Derive) -> None:
+    done = derive("RUN pip install keras==3.1.0")
+    assert done.returncode != 0
+    assert re.search("Permission denied|Operation not permitted", done.stderr), done.stderr
+
+    done = derive(
+        "USER root",
+        f"RUN pip install keras==3.1.0 && echo '# ours' >> {SITE}/tensorflow/__init__.py",
+        "USER 10001:10001",
+    )
+    assert done.returncode == 0, done.stderr
+    text = check()
+    assert "packages changed: keras 3.0.0 to 3.1.0\n" in text
+    assert "files of tensorflow-cpu changed: tensorflow/__init__.py\n" in text
+
+
+def test_our_own_image_is_not_derived_from_another(base: Built) -> None:
+    done = CliRunner().invoke(command, ["--image", base.reference, "--only", "driver"], standalone_mode=False)
+    assert "driver" in done.stdout and "derived from" not in done.stdout
