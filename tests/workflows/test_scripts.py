@@ -312,6 +312,31 @@ def test_an_unreachable_database_is_an_error(workspace: Workspace) -> None:
     assert not (workspace.directory / "night/merged/records.jsonl").exists()
 
 
+# -- making images again ---------------------------------------------------------------------------------
+
+
+def test_only_what_passed_tonight_is_made_again(workspace: Workspace) -> None:
+    def of(verdict: Verdict, letter: str, challenge: str) -> Record:
+        return decline(
+            "tf1@r580-h100", verdict=verdict, image_digest=letter, report={"challenge": challenge}
+        ).newest
+
+    good, bad, other = (f"sha256:{letter * 64}" for letter in "abc")
+    workspace.records(
+        "records.jsonl",
+        of(Verdict.CERTIFIED, good, "1" * 64),
+        of(Verdict.CERTIFIED, good, "2" * 64),
+        of(Verdict.FAILED, bad, "1" * 64),
+        of(Verdict.CERTIFIED, other, "3" * 64),
+        of(Verdict.CERTIFIED, f"--help{good}", "1" * 64),
+    )
+    cells = {"include": [{"id": "a", "challenge": "1" * 64}, {"id": "b", "challenge": "2" * 64}]}
+    done = workspace.run("rebuild", CELLS=json.dumps(cells), REGISTRY="not a repository")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == f"::warning::{good} could not be made again from its lock; the reason is above\n"
+    assert "not a repository" in done.stderr
+
+
 # -- the issue -------------------------------------------------------------------------------------------
 
 
