@@ -5,15 +5,13 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-import pytest
-
 from validator.assemble.bases import BasePolicy, Bases
 from validator.assemble.encodings import encoding
 from validator.assemble.image import assemble
 from validator.assemble.layers import Layers
 from validator.assemble.sources import plan_image
 from validator.assemble.table import LayerTable
-from validator.engines.docker import DockerEngine
+from validator.engines.docker.endpoint import Endpoint
 from validator.engines.docker.load import load
 
 from ...assemble.bases import GPU, Shelf, lock_of
@@ -29,27 +27,27 @@ python3 -c 'import os, pwd; print(pwd.getpwnam("tensorflow").pw_dir, os.path.rea
 """
 
 
-@pytest.mark.engine
-def test_the_cache_is_that_of_ldconfig(engine: DockerEngine, tmp_path: Path) -> None:
+def library(name: str) -> bytes:
+    """A library of this machine, whose soname is its name."""
+    return next(Path("/lib/x86_64-linux-gnu").glob(f"{name}.*")).read_bytes()
+
+
+def test_the_cache_is_that_of_ldconfig(endpoint: Endpoint, tmp_path: Path) -> None:
     shelf, table = Shelf(tmp_path / "wheels"), LayerTable(tmp_path / "table")
-    # Libraries of this machine under names of NVIDIA's. One is not its soname, and glibc has another one too.
-    zlib = next(Path("/lib/x86_64-linux-gnu").glob("libz.so.1.*")).read_bytes()
-    expat = next(Path("/lib/x86_64-linux-gnu").glob("libexpat.so.1.*")).read_bytes()
+    # One that the base has, too, one that is no library, and one that is not named like its soname.
+    one = {"nvidia/one/lib/libz.so.1": library("libz.so.1")}
+    two = {"nvidia/two/lib/libexpat.so.1": library("libexpat.so.1"), "nvidia/two/lib/libx.so": b"text"}
+    three = {"nvidia/three/lib/libthree.so.12": library("libexpat.so.1")}
     lock = lock_of(
         GPU,
-        shelf.wheel(
-            "nvidia-one-cu12", {"nvidia/one/lib/libz.so.1": zlib, "nvidia/one/lib/libone.so.12": expat}
-        ),
-        shelf.wheel(
-            "nvidia-two-cu12", {"nvidia/two/lib/libexpat.so.1": expat, "nvidia/two/lib/x.so": b"text"}
-        ),
+        *(shelf.wheel(f"nvidia-{number}-cu12", files) for number, files in enumerate((one, two, three))),
         shelf.wheel("tensorflow", {"tensorflow/__init__.py": b""}),
     )
     base = Bases(BasePolicy.BOOTSTRAP, table).base(GPU, print)
     plan = plan_image(GPU, lock, base, shelf, table)
     reference = "tensorflow-gpu-matrix:test-loader"
     load(
-        engine._endpoint,
+        endpoint,
         reference,
         lambda destination: assemble(plan, destination, table, encoding(Layers.ZSTD), print),
     )
