@@ -15,7 +15,7 @@ from ..registry.blobs import Blobs
 from ..registry.documents import LARGEST_CONFIG, LARGEST_MANIFEST, PLATFORM, Manifest, parse
 from ..registry.errors import AlteredError
 from ..registry.names import Repository, is_digest
-from ..registry.session import Session
+from ..registry.session import FailedRequest, Session
 from .base import Base, BaseLayer, oci_type, read_base
 from .layers import Encoded
 from .table import LayerTable
@@ -114,13 +114,14 @@ def read_manifest(session: Session, repository: Repository, reference: str, dige
     """Return a manifest or index. digest: what it must have, or None if the reference is a tag."""
     shown = repository.at(digest) if digest else repository.tagged(reference)
     what = f"the base image {shown} can't be read"
-    answer = session.request(
-        "GET",
-        f"/v2/{repository.path}/manifests/{reference}",
-        what=what,
-        expect=(200, 404),
-        headers={"Accept": _ACCEPTED},
-    )
+    address, headers = f"/v2/{repository.path}/manifests/{reference}", {"Accept": _ACCEPTED}
+    try:
+        answer = session.send("GET", address, expect=(200, 404), headers=headers)
+    except FailedRequest as failure:
+        if not failure.status:
+            # Where no registry can be reached, nobody should wait for it.
+            raise failure.error(session.host, what) from failure
+        answer = session.request("GET", address, what=what, expect=(200, 404), headers=headers)
     if answer.status_code == 404:
         raise MissingError(f"{what}: it is not in the registry", hint="check its name")
     if len(answer.content) > LARGEST_MANIFEST:
