@@ -1,0 +1,162 @@
+"""Publish images in a process of its own: `python benchmarks/publishing.py JOB`, started by image_builds.py.
+
+JOB is JSON: the directory of the layer table, the encoding, the repository, the directory of the wheels and
+that of the bases, and the images as release and Python. Prints a line of JSON for each image. The base is
+looked up before the clock starts, as it is for the conventional image.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import statistics
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from validator.assemble.assembler import Assembler
+from validator.assemble.base import Base
+from validator.assemble.bases import BasePolicy, Bases
+from validator.assemble.bytecode import ENVIRONMENT, Runner
+from validator.assemble.encodings import encoding
+from validator.assemble.image import put_base
+from validator.assemble.layers import Layers
+from validator.assemble.progress import Progress
+from validator.assemble.registry_destination import RegistryDestination
+from validator.assemble.table import LayerTable
+from validator.assemble.wheels import Wheelhouse
+from validator.compat.policies import choose
+from validator.compat.releases import release
+from validator.engines.docker.base_container import BaseContainer
+from validator.engines.docker.endpoint import connect
+from validator.errors import MissingError
+from validator.locks import files
+from validator.model.lock import Lock
+from validator.model.spec import AS_BUILT, ImageSpec, Variant
+from validator.registry.names import Repository
+from validator.system.sources import host_sources
+
+LOCKS = Path(__file__).resolve().parent.parent / files.DIRECTORY
+#: Publishing a known image is quick, so the median of several times counts.
+_REPEATED = 5
+
+
+def as_built(tensorflow: str, python: str) -> ImageSpec:
+    return ImageSpec(tensorflow, python, Variant.GPU, *choose(release(tensorflow), AS_BUILT, AS_BUILT))
+
+
+def lock_of(spec: ImageSpec) -> Lock:
+    lock = files.read(LOCKS, spec.identifier)
+    assert lock is not None, f"{spec} has no lock"
+    return lock
+
+
+def with_tensorflow_of(lock: Lock, other: Lock) -> Lock:
+    """Return the lock with the TensorFlow of another and nothing else of it."""
+    wheels = [wheel for wheel in lock.wheels if wheel.name != "tensorflow"]
+    wheels += [wheel for wheel in other.wheels if wheel.name == "tensorflow"]
+    ordered = tuple(sorted(wheels, key=lambda wheel: wheel.name))
+    return replace(lock, identifier=other.identifier, wheels=ordered)
+
+
+#: The versions of Python for which a base stands in.
+STAND_INS = {"3.12": "3.12.1"}
+
+
+class LocalBases:
+    """Bases without a registry. Debian does not have every Python, so one base stands in for another.
+
+    A stand-in has the layers of the base with Python 3.11. This machine's Python makes its byte code.
+    """
+
+    def __init__(self, table: LayerTable, directory: Path) -> None:
+        self._bases = Bases(BasePolicy.BOOTSTRAP, table, directory=directory)
+
+    def provides(self, python: str) -> str | None:
+        return None
+
+    def base(self, spec: ImageSpec, progress: Progress) -> Base:
+        version = STAND_INS.get(spec.python)
+        if version is None:
+            return self._bases.base(spec, progress)
+        base = self._bases.base(replace(spec, python="3.11"), progress)
+        found = replace(base.files, interpreter=replace(base.files.interpreter, version=version))
+        return replace(base, files=found)
+
+    def is_current(self, spec: ImageSpec, origin: str) -> bool:
+        return False
+
+
+class HostPython:
+    """Compiles with a Python of this machine. A `Runner`."""
+
+    name = "this machine"
+
+    def __init__(self, python: str) -> None:
+        self._python = f"python{python}"
+
+    @contextmanager
+    def command(self, argv: Sequence[str]) -> Iterator[Sequence[str]]:
+        words = [f"{name}={value}" for name, value in ENVIRONMENT.items() if name != "PATH"]
+        yield ["env", *words, self._python, *argv[1:]]
+
+
+def maker_of(layers: Layers, table: LayerTable, wheels: Path, bases: Path) -> Assembler:
+    """Return what makes images, from these directories of wheels and bases."""
+    endpoint, encode = connect(), encoding(layers)
+
+    def runner(base: Base) -> Runner:
+        python = base.files.interpreter.feature
+        if python in STAND_INS:
+            return HostPython(python)
+        return BaseContainer(endpoint, base, lambda into: put_base(base, into, table, encode))
+
+    house = Wheelhouse(host_sources(), wheels)
+    return Assembler(LocalBases(table, bases), house, table, encode, runner)
+
+
+def main() -> int:
+    job = json.loads(sys.argv[1])
+    table = LayerTable(Path(job["table"]))
+    maker = maker_of(Layers(job["layers"]), table, Path(job["wheels"]), Path(job["bases"]))
+    repository = Repository.parse(job["repository"])
+    for number, (tensorflow, python) in enumerate(job["images"]):
+        spec = as_built(tensorflow, python)
+        lock = lock_of(spec)
+        if job["only_tensorflow"] and number:
+            first = lock_of(as_built(*job["images"][0]))
+            lock = with_tensorflow_of(first, lock)
+        maker.bases.base(spec, _quiet)
+
+        def publish(spec: ImageSpec = spec, lock: Lock = lock) -> tuple[float, int]:
+            begin = time.perf_counter()
+            made = maker.make(spec, lock, RegistryDestination(repository, spec.identifier), _quiet)
+            return time.perf_counter() - begin, sum(layer.encoded.size for layer in made.layers)
+
+        seconds, size = publish()
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+        known = statistics.median(publish()[0] for _ in range(_REPEATED)) if job["known"] else None
+        found = {
+            "image": spec.identifier,
+            "seconds": seconds,
+            "bytes": size,
+            "known_s": known,
+            "peak_mb": peak,
+        }
+        print(json.dumps(found | {"load": os.getloadavg()[0]}), flush=True)
+    return 0
+
+
+def _quiet(_: str) -> None:
+    pass
+
+
+if __name__ == "__main__":
+    try:
+        raise SystemExit(main())
+    except MissingError as error:
+        raise SystemExit(str(error)) from error
