@@ -148,6 +148,7 @@ class Bench:
     maker: FakeMaker = dataclasses.field(default_factory=FakeMaker)
     registry: FakeRegistry = dataclasses.field(default_factory=FakeRegistry)
     signer: Signer | None = None
+    rehearsal: bool = False
     events: list[Event] = dataclasses.field(default_factory=list)
 
     def run(self, *, pull: bool = False, retag: bool = False, **options: Any) -> Result:
@@ -158,7 +159,7 @@ class Bench:
     def settings(self, use: RegistryUse, retag: bool = False, **options: Any) -> Run:
         into = FakeDestination(self.registry)
         publisher = Publisher(
-            self.maker, lambda _: into, self.registry, TRUST, self.engine, self.signer, retag
+            self.maker, lambda _: into, self.registry, TRUST, self.engine, self.signer, retag, self.rehearsal
         )
         return Run(
             self.engine, self.store, PackageSources(), LockDirectory(self.locks), (),

@@ -95,7 +95,8 @@ def measured_record(
         required = also_required(built.spec.additions is not None, named)
         judgement = judge(
             report,
-            outside=outside,
+            run.options.origin,
+            outside,
             challenge=challenge,
             variant=built.spec.variant,
             also_required=required,
@@ -113,7 +114,8 @@ def measured_record(
         image=built.spec.identifier,
         host_class=host_class,
         verdict=verdict,
-        reason=reason,
+        reason=run.options.reason(reason),
+        origin=run.options.origin,
         engine=run.engine.name,
         lock_digest=lock.digest,
         image_digest=built.digest,

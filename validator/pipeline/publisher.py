@@ -25,6 +25,7 @@ from ..certify.trust_file import TrustFile
 from ..engines.base import Built, ImageEngine
 from ..errors import MissingError, ValidatorError
 from ..model.lock import Lock
+from ..model.record import REHEARSAL
 from ..model.spec import ImageSpec
 from ..registry.client import Registry
 from ..registry.names import image_tag
@@ -63,6 +64,7 @@ class Publisher:
     engine: pulls images; None: this machine has no engine for images, and only pushes.
     trust: the builders whose images are accepted. signer: signs the provenance of images when they are
     pushed; None: there is none, so they can't be certified. retag: move a tag that names another image.
+    rehearsal: tags and provenance say so, and no tag is one of those that an image is pulled by.
     """
 
     maker: ImageMaker
@@ -72,13 +74,18 @@ class Publisher:
     engine: ImageEngine | None = None
     signer: Signer | None = None
     retag: bool = False
+    rehearsal: bool = False
+
+    def tag(self, spec: ImageSpec) -> str:
+        """Return the tag that the image of a spec gets."""
+        return f"{REHEARSAL}-{image_tag(spec)}" if self.rehearsal else image_tag(spec)
 
     def current(self, spec: ImageSpec, lock: Lock) -> PublishedImage | None:
         """Return the image that makes a push unnecessary, or None.
 
         It has the right tag, and a trusted builder made it from exactly this lock, base and recipe.
         """
-        tag = image_tag(spec)
+        tag = self.tag(spec)
         digest = self.registry.digest_of(tag)
         # Without cosign, or without a builder to trust, nobody can tell where the image comes from.
         if digest is None or not self.trust.builders or not signing.is_installed():
@@ -100,7 +107,7 @@ class Publisher:
         None of them changes what the tag names. If the image was pushed and could not be signed, MissingError
         is raised too; the same command signs it when it is run again.
         """
-        tag = image_tag(spec)
+        tag = self.tag(spec)
         into = _Tagged(self.destination(spec), self.registry, tag, self.retag)
         made = self.maker.make(spec, lock, into, progress)
         if (now := self.registry.digest_of(tag)) != made.digest:
@@ -117,7 +124,7 @@ class Publisher:
 
         Raises MissingError if there is none, and ValidatorError if no trusted builder made it from this lock.
         """
-        tag = image_tag(spec)
+        tag = self.tag(spec)
         digest = self.registry.digest_of(tag)
         if digest is None:
             raise MissingError(
@@ -155,8 +162,9 @@ class Publisher:
         """Sign what an image was made from, if this machine signs and its base can be named."""
         if self.signer is None:
             return
+        version = f"{__version__} ({REHEARSAL})" if self.rehearsal else __version__
         inputs = Inputs(
-            spec.identifier, lock.digest, self.maker.recipe(), made.base, source_commit(), __version__
+            spec.identifier, lock.digest, self.maker.recipe(), made.base, source_commit(), version
         )
         if inputs.base_digest is None:
             progress(f"not signed, so it can't be certified: its base {inputs.base} has no digest")

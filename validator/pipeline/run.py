@@ -10,7 +10,7 @@ from enum import Enum
 from ..engines.base import Engine
 from ..errors import ValidatorError
 from ..locks.files import LockDirectory
-from ..model.record import Record, Verdict
+from ..model.record import REHEARSAL, Origin, Record, Verdict
 from ..model.spec import HostClass, ImageSpec
 from ..records.store import Store
 from ..system.sources import PackageSources
@@ -101,7 +101,7 @@ class RegistryUse(Enum):
 class Options:
     """jobs: the number of images in progress at once; probes still run one at a time.
 
-    depth: the depth of the probe, `quick` or `full`.
+    depth: the depth of the probe, `quick` or `full`. rehearsal: nothing that the run makes can count.
     """
 
     jobs: int = 1
@@ -110,6 +110,16 @@ class Options:
     force: bool = False
     depth: str = "quick"
     registry: RegistryUse = RegistryUse.NONE
+    rehearsal: bool = False
+
+    @property
+    def origin(self) -> Origin:
+        """The origin of the records that the run makes."""
+        return Origin.REHEARSAL if self.rehearsal else Origin.HERE
+
+    def reason(self, sentence: str) -> str:
+        """Return a sentence as the run's records give it as their reason."""
+        return f"{REHEARSAL}: {sentence}" if self.rehearsal else sentence
 
 
 @dataclass(frozen=True)
@@ -139,3 +149,5 @@ class Run:
     def __post_init__(self) -> None:
         if (self.publisher is None) != (self.options.registry is RegistryUse.NONE):
             raise ValueError("a run needs a publisher if, and only if, it uses a registry")
+        if self.options.rehearsal and self.runner is not None:
+            raise ValueError(f"a {REHEARSAL} signs no measurements")
