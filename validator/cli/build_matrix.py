@@ -37,6 +37,12 @@ if TYPE_CHECKING:
     from ..pipeline.run import Result
     from ..pipeline.workplace import Workplace
 
+#: A rehearsal has its own store, keys and trust file, and does every step.
+_NOT_REHEARSED = (
+    "store_url", "engine_name", "layout", "keep_going", "no_validate", "retag", "builder_key", "identity",
+    "issuer", "trust_path", "pull_from", "challenge", "challenges_path", "force",
+)  # fmt: skip
+
 
 @click.command("build-matrix")
 @matrix_option
@@ -122,6 +128,13 @@ if TYPE_CHECKING:
     metavar="FILE",
     help="Only measure the cells in this file, and answer their challenges. `certify challenges` writes it.",
 )
+@click.option(
+    "--rehearse",
+    is_flag=True,
+    help="Rehearse everything up to a pull without a GPU, with throw-away keys and records, in a registry"
+    " that is started for it, or the one of --push. Nothing that it makes counts.",
+)
+@click.option("--keep", is_flag=True, help="With --rehearse: keep its keys, records and registry data.")
 @click.option("--force", is_flag=True, help="Also build and validate images that are unchanged.")
 @format_option("text", "json")
 @verbose_option
@@ -147,6 +160,8 @@ def command(
     depth: str,
     challenge: str | None,
     challenges_path: Path | None,
+    rehearse: bool,
+    keep: bool,
     force: bool,
     format_: str,
 ) -> int:
@@ -161,6 +176,18 @@ def command(
     On a machine with GPUs of several models, each model is measured on its own. What is measured on a GPU in
     a container is signed with this machine's key, which the first run makes and registers in the trust file.
     """
+    jobs = jobs or max(1, (os.cpu_count() or 1) // 4)
+    if rehearse:
+        from .rehearse import Asked
+        from .rehearse import rehearse as rehearsal
+
+        reject_options(_NOT_REHEARSED, "can't be combined with --rehearse")
+        return rehearsal(
+            Asked(
+                matrix_path, profile, selectors, base, layers, jobs, depth, push, keep, format_ == "json"
+            )
+        )  # fmt: skip
+    reject_options(("keep",), "has no effect without --rehearse")
     if no_validate:
         reject_options(("depth", "challenge", "challenges_path"), "has no effect with --no-validate")
     if challenge is not None and challenges_path is not None:
@@ -215,7 +242,6 @@ def command(
         with contextlib.closing(Wheelhouse(sources)) as wheelhouse:
             say_estimate(estimate(plan.images, locks_of(matrix_path), wheelhouse.missing))
     use = RegistryUse.PULL if pull_from else RegistryUse.PUSH if push else RegistryUse.NONE
-    jobs = jobs or max(1, (os.cpu_count() or 1) // 4)
     options = Options(jobs, keep_going, not no_validate, force, depth, use)
     publisher = None
     if repository:

@@ -21,7 +21,7 @@ from ..certify.signing import Signer, make_key_pair
 from ..certify.statement import VALID_FOR
 from ..certify.trust import Trust
 from ..errors import EXIT_FAILED, EXIT_OK, InputError, MissingError, ValidatorError
-from ..model.record import Record, Verdict
+from ..model.record import Origin, Record, Verdict
 from ..model.spec import NO_GPU
 from ..model.timestamps import NEVER, TOLERANCE, parse_timestamp
 from ..registry.client import Registry
@@ -221,7 +221,7 @@ def _explain_nothing(records: Sequence[Record], which: str) -> None:
 def _why_not(record: Record) -> str:
     if record.verdict is Verdict.WORKS_ON_CPU:
         return "an image without CUDA gets no certificate"
-    if record.verdict in (Verdict.UNPROVEN, Verdict.BROKEN):
+    if record.verdict in (Verdict.UNPROVEN, Verdict.BROKEN) or record.origin is Origin.REHEARSAL:
         return record.reason
     if record.image_digest is None:
         return f"measured without an image (engine {record.engine})"

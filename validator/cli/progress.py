@@ -38,10 +38,11 @@ class _State:
 class Progress:
     """Show the events of a run. Use it as a context manager.
 
-    total: the number of images.
+    total: the number of images. label: the beginning of each line.
     """
 
-    def __init__(self, total: int) -> None:
+    def __init__(self, total: int, label: str = "") -> None:
+        self._label = label
         self._console = Console(stderr=True, highlight=False)
         self._total = total
         self._finished: set[ImageSpec] = set()
@@ -87,7 +88,7 @@ class Progress:
 
     def _print(self, line: str) -> None:
         clock = _clock(time.monotonic() - self._started)
-        self._console.print(Text(printable(f"[{clock}] {line}")), soft_wrap=True)
+        self._console.print(Text(printable(f"{self._label}[{clock}] {line}")), soft_wrap=True)
 
     def _table(self) -> Table:
         now = time.monotonic()

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from ..certify.trust import Trust
 from ..certify.verify import certificates
 from ..errors import InputError, MissingError, ValidatorError
+from ..model.record import REHEARSAL
 from ..registry.client import Registry
 from ..system.pools import map_in_threads
 from .choose import Assessment, Candidate, TaggedImage, assess, best_first, forecast
@@ -40,10 +41,13 @@ def tagged_images(
     additions: the name of what was added to them; None for images to which nothing was added.
     Raises MissingError if the registry has no images, InputError if it only has others.
     """
-    found = [image for tag in registry.tags() if (image := TaggedImage.of_tag(tag))]
+    tags = registry.tags()
+    found = [image for tag in tags if (image := TaggedImage.of_tag(tag))]
     if not found:
+        only = any(tag.startswith(REHEARSAL) for tag in tags)
         raise MissingError(
-            f"{registry.repository} has no images of this project",
+            f"{registry.repository} has "
+            + (f"only images of a {REHEARSAL}, which prove nothing" if only else "no images of this project"),
             hint="`build-matrix --push` publishes images; check the name, and whether you are logged in",
         )
     alike = [image for image in found if image.additions == additions]

@@ -18,6 +18,7 @@ from ..model.certificate import Certificate
 from ..model.prediction import Outcome
 from ..registry.client import Registry
 from ..registry.names import LATEST, is_digest, tag_of
+from ..system import processes
 from .candidates import Terms, assess_candidate, inspect_digest, inspect_tag, tagged_images
 from .choose import Candidate, Standing, TaggedImage, covering, forecast, why_not_covered
 from .host import Host
@@ -196,6 +197,10 @@ class Engine:
             raise MissingError(f"{selected.reference} was pulled, but is no longer in the engine") from error
         except (DockerException, requests.RequestException) as error:
             raise engine_gone(selected.reference) from error
+
+    def remove(self, name: str) -> None:
+        """Remove a name of an image, if the engine has it, and the image with its last name."""
+        processes.run(["docker", "image", "rm", name])
 
     def close(self) -> None:
         self._reached.quick.close()

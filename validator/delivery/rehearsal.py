@@ -1,0 +1,173 @@
+"""Rehearse the way from a measured image to a pull: every gate must reject it, and then it goes on.
+
+Each step first asks what a user would ask, with the options that accept the most: trust in the rehearsal's
+own keys, fixtures, expired certificates. If anything is accepted, `Accepted` ends the rehearsal. Then the
+step does the same work in the rehearsal's own name: it signs, sets a tag, pulls by digest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from ..certify.acceptance import Certifier
+from ..certify.challenges import TonightsChallenges
+from ..certify.eligibility import NotCertifiable
+from ..certify.issue import certify
+from ..certify.promote import Rules, promote
+from ..certify.rehearsal import attach_rehearsal, rehearsed
+from ..certify.signing import Signer
+from ..certify.trust import Trust
+from ..certify.trust_file import TrustFile
+from ..certify.verify import certificates
+from ..errors import ValidatorError
+from ..model.record import REHEARSAL, Record
+from ..model.timestamps import format_timestamp
+from ..registry.client import Registry
+from ..registry.names import tag_of
+from .candidates import Terms, recommend
+from .choose import Standing, TaggedImage
+from .host import Host
+from .pull import Engine, NotCertified, SelectedImage, local_ids, select_named
+
+#: The alias of a rehearsal. No command pulls by it.
+ALIAS = f"{REHEARSAL}-latest"
+
+
+class Accepted(ValidatorError):
+    """Something accepted what a rehearsal made. That must never happen."""
+
+    def __init__(self, step: str, what: str) -> None:
+        super().__init__(
+            f"{REHEARSAL}: {step} accepted {what}, which proves nothing",
+            hint="don't rely on certificates until this is understood: it is an error in this program",
+        )
+
+
+@dataclass(frozen=True)
+class Rehearsed:
+    """An image that a rehearsal pushed and measured. tag: its tag in the registry."""
+
+    record: Record
+    tag: str
+
+    @property
+    def digest(self) -> str:
+        return str(self.record.image_digest)
+
+    @property
+    def described(self) -> TaggedImage:
+        """The image as its tag without the rehearsal's mark describes it, under the tag that it has."""
+        found = TaggedImage.of_tag(tag_of(self.record.image))
+        assert found is not None
+        return replace(found, tag=self.tag)
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step of a rehearsal. did: a sentence without a capital letter."""
+
+    image: str
+    name: str
+    did: str
+
+
+@dataclass(frozen=True)
+class Stage:
+    """What a rehearsal works with.
+
+    signer, trust, parties: made for it, and thrown away afterwards. host: the machine to recommend for.
+    """
+
+    registry: Registry
+    signer: Signer
+    trust: Trust
+    parties: TrustFile
+    host: Host
+    now: datetime
+
+    @property
+    def terms(self) -> Terms:
+        """The terms that accept the most."""
+        return Terms(self.trust, accept_expired=True)
+
+
+def steps(
+    stage: Stage, images: list[Rehearsed], engine: Engine, progress: Callable[[str], None]
+) -> Iterator[Step]:
+    """Certify, verify, promote, recommend and pull the images, as far as a rehearsal may.
+
+    Yields each step when it is done. Raises Accepted if something accepts the images, and the errors of the
+    registry, of cosign and of the engine.
+    """
+    for image in images:
+        yield _certify(stage, image)
+        yield _verify(stage, image)
+    best = max(images, key=lambda image: image.described.preference)
+    yield _promote(stage, best)
+    for image in images:
+        yield _recommend(stage, image)
+    yield _pull(stage, best, engine, progress)
+
+
+def _certify(stage: Stage, image: Rehearsed) -> Step:
+    certifier = Certifier(stage.parties, TonightsChallenges({}))
+    try:
+        certify(stage.registry, image.record, stage.signer, stage.trust, certifier)
+    except NotCertifiable as error:
+        why = str(error)
+    else:
+        raise Accepted("certify", f"the record {image.record.id}")
+    attach_rehearsal(stage.registry, image.record, stage.signer, format_timestamp(stage.now))
+    if image.record.id not in rehearsed(stage.registry, image.digest, stage.trust):
+        raise ValidatorError(
+            f"{REHEARSAL}: the statement that was attached to {image.digest} can't be read back",
+            hint="check that the registry keeps artifacts that refer to an image (OCI 1.1)",
+        )
+    return Step(
+        image.record.image, "certify",
+        f"no certificate: {why}; a {REHEARSAL} statement was signed, attached and read back instead",
+    )  # fmt: skip
+
+
+def _verify(stage: Stage, image: Rehearsed) -> Step:
+    found = certificates(stage.registry, image.digest, stage.trust, accept_expired=True)
+    if found.certificates or found.failures:
+        raise Accepted("verify", image.digest)
+    why = "; ".join(dict.fromkeys(refused.why for refused in found.refused))
+    if REHEARSAL not in why:
+        raise ValidatorError(f"{REHEARSAL}: verify does not see the statement attached to {image.digest}")
+    return Step(image.record.image, "verify", f"rejected: {why}")
+
+
+def _promote(stage: Stage, best: Rehearsed) -> Step:
+    rules = Rules(stage.trust, stage.parties, accept_expired=True)
+    # Nothing moves even if something is wrong: the repository may be one that people pull from.
+    moves = promote(stage.registry, rules, dry_run=True)
+    if accepted := [move.alias for move in moves if move.moves]:
+        raise Accepted("promote", f"{best.digest} for {', '.join(accepted)}")
+    stage.registry.tag(best.digest, ALIAS)
+    return Step(best.record.image, "promote", f"no alias moves; {ALIAS} was set to it instead")
+
+
+def _recommend(stage: Stage, image: Rehearsed) -> Step:
+    (found,) = recommend(stage.registry, [image.described], stage.host, stage.terms)
+    if found.standing is not Standing.UNFIT:
+        raise Accepted("recommend", f"{image.digest} as {found.standing.value}")
+    return Step(image.record.image, "recommend", f"unfit for {stage.host}: {found.why}")
+
+
+def _pull(stage: Stage, best: Rehearsed, engine: Engine, progress: Callable[[str], None]) -> Step:
+    repository = stage.registry.repository
+    try:
+        select_named(stage.registry, stage.host, stage.terms, ALIAS, progress)
+    except NotCertified as error:
+        why = str(error)
+    else:
+        raise Accepted("pull", best.digest)
+    by_digest = SelectedImage(
+        best.described, best.digest, repository.at(best.digest), repository.tagged(ALIAS), ()
+    )
+    engine.pull(by_digest, local_ids(stage.registry, best.digest), progress)
+    return Step(best.record.image, "pull", f"{why}; it was then pulled by its digest")
