@@ -44,10 +44,15 @@ class Pipe:
             view = view[room:]
         self._buffer += view
 
-    def end(self) -> None:
-        """Say that there are no more bytes."""
+    def flush(self) -> None:
+        """Pass on all bytes so far, so that the reader need not wait for the rest of a block."""
         if self._buffer:
             self._put(bytes(self._buffer))
+            self._buffer.clear()
+
+    def end(self) -> None:
+        """Say that there are no more bytes."""
+        self.flush()
         self._put(None)
 
     def cut(self) -> None:
@@ -57,7 +62,9 @@ class Pipe:
             self._put(None)
 
     def blocks(self, size: int = BLOCK) -> Iterator[bytes]:
-        """Return the bytes in blocks of this size, a multiple of `BLOCK`; the last one may be shorter.
+        """Return the bytes in blocks of this size, a multiple of `BLOCK`.
+
+        The last one may be shorter, and those after which the writer called `flush`.
 
         Raises CutError after the last one if the writer gave up.
         """

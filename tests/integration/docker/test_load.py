@@ -207,6 +207,19 @@ def test_two_loads_at_once_both_arrive(endpoint: Endpoint, fresh: Image) -> None
         assert content(endpoint, name) == layer_names(image)
 
 
+def test_a_load_within_another_one_gets_the_same_layer(endpoint: Endpoint, fresh: Image) -> None:
+    """The base is loaded for the compiler of byte code while an image with the same layers is on its way."""
+
+    def send(place: Destination) -> str:
+        place.receive(fresh.layers[0].encode, fresh.layers[0].encoded)
+        load(endpoint, "loaded:inner", made(fresh.layers[0].seed).send)
+        return fresh.send(place)
+
+    load(endpoint, "loaded:outer", send)
+    assert content(endpoint, "loaded:inner") == {f"file-{fresh.layers[0].seed}"}
+    assert content(endpoint, "loaded:outer") == layer_names(fresh)
+
+
 def test_names_of_killed_runs_are_removed(
     endpoint: Endpoint, fresh: Image, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -170,6 +170,10 @@ class _Loading:
             if encoded.digest != known.digest or written != known.size:
                 raise differs(encoded, known)
             self._write(bytes(-known.size % _RECORD))
+            # Containerd locks a blob until it has all of it. The load of a base in the meantime, to compile
+            # byte code, waits for the same blob.
+            with self._reading():
+                self._pipe.flush()
         except BaseException as error:
             self._cause = self._cause or error
             self._pipe.cut()
