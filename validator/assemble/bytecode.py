@@ -61,7 +61,8 @@ class Runner(Protocol):
     def command(self, argv: Sequence[str]) -> AbstractContextManager[Sequence[str]]:
         """Return the command that runs a program there, with `ENVIRONMENT` and its stdin, stdout and stderr.
 
-        Raises MissingError if nothing can be run.
+        Raises MissingError if nothing can be run. A BuildError that is raised while the command is in use may
+        become a MissingError with the reason why the command failed.
         """
 
 
@@ -117,13 +118,20 @@ def _compile(
         feeder = threading.Thread(target=feed, daemon=True)
         feeder.start()
         done = processes.run(command, stdin=stdin, on_output=results.add, timeout_s=_TIMEOUT_S)
-    feeder.join()
-    if failed:
-        raise failed[0]
-    if not done.ok:
-        last = [line for line in done.stderr_tail.splitlines() if line.strip()][-1:] or ["no message"]
-        raise BuildError(f"{name} can't be compiled with {runner.name}: {last[0]}", log=done.stderr_tail)
+        feeder.join()
+        if failed:
+            raise failed[0]
+        if not done.ok:
+            raise BuildError(
+                f"{name} can't be compiled with {runner.name}: {_reason(done.stderr_tail)}",
+                log=done.stderr_tail,
+            )
     return results.entries()
+
+
+def _reason(log: str) -> str:
+    lines = [line for line in log.splitlines() if line.strip() and not line.startswith("Run 'docker ")]
+    return lines[-1] if lines else "no message"
 
 
 def _is_module(entry: Entry) -> bool:

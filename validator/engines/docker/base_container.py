@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from docker.errors import ImageNotFound
+import requests
+from docker.errors import DockerException, ImageNotFound
 
 from ...assemble.base import Base
 from ...assemble.base_registry import ImageName
@@ -17,9 +18,11 @@ from ...assemble.bytecode import ENVIRONMENT
 from ...assemble.destinations import Destination
 from ...assemble.names import PROJECT
 from ...assemble.progress import Progress
-from ...system.files import full_disk_named
+from ...errors import BuildError
+from ...system.files import full_disk_named, says_full_disk
 from . import ledger
 from .endpoint import Endpoint
+from .failures import disk_full, engine_gone
 from .load import load
 from .system_packages import with_system_packages
 
@@ -92,6 +95,14 @@ class BaseContainer:
                 "--user=65534:65534", *(f"--env={name}={value}" for name, value in ENVIRONMENT.items()),
                 "--entrypoint", argv[0], self._image, *argv[1:],
             ]  # fmt: skip
+        except BuildError as error:
+            if says_full_disk(error.log or ""):
+                raise disk_full(self._image) from error
+            try:
+                self._endpoint.quick.ping()
+            except (DockerException, requests.RequestException):
+                raise engine_gone(self._image) from error
+            raise
         finally:
             # Usually, the engine has removed it when the program ended.
             if not entry.remove(client):
