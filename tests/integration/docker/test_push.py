@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
 import subprocess
 import sys
 import tempfile
 import textwrap
 import time
-from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from validator.assemble.assembler import Assembler
+from validator.assemble.layers import Layers
+from validator.assemble.registry_destination import RegistryDestination
 from validator.certify.signing import Signer
 from validator.certify.trust import Trust
 from validator.certify.trust_file import TrustFile
@@ -22,30 +26,41 @@ from validator.engines.docker import DockerEngine, transfer
 from validator.engines.docker.endpoint import Endpoint, connect
 from validator.errors import MissingError, ValidatorError
 from validator.model.lock import Lock
+from validator.model.spec import ImageSpec
 from validator.pipeline.publisher import Publisher, TagTaken
+from validator.registry import session
 from validator.registry.client import Registry
 from validator.registry.names import Repository
-from validator.system.sources import PackageSources
 
 from ...certify.building import trusting
 from ...registry.proxy import Fault, Proxy
 from ...registry.server import RunningRegistry, running_registry
 from ...support import small_disk
-from .conftest import CPU, cpu_lock, quiet, tensorflow
-from .package_index import Index, TinyWheel, lock_of
+from .conftest import CPU, OTHER_KERAS, cpu_lock, maker_at, new_cache, quiet, tensorflow
+from .package_index import Index, lock_of
 from .private_engine import private_engine
 from .test_probe import request
 
 NAME = "team/tensorflow"
-KEPT = "tensorflow-gpu-matrix-test:kept"
 TAG = "2.99.0-cpu-py3.11"
 ROOT = Path(__file__).parents[3]
 
+pytestmark = pytest.mark.engine
+
 
 @pytest.fixture
-def publisher(tiny_engine: DockerEngine, proxy: Proxy) -> Publisher:
+def publisher(maker: Assembler, tiny_engine: DockerEngine, proxy: Proxy) -> Publisher:
     """Return a publisher without a key, to which nothing in a registry counts."""
-    return Publisher(tiny_engine, Registry(Repository.parse(f"{proxy.address}/{NAME}")), TrustFile())
+    return publisher_to(proxy.address, maker, tiny_engine)
+
+
+def publisher_to(address: str, maker: Assembler, engine: DockerEngine | None = None) -> Publisher:
+    repository = Repository.parse(f"{address}/{NAME}")
+
+    def destination(spec: ImageSpec) -> RegistryDestination:
+        return RegistryDestination(repository, None)
+
+    return Publisher(maker, destination, Registry(repository), TrustFile(), engine)
 
 
 @pytest.fixture
@@ -59,24 +74,15 @@ def lock(index: Index) -> Lock:
     return cpu_lock(index)
 
 
-@pytest.fixture(scope="module")
-def other(tiny_engine: DockerEngine, endpoint: Endpoint, index: Index, cpu_image: Built) -> Iterator[Built]:
-    """The same image spec from another lock: another image for the same tag."""
-    wheels = (tensorflow(), TinyWheel.make("keras", "2.0.0", {"keras/__init__.py": b"X = 2\n"}))
-    index.add(*wheels)
-    # Both have the same name here, and an image without a name is removed.
-    images = endpoint.client.images
-    images.get(str(cpu_image.digest)).tag(KEPT)
-    built = tiny_engine.build(CPU, lock_of(CPU, *wheels), quiet)
-    images.get(str(built.digest)).tag(f"{KEPT}-other")
-    images.get(str(cpu_image.digest)).tag(cpu_image.reference)
-    images.remove(KEPT)
-    yield built
-    images.remove(f"{KEPT}-other")
+@pytest.fixture
+def other() -> Lock:
+    """Another lock of the same image spec: another image for the same tag."""
+    return lock_of(CPU, tensorflow(), OTHER_KERAS)
 
 
 @pytest.fixture
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session, "PAUSES", (0.1, 0.1))
     monkeypatch.setattr(transfer, "_PAUSES_S", (0.1, 0.1))
 
 
@@ -84,14 +90,14 @@ def layers(manifest: dict[str, Any]) -> list[str]:
     return [str(layer["digest"]) for layer in manifest["layers"]]
 
 
-def test_the_pushed_image_is_the_built_one(
+def test_the_pushed_image_is_the_one_that_the_engine_gets(
     publisher: Publisher, registry: RunningRegistry, cpu_image: Built, lock: Lock, endpoint: Endpoint
 ) -> None:
-    published, held = publisher.push(cpu_image, lock, quiet)
+    published = publisher.push(CPU, lock, quiet)
     assert published.sent
     assert published.tag == TAG
     assert registry.tags(NAME) == {TAG: cpu_image.digest}
-    assert published.digest == held.digest == cpu_image.digest
+    assert published.digest == cpu_image.digest
     assert published.reference.endswith(f"/{NAME}@{cpu_image.digest}")
     manifest: dict[str, Any] = registry.manifest(NAME, TAG)
     # The base's layer comes from its own registry or bootstrap; all of ours are zstd.
@@ -102,29 +108,38 @@ def test_the_pushed_image_is_the_built_one(
     assert endpoint.client.images.get(str(cpu_image.digest)).tags == [cpu_image.reference]
 
 
-def test_pushing_again_sends_nothing(proving: Publisher, proxy: Proxy, cpu_image: Built, lock: Lock) -> None:
+def test_pushing_again_sends_nothing(proving: Publisher, proxy: Proxy, lock: Lock) -> None:
     publisher = proving
-    publisher.push(cpu_image, lock, quiet)
+    publisher.push(CPU, lock, quiet)
     assert proxy.sent() > 0
     proxy.asked.clear()
-    published, _ = publisher.push(cpu_image, lock, quiet)
+    published = publisher.push(CPU, lock, quiet)
     assert not published.sent
     assert proxy.sent() == 0
     assert publisher.current(CPU, lock) == published
-    # Under another tag, only the manifest goes over the wire.
-    proxy.asked.clear()
-    publisher.engine.push(cpu_image, lock, f"{proxy.address}/{NAME}:another", quiet)
-    assert proxy.uploads() == []
+
+
+def test_an_image_is_pushed_without_an_engine(
+    publisher: Publisher, registry: RunningRegistry, proxy: Proxy, index: Index, lock: Lock, tmp_path: Path
+) -> None:
+    """Bubblewrap compiles the byte code, and the image is the same one."""
+    if shutil.which("bwrap") is None:
+        pytest.skip("bubblewrap is not installed")
+    without = publisher_to(proxy.address, maker_at(new_cache(tmp_path / "cache"), index.url, None))
+    digest = without.push(CPU, lock, quiet).digest
+    assert registry.tags(NAME) == {TAG: digest}
+    again = publisher.push(CPU, lock, quiet)
+    assert (again.digest, again.sent) == (digest, False)
 
 
 def test_shared_layers_are_sent_and_stored_once(
-    publisher: Publisher, registry: RunningRegistry, proxy: Proxy, cpu_image: Built, other: Built, lock: Lock
+    publisher: Publisher, registry: RunningRegistry, proxy: Proxy, lock: Lock, other: Lock
 ) -> None:
-    publisher.push(cpu_image, lock, quiet)
+    publisher.push(CPU, lock, quiet)
     first, before = set(layers(registry.manifest(NAME, TAG))), registry.blobs()
     proxy.asked.clear()
-    publisher.engine.push(other, lock, f"{proxy.address}/{NAME}:other", quiet)
-    second = set(layers(registry.manifest(NAME, "other")))
+    dataclasses.replace(publisher, retag=True).push(CPU, other, quiet)
+    second = set(layers(registry.manifest(NAME, TAG)))
     assert first & second and second - first
     new = registry.blobs().keys() - before.keys()
     # The layers that differ, one configuration, one manifest.
@@ -133,36 +148,35 @@ def test_shared_layers_are_sent_and_stored_once(
 
 
 def test_a_tag_of_another_image_is_only_moved_on_request(
-    publisher: Publisher, registry: RunningRegistry, proxy: Proxy, cpu_image: Built, other: Built, lock: Lock
+    publisher: Publisher, registry: RunningRegistry, lock: Lock, other: Lock
 ) -> None:
-    publisher.push(other, lock, quiet)
-    proxy.asked.clear()
-    with pytest.raises(TagTaken, match=rf"{TAG} was not pushed: in the registry, .*{other.digest}") as caught:
-        publisher.push(cpu_image, lock, quiet)
+    theirs = publisher.push(CPU, other, quiet).digest
+    with pytest.raises(TagTaken, match=rf"{TAG} was not pushed: in the registry, .*{theirs}") as caught:
+        publisher.push(CPU, lock, quiet)
     assert caught.value.hint is not None and "--retag" in caught.value.hint
-    assert proxy.sent() == 0
-    assert registry.tags(NAME) == {TAG: other.digest}
-    published, _ = dataclasses.replace(publisher, retag=True).push(cpu_image, lock, quiet)
+    assert registry.tags(NAME) == {TAG: theirs}
+    published = dataclasses.replace(publisher, retag=True).push(CPU, lock, quiet)
     assert published.sent
-    assert registry.tags(NAME) == {TAG: cpu_image.digest}
-    assert registry.manifest(NAME, str(other.digest))
+    assert registry.tags(NAME) == {TAG: published.digest} != {TAG: theirs}
+    assert registry.manifest(NAME, theirs)
 
 
+@pytest.mark.parametrize(("method", "path"), [("PUT", "/manifests/"), ("PUT|PATCH", "/blobs/uploads/")])
 def test_a_killed_push_leaves_no_tag_and_can_be_continued(
-    publisher: Publisher, registry: RunningRegistry, proxy: Proxy, cpu_image: Built, lock: Lock
-) -> None:
-    """Killed when all layers are there and the manifest is about to be."""
-    proxy.faults.append(Fault("PUT", "/manifests/", status=None, delay_s=60))
+    publisher: Publisher, registry: RunningRegistry, proxy: Proxy, index: Index, cache: Path, lock: Lock,
+    method: str, path: str,
+) -> None:  # fmt: skip
+    """Killed when all layers are there and the manifest is about to be, and while a layer is sent."""
     script = textwrap.dedent(f"""
-        import sys
-        from validator.engines.base import Built
-        from validator.engines.docker import find
-        from validator.model.spec import ImageSpec, Variant
-        from validator.system.sources import PackageSources
-        spec = ImageSpec({CPU.tensorflow!r}, {CPU.python!r}, Variant.CPU)
-        built = Built(spec, {cpu_image.reference!r}, {lock.digest!r}, {cpu_image.digest!r})
-        find(PackageSources()).push(built, None, {f"{proxy.address}/{NAME}:{TAG}"!r}, print)
+        from pathlib import Path
+        from tests.integration.docker.conftest import CPU, KERAS, maker_at, tensorflow
+        from tests.integration.docker.package_index import lock_of
+        from tests.integration.docker.test_push import publisher_to
+        from validator.engines.docker import connect
+        maker = maker_at(Path({str(cache)!r}), {index.url!r}, connect())
+        publisher_to({proxy.address!r}, maker).push(CPU, lock_of(CPU, tensorflow(), KERAS), print)
     """)
+    proxy.faults.append(Fault(method, path, status=None, delay_s=60))
     child = subprocess.Popen([sys.executable, "-c", script], cwd=ROOT, start_new_session=True)
     try:
         wait_for(lambda: bool(proxy.faults[0].happened))
@@ -171,11 +185,15 @@ def test_a_killed_push_leaves_no_tag_and_can_be_continued(
         child.wait()
     assert registry.tags(NAME) == {}
     proxy.faults.clear()
+    finished = {asked.path.partition("?")[0] for asked in proxy.uploads() if asked.status == 201}
     proxy.asked.clear()
-    published, _ = publisher.push(cpu_image, lock, quiet)
+    published = publisher.push(CPU, lock, quiet)
     assert published.sent
-    assert proxy.uploads() == []
-    assert registry.tags(NAME) == {TAG: cpu_image.digest}
+    assert registry.tags(NAME) == {TAG: published.digest}
+    again = {asked.path.partition("?")[0] for asked in proxy.uploads() if asked.status == 201}
+    assert not again & finished
+    # In the first case, only the manifest was left to send.
+    assert bool(again) is (method != "PUT")
 
 
 def wait_for(condition: Any) -> None:
@@ -186,30 +204,29 @@ def wait_for(condition: Any) -> None:
 
 
 def test_a_push_continues_after_a_broken_connection(
-    publisher: Publisher,
-    registry: RunningRegistry,
-    proxy: Proxy,
-    cpu_image: Built,
-    lock: Lock,
-    no_pauses: None,
+    publisher: Publisher, registry: RunningRegistry, proxy: Proxy, lock: Lock, no_pauses: None
 ) -> None:
     broken = Fault("PUT|PATCH", "/blobs/uploads/", after_bytes=1_000_000, times=1)
     proxy.faults.append(broken)
-    said: list[str] = []
-    published, _ = publisher.push(cpu_image, lock, said.append)
+    published = publisher.push(CPU, lock, quiet)
     assert broken.happened == 1
     assert published.sent
-    assert [line for line in said if line.startswith("retrying in")]
-    assert registry.tags(NAME) == {TAG: cpu_image.digest}
+    assert registry.tags(NAME) == {TAG: published.digest}
     # Layers that had arrived were not sent a second time.
     finished = [asked.path.partition("?")[0] for asked in proxy.uploads() if asked.status == 201]
     assert len(finished) == len(set(finished))
 
 
+def test_two_pushes_at_once_both_arrive(publisher: Publisher, registry: RunningRegistry, lock: Lock) -> None:
+    with ThreadPoolExecutor(2) as pool:
+        done = list(pool.map(lambda _: publisher.push(CPU, lock, quiet), range(2)))
+    assert {one.digest for one in done} == set(registry.tags(NAME).values())
+
+
 @pytest.mark.parametrize(
     ("fault", "text", "hint"),
     [
-        (Fault("PUT", "/manifests/", status=500, message="boom"), "boom", None),
+        (Fault("PUT", "/manifests/", status=500, message="boom"), "an internal error", "later"),
         (
             Fault("POST", "/uploads/", status=503, message="service unavailable"),
             "an internal error",
@@ -239,7 +256,6 @@ def test_a_failing_registry_is_named_and_gets_no_tag(
     publisher: Publisher,
     registry: RunningRegistry,
     proxy: Proxy,
-    cpu_image: Built,
     lock: Lock,
     no_pauses: None,
     fault: Fault,
@@ -248,86 +264,71 @@ def test_a_failing_registry_is_named_and_gets_no_tag(
 ) -> None:
     proxy.faults.append(fault)
     with pytest.raises(MissingError, match=text) as caught:
-        publisher.push(cpu_image, lock, quiet)
+        publisher.push(CPU, lock, quiet)
     assert hint is None or (caught.value.hint is not None and hint in caught.value.hint)
     assert fault.happened
     assert registry.tags(NAME) == {}
     proxy.faults.clear()
-    publisher.push(cpu_image, lock, quiet)
-    assert registry.tags(NAME) == {TAG: cpu_image.digest}
+    published = publisher.push(CPU, lock, quiet)
+    assert registry.tags(NAME) == {TAG: published.digest}
 
 
 def test_temporary_failures_are_retried(
-    publisher: Publisher,
-    registry: RunningRegistry,
-    proxy: Proxy,
-    cpu_image: Built,
-    lock: Lock,
-    no_pauses: None,
+    publisher: Publisher, registry: RunningRegistry, proxy: Proxy, lock: Lock, no_pauses: None
 ) -> None:
-    proxy.faults.append(Fault("PUT", "/manifests/", status=500, times=3))
-    assert publisher.push(cpu_image, lock, quiet)[0].sent
-    assert registry.tags(NAME) == {TAG: cpu_image.digest}
+    proxy.faults.append(Fault("PUT", "/manifests/", status=500, times=2))
+    published = publisher.push(CPU, lock, quiet)
+    assert published.sent
+    assert registry.tags(NAME) == {TAG: published.digest}
 
 
 def test_a_registry_that_is_down_is_named(
-    publisher: Publisher, registry: RunningRegistry, cpu_image: Built, lock: Lock, no_pauses: None
+    maker: Assembler, registry: RunningRegistry, lock: Lock, no_pauses: None
 ) -> None:
+    publisher = publisher_to(registry.address, maker)
     registry.stop()
     with pytest.raises(MissingError, match="can't be reached"):
-        publisher.engine.push(cpu_image, lock, f"{registry.address}/{NAME}:{TAG}", quiet)
+        publisher.push(CPU, lock, quiet)
     registry.start()
-    publisher.engine.push(cpu_image, lock, f"{registry.address}/{NAME}:{TAG}", quiet)
-    assert registry.tags(NAME) == {TAG: cpu_image.digest}
+    published = publisher.push(CPU, lock, quiet)
+    assert registry.tags(NAME) == {TAG: published.digest}
 
 
-def test_a_full_registry_gets_no_tag(
-    tiny_engine: DockerEngine, cpu_image: Built, lock: Lock, tmp_path: Path, no_pauses: None
-) -> None:
+def test_a_full_registry_gets_no_tag(maker: Assembler, lock: Lock, tmp_path: Path, no_pauses: None) -> None:
     with small_disk(tmp_path / "disk", "8m") as disk, running_registry(disk) as registry:
-        publisher = Publisher(
-            tiny_engine, Registry(Repository.parse(f"{registry.address}/{NAME}")), TrustFile()
-        )
+        publisher = publisher_to(registry.address, maker)
         with pytest.raises(MissingError):
-            publisher.push(cpu_image, lock, quiet)
+            publisher.push(CPU, lock, quiet)
         assert registry.tags(NAME) == {}
 
 
-def test_a_registry_that_rejects_zstd_gets_gzip(
-    proving: Publisher,
-    registry: RunningRegistry,
-    proxy: Proxy,
-    cpu_image: Built,
-    lock: Lock,
-    endpoint: Endpoint,
+def test_a_registry_that_rejects_zstd_is_named(
+    publisher: Publisher, registry: RunningRegistry, proxy: Proxy, index: Index, lock: Lock, cache: Path
 ) -> None:
     proxy.faults.append(Fault("PUT", "/manifests/", rb"tar\+zstd", status=400, message="manifest invalid"))
-    published, held = proving.push(cpu_image, lock, quiet)
-    try:
-        assert published.sent
-        assert held.digest == published.digest != cpu_image.digest
-        assert registry.tags(NAME)[TAG] == held.digest
-        manifest: dict[str, Any] = registry.manifest(NAME, TAG)
-        assert {layer["mediaType"] for layer in manifest["layers"]} == {
-            "application/vnd.oci.image.layer.v1.tar+gzip"
-        }
-        # The engine runs the image from the registry.
-        assert endpoint.client.images.get(held.engine_id or str(held.digest)).id == held.digest
-        assert proving.current(CPU, lock) == dataclasses.replace(published, sent=False)
-    finally:
-        endpoint.client.images.remove(str(held.digest), force=True)
-        endpoint.client.images.get(str(cpu_image.digest)).tag(cpu_image.reference)
+    with pytest.raises(ValidatorError, match="manifest invalid"):
+        publisher.push(CPU, lock, quiet)
+    assert registry.tags(NAME) == {}
+    gzip = publisher_to(proxy.address, maker_at(cache, index.url, None, Layers.GZIP))
+    published = gzip.push(CPU, lock, quiet)
+    manifest: dict[str, Any] = registry.manifest(NAME, TAG)
+    assert published.sent
+    assert {layer["mediaType"] for layer in manifest["layers"]} == {
+        "application/vnd.oci.image.layer.v1.tar+gzip"
+    }
 
 
 # --- pulling ------------------------------------------------------------------------------------------
 
 
 def test_an_image_is_pulled_by_its_digest(
-    proving: Publisher, cpu_image: Built, other: Built, lock: Lock, endpoint: Endpoint
+    proving: Publisher, cpu_image: Built, lock: Lock, endpoint: Endpoint
 ) -> None:
-    published, _ = proving.push(cpu_image, lock, quiet)
+    published = proving.push(CPU, lock, quiet)
     found = proving.find(CPU, lock)
     assert found == dataclasses.replace(published, sent=False)
+    assert proving.pull(CPU, lock, found, quiet) == cpu_image, "the engine has it already"
+    assert proving.engine is not None
     pulled = proving.engine.pull(CPU, lock, found.reference, quiet)
     try:
         assert pulled.digest == cpu_image.digest
@@ -338,31 +339,30 @@ def test_an_image_is_pulled_by_its_digest(
         endpoint.client.images.remove(found.reference)
 
 
-def test_an_image_of_another_lock_is_rejected(
-    proving: Publisher, cpu_image: Built, lock: Lock, index: Index
-) -> None:
-    proving.push(cpu_image, dataclasses.replace(lock, wheels=lock.wheels[:1]), quiet)
+def test_an_image_of_another_lock_is_rejected(proving: Publisher, lock: Lock, other: Lock) -> None:
+    proving.push(CPU, other, quiet)
     with pytest.raises(ValidatorError, match=r"is rejected: its provenance .* it was built from the lock"):
         proving.find(CPU, lock)
     assert proving.current(CPU, lock) is None
 
 
 def test_what_was_pushed_without_a_signature_is_rejected_whatever_its_labels_say(
-    publisher: Publisher, proving: Publisher, cpu_image: Built, lock: Lock
+    publisher: Publisher, proving: Publisher, lock: Lock
 ) -> None:
-    publisher.push(cpu_image, lock, quiet)
+    digest = publisher.push(CPU, lock, quiet).digest
     assert proving.current(CPU, lock) is None
     with pytest.raises(ValidatorError, match="it has no provenance"):
         proving.find(CPU, lock)
     # Whoever builds the same bytes signs them later.
-    assert not proving.push(cpu_image, lock, quiet)[0].sent
-    assert proving.find(CPU, lock).digest == cpu_image.digest
+    assert not proving.push(CPU, lock, quiet).sent
+    assert proving.find(CPU, lock).digest == digest
 
 
 def test_an_image_that_was_never_pushed_is_missing(publisher: Publisher, lock: Lock) -> None:
     with pytest.raises(MissingError, match=rf"{TAG} is not in the registry"):
         publisher.find(CPU, lock)
     reference = publisher.registry.repository.at(f"sha256:{'0' * 64}")
+    assert publisher.engine is not None
     with pytest.raises(MissingError, match="the image is not in"):
         publisher.engine.pull(CPU, lock, reference, quiet)
 
@@ -371,17 +371,9 @@ def test_an_image_that_was_never_pushed_is_missing(publisher: Publisher, lock: L
 
 
 def test_the_older_image_store_gets_its_digest_from_the_registry(
-    endpoint: Endpoint,
-    docker_engine: DockerEngine,
-    index: Index,
-    registry: RunningRegistry,
-    monkeypatch: pytest.MonkeyPatch,
+    index: Index, cache: Path, registry: RunningRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It knows an image by its configuration; a certificate is about what a registry holds."""
-    base = docker_engine._bases.base(CPU, quiet)
-    if "@" in base.reference:
-        endpoint.client.images.pull(base.name)
-    name = base.name if "@" in base.reference else base.reference
     with (
         tempfile.TemporaryDirectory(prefix="v-", ignore_cleanup_errors=True) as directory,
         private_engine(Path(directory), Path(directory) / "data", image_store=False) as own,
@@ -389,23 +381,20 @@ def test_the_older_image_store_gets_its_digest_from_the_registry(
         monkeypatch.setenv("DOCKER_HOST", own.url)
         other = connect()
         assert not other.has_image_store
-        other.client.api.load_image(endpoint.client.api.get_image(name))
-        engine = DockerEngine(other, PackageSources(index_url=index.url))
+        maker = maker_at(cache, index.url, other)
+        engine = DockerEngine(other, maker)
         try:
             lock = cpu_lock(index)
             built = engine.build(CPU, lock, quiet)
-            publisher = Publisher(
-                engine, Registry(Repository.parse(f"{registry.address}/{NAME}")), TrustFile()
-            )
-            published, held = publisher.push(built, lock, quiet)
+            publisher = publisher_to(registry.address, maker, engine)
+            published = publisher.push(CPU, lock, quiet)
             assert registry.tags(NAME) == {TAG: published.digest}
-            assert held.digest == published.digest != built.digest
-            assert engine.probe(held, request("print('reported')"), quiet) == b"reported\n"
-            again, same = publisher.push(built, lock, quiet)
-            assert (again.sent, same) == (False, held)
+            assert published.digest != built.digest
+            assert engine.probe(built, request("print('reported')"), quiet) == b"reported\n"
             other.client.images.remove(built.reference, force=True)
             pulled = publisher.pull(CPU, lock, published, quiet)
             assert pulled.digest == published.digest
+            assert pulled.engine_id == built.digest
             assert engine.probe(pulled, request("print('reported')"), quiet) == b"reported\n"
         finally:
             engine.close()
