@@ -1,15 +1,14 @@
-"""Push the engine's images to a registry, and pull images from one.
+"""Pull images from a registry into the engine.
 
-The engine does the work: it uses Docker's credentials, sends only layers that the registry lacks, and sets
-the tag last, when the registry has the whole image. The command line is used instead of the SDK, because a
-process can be ended at any time.
+The engine does the work: it uses Docker's credentials, and fetches only layers that it lacks. The command
+line is used instead of the SDK, because a process can be ended at any time.
 """
 
 from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from ...assemble.progress import Progress
 from ...errors import MissingError, ValidatorError
@@ -23,11 +22,8 @@ _PAUSES_S = (1.0, 3.0, 9.0)
 #: The time limit of one attempt. An image has 4 GB, which takes an hour at 10 Mbit/s.
 _TIMEOUT_S = 6 * 3600
 
-_DIGEST = re.compile(r"digest: (sha256:[0-9a-f]{64})\b")
 _LAYER = re.compile(r"^([0-9a-f]{12}): \S")
-_LAYER_DONE = re.compile(r": (Pushed|Layer already exists|Mounted from .*|Pull complete|Already exists)$")
-#: Messages of registries about a manifest with unknown layer types. The engine hides the status code.
-_NO_ZSTD = re.compile(r"media ?type|zstd|manifest[ _]invalid|invalid manifest", re.IGNORECASE)
+_LAYER_DONE = re.compile(r": (Pull complete|Already exists)$")
 _NOT_THERE = re.compile(r": not found$|manifest unknown|repository .* not found", re.IGNORECASE)
 _ALTERED = re.compile(
     r"unexpected commit digest|failed verification|failed size validation|digest mismatch|hash mismatch",
@@ -36,72 +32,42 @@ _ALTERED = re.compile(
 _ENGINE_GONE = re.compile(r"Cannot connect to the Docker daemon|error during connect|docker\.sock: connect")
 
 
-class ZstdRefused(ValidatorError):
-    """The registry rejects manifests with zstd layers."""
-
-
-def push(docker: str, reference: str, progress: Progress, answers: Callable[[], bool]) -> str:
-    """Push the image with that name (`host/path:tag`), and return the digest of the manifest.
-
-    docker: the command. answers: returns True if the engine still responds. Temporary failures are retried.
-    Raises MissingError if the registry can't be reached, denies access or keeps failing, and ZstdRefused; in
-    all these cases, the tag is unchanged.
-    """
-    said = _run((docker, "push"), reference, "pushed", progress, answers)
-    found = _DIGEST.findall(said)
-    if not found:
-        raise ValidatorError(f"{reference}: docker push did not report a digest: {_last(said)}")
-    return str(found[-1])
-
-
 def pull(docker: str, reference: str, progress: Progress, answers: Callable[[], bool]) -> None:
     """Pull an image. The engine verifies all digests.
 
     Raises ValidatorError if a layer or manifest does not match its digest, and MissingError if the registry
     does not have the image, can't be reached, denies access or keeps failing.
     """
-    _run((docker, "pull"), reference, "pulled", progress, answers)
-
-
-def _run(
-    command: Sequence[str], reference: str, done: str, progress: Progress, answers: Callable[[], bool]
-) -> str:
-    """Run the command until it succeeds, with a few retries, and return the end of its output."""
     for pause in (*_PAUSES_S, None):
         # stderr is read as it arrives, but stdout only at the end.
         result = processes.run(
-            ["sh", "-c", 'exec "$@" >&2', "sh", *command, reference],
+            ["sh", "-c", 'exec "$@" >&2', "sh", docker, "pull", reference],
             on_line=_Layers(progress),
             timeout_s=_TIMEOUT_S,
         )
         if result.ok:
-            break
+            return
         said = f"timed out after {_TIMEOUT_S // 3600} hours" if result.timed_out else result.stderr_tail
-        error, is_temporary = _explain(reference, done, said, answers)
+        error, is_temporary = _explain(reference, said, answers)
         if pause is None or not is_temporary:
             raise error
         progress(f"retrying in {pause:.0f} s: {error}")
         _wait(pause)
-    return result.stderr_tail
 
 
-def _explain(
-    reference: str, done: str, said: str, answers: Callable[[], bool]
-) -> tuple[ValidatorError, bool]:
+def _explain(reference: str, said: str, answers: Callable[[], bool]) -> tuple[ValidatorError, bool]:
     """Return the error, and True if it may be temporary."""
-    what, host, last = f"{reference} was not {done}", reference.partition("/")[0], _last(said)
+    what, host, last = f"{reference} was not pulled", reference.partition("/")[0], _last(said)
     if _ENGINE_GONE.search(said) or not answers():
         return engine_gone(reference), False
     if _ALTERED.search(last):
         text = f"{what}: the content from {host} does not match its digest: {last}"
         return ValidatorError(text, hint="do not use the image, and tell the registry's operator"), False
-    if done == "pulled" and says_full_disk(last):
+    if says_full_disk(last):
         return disk_full(reference), False
-    if done == "pulled" and _NOT_THERE.search(last):
+    if _NOT_THERE.search(last):
         hint = "push it there with `build-matrix --push`"
         return MissingError(f"{what}: the image is not in {host}", hint=hint), False
-    if done == "pushed" and _NO_ZSTD.search(last):
-        return ZstdRefused(f"{what}: {host} rejects its manifest: {last}"), False
     # The engine hides the registry's status code, so an unknown error may be temporary, too.
     fault = fault_of(last)
     return explain(host, last, what=what), fault is None or fault.temporary
