@@ -10,25 +10,28 @@ import subprocess
 import sys
 import tempfile
 import textwrap
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from validator.engines.base import Built
+from validator.assemble.assembler import Assembler
+from validator.assemble.layers import Layers
+from validator.assemble.names import LABEL_LOCK
+from validator.assemble.oci_layout import OciLayout
 from validator.engines.docker import DockerEngine
 from validator.engines.docker.endpoint import Endpoint, connect
-from validator.errors import MissingError
-from validator.system.sources import PackageSources
+from validator.errors import EXIT_INTERRUPTED, MissingError
 
-from .conftest import CPU, PYTHON, cpu_lock, quiet, tensorflow
+from .conftest import CPU, KERAS, cpu_lock, maker_at, new_cache, put_default_base, quiet, tensorflow
 from .package_index import Index, TinyWheel, lock_of, running_index
 from .private_engine import PrivateEngine, private_engine
 from .test_probe import request
 
+pytestmark = pytest.mark.engine
+
 #: Has room for the base (60 MB packed, 190 MB unpacked) and not much more.
-SMALL_DISK = "700m"
+SMALL_DISK = "500m"
 SAY_AND_WAIT = "import sys, time; print('x', file=sys.stderr, flush=True); time.sleep(60)"
 
 
@@ -52,23 +55,9 @@ def own_index() -> Iterator[Index]:
         yield index
 
 
-def engine_at(
-    engine: PrivateEngine, index: Index, base: str, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
-) -> DockerEngine:
-    """The docker engine over a private one that was given the base of the machine's engine."""
+def endpoint_of(engine: PrivateEngine, monkeypatch: pytest.MonkeyPatch) -> Endpoint:
     monkeypatch.setenv("DOCKER_HOST", engine.url)
-    other = connect()
-    other.client.api.load_image(endpoint.client.api.get_image(base))
-    return DockerEngine(other, PackageSources(index_url=index.url))
-
-
-@pytest.fixture
-def base(docker_engine: DockerEngine, endpoint: Endpoint) -> str:
-    """The default base, in the machine's engine."""
-    found = docker_engine._bases.base(CPU, quiet)
-    if "@" in found.reference:
-        endpoint.client.images.pull(found.name)
-    return found.name if "@" in found.reference else found.reference
+    return connect()
 
 
 # The SDK (7.2) does not close the socket of a connection that is refused.
@@ -86,34 +75,34 @@ def collected() -> Iterator[None]:
 
 @LEAKY
 @pytest.mark.usefixtures("collected")
-def test_an_engine_that_dies_while_it_builds_is_named(
-    own: PrivateEngine, own_index: Index, base: str, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("moment", ["downloading", "layer byte code"])
+def test_an_engine_that_dies_while_it_gets_an_image_is_named(
+    own: PrivateEngine, index: Index, tmp_path: Path, moment: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    engine = engine_at(own, own_index, base, endpoint, monkeypatch)
-    lock = cpu_lock(own_index)
-    spec = dataclasses.replace(CPU, base=base)
-    own_index.open.clear()
+    endpoint = endpoint_of(own, monkeypatch)
+    engine = DockerEngine(endpoint, maker_at(new_cache(tmp_path / "cache"), index.url, endpoint))
+    killed: list[str] = []
 
-    def kill_once_asked() -> None:
-        own_index.asked.wait(timeout=120)
-        own.kill()
+    def kill(line: str) -> None:
+        if line.startswith(moment) and not killed:
+            killed.append(line)
+            own.kill()
 
-    assassin = threading.Thread(target=kill_once_asked)
-    assassin.start()
     try:
         with pytest.raises(MissingError, match="the Docker Engine stopped responding"):
-            engine.build(spec, dataclasses.replace(lock, identifier=spec.identifier), quiet)
+            engine.build(CPU, cpu_lock(index), kill)
     finally:
-        assassin.join()
         engine.close()
+    assert killed
 
 
 @LEAKY
 @pytest.mark.usefixtures("collected")
 def test_an_engine_that_dies_under_a_probe_is_named(
-    own: PrivateEngine, own_index: Index, base: str, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
+    own: PrivateEngine, maker: Assembler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    engine = engine_at(own, own_index, base, endpoint, monkeypatch)
+    engine = DockerEngine(endpoint := endpoint_of(own, monkeypatch))
+    base = put_default_base(endpoint, maker)
     try:
         with pytest.raises(MissingError, match="the Docker Engine stopped responding"):
             # Kill the engine at the probe's first line.
@@ -123,91 +112,98 @@ def test_an_engine_that_dies_under_a_probe_is_named(
 
 
 def test_a_full_disk_is_named(
-    root: Path, own_index: Index, base: str, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
+    root: Path, own_index: Index, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = root / "data"
     data.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={SMALL_DISK}", "tmpfs", data], check=True)
     with private_engine(root, data) as own:
-        engine = engine_at(own, own_index, base, endpoint, monkeypatch)
+        endpoint = endpoint_of(own, monkeypatch)
         # Less than a megabyte packed, more than the free space unpacked.
-        large = TinyWheel.make("tensorflow-cpu", "2.99.0", {"tensorflow/__init__.py": b"\n" * (800 * 2**20)})
+        large = TinyWheel.make("tensorflow-cpu", "2.92.0", {"tensorflow/zeros": bytes(500 * 2**20)})
         own_index.add(large)
-        spec = dataclasses.replace(CPU, base=base)
+        spec = dataclasses.replace(CPU, tensorflow="2.92.0")
+        engine = DockerEngine(endpoint, maker_at(cache, own_index.url, endpoint))
         try:
             with pytest.raises(MissingError, match="no space left on the engine's disk"):
                 engine.build(spec, lock_of(spec, large), quiet)
+            assert engine.existing(spec, lock_of(spec, large)) is None
         finally:
             engine.close()
 
 
-def test_two_engines_build_the_same_image(
-    own: PrivateEngine, own_index: Index, base: str, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("layers", Layers)
+def test_two_machines_make_the_same_image(
+    own: PrivateEngine,
+    index: Index,
+    endpoint: Endpoint,
+    tmp_path: Path,
+    layers: Layers,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The digest depends only on spec, lock, base and recipe: not on the builder, its cache, or the time."""
-    spec = dataclasses.replace(CPU, base=base)
-    lock = dataclasses.replace(cpu_lock(own_index), identifier=spec.identifier)
-    first = DockerEngine(endpoint, PackageSources(index_url=own_index.url))
-    one: Built = first.build(spec, lock, quiet)
-    endpoint.client.images.remove(one.reference, force=True)
-    second = engine_at(own, own_index, base, endpoint, monkeypatch)
-    try:
-        assert second.build(spec, lock, quiet).digest == one.digest
-    finally:
-        second.close()
+    """The digest depends only on spec, lock, base and recipe: not on the engine, a cache, or the time."""
+    made = set()
+    for number, place in enumerate((lambda: endpoint, lambda: endpoint_of(own, monkeypatch))):
+        there = place()
+        maker = maker_at(new_cache(tmp_path / f"cache-{number}"), index.url, there, layers)
+        built = DockerEngine(there, maker).build(CPU, cpu_lock(index), quiet)
+        made.add(built.digest)
+        there.client.images.remove(built.reference, force=True)
+    there.client.close()
+    there.quick.close()
+    without = maker_at(new_cache(tmp_path / "cache-3"), index.url, None, layers)
+    made.add(without.make(CPU, cpu_lock(index), OciLayout(tmp_path / "layout", "x"), quiet).digest)
+    assert len(made) == 1
 
 
-def test_ctrl_c_ends_the_builder_and_leaves_no_image(
-    tiny_engine: DockerEngine, endpoint: Endpoint, own_index: Index
+@pytest.mark.parametrize("moment", ["asked", "downloading", "layer byte code"])
+def test_ctrl_c_ends_the_work_and_leaves_no_image(
+    tiny_engine: DockerEngine, endpoint: Endpoint, own_index: Index, tmp_path: Path, moment: str
 ) -> None:
-    wheel = tensorflow("2.94.0")
-    own_index.add(wheel)
+    """Moments: the index is asked for TensorFlow's page; wheels are downloaded; the byte code is made."""
+    wheel, rest = tensorflow("2.94.0"), KERAS
+    own_index.add(wheel, rest)
     script = f"""
-        import sys
-        from tests.integration.docker.conftest import tensorflow
+        from pathlib import Path
+        from tests.integration.docker.conftest import KERAS, PYTHON, maker_at, tensorflow
         from tests.integration.docker.package_index import lock_of
-        from validator.engines.docker import find
+        from validator import cli
+        from validator.__main__ import main
+        from validator.engines.docker import DockerEngine, connect
         from validator.model.spec import ImageSpec, Variant
-        from validator.system.sources import PackageSources
 
-        spec = ImageSpec("2.94.0", "{PYTHON}", Variant.CPU)
-        lock = lock_of(spec, tensorflow("2.94.0"))
-        find(PackageSources(index_url="{own_index.url}")).build(spec, lock, print)
+        spec = ImageSpec("2.94.0", PYTHON, Variant.CPU)
+        endpoint = connect()
+        maker = maker_at(Path({str(tmp_path / "cache")!r}), {own_index.url!r}, endpoint)
+        lock = lock_of(spec, tensorflow("2.94.0"), KERAS)
+        engine = DockerEngine(endpoint, maker)
+        cli.run = lambda: engine.build(spec, lock, lambda line: print(line, flush=True))
+        main()
     """
-    own_index.open.clear()
+    cache = new_cache(tmp_path / "cache")
+    if moment == "downloading":
+        maker_at(cache, own_index.url, endpoint).wheels.path(wheel.wheel)
+    if moment != "layer byte code":
+        own_index.asked.clear()
+        own_index.open.clear()
     child = subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(script)],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True, text=True,
     )  # fmt: skip
+    assert child.stdout is not None
     try:
-        assert own_index.asked.wait(timeout=120), "the build did not come so far"
-        builders = [pid for pid in _children(child.pid) if "bake" in _command(pid)]
-        assert builders
+        if moment == "layer byte code":
+            assert any(line.startswith(moment) for line in child.stdout), "the work did not come so far"
+        else:
+            assert own_index.asked.wait(timeout=120), "the work did not come so far"
         os.kill(child.pid, signal.SIGINT)
         _, said = child.communicate(timeout=60)
     finally:
         child.kill()
         own_index.open.set()
-    assert b"KeyboardInterrupt" in said
-    assert not [pid for pid in builders if "bake" in _command(pid)]
+    assert said == "stopped\n"
+    assert child.returncode == EXIT_INTERRUPTED
     spec = dataclasses.replace(CPU, tensorflow="2.94.0")
-    assert tiny_engine.existing(spec, lock_of(spec, wheel)) is None
-
-
-def _children(pid: int) -> list[int]:
-    found = []
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = path.read_text(encoding="utf-8").rpartition(")")[2].split()
-        except OSError:
-            continue
-        if int(fields[1]) == pid:
-            found.append(int(path.parent.name))
-    return found
-
-
-def _command(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-    except OSError:
-        return ""
+    lock = lock_of(spec, wheel, rest)
+    assert tiny_engine.existing(spec, lock) is None
+    assert endpoint.client.images.list(all=True, filters={"label": f"{LABEL_LOCK}={lock.digest}"}) == []
