@@ -13,13 +13,19 @@ from pathlib import Path
 
 import pytest
 
+from validator.assemble import names
 from validator.certify import attached
 from validator.certify.provenance import PREDICATE, Provenance, Refusal, provenance_of
 from validator.certify.trust import Signatory
 from validator.certify.trust_file import Party, TrustFile
+from validator.errors import InputError
+from validator.model.lock import Lock
+from validator.model.spec import Choice, ImageSpec, Variant
 from validator.model.timestamps import now_utc
+from validator.pipeline.rebuilding import rebuild_image
 from validator.registry.client import Registry
 from validator.registry.names import Repository
+from validator.system.sources import PackageSources
 
 from ..certify.building import INPUTS, Builder, make_builder
 from ..certify.conftest import TAG, alone, registry, repository
@@ -188,3 +194,13 @@ def test_false_provenance_does_not_hide_the_true_one(
     builder.prove(registry, image)
     trust = TrustFile(builders=(builder.party,))
     assert isinstance(provenance_of(registry, image, trust), Provenance)
+
+
+@pytest.mark.parametrize("base", ["", f"registry:127.0.0.1:9/python:3.12@sha256:{'6' * 64}"])
+def test_a_base_of_their_own_is_not_read_to_make_an_image_again(repository: Repository, base: str) -> None:
+    """`verify --rebuild` would otherwise count the layers of that base as good, and `certify` sign them."""
+    spec = ImageSpec("2.21.0", "3.12", Variant.GPU, Choice("as-built", "12.5"), Choice("as-built", "9.3"))
+    lock = Lock(spec.identifier, spec.python, "x86_64-manylinux_2_28", (), ())
+    digest = push_image(repository, "theirs", {names.LABEL_BASE: base})
+    with pytest.raises(InputError, match="does not name its base" if not base else "not the one of"):
+        rebuild_image(repository, digest, spec, lock, PackageSources(), lambda _: None)

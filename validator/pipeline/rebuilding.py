@@ -38,13 +38,20 @@ def rebuild_image(
 
     local: the directory that the paths of wheels in the lock are relative to.
     Layers that are equal then count as made by this machine. Raises InputError if the image does not name its
-    base, and MissingError if the base, a wheel or a compiler for byte code can't be had.
+    base or names another one than the matrix asks for, and MissingError if the base, a wheel or a compiler
+    for byte code is missing.
     """
     table = LayerTable()
     image = published_image(repository, digest)
     origin = image.labels.get(names.LABEL_BASE, "")
     if not origin:
         raise InputError(f"{repository.at(digest)} is not one of these images: it does not name its base")
+    # What an image says about its base proves nothing: a stranger could have put anything into that base.
+    if not Bases(BasePolicy.AUTO, table).is_current(spec, origin):
+        raise InputError(
+            f"{repository.at(digest)} was made from the base {origin}, which is not the one of {spec} here",
+            hint="run the command in the commit that the image was built from",
+        )
     if origin.startswith(_REGISTRY):
         bases, wanted = Bases(BasePolicy.REGISTRY, table), replace(spec, base=origin.removeprefix(_REGISTRY))
     else:
