@@ -11,6 +11,7 @@ import json
 import os
 import resource
 import statistics
+import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -91,13 +92,24 @@ class LocalBases:
         return False
 
 
+def host_python(python: str) -> str:
+    """Return the path of a Python of this machine, given its version such as `3.12`, also one of pyenv."""
+    directories = [*os.get_exec_path(), *map(str, Path(sys.base_prefix).parent.glob(f"{python}*/bin"))]
+    for directory in directories:
+        found = f"{directory}/python{python}"
+        # Programs of pyenv may be there without working.
+        if os.path.exists(found) and not subprocess.run([found, "-c", ""], capture_output=True).returncode:
+            return found
+    raise MissingError(f"Python {python} is not on this machine")
+
+
 class HostPython:
     """Compiles with a Python of this machine. A `Runner`."""
 
     name = "this machine"
 
     def __init__(self, python: str) -> None:
-        self._python = f"python{python}"
+        self._python = host_python(python)
 
     @contextmanager
     def command(self, argv: Sequence[str]) -> Iterator[Sequence[str]]:
