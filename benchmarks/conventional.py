@@ -34,9 +34,8 @@ RUN --mount=type=bind,source=lock.txt,target=/lock.txt \\
 
 @dataclass(frozen=True)
 class Conventional:
-    """What the conventional image takes: seconds to build and to push it, and the name that was pushed."""
+    """The seconds that the conventional image takes to build and to push."""
 
-    reference: str
     build_s: float
     push_s: float
 
@@ -45,15 +44,20 @@ class Conventional:
         return self.build_s + self.push_s
 
 
+def conventional_name(registry: str, lock: Lock) -> str:
+    """Return the name under which `build_and_push` pushes the image of a lock."""
+    return f"{registry}/conventional:{lock.identifier}"
+
+
 def build_and_push(
     endpoint: Endpoint, base: str, lock: Lock, wheels: Path, registry: str, place: Path
 ) -> Conventional:
     """Build the image of a lock and push it. wheels: the cache. place: an empty directory."""
-    reference = f"{registry}/conventional:{lock.identifier}"
+    reference = conventional_name(registry, lock)
     with _index(lock.wheels, wheels) as address:
         command = _build(endpoint, base, lock, address, place)
         build_s = _timed([*command, "--no-cache", "--load", "--tag", reference, str(place)])
-    return Conventional(reference, build_s, _timed([endpoint.docker, "push", "--quiet", reference]))
+    return Conventional(build_s, _timed([endpoint.docker, "push", "--quiet", reference]))
 
 
 def push_in_zstd(endpoint: Endpoint, base: str, lock: Lock, wheels: Path, registry: str, place: Path) -> str:

@@ -20,6 +20,7 @@ import argparse
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -53,7 +54,7 @@ from validator.system.sources import host_sources
 REPOSITORY = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(REPOSITORY))
 
-from benchmarks.conventional import Conventional, build_and_push, push_in_zstd  # noqa: E402
+from benchmarks.conventional import Conventional, build_and_push, conventional_name, push_in_zstd  # noqa: E402
 from benchmarks.publishing import LOCKS, as_built, lock_of  # noqa: E402
 
 PYTHON = "3.11"
@@ -132,9 +133,11 @@ class Run:
         context.mkdir()
         say("making the conventional image ...")
         try:
-            with registry(self.place / "conventional-registry") as address:
+            with (
+                registry(self.place / "conventional-registry") as address,
+                removed(self.endpoint, conventional_name(address, self.lock)),
+            ):
                 made = build_and_push(self.endpoint, base, self.lock, self.wheels, address, context)
-                remove(self.endpoint, made.reference)
             print(
                 f"conventional image: built in {made.build_s:.0f} s, pushed in {made.push_s:.0f} s,"
                 f" load {os.getloadavg()[0]:.1f}",
@@ -350,6 +353,8 @@ def main() -> int:
         help="use these times of an earlier run for the conventional image; not for pull",
     )
     options = parser.parse_args()
+    # So that everything is removed when another program ends this one.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     wanted = [part for part in PARTS if not options.only or part in options.only]
     rows: list[Row] = []
     begin = time.perf_counter()
@@ -357,7 +362,7 @@ def main() -> int:
         place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="image-builds-")))
         run = Run(place, stack, "pull" in wanted)
         if options.conventional_seconds and not run.pulls:
-            run.conventional = Conventional("", *options.conventional_seconds)
+            run.conventional = Conventional(*options.conventional_seconds)
         for part in wanted:
             for row in PARTS[part](run):
                 print(f"  {row}", flush=True)
@@ -416,6 +421,15 @@ def pull(endpoint: Endpoint, reference: str) -> float:
     seconds = time.perf_counter() - begin
     remove(endpoint, reference)
     return seconds
+
+
+@contextmanager
+def removed(endpoint: Endpoint, reference: str) -> Iterator[None]:
+    """Remove an image at the end, whatever happens."""
+    try:
+        yield
+    finally:
+        remove(endpoint, reference)
 
 
 def remove(endpoint: Endpoint, reference: str) -> None:
