@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -98,6 +99,43 @@ def test_on_a_machine_with_a_gpu_the_line_requests_it(
 
 def test_an_image_without_cuda_needs_no_gpu(capsys: pytest.CaptureFixture[str]) -> None:
     assert len(said(capsys, measured(CPU, NO_GPU, Verdict.WORKS_ON_CPU))) == 4
+
+
+def test_an_image_that_was_only_built_has_its_digest(capsys: pytest.CaptureFixture[str]) -> None:
+    # It is there as well if an earlier run built it.
+    lines = said(capsys, Result(CPU, Status.BUILT, digest=DIGEST))
+    assert lines[1] == f"  tensorflow-gpu-matrix:{CPU.identifier} ({DIGEST})"
+    assert lines[2] == "Start it here, with this directory as the working directory:"
+
+
+def test_an_image_in_an_oci_layout_is_loaded_first(capsys: pytest.CaptureFixture[str]) -> None:
+    next_steps.say_next_steps([Result(CPU, Status.BUILT, digest=DIGEST)], None, None, Path("images"))
+    assert capsys.readouterr().err.splitlines() == [
+        "Images:",
+        f"  images:2.21.0-cpu-py3.12 ({DIGEST})",
+        "Load it into a Docker Engine:",
+        f"  skopeo copy oci:images:2.21.0-cpu-py3.12 docker-daemon:tensorflow-gpu-matrix:{CPU.identifier}",
+    ]
+
+
+def test_without_an_engine_the_line_is_for_another_machine(
+    capsys: pytest.CaptureFixture[str], machine: pytest.MonkeyPatch
+) -> None:
+    def missing() -> Engine:
+        raise MissingError("no Docker Engine found")
+
+    machine.setattr("validator.delivery.pull.Engine", missing)
+    published = PublishedImage("2.21.0", f"ghcr.io/team/tf@{DIGEST}", DIGEST, sent=True)
+    lines = said(capsys, Result(CPU, Status.BUILT, published=published), repository="ghcr.io/team/tf")
+    assert lines[2:] == [
+        "Start it on a machine with a Docker Engine:",
+        f"  docker run --rm -it ghcr.io/team/tf:2.21.0@{DIGEST}",
+    ]
+
+
+def test_the_page_of_jupyterlab_can_be_opened_here(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = said(capsys, Result(replace(SPEC, variant=Variant.JUPYTER), Status.BUILT, digest=DIGEST))
+    assert " --publish 127.0.0.1:8888:8888 " in lines[3]
 
 
 def test_nothing_is_said_where_there_is_no_image(capsys: pytest.CaptureFixture[str]) -> None:

@@ -77,6 +77,14 @@ def test_files_in_a_mounted_directory_belong_to_the_user(info: dict[str, object]
     assert line[line.index("--mount") + 1] == "type=bind,source=/home/me,target=/workspace"
     assert line[line.index("--workdir") + 1] == "/workspace"
     assert line[line.index("--user") + 1] == user
+    # Otherwise the home directory of a user whom the image does not know is /, where nothing can be written.
+    assert line[line.index("--env") + 1] == "HOME=/tmp"
+
+
+def test_a_port_is_published_on_this_machine_only() -> None:
+    found = flags(host(), Devices.GPUS, terminal="", mount=None, port=8888)
+    line = command_line(found, IMAGE, [])
+    assert line[line.index("--publish") + 1] == "127.0.0.1:8888:8888"
 
 
 paths = st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters="\0\r"), min_size=1).map(

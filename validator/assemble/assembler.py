@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
@@ -17,6 +18,8 @@ from .progress import Progress
 from .sources import plan_image, recipe_digest
 from .table import LayerTable
 from .wheels import Wheelhouse
+
+logger = logging.getLogger(__name__)
 
 
 class ImageMaker(Protocol):
@@ -80,9 +83,11 @@ class Assembler:
         base = self.bases.base(spec, progress)
         runner = self.runner(base)
         if runner is None:
-            progress(
-                "the image gets no byte code, so its imports take longer: neither a Docker Engine nor"
-                " bubblewrap can run the base's Python here"
+            # A line of progress would soon be replaced by the next one.
+            logger.warning(
+                "%s gets no byte code, so its imports take longer: neither a Docker Engine nor bubblewrap can"
+                " run the base's Python here",
+                spec,
             )
         plan = plan_image(spec, lock, base, self.wheels, self.table, runner)
         return assemble(

@@ -264,8 +264,8 @@ def command(
         click.echo(json_text([_as_json(result) for result in results]))
     else:
         _show(results)
-    if engine.name == "docker":
-        say_next_steps(results, push or pull_from, profile)
+    if place.maker is not None:
+        say_next_steps(results, push or pull_from, profile, layout)
     return _exit_code(results)
 
 

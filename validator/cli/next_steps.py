@@ -13,6 +13,7 @@ from ..reports.printable import counted
 from .options import print_status
 
 if TYPE_CHECKING:
+    from ..model.spec import ImageSpec
     from ..pipeline.estimate import Estimate
     from ..pipeline.run import Result
 
@@ -36,9 +37,14 @@ def say_estimate(found: Estimate) -> None:
         print_status(f"{counted(found.unlocked, 'image')} still to lock, whose size is not known yet.")
 
 
-def say_next_steps(results: Sequence[Result], repository: str | None, profile: str | None) -> None:
-    """Print the images of a run, how one of them is started here, and how they are measured on a GPU."""
-    found = [(result, name) for result in results if (name := _name_of(result)) is not None]
+def say_next_steps(
+    results: Sequence[Result], repository: str | None, profile: str | None, layout: Path | None = None
+) -> None:
+    """Print the images of a run, how one of them is started here, and how they are measured on a GPU.
+
+    layout: the OCI layout that the images were written to.
+    """
+    found = [(result, name) for result in results if (name := _name_of(result, layout)) is not None]
     if not found:
         return
     print_status("Images:")
@@ -47,30 +53,40 @@ def say_next_steps(results: Sequence[Result], repository: str | None, profile: s
     if len(found) > _SHOWN:
         print_status(f"  and {len(found) - _SHOWN} more")
     result, name = found[0]
-    print_status("Start it here, with this directory as the working directory:")
-    print_status(f"  {shlex.join(_run_line(name, result.spec.variant.has_cuda))}")
+    if layout is not None:
+        print_status("Load it into a Docker Engine:")
+        print_status(f"  {shlex.join(_loading(name, result.spec))}")
+        return
+    where, line = _run_line(name, result.spec)
+    print_status(where)
+    print_status(f"  {shlex.join(line)}")
     unmeasured = [each for each, _ in found if _wants_a_gpu(each)]
     if unmeasured:
         print_status("Measure it on a machine with a GPU:")
         print_status(f"  {shlex.join(_measuring(unmeasured, repository, profile))}")
 
 
-def _name_of(result: Result) -> str | None:
+def _name_of(result: Result, layout: Path | None) -> str | None:
     """Return the name of an image, with the digest if it is in a registry; None if there is no image."""
     from ..assemble.names import image_reference
+    from ..registry.names import image_tag
 
     if result.published is not None:
         repository = result.published.reference.partition("@")[0]
         return f"{repository}:{result.published.tag}@{result.published.digest}"
-    measured = result.record is not None and result.record.image_digest is not None
-    return image_reference(result.spec.identifier) if measured or result.built else None
+    if _local_digest(result) is None:
+        return None
+    return f"{layout}:{image_tag(result.spec)}" if layout else image_reference(result.spec.identifier)
 
 
 def _digest_of(result: Result) -> str:
     # Not every engine finds a local image by this digest, so it is not a part of the name.
-    if result.published is not None or result.record is None or result.record.image_digest is None:
-        return ""
-    return f" ({result.record.image_digest})"
+    digest = _local_digest(result)
+    return "" if result.published is not None or digest is None else f" ({digest})"
+
+
+def _local_digest(result: Result) -> str | None:
+    return result.digest or (result.record.image_digest if result.record else None)
 
 
 def _wants_a_gpu(result: Result) -> bool:
@@ -79,7 +95,14 @@ def _wants_a_gpu(result: Result) -> bool:
     return result.spec.variant.has_cuda and (result.record is None or result.record.host_class == NO_GPU)
 
 
-def _run_line(name: str, cuda: bool) -> list[str]:
+def _loading(name: str, spec: ImageSpec) -> list[str]:
+    from ..assemble.names import image_reference
+
+    return ["skopeo", "copy", f"oci:{name}", f"docker-daemon:{image_reference(spec.identifier)}"]
+
+
+def _run_line(name: str, spec: ImageSpec) -> tuple[str, list[str]]:
+    """Return where an image can be started, and the command."""
     from ..delivery.host import this_host
     from ..delivery.pull import Engine
     from ..delivery.run import Mount, command_line, devices_of, flags
@@ -87,16 +110,19 @@ def _run_line(name: str, cuda: bool) -> list[str]:
     try:
         engine = Engine()
     except MissingError:
-        return command_line(flags(None, None, terminal="-it", mount=None), name, ())
+        words = command_line(flags(None, None, terminal="-it", mount=None, port=spec.port), name, ())
+        return "Start it on a machine with a Docker Engine:", words
     try:
         mount = Mount.of(Path.cwd(), engine.info, os.getuid(), os.getgid()) if engine.is_local else None
         try:
-            host, devices = (this_host(), devices_of(engine.info)) if cuda else (None, None)
+            host, devices = (this_host(), devices_of(engine.info)) if spec.variant.has_cuda else (None, None)
         except MissingError:
             host, devices = None, None
     finally:
         engine.close()
-    return command_line(flags(host, devices, terminal="-it", mount=mount), name, ())
+    where = ", with this directory as the working directory" if mount else ""
+    words = command_line(flags(host, devices, terminal="-it", mount=mount, port=spec.port), name, ())
+    return f"Start it here{where}:", words
 
 
 def _measuring(results: Sequence[Result], repository: str | None, profile: str | None) -> list[str]:

@@ -75,11 +75,18 @@ def devices_of(info: Mapping[str, Any]) -> Devices:
     return Devices.CDI if requests[0]["Driver"] == "cdi" else Devices.GPUS
 
 
-def flags(host: Host | None, devices: Devices | None, *, terminal: str, mount: Mount | None) -> list[Flag]:
+def flags(
+    host: Host | None,
+    devices: Devices | None,
+    *,
+    terminal: str,
+    mount: Mount | None,
+    port: int | None = None,
+) -> list[Flag]:
     """Return the flags that the container needs on this host.
 
     host, devices: None for a container without GPUs. devices: GPUS or CDI, not AUTO. terminal: `-it`, `-i` or
-    empty, as the command needs.
+    empty, as the command needs. port: where the image's command answers.
     """
     found = [Flag(("--rm",), "the container is removed when its command ends; the image stays")]
     if terminal:
@@ -88,11 +95,15 @@ def flags(host: Host | None, devices: Devices | None, *, terminal: str, mount: M
         found.append(_DEVICES[devices])
     if host is not None and len(host.gpus) > 1:
         found += _NCCL
+    if port is not None:
+        address = f"127.0.0.1:{port}:{port}"
+        found.append(Flag(("--publish", address), "its page can be opened on this machine only"))
     if mount is not None:
         found += [
             Flag(("--mount", _bind(mount.directory)), f"the current directory is mounted as {WORKSPACE}"),
             Flag(("--workdir", WORKSPACE), "the command starts in that directory"),
             Flag(("--user", mount.user), "files that it writes there belong to you"),
+            Flag(("--env", "HOME=/tmp"), "in the image, your user may have no home directory"),
         ]
     return found
 

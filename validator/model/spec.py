@@ -23,7 +23,12 @@ class Variant(str, Enum):
 
 
 #: JupyterLab, reachable through a published port of the container. It prints its address with a token.
-JUPYTER_COMMAND = ("jupyter", "lab", "--ip=0.0.0.0", "--port=8888", "--no-browser")
+#: In a rootless engine, the owner of a mounted directory is root in the container.
+JUPYTER_PORT = 8888
+JUPYTER_COMMAND = (
+    *("jupyter", "lab", "--ip=0.0.0.0", f"--port={JUPYTER_PORT}"),
+    *("--no-browser", "--allow-root"),
+)
 
 #: The two policies that are not a version.
 AS_BUILT = "as-built"
@@ -90,6 +95,11 @@ class ImageSpec:
     def command(self) -> tuple[str, ...]:
         """The command that a container of the image runs by default."""
         return JUPYTER_COMMAND if self.variant is Variant.JUPYTER else ("python",)
+
+    @property
+    def port(self) -> int | None:
+        """The port on which that command answers, or None."""
+        return JUPYTER_PORT if self.variant is Variant.JUPYTER else None
 
     def __str__(self) -> str:
         return self.identifier

@@ -33,8 +33,9 @@ def measure(spec: ImageSpec, run: Run) -> list[Result]:
     known = work.known
     records = known.earlier if step.status is Status.UNCHANGED else known.records
     error = known.failure.error if known.failure else None
+    digest = known.built.digest if known.built else None
     first, *others = records or (None,)
-    result = Result(spec, step.status, first, known.fresh, step.detail, error, known.published)
+    result = Result(spec, step.status, first, known.fresh, step.detail, error, known.published, digest)
     # The image was built and pushed once.
     published = replace(known.published, sent=False) if known.published else None
     return [result, *(replace(result, record=other, built=False, published=published) for other in others)]

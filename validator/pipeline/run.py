@@ -51,6 +51,7 @@ class Result:
     record: the record of this run, or the earlier one if `status` is `unchanged`.
     built: True if this run built the image.
     published: the image in the registry, if the run uses one.
+    digest: of the image that the engine has, or that was written to an OCI layout.
     """
 
     spec: ImageSpec
@@ -60,6 +61,7 @@ class Result:
     detail: str = ""
     error: ValidatorError | None = None
     published: PublishedImage | None = None
+    digest: str | None = None
 
     @property
     def failed(self) -> bool:

@@ -30,7 +30,10 @@ _ANSWER_WITHIN_S = 10
 #: The timeout of later requests, which may have to wait while the engine builds.
 _BUSY_TIMEOUT_S = 300
 _DEFAULT_HOST = "unix:///var/run/docker.sock"
-_INSTALL = "install Docker Engine 23 or newer, or use `build-matrix --engine venv`"
+_INSTALL = (
+    "install Docker Engine 23 or newer; without one, `build-matrix --no-validate` with --push or --oci makes"
+    " images, `build-matrix --engine venv` measures environments, and `check --python` checks one"
+)
 _INSTALL_BUILDX = "install it: the package docker-buildx in Debian, docker-buildx-plugin from Docker"
 
 
