@@ -124,7 +124,11 @@ def running_index() -> Iterator[Index]:
             self.send_header("Content-Type", kind)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
-            self.wfile.write(body)
+            if self.command != "HEAD":
+                self.wfile.write(body)
+
+        # uv asks for the size of a wheel before it reads its metadata.
+        do_HEAD = do_GET
 
         def log_message(self, *arguments: object) -> None:
             """Don't log: requests are kept."""
