@@ -27,9 +27,9 @@ from ..emulation.redact import LIMIT
 from .answers import answer, diagnosed
 
 # So many entries of each kind get the right answer. How cases never seen before fare is told by the score of
-# the pasted ones when they were first tried: 104 of the first 120, and 38 of the 44 after those. Since then
-# messages were catalogued with these cases in sight, so that the present count is no such estimate.
-FEWEST_RIGHT = {"told": 43, "pasted": 411, "written": 214, "captured": 490, "reports": 4}
+# the pasted ones when they were first tried: 104 of the first 120, 38 of the 44 after those, and 42 of the
+# newest 48. Messages were catalogued with older cases in sight, so the present count is no such estimate.
+FEWEST_RIGHT = {"told": 43, "pasted": 453, "written": 214, "captured": 490, "reports": 4}
 CODES = {cause.code for cause in causes()} | {reader.BENIGN, reader.UNKNOWN}
 #: Paths of any machine that makes logs: its temporary files, the cache, an interpreter's own place.
 FOREIGN = re.compile(r"/tmp/emulation-|/root/|\.cache/|\.pyenv|partial-\w+/|/opt/wheels|file:///")
@@ -147,7 +147,9 @@ def test_index_and_files_are_one() -> None:
 
 def test_several_harmless_lines_are_not_a_cause() -> None:
     contents = [
-        entry.content().decode() for entry in reader.entries("told", "pasted") if entry.cause == reader.BENIGN
+        entry.content().decode()
+        for entry in reader.entries("told", "pasted")
+        if entry.cause == reader.BENIGN and not (entry.miss and diagnosed(entry.name).causes)
     ]
     assert len(contents) >= 10
     assert diagnose_log("\n".join(contents)).causes == ()
