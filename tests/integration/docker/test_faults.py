@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -143,7 +143,9 @@ def test_two_machines_make_the_same_image(
 ) -> None:
     """The digest depends only on spec, lock, base and recipe: not on the engine, a cache, or the time."""
     made = set()
-    for number, place in enumerate((lambda: endpoint, lambda: endpoint_of(own, monkeypatch))):
+    # The environment names the engine, also to the docker command.
+    places: tuple[Callable[[], Endpoint], ...] = (lambda: endpoint, lambda: endpoint_of(own, monkeypatch))
+    for number, place in enumerate(places):
         there = place()
         maker = maker_at(new_cache(tmp_path / f"cache-{number}"), index.url, there, layers)
         built = DockerEngine(there, maker).build(CPU, cpu_lock(index), quiet)
