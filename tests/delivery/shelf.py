@@ -54,11 +54,16 @@ class Shelf:
         """Certify an image as if it was measured on these hosts. by: who signs. age: of the measurement."""
         signer, trust = by or (self.signer, self.trust)
         at = now or now_utc()
-        tensorflow, *_, python = tag.partition("_")[0].split("-")
+        name, _, additions = tag.partition("_")
+        tensorflow, *_, python = name.split("-")
+        python = python.removeprefix("py")
         for driver, gpu in hosts:
+            found = report(driver, gpu, tensorflow=tensorflow, python=f"{python}.7")
+            if additions:
+                found["checks"].append({**found["checks"][0], "id": "packages"})
             made = record(
                 digest,
-                tensorflow=tensorflow, python=python.removeprefix("py"), driver=driver, gpu=gpu,
+                tensorflow=tensorflow, python=python, driver=driver, gpu=gpu, found=found,
                 finished=format_timestamp(at - age),
                 image=identifier_of(tag), cell=f"{identifier_of(tag)}@r{driver.partition('.')[0]}-{gpu}",
             )  # fmt: skip

@@ -346,7 +346,7 @@ def test_an_error_of_the_assembler_publishes_nothing(
     server: RunningRegistry, repository: Repository, fresh: Image
 ) -> None:
     def fail(write: Callable[[bytes], object]) -> object:
-        write(b"x" * 3_000_000)
+        write(b"x" * 2_000_000)
         raise ValueError("the wheel changed")
 
     destination = RegistryDestination(repository, "v1")

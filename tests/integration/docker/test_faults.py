@@ -75,7 +75,7 @@ def collected() -> Iterator[None]:
 
 @LEAKY
 @pytest.mark.usefixtures("collected")
-@pytest.mark.parametrize("moment", ["downloading", "layer byte code"])
+@pytest.mark.parametrize("moment", ["downloading", "making"])
 def test_an_engine_that_dies_while_it_gets_an_image_is_named(
     own: PrivateEngine, index: Index, tmp_path: Path, moment: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -158,11 +158,11 @@ def test_two_machines_make_the_same_image(
     assert len(made) == 1
 
 
-@pytest.mark.parametrize("moment", ["asked", "downloading", "layer byte code"])
+@pytest.mark.parametrize("moment", ["asked", "downloading", "making"])
 def test_ctrl_c_ends_the_work_and_leaves_no_image(
     tiny_engine: DockerEngine, endpoint: Endpoint, own_index: Index, tmp_path: Path, moment: str
 ) -> None:
-    """Moments: the index is asked for TensorFlow's page; wheels are downloaded; the byte code is made."""
+    """Moments: the index is asked for TensorFlow's page; wheels are downloaded; layers are made."""
     wheel, rest = tensorflow("2.94.0"), KERAS
     own_index.add(wheel, rest)
     script = f"""
@@ -185,7 +185,7 @@ def test_ctrl_c_ends_the_work_and_leaves_no_image(
     cache = new_cache(tmp_path / "cache")
     if moment == "downloading":
         maker_at(cache, own_index.url, endpoint).wheels.path(wheel.wheel)
-    if moment != "layer byte code":
+    if moment != "making":
         own_index.asked.clear()
         own_index.open.clear()
     child = subprocess.Popen(
@@ -194,7 +194,7 @@ def test_ctrl_c_ends_the_work_and_leaves_no_image(
     )  # fmt: skip
     assert child.stdout is not None
     try:
-        if moment == "layer byte code":
+        if moment == "making":
             assert any(line.startswith(moment) for line in child.stdout), "the work did not come so far"
         else:
             assert own_index.asked.wait(timeout=120), "the work did not come so far"
