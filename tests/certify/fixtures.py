@@ -16,6 +16,7 @@ from validator.model.evidence import COMPUTING_CHECKS
 from validator.model.record import Record, Verdict
 from validator.model.timestamps import format_timestamp, now_utc
 from validator.model.verdict import PROBE_VERSION, REQUIRED_CHECKS
+from validator.registry.names import additions_of
 
 PASSWORD = "of a test"
 LOCK = "sha256:" + "5" * 64
@@ -93,6 +94,8 @@ def record(
     """Return a record of a fixture. found: its report, if not that of such a machine."""
     made = dict(found or report(driver, gpu, tensorflow=tensorflow, python=f"{python}.7"))
     image = f"tf{tensorflow}-cuda12.5-cudnn9.3-py{python.replace('.', '')}"
+    if found is None and additions_of(changes.get("image", image)) is not None:
+        made["checks"] = [*made["checks"], {**made["checks"][0], "id": "packages"}]
     host_class = f"r{driver.partition('.')[0]}-{gpu}"
     fields: dict[str, Any] = {
         "cell": f"{image}@{host_class}",

@@ -94,8 +94,7 @@ def test_a_fixture_is_rejected_without_the_option(
 ) -> None:
     keep(store, record(image))
     sign = ("certify", "--registry", repository, "--store", store, "--signing-key", str(signer.key))
-    done = validator(*sign)
-    assert (done.returncode, "measured without an image (engine venv)" in done.stderr) == (1, True)
+    assert validator(*sign).returncode == 0
     seen = ("--registry", repository, "--key", trust.key)
     verified = validator("verify", *seen, TAG)
     assert verified.returncode == 1

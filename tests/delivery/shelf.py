@@ -54,16 +54,11 @@ class Shelf:
         """Certify an image as if it was measured on these hosts. by: who signs. age: of the measurement."""
         signer, trust = by or (self.signer, self.trust)
         at = now or now_utc()
-        name, _, additions = tag.partition("_")
-        tensorflow, *_, python = name.split("-")
-        python = python.removeprefix("py")
+        tensorflow, *_, python = tag.partition("_")[0].split("-")
         for driver, gpu in hosts:
-            found = report(driver, gpu, tensorflow=tensorflow, python=f"{python}.7")
-            if additions:
-                found["checks"].append({**found["checks"][0], "id": "packages"})
             made = record(
                 digest,
-                tensorflow=tensorflow, python=python, driver=driver, gpu=gpu, found=found,
+                tensorflow=tensorflow, python=python.removeprefix("py"), driver=driver, gpu=gpu,
                 finished=format_timestamp(at - age),
                 image=identifier_of(tag), cell=f"{identifier_of(tag)}@r{driver.partition('.')[0]}-{gpu}",
             )  # fmt: skip

@@ -18,6 +18,7 @@ from validator.engines.docker import DockerEngine
 from validator.engines.docker.endpoint import Endpoint
 from validator.locks import files
 from validator.model.record import Record, Verdict, record_of
+from validator.model.verdict import REQUIRED_ON_CPU
 
 from .conftest import PYTHON
 
@@ -83,7 +84,7 @@ def test_the_cpu_image_trains_and_skips_what_needs_cuda(cpu: Record) -> None:
     assert (cpu.verdict, cpu.engine) == (Verdict.WORKS_ON_CPU, "docker")
     assert cpu.reason == "all required checks passed on the CPU"
     found = outcomes(cpu)
-    passed = {"environment", "python_stack", "tpu_interference", "lock_match", "xla_train_step"}
+    passed = {*REQUIRED_ON_CPU, "tpu_interference", "packages"}
     assert {check for check, outcome in found.items() if outcome == "pass"} == passed
     assert {found[check] for check in found.keys() - passed} == {"skip"}
 
@@ -95,7 +96,7 @@ def test_the_gpu_image_is_as_locked_and_its_cudnn_loads(gpu: Record) -> None:
     assert gpu.image_digest is not None and gpu.image_digest.startswith("sha256:")
     assert (gpu.verdict, gpu.reason) == (Verdict.UNPROVEN, "no GPU")
     found = outcomes(gpu)
-    passed = {"environment", "python_stack", "tpu_interference", "lock_match", "xla_train_step"}
+    passed = {"environment", "python_stack", "tpu_interference", "lock_match", "xla_train_step", "packages"}
     passed |= {"cuda_libraries", "cudnn_load", "library_conflicts", "tensorflow_build", "xla_toolchain"}
     assert {check for check, outcome in found.items() if outcome == "pass"} == passed
     assert {found[check] for check in found.keys() - passed} == {"skip"}
