@@ -1,4 +1,4 @@
-"""What is read out of a base, and what a base must have."""
+"""Bases: the facts that are read out of them, and the files that they must have."""
 
 from __future__ import annotations
 

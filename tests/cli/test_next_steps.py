@@ -1,4 +1,4 @@
-"""What `build-matrix` says before and after a build."""
+"""The lines that `build-matrix` prints before and after a build."""
 
 from __future__ import annotations
 

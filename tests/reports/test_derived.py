@@ -1,4 +1,4 @@
-"""What a derived image changed, in words and values."""
+"""The changes of a derived image, in words and values."""
 
 from __future__ import annotations
 

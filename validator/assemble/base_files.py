@@ -72,7 +72,7 @@ class Interpreter:
 
 @dataclass(frozen=True)
 class BaseFiles:
-    """What was found in the file system of a base.
+    """The facts about the file system of a base.
 
     glibc: such as `2.36`. files: small regular files by path without a leading slash, such as `etc/passwd`
     and those of `etc/skel`. paths: `usr/local/cuda` if it is there. directories: those that an image adds

@@ -11,7 +11,6 @@ from . import tar
 from .entries import Entry, InMemory
 
 TABLE_NAME = "stargz.index.json"
-FOOTER_SIZE = 51
 
 _TABLE_DIGEST = "containerd.io/snapshot/stargz/toc.digest"
 _UNCOMPRESSED_SIZE = "io.containers.estargz.uncompressed-size"

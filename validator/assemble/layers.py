@@ -1,4 +1,4 @@
-"""What a layer is made from, and what it became."""
+"""Layers: their sources, and the blobs that are made from them."""
 
 from __future__ import annotations
 

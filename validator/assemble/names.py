@@ -31,13 +31,6 @@ def image_reference(identifier: str) -> str:
     return f"{PROJECT}:{_tag(identifier)}"
 
 
-def cache_reference(repository: str, identifier: str) -> str:
-    """Return the reference of an image spec's build cache. Each spec has its own, so builds don't overwrite
-    others'.
-    """
-    return f"{repository}:{_tag(f'cache-{identifier}')}"
-
-
 def _tag(text: str) -> str:
     """Return the text as a tag. If it is too long, its end is replaced by a digest."""
     if len(text) > _LONGEST_TAG:

@@ -28,7 +28,7 @@ _AT_ONCE = 2
 
 
 class Finding(str, Enum):
-    """What was found about a layer or the configuration of an image.
+    """The result of comparing a layer or the configuration of an image.
 
     EQUAL: the wheels give it. DIFFERS: they give something else. BASE: not from wheels, but a layer of the
     base that the image names. EXTRA: the lock and the base don't give such a layer.

@@ -22,7 +22,7 @@ class RecordError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What RECORD says of one file. digest: in hexadecimal. size: in bytes."""
+    """The entry of one file in RECORD. digest: in hexadecimal. size: in bytes."""
 
     algorithm: str | None = None
     digest: str | None = None

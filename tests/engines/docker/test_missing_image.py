@@ -1,4 +1,4 @@
-"""What to do about an image that the engine does not have."""
+"""Hints for an image that the engine does not have."""
 
 from __future__ import annotations
 
