@@ -15,10 +15,9 @@ from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
-from yaml import MappingNode, Node, ScalarNode, SequenceNode
 
 from ..errors import InputError
-from ..matrix.document import MAX_BYTES, Document, keys_of, read_document
+from ..matrix.document import MAX_BYTES, Document, plain_value, read_document
 from ..matrix.document import Path as Place
 from ..matrix.problems import MatrixError, quote
 from ..matrix.schema import Axis, Text, check_shape
@@ -145,7 +144,7 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def _parties(document: Document) -> TrustFile:
     check_shape(document, _File)
     document.raise_problems()
-    content = _plain(document.root)
+    content = plain_value(document.root)
     release = _signatory(content["release"], ("release",), document) if "release" in content else None
     found = {
         section: tuple(
@@ -214,13 +213,3 @@ def _placed(found: dict[str, tuple[Party, ...]]) -> Iterator[tuple[Place, Party]
     for section, parties in found.items():
         for index, party in enumerate(parties):
             yield (section, index), party
-
-
-def _plain(node: Node) -> Any:
-    """Return a node as text, lists and mappings, whatever types YAML gives to plain scalars."""
-    if isinstance(node, MappingNode):
-        return {name: _plain(value) for name, (_, value) in keys_of(node).items()}
-    if isinstance(node, SequenceNode):
-        return [_plain(item) for item in node.value]
-    assert isinstance(node, ScalarNode)
-    return node.value

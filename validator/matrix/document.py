@@ -13,7 +13,7 @@ from pathlib import Path as FilePath
 from typing import Any
 
 import yaml
-from yaml import MappingNode, Node, SequenceNode
+from yaml import MappingNode, Node, ScalarNode, SequenceNode
 
 from .problems import MatrixError, Problem, quote
 
@@ -125,6 +125,16 @@ def kind_of(node: Node) -> str:
 def keys_of(node: MappingNode) -> dict[str, tuple[Node, Node]]:
     """Return the key and the value of each name in a mapping, in the order of the file."""
     return {key.value: (key, value) for key, value in node.value}
+
+
+def plain_value(node: Node) -> Any:
+    """Return a node as text, lists and mappings, whatever types YAML gives to plain scalars."""
+    if isinstance(node, MappingNode):
+        return {name: plain_value(value) for name, (_, value) in keys_of(node).items()}
+    if isinstance(node, SequenceNode):
+        return [plain_value(item) for item in node.value]
+    assert isinstance(node, ScalarNode)
+    return node.value
 
 
 def show(path: Path) -> str:

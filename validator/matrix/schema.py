@@ -416,13 +416,18 @@ PATH = FilePath(__file__).with_name("schema.json")
 
 
 def schema_text() -> str:
-    """Return the JSON Schema (draft 2020-12) of a matrix file, as the checked-in copy has it."""
-    (_,), definitions = msgspec.json.schema_components([MatrixFile])
+    """Return the JSON Schema of a matrix file, as the checked-in copy has it."""
+    return editor_schema(MatrixFile, "TensorFlow GPU matrix")
+
+
+def editor_schema(kind: type[msgspec.Struct], title: str) -> str:
+    """Return the JSON Schema (draft 2020-12) of a file whose content has the type `kind`."""
+    (_,), definitions = msgspec.json.schema_components([kind])
     definitions = {name: _for_editors(definition) for name, definition in definitions.items()}
     document = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "TensorFlow GPU matrix",
-        **definitions.pop(MatrixFile.__name__),
+        "title": title,
+        **definitions.pop(kind.__name__),
         "$defs": definitions,
     }
     return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
@@ -437,10 +442,12 @@ def _for_editors(definition: dict[str, Any]) -> dict[str, Any]:
 def _property(value: dict[str, Any]) -> dict[str, Any]:
     value = {key: inner for key, inner in value.items() if key != "default"}
     items = value.get("items", {})
+    if isinstance(value.get("additionalProperties"), dict):
+        return {**value, "additionalProperties": _property(value["additionalProperties"])}
     if items.get("type") != "string" and "anyOf" not in items:
         return value
-    description = value.pop("description")
-    return {"description": description, "anyOf": [value["items"], {**value, "uniqueItems": True}]}
+    described = {"description": value.pop("description")} if "description" in value else {}
+    return {**described, "anyOf": [value["items"], {**value, "uniqueItems": True}]}
 
 
 if __name__ == "__main__":
