@@ -31,6 +31,7 @@ ALLOWED = {
         "model", "versions", "compat", "locks", "registry", "assemble",
         "system", "errors", "resources",
     },
+    "fleet": {"model", "versions", "compat", "matrix", "engines", "system", "errors", "resources"},
     "supply": {
         "_vendor", "versions", "compat", "locks", "assemble", "engines",
         "system", "errors", "resources",

@@ -1,0 +1,1 @@
+"""Measure on machines that a scheduler owns: Slurm and Kubernetes, behind one protocol."""
