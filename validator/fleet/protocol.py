@@ -1,0 +1,220 @@
+"""The protocol that all fleet engines implement, and the values that they exchange with the submitter.
+
+An engine is a module `validator/fleet/NAME.py` with a function
+
+    open_fleet(settings: FleetSettings) -> Fleet
+
+which `--on NAME` finds by its name. Nothing outside the module knows the engine.
+
+Rules for an engine:
+
+- The name of a unit is its identity. An engine's own ids are forgotten and given to others, so they are at
+  most a faster way to something whose name is then checked.
+- Every call to the scheduler has a time limit. What timed out may have been done, so it is looked up by name
+  before it is repeated.
+- If the scheduler does not answer, a method raises FleetDown, and changes nothing that a repeated call does
+  not find. The submitter waits, and calls again.
+- No retries of the engine's own: a fault ends the unit, and the submitter decides about the next attempt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
+
+from ..engines.base import ProbeRequest
+from ..errors import MissingError
+from ..model.measurement import Outside, Unread
+from .units import Unit
+
+#: An engine's own text for a unit that was submitted, kept in the run store. It has to stay valid after the
+#: submitter was killed, also on another day.
+Handle = str
+
+
+class FleetDown(MissingError):
+    """The scheduler's controller does not answer. It is waited for."""
+
+
+class Phase(str, Enum):
+    """The state of a unit that was submitted.
+
+    ENDED: its result may be there. LOST: an infrastructure fault ended it. GONE: the scheduler no longer
+    knows it; its result may be there nevertheless.
+    """
+
+    WAITING = "waiting"
+    RUNNING = "running"
+    ENDED = "ended"
+    LOST = "lost"
+    GONE = "gone"
+
+
+class Fault(str, Enum):
+    """The infrastructure faults that end an attempt. None of them is a verdict."""
+
+    NODE_LOST = "node_lost"
+    PREEMPTED = "preempted"
+    CANCELLED = "cancelled"
+    DEADLINE = "deadline"
+    IMAGE_MISSING = "image_missing"
+    PULL_FAILED = "pull_failed"
+    WRONG_IMAGE = "wrong_image"
+    DISK_FULL = "disk_full"
+    OUT_OF_MEMORY = "out_of_memory"
+    QUOTA = "quota"
+    NOT_STARTED = "not_started"
+    OUTPUT_CUT = "output_cut"
+    WRONG_ANSWER = "wrong_answer"
+    FORGOTTEN = "forgotten"
+
+    @property
+    def sentence(self) -> str:
+        """The explanation for people."""
+        return _FAULTS[self]
+
+    @property
+    def is_retried(self) -> bool:
+        """True if another attempt may end otherwise. Whoever cancels a job wants no other in its place."""
+        return self is not Fault.CANCELLED
+
+
+_FAULTS = {
+    Fault.NODE_LOST: "its node was lost",
+    Fault.PREEMPTED: "it was preempted",
+    Fault.CANCELLED: "it was cancelled",
+    Fault.DEADLINE: "the scheduler's time limit passed",
+    Fault.IMAGE_MISSING: "the registry does not have its image",
+    Fault.PULL_FAILED: "its image could not be pulled",
+    Fault.WRONG_IMAGE: "another image was run",
+    Fault.DISK_FULL: "the disk of its node is full",
+    Fault.OUT_OF_MEMORY: "it was ended for its use of memory",
+    Fault.QUOTA: "the quota does not allow it",
+    Fault.NOT_STARTED: "it could not be started",
+    Fault.OUTPUT_CUT: "its output is not whole",
+    Fault.WRONG_ANSWER: "its report answers another question",
+    Fault.FORGOTTEN: "the scheduler has forgotten it, and there is no result",
+}
+
+
+@dataclass(frozen=True)
+class State:
+    """The state of one unit.
+
+    detail: the scheduler's own words, for people (`ReqNodeNotAvail`). node: where it runs or ran, or "".
+    fault: set if, and only if, the phase is LOST.
+    """
+
+    phase: Phase
+    detail: str = ""
+    node: str = ""
+    fault: Fault | None = None
+
+    def __post_init__(self) -> None:
+        if (self.fault is None) == (self.phase is Phase.LOST):
+            raise ValueError("a state has a fault if, and only if, it is LOST")
+
+
+@dataclass(frozen=True)
+class Capacity:
+    """The nodes of one host class.
+
+    nodes: how many the scheduler has, 0 if none can ever run a unit. usable: how many are not down, drained
+    or cordoned now. gpus_per_node: of the node with the fewest. detail: for people, such as the reason why no
+    node fits, or the features that were looked for.
+    """
+
+    host_class: str
+    nodes: int
+    usable: int
+    gpus_per_node: int = 0
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class Refused:
+    """Why the scheduler did not accept a unit.
+
+    fault: an infrastructure fault such as QUOTA, which another attempt may survive; None if the scheduler
+    says that no node can ever run the unit, which is then missing.
+    """
+
+    detail: str
+    fault: Fault | None = None
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What came back from a unit, whole. `answers.read_answer` makes it from a log.
+
+    report: the probe's standard output; None if the probe ended without one, and then `failure` is the
+        sentence that says why. That is a verdict: the probe ran in the image and could not report.
+    outside: the driver and the GPUs as the node itself read them, or why they were not read.
+    engine: what ran the image on the node: `podman`, `containerd`, `venv`, ...
+    isolates: the probe ran in a container that keeps it away from the node's files and from other results.
+    image_digest: of the image that was run, as its engine or scheduler says; None if that is not known.
+    node: its name, or "". started, finished: of the probe, by the node's clock; UTC, ISO 8601.
+    """
+
+    report: bytes | None
+    failure: str
+    outside: Outside | Unread
+    engine: str
+    isolates: bool
+    image_digest: str | None = None
+    node: str = ""
+    started: str = ""
+    finished: str = ""
+
+
+class Fleet(Protocol):
+    """A scheduler that owns machines.
+
+    All methods may raise FleetDown, and MissingError or InputError for what waiting does not change, such as
+    expired credentials.
+    """
+
+    name: str
+    #: The most units of one call of `submit`.
+    batch: int
+
+    def limit(self, host_class: str) -> int:
+        """Return how many units of a host class may be submitted and not ended at once."""
+
+    def inventory(self) -> tuple[Capacity, ...]:
+        """Return the nodes of every host class that the settings name, also of those without any node."""
+
+    def submit(
+        self, units: Sequence[Unit], requests: Mapping[str, ProbeRequest]
+    ) -> Mapping[str, Handle | Refused]:
+        """Submit units of one host class, at most `batch`, and return what became of each, by its name.
+
+        A unit that the scheduler already has under its name is adopted: its handle is returned, and nothing
+        is submitted again. After a crash or FleetDown, the submitter calls this again with exactly the same
+        units in the same order, since it stores the list first; so an array can be named after it.
+
+        requests: the run of the probe, by the name of the unit.
+        """
+
+    def poll(self, handles: Sequence[Handle]) -> Mapping[Handle, State]:
+        """Return the states of units, as far as the scheduler knows them. What is left out is GONE."""
+
+    def collect(self, handle: Handle) -> Answer:
+        """Return what a unit that ended brought back. Raises CutError unless it is there and whole."""
+
+    def cancel(self, handles: Sequence[Handle]) -> None:
+        """End units, or take them out of the queue. Those that ended are left alone."""
+
+    def logs(self, handle: Handle) -> str:
+        """Return what a unit wrote, as far as it can still be read."""
+
+    def forget(self, handles: Sequence[Handle]) -> None:
+        """Remove the objects and files of units whose results are stored. It may do nothing."""
+
+    def preview(self, units: Sequence[Unit], requests: Mapping[str, ProbeRequest]) -> str:
+        """Return exactly what `submit` would submit, without asking the scheduler."""
+
+    def close(self) -> None:
+        """Close connections."""
