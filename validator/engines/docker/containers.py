@@ -24,6 +24,7 @@ from ...errors import InputError, MissingError, ValidatorError
 from ...system import processes
 from ...system.files import says_full_disk
 from ..base import ProbeRequest
+from ..interpreters import NO_PYTHON, START
 from . import ledger
 from .failures import disk_full, engine_gone
 from .gpus import device_requests
@@ -40,27 +41,6 @@ _LINES_KEPT = 50
 
 #: A piece of a container's output: on stdout, or on stderr.
 Frame = tuple[bytes | None, bytes | None]
-
-# In any image, use the first interpreter that has TensorFlow, or else the first one, which will report that
-# TensorFlow is missing. Names without a slash are looked up on PATH.
-_START = """\
-set -u
-first=
-for python in python3 python /opt/venv/bin/python /opt/conda/bin/python /usr/local/bin/python3 \
-    /usr/bin/python3
-do
-    command -v "$python" >/dev/null 2>&1 || continue
-    first=${first:-$python}
-    if "$python" -c 'import importlib.util, sys; sys.exit(importlib.util.find_spec("tensorflow") is None)' \
-        >/dev/null 2>&1
-    then
-        exec "$python" "$0" "$@"
-    fi
-done
-if [ -z "$first" ]; then exit 127; fi
-exec "$first" "$0" "$@"
-"""
-_NO_PYTHON = 127
 
 
 def run_probe(
@@ -126,7 +106,7 @@ def _create(
         container = client.containers.create(
             image,
             name=entry.name,
-            entrypoint=["/bin/sh", "-c", _START, f"/{_DIRECTORY}/probe.pyz"],
+            entrypoint=["/bin/sh", "-c", START, f"/{_DIRECTORY}/probe.pyz"],
             command=list(request.arguments),
             working_dir=f"/{_DIRECTORY}",
             network_mode="none",
@@ -210,7 +190,7 @@ def _follow(container: Container, request: ProbeRequest, what: str, progress: Pr
     if output.overflow:
         raise ValidatorError(f"{what} wrote more than {_LARGEST_REPORT // 2**20} MB, which can't be a report")
     status = _exit_status(container, what)
-    if status == _NO_PYTHON and not output.stdout:
+    if status == NO_PYTHON and not output.stdout:
         raise InputError(
             f"{what}: the image has no Python", hint="choose an image with Python and TensorFlow"
         )
