@@ -25,7 +25,7 @@ def test_other_names_are_refused(name: str) -> None:
 
 
 def test_an_engine_that_lacks_a_package_says_which(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "third.py").write_text("import package_that_is_not_installed\n")
+    (tmp_path / "lacking.py").write_text("import package_that_is_not_installed\n")
     monkeypatch.setattr(validator.fleet, "__path__", [*validator.fleet.__path__, str(tmp_path)])
     with pytest.raises(ModuleNotFoundError, match="package_that_is_not_installed"):
-        opener_of("third")
+        opener_of("lacking")
