@@ -22,6 +22,7 @@ from validator.certify.signing import Signer
 from validator.certify.trust import Trust
 from validator.certify.verify import certificates
 from validator.errors import InputError
+from validator.model.measurement import Outside, Source, labelled
 from validator.model.record import Record
 from validator.model.timestamps import format_timestamp, now_utc
 from validator.records import jsonl
@@ -100,6 +101,34 @@ def test_an_h100_in_the_report_of_a_t4(desk: Desk, runners: dict[str, Runner]) -
     claimed = msgspec.structs.replace(found, host_class="r580-t4", cell=found.cell.replace("h100", "t4"))
     made = desk.measured(claimed, runners["t4"])
     assert "NVIDIA H100 80GB HBM3 is not of the host class r580-t4" in refused(made, desk)
+
+
+LABELS = labelled("580.65.06", "NVIDIA-H100-80GB-HBM3", "9.0", 1)
+
+
+def test_labels_of_a_node_that_nobody_trusts(desk: Desk, runners: dict[str, Runner]) -> None:
+    """Whoever may change the nodes of a cluster writes their labels, so the certifier has to allow them."""
+    made = record(DIGEST)
+    assert "count only if trust.yaml gives `outside: [node-labels]` to its runner gpu-1" in refused(
+        desk.measured(made, outside=LABELS), desk
+    )
+    trusting = Desk((runners["h100"].changed(outside=(Source.NODE_LABELS,)),))
+    assert accepted(trusting.measured(made, outside=LABELS), trusting.certifier, now_utc()).outside == LABELS
+
+
+@pytest.mark.parametrize(
+    ("labels", "why"),
+    [
+        (labelled("570.26", "NVIDIA-H100-80GB-HBM3", "9.0", 1), "driver 570.26 is not of the host class"),
+        (labelled("570", "NVIDIA-H100-80GB-HBM3", "9.0", 1), "driver 570 is not of the host class r580-h100"),
+        (labelled("580", "Tesla-T4", "7.5", 1), "Tesla-T4 is not of the host class r580-h100"),
+        (labelled("580", "NVIDIA-H100-80GB-HBM3", "9.0", 0), "the runner saw no driver or no GPU"),
+    ],
+)
+def test_trusted_labels_of_another_host_class(runners: dict[str, Runner], labels: Outside, why: str) -> None:
+    """A cluster can't reach another host class, whatever its report says."""
+    trusting = Desk((runners["h100"].changed(outside=(Source.NODE_LABELS,)),))
+    assert why in refused(trusting.measured(record(DIGEST), outside=labels), trusting)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from validator.certify.eligibility import NotCertifiable, checked_report
+from validator.model.measurement import labelled
 from validator.model.own_checks import OwnCheck
 from validator.model.record import Origin, Record, Verdict
 
@@ -44,6 +45,18 @@ def with_additions(outcomes: dict[str, str]) -> Record:
     for name, outcome in outcomes.items():
         made["checks"].append({**entry, "id": name, "outcome": outcome, "required": False})
     return record(DIGEST, found=made, image=ADDED, cell=f"{ADDED}@r580-h100")
+
+
+def test_labels_of_a_node_need_somebody_who_trusts_them() -> None:
+    labels = labelled("580", "NVIDIA-H100-80GB-HBM3", "9.0", 1)
+    assert checked_report(record(DIGEST), labels, NOW, labels_trusted=True) is not None
+    with pytest.raises(NotCertifiable, match=r"its own report says unproven: .*trust\.yaml does not trust"):
+        checked_report(record(DIGEST), labels, NOW)
+    for trusted in (False, True):
+        with pytest.raises(NotCertifiable, match="the host has driver 570"):
+            checked_report(
+                record(DIGEST), msgspec.structs.replace(labels, driver="570"), NOW, labels_trusted=trusted
+            )
 
 
 def test_an_image_with_additions_has_to_pass_what_its_runner_packed() -> None:

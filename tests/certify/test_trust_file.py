@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from validator.certify.registration import entry_line
 from validator.certify.trust import THROW_AWAY, Signatory
 from validator.certify.trust_file import Party, TrustFile, read_trust_file
 from validator.errors import InputError
+from validator.model.measurement import Source
 
 UNTIL = datetime(2027, 11, 22, tzinfo=timezone.utc)
 
@@ -65,6 +67,16 @@ runners:
     assert TrustFile().party_of(str(builder.signatory.key)) is None
 
 
+@pytest.mark.parametrize("written_as", ["[node-labels]", "node-labels"])
+def test_a_runner_may_be_trusted_with_the_labels_of_its_nodes(tmp_path: Path, written_as: str) -> None:
+    text = f"runners: [{runner(outside=written_as)}, {runner(name='other', key=pem('other'))}]"
+    first, second = read_trust_file(written(tmp_path, text)).runners
+    assert (first.outside, first.labels_trusted) == ((Source.NODE_LABELS,), True)
+    assert (second.outside, second.labels_trusted) == ((), False)
+    [again] = read_trust_file(written(tmp_path, f"runners:\n  - {entry_line(first)}\n")).runners
+    assert again == first
+
+
 def test_a_key_that_was_made_for_a_test_keeps_its_mark(tmp_path: Path) -> None:
     key = pem("gpu-1", f"{THROW_AWAY}\\n")
     marked, plain = read_trust_file(
@@ -96,6 +108,8 @@ def test_a_key_that_was_made_for_a_test_keeps_its_mark(tmp_path: Path) -> None:
         (f"runners: [{runner()}, {runner(name='b')}]", "runners[1].key: this key is given twice"),
         (f"release: {{key: {pem('gpu-1')}}}\nrunners: [{runner()}]", "runners[0].key: this key is given"),
         (f"builders: [{runner()}]", "builders[0].host_classes: unknown key"),
+        (f"runners: [{runner(outside='[node-label]')}]", 'outside[0]: "node-label" is not known; the near'),
+        (f"runners: [{runner(outside='[]')}]", "runners[0].outside: is empty"),
     ],
 )  # fmt: skip
 def test_a_problem_is_named_with_its_line(tmp_path: Path, text: str, says: str) -> None:

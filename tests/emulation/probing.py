@@ -12,7 +12,7 @@ import msgspec
 from validator.certify import eligibility
 from validator.model.evidence import COMPUTING_CHECKS, Computed, Evidence
 from validator.model.facts import Host
-from validator.model.measurement import GpuIdentity, Outside
+from validator.model.measurement import GpuIdentity, Outside, labelled
 from validator.model.record import Verdict
 from validator.model.report import CheckOutcome, CheckResult, Report, read_report
 from validator.model.verdict import REQUIRED_CHECKS, judge
@@ -53,6 +53,13 @@ def agreeing(host: Host) -> Outside:
     return Outside(host.driver, host.kernel_driver, gpus)
 
 
+def agreeing_labels(host: Host) -> Outside:
+    """Return labels of a node that agree with everything that a report says."""
+    names = [str(gpu.name).replace(" ", "-") for gpu in host.gpus]
+    capability = str(host.gpus[0].compute_capability) if host.gpus else ""
+    return labelled(str(host.driver), names[0] if names else "", capability, len(names))
+
+
 def never_certified(report: Report) -> None:
     """Check that the gates alone prevent a certificate, also if every other required check had passed.
 
@@ -71,8 +78,9 @@ def never_certified(report: Report) -> None:
     gates = tuple(check for check in report.checks if check.id in GATES)
     for judged in (report, msgspec.structs.replace(report, checks=(*others, *gates))):
         # As if the host said the same about its driver and its GPUs.
-        judgement = judge(judged, outside=agreeing(judged.host))
-        assert judgement.verdict is not Verdict.CERTIFIED, judgement
+        for outside in (agreeing(judged.host), agreeing_labels(judged.host)):
+            judgement = judge(judged, outside=outside, labels_trusted=True)
+            assert judgement.verdict is not Verdict.CERTIFIED, judgement
     compute, step = report.check("gpu_compute"), report.check("xla_train_step")
     assert compute is not None and compute.outcome is not CheckOutcome.PASS, compute
     assert step is not None

@@ -18,6 +18,7 @@ from validator.model.measurement import (
     MeasurementError,
     Outside,
     is_challenge,
+    labelled,
     measurement_of,
     report_digest,
     statement_of,
@@ -67,6 +68,7 @@ def canonical(document: object) -> bytes:
         msgspec.structs.replace(MEASUREMENT, report_digest=None, challenge=None, fixture=True),
         msgspec.structs.replace(MEASUREMENT, outside=Outside(None, None, ())),
         msgspec.structs.replace(MEASUREMENT, checks=OWN),
+        msgspec.structs.replace(MEASUREMENT, outside=labelled("580", "NVIDIA-H100-80GB-HBM3", "9.0", 2)),
     ],
 )
 def test_a_measurement_is_read_back_from_its_statement(measurement: Measurement) -> None:
@@ -159,6 +161,40 @@ def test_the_same_values_in_other_bytes_are_rejected() -> None:
 def test_a_reading_that_no_driver_gives_is_not_written(gpus: tuple[GpuIdentity, ...]) -> None:
     with pytest.raises(MeasurementError):
         statement_of(msgspec.structs.replace(MEASUREMENT, outside=Outside("580.65.06", None, gpus)))
+
+
+LABELS = labelled("580.65.06", "NVIDIA-H100-80GB-HBM3", "9.0", 2)
+
+
+def test_only_facts_that_are_not_the_hosts_name_their_source() -> None:
+    """So what was signed before there were other sources keeps its bytes: see STATEMENT_OF_2_1_0."""
+    assert "source" not in json.loads(statement_of(MEASUREMENT))["predicate"]["outside"]
+    labels = json.loads(statement_of(msgspec.structs.replace(MEASUREMENT, outside=LABELS)))["predicate"][
+        "outside"
+    ]
+    assert labels["source"] == "node-labels"
+    with pytest.raises(MeasurementError, match="canonical form"):
+        measurement_of(changed(outside=msgspec.to_builtins(MEASUREMENT.outside)))
+
+
+@pytest.mark.parametrize(
+    "outside",
+    [
+        msgspec.structs.replace(LABELS, gpus=(GPU,)),
+        msgspec.structs.replace(LABELS, kernel_driver="580.65.06"),
+        msgspec.structs.replace(LABELS, driver="580-open"),
+        Outside("580", None, (GPU,)),
+    ],
+)
+def test_what_labels_cant_say_is_not_written(outside: Outside) -> None:
+    with pytest.raises(MeasurementError, match="outside"):
+        statement_of(msgspec.structs.replace(MEASUREMENT, outside=outside))
+
+
+def test_a_source_that_nobody_knows_is_rejected() -> None:
+    other = {**msgspec.to_builtins(LABELS), "source": "hearsay"}
+    with pytest.raises(MeasurementError, match=r"predicate\.outside\.source"):
+        measurement_of(changed(outside=other))
 
 
 @given(st.binary(max_size=80), st.integers(0, 900), st.integers(0, 20))

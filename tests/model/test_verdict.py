@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from validator.model import verdict
 from validator.model.evidence import COMPUTING_CHECKS
 from validator.model.facts import Gpu
-from validator.model.measurement import GpuIdentity, Outside, Unread
+from validator.model.measurement import GpuIdentity, Outside, Unread, labelled
 from validator.model.own_checks import OwnCheck, also_required
 from validator.model.record import Origin, Verdict
 from validator.model.report import Report, report_of
@@ -247,6 +247,52 @@ def test_a_host_that_differs_from_the_report_is_unproven(outside: Outside, phras
     assert not any(gpu.uuid in judgement.sentence for gpu in (H100, *outside.gpus))
 
 
+LABEL = H100.name.replace(" ", "-")
+LABELS = labelled(DRIVER, LABEL, "9.0", 1)
+BRANCH = DRIVER.partition(".")[0]
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        LABELS,
+        labelled(BRANCH, LABEL, "9.0", 1),
+        labelled(DRIVER, f"{LABEL}-SHARED", "9.0", 1),
+    ],
+)
+def test_labels_of_a_node_certify_only_if_somebody_trusts_them(labels: Outside) -> None:
+    assert verdict.judge(report(), outside=labels, labels_trusted=True).verdict is Verdict.CERTIFIED
+    judgement = judge(report(), outside=labels)
+    assert (judgement.verdict, judgement.reason) == (Verdict.UNPROVEN, Reason.LABELS_NOT_TRUSTED)
+    assert "trust.yaml does not trust" in judgement.sentence
+
+
+@pytest.mark.parametrize(
+    ("labels", "phrase"),
+    [
+        (labelled("570.26", LABEL, "9.0", 1), f"the host has driver 570.26, not {DRIVER}"),
+        (labelled(BRANCH[:2], LABEL, "9.0", 1), f"the host has driver {BRANCH[:2]}, not {DRIVER}"),
+        (labelled(DRIVER, "Tesla-T4", "7.5", 1), f"the host has 1 Tesla-T4, not 1 {LABEL}"),
+        (labelled(DRIVER, LABEL, "9.0", 2), f"the host has 2 {LABEL}, not 1 {LABEL}"),
+        (labelled(DRIVER, LABEL, "9.0", 0), f"the host has no GPU, not 1 {LABEL}"),
+        (labelled(DRIVER, LABEL, "8.0", 1), "the host has GPUs of another compute capability"),
+        (msgspec.structs.replace(LABELS, driver=None), "the host has driver of an unknown release"),
+    ],
+)
+def test_trusted_labels_that_differ_from_the_report_are_unproven(labels: Outside, phrase: str) -> None:
+    for trusted in (False, True):
+        judgement = verdict.judge(report(), outside=labels, labels_trusted=trusted)
+        assert (judgement.verdict, judgement.reason) == (Verdict.UNPROVEN, Reason.HOST_DIFFERS)
+        assert phrase in judgement.sentence
+
+
+def test_trusted_labels_excuse_nothing_else() -> None:
+    for made in (report([]), report(None, gpu_compute="skip"), report(device="CPU")):
+        assert verdict.judge(made, outside=LABELS, labels_trusted=True).verdict is Verdict.UNPROVEN
+    for origin in (Origin.ELSEWHERE, Origin.REHEARSAL):
+        assert verdict.judge(report(), origin, LABELS, labels_trusted=True).verdict is Verdict.UNPROVEN
+
+
 def test_a_kernel_module_that_the_container_hides_is_no_difference() -> None:
     host = report().host
     assert differences(msgspec.structs.replace(host, kernel_driver=None), OUTSIDE) == ()
@@ -342,9 +388,10 @@ def test_without_a_gpu_nothing_is_ever_certified(
     st.sampled_from([None, []]),
     st.sampled_from(["GPU", "CPU"]),
     st.sampled_from(list(Origin)),
-    st.sampled_from([OUTSIDE, Outside(DRIVER, DRIVER, (T4,)), *Unread]),
+    st.sampled_from([OUTSIDE, Outside(DRIVER, DRIVER, (T4,)), LABELS, *Unread]),
 )
 @example({}, None, "GPU", Origin.HERE, OUTSIDE)
+@example({}, None, "GPU", Origin.HERE, LABELS)
 def test_certified_needs_everything(
     outcomes: dict[str, str],
     gpus: list[dict[str, str]] | None,

@@ -10,7 +10,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from ..model.measurement import PREDICATE, Measurement, MeasurementError, measurement_of, report_digest
+from ..model.measurement import (
+    PREDICATE,
+    Measurement,
+    MeasurementError,
+    Source,
+    measurement_of,
+    report_digest,
+)
 from ..model.record import Record
 from ..model.timestamps import TOLERANCE, format_timestamp, parse_timestamp
 from ..resources import manual
@@ -100,6 +107,11 @@ def _objection_to_runner(measurement: Measurement, runner: Party, now: datetime)
         return (
             f"its runner {runner.name} may not sign for {measurement.host_class}, only for"
             f" {', '.join(runner.host_classes)}"
+        )
+    if measurement.outside.source is Source.NODE_LABELS and not runner.labels_trusted:
+        return (
+            "of its host, only the labels of a node are known, which count only if trust.yaml gives"
+            f" `outside: [{Source.NODE_LABELS.value}]` to its runner {runner.name}"
         )
     if objection := objection_to(measurement.host_class, measurement.outside, runner):
         return objection

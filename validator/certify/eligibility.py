@@ -35,13 +35,19 @@ def check_record(record: Record) -> None:
 
 
 def checked_report(
-    record: Record, outside: Outside, now: datetime, own: tuple[OwnCheck, ...] = ()
+    record: Record,
+    outside: Outside,
+    now: datetime,
+    own: tuple[OwnCheck, ...] = (),
+    *,
+    labels_trusted: bool = False,
 ) -> Report | None:
     """Return the report of a record that may get a statement. Raises NotCertifiable with the reason.
 
     None if the image failed without writing one.
 
     outside: what the host saw of its driver and GPUs, own: the user's own checks; both as its runner signed.
+    labels_trusted: see `judge`.
     """
     check_record(record)
     try:
@@ -52,7 +58,7 @@ def checked_report(
         if record.verdict is Verdict.FAILED:
             return None
         raise _refusal(record, "it has no report")
-    if objection := _objection_in_report(record, report, outside, own, now):
+    if objection := _objection_in_report(record, report, outside, own, now, labels_trusted):
         raise _refusal(record, objection)
     return report
 
@@ -79,13 +85,23 @@ def _objection(record: Record) -> str | None:
 
 
 def _objection_in_report(
-    record: Record, report: Report, outside: Outside, own: tuple[OwnCheck, ...], now: datetime
+    record: Record,
+    report: Report,
+    outside: Outside,
+    own: tuple[OwnCheck, ...],
+    now: datetime,
+    labels_trusted: bool,
 ) -> str | None:
     """Return why the record's report prevents certifying it, or None."""
     # From the image's name and from what the runner signed, since the image itself wrote the report.
     required = also_required(additions_of(record.image) is not None, own)
     judgement = judge(
-        report, record.origin, outside, variant=variant_of(record.image), also_required=required
+        report,
+        record.origin,
+        outside,
+        variant=variant_of(record.image),
+        also_required=required,
+        labels_trusted=labels_trusted,
     )
     certifies = record.verdict is Verdict.CERTIFIED
     if judgement.verdict is not record.verdict:

@@ -119,6 +119,8 @@ def entry_line(party: Party) -> str:
     fields = [f"name: {party.name}"]
     if party.host_classes:
         fields.append(f"host_classes: {json.dumps(list(party.host_classes))}")
+    if party.outside:
+        fields.append(f"outside: [{', '.join(source.value for source in party.outside)}]")
     fields += [f"until: {_time(party.until)}", f"key: {json.dumps(party.signatory.key)}"]
     return f"{{{', '.join(fields)}}}"
 

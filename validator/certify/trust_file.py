@@ -19,8 +19,9 @@ from msgspec import Meta
 from ..errors import InputError
 from ..matrix.document import MAX_BYTES, Document, plain_value, read_document
 from ..matrix.document import Path as Place
-from ..matrix.problems import MatrixError, quote
+from ..matrix.problems import MatrixError, quote, unknown_name
 from ..matrix.schema import Axis, Text, check_shape
+from ..model.measurement import Source
 from ..model.timestamps import NEVER, parse_timestamp
 from ..resources import manual
 from .trust import THROW_AWAY, Signatory, public_pem
@@ -35,6 +36,8 @@ _PEM = re.compile(
     r"-----BEGIN PUBLIC KEY-----\s+[A-Za-z0-9+/=\s]+-----END PUBLIC KEY-----\s*"
 )
 _GLOB = re.compile(r"[a-z0-9.*+-]+")
+#: The facts from outside that have to be allowed. What the host itself reads always counts.
+_SOURCES = (Source.NODE_LABELS.value,)
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,7 @@ class Party:
     until: its signatures count before this time.
     revoked: its signatures count only before this time; None if it was not revoked.
     host_classes: the host classes that a runner may sign for; empty for a builder.
+    outside: where a runner's facts from outside the container may come from, in addition to its own host.
     """
 
     name: str
@@ -51,6 +55,12 @@ class Party:
     until: datetime
     revoked: datetime | None = None
     host_classes: tuple[str, ...] = ()
+    outside: tuple[Source, ...] = ()
+
+    @property
+    def labels_trusted(self) -> bool:
+        """True if the labels of a node count as facts from outside the container."""
+        return Source.NODE_LABELS in self.outside
 
     def may_sign_for(self, host_class: str) -> bool:
         """Return True if a runner may sign for a host class."""
@@ -129,6 +139,7 @@ class _Builder(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
 class _Runner(_Builder, frozen=True, forbid_unknown_fields=True, kw_only=True):
     host_classes: Axis
+    outside: Axis = []
 
 
 _Parties = Annotated[list[_Builder], Meta(max_length=1000)]
@@ -167,10 +178,17 @@ def _party(entry: dict[str, Any], place: Place, document: Document) -> Party:
         if not _GLOB.fullmatch(glob):
             message = f'{quote(glob)} is not a host class (such as "r580-h100", or "*-h100" for every driver)'
             document.report((*place, "host_classes", index), message)
+    sources = entry.get("outside", [])
+    sources = [sources] if isinstance(sources, str) else sources
+    for index, source in enumerate(sources):
+        if source not in _SOURCES:
+            document.report((*place, "outside", index), unknown_name(source, _SOURCES))
     until = parse_timestamp(entry["until"])
     assert until is not None
     revoked = parse_timestamp(entry["revoked"]) if "revoked" in entry else None
-    return Party(entry["name"], _signatory(entry, place, document), until, revoked, tuple(globs))
+    known = tuple(Source(source) for source in sources if source in _SOURCES)
+    signatory = _signatory(entry, place, document)
+    return Party(entry["name"], signatory, until, revoked, tuple(globs), known)
 
 
 def _signatory(entry: dict[str, str], place: Place, document: Document) -> Signatory:

@@ -31,6 +31,9 @@ _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _CHALLENGE = re.compile(r"[0-9a-f]{64}")
 _CAPABILITY = re.compile(r"\d{1,2}\.\d")
 _RELEASE = re.compile(r"\d{3,4}(\.\d{1,3}){1,2}")
+_RELEASE_OR_BRANCH = re.compile(r"\d{3,4}(\.\d{1,3}){0,2}")
+#: What GPU Feature Discovery adds to the product of a GPU that pods share by time.
+_SHARED = "-SHARED"
 
 
 class MeasurementError(ValueError):
@@ -45,16 +48,42 @@ class GpuIdentity(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     compute_capability: str
 
 
-class Outside(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The driver and the GPUs offered to a container, as the host itself read them, outside the container.
+class Source(str, Enum):
+    """Where the facts from outside a container come from.
 
-    driver: the driver's release as NVML says, `580.65.06`. kernel_driver: that of the loaded kernel module;
-    None under WSL, where Windows has the module. gpus: sorted by UUID.
+    HOST: the host asked NVML and its kernel. NODE_LABELS: the labels that the node of a Kubernetes cluster
+    has, which its own software wrote at some time before.
+    """
+
+    HOST = "host"
+    NODE_LABELS = "node-labels"
+
+
+class Outside(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The driver and the GPUs offered to a container, as known outside the container.
+
+    If the source is HOST, the host itself read them. driver: the driver's release as NVML says, `580.65.06`.
+    kernel_driver: that of the loaded kernel module; None under WSL, where Windows has the module. gpus:
+    sorted by UUID.
+
+    If the source is NODE_LABELS, the labels say them. driver: the release, or only the branch (`580`).
+    kernel_driver: None. gpus: each without a UUID, with its label as the name (`NVIDIA-H100-80GB-HBM3`).
     """
 
     driver: str | None
     kernel_driver: str | None
     gpus: tuple[GpuIdentity, ...]
+    source: Source = Source.HOST
+
+
+def labelled(driver: str, product: str, compute_capability: str, gpus: int) -> Outside:
+    """Return what the labels of a node say about the GPUs that it gave to a pod.
+
+    driver: `580.65.06`, or as much of it as there are labels. product: the value of `nvidia.com/gpu.product`.
+    compute_capability: `9.0`. gpus: how many the pod got.
+    """
+    gpu = GpuIdentity("", product.removesuffix(_SHARED), compute_capability)
+    return Outside(driver, None, (gpu,) * gpus, Source.NODE_LABELS)
 
 
 class Unread(str, Enum):
@@ -67,6 +96,7 @@ class Unread(str, Enum):
     NVML_SILENT = "nvml_silent"
     KERNEL_SILENT = "kernel_silent"
     KERNEL_DIFFERS = "kernel_differs"
+    NO_NODE_LABELS = "no_node_labels"
 
     @property
     def sentence(self) -> str:
@@ -82,6 +112,7 @@ _UNREAD = {
     Unread.NVML_SILENT: "the driver's library NVML does not answer on the host",
     Unread.KERNEL_SILENT: "the host has no /proc/driver/nvidia, where the kernel lists its GPUs",
     Unread.KERNEL_DIFFERS: "NVML and /proc/driver/nvidia do not agree on the host",
+    Unread.NO_NODE_LABELS: "the node has no labels that say its driver and its GPUs",
 }
 
 
@@ -133,8 +164,10 @@ def _written(measurement: Measurement) -> bytes:
     predicate = codec.encode(measurement)
     digest = predicate.pop("image_digest")
     if not measurement.checks:
-        # Statements that are older than this field stay as they were signed.
+        # Statements that are older than this field, or than the next one, stay as they were signed.
         del predicate["checks"]
+    if measurement.outside.source is Source.HOST:
+        del predicate["outside"]["source"]
     subject = {"name": predicate["image"], "digest": {"sha256": digest.removeprefix("sha256:")}}
     written = codec.canonical(
         {"_type": STATEMENT_V1, "subject": [subject], "predicateType": PREDICATE, "predicate": predicate}
@@ -224,12 +257,15 @@ def _check_times(measurement: Measurement) -> None:
 
 
 def _check_outside(outside: Outside) -> None:
+    by_labels = outside.source is Source.NODE_LABELS
     for name in ("driver", "kernel_driver"):
         release = getattr(outside, name)
-        if release is not None and not _RELEASE.fullmatch(release):
+        if release is not None and not (_RELEASE_OR_BRANCH if by_labels else _RELEASE).fullmatch(release):
             raise MeasurementError(f"outside.{name}: {release[:80]!r} is not a driver release")
     uuids = [gpu.uuid for gpu in outside.gpus]
-    if uuids != sorted(set(uuids)):
+    if by_labels and (any(uuids) or outside.kernel_driver is not None):
+        raise MeasurementError("outside: labels of a node name neither UUIDs nor the kernel module")
+    if not by_labels and uuids != sorted(set(uuids)):
         raise MeasurementError("outside.gpus: they are not sorted by UUID, or one is listed twice")
     for gpu in outside.gpus:
         if not _CAPABILITY.fullmatch(gpu.compute_capability):

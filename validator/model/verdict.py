@@ -18,6 +18,7 @@
 9. Could the driver not be read on the host, outside the container? The image may have made up everything in
    the report: `unproven`.
 10. Do the host and the report differ about the driver or the GPUs? `unproven`.
+11. Do only the labels of a node say what the host has, and nobody trusts those labels? `unproven`.
 
 Otherwise the cell is `certified`. No flag or field of a report can say so: the verdict follows only from what
 the checks saw. (`broken`, for an image that did not build, needs no report and is not decided here.)
@@ -37,7 +38,7 @@ from enum import Enum
 from ..problems import FAULT
 from .evidence import COMPUTING_CHECKS, Computed
 from .facts import Host
-from .measurement import Outside, Unread
+from .measurement import Outside, Source, Unread
 from .record import REHEARSAL, Origin, Verdict
 from .report import CheckOutcome, CheckResult, Report
 from .spec import Variant
@@ -113,6 +114,7 @@ class Reason(str, Enum):
     CHALLENGE_NOT_REPEATED = "challenge_not_repeated"
     HOST_NOT_READ = "host_not_read"
     HOST_DIFFERS = "host_differs"
+    LABELS_NOT_TRUSTED = "labels_not_trusted"
     ALL_PASSED = "all_passed"
     ALL_PASSED_ON_CPU = "all_passed_on_cpu"
 
@@ -156,6 +158,8 @@ class Judgement:
             f" {self.unread.sentence if self.unread else ''}",
             Reason.HOST_DIFFERS: f"{passed}, according to the report, but the host has"
             f" {', '.join(self.differs)}",
+            Reason.LABELS_NOT_TRUSTED: f"{passed}, according to the report; of the host, only the labels of"
+            " its node are known, which trust.yaml does not trust",
             Reason.ALL_PASSED: passed,
             Reason.ALL_PASSED_ON_CPU: passed,
         }[self.reason]
@@ -168,12 +172,15 @@ def judge(
     challenge: str | None = None,
     variant: Variant = Variant.GPU,
     also_required: tuple[str, ...] = (),
+    *,
+    labels_trusted: bool = False,
 ) -> Judgement:
     """Return the verdict of a report.
 
     origin: where the report was made. outside: the driver and the GPUs that were offered to the image, as
     read outside of it, or why they were not read. challenge: what the probe was asked to repeat, if anything.
-    variant: of the image. also_required: see `own_checks.also_required`.
+    variant: of the image. also_required: see `own_checks.also_required`. labels_trusted: `trust.yaml` says
+    that the labels of a node count for the runner that measured.
     """
     if not variant.has_cuda:
         return _judge_without_cuda(report, origin, challenge, also_required)
@@ -211,6 +218,8 @@ def judge(
         return Judgement(Verdict.UNPROVEN, Reason.HOST_NOT_READ, gpus=gpus, unread=outside)
     if differs := differences(report.host, outside):
         return Judgement(Verdict.UNPROVEN, Reason.HOST_DIFFERS, gpus=gpus, differs=differs)
+    if outside.source is not Source.HOST and not labels_trusted:
+        return Judgement(Verdict.UNPROVEN, Reason.LABELS_NOT_TRUSTED, gpus=gpus)
     return Judgement(Verdict.CERTIFIED, Reason.ALL_PASSED, gpus=gpus)
 
 
@@ -243,6 +252,8 @@ def _judge_without_cuda(
 
 def differences(host: Host, outside: Outside) -> tuple[str, ...]:
     """Return how the host differs from a report, as phrases without UUIDs; empty if they agree."""
+    if outside.source is Source.NODE_LABELS:
+        return _differences_from_labels(host, outside)
     found = []
     if outside.driver is None or host.driver != outside.driver:
         found.append(f"driver {outside.driver or 'of an unknown release'}, not {host.driver}")
@@ -253,6 +264,19 @@ def differences(host: Host, outside: Outside) -> tuple[str, ...]:
     there = [(gpu.uuid, gpu.name, gpu.compute_capability) for gpu in host.gpus]
     if not here or Counter[tuple[object, ...]](here) != Counter[tuple[object, ...]](there):
         found.append(_different_gpus([entry[1:] for entry in here], [entry[1:] for entry in there]))
+    return tuple(found)
+
+
+def _differences_from_labels(host: Host, outside: Outside) -> tuple[str, ...]:
+    """Compare what labels can say: the driver as far as they name it, the models, and how many there are."""
+    found = []
+    if outside.driver is None or not f"{host.driver}.".startswith(f"{outside.driver}."):
+        found.append(f"driver {outside.driver or 'of an unknown release'}, not {host.driver}")
+    here = [(gpu.name, gpu.compute_capability) for gpu in outside.gpus]
+    # GPU Feature Discovery writes a dash for each space.
+    there = [((gpu.name or "").replace(" ", "-"), gpu.compute_capability) for gpu in host.gpus]
+    if not here or Counter[tuple[object, ...]](here) != Counter[tuple[object, ...]](there):
+        found.append(_different_gpus(here, there))
     return tuple(found)
 
 

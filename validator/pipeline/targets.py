@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+import msgspec
+
 from ..errors import MissingError
 from ..model.facts import Gpu, Host
 from ..model.measurement import GpuIdentity, Outside, Unread
@@ -81,7 +83,7 @@ def asked_for(
 
 
 def _part(outside: Outside, gpus: tuple[GpuIdentity, ...]) -> Outside:
-    return Outside(outside.driver, outside.kernel_driver, gpus)
+    return msgspec.structs.replace(outside, gpus=gpus)
 
 
 def _host(outside: Outside) -> Host:
