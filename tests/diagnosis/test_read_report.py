@@ -24,7 +24,7 @@ def document() -> dict[str, Any]:
     ids = (
         "driver", "gpu_device_nodes", "environment", "python_stack", "cuda_libraries", "cudnn_load",
         "library_conflicts", "compute_capability", "tensorflow_build", "xla_toolchain", "gpu_visible",
-        "gpu_compute", "xla_train_step", "silent_cpu", "memory", "multi_gpu",
+        "gpu_compute", "xla_train_step", "silent_cpu", "memory", "multi_gpu", "multi_worker",
     )  # fmt: skip
     return {
         "format": 2,
@@ -175,6 +175,35 @@ def test_a_variable_that_does_no_harm_here_is_not_a_cause(document: dict[str, An
         ),
         ("multi_gpu", problem("shared_memory_small", bytes=64 << 20), "nccl_failure"),
         (
+            "multi_worker",
+            problem("worker_port_closed", rank=1, address="node2:29500", error="Connection refused"),
+            "worker_unreachable",
+        ),
+        ("multi_worker", problem("worker_port_taken", address="node1:1", error="x"), "worker_unreachable"),
+        (
+            "multi_worker",
+            problem("worker_lost", rank=1, address="node2:29500", stage="train", how="silent", error=""),
+            "worker_lost",
+        ),
+        (
+            "multi_worker",
+            problem("worker_hangs", rank=1, address="node2:29500", stage="connect", seconds=240.0),
+            "worker_lost",
+        ),
+        (
+            "multi_worker",
+            problem("workers_with_different_tensorflow", found=[{"rank": 0, "value": "2.21.0"}]),
+            "workers_differ",
+        ),
+        (
+            "multi_worker",
+            problem(
+                "nccl_wrong_interface", rank=1, interface="docker0", address="172.17.0.1", wanted="eth0",
+                wanted_address="10.0.0.5",
+            ),
+            "nccl_wrong_network",
+        ),
+        (
             "gpu_device_nodes",
             problem("device_file_missing", path="/dev/nvidia-uvm"),
             "driver_state_needs_reload",
@@ -208,6 +237,15 @@ def test_a_problem_of_a_check_is_the_cause(
     assert cause.code == code
     evidence = {(one.where, one.text) for one in cause.evidence}
     assert (f"checks.{name}.problems[0]", sentence(found)) in evidence
+
+
+def test_wrong_gradients_of_several_workers_are_not_a_matter_of_their_connection(
+    document: dict[str, Any],
+) -> None:
+    fail(document, "multi_worker", problem("gradients_differ", workers=2, difference=0.1, tolerance=1e-4))
+    assert not {"worker_unreachable", "worker_lost", "workers_differ", "nccl_wrong_network"} & {
+        cause.code for cause in diagnosed(document).causes
+    }
 
 
 def test_a_build_without_cuda_is_a_statement(document: dict[str, Any]) -> None:

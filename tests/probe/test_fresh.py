@@ -103,6 +103,37 @@ def test_the_way_a_child_ends_is_reported_with_its_earlier_values(
     assert (result.evidence["steps"], result.evidence["failure"]) == (5, failure)
 
 
+def test_the_caller_sees_the_values_as_they_come_and_can_end_the_child() -> None:
+    seen: list[list[Any]] = []
+
+    def attend(values: list[Any]) -> bool:
+        seen.append(values)
+        return bool(values)
+
+    began = time.monotonic()
+    answer = fresh.call(fake_trials.print_and_hang, limit_s=60, attend=attend)
+    assert time.monotonic() - began < 30
+    assert str(answer.failure) == "stopped"
+    assert (seen[0], seen[-1]) == ([], answer.values)
+    assert gone(answer.values[0])
+    # It was not asked where it hangs.
+    assert "in print_and_hang" not in answer.stderr
+
+
+def test_a_caller_that_attends_gets_all_values_of_a_child_that_ends() -> None:
+    answer = fresh.call(fake_trials.segfault, limit_s=60, attend=lambda values: False)
+    assert (answer.values, str(answer.failure)) == (["begun"], "SIGSEGV")
+
+
+def test_the_error_of_a_graph_is_described_by_its_message() -> None:
+    text = (
+        "Graph execution error:\n\nDetected at node CollectiveReduceV2 defined at (most recent call last):\n"
+        '  File "/x/train.py", line 22, in <module>\n\nCollective has timed out.\n\t [[{{node Collective}}]]'
+    )
+    assert fresh._described(RuntimeError(text)) == "RuntimeError: Collective has timed out."
+    assert fresh._described(RuntimeError("Graph execution error:")) == "RuntimeError: Graph execution error:"
+
+
 def test_an_import_that_fails_is_tensorflows_fault(fake_tensorflow: Path) -> None:
     (fake_tensorflow / "__init__.py").write_text("raise ImportError('libx.so: undefined symbol')")
     answer = fresh.call(fake_trials.report, limit_s=60)

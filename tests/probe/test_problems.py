@@ -24,7 +24,9 @@ SAMPLES: dict[str, Any] = {
     "texts": ["first", "second"],
     "object": {"median": 0.7, "q1": 0.6, "q3": 0.8},
     "objects": [
-        dict.fromkeys(("name", "version", "value", "path", "soname", "found_by", "compute_capability"), "x.y")
+        dict.fromkeys(
+            ("name", "version", "value", "path", "soname", "found_by", "compute_capability", "rank"), "x.y"
+        )
     ],
 }
 #: For fields whose objects a function reads.

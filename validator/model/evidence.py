@@ -125,8 +125,52 @@ class XlaSpeedup(Evidence, frozen=True):
     ratios: dict[str, Ratio] = {}
 
 
+class OtherWorker(msgspec.Struct, frozen=True):
+    """Another worker. stage: `start`, `connect`, `train` or `end`. lost: `closed`, `silent` or None."""
+
+    rank: int | None = None
+    address: str | None = None
+    tensorflow: str | None = None
+    devices: str | None = None
+    stage: str | None = None
+    lost: str | None = None
+
+
+class WorkersStep(msgspec.Struct, frozen=True):
+    """The steps of all workers together. largest_difference: of their gradients from those of one worker."""
+
+    replicas: int | None = None
+    largest_difference: float | None = None
+    tolerance: float | None = None
+
+
+class WorkersSeconds(msgspec.Struct, frozen=True):
+    """Seconds until all workers had met, and for the training, with TensorFlow's start."""
+
+    join: float | None = None
+    train: float | None = None
+
+
+class MultiWorker(Evidence, frozen=True):
+    """`multi_worker`: several machines that train together.
+
+    workers: their number. rank: of the worker that wrote the report. ranks: the others.
+    communication: `NCCL` or `RING` (gRPC).
+    """
+
+    check: ClassVar[str] = "multi_worker"
+
+    device_type: str | None = None
+    workers: int | None = None
+    rank: int | None = None
+    ranks: tuple[OtherWorker, ...] = ()
+    communication: str | None = None
+    step: WorkersStep | None = None
+    seconds: WorkersSeconds | None = None
+
+
 #: The class of a check's evidence, by the check's id; `Evidence` for every other check.
 BY_CHECK: dict[str, type[Evidence]] = {
-    **{kind.check: kind for kind in (CudaLibraries, CudnnLoad, XlaSpeedup)},
+    **{kind.check: kind for kind in (CudaLibraries, CudnnLoad, MultiWorker, XlaSpeedup)},
     **dict.fromkeys(COMPUTING_CHECKS, Computed),
 }

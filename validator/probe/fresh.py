@@ -11,6 +11,7 @@ import faulthandler
 import importlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -19,7 +20,18 @@ from typing import Any, Callable, Dict, Iterator, List, Optional
 from ..problems import problem, statement
 from . import pipes
 from .check import CRASH, ERROR, FAIL, TIMEOUT, Result
-from .isolate import EXCEPTION, SIGNAL, STATUS, Answer, Failure, anonymous_file, failure, last_part, read
+from .isolate import (
+    EXCEPTION,
+    SIGNAL,
+    STATUS,
+    STOPPED,
+    Answer,
+    Failure,
+    anonymous_file,
+    failure,
+    last_part,
+    read,
+)
 from .pipes import tail
 from .worker import die_with_parent, interpreter, keras, raised_by
 
@@ -27,6 +39,11 @@ _VALUE, _RAISED = "value", "raised"
 #: Seconds that a hanging child has to report where it hangs (faulthandler, on SIGABRT) before it is killed.
 _LAST_WORDS_S = 2.0
 _LAST_LINES = 30
+#: The lines before the message of an error in a graph.
+_PLACE = re.compile(r'Graph execution error:$|Detected at node |File "')
+
+#: Takes the values that a child has given so far; True ends the child.
+Attend = Callable[[List[Any]], bool]
 
 
 def call(
@@ -34,6 +51,7 @@ def call(
     *arguments: Any,
     limit_s: float,
     environment: Optional[Dict[str, Optional[str]]] = None,
+    attend: Optional[Attend] = None,
 ) -> Answer:
     """Run the generator `function(tensorflow, *arguments)` in a fresh interpreter.
 
@@ -41,6 +59,7 @@ def call(
     arguments, and each value the generator yields: JSON.
     limit_s: seconds for the interpreter's start and TensorFlow's import too (3 to 60 s, the disk decides).
     environment: variables to set, or with None to remove, before TensorFlow is imported.
+    attend: called several times a second with the values so far; True ends the interpreter (`STOPPED`).
     """
 
     def command(writer: int) -> List[str]:
@@ -48,7 +67,7 @@ def call(
             "fresh", writer, os.getpid(), function.__module__, function.__name__, json.dumps(arguments)
         )
 
-    return ask(command, limit_s=limit_s, environment=environment)
+    return ask(command, limit_s=limit_s, environment=environment, attend=attend)
 
 
 def ask(
@@ -56,11 +75,19 @@ def ask(
     *,
     limit_s: float,
     environment: Optional[Dict[str, Optional[str]]] = None,
+    attend: Optional[Attend] = None,
 ) -> Answer:
     """Run a command that writes its messages to a pipe, as `main` does.
 
     command: takes the descriptor of the pipe. The other arguments are those of `call`.
     """
+    stopped = False
+
+    def attended(text: bytes) -> bool:
+        nonlocal stopped
+        stopped = attend is not None and attend(_values(text))
+        return stopped
+
     variables = {**os.environ, **(environment or {})}
     log = anonymous_file()
     reader, writer = os.pipe()
@@ -75,8 +102,8 @@ def ask(
     )
     os.close(writer)
     try:
-        text, timed_out = read(reader, limit_s)
-        if timed_out:
+        text, cut_off = read(reader, limit_s, attended if attend is not None else None)
+        if cut_off and not stopped:
             _ask_where(child)
     finally:
         os.close(reader)
@@ -92,16 +119,24 @@ def ask(
         ),
         None,
     )
-    values = [message["value"] for message in messages if message["event"] == _VALUE]
-    return Answer(values, failure(timed_out, status, raised), last_part(log))
+    ended = Failure(STOPPED) if stopped else failure(cut_off, status, raised)
+    return Answer(_values(text), ended, last_part(log))
+
+
+def _values(text: bytes) -> List[Any]:
+    return [message["value"] for message in pipes.Lines().feed(text) if message["event"] == _VALUE]
+
+
+def last_lines(answer: Answer) -> List[str]:
+    """Return what the child printed last, for the evidence."""
+    return tail(answer.stderr, lines=_LAST_LINES).splitlines()
 
 
 def broken_off(trial: str, answer: Answer, evidence: Dict[str, Any]) -> Result:
     """Return the result of a check whose child failed. trial: a word of the vocabulary `trial`."""
     ended = answer.failure
     assert ended is not None
-    lines = tail(answer.stderr, lines=_LAST_LINES).splitlines()
-    seen = {**evidence, "failure": str(ended), "last_lines": lines}
+    seen = {**evidence, "failure": str(ended), "last_lines": last_lines(answer)}
     if ended.kind == SIGNAL:
         return Result(CRASH, statement("trial_killed", trial=trial, signal=ended.detail), [], seen)
     if ended.kind == STATUS:
@@ -135,8 +170,12 @@ def main(descriptor: int, parent: int, module: str, name: str, arguments: str) -
 
 
 def _described(error: BaseException) -> str:
-    """Return the exception's type and first line that isn't empty; TensorFlow's go on with tracebacks."""
+    """Return the exception's type and the first line that says what happened.
+
+    TensorFlow's messages go on with tracebacks, and those of graphs also begin with one.
+    """
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    lines = [line for line in lines if not _PLACE.match(line)] or lines
     return f"{type(error).__name__}: {lines[0][:600] if lines else 'no message'}"
 
 

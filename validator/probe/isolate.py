@@ -16,13 +16,17 @@ STDERR_LIMIT = 65536
 
 
 TIMED_OUT, SIGNAL, STATUS, EXCEPTION = "timeout", "signal", "status", "exception"
+#: The caller ended the child before its time was up.
+STOPPED = "stopped"
+#: Seconds between two calls of what attends to a child.
+_ATTEND_S = 0.25
 
 
 @dataclass(frozen=True)
 class Failure:
     """The way a child ended before its function did.
 
-    kind: TIMED_OUT, SIGNAL, STATUS or EXCEPTION. detail: the signal's name, the exit status, or the
+    kind: TIMED_OUT, SIGNAL, STATUS, EXCEPTION or STOPPED. detail: the signal's name, the exit status, or the
     exception's type and message. in_tensorflow: whether TensorFlow raised it; known only for `fresh`
     children.
     """
@@ -32,7 +36,7 @@ class Failure:
     in_tensorflow: bool = False
 
     def __str__(self) -> str:
-        words = {TIMED_OUT: "timeout", STATUS: f"exit status {self.detail}"}
+        words = {TIMED_OUT: "timeout", STOPPED: "stopped", STATUS: f"exit status {self.detail}"}
         return words.get(self.kind, self.detail)
 
 
@@ -130,14 +134,21 @@ def _run(
         os._exit(status)
 
 
-def read(reader: int, limit_s: float) -> Tuple[bytes, bool]:
-    """Return what comes through the pipe until it ends, and whether the time ran out first."""
+def read(reader: int, limit_s: float, attend: Optional[Callable[[bytes], bool]] = None) -> Tuple[bytes, bool]:
+    """Return what comes through the pipe until it ends, and whether that was cut off.
+
+    limit_s: seconds after which it is cut off. attend: called several times a second with what came so far;
+    True cuts it off.
+    """
     deadline = time.monotonic() + limit_s
     chunks: List[bytes] = []
     while True:
         remaining = deadline - time.monotonic()
-        if remaining <= 0 or not select.select([reader], [], [], remaining)[0]:
+        if remaining <= 0 or (attend is not None and attend(b"".join(chunks))):
             return b"".join(chunks), True
+        pause = remaining if attend is None else min(remaining, _ATTEND_S)
+        if not select.select([reader], [], [], pause)[0]:
+            continue
         chunk = os.read(reader, 65536)
         if not chunk:
             return b"".join(chunks), False

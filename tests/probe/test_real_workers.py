@@ -1,0 +1,128 @@
+"""Two workers with a real TensorFlow, which train together over gRPC on loopback."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from validator.engines.probe_archive import probe_archive
+from validator.model.evidence import MultiWorker
+from validator.model.report import CheckOutcome, CheckResult, read_report
+
+from .environments import AS_BUILT_2_21, tensorflow_environment
+from .test_workers import free_ports
+
+pytestmark = pytest.mark.engine
+
+
+class Worker(NamedTuple):
+    """A running probe."""
+
+    process: subprocess.Popen[str]
+
+    def check(self) -> CheckResult:
+        output, _ = self.process.communicate(timeout=120)
+        found = read_report(output).check("multi_worker")
+        assert found is not None
+        return found
+
+    def descendants(self) -> list[tuple[int, str]]:
+        """Return the ids and command lines of the processes below the probe, those started first first."""
+        found = []
+        ids = [self.process.pid]
+        while ids:
+            parent = ids.pop(0)
+            for path in Path(f"/proc/{parent}/task").glob("*/children"):
+                for child in map(int, path.read_text().split()):
+                    ids.append(child)
+                    found.append((child, Path(f"/proc/{child}/cmdline").read_text().replace("\0", " ")))
+        return found
+
+
+class Start:
+    """Starts workers, and ends them after the test."""
+
+    def __init__(self, archive: Path, stack: ExitStack) -> None:
+        self._archive, self._stack = archive, stack
+
+    def __call__(self, addresses: list[str], rank: int, wait_s: float = 60.0) -> Worker:
+        variables = {
+            **{name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")},
+            "CUDA_VISIBLE_DEVICES": "-1",
+            "VALIDATOR_WORKERS": ",".join(addresses),
+            "VALIDATOR_WORKER_RANK": str(rank),
+            "VALIDATOR_WORKER_WAIT_S": str(wait_s),
+        }
+        process = subprocess.Popen(
+            [tensorflow_environment(AS_BUILT_2_21), self._archive, "--only", "multi_worker"],
+            env=variables,
+            cwd="/",
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self._stack.callback(process.wait)
+        self._stack.callback(process.terminate)
+        return Worker(process)
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    path = tmp_path / "probe.pyz"
+    path.write_bytes(probe_archive())
+    with ExitStack() as stack:
+        yield Start(path, stack)
+
+
+@pytest.fixture
+def addresses() -> list[str]:
+    return [f"127.0.0.1:{port}" for port in free_ports(2)]
+
+
+def test_two_workers_train_with_the_gradients_of_one(start: Start, addresses: list[str]) -> None:
+    workers = [start(addresses, rank) for rank in (0, 1)]
+    for rank, worker in enumerate(workers):
+        check = worker.check()
+        assert check.outcome is CheckOutcome.PASS, check.sentence
+        evidence = check.evidence
+        assert isinstance(evidence, MultiWorker) and evidence.step is not None
+        assert (evidence.workers, evidence.rank, evidence.communication) == (2, rank, "RING")
+        assert [(other.rank, other.stage) for other in evidence.ranks] == [(1 - rank, "end")]
+        assert evidence.step.replicas == 2
+        # Sums in another order: they agree, but hardly ever to the last bit.
+        assert evidence.step.largest_difference is not None
+        assert 0 < evidence.step.largest_difference < 1e-5
+        assert evidence.raw["step"]["collectives"] == ["ring"]
+
+
+def test_a_worker_that_is_killed_while_training_is_named(start: Start, addresses: list[str]) -> None:
+    first, second = (start(addresses, rank) for rank in (0, 1))
+    # The interpreter that trains. It has the last word on the connection between the two TensorFlows.
+    end = time.monotonic() + 60
+    while not (training := [pid for pid, line in second.descendants() if "fresh" in line]):
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    os.kill(second.process.pid, signal.SIGKILL)
+    check = first.check()
+    assert check.outcome is CheckOutcome.FAIL, check.sentence
+    (problem,) = check.problems
+    assert (problem.code, problem.entry["rank"], problem.entry["address"]) == ("worker_lost", 1, addresses[1])
+    assert training
+
+
+def test_a_closed_port_is_named(start: Start, addresses: list[str]) -> None:
+    (closed,) = free_ports(1)
+    first = start([addresses[0], f"127.0.0.1:{closed}"], 0, wait_s=10)
+    second = start(addresses, 1, wait_s=10)
+    (problem,) = first.check().problems
+    assert (problem.code, problem.entry["address"]) == ("worker_port_closed", f"127.0.0.1:{closed}")
+    (other,) = second.check().problems
+    assert (other.code, other.entry["rank"]) == ("worker_does_not_connect", 0)

@@ -1,0 +1,421 @@
+"""Do several machines train together, with the gradients of one?
+
+`MultiWorkerMirroredStrategy` over the workers that the environment names (`workers`): NCCL between GPUs, gRPC
+on machines without. Every worker runs this check at the same time. It computes the gradients of the whole
+batch by itself, and compares them with those that all workers computed together, each from its part.
+
+No certificate requires it. A certificate is about one image on one machine, and would otherwise depend on a
+second machine, on the network between the two and on whoever starts them; most runs have only one. Without a
+second worker the check is skipped.
+"""
+
+import hashlib
+import json
+import os
+import random
+import re
+import struct
+import time
+from typing import Any, Dict, Iterator, List, Optional, Tuple
+
+from ...problems import problem, statement
+from .. import fresh, interfaces, training, workers
+from ..check import FAIL, FULL, TENSORFLOW, Check, Context, Result, judged, skipped
+from ..devices import exact_float32, gpus
+from ..isolate import EXCEPTION, SIGNAL, STOPPED, TIMED_OUT, Answer, Failure
+from ..workers import Group, Peer, Settings
+
+#: How far a worker is, in this order (the vocabulary `worker_stage`).
+START, CONNECT, TRAIN, END = _STAGES = ("start", "connect", "train", "end")
+#: The steps that are compared, and the examples for each replica in a global batch.
+_STEPS, _EXAMPLES = 3, 16
+_FEATURES, _HIDDEN, _CLASSES = 64, 32, 10
+_LEARNING_RATE = 0.1
+#: Largest difference of a gradient from that of one worker, as a share of the largest in the same tensor.
+#: Float32 without TensorFloat-32; sums over workers are sums in another order, which differ by about 1e-6.
+TOLERANCE = 1e-4
+#: Seconds for TensorFlow's import, its connections and the steps.
+_TRAIN_S = 240.0
+#: Seconds in which TensorFlow may report by itself that a worker has gone (it notices after ten), and seconds
+#: to learn how the others ended.
+_GRACE_S, _PARTING_S = 15.0, 5.0
+#: Exceptions that TensorFlow raises because of another worker. Other exceptions are a worker's own.
+_CAUSED_ELSEWHERE = re.compile(r"(Unavailable|Aborted|Cancelled|DeadlineExceeded)Error\b|.*\b(NCCL|nccl)\b")
+
+
+def _run(context: Context) -> Result:
+    try:
+        chosen = workers.settings(os.environ)
+    except ValueError as error:
+        return Result(FAIL, None, [problem("worker_settings_wrong", error=str(error))])
+    if chosen is None:
+        return skipped(statement("no_other_worker"))
+    return _measured(chosen, context.tensorflow)
+
+
+def _measured(chosen: Settings, tf: Any) -> Result:
+    found = len(gpus(tf))
+    hello = {
+        "workers": list(chosen.addresses),
+        "tensorflow": tf.__version__,
+        "devices": f"{found} GPU" if found else "CPU",
+        "data": _digest(_batch(_EXAMPLES)),
+    }
+    evidence: Dict[str, Any] = {
+        "device_type": "GPU" if found else "CPU",
+        "workers": len(chosen.addresses),
+        "rank": chosen.rank,
+        "ranks": [],
+        "communication": "NCCL" if found else "RING",
+        "nccl_interface": None,
+        "step": None,
+        "seconds": {"join": None, "train": None},
+    }
+    try:
+        group = Group(chosen, hello)
+    except OSError as error:
+        taken = {"address": chosen.addresses[chosen.rank], "error": str(error.strerror or error)}
+        return Result(FAIL, None, [problem("worker_port_taken", **taken)], evidence)
+    with group:
+        began = time.monotonic()
+        joined = group.join()
+        evidence["seconds"]["join"] = time.monotonic() - began
+        result = _together(group, hello, evidence) if joined else None
+        evidence["ranks"] = [_told(peer) for peer in group.peers]
+        return result or Result(FAIL, None, group.absent(), evidence)
+
+
+def _told(peer: Peer) -> Dict[str, Any]:
+    hello = peer.hello or {}
+    told = {name: hello.get(name) for name in ("tensorflow", "devices")}
+    return {"rank": peer.rank, "address": peer.address, **told, "stage": peer.stage, "lost": peer.lost}
+
+
+def _together(group: Group, hello: Dict[str, Any], evidence: Dict[str, Any]) -> Result:
+    different = _different(group, hello)
+    if different:
+        return Result(FAIL, None, different, evidence)
+    each = int(hello["devices"].split()[0]) if evidence["device_type"] == "GPU" else 1
+    began = time.monotonic()
+    answer, ended = _train_with(group, each * evidence["workers"], evidence["device_type"])
+    evidence["seconds"]["train"] = time.monotonic() - began
+    evidence["step"] = _last(answer.values, "step")
+    if evidence["device_type"] == "GPU":
+        evidence["nccl_interface"] = interfaces.nccl(answer.stderr)
+    if ended is not None:
+        group.tell(left=ended.kind, error=ended.detail)
+    _part(group)
+    faults = _faults(group, ended, evidence)
+    if faults:
+        seen = {**evidence, "failure": ended and str(ended), "last_lines": fresh.last_lines(answer)}
+        return Result(FAIL, None, faults, seen)
+    if ended is not None:
+        return fresh.broken_off("multi_worker", answer, evidence)
+    step = evidence["step"]
+    return judged(
+        _problems(group, evidence),
+        lambda: statement(
+            "workers_agree",
+            workers=evidence["workers"],
+            replicas=step["replicas"],
+            communication=evidence["communication"],
+            difference=step["largest_difference"],
+        ),
+        evidence,
+    )
+
+
+def _different(group: Group, hello: Dict[str, Any]) -> List[Dict[str, Any]]:
+    """Return a problem for the first thing that the workers must have in common, and haven't."""
+    for name, code in (
+        ("workers", "workers_with_different_lists"),
+        ("tensorflow", "workers_with_different_tensorflow"),
+        ("devices", "workers_with_different_devices"),
+        ("data", "workers_with_different_data"),
+    ):
+        found = {group.settings.rank: hello[name]}
+        found.update({peer.rank: (peer.hello or {}).get(name) for peer in group.peers})
+        if any(value != hello[name] for value in found.values()):
+            each = [{"rank": rank, "value": _short(found[rank])} for rank in sorted(found)]
+            return [problem(code, found=each)]
+    return []
+
+
+def _short(value: Any) -> str:
+    return ",".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def _last(values: List[Dict[str, Any]], name: str) -> Any:
+    return next((value[name] for value in reversed(values) if name in value), None)
+
+
+def _train_with(group: Group, replicas: int, device_type: str) -> Tuple[Answer, Optional[Failure]]:
+    """Train in a fresh interpreter while attending to the others. Return its answer, and its failure."""
+    chosen = group.settings
+    cluster = {
+        "cluster": {"worker": list(chosen.addresses)},
+        "task": {"type": "worker", "index": chosen.rank},
+    }
+    environment: Dict[str, Optional[str]] = {"TF_CONFIG": json.dumps(cluster)}
+    if device_type == "GPU":
+        # Its log says which network interface it chose.
+        environment.update(NCCL_DEBUG="INFO", NCCL_DEBUG_FILE=None)
+    group.tell(stage=START)
+    said: List[str] = [START]
+    missed: List[float] = []
+
+    def attend(values: List[Dict[str, Any]]) -> bool:
+        stage = _last(values, "stage") or START
+        if stage != said[-1]:
+            said.append(stage)
+            group.tell(stage=stage, weights=(_last(values, "step") or {}).get("weights"))
+        group.attend()
+        if all(peer.stage == END for peer in group.peers):
+            return bool(stage == END)
+        if any((peer.lost or peer.left) and peer.stage != END for peer in group.peers):
+            missed.append(time.monotonic())
+        return bool(missed) and (stage == END or missed[-1] - missed[0] > _GRACE_S)
+
+    answer = fresh.call(_train, replicas, limit_s=_TRAIN_S, environment=environment, attend=attend)
+    trained = _last(answer.values, "step") is not None
+    return answer, None if trained else answer.failure
+
+
+def _part(group: Group) -> None:
+    """Wait a little for the others to say how they ended."""
+    end = time.monotonic() + _PARTING_S
+    while time.monotonic() < end:
+        group.attend()
+        if all(peer.lost or peer.left or peer.stage == END for peer in group.peers):
+            return
+        time.sleep(0.05)
+
+
+def _faults(group: Group, ended: Optional[Failure], evidence: Dict[str, Any]) -> List[Dict[str, Any]]:
+    """Return what kept the workers from training together; empty if nothing did, or only this worker itself.
+
+    ended: how this worker's training failed, if it did.
+    """
+    absent = [peer for peer in group.peers if peer.stage != END]
+    if ended is None and not absent:
+        return []
+    said = ended.detail if ended is not None and ended.kind == EXCEPTION else ""
+    lost = [peer for peer in absent if peer.lost and not peer.left]
+    if lost:
+        return [problem("worker_lost", **_named(peer), how=peer.lost, error=said) for peer in lost]
+    left = {peer.rank: Failure(peer.left, str(peer.said.get("error", ""))) for peer in absent if peer.left}
+    own = [peer for peer in absent if peer.left and not _caused_elsewhere(left[peer.rank])]
+    if own:
+        return [problem("worker_failed", **_named(peer), error=str(left[peer.rank])) for peer in own]
+    if ended is not None and not _caused_elsewhere(ended):
+        return []
+    failures = [failure for failure in (ended, *left.values()) if failure is not None]
+    hung = any(failure.kind in (TIMED_OUT, STOPPED) for failure in failures)
+    if hung or not failures:
+        behind = _behind(group, END if ended is None else group.stage or START)
+        if behind:
+            return behind
+    wrong = _wrong_interface(group, evidence)
+    if wrong:
+        return wrong
+    shared = {"workers": evidence["workers"], "communication": evidence["communication"]}
+    if hung or not failures:
+        return [problem("collective_hangs", **shared, seconds=_TRAIN_S)]
+    return [problem("collective_failed", **shared, error=next(str(f) for f in failures))]
+
+
+def _named(peer: Peer) -> Dict[str, Any]:
+    return {"rank": peer.rank, "address": peer.address, "stage": peer.stage or START}
+
+
+def _caused_elsewhere(failure: Failure) -> bool:
+    """Return whether another worker, or the network, may have made this worker fail like this."""
+    if failure.kind == SIGNAL:
+        # TensorFlow's coordination service aborts the process when another worker has gone.
+        return failure.detail == "SIGABRT"
+    if failure.kind == EXCEPTION:
+        return _CAUSED_ELSEWHERE.match(failure.detail) is not None
+    return failure.kind in (TIMED_OUT, STOPPED)
+
+
+def _behind(group: Group, stage: str) -> List[Dict[str, Any]]:
+    """Return a problem for each worker for which the others wait; empty if all are equally far."""
+    rank = group.settings.rank
+    stages = {peer.rank: peer.stage or START for peer in group.peers}
+    stages[rank] = stage
+    least = min(stages.values(), key=_STAGES.index)
+    if set(stages.values()) == {least}:
+        return []
+    return [
+        problem(
+            "worker_hangs",
+            rank=number,
+            address=group.settings.addresses[number],
+            stage=least,
+            seconds=_TRAIN_S,
+        )
+        for number in sorted(stages)
+        if stages[number] == least
+    ]
+
+
+def _wrong_interface(group: Group, evidence: Dict[str, Any]) -> List[Dict[str, Any]]:
+    """Return a problem if NCCL used another interface than the one over which the workers have met."""
+    chosen = evidence["nccl_interface"]
+    used = {group.own_address(peer) for peer in group.peers} - {None}
+    if chosen is None or not used or chosen["address"] in used:
+        return []
+    address = sorted(map(str, used))[0]
+    return [
+        problem(
+            "nccl_wrong_interface",
+            rank=group.settings.rank,
+            interface=chosen["interface"],
+            address=chosen["address"],
+            wanted=interfaces.with_address(address),
+            wanted_address=address,
+        )
+    ]
+
+
+def _batch(examples: int) -> List[Tuple[int, List[float]]]:
+    """Return labels with features. Made without TensorFlow and without functions whose last bit depends on
+    the machine, so that every worker has the same; a longer batch begins with the shorter one."""
+    numbers = random.Random(1)
+    prototypes = [[numbers.random() - 0.5 for _ in range(_FEATURES)] for _ in range(_CLASSES)]
+    return [
+        (row % _CLASSES, [value + 0.1 * numbers.random() for value in prototypes[row % _CLASSES]])
+        for row in range(examples)
+    ]
+
+
+def _digest(batch: List[Tuple[int, List[float]]]) -> str:
+    packed = b"".join(struct.pack(f"<i{_FEATURES}f", label, *features) for label, features in batch)
+    return hashlib.sha256(packed).hexdigest()
+
+
+def _train(tf: Any, replicas: int) -> Iterator[Dict[str, Any]]:
+    """Train together, and compute the same by itself. Runs in a fresh interpreter with `TF_CONFIG`."""
+    yield {"stage": CONNECT}
+    kinds = tf.distribute.experimental.CommunicationImplementation
+    options = tf.distribute.experimental.CommunicationOptions(
+        implementation=kinds.NCCL if gpus(tf) else kinds.RING
+    )
+    strategy = tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
+    yield {"stage": TRAIN}
+    with exact_float32(tf):
+        step = _steps(tf, strategy, _batch(_EXAMPLES * replicas))
+    yield {"step": step}
+    yield {"stage": END}
+    # The others may still need what this process holds. Whoever started it knows when they are done.
+    while True:
+        time.sleep(1)
+
+
+def _steps(tf: Any, strategy: Any, batch: List[Tuple[int, List[float]]]) -> Dict[str, Any]:
+    labels, features = tf.constant([label for label, _ in batch]), tf.constant([row for _, row in batch])
+    share = len(batch) // strategy.num_replicas_in_sync
+
+    def part(whole: Any) -> Any:
+        return strategy.experimental_distribute_values_from_function(
+            lambda replica: whole[replica.replica_id_in_sync_group * share :][:share]
+        )
+
+    numbers = random.Random(2)
+    shapes = ((_FEATURES, _HIDDEN), (_HIDDEN, _CLASSES))
+    with strategy.scope():
+        weights = [
+            tf.Variable(
+                [[0.5 * (numbers.random() - 0.5) for _ in range(columns)] for _ in range(rows)],
+                aggregation=tf.VariableAggregation.SUM,
+            )
+            for rows, columns in shapes
+        ]
+
+    def gradients(inputs: Any, wanted: Any, values: Any) -> Tuple[Any, Any]:
+        with tf.GradientTape() as tape:
+            tape.watch(values)
+            logits = tf.linalg.matmul(tf.nn.relu(tf.linalg.matmul(inputs, values[0])), values[1])
+            losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=wanted, logits=logits)
+            loss = tf.reduce_sum(losses) / len(batch)
+        return loss, tape.gradient(loss, values)
+
+    def on_each(inputs: Any, wanted: Any) -> Any:
+        loss, found = gradients(inputs, wanted, [tf.identity(weight) for weight in weights])
+        total = tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, [loss, *found])
+        for weight, gradient in zip(weights, found):
+            # They are summed over the replicas, as the variable's aggregation says.
+            weight.assign_sub(_LEARNING_RATE * gradient)
+        return total
+
+    step = tf.function(lambda inputs, wanted: strategy.run(on_each, args=(inputs, wanted)), autograph=False)
+    alone = tf.function(gradients, autograph=False)
+    inputs, wanted = part(features), part(labels)
+    losses, differences, seconds = [], [], []
+    for _ in range(_STEPS):
+        _, expected = alone(
+            features, labels, [tf.identity(_copies(strategy, weight)[0]) for weight in weights]
+        )
+        start = time.perf_counter()
+        loss, *found = (_copies(strategy, value)[0].numpy() for value in step(inputs, wanted))
+        seconds.append(time.perf_counter() - start)
+        losses.append(float(loss))
+        differences += [_difference(one, other.numpy()) for one, other in zip(found, expected)]
+    final = [[copy.numpy() for copy in _copies(strategy, weight)] for weight in weights]
+    operations = step.get_concrete_function(inputs, wanted).graph.get_operations()
+    return {
+        "replicas": strategy.num_replicas_in_sync,
+        "losses": losses,
+        "largest_difference": max(differences),
+        "tolerance": TOLERANCE,
+        "replicas_equal": all(bool((copy == each[0]).all()) for each in final for copy in each),
+        "weights": hashlib.sha256(b"".join(each[0].tobytes() for each in final)).hexdigest(),
+        "collectives": _hints(operations),
+        "step_s": min(seconds),
+    }
+
+
+def _copies(strategy: Any, value: Any) -> Any:
+    """Return a value's copies on this worker's replicas."""
+    return strategy.experimental_local_results(value)
+
+
+def _difference(found: Any, expected: Any) -> float:
+    return float(abs(found - expected).max() / abs(expected).max())
+
+
+def _hints(operations: Any) -> List[str]:
+    """Return how the graph's reductions are to communicate, such as `ring` or `nccl`."""
+    found = [operation for operation in operations if operation.type.startswith("CollectiveReduce")]
+    return sorted({operation.get_attr("communication_hint").decode() for operation in found})
+
+
+def _problems(group: Group, evidence: Dict[str, Any]) -> List[Dict[str, Any]]:
+    step = evidence["step"]
+    devices = f"{evidence['workers']} workers"
+    found = []
+    difference = step["largest_difference"]
+    if not difference <= TOLERANCE:
+        found.append(
+            problem(
+                "gradients_differ", workers=evidence["workers"], difference=difference, tolerance=TOLERANCE
+            )
+        )
+    if any(peer.said.get("weights") != step["weights"] for peer in group.peers) or not step["replicas_equal"]:
+        found.append(problem("replicas_differ", devices=devices))
+    if evidence["communication"] == "NCCL" and not (
+        step["collectives"] == ["nccl"] and evidence["nccl_interface"]
+    ):
+        found.append(problem("nccl_not_used", devices=devices))
+    return found + training.not_falling(step["losses"], f"MultiWorkerMirroredStrategy on {devices}")
+
+
+CHECK = Check(
+    id="multi_worker",
+    title="Do several machines train together, with the gradients of one?",
+    stage=TENSORFLOW,
+    run=_run,
+    limit_s=900,
+    required=False,
+    depth=FULL,
+)
