@@ -19,7 +19,7 @@ from validator.assemble import names, plan, sources, wheel_facts
 from validator.assemble.base import decompressed
 from validator.assemble.encodings import encoding
 from validator.assemble.image import Assembled, assemble
-from validator.assemble.layers import Layers
+from validator.assemble.layers import Layers, layer_key
 from validator.assemble.loader_cache import parse
 from validator.assemble.oci_layout import OciLayout
 from validator.assemble.rebuild import Finding, PublishedImage, rebuild, uncomputed
@@ -249,7 +249,9 @@ def test_a_wrong_row_is_named_and_nothing_is_published(
 ) -> None:
     made = planned(shelf, table)
     image = put(made, table, tmp_path / "image")
-    (row,) = [row for row in table.rows() if row.name == "tensorflow 1.0"]
+    (source,) = [source for source in made.layers if source.name == "tensorflow 1.0"]
+    row = table.row(layer_key(encoding(Layers.ZSTD).recipe, source.made_from))
+    assert row is not None
     table.add(row.key, row.name, replace(row.encoded, digest="sha256:" + "0" * 64))
     with pytest.raises(ValidatorError, match=r"tensorflow 1\.0") as caught:
         put(made, table, tmp_path / "other")

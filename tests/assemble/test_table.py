@@ -9,19 +9,26 @@ from pathlib import Path
 
 import pytest
 
-from validator.assemble.layers import Encoded
-from validator.assemble.table import LayerTable, Row, layer_key, read_rows, write_rows
+from validator.assemble.layers import Encoded, layer_key
+from validator.assemble.shared_rows import SharedRow, read_rows, write_rows
+from validator.assemble.table import LayerTable, Row
 from validator.errors import InputError, MissingError
 
 KEY = layer_key("gzip 1", ["wheels 1", "a" * 64])
 ENCODED = Encoded("sha256:" + "1" * 64, 5, "sha256:" + "2" * 64, "application/x-layer", {"note": "one"})
 
 
+def shared(name: str, recipe: str = "gzip 1") -> SharedRow:
+    return SharedRow(
+        name, recipe, ("wheels 1", "a" * 64), ENCODED.digest, 5, ENCODED.diff_id, ENCODED.media_type,
+        annotations={"note": "one"},
+    )  # fmt: skip
+
+
 def test_a_row_is_found_by_another_process_later(tmp_path: Path) -> None:
     LayerTable(tmp_path).add(KEY, "numpy 2.0", ENCODED)
     table = LayerTable(tmp_path)
     assert table.row(KEY) == Row(KEY, "numpy 2.0", ENCODED, made_here=True)
-    assert table.rows() == [table.row(KEY)]
     assert table.row(layer_key("gzip 2", ["wheels 1", "a" * 64])) is None
     assert table.has_content(ENCODED.diff_id) and not table.has_content(ENCODED.digest)
 
@@ -37,9 +44,9 @@ def test_keys_depend_on_every_part() -> None:
 
 
 def test_a_row_of_the_project_counts_but_was_not_made_here(tmp_path: Path) -> None:
-    committed = tmp_path / "layers.json"
-    write_rows(committed, [Row(KEY, "numpy 2.0", ENCODED, made_here=True)])
-    table = LayerTable(tmp_path / "own", committed)
+    path = tmp_path / "layers.json"
+    write_rows(path, [shared("numpy 2.0")])
+    table = LayerTable(tmp_path / "own", [tmp_path / "missing.json", path])
     row = table.row(KEY)
     assert row is not None and row.encoded == ENCODED and not row.made_here
     assert not table.has_content(ENCODED.diff_id)
@@ -47,23 +54,36 @@ def test_a_row_of_the_project_counts_but_was_not_made_here(tmp_path: Path) -> No
     assert table.row(KEY) == replace(row, made_here=True)
 
 
+def test_a_wrong_row_of_the_project_is_named_with_its_file(tmp_path: Path) -> None:
+    path = tmp_path / "layers.json"
+    write_rows(path, [shared("numpy 2.0")])
+    table = LayerTable(tmp_path / "own", [path])
+    row = table.row(KEY)
+    assert row is not None
+    error = table.refuse(row, replace(ENCODED, digest="sha256:" + "9" * 64))
+    assert str(error).startswith(f"{path} says that the layer of numpy 2.0")
+    assert table.row(KEY) == row
+
+
 def test_the_table_of_the_project_can_be_reviewed(tmp_path: Path) -> None:
     path = tmp_path / "layers.json"
-    rows = [Row(layer_key("r", [name]), name, ENCODED, made_here=False) for name in ("b", "a", "c")]
+    rows = [shared(name, name) for name in ("b", "a", "c")]
     write_rows(path, rows)
     lines = path.read_text(encoding="utf-8").splitlines()
     assert len(lines) == 5
     assert [line.partition('"name":"')[2][0] for line in lines[1:-1]] == ["a", "b", "c"]
-    assert read_rows(path) == {row.key: row for row in rows}
-    assert read_rows(tmp_path / "missing.json") == {}
+    assert read_rows(path) == tuple(sorted(rows, key=lambda row: row.name))
+    assert read_rows(tmp_path / "missing.json") == ()
+    write_rows(path, [])
+    assert read_rows(path) == ()
 
 
-@pytest.mark.parametrize("text", ["", "{}", '[{"key": "x"}]', '[{"key":"' + "0" * 64 + '","digest":1}]'])
+@pytest.mark.parametrize("text", ["", "{}", '[{"name": "x"}]', '[{"name":"x","digest":1}]'])
 def test_a_table_of_the_project_that_is_not_valid_is_rejected(tmp_path: Path, text: str) -> None:
     path = tmp_path / "layers.json"
     path.write_text(text, encoding="utf-8")
     with pytest.raises(InputError, match=r"layers\.json is not a table of layers"):
-        LayerTable(tmp_path, path)
+        LayerTable(tmp_path, [path])
 
 
 def test_a_wrong_row_is_dropped_and_named(tmp_path: Path) -> None:
@@ -109,4 +129,5 @@ def test_processes_write_at_the_same_time(tmp_path: Path) -> None:
     for child in children:
         child.join()
     assert [child.exitcode for child in children] == [0, 0]
-    assert len(LayerTable(tmp_path).rows()) == 50
+    table = LayerTable(tmp_path)
+    assert all(table.row(layer_key("r", [str(number)])) for number in range(50))

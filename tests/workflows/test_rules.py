@@ -142,6 +142,14 @@ def _needed(found: Workflow, job: str) -> set[str]:
     return {needs} if isinstance(needs, str) else set(needs)
 
 
+def test_layers_whose_rows_are_new_are_made_again() -> None:
+    checkout, check = workflow("ci.yml").jobs["layers"]["steps"]
+    # All commits: the table before the change is in one of them.
+    assert checkout["with"]["fetch-depth"] == 0
+    assert check["env"]["BEFORE"] == "${{ github.event.pull_request.base.sha || github.event.before }}"
+    assert check["run"] == 'scripts/check-layers "$BEFORE"'
+
+
 def test_only_the_step_with_a_limit_waits_for_the_validations() -> None:
     found = workflow("nightly.yml")
     assert [job for job in found.jobs if "validate" in _needed(found, job)] == []

@@ -15,10 +15,10 @@ from ..system.pools import map_in_threads
 from .base import Base, BaseLayer
 from .configuration import CONFIG_TYPE, MANIFEST_TYPE, Step, canonical_json, config_document, settings
 from .destinations import Destination
-from .layers import Encoded, Encoding, LayerSource, Write
+from .layers import Encoded, Encoding, LayerSource, Write, layer_key
 from .progress import Progress
 from .sources import ImagePlan
-from .table import LayerTable, layer_key
+from .table import LayerTable
 
 #: Layers that are made and sent at the same time. One that waits for the network does not hold up another.
 _AT_ONCE = 2

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -65,3 +67,9 @@ class LayerSource:
     entries: Callable[[], Iterable[Entry]]
     read_from: tuple[str, ...] = ()
     size: int = 0
+
+
+def layer_key(recipe: str, made_from: Iterable[str]) -> str:
+    """Return the key of a layer in a layer table. recipe: of its encoding. made_from: see `LayerSource`."""
+    # As JSON, because no other way to join texts is simpler and unambiguous.
+    return hashlib.sha256(json.dumps([recipe, *made_from]).encode()).hexdigest()

@@ -29,6 +29,8 @@ from .wheel_facts import LargeFile, WheelFacts
 
 _WHEELS = f"wheels 1, {install.RECIPE}, files of {LARGE_FILE} apart"
 _LARGE = "large file 1"
+#: Newer than every base's.
+_NEWEST_GLIBC = (2, 1000)
 
 
 class Wheels(Protocol):
@@ -67,7 +69,18 @@ def plan_image(
     environment = install.Environment(spec.python, base.files.glibc_version)
     for wheel in lock.wheels:
         install.check_compatible(wheel, environment)
-    return _Planner(spec, lock, base, wheels, table, runner, environment).plan()
+    return _Planner(spec, lock, base, runner, _WheelLayers(wheels, table, environment)).plan()
+
+
+def layers_of_wheels(spec: ImageSpec, lock: Lock, wheels: Wheels, table: LayerTable) -> Iterator[LayerSource]:
+    """Yield the layers that the wheels of a lock give on every base, lowest first.
+
+    That is all but the entry point, the byte code and the host files. TensorFlow's layers come last, and its
+    wheel is read for them if no plan did so before. Raises BuildError for a lock without TensorFlow.
+    """
+    made = _WheelLayers(wheels, table, install.Environment(spec.python, _NEWEST_GLIBC))
+    for group in wheel_layers(lock, spec.variant):
+        yield from made.layers(group)
 
 
 def recipe_digest() -> str:
@@ -87,17 +100,14 @@ class _Planner:
     spec: ImageSpec
     lock: Lock
     base: Base
-    wheels: Wheels
-    table: LayerTable
     runner: Runner | None
-    environment: install.Environment
-    opened: _OpenWheels = field(default_factory=lambda: _OpenWheels())
+    made: _WheelLayers
 
     def plan(self) -> ImagePlan:
         groups = wheel_layers(self.lock, self.spec.variant)
         layers = [entry_point()] if self.spec.variant.has_cuda else []
         for group in groups:
-            layers += self._tensorflow(group) if group.group is Group.TENSORFLOW else [self._layer(group)]
+            layers += self.made.layers(group)
         if self.runner is not None:
             for name in (Group.PYTHON, Group.TENSORFLOW):
                 if wheels := wheels_of(groups, name):
@@ -108,10 +118,59 @@ class _Planner:
             self.lock,
             self.base,
             tuple(layers),
-            lambda: host_files.host_files(self.base.files, self._libraries(nvidia)),
+            lambda: host_files.host_files(self.base.files, self.made.libraries(nvidia)),
             recipe_digest(),
             self.lock.resolved,
         )
+
+    def _byte_code(self, group: Group, wheels: tuple[Wheel, ...]) -> LayerSource:
+        assert self.runner is not None
+
+        def sources(stack: ExitStack) -> list[Entry]:
+            return merged((str(wheel), self.made.installed(wheel, stack)) for wheel in wheels)
+
+        name, hashes = f"byte code ({group.value})", [wheel.sha256 for wheel in wheels]
+        return bytecode.byte_code(name, self.base.files.interpreter, hashes, sources, self.runner)
+
+
+@dataclass(frozen=True)
+class _WheelLayers:
+    """Makes layers from wheels, and finds out what other layers need to know about wheels."""
+
+    wheels: Wheels
+    table: LayerTable
+    environment: install.Environment
+    opened: _OpenWheels = field(default_factory=lambda: _OpenWheels())
+
+    def layers(self, group: WheelLayer) -> Iterator[LayerSource]:
+        """Yield the layers of a group: one, or those of TensorFlow's wheel."""
+        if group.group is Group.TENSORFLOW:
+            yield from self._tensorflow(group)
+        else:
+            yield self._layer(group)
+
+    def installed(self, wheel: Wheel, stack: ExitStack) -> tuple[Entry, ...]:
+        """Return what a wheel installs. Its file stays open as long as the stack."""
+
+        def read() -> tuple[WheelFile, tuple[Entry, ...]]:
+            file = open_wheel(self.wheels.path(wheel), wheel)
+            try:
+                # As with `uv pip install` of a lock, every package counts as one that was asked for. So the
+                # layer of a wheel does not depend on what else an image asks for.
+                return file, install.entries(file, self.environment, requested=True)
+            except BaseException:
+                file.close()
+                raise
+
+        return stack.enter_context(self.opened.installed(wheel, read))
+
+    def libraries(self, nvidia: Iterable[Wheel]) -> Mapping[str, tuple[str, ...]]:
+        """Return the names of NVIDIA's libraries by their directory in the image."""
+        found: dict[str, set[str]] = {}
+        for wheel in nvidia:
+            for directory, names in self._facts(wheel).libraries.items():
+                found.setdefault(directory, set()).update(names)
+        return {directory: tuple(sorted(names)) for directory, names in sorted(found.items())}
 
     def _layer(self, group: WheelLayer) -> LayerSource:
         def entries() -> Iterator[Entry]:
@@ -130,7 +189,7 @@ class _Planner:
 
         def entries() -> Iterator[Entry]:
             with ExitStack() as stack:
-                rest = [entry for entry in self._installed(wheel, stack) if entry.path not in large]
+                rest = [entry for entry in self.installed(wheel, stack) if entry.path not in large]
                 yield from merged([(str(wheel), rest)])
 
         yield LayerSource(group.name, (_WHEELS, wheel.sha256), entries, size=share)
@@ -138,50 +197,21 @@ class _Planner:
     def _large_file(self, wheel: Wheel, file: LargeFile, size: int) -> LayerSource:
         def entries() -> Iterator[Entry]:
             with ExitStack() as stack:
-                only = [entry for entry in self._installed(wheel, stack) if entry.path == file.path]
+                only = [entry for entry in self.installed(wheel, stack) if entry.path == file.path]
                 yield from merged([(str(wheel), only)])
 
         name = file.path.rpartition("/")[2]
         made_from = (_LARGE, file.path, oct(file.mode), file.sha256)
         return LayerSource(name, made_from, entries, read_from=(wheel.sha256,), size=size)
 
-    def _byte_code(self, group: Group, wheels: tuple[Wheel, ...]) -> LayerSource:
-        assert self.runner is not None
-
-        def sources(stack: ExitStack) -> list[Entry]:
-            return merged((str(wheel), self._installed(wheel, stack)) for wheel in wheels)
-
-        name, hashes = f"byte code ({group.value})", [wheel.sha256 for wheel in wheels]
-        return bytecode.byte_code(name, self.base.files.interpreter, hashes, sources, self.runner)
-
-    def _installed(self, wheel: Wheel, stack: ExitStack) -> tuple[Entry, ...]:
-        def read() -> tuple[WheelFile, tuple[Entry, ...]]:
-            file = open_wheel(self.wheels.path(wheel), wheel)
-            try:
-                # As with `uv pip install` of a lock, every package counts as one that was asked for. So the
-                # layer of a wheel does not depend on what else an image asks for.
-                return file, install.entries(file, self.environment, requested=True)
-            except BaseException:
-                file.close()
-                raise
-
-        return stack.enter_context(self.opened.installed(wheel, read))
-
     def _watched(self, wheel: Wheel, stack: ExitStack) -> Iterable[Entry]:
         """Return the same entries, which find out the facts of the wheel while its layer is made."""
-        return wheel_facts.watched(self._installed(wheel, stack), partial(self._keep, wheel))
-
-    def _libraries(self, nvidia: Iterable[Wheel]) -> Mapping[str, tuple[str, ...]]:
-        found: dict[str, set[str]] = {}
-        for wheel in nvidia:
-            for directory, names in self._facts(wheel).libraries.items():
-                found.setdefault(directory, set()).update(names)
-        return {directory: tuple(sorted(names)) for directory, names in sorted(found.items())}
+        return wheel_facts.watched(self.installed(wheel, stack), partial(self._keep, wheel))
 
     def _facts(self, wheel: Wheel) -> WheelFacts:
         def read() -> Mapping[str, object]:
             with ExitStack() as stack:
-                return wheel_facts.read_facts(self._installed(wheel, stack)).document()
+                return wheel_facts.read_facts(self.installed(wheel, stack)).document()
 
         return WheelFacts.parse(self.table.facts(_facts_key(wheel), read))
 

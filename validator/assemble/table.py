@@ -1,14 +1,12 @@
 """The layer table: what became of a layer that was made before, so that it need not be made again.
 
 There are two tables. This machine's own is a database in the cache directory, written as layers are made. The
-other, `images/layers.json`, is committed with the project, and its changes are reviewed. A row of either is
-enough to publish an image whose layers the registry has. Only the own table shows that this machine made a
-layer itself.
+other is shared: see `shared_rows`. A row of either is enough to publish an image whose layers the registry
+has. Only the own table shows that this machine made a layer itself.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import sqlite3
 import threading
@@ -21,9 +19,10 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from ..errors import InputError, MissingError, ValidatorError
-from ..system.files import cache_directory, full_disk, write_atomically
+from ..errors import MissingError, ValidatorError
+from ..system.files import cache_directory, full_disk
 from .layers import Encoded
+from .shared_rows import read_rows
 
 _NAME = "layers.sqlite"
 #: Seconds to wait for another process that writes.
@@ -50,6 +49,10 @@ class _Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     media_type: str
     annotations: dict[str, str]
 
+    def row(self) -> Row:
+        encoded = Encoded(self.digest, self.size, self.diff_id, self.media_type, self.annotations)
+        return Row(self.key, self.name, encoded, made_here=True)
+
 
 @dataclass(frozen=True)
 class Row:
@@ -64,13 +67,16 @@ class Row:
 class LayerTable:
     """Both tables. Methods may be called from several threads; several processes may use the same table.
 
-    directory: where the own table is (None: the cache directory). committed: the other one, or None.
+    directory: where the own table is (None: the cache directory). shared: files with shared rows, which need
+    not exist.
     """
 
-    def __init__(self, directory: Path | None = None, committed: Path | None = None) -> None:
+    def __init__(self, directory: Path | None = None, shared: Iterable[Path] = ()) -> None:
         self._path = (directory or cache_directory()) / _NAME
-        self._committed_path = committed
-        self._committed = {} if committed is None else read_rows(committed)
+        self._shared: dict[str, tuple[Row, Path]] = {}
+        for path in shared:
+            for row in read_rows(path):
+                self._shared[row.key] = (Row(row.key, row.name, row.encoded, made_here=False), path)
         self._guard = threading.Lock()
         self._connection: sqlite3.Connection | None = None
 
@@ -79,15 +85,18 @@ class LayerTable:
         found = self._one("SELECT row FROM layers WHERE key = ?", key)
         if found is not None:
             try:
-                return _row(msgspec.json.decode(found, type=_Stored), made_here=True)
+                return msgspec.json.decode(found, type=_Stored).row()
             except (msgspec.DecodeError, UnicodeDecodeError):
                 self._write("DELETE FROM layers WHERE key = ?", key)
-        return self._committed.get(key)
+        return self._shared[key][0] if key in self._shared else None
 
     def add(self, key: str, name: str, encoded: Encoded) -> None:
         """Add a layer that this machine has just made."""
-        stored = msgspec.json.encode(_stored(Row(key, name, encoded, made_here=True)))
-        self._write("INSERT OR REPLACE INTO layers VALUES (?, ?)", key, stored)
+        stored = _Stored(
+            key, name, encoded.digest, encoded.size, encoded.diff_id, encoded.media_type,
+            dict(encoded.annotations),
+        )  # fmt: skip
+        self._write("INSERT OR REPLACE INTO layers VALUES (?, ?)", key, msgspec.json.encode(stored))
         self.add_content(encoded.diff_id)
 
     def add_content(self, diff_id: str) -> None:
@@ -107,7 +116,7 @@ class LayerTable:
             self._write("DELETE FROM layers WHERE key = ?", row.key)
             where, hint = str(self._path), "repeat the command; the row was removed"
         else:
-            where, hint = str(self._committed_path), "remove the row, and find out who wrote it"
+            where, hint = str(self._shared[row.key][1]), "remove the row, and find out who wrote it"
         return ValidatorError(
             f"{where} says that the layer of {row.name} is {row.encoded.digest}, but its wheels give"
             f" {found.digest} (row {row.key[:12]})",
@@ -127,12 +136,6 @@ class LayerTable:
         facts = read()
         self._write("INSERT OR REPLACE INTO facts VALUES (?, ?)", key, json.dumps(facts).encode())
         return facts
-
-    def rows(self) -> list[Row]:
-        """Return all rows of this machine's own table, sorted by key."""
-        with self._database() as database:
-            found = database.execute("SELECT row FROM layers ORDER BY key").fetchall()
-        return [_row(msgspec.json.decode(row, type=_Stored), made_here=True) for (row,) in found]
 
     def close(self) -> None:
         with self._guard:
@@ -163,42 +166,6 @@ class LayerTable:
                     f"{self._path}: the layer table can't be used: {error}",
                     hint="delete the file; layers are then made again",
                 ) from error
-
-
-def layer_key(recipe: str, made_from: Iterable[str]) -> str:
-    """Return the key of a layer. recipe: of its encoding. made_from: see `LayerSource`."""
-    # As JSON, because no other way to join texts is simpler and unambiguous.
-    return hashlib.sha256(json.dumps([recipe, *made_from]).encode()).hexdigest()
-
-
-def read_rows(path: Path) -> dict[str, Row]:
-    """Return the rows of a committed table by key. Raises InputError if it is not valid."""
-    try:
-        found = msgspec.json.decode(path.read_bytes(), type=list[_Stored])
-    except FileNotFoundError:
-        return {}
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} is not a table of layers: {error}") from error
-    return {stored.key: _row(stored, made_here=False) for stored in found}
-
-
-def write_rows(path: Path, rows: Iterable[Row]) -> None:
-    """Write a committed table: sorted by name, one row a line, so that changes can be reviewed."""
-    stored = sorted((_stored(row) for row in rows), key=lambda one: (one.name, one.key))
-    lines = [msgspec.json.encode(one).decode() for one in stored]
-    write_atomically(path, ("[\n" + ",\n".join(lines) + "\n]\n").encode())
-
-
-def _stored(row: Row) -> _Stored:
-    made = row.encoded
-    return _Stored(
-        row.key, row.name, made.digest, made.size, made.diff_id, made.media_type, dict(made.annotations)
-    )
-
-
-def _row(stored: _Stored, *, made_here: bool) -> Row:
-    encoded = Encoded(stored.digest, stored.size, stored.diff_id, stored.media_type, stored.annotations)
-    return Row(stored.key, stored.name, encoded, made_here)
 
 
 def _open(path: Path) -> sqlite3.Connection:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,18 +29,36 @@ if TYPE_CHECKING:
     "--check", is_flag=True, help="Write nothing; fail if a lock is missing or does not satisfy its spec."
 )
 @click.option("--upgrade", is_flag=True, help="Resolve again, even what is already locked.")
+@click.option(
+    "--layers",
+    type=click.Choice(["zstd", "gzip"]),
+    help="Also write images/layers.json: the digests of the images' layers in this encoding. A machine that"
+    " has these rows does not make a layer that the registry has. Downloads the wheels of layers that this"
+    " machine has not made yet.",
+)
 @verbose_option
 def command(
-    matrix_path: Path, profile: str | None, selectors: tuple[str, ...], check: bool, upgrade: bool
+    matrix_path: Path,
+    profile: str | None,
+    selectors: tuple[str, ...],
+    check: bool,
+    upgrade: bool,
+    layers: str | None,
 ) -> int:
     """Write images/locks/<image spec>.txt: the exact wheels of each image, with their hashes."""
-    if check and upgrade:
-        raise click.UsageError("--check and --upgrade can't be combined: --check writes nothing")
+    for option, given in (("--upgrade", upgrade), ("--layers", layers)):
+        if check and given:
+            raise click.UsageError(f"--check and {option} can't be combined: --check writes nothing")
     from .planning import load_plan, locks_of
 
     specs = load_plan(matrix_path, profile, selectors).images
     locks = locks_of(matrix_path)
-    return _check(locks, specs) if check else _write(locks, specs, upgrade)
+    if check:
+        return _check(locks, specs)
+    written = _write(locks, specs, upgrade)
+    if layers is not None:
+        _share(matrix_path, written, layers)
+    return EXIT_OK
 
 
 def _check(locks: LockDirectory, specs: tuple[ImageSpec, ...]) -> int:
@@ -59,20 +79,47 @@ def _check(locks: LockDirectory, specs: tuple[ImageSpec, ...]) -> int:
     return EXIT_INPUT if wrong else EXIT_OK
 
 
-def _write(locks: LockDirectory, specs: tuple[ImageSpec, ...], upgrade: bool) -> int:
+def _write(locks: LockDirectory, specs: tuple[ImageSpec, ...], upgrade: bool) -> list[tuple[ImageSpec, Lock]]:
     from ..pipeline.locking import ensure_lock
 
     sources = host_sources()
     written = 0
+    found = []
     for number, spec in enumerate(specs, start=1):
         locked = ensure_lock(locks, spec, sources, lambda _: None, upgrade=upgrade)
         written += locked.written
+        found.append((spec, locked.lock))
         size = f"{counted(len(locked.lock.wheels), 'wheel')}, {locked.lock.size / 1e6:,.0f} MB"
         print_status(f"[{number}/{len(specs)}] {spec}: {locked.why} ({size})")
         for warning in _warnings(spec, locked.lock):
             print_status(f"  Warning: {warning}")
     print_status(f"{counted(written, 'lock')} written, {len(specs) - written} unchanged")
-    return EXIT_OK
+    return found
+
+
+def _share(matrix_path: Path, locked: Iterable[tuple[ImageSpec, Lock]], layers: str) -> None:
+    """Write the rows of the images' layers into the shared layer table."""
+    from ..assemble.encodings import encoding
+    from ..assemble.layers import Layers
+    from ..assemble.shared_rows import FILE
+    from ..assemble.table import LayerTable
+    from ..assemble.wheels import Wheelhouse
+    from ..pipeline.sharing_layers import Image, LayerMaker, locked_images, share
+    from .planning import locks_of
+
+    locks = locks_of(matrix_path)
+    path, images = locks.own.parent / FILE, locked_images(matrix_path, locks)
+    house = Wheelhouse(host_sources(), local=matrix_path.parent)
+    maker = LayerMaker(house, LayerTable(), print_status if sys.stderr.isatty() else lambda _: None)
+    added = removed = 0
+    for spec, lock in locked:
+        rows = maker.rows(Image(spec, lock), encoding(Layers(layers)))
+        # After each image, so that a command that is interrupted keeps what it has done.
+        counts = share(path, rows, images)
+        added, removed = added + counts[0], removed + counts[1]
+        house.close()
+        print_status(f"{spec}: {counted(len(rows), 'layer')}, {counts[0]} new")
+    print_status(f"{path}: {counted(added, 'row')} added, {removed} removed")
 
 
 def _warnings(spec: ImageSpec, lock: Lock) -> list[str]:

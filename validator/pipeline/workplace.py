@@ -12,6 +12,7 @@ from ..assemble.bases import BasePolicy, Bases
 from ..assemble.bytecode import Runner
 from ..assemble.encodings import encoding
 from ..assemble.layers import Layers
+from ..assemble.shared_rows import FILE as SHARED
 from ..assemble.table import LayerTable
 from ..assemble.wheels import Wheelhouse
 from ..engines.base import Engine
@@ -94,7 +95,8 @@ def open_workplace(
 
 def assembler(sources: PackageSources, making: Making, endpoint: Endpoint | None = None) -> Assembler:
     """Return what makes images. endpoint: an engine, which compiles byte code and may have bases."""
-    table = LayerTable(committed=images_directory() / "layers.json")
+    places = [images_directory()] + ([making.locks.parent] if making.locks else [])
+    table = LayerTable(shared=[place / SHARED for place in places])
     encode = encoding(making.layers)
 
     def runner(base: Base) -> Runner | None:

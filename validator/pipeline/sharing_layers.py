@@ -1,0 +1,142 @@
+"""The shared layer table: write its rows, and make layers again to see if their rows are right.
+
+    python -m validator.pipeline.sharing_layers OLD     makes the rows again that the file OLD does not have
+
+Only layers that wheels give on every base are shared. Byte code and the host files depend on the base, and
+the entry point on this tool: each machine makes them itself.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..assemble.encodings import encoding
+from ..assemble.layers import Encoded, Encoding, Layers, LayerSource, layer_key
+from ..assemble.progress import Progress
+from ..assemble.shared_rows import FILE, SharedRow, read_rows, write_rows
+from ..assemble.sources import layers_of_wheels
+from ..assemble.table import LayerTable
+from ..assemble.wheels import Wheelhouse
+from ..locks.files import DIRECTORY, LockDirectory
+from ..matrix.load import load_matrix
+from ..model.lock import Lock
+from ..model.spec import ImageSpec
+from ..resources import images_directory, shipped_matrix
+from ..system.pools import map_in_threads
+from ..system.sources import host_sources
+
+_AT_ONCE = 2
+
+
+@dataclass(frozen=True)
+class Image:
+    """An image spec and its lock."""
+
+    spec: ImageSpec
+    lock: Lock
+
+
+@dataclass(frozen=True)
+class LayerMaker:
+    """Makes layers, and throws away all but their digests and sizes.
+
+    table: this machine's own, without shared rows.
+    """
+
+    wheels: Wheelhouse
+    table: LayerTable
+    progress: Progress
+
+    def rows(self, image: Image, encoding: Encoding) -> list[SharedRow]:
+        """Return the rows of an image's layers. Only layers that this machine has not made yet are made.
+
+        Raises MissingError if a wheel can't be downloaded, and InputError for one that no image may have.
+        """
+        sources = list(layers_of_wheels(image.spec, image.lock, self.wheels, self.table))
+        new = [source for source in sources if self.table.row(_key(source, encoding)) is None]
+        needed = {part for source in new for part in (*source.made_from, *source.read_from)}
+        self.wheels.fetch([wheel for wheel in image.lock.wheels if wheel.sha256 in needed], self.progress)
+
+        def row(source: LayerSource) -> SharedRow:
+            known = self.table.row(_key(source, encoding))
+            return SharedRow.of(source, encoding, known.encoded if known else self._made(source, encoding))
+
+        return map_in_threads(row, sources, _AT_ONCE)
+
+    def problems(self, rows: Iterable[SharedRow], images: Iterable[Image]) -> Iterator[str]:
+        """Make the layers of rows again, and yield a sentence for each row that is wrong."""
+        encodings = {made.recipe: made for made in map(encoding, Layers)}
+        images = list(images)
+        for row in rows:
+            chosen = encodings.get(row.recipe)
+            if chosen is None:
+                yield f"{row.name}: its encoding ({row.recipe}) is not one of {', '.join(sorted(encodings))}"
+                continue
+            source = self._source(row, images)
+            if source is None:
+                yield f"{row.name}: no lock gives this layer (row {row.key[:12]})"
+                continue
+            made = self._made(source, chosen)
+            if SharedRow.of(source, chosen, made) != row:
+                yield f"{row.name}: its wheels give {made.digest} (row {row.key[:12]} says {row.digest})"
+
+    def _source(self, row: SharedRow, images: Iterable[Image]) -> LayerSource | None:
+        for image in images:
+            if {wheel.sha256 for wheel in image.lock.wheels}.issuperset(row.wheels):
+                for source in layers_of_wheels(image.spec, image.lock, self.wheels, self.table):
+                    if source.made_from == row.made_from:
+                        return source
+        return None
+
+    def _made(self, source: LayerSource, encoding: Encoding) -> Encoded:
+        self.progress(f"making {source.name}")
+        made = encoding.encode(source.entries(), lambda part: None)
+        self.table.add(_key(source, encoding), source.name, made)
+        return made
+
+
+def locked_images(matrix: Path, locks: LockDirectory) -> list[Image]:
+    """Return all images of a matrix that have a lock. Raises InputError if a lock is invalid."""
+    found = [(spec, locks.read(spec.identifier)) for spec in load_matrix(matrix).images]
+    return [Image(spec, lock) for spec, lock in found if lock is not None]
+
+
+def share(path: Path, rows: Iterable[SharedRow], images: Iterable[Image]) -> tuple[int, int]:
+    """Add rows to a shared table, and remove those that no image can use any more.
+
+    images: all that have a lock. Returns how many rows were added and how many were removed.
+    """
+    old = {row.key: row for row in read_rows(path)}
+    recipes = {encoding(choice).recipe for choice in Layers}
+    wheels = {wheel.sha256 for image in images for wheel in image.lock.wheels}
+    kept = {key: row for key, row in old.items() if row.recipe in recipes and wheels.issuperset(row.wheels)}
+    new = {**kept, **{row.key: row for row in rows}}
+    write_rows(path, new.values())
+    return len(new.keys() - old.keys()), len(old.keys() - new.keys())
+
+
+def _key(source: LayerSource, encoding: Encoding) -> str:
+    return layer_key(encoding.recipe, source.made_from)
+
+
+def main(arguments: list[str]) -> int:
+    """Make the layers of the rows again that a file does not have. Return the exit code."""
+    (old,) = map(Path, arguments)
+    known = set(map(repr, read_rows(old)))
+    added = [row for row in read_rows(images_directory() / FILE) if repr(row) not in known]
+    locks = LockDirectory(shipped_matrix().parent / DIRECTORY)
+    maker = LayerMaker(
+        Wheelhouse(host_sources()), LayerTable(), lambda line: print(line, file=sys.stderr, flush=True)
+    )
+    found = list(maker.problems(added, locked_images(shipped_matrix(), locks)))
+    for problem in found:
+        print(problem, file=sys.stderr)
+    print(f"{len(added) - len(found)} of {len(added)} new rows are right")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
