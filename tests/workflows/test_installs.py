@@ -161,7 +161,11 @@ def test_nothing_is_installed_from_the_distribution_next_to_a_secret() -> None:
 
 def test_only_ci_itself_runs_what_installs_packages_of_the_distribution() -> None:
     callers = {name for name, text in files() for line in commands(text) if re.search(r"\.ci/tools\b", line)}
-    assert callers == {".ci/run", ".github/workflows/refresh.yml"}
+    assert callers == {
+        ".ci/run",
+        ".github/workflows/kubernetes.yml",
+        ".github/workflows/refresh.yml",
+    }
     runs = {name for name, text in files() for line in commands(text) if re.search(r"\.ci/run\b", line)}
     assert runs == {".github/workflows/ci.yml"}
 

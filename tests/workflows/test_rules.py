@@ -40,7 +40,7 @@ scheduled_workflows = pytest.mark.parametrize(
 
 
 def test_the_workflows() -> None:
-    assert NAMES == ["ci.yml", "nightly.yml", "refresh.yml", "release.yml"]
+    assert NAMES == ["ci.yml", "kubernetes.yml", "nightly.yml", "refresh.yml", "release.yml"]
 
 
 @every_workflow
@@ -182,6 +182,30 @@ def test_zizmor_finds_a_planted_problem(tmp_path: Path, injected: str) -> None:
     done = subprocess.run([str(zizmor), "--offline", "--quiet", str(changed)], capture_output=True, text=True)
     assert done.returncode != 0
     assert "template-injection" in done.stdout
+
+
+def test_the_control_plane_is_built_every_week_for_the_cache_that_the_tests_use() -> None:
+    """GitHub deletes a cache that was not used for a week."""
+    found = workflow("kubernetes.yml")
+    assert re.fullmatch(r"\d+ \d+ \* \* \d", found.triggers["schedule"][0]["cron"])
+    [build] = found.jobs.values()
+    assert re.search(r"bookworm@sha256:[0-9a-f]{64}$", build["container"])
+    assert build["steps"][-1]["run"].startswith(".ci/kubernetes ")
+    directory = build["steps"][-1]["run"].partition(" ")[2]
+    caches = [
+        step["with"]
+        for job in (build, workflow("ci.yml").jobs["test"])
+        for step in job["steps"]
+        if str(step.get("uses")).startswith("actions/cache@")
+    ]
+    assert len(caches) == 2
+    assert caches[0] == caches[1]
+    assert (
+        caches[0]["path"]
+        == directory
+        == workflow("ci.yml").jobs["test"]["steps"][-1]["env"]["VALIDATOR_KUBERNETES"]
+    )
+    assert "hashFiles('.ci/kubernetes')" in caches[0]["key"]
 
 
 def test_a_release_is_built_without_rights_and_published_from_a_protected_environment() -> None:
