@@ -144,7 +144,7 @@ def test_workers_that_agree(count: int, run: Run) -> None:
         )
         evidence = result.evidence
         assert (evidence["workers"], evidence["rank"], evidence["communication"]) == (count, rank, "RING")
-        assert {entry["stage"] for entry in evidence["ranks"]} == {"end"}
+        assert {(entry["stage"], entry["lost"]) for entry in evidence["ranks"]} == {("end", None)}
         assert evidence["seconds"]["train"] > 0
 
 

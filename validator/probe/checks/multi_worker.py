@@ -88,7 +88,9 @@ def _measured(chosen: Settings, tf: Any) -> Result:
 def _told(peer: Peer) -> Dict[str, Any]:
     hello = peer.hello or {}
     told = {name: hello.get(name) for name in ("tensorflow", "devices")}
-    return {"rank": peer.rank, "address": peer.address, **told, "stage": peer.stage, "lost": peer.lost}
+    # Whoever has finished closes its connections.
+    lost = None if peer.stage == END else peer.lost
+    return {"rank": peer.rank, "address": peer.address, **told, "stage": peer.stage, "lost": lost}
 
 
 def _together(group: Group, hello: Dict[str, Any], evidence: Dict[str, Any]) -> Result:
