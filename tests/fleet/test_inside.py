@@ -18,6 +18,7 @@ from validator.fleet import inside
 from validator.fleet.answers import Ending, read_answer, read_ending
 from validator.fleet.frame import CutError, read_frames
 from validator.model.measurement import Unread
+from validator.probe import workers
 
 REPORT = '{"checks": [{"status": "pass"}, {"status": "pass"}, {"status": "fail"}]}'
 
@@ -157,6 +158,29 @@ def test_other_tasks_have_frames_of_their_own(place: Path) -> None:
     second = run(place, "print('second')", "--task", "1")
     frames = read_frames(first.stdout + second.stdout, "ending", "ending.1")
     assert (frames["report"], frames["report.1"]) == (b"first\n", b"second\n")
+
+
+def test_the_tasks_of_a_unit_find_each_other_and_only_the_first_measures(place: Path) -> None:
+    addresses = ("node1:29500", "node2:29500")
+    shown = "print(sys.argv[1:], {name: os.environ[name] for name in os.environ if 'WORKER' in name})"
+    given = ("--workers", ",".join(addresses), "--", "--depth", "full")
+    frames = b"".join(run(place, shown, "--task", task, *given).stdout for task in ("0", "1"))
+    found = read_frames(frames, "report", "report.1")
+    for rank, (name, more) in enumerate((("report", []), ("report.1", ["--only", "multi_worker"]))):
+        variables = {
+            workers.WORKERS: ",".join(addresses),
+            workers.RANK: str(rank),
+            workers.WAIT: f"{workers.LONGEST_WAIT_S:g}",
+        }
+        assert workers.settings(variables) == workers.Settings(addresses, rank, workers.LONGEST_WAIT_S)
+        arguments, _, environment = found[name].decode().partition("] ")
+        assert ast.literal_eval(f"{arguments}]") == ["--depth", "full", *more]
+        assert ast.literal_eval(environment) == variables
+
+
+def test_a_unit_of_one_task_has_no_workers(place: Path) -> None:
+    done = run(place, "print([name for name in os.environ if 'WORKER' in name])")
+    assert read_frames(done.stdout)["report"] == b"[]\n"
 
 
 def test_it_frames_other_files(place: Path) -> None:

@@ -123,6 +123,27 @@ def test_a_worker_that_is_not_there_is_named(addresses: list[str], opened: ExitS
     )
 
 
+def test_a_connection_that_meets_itself_is_no_worker(
+    addresses: list[str], opened: ExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Linux connects a socket to itself if it happens to have the port that nobody listens on."""
+    to = ("127.0.0.1", int(addresses[1].rpartition(":")[2]))
+
+    def connect_to_itself(address: tuple[str, int], timeout: float) -> socket.socket:
+        assert address == to
+        one = opened.enter_context(socket.socket())
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        one.bind(to)
+        one.connect(to)
+        return one
+
+    alone = group(opened, addresses, 0, wait_s=1.0)
+    monkeypatch.setattr(socket, "create_connection", connect_to_itself)
+    assert not alone.join()
+    (problem,) = alone.absent()
+    assert (problem["code"], problem["error"]) == ("worker_not_answering", "nothing listens there")
+
+
 def test_a_closed_port_of_a_worker_that_runs_is_named(addresses: list[str], opened: ExitStack) -> None:
     (closed,) = free_ports(1)
     first = group(opened, [addresses[0], f"127.0.0.1:{closed}"], 0, wait_s=1.0)

@@ -1,11 +1,15 @@
 """A script: run the probe inside a container on a node, and print its report so that a cut is noticed.
 
-    python3 inside.py --limit SECONDS [--task N] [--termination FILE] -- ARGUMENTS OF THE PROBE
+    python3 inside.py --limit SECONDS [--task N --workers LIST] [--termination FILE] -- ARGUMENTS OF THE PROBE
 
 It runs `probe.pyz` next to this file, with that directory as its working directory. The output goes to
 standard output as two frames (`frame.py` describes them): `report`, the probe's standard output, if there is
 any, and `ending`, JSON about how the probe ended. What the probe writes to standard error is passed on. The
 same JSON goes to the termination message file, which survives the container's log.
+
+A unit of several tasks runs this script once on each of its nodes, with the number of the task from 0 and, in
+that order, the addresses of all (`HOST:PORT,HOST:PORT`), which the probe's check `multi_worker` uses. Task 0
+measures. The others run only that check, and the names of their frames end with their number.
 
 The exit status is 0 if a report was written and 1 if not, whatever the checks found. After SIGTERM nothing
 is framed: whoever ended the probe did not let it finish.
@@ -45,6 +49,8 @@ _LINE = 2400
 #: Seconds between SIGTERM and SIGKILL for a probe that exceeds its limit.
 _GRACE_S = 10.0
 _LINES_KEPT = 50
+#: Seconds that a worker waits for the others: task 0 runs the required checks first.
+_WORKER_WAIT_S = 600
 
 
 def frame(name: str, content: bytes) -> bytes:
@@ -152,6 +158,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     directory = Path(__file__).resolve().parent
     # As process 1 of a container, a Python without a handler would ignore SIGTERM.
     signal.signal(signal.SIGTERM, _terminated)
+    if options.workers:
+        # probe/workers.py reads them.
+        os.environ["VALIDATOR_WORKERS"] = options.workers
+        os.environ["VALIDATOR_WORKER_RANK"] = str(options.task)
+        os.environ["VALIDATOR_WORKER_WAIT_S"] = str(_WORKER_WAIT_S)
+        of_probe += ["--only", "multi_worker"] if options.task else []
     probe = Probe(directory, of_probe, options.limit)
     try:
         ending = probe.wait()
@@ -174,6 +186,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="inside", description="Run the probe and frame its report.")
     parser.add_argument("--limit", type=float, default=1900.0, metavar="SECONDS", help="end the probe then")
     parser.add_argument("--task", type=int, default=0, metavar="N", help="number of this task of the unit")
+    parser.add_argument("--workers", metavar="LIST", help="the addresses of all tasks of the unit")
     parser.add_argument("--termination", metavar="FILE", help="also write the ending to this file")
     parser.add_argument("--frame", metavar="NAME", help="only write standard input as a frame")
     return parser
