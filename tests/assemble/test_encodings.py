@@ -6,14 +6,17 @@ import gzip
 import hashlib
 import io
 import json
+import random
 import tarfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 import zstandard
 
+from validator.assemble import zstd_encoding
 from validator.assemble.encodings import encoding
 from validator.assemble.entries import Entry, InMemory
 from validator.assemble.install import entries
@@ -23,6 +26,8 @@ from validator.assemble.merge import merged
 from . import wheels
 
 BIG = bytes(range(256)) * (3 << 12)
+#: Larger than two frames.
+LARGER = random.Random(2).randbytes(9_000_001)
 FILES = {
     "example/__init__.py": b"print('hello')\n" * 100,
     "example/empty.py": b"",
@@ -37,7 +42,8 @@ def layer_of(directory: Path) -> list[Entry]:
     wheel = wheels.opened(directory, files)
     link = Entry("usr/bin/tool", 0o777, link="../../opt/venv/bin/run", uid=3, gid=70000)
     large = Entry("usr/large", 0o600, InMemory(BIG[:1_500_000]))
-    return merged([("wheel", entries(wheel, wheels.ENVIRONMENT)), ("host", [link, large])])
+    larger = Entry("usr/larger", 0o600, InMemory(LARGER))
+    return merged([("wheel", entries(wheel, wheels.ENVIRONMENT)), ("host", [link, large, larger])])
 
 
 def encoded(choice: Layers, some: Iterable[Entry]) -> tuple[Encoded, bytes]:
@@ -101,6 +107,25 @@ def test_the_same_entries_give_the_same_bytes(choice: Layers, tmp_path: Path) ->
     assert encoded(choice, some) == encoded(choice, some)
 
 
+@dataclass(frozen=True)
+class InParts(InMemory):
+    """The same content, read in parts of another size."""
+
+    part: int = 1 << 20
+
+    def chunks(self) -> Iterator[bytes]:
+        yield from (self.data[at : at + self.part] for at in range(0, len(self.data), self.part))
+
+
+def test_the_bytes_of_zstd_do_not_depend_on_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither on the number of threads, nor on the parts in which a file is read."""
+    found = set()
+    for at_once, part in ((1, 1 << 20), (2, 5_000_000), (7, 333_333)):
+        monkeypatch.setattr(zstd_encoding, "_AT_ONCE", at_once)
+        found.add(encoded(Layers.ZSTD, [Entry("larger", 0o644, InParts(LARGER, part))])[0].digest)
+    assert len(found) == 1
+
+
 def test_gzip_contains_the_streams_of_the_wheel(tmp_path: Path) -> None:
     _, blob = encoded(Layers.GZIP, layer_of(tmp_path))
     assert wheels.File("", FILES["example/__init__.py"]).compressed in blob
@@ -162,9 +187,8 @@ def test_each_file_of_a_zstd_chunked_table_is_a_frame(tmp_path: Path) -> None:
 
     def read(row: dict[str, Any]) -> bytes:
         assert row["chunkSize"] == row["size"]
-        return zstandard.ZstdDecompressor().decompress(
-            blob[row["offset"] : row["endOffset"]], max_output_size=row["size"]
-        )
+        frames = blob[row["offset"] : row["endOffset"]]
+        return zstandard.ZstdDecompressor().stream_reader(frames, read_across_frames=True).read()
 
     check_table(json.loads(table)["entries"], some, read)
 

@@ -20,7 +20,8 @@ from . import images
 pytestmark = pytest.mark.service
 Podman = Callable[..., str]
 
-COMMON = random.Random(1).randbytes(3_000_000)
+#: In zstd, it has several frames.
+COMMON = random.Random(1).randbytes(9_000_000)
 NEW = b"new" * 5000
 
 

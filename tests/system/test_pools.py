@@ -7,12 +7,13 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from validator.system.pools import map_in_threads, stuck_threads
+from validator.system.pools import map_ahead, map_in_threads, stuck_threads
 
 
 @given(st.lists(st.integers(), max_size=20), st.integers(1, 8))
@@ -39,10 +40,42 @@ def test_an_error_is_raised_and_nothing_else_starts() -> None:
     assert stuck_threads() == 0
 
 
+@given(st.lists(st.integers(), max_size=20), st.integers(1, 4))
+def test_results_in_order_while_the_next_items_are_made(items: list[int], at_once: int) -> None:
+    made: list[int] = []
+
+    def making() -> Iterator[int]:
+        for item in items:
+            made.append(item)
+            yield item
+
+    results = map_ahead(lambda item: item * 2, making(), at_once)
+    for number, item in enumerate(items):
+        assert next(results) == item * 2
+        assert len(made) <= number + at_once + 1
+    assert list(results) == []
+    assert stuck_threads() == 0
+
+
+def test_an_error_comes_in_the_place_of_its_result() -> None:
+    results = map_ahead(lambda item: 1 // item, [1, 0, 1], 2)
+    assert next(results) == 1
+    with pytest.raises(ZeroDivisionError):
+        next(results)
+    assert stuck_threads() == 0
+
+
+def test_nobody_wants_the_other_results() -> None:
+    results = map_ahead(lambda item: item, iter(range(1000)), 2)
+    assert next(results) == 0
+    results.close()
+    assert stuck_threads() == 0
+
+
 #: Waits in threads for what never comes, and starts a pool within a pool.
 PROGRAM = """
 import sys, threading, time
-from validator.system.pools import map_in_threads, stuck_threads
+from validator.system.pools import map_ahead, map_in_threads, stuck_threads
 
 def wait(item):
     print(item, flush=True)

@@ -1,4 +1,4 @@
-"""Layers in zstd, as zstd:chunked: each file is a frame of its own, and a table says where.
+"""Layers in zstd, as zstd:chunked: each file is one or more frames of its own, and a table says where.
 
 Source: containers/storage, `pkg/chunked/internal/compression.go`, and RFC 8878.
 """
@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 
 import zstandard
 
+from ..system.pools import map_ahead
 from . import tar
 from .contents_table import ContentsTable
 from .entries import Entry
@@ -26,8 +27,10 @@ _MAGIC = b"GnUlInUx"
 _TABLE_TYPE = 1
 #: The names of the annotations, and those that Debian 12's Podman 4.3 looks for.
 _NAMES = ("io.github.containers.zstd-chunked.manifest-", "io.containers.zstd-chunked.manifest-")
-#: Files up to this size are compressed with one call.
-_SMALL = 1 << 20
+#: The uncompressed size of frames of large files. They are compressed at the same time, by as many threads as
+#: this, but the bytes don't depend on that. The layer becomes 0.3 % larger.
+_FRAME = 2 << 20
+_AT_ONCE = 2
 
 
 class ZstdEncoding:
@@ -35,7 +38,7 @@ class ZstdEncoding:
 
     name = Layers.ZSTD
     media_type = "application/vnd.oci.image.layer.v1.tar+zstd"
-    recipe = f"zstd 1, level {LEVEL}, library {'.'.join(map(str, zstandard.ZSTD_VERSION))}"
+    recipe = f"zstd 2, level {LEVEL}, library {'.'.join(map(str, zstandard.ZSTD_VERSION))}"
 
     def encode(self, entries: Iterable[Entry], write: Write) -> Encoded:
         """Write the layer."""
@@ -57,12 +60,13 @@ class ZstdEncoding:
                 finish_frame()
                 member = Member(blob.size)
                 chunks = archive.add_content(entry.content, member)
-                if entry.content.size <= _SMALL:
+                if entry.content.size <= _FRAME:
                     content = b"".join(chunks)
                     if content:
                         blob.add(compressor.compress(content))
                 else:
-                    _compress(chunks, entry.content.size, compressor, blob)
+                    for frame in map_ahead(_compressed, _parts(chunks), _AT_ONCE):
+                        blob.add(frame)
                 member.end = blob.size
                 waiting += archive.add(tar.padding(entry.content.size))
             table.add(entry, member if entry.content is not None and entry.content.size else None)
@@ -73,12 +77,25 @@ class ZstdEncoding:
         return Encoded(blob.digest, blob.size, archive.digest, self.media_type, annotations)
 
 
-def _compress(chunks: Iterator[bytes], size: int, compressor: zstandard.ZstdCompressor, blob: Blob) -> None:
-    compressing = compressor.compressobj(size=size)
+def _parts(chunks: Iterable[bytes]) -> Iterator[bytearray]:
+    """Return the same bytes in parts of `_FRAME`, of which the last one may be shorter."""
+    part = bytearray()
     for chunk in chunks:
-        if compressed := compressing.compress(chunk):
-            blob.add(compressed)
-    blob.add(compressing.flush())
+        view = memoryview(chunk)
+        while view:
+            taken = view[: _FRAME - len(part)]
+            part += taken
+            view = view[len(taken) :]
+            if len(part) == _FRAME:
+                yield part
+                part = bytearray()
+    if part:
+        yield part
+
+
+def _compressed(part: bytearray) -> bytes:
+    # A compressor of its own, because one must not be used by two threads.
+    return zstandard.ZstdCompressor(level=LEVEL).compress(part)
 
 
 def _append_table(table: bytes, compressor: zstandard.ZstdCompressor, blob: Blob) -> dict[str, str]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections import deque
+from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import TypeVar
 
@@ -43,6 +44,22 @@ def map_in_threads(function: Callable[[T], R], items: Iterable[T], at_once: int)
         raise
     pool.shutdown()
     return results
+
+
+def map_ahead(function: Callable[[T], R], items: Iterable[T], at_once: int) -> Generator[R, None, None]:
+    """Yield the results of calling a function with each item, in order, while the next items are made.
+
+    At most `at_once` calls run, and as many results wait. An error of the function is raised in the place of
+    its result.
+    """
+    with ThreadPoolExecutor(at_once, thread_name_prefix=THREAD_NAME) as pool:
+        waiting: deque[Future[R]] = deque()
+        for item in items:
+            waiting.append(pool.submit(function, item))
+            if len(waiting) > at_once:
+                yield _result(waiting.popleft())
+        while waiting:
+            yield _result(waiting.popleft())
 
 
 def stuck_threads() -> int:
