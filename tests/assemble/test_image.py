@@ -6,7 +6,7 @@ import io
 import json
 import marshal
 import tarfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import date
@@ -19,7 +19,7 @@ from validator.assemble import names, plan, sources, wheel_facts
 from validator.assemble.base import decompressed
 from validator.assemble.encodings import encoding
 from validator.assemble.image import Assembled, assemble
-from validator.assemble.layers import Layers, layer_key
+from validator.assemble.layers import Encoded, Layers, Write, layer_key
 from validator.assemble.loader_cache import parse
 from validator.assemble.oci_layout import OciLayout
 from validator.assemble.rebuild import Finding, PublishedImage, rebuild, uncomputed
@@ -315,6 +315,28 @@ def test_modules_are_compiled(shelf: Shelf, table: LayerTable, tmp_path: Path) -
         assert int.from_bytes(content[4:8], "little") == 1
     code = marshal.loads(found[f"{SITE}/__pycache__/six.cpython-311.pyc"][16:])
     assert code.co_filename == "/opt/venv/lib/python3.11/site-packages/six.py"
+
+
+@pytest.mark.usefixtures("this_python")
+def test_byte_code_is_begun_before_the_large_layers(
+    shelf: Shelf, table: LayerTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    received: list[str] = []
+
+    class Recording(OciLayout):
+        def receive(self, encode: Callable[[Write], Encoded], known: Encoded | None) -> Encoded:
+            made = super().receive(encode, known)
+            received.append(made.digest)
+            return made
+
+    monkeypatch.setattr("validator.assemble.image._AT_ONCE", 1)
+    destination = Recording(tmp_path / "image", "test")
+    made = planned(shelf, table, compiled=True)
+    image = assemble(made, destination, table, encoding(Layers.ZSTD), lambda _: None)
+    names = {placed.encoded.digest: placed.name for placed in image.layers}
+    order = [names[digest] for digest in received if digest in names]
+    assert order.index("byte code (TensorFlow)") < order.index("tensorflow 1.0")
+    assert order.index("nvidia-cublas-cu12 1.0") < order.index("2 small wheels (Python)")
 
 
 @pytest.mark.usefixtures("this_python")

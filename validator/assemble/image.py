@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -77,8 +78,9 @@ def assemble(
         *((0, partial(work.base_layer, layer, plan.base.name)) for layer in plan.base.layers),
         *((source.size, partial(work.layer, source)) for source in plan.layers),
     ]
-    # The largest first, so that none of them is left to make on its own at the end.
-    order = sorted(range(len(tasks)), key=lambda number: -tasks[number][0])
+    # The largest first, so that none of them is left to make on its own at the end. Byte code comes before
+    # them: nobody knows its size, and it is mostly other processes that make it.
+    order = sorted(range(len(tasks)), key=lambda number: -(tasks[number][0] or math.inf))
     made = dict(zip(order, map_in_threads(lambda at: tasks[at][1](), order, _AT_ONCE), strict=True))
     layers = (*(made[number] for number in range(len(tasks))), work.layer(plan.last()))
     steps = [Step(layer.name, layer.encoded.diff_id) for layer in layers]

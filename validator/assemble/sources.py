@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -226,12 +227,14 @@ def _size(wheels: Iterable[Wheel]) -> int:
 class _OpenWheels:
     """The wheels that are open now. Layers that read the same wheel at the same time share it.
 
-    TensorFlow's wheel has 20,000 files, and up to four layers.
+    The one that was used last stays open, because TensorFlow's wheel has 20,000 files, and is read to plan
+    its layers and again to make them.
     """
 
     def __init__(self) -> None:
         self._guard = threading.Lock()
         self._open: dict[str, _Shared] = {}
+        weakref.finalize(self, _close, self._open)
 
     @contextmanager
     def installed(
@@ -250,9 +253,12 @@ class _OpenWheels:
             with self._guard:
                 shared.users -= 1
                 if not shared.users:
-                    del self._open[wheel.sha256]
+                    unused = {key: one for key, one in self._open.items() if not one.users}
                     if shared.file is not None:
-                        shared.file.close()
+                        del unused[wheel.sha256]
+                    for key in unused:
+                        del self._open[key]
+                    _close(unused)
 
 
 @dataclass
@@ -263,6 +269,13 @@ class _Shared:
     users: int = 0
     file: WheelFile | None = None
     entries: tuple[Entry, ...] = ()
+
+
+def _close(wheels: dict[str, _Shared]) -> None:
+    while wheels:
+        file = wheels.popitem()[1].file
+        if file is not None:
+            file.close()
 
 
 def _facts_key(wheel: Wheel) -> str:
