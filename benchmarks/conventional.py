@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+from benchmarks.places import prune, removed
 from validator.engines.docker.endpoint import Endpoint
 from validator.locks import files
 from validator.model.lock import Lock, Wheel
@@ -44,31 +45,39 @@ class Conventional:
         return self.build_s + self.push_s
 
 
-def conventional_name(registry: str, lock: Lock) -> str:
-    """Return the name under which `build_and_push` pushes the image of a lock."""
-    return f"{registry}/conventional:{lock.identifier}"
+#: What the step that installs the wheels, and only that, has in its description.
+STEP = "pip.whl"
 
 
 def build_and_push(
     endpoint: Endpoint, base: str, lock: Lock, wheels: Path, registry: str, place: Path
 ) -> Conventional:
-    """Build the image of a lock and push it. wheels: the cache. place: an empty directory."""
-    reference = conventional_name(registry, lock)
-    with _index(lock.wheels, wheels) as address:
-        command = _build(endpoint, base, lock, address, place)
-        build_s = _timed([*command, "--no-cache", "--load", "--tag", reference, str(place)])
-    return Conventional(build_s, _timed([endpoint.docker, "push", "--quiet", reference]))
+    """Build the image of a lock and push it. wheels: the cache. place: an empty directory.
+
+    Nothing of it stays in Docker.
+    """
+    reference = f"{registry}/conventional:{lock.identifier}"
+    try:
+        with removed(endpoint, reference), _index(lock.wheels, wheels) as address:
+            command = _build(endpoint, base, lock, address, place)
+            build_s = _timed([*command, "--no-cache", "--load", "--tag", reference, str(place)])
+            return Conventional(build_s, _timed([endpoint.docker, "push", "--quiet", reference]))
+    finally:
+        prune(endpoint, STEP)
 
 
 def push_in_zstd(endpoint: Endpoint, base: str, lock: Lock, wheels: Path, registry: str, place: Path) -> str:
-    """Push the image that `build_and_push` made as BuildKit encodes it in zstd. Return its name."""
+    """Push the same image as BuildKit encodes it in zstd. Return its name. Nothing of it stays in Docker."""
     reference = f"{registry}/conventional:zstd"
-    with _index(lock.wheels, wheels) as address:
-        # The address is an argument of the build, so a build with the same cache must have the same one.
-        encoding = "compression=zstd,force-compression=true,oci-mediatypes=true"
-        output = f"type=image,name={reference},push=true,{encoding}"
-        command = _build(endpoint, base, lock, address, place)
-        _timed([*command, "--output", output, str(place)])
+    encoding = "compression=zstd,force-compression=true,oci-mediatypes=true"
+    output = f"type=image,name={reference},push=true,{encoding}"
+    try:
+        with removed(endpoint, reference), _index(lock.wheels, wheels) as address:
+            _timed(
+                [*_build(endpoint, base, lock, address, place), "--no-cache", "--output", output, str(place)]
+            )
+    finally:
+        prune(endpoint, STEP)
     return reference
 
 
@@ -89,10 +98,6 @@ def _timed(command: list[str]) -> float:
     if done.returncode:
         raise SystemExit(f"{' '.join(command[:4])} failed:\n{done.stderr[-3000:]}")
     return time.perf_counter() - begin
-
-
-#: The port of the index, always the same, so that a second build finds the first one in the engine's cache.
-_PORT = 47810
 
 
 @contextmanager
@@ -121,11 +126,11 @@ def _index(wheels: Iterable[Wheel], directory: Path) -> Iterator[str]:
         def log_message(self, *_: object) -> None:
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", _PORT), Handler)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:
-        yield f"http://127.0.0.1:{_PORT}/"
+        yield f"http://127.0.0.1:{server.server_port}/"
     finally:
         server.shutdown()
         server.server_close()
