@@ -28,7 +28,7 @@ from validator.assemble.table import LayerTable
 from validator.errors import BuildError, InputError, ValidatorError
 from validator.model.additions import Additions
 from validator.model.lock import Lock
-from validator.model.spec import ImageSpec
+from validator.model.spec import ImageSpec, Variant
 
 from .bases import CPU, ELF, FILES, GPU, Shelf, ThisPython, base_of, layer, lock_of
 
@@ -194,6 +194,17 @@ def test_the_configuration(shelf: Shelf, table: LayerTable, tmp_path: Path) -> N
     assert [one["digest"] for one in manifest["layers"]] == [placed.encoded.digest for placed in image.layers]
     for one in (manifest["config"], *manifest["layers"]):
         assert len(blob(tmp_path / "image", one["digest"])) == one["size"]
+
+
+def test_an_image_with_jupyterlab_says_where_it_answers(
+    shelf: Shelf, table: LayerTable, tmp_path: Path
+) -> None:
+    lock = gpu_lock(shelf)
+    image = put(planned(shelf, table, replace(GPU, variant=Variant.JUPYTER), lock), table, tmp_path / "image")
+    assert json.loads(image.config)["config"]["ExposedPorts"] == {"8888/tcp": {}}
+    assert json.loads(image.config)["config"]["Cmd"][:2] == ["jupyter", "lab"]
+    plain = put(planned(shelf, table, GPU, lock), table, tmp_path / "image")
+    assert "ExposedPorts" not in json.loads(plain.config)["config"]
 
 
 def test_an_image_without_cuda(shelf: Shelf, table: LayerTable, tmp_path: Path) -> None:

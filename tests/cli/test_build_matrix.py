@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -76,4 +77,19 @@ def test_the_json_names_the_image_in_the_registry() -> None:
         "digest": digest,
         "sent": True,
     }
-    assert as_json(Result(SPEC, Status.BUILT))["published"] is None
+    name = f"localhost:5000/tf:2.21.0-cpu-py3.11@{digest}"
+    assert (document["digest"], document["reference"]) == (digest, name)
+    without = as_json(Result(SPEC, Status.BUILT))
+    assert (without["published"], without["digest"], without["reference"]) == (None, None, None)
+
+
+def test_the_results_as_json_name_the_image_without_a_registry(tmp_path: Path) -> None:
+    digest = f"sha256:{'b' * 64}"
+    local = _as_json(Result(SPEC, Status.BUILT, digest=digest))
+    name = f"tensorflow-gpu-matrix:{SPEC.identifier}"
+    assert (local["digest"], local["reference"]) == (digest, name)
+    written = _as_json(Result(SPEC, Status.BUILT, digest=digest), tmp_path)
+    assert (written["digest"], written["reference"]) == (
+        digest,
+        f"{tmp_path}:2.21.0-cuda12.5-cudnn9.3-py3.11",
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -37,10 +38,12 @@ class Shelf:
     def terms(self) -> Terms:
         return Terms(self.trust)
 
-    def push(self, tag: str = TAG, content: str = "", program: Path | None = None) -> str:
+    def push(
+        self, tag: str = TAG, content: str = "", program: Path | None = None, ports: Sequence[str] = ()
+    ) -> str:
         """Push a small image and return its digest. Pushing other content with the same tag moves it."""
         labels = {LABEL_SPEC: identifier_of(tag) or ""}
-        return push_image(self.registry.repository, tag, labels, content, program)
+        return push_image(self.registry.repository, tag, labels, content, program, ports)
 
     def certify(
         self,

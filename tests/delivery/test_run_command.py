@@ -69,6 +69,20 @@ def test_run_prints_the_line_and_the_reason_for_each_flag(shelf: Shelf) -> None:
         assert f"\n{flag}: " in done.err
 
 
+def test_run_publishes_the_port_of_jupyterlab(shelf: Shelf) -> None:
+    """Only if the image's own command is started, and no other port that an image names."""
+    shelf.certify(shelf.push(ports=["22/tcp", "8888/tcp"]), H100)
+    options = ("run", "--fixtures", *HERE, "--devices", "gpus")
+    done = run(shelf, *options)
+    line = shlex.split(done.out)
+    assert [line[at + 1] for at, word in enumerate(line) if word == "--publish"] == ["127.0.0.1:8888:8888"]
+    assert "JupyterLab answers at http://127.0.0.1:8888/lab" in done.err
+    done = run(shelf, *options, "--", "python")
+    assert "--publish" not in done.out and "8888" not in done.err
+    shelf.certify(shelf.push(ports=["22/tcp"], content="other"), H100)
+    assert "--publish" not in run(shelf, *options).out
+
+
 def test_run_prints_no_line_for_a_rejected_image(shelf: Shelf) -> None:
     shelf.push()
     done = run(shelf, "run", "--fixtures", "--devices", "gpus", *HERE)

@@ -8,7 +8,7 @@ import json
 import subprocess
 import tarfile
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from validator.registry.names import Repository
@@ -23,17 +23,22 @@ def push_image(
     labels: Mapping[str, str] | None = None,
     content: str = "",
     program: Path | None = None,
+    ports: Sequence[str] = (),
 ) -> str:
     """Push an image with one layer and return its digest. The same arguments give the same image.
 
-    program: a static one, which containers of the image start.
+    program: a static one, which containers of the image start. ports: such as `80/tcp`.
     """
     files = {"content": (content or tag).encode(), **({"program": program.read_bytes()} if program else {})}
     layer = _layer(files)
     config = {
         "architecture": "amd64",
         "os": "linux",
-        "config": {"Labels": dict(labels or {}), **({"Entrypoint": ["/program"]} if program else {})},
+        "config": {
+            "Labels": dict(labels or {}),
+            **({"Entrypoint": ["/program"]} if program else {}),
+            **({"ExposedPorts": {port: {} for port in ports}} if ports else {}),
+        },
         "rootfs": {"type": "layers", "diff_ids": [f"sha256:{hashlib.sha256(layer).hexdigest()}"]},
     }
     with tempfile.TemporaryDirectory(prefix="image-") as name:

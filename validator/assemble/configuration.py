@@ -15,7 +15,7 @@ from .base import Base
 from .host_requirements import host_requirements
 
 #: Changes when the same image would get another configuration.
-RECIPE = "configuration 1"
+RECIPE = "configuration 2"
 CONFIG_TYPE = "application/vnd.oci.image.config.v1+json"
 MANIFEST_TYPE = "application/vnd.oci.image.manifest.v1+json"
 
@@ -96,6 +96,8 @@ def settings(spec: ImageSpec, lock: Lock, base: Base, recipe: str) -> dict[str, 
     environment.update(variables(spec))
     found["Env"] = [f"{name}={value}" for name, value in environment.items()]
     found["Labels"] = {**found.get("Labels", {}), **labels(spec, lock, base, recipe)}
+    if spec.port is not None:
+        found["ExposedPorts"] = {**found.get("ExposedPorts", {}), f"{spec.port}/tcp": {}}
     found["User"] = f"{USER}:{USER}"
     found["WorkingDir"] = HOME
     if spec.variant.has_cuda:

@@ -261,7 +261,7 @@ def command(
         finally:
             engine.close()
     if format_ == "json":
-        click.echo(json_text([_as_json(result) for result in results]))
+        click.echo(json_text([_as_json(result, layout) for result in results]))
     else:
         _show(results)
     if place.maker is not None:
@@ -315,12 +315,17 @@ def _show(results: list[Result]) -> None:
     click.echo(totals(results))
 
 
-def _as_json(result: Result) -> dict[str, object]:
+def _as_json(result: Result, layout: Path | None = None) -> dict[str, object]:
+    """Return a result as JSON values. layout: the OCI layout that the image was written to."""
+    from .next_steps import digest_of, name_of
+
     return {
         "image": result.spec.identifier,
         "status": result.status.value,
         "built": result.built,
         "detail": result.detail,
+        "digest": digest_of(result),
+        "reference": name_of(result, layout),
         "published": result.published.as_json() if result.published else None,
         "record": result.record.document() if result.record else None,
     }

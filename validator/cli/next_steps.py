@@ -44,7 +44,7 @@ def say_next_steps(
 
     layout: the OCI layout that the images were written to.
     """
-    found = [(result, name) for result in results if (name := _name_of(result, layout)) is not None]
+    found = [(result, name) for result in results if (name := name_of(result, layout)) is not None]
     if not found:
         return
     print_status("Images:")
@@ -66,7 +66,7 @@ def say_next_steps(
         print_status(f"  {shlex.join(_measuring(unmeasured, repository, profile))}")
 
 
-def _name_of(result: Result, layout: Path | None) -> str | None:
+def name_of(result: Result, layout: Path | None) -> str | None:
     """Return the name of an image, with the digest if it is in a registry; None if there is no image."""
     from ..assemble.names import image_reference
     from ..registry.names import image_tag
@@ -83,6 +83,11 @@ def _digest_of(result: Result) -> str:
     # Not every engine finds a local image by this digest, so it is not a part of the name.
     digest = _local_digest(result)
     return "" if result.published is not None or digest is None else f" ({digest})"
+
+
+def digest_of(result: Result) -> str | None:
+    """Return the digest of the image of a result, in the registry or here; None if there is no image."""
+    return result.published.digest if result.published is not None else _local_digest(result)
 
 
 def _local_digest(result: Result) -> str | None:

@@ -84,20 +84,30 @@ def command(
         selected = select_image(
             registry, host, Terms(trust, max_age, accept_expired), image, tensorflow, python, additions
         )
+        port = None if words else _port(registry, selected.digest)
         if execute and engine is not None:
             pull_selected(engine, registry, selected)
     finally:
         if engine is not None:
             engine.close()
-    found = flags(host, requested, terminal=_terminal(words, execute), mount=bind)
+    found = flags(host, requested, terminal=_terminal(words, execute), mount=bind, port=port)
     line = command_line(found, selected.reference, words)
     for flag in found:
         print_status(f"{shlex.join(flag.words)}: {flag.why}")
+    if port is not None:
+        print_status(f"JupyterLab answers at http://127.0.0.1:{port}/lab; it prints the token when it starts")
     if not execute:
         click.echo(shlex.join(line))
         return
     sys.stdout.flush()
     os.execvp(line[0], line)
+
+
+def _port(registry: Registry, digest: str) -> int | None:
+    """Return the port of JupyterLab if the image's own command starts it, otherwise None."""
+    from ..model.spec import JUPYTER_PORT
+
+    return JUPYTER_PORT if f"{JUPYTER_PORT}/tcp" in registry.config(digest).ports else None
 
 
 def _mount(engine: Engine) -> Mount:

@@ -7,7 +7,7 @@ trusted, only their form is checked here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Annotated, TypeVar
 
 import msgspec
@@ -66,6 +66,7 @@ class Manifest(msgspec.Struct, frozen=True, rename="camel"):
 
 class _Settings(msgspec.Struct, frozen=True):
     labels: dict[str, str] | None = msgspec.field(name="Labels", default=None)
+    exposed_ports: dict[str, object] | None = msgspec.field(name="ExposedPorts", default=None)
 
 
 class ImageConfig(msgspec.Struct, frozen=True):
@@ -76,6 +77,11 @@ class ImageConfig(msgspec.Struct, frozen=True):
     @property
     def labels(self) -> Mapping[str, str]:
         return (self.config and self.config.labels) or {}
+
+    @property
+    def ports(self) -> Collection[str]:
+        """The ports on which the image's own command answers, such as `8888/tcp`."""
+        return (self.config and self.config.exposed_ports) or ()
 
 
 class Referrers(msgspec.Struct, frozen=True):
