@@ -1,0 +1,518 @@
+"""The run store: what was asked of a fleet, written down before it is asked.
+
+A *run* is the work of one command: cells, each with up to ATTEMPTS units. Every step of a unit is one
+transaction, so that a submitter that was killed between any two of them finds out what to do next:
+
+    PLANNED ─▶ BATCHED ─▶ SUBMITTED ─▶ KEPT ─▶ DONE
+                   │           └─────▶ LOST (then another unit, PLANNED)
+                   └─────────────────▶ MISSING
+
+BATCHED is written before the units are submitted, with the batch they belong to; whoever finds it submits the
+same batch again, and the engine finds what it has already. KEPT holds the finished record, so that the same
+record, not a second one, is added to the store of records.
+
+The file is SQLite in this machine's state directory. It contains no credentials.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ..engines.base import ProbeRequest
+from ..errors import InputError, MissingError
+from ..model.timestamps import format_timestamp, now_utc
+from ..system.files import machine_directory, make_machine_directory, writing
+from .protocol import Fault, Handle, Phase
+from .units import Unit, array_name
+
+_Row = tuple[Any, ...]
+
+DIRECTORY = "fleet"
+_FILE = "runs.db"
+#: Seconds to wait for the transaction of another process.
+_WAIT_S = 30.0
+
+
+class Stage(str, Enum):
+    """How far a unit has come, see the module's picture. CANCELLED: a person ended the run before it."""
+
+    PLANNED = "planned"
+    BATCHED = "batched"
+    SUBMITTED = "submitted"
+    KEPT = "kept"
+    DONE = "done"
+    LOST = "lost"
+    MISSING = "missing"
+    CANCELLED = "cancelled"
+
+    @property
+    def is_end(self) -> bool:
+        """True if nothing will happen to the unit any more."""
+        return self in (Stage.DONE, Stage.LOST, Stage.MISSING, Stage.CANCELLED)
+
+
+@dataclass(frozen=True)
+class Work:
+    """A unit with what it needs. question: the caller's own bytes about the cell, which are given back."""
+
+    unit: Unit
+    request: ProbeRequest
+    question: bytes = b""
+
+
+@dataclass
+class Tried:
+    """A unit in the run store.
+
+    batch: the name of the list that it is submitted with. submitted: when it was, UTC, or "".
+    phase, node, detail: as the scheduler last said, or why the unit was lost or is missing.
+    record: of a unit that is KEPT, the caller's bytes; no longer when it is DONE, since they are large.
+    record_id: the record's id, for KEPT and DONE. failed: the record says that the cell failed.
+    """
+
+    unit: Unit
+    question: bytes
+    stage: Stage = Stage.PLANNED
+    batch: str = ""
+    handle: Handle = ""
+    submitted: str = ""
+    phase: Phase | None = None
+    node: str = ""
+    detail: str = ""
+    fault: Fault | None = None
+    record: bytes = b""
+    record_id: str = ""
+    failed: bool = False
+
+    @property
+    def name(self) -> str:
+        """The unit's name."""
+        return self._name
+
+    def __post_init__(self) -> None:
+        self._name = self.unit.name
+
+
+@dataclass(frozen=True)
+class FleetRun:
+    """A run. key: of the command, the same if it is given again. command: its words, for messages.
+
+    place: what the submitter needs to continue, the caller's own words. ended: when, or "".
+    cancelled: somebody asked for its end.
+    """
+
+    id: str
+    key: str
+    fleet: str
+    command: tuple[str, ...]
+    place: Mapping[str, str]
+    created: str
+    ended: str = ""
+    cancelled: bool = False
+
+
+@dataclass(frozen=True)
+class Added:
+    """What became of the work that was added to a run. busy: units that another open run has, with its id."""
+
+    new: tuple[Unit, ...]
+    known: tuple[Unit, ...]
+    busy: Mapping[str, str] = field(default_factory=dict)
+
+
+class Runs:
+    """The run store of this machine. Several processes may use it at once; one submits each run."""
+
+    def __init__(self, directory: Path | None = None) -> None:
+        """directory: None for `fleet` in this machine's state directory. Raises MissingError."""
+        if directory is None:
+            make_machine_directory()
+            directory = machine_directory() / DIRECTORY
+        self.directory = directory
+        self._path = directory / _FILE
+        self._contents: dict[str, bytes] = {}
+        with writing(directory):
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with self._explained():
+            self._database = sqlite3.connect(self._path, timeout=_WAIT_S, isolation_level=None)
+            self._database.execute("PRAGMA journal_mode=WAL")
+            # A killed process loses nothing. After a power failure the last transactions may be missing; then
+            # the names of units find what was submitted.
+            self._database.execute("PRAGMA synchronous=NORMAL")
+            with self._transaction():
+                for statement in _TABLES:
+                    self._database.execute(statement)
+
+    def __enter__(self) -> Runs:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._database.close()
+
+    # Runs.
+
+    def open_run(self, key: str, fleet: str, command: Sequence[str], place: Mapping[str, str]) -> FleetRun:
+        """Return the run of this key that has not ended, or begin one."""
+        with self._transaction():
+            found = self._run_where("key = ? AND ended = ''", key)
+            if found:
+                return found[0]
+            created = format_timestamp(now_utc(), "milliseconds")
+            number = self._database.execute("SELECT count(*) FROM runs").fetchone()[0]
+            identifier = "run-" + hashlib.sha256(f"{key} {created} {number}".encode()).hexdigest()[:12]
+            self._database.execute(
+                "INSERT INTO runs (id, key, fleet, command, place, created) VALUES (?, ?, ?, ?, ?, ?)",
+                (identifier, key, fleet, json.dumps(list(command)), json.dumps(dict(place)), created),
+            )
+        return self.run(identifier)
+
+    def run(self, identifier: str) -> FleetRun:
+        """Return the run whose id is or begins with this text. Raises InputError unless there is one."""
+        found = self._run_where("substr(id, 1, length(?)) = ?", identifier, identifier)
+        if len(found) != 1:
+            problem = "several runs have" if found else "no run has"
+            raise InputError(f"{problem} an id that begins with {identifier}", hint="see `fleet status`")
+        return found[0]
+
+    def all(self) -> list[FleetRun]:
+        """Return all runs, newest first."""
+        return self._run_where("1")
+
+    def end(self, run: FleetRun) -> None:
+        """Note that all units of a run have ended."""
+        self._set_run(run, "ended", format_timestamp(now_utc(), "milliseconds"))
+
+    def ask_to_cancel(self, run: FleetRun) -> None:
+        """Ask the process that submits a run to cancel it."""
+        self._set_run(run, "cancelled", 1)
+
+    def is_cancelled(self, run: FleetRun) -> bool:
+        """Return True if somebody asked to cancel a run."""
+        row = self._one("SELECT cancelled FROM runs WHERE id = ?", run.id)
+        return bool(row and row[0])
+
+    @contextlib.contextmanager
+    def submitting(self, key: str) -> Iterator[None]:
+        """Be the only process that submits runs of this key. Raises MissingError if another one does.
+
+        The kernel ends this with the process, however it ends.
+        """
+        path = self.directory / f"{key}.lock"
+        with writing(path):
+            held = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            try:
+                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                owner = os.pread(held, 20, 0).decode(errors="replace").strip() or "unknown"
+                raise MissingError(
+                    f"another process does this already (process {owner})",
+                    hint="`fleet status` shows how far it is; wait for it, or end it and start this again",
+                ) from None
+            os.ftruncate(held, 0)
+            os.pwrite(held, str(os.getpid()).encode(), 0)
+            yield
+        finally:
+            os.close(held)
+
+    def is_submitted(self, run: FleetRun) -> bool:
+        """Return True if a process is submitting a run now."""
+        try:
+            with self.submitting(run.key):
+                return False
+        except MissingError:
+            return True
+
+    # Units.
+
+    def add(self, run: FleetRun, works: Iterable[Work]) -> Added:
+        """Add first attempts to a run.
+
+        A cell that an open run has already is not added again, whatever record it is to follow. A cell whose
+        earlier run ended without a record gets a new name, so that nothing of that run is taken for it.
+        """
+        new, known, busy = [], [], {}
+        with self._transaction():
+            for work in works:
+                found = self._open_unit(work.unit)
+                if found is not None:
+                    name, owner = found
+                    if owner == run.id:
+                        known.append(work.unit)
+                    else:
+                        busy[name] = owner
+                    continue
+                unit = self._unused(work.unit)
+                self._insert(run, unit, self._keep_request(work.request), work.question)
+                new.append(unit)
+        return Added(tuple(new), tuple(known), busy)
+
+    def units(self, run: FleetRun) -> list[Tried]:
+        """Return all units of a run, in the order in which they were added."""
+        rows = self._all(f"SELECT {_COLUMNS} FROM units WHERE run = ? ORDER BY number", run.id)
+        return [_tried(row) for row in rows]
+
+    def request(self, name: str) -> ProbeRequest:
+        """Return the run of the probe that a unit stands for."""
+        row = self._one("SELECT request FROM units WHERE name = ?", name)
+        assert row is not None, f"{name} is not in the run store"
+        stored = msgspec.json.decode(row[0], type=_Request)
+        return ProbeRequest(
+            archive=self._content(stored.archive),
+            arguments=stored.arguments,
+            files={file: self._content(digest) for file, digest in stored.files.items()},
+            timeout_s=stored.timeout_s,
+        )
+
+    def batch(self, units: Sequence[Unit]) -> str:
+        """Note that these units will be submitted together, in this order. Return the batch's name."""
+        name = array_name(units)
+        with self._transaction():
+            for position, unit in enumerate(units):
+                self._database.execute(
+                    "UPDATE units SET stage = ?, batch = ?, position = ? WHERE name = ?",
+                    (Stage.BATCHED.value, name, position, unit.name),
+                )
+        return name
+
+    def batched(self, name: str) -> list[str]:
+        """Return the names of the units of a batch, in its order."""
+        rows = self._all("SELECT name FROM units WHERE batch = ? ORDER BY position", name)
+        return [row[0] for row in rows]
+
+    def submitted(self, handles: Mapping[str, Handle]) -> str:
+        """Note the handles of units that the scheduler has, by name. Return the time."""
+        now = format_timestamp(now_utc(), "milliseconds")
+        with self._transaction():
+            for name, handle in handles.items():
+                self._database.execute(
+                    "UPDATE units SET stage = ?, handle = ?, phase = ?, submitted ="
+                    " CASE submitted WHEN '' THEN ? ELSE submitted END WHERE name = ?",
+                    (Stage.SUBMITTED.value, handle, Phase.WAITING.value, now, name),
+                )
+        return now
+
+    def seen(self, states: Mapping[str, tuple[Phase, str, str]]) -> None:
+        """Note phase, node and detail of units, by name, for people who ask."""
+        with self._transaction():
+            self._database.executemany(
+                "UPDATE units SET phase = ?, node = ?, detail = ? WHERE name = ?",
+                [(phase.value, node, detail, name) for name, (phase, node, detail) in states.items()],
+            )
+
+    def keep(self, name: str, record: bytes, record_id: str, *, failed: bool) -> None:
+        """Keep the record of a unit, before it is added to the store of records."""
+        self._update(
+            name, stage=Stage.KEPT.value, record=record, record_id=record_id, failed=int(failed)
+        )  # fmt: skip
+
+    def done(self, name: str) -> None:
+        """Note that the record of a unit is in the store of records."""
+        self._update(name, stage=Stage.DONE.value, record=b"")
+
+    def lost(self, run: FleetRun, tried: Tried, fault: Fault, detail: str, after: Unit | None) -> None:
+        """Note the infrastructure fault of a unit, and in the same transaction its next attempt, if any."""
+        with self._transaction():
+            self._change(tried.name, stage=Stage.LOST.value, fault=fault.value, detail=detail)
+            if after is not None:
+                row = self._one("SELECT request FROM units WHERE name = ?", tried.name)
+                assert row is not None
+                self._insert(run, after, row[0], tried.question)
+
+    def ended(self, name: str, stage: Stage, detail: str) -> None:
+        """Note that a unit is MISSING or CANCELLED."""
+        self._update(name, stage=stage.value, detail=detail)
+
+    # Below: SQL.
+
+    def _open_unit(self, unit: Unit) -> tuple[str, str] | None:
+        """Return the name and the run of the newest unit that measures the same in an open run."""
+        row = self._one(
+            "SELECT units.name, runs.id FROM units JOIN runs ON runs.id = units.run"
+            " WHERE units.identity = ? AND runs.ended = '' ORDER BY number DESC LIMIT 1",
+            _identity(unit),
+        )
+        return (row[0], row[1]) if row else None
+
+    def _unused(self, unit: Unit) -> Unit:
+        """Return the unit under a name that no ended run has used."""
+        while self._one("SELECT 1 FROM units WHERE name = ?", unit.name):
+            row = self._one(
+                "SELECT name FROM units WHERE identity = ? ORDER BY number DESC LIMIT 1", _identity(unit)
+            )
+            assert row is not None
+            unit = msgspec.structs.replace(unit, after=row[0])
+        return unit
+
+    def _insert(self, run: FleetRun, unit: Unit, request: bytes, question: bytes) -> None:
+        self._database.execute(
+            "INSERT INTO units (name, run, identity, content, request, question, stage)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?)",
+            (
+                *(unit.name, run.id, _identity(unit), msgspec.json.encode(unit), request, question),
+                Stage.PLANNED.value,
+            ),
+        )
+
+    def _keep_request(self, request: ProbeRequest) -> bytes:
+        """Store the files of a request, each once, and return the rest of it."""
+        return msgspec.json.encode(
+            _Request(
+                archive=self._keep_content(request.archive),
+                arguments=request.arguments,
+                files={name: self._keep_content(content) for name, content in request.files.items()},
+                timeout_s=request.timeout_s,
+            )
+        )
+
+    def _keep_content(self, content: bytes) -> str:
+        digest = hashlib.sha256(content).hexdigest()
+        self._database.execute("INSERT OR IGNORE INTO contents VALUES (?, ?)", (digest, content))
+        return digest
+
+    def _content(self, digest: str) -> bytes:
+        if digest in self._contents:
+            return self._contents[digest]
+        row = self._one("SELECT content FROM contents WHERE digest = ?", digest)
+        assert row is not None, f"{digest} is not in the run store"
+        # The same object for all units, since they are submitted by the thousand.
+        content: bytes = row[0]
+        return self._contents.setdefault(digest, content)
+
+    def _set_run(self, run: FleetRun, column: str, value: object) -> None:
+        with self._transaction():
+            self._database.execute(f"UPDATE runs SET {column} = ? WHERE id = ?", (value, run.id))
+
+    def _update(self, name: str, **values: object) -> None:
+        with self._transaction():
+            self._change(name, **values)
+
+    def _change(self, name: str, **values: object) -> None:
+        changes = ", ".join(f"{column} = ?" for column in values)
+        self._database.execute(f"UPDATE units SET {changes} WHERE name = ?", (*values.values(), name))
+
+    def _run_where(self, condition: str, *values: object) -> list[FleetRun]:
+        rows = self._all(
+            "SELECT id, key, fleet, command, place, created, ended, cancelled FROM runs"
+            f" WHERE {condition} ORDER BY created DESC, rowid DESC",
+            *values,
+        )
+        return [
+            FleetRun(
+                id=row[0],
+                key=row[1],
+                fleet=row[2],
+                command=tuple(json.loads(row[3])),
+                place=json.loads(row[4]),
+                created=row[5],
+                ended=row[6],
+                cancelled=bool(row[7]),
+            )
+            for row in rows
+        ]
+
+    def _one(self, statement: str, *values: object) -> _Row | None:
+        with self._explained():
+            row: _Row | None = self._database.execute(statement, values).fetchone()
+            return row
+
+    def _all(self, statement: str, *values: object) -> list[_Row]:
+        with self._explained():
+            return self._database.execute(statement, values).fetchall()
+
+    @contextlib.contextmanager
+    def together(self) -> Iterator[None]:
+        """Write everything that is noted meanwhile in one transaction, all or none."""
+        with self._transaction():
+            yield
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[None]:
+        if self._database.in_transaction:
+            yield
+            return
+        with self._explained():
+            self._database.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+            except BaseException:
+                self._database.execute("ROLLBACK")
+                raise
+            self._database.execute("COMMIT")
+
+    @contextlib.contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise MissingError(
+                f"{self._path}: the run store can't be read or written: {error}",
+                hint="free some space, or set XDG_STATE_HOME to a directory that you may write to; jobs that"
+                " were submitted are found again by their names",
+            ) from error
+
+
+class _Request(msgspec.Struct):
+    """A ProbeRequest whose files are named by their SHA-256."""
+
+    archive: str
+    arguments: tuple[str, ...]
+    files: dict[str, str]
+    timeout_s: float
+
+
+_TABLES = (
+    "CREATE TABLE IF NOT EXISTS runs (id TEXT PRIMARY KEY, key TEXT NOT NULL, fleet TEXT NOT NULL,"
+    " command TEXT NOT NULL, place TEXT NOT NULL, created TEXT NOT NULL, ended TEXT NOT NULL DEFAULT '',"
+    " cancelled INTEGER NOT NULL DEFAULT 0)",
+    "CREATE TABLE IF NOT EXISTS contents (digest TEXT PRIMARY KEY, content BLOB NOT NULL)",
+    "CREATE TABLE IF NOT EXISTS units (number INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE,"
+    " run TEXT NOT NULL REFERENCES runs (id), identity TEXT NOT NULL, content BLOB NOT NULL,"
+    " request BLOB NOT NULL, question BLOB NOT NULL, stage TEXT NOT NULL, batch TEXT NOT NULL DEFAULT '',"
+    " position INTEGER NOT NULL DEFAULT 0, handle TEXT NOT NULL DEFAULT '',"
+    " submitted TEXT NOT NULL DEFAULT '', phase TEXT NOT NULL DEFAULT '', node TEXT NOT NULL DEFAULT '',"
+    " detail TEXT NOT NULL DEFAULT '', fault TEXT NOT NULL DEFAULT '', record BLOB NOT NULL DEFAULT x'',"
+    " record_id TEXT NOT NULL DEFAULT '', failed INTEGER NOT NULL DEFAULT 0)",
+    "CREATE INDEX IF NOT EXISTS units_run ON units (run)",
+    "CREATE INDEX IF NOT EXISTS units_identity ON units (identity)",
+    "CREATE INDEX IF NOT EXISTS units_batch ON units (batch)",
+)
+_COLUMNS = (
+    "content, question, stage, batch, handle, submitted, phase, node, detail, fault, record, record_id,"
+    " failed"
+)
+
+
+def _tried(row: _Row) -> Tried:
+    return Tried(
+        unit=msgspec.json.decode(row[0], type=Unit),
+        question=row[1],
+        stage=Stage(row[2]),
+        batch=row[3],
+        handle=row[4],
+        submitted=row[5],
+        phase=Phase(row[6]) if row[6] else None,
+        node=row[7],
+        detail=row[8],
+        fault=Fault(row[9]) if row[9] else None,
+        record=row[10],
+        record_id=row[11],
+        failed=bool(row[12]),
+    )
+
+
+def _identity(unit: Unit) -> str:
+    """Return a name for what a unit measures, the same for all attempts and whatever they come after."""
+    return msgspec.structs.replace(unit, attempt=1, after="").name

@@ -1,0 +1,352 @@
+"""Take the units of a run to their ends: submit, poll, collect, try again.
+
+`decide` is a pure function of what is known, so the same knowledge always leads to the same next steps. The
+loop writes each step to the run store before it is taken, or right after; wherever it is killed, the next
+loop continues from there (see `runs.py`).
+
+One thread does everything. A scheduler that does not answer is waited for, and that is said once.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Protocol
+
+from .frame import CutError
+from .protocol import Answer, Capacity, Fault, Fleet, FleetDown, Handle, Phase, Refused, State
+from .runs import FleetRun, Runs, Stage, Tried
+from .units import ATTEMPTS, Unit
+
+#: Seconds between two looks at the scheduler, and the longest wait for one that does not answer.
+POLL_S = 2.0
+_LONGEST_WAIT_S = 30.0
+#: Seconds before the next attempt after a fault that time may repair; others are tried again at once.
+_PAUSES_S = {Fault.QUOTA: 60.0, Fault.PULL_FAILED: 30.0, Fault.DISK_FULL: 30.0, Fault.NOT_STARTED: 10.0}
+
+
+@dataclass(frozen=True)
+class Settled:
+    """The caller's record of a cell, as bytes, its id, and whether it says that the cell failed."""
+
+    record: bytes
+    id: str
+    failed: bool = False
+
+
+class WrongAnswer(Exception):
+    """A whole answer that is not about the unit: the message says why. The cell is tried again."""
+
+
+class Caller(Protocol):
+    """Whoever wants the answers."""
+
+    def settle(self, tried: Tried, answer: Answer) -> Settled:
+        """Return the record of an answer. Raises WrongAnswer."""
+
+    def deliver(self, record: bytes) -> None:
+        """Store a record. It may be called twice with the same record."""
+
+    def say(self, line: str) -> None:
+        """Tell a person about a fault or a wait."""
+
+    def show(self, tally: Mapping[str, Counter[str]]) -> None:
+        """Show how many cells of each host class are in each state, see `tally`."""
+
+
+@dataclass(frozen=True)
+class Steps:
+    """What to do next.
+
+    again: the names of batches that were stored, but perhaps not submitted. new: batches to store and submit.
+    missing: units that no node can ever run, each with the reason.
+    """
+
+    again: tuple[str, ...] = ()
+    new: tuple[tuple[Tried, ...], ...] = ()
+    missing: tuple[tuple[Tried, str], ...] = ()
+
+
+def decide(
+    tries: Iterable[Tried],
+    capacities: Mapping[str, Capacity],
+    limits: Mapping[str, int],
+    batch: int,
+    due: Callable[[Tried], bool] = lambda _: True,
+) -> Steps:
+    """Return the next steps.
+
+    tries: the units of a run. capacities, limits: by host class. batch: the most units of one submission.
+    due: False for a unit whose attempt has to wait.
+
+    Units of one image are next to each other, so that a node that takes several pulls the image once. A new
+    batch waits until a quarter of the limit is free, since a scheduler takes many units as fast as one.
+    """
+    again: dict[str, None] = {}
+    flying: Counter[str] = Counter()
+    planned: dict[str, list[Tried]] = {}
+    for tried in tries:
+        if tried.stage is Stage.PLANNED:
+            planned.setdefault(tried.unit.host_class, []).append(tried)
+        elif tried.stage is Stage.BATCHED:
+            again[tried.batch] = None
+        if tried.stage in (Stage.BATCHED, Stage.SUBMITTED):
+            flying[tried.unit.host_class] += 1
+    new: list[tuple[Tried, ...]] = []
+    missing: list[tuple[Tried, str]] = []
+    for host_class, group in sorted(planned.items()):
+        capacity = capacities.get(host_class)
+        reasons = [(tried, _why_missing(tried.unit, capacity)) for tried in group]
+        missing += [(tried, reason) for tried, reason in reasons if reason]
+        possible = [tried for tried, reason in reasons if not reason and due(tried)]
+        if not possible:
+            continue
+        limit = limits[host_class]
+        free = max(0, limit - flying[host_class])
+        if free < min(len(possible), max(1, limit // 4)):
+            continue
+        # Units of several tasks have an array of their own.
+        possible.sort(key=lambda tried: (tried.unit.tasks, tried.unit.image_digest, tried.name))
+        for _, alike in groupby(possible[:free], key=lambda tried: tried.unit.tasks):
+            row = list(alike)
+            new += [tuple(row[start : start + batch]) for start in range(0, len(row), batch)]
+    return Steps(tuple(again), tuple(new), tuple(missing))
+
+
+def _why_missing(unit: Unit, capacity: Capacity | None) -> str:
+    """Return why no node can ever run a unit, or ""."""
+    if capacity is None:
+        return f"fleet.yaml does not say which nodes are {unit.host_class}"
+    if capacity.nodes == 0:
+        return capacity.detail or f"there is no node for {unit.host_class}"
+    if capacity.nodes < unit.tasks:
+        return f"it needs {unit.tasks} nodes at once, and there is only {capacity.nodes}"
+    return ""
+
+
+def tally(tries: Iterable[Tried]) -> dict[str, Counter[str]]:
+    """Return, for each host class, how many cells are waiting, running, done, failed, lost and missing.
+
+    A unit that was lost counts only if there is no further attempt.
+    """
+    newest: dict[tuple[str, ...], Tried] = {}
+    for tried in tries:
+        unit = tried.unit
+        newest[(unit.cell, unit.image_digest, unit.after)] = tried
+    found: dict[str, Counter[str]] = {}
+    for tried in newest.values():
+        found.setdefault(tried.unit.host_class, Counter())[word_of(tried)] += 1
+    return found
+
+
+#: The states of cells in the order in which people see them.
+WORDS = ("waiting", "running", "done", "failed", "lost", "missing", "cancelled")
+
+
+def word_of(tried: Tried) -> str:
+    """Return one of WORDS."""
+    if tried.stage in (Stage.KEPT, Stage.DONE):
+        return "failed" if tried.failed else "done"
+    if tried.stage is Stage.SUBMITTED and tried.phase in (Phase.RUNNING, Phase.ENDED):
+        return "running"
+    return tried.stage.value if tried.stage.is_end else "waiting"
+
+
+@dataclass
+class Submitter:
+    """Takes one run to its end. Whoever calls `work` holds `Runs.submitting` for the run's key."""
+
+    fleet: Fleet
+    runs: Runs
+    run: FleetRun
+    caller: Caller
+    sleep: Callable[[float], None] = time.sleep
+    clock: Callable[[], float] = time.monotonic
+    poll_s: float = POLL_S
+    _tries: dict[str, Tried] = field(default_factory=dict)
+    _due: dict[str, float] = field(default_factory=dict)
+    _capacities: Mapping[str, Capacity] | None = None
+    _said: bool = False
+
+    def work(self) -> list[Tried]:
+        """Take every unit of the run to its end, and return them all.
+
+        Raises the errors of the engine that waiting does not change. Everything is kept, and calling this
+        again continues.
+        """
+        self._tries = {tried.name: tried for tried in self.runs.units(self.run)}
+        waited = 0.0
+        while True:
+            try:
+                moved = self._step()
+                if self._said:
+                    self._said = False
+                    self.caller.say(f"{self.fleet.name} answers again.")
+                waited = 0.0
+            except FleetDown as error:
+                # Everything that was known stays true; the next step repeats what was not done.
+                if not self._said:
+                    self._said = True
+                    self.caller.say(f"Waiting for {self.fleet.name}: {error}")
+                waited = min(_LONGEST_WAIT_S, 2 * waited or self.poll_s)
+                self.sleep(waited)
+                continue
+            self.caller.show(tally(self._tries.values()))
+            if all(tried.stage.is_end for tried in self._tries.values()):
+                break
+            if self._at(Stage.SUBMITTED) or not moved:
+                self.sleep(self.poll_s)
+        self.runs.end(self.run)
+        self._forget()
+        return list(self._tries.values())
+
+    def _step(self) -> bool:
+        """Do what can be done now. Return True if anything changed."""
+        for tried in self._at(Stage.KEPT):
+            self._deliver(tried)
+        if self.runs.is_cancelled(self.run):
+            self._cancel()
+            return True
+        if self._capacities is None:
+            self._capacities = {capacity.host_class: capacity for capacity in self.fleet.inventory()}
+        classes = {tried.unit.host_class for tried in self._at(Stage.PLANNED)} & self._capacities.keys()
+        steps = decide(
+            self._tries.values(),
+            self._capacities,
+            {host_class: self.fleet.limit(host_class) for host_class in classes},
+            self.fleet.batch,
+            lambda tried: self._due.get(tried.name, 0.0) <= self.clock(),
+        )
+        with self.runs.together():
+            for tried, reason in steps.missing:
+                self._end(tried, Stage.MISSING, reason)
+        for name in steps.again:
+            self._submit(self._batch(name))
+        for batch in steps.new:
+            name = self.runs.batch([tried.unit for tried in batch])
+            for tried in batch:
+                tried.stage, tried.batch = Stage.BATCHED, name
+            self._submit(batch)
+        moved = self._poll()
+        return bool(steps.missing or steps.again or steps.new or moved)
+
+    def _batch(self, name: str) -> list[Tried]:
+        return [self._tries[unit] for unit in self.runs.batched(name)]
+
+    def _submit(self, batch: Sequence[Tried]) -> None:
+        """Submit a batch that was stored, and note in one transaction what became of its units."""
+        requests = {tried.name: self.runs.request(tried.name) for tried in batch}
+        became = self.fleet.submit([tried.unit for tried in batch], requests)
+        accepted = {name: handle for name, handle in became.items() if not isinstance(handle, Refused)}
+        with self.runs.together():
+            when = self.runs.submitted(accepted)
+            for tried in batch:
+                answer = became[tried.name]
+                if not isinstance(answer, Refused):
+                    tried.stage, tried.handle, tried.phase = Stage.SUBMITTED, answer, Phase.WAITING
+                    tried.submitted = when
+                elif answer.fault is None:
+                    self._end(tried, Stage.MISSING, answer.detail)
+                else:
+                    self._lose(tried, answer.fault, answer.detail)
+
+    def _poll(self) -> bool:
+        """Look at what was submitted. Return True if a unit came to an end."""
+        flying = self._at(Stage.SUBMITTED)
+        if not flying:
+            return False
+        states = self.fleet.poll([tried.handle for tried in flying])
+        news: dict[str, tuple[Phase, str, str]] = {}
+        moved = False
+        for tried in flying:
+            state = states.get(tried.handle, State(Phase.GONE))
+            seen = (state.phase, state.node, state.detail)
+            if seen != (tried.phase, tried.node, tried.detail):
+                news[tried.name] = seen
+                tried.phase, tried.node, tried.detail = seen
+        if news:
+            self.runs.seen(news)
+        for tried in flying:
+            state = states.get(tried.handle, State(Phase.GONE))
+            if state.phase is Phase.LOST:
+                assert state.fault is not None
+                self._lose(tried, state.fault, state.detail)
+                moved = True
+            elif state.phase in (Phase.ENDED, Phase.GONE):
+                self._collect(tried, state)
+                moved = True
+        return moved
+
+    def _collect(self, tried: Tried, state: State) -> None:
+        try:
+            answer = self.fleet.collect(tried.handle)
+        except CutError as error:
+            gone = state.phase is Phase.GONE
+            self._lose(tried, Fault.FORGOTTEN if gone else Fault.OUTPUT_CUT, str(error))
+            return
+        digest = tried.unit.image_digest
+        if answer.image_digest not in (None, digest):
+            self._lose(tried, Fault.WRONG_IMAGE, f"{answer.image_digest} was run, not {digest}")
+            return
+        try:
+            settled = self.caller.settle(tried, answer)
+        except WrongAnswer as error:
+            self._lose(tried, Fault.WRONG_ANSWER, str(error))
+            return
+        self.runs.keep(tried.name, settled.record, settled.id, failed=settled.failed)
+        tried.stage, tried.failed = Stage.KEPT, settled.failed
+        tried.record, tried.record_id = settled.record, settled.id
+        self._deliver(tried)
+
+    def _deliver(self, tried: Tried) -> None:
+        self.caller.deliver(tried.record)
+        self.runs.done(tried.name)
+        tried.stage, tried.record = Stage.DONE, b""
+
+    def _lose(self, tried: Tried, fault: Fault, detail: str) -> None:
+        """Note a fault. Try again, unless this was the last attempt or somebody cancelled the job."""
+        after = tried.unit.next_attempt() if fault.is_retried else None
+        self.runs.lost(self.run, tried, fault, detail, after)
+        tried.stage, tried.fault, tried.detail = Stage.LOST, fault, detail
+        on = f" (on {tried.node})" if tried.node else ""
+        what = f"{tried.unit.cell}: {fault.sentence}{on}{f': {detail}' if detail else ''}"
+        if after is None:
+            last = f" {ATTEMPTS} times" if fault.is_retried else ""
+            self.caller.say(f"{what}. Lost{last}: nothing is recorded.")
+            return
+        self.caller.say(f"{what}. Attempt {after.attempt} of {ATTEMPTS} follows.")
+        self._tries[after.name] = Tried(after, tried.question)
+        self._due[after.name] = self.clock() + _PAUSES_S.get(fault, 0.0)
+
+    def _end(self, tried: Tried, stage: Stage, detail: str) -> None:
+        self.runs.ended(tried.name, stage, detail)
+        tried.stage, tried.detail = stage, detail
+        if stage is Stage.MISSING:
+            self.caller.say(f"{tried.unit.cell}: missing: {detail}.")
+
+    def _cancel(self) -> None:
+        """End every unit that has no answer yet."""
+        # A batch that was stored may have been submitted: only another submission gives its handles.
+        for name in dict.fromkeys(tried.batch for tried in self._at(Stage.BATCHED)):
+            self._submit(self._batch(name))
+        flying = self._at(Stage.SUBMITTED)
+        if flying:
+            self.fleet.cancel([tried.handle for tried in flying])
+        with self.runs.together():
+            for tried in flying + self._at(Stage.PLANNED):
+                self._end(tried, Stage.CANCELLED, "the run was cancelled")
+
+    def _forget(self) -> None:
+        """Let the engine remove what is left of units whose records are stored, if it answers."""
+        handles: list[Handle] = [tried.handle for tried in self._at(Stage.DONE) if tried.handle]
+        try:
+            if handles:
+                self.fleet.forget(handles)
+        except FleetDown as error:
+            self.caller.say(f"{self.fleet.name} keeps what is left of this run: {error}")
+
+    def _at(self, stage: Stage) -> list[Tried]:
+        return [tried for tried in self._tries.values() if tried.stage is stage]
