@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-#: A script for `/bin/sh -c`, whose further arguments are a Python script and its arguments. In any image, it uses the
-#: first interpreter that has TensorFlow, or else the first one, which will report that TensorFlow is missing. Names
-#: without a slash are looked up on PATH.
+#: A script for `/bin/sh -c`, whose further arguments are a Python script and its arguments. In any image, it
+#: uses the first interpreter that has TensorFlow, or else the first one, which will report that TensorFlow is
+#: missing. Names without a slash are looked up on PATH.
 START = """\
 set -u
 first=
