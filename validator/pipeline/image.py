@@ -13,8 +13,9 @@ from ..model.lock import Lock
 from ..model.record import Record, Verdict
 from ..model.spec import ImageSpec, cell_identifier
 from ..system import processes
+from .judging import now, reason_for
 from .locking import ensure_lock
-from .measuring import Probing, may_be_signed, measured_record, now, own_checks
+from .measuring import Probing, may_be_signed, measured_record, own_checks
 from .publisher import Publisher
 from .recording import host_class_of, measurement_key
 from .run import Event, Phase, RegistryUse, Result, Run, Status
@@ -183,7 +184,7 @@ def _broken_record(
         image=spec.identifier,
         host_class=host_class,
         verdict=Verdict.BROKEN,
-        reason=run.options.reason(str(error)),
+        reason=reason_for(run.options.origin, str(error)),
         origin=run.options.origin,
         engine=run.engine.name,
         lock_digest=lock.digest if lock else None,

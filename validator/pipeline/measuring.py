@@ -1,32 +1,22 @@
-"""Measure once: run the probe, read the host, derive the verdict, and sign."""
+"""Measure once on this machine: read the host, run the probe, and have its report judged."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-import msgspec
-
 from ..assemble.progress import Progress
-from ..engines.base import Built
+from ..engines.base import Built, ProbeRequest
 from ..engines.own_checks import PackedCheck, read_checks
 from ..engines.probe_archive import probe_request, probe_version
 from ..errors import InputError, MissingError, ValidatorError
 from ..locks.files import render
 from ..model.lock import Lock
-from ..model.measurement import (
-    Measurement,
-    MeasurementError,
-    Outside,
-    Unread,
-    report_digest,
-    statement_of,
-)
-from ..model.own_checks import also_required, own_check
-from ..model.record import Record, Verdict, contents_of
-from ..model.report import Report, ReportError, read_report, versions_of
-from ..model.spec import NO_GPU, ImageSpec, cell_identifier
-from ..model.timestamps import format_timestamp, now_utc
-from ..model.verdict import judge
+from ..model.measurement import Outside
+from ..model.own_checks import OwnCheck, own_check
+from ..model.record import Record
+from ..model.spec import ImageSpec
+from .judging import Found, Question, now, record_of
 from .recording import host_class_of
 from .run import Run
 from .targets import Target
@@ -81,79 +71,49 @@ def measured_record(
     outside = target.seen_in(run.engine.outside())
     began = now()
     own = own_checks(built.spec)
-    named = tuple(sorted((own_check(check.file) for check in own), key=lambda check: check.id))
-    version = probe_version(own)
     request = probe_request(
         run.options.depth, render(lock).encode(), challenge=challenge, gpus=target.uuids, own=own
     )
-    report: Report | None = None
-    host_class = target.host_class
+    report, failure = _probe(built, request, run, progress)
+    question = Question(
+        image=built.spec.identifier,
+        variant=built.spec.variant,
+        lock_digest=lock.digest,
+        probe_version=probe_version(own),
+        depth=run.options.depth,
+        key=probing.key,
+        engine=run.engine.name,
+        added=built.spec.additions is not None,
+        own=names_of(own),
+        image_digest=built.digest,
+        base=built.base,
+        layers=built.layers,
+        challenge=challenge,
+        origin=run.options.origin,
+    )
+    found = Found(
+        report=report,
+        failure=failure,
+        outside=outside,
+        host=run.engine.host_facts,
+        host_class=lambda read: target.host_class or host_class_of(read.host, run.hosts),
+        unreported=target.host_class,
+        started=started,
+        began=began,
+    )
+    return record_of(question, found, runner, progress)
+
+
+def names_of(own: Iterable[PackedCheck]) -> tuple[OwnCheck, ...]:
+    """Return the checks of the user's own as measurements name them."""
+    return tuple(sorted((own_check(check.file) for check in own), key=lambda check: check.id))
+
+
+def _probe(built: Built, request: ProbeRequest, run: Run, progress: Progress) -> tuple[bytes | None, str]:
+    """Return the report, or None and why there is none."""
     try:
-        read = read_report(run.engine.probe(built, request, progress))
-        host_class = host_class or host_class_of(read.host, run.hosts)
-        report = read
-        required = also_required(built.spec.additions is not None, named)
-        judgement = judge(
-            report,
-            run.options.origin,
-            outside,
-            challenge=challenge,
-            variant=built.spec.variant,
-            also_required=required,
-        )
-        verdict, reason = judgement.verdict, judgement.sentence
-    except ReportError as error:
-        verdict, reason = Verdict.FAILED, f"the probe's report can't be read: {error}"
+        return run.engine.probe(built, request, progress), ""
     except (MissingError, InputError):
         raise
     except ValidatorError as error:
-        verdict, reason = Verdict.FAILED, str(error)
-    host_class = host_class or NO_GPU
-    record = Record(
-        cell=cell_identifier(built.spec.identifier, host_class),
-        image=built.spec.identifier,
-        host_class=host_class,
-        verdict=verdict,
-        reason=run.options.reason(reason),
-        origin=run.options.origin,
-        engine=run.engine.name,
-        lock_digest=lock.digest,
-        image_digest=built.digest,
-        probe_version=version,
-        started=started,
-        finished=now(),
-        key=probing.key,
-        base=built.base,
-        versions=versions_of(report) if report else {},
-        layers=built.layers,
-        **(contents_of(report) if report else {"host": run.engine.host_facts()}),
-    )
-    if runner is None or isinstance(outside, Unread):
-        return record
-    measurement = Measurement(
-        image_digest=str(record.image_digest),
-        image=record.image,
-        host_class=host_class,
-        cell=record.cell,
-        lock_digest=lock.digest,
-        report_digest=report_digest(report.raw) if report else None,
-        challenge=challenge,
-        outside=outside,
-        probe_version=version,
-        started=began,
-        finished=record.finished,
-        depth=run.options.depth,
-        fixture=report is not None and report.fixture,
-        checks=named,
-    )
-    try:
-        return msgspec.structs.replace(record, measurement=runner.sign(statement_of(measurement)))
-    except (ValidatorError, MeasurementError) as error:
-        # The record is kept without a signature; measuring again can sign it.
-        progress(f"not signed: {error}")
-        return record
-
-
-def now() -> str:
-    """Return the current time as records hold it."""
-    return format_timestamp(now_utc(), "milliseconds")
+        return None, str(error)

@@ -119,10 +119,6 @@ class Options:
         """The origin of the records that the run makes."""
         return Origin.REHEARSAL if self.rehearsal else Origin.HERE
 
-    def reason(self, sentence: str) -> str:
-        """Return a sentence as the run's records give it as their reason."""
-        return f"{REHEARSAL}: {sentence}" if self.rehearsal else sentence
-
 
 @dataclass(frozen=True)
 class Run:
