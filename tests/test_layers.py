@@ -44,7 +44,7 @@ ALLOWED = {
     },
     "diagnosis": {"model", "versions", "conditions", "compat", "errors", "resources", "problems"},
     "pipeline": {
-        "model", "versions", "compat", "matrix", "locks", "assemble", "engines", "records", "registry",
+        "model", "versions", "compat", "matrix", "locks", "assemble", "engines", "fleet", "records", "registry",
         "certify", "system", "errors", "resources", "__init__",
     },
     "delivery": {
@@ -55,7 +55,7 @@ ALLOWED = {
     "reports": {"model", "compat", "records", "redaction"},
     "cli": {
         "model", "versions", "compat", "matrix", "locks", "registry", "assemble", "engines", "records",
-        "certify", "delivery", "pipeline", "diagnosis", "reports", "redaction", "supply", "system", "errors",
+        "fleet", "certify", "delivery", "pipeline", "diagnosis", "reports", "redaction", "supply", "system", "errors",
         "resources", "__init__",
     },
 }  # fmt: skip

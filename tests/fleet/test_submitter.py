@@ -244,7 +244,7 @@ def test_an_answer_to_another_question_is_no_record(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("capacities", "tasks", "reason"),
     [
-        ((), 1, "fleet.yaml does not say which nodes are r580-h100"),
+        ((), 1, "there is no node for r580-h100; `fleet inventory` lists the host classes"),
         ((Capacity("r580-h100", 0, 0, detail="no node has r999"),), 1, "no node has r999"),
         ((Capacity("r580-h100", 0, 0),), 1, "there is no node for r580-h100"),
         ((Capacity("r580-h100", 1, 1),), 2, "it needs 2 nodes at once, and there is only 1"),

@@ -6,6 +6,7 @@ import contextlib
 import os
 import shlex
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,7 @@ from ..registry.client import Registry
 from ..registry.names import Repository
 from ..reports.printable import counted, json_text
 from ..system.sources import host_sources
+from .fleet_settings import LOCAL, fleet_file_option, fleet_path_for, open_named_fleet
 from .options import (
     challenge_option,
     depth_option,
@@ -33,14 +35,17 @@ from .trust_options import trust_file_option, trust_path_for
 
 if TYPE_CHECKING:
     from ..certify.signing import Signer
+    from ..fleet.protocol import Fleet
+    from ..matrix.plan import Plan
     from ..pipeline.publisher import Publisher
-    from ..pipeline.run import Result
+    from ..pipeline.run import Result, Run
     from ..pipeline.workplace import Workplace
 
 #: A rehearsal has its own store, keys and trust file, and does every step.
 _NOT_REHEARSED = (
     "store_url", "engine_name", "layout", "keep_going", "no_validate", "retag", "builder_key", "identity",
-    "issuer", "trust_path", "pull_from", "challenge", "challenges_path", "force",
+    "issuer", "trust_path", "pull_from", "challenge", "challenges_path", "force", "on", "fleet_path",
+    "dry_run",
 )  # fmt: skip
 
 
@@ -119,6 +124,20 @@ _NOT_REHEARSED = (
     metavar="REGISTRY/NAME",
     help="Probe the images that another run pushed to this repository, instead of building them.",
 )
+@click.option(
+    "--on",
+    default=LOCAL,
+    show_default=True,
+    metavar="NAME",
+    help="Where the images are measured: local, slurm or kubernetes. They are built here and pushed; nodes"
+    " pull them by digest.",
+)
+@fleet_file_option
+@click.option(
+    "--dry-run",
+    is_flag=True,
+    help="With --on: print what would be submitted for the images that are in the registry, and do nothing.",
+)
 @depth_option
 @challenge_option
 @click.option(
@@ -157,6 +176,9 @@ def command(
     issuer: str | None,
     trust_path: Path | None,
     pull_from: str | None,
+    on: str,
+    fleet_path: Path | None,
+    dry_run: bool,
     depth: str,
     challenge: str | None,
     challenges_path: Path | None,
@@ -171,7 +193,8 @@ def command(
     builder in trust.yaml are accepted from a registry.
 
     The images are measured on this machine. To measure the matrix's other host classes, push the images with
-    --push and run this command with --pull-from on a machine of each class.
+    --push and run this command with --pull-from on a machine of each class; or let a scheduler do it with
+    --on. `fleet` follows, continues and ends what was submitted.
 
     On a machine with GPUs of several models, each model is measured on its own. What is measured on a GPU in
     a container is signed with this machine's key, which the first run makes and registers in the trust file.
@@ -188,6 +211,13 @@ def command(
             )
         )  # fmt: skip
     reject_options(("keep",), "has no effect without --rehearse")
+    with_fleet = on != LOCAL
+    if with_fleet:
+        reject_options(("no_validate", "layout", "keep_going"), f"can't be combined with --on {on}")
+        if not push and not pull_from:
+            raise click.UsageError(f"--on {on} needs --push or --pull-from: nodes pull the images by digest")
+    else:
+        reject_options(("fleet_path", "dry_run"), "has no effect with --on local")
     if no_validate:
         reject_options(("depth", "challenge", "challenges_path"), "has no effect with --no-validate")
     if challenge is not None and challenges_path is not None:
@@ -212,7 +242,7 @@ def command(
     from ..pipeline.workplace import EngineChoice, Making, open_workplace
     from ..records.store import Store
     from .build_signing import builder_of
-    from .measurement_signing import challenges_for, runner_of
+    from .measurement_signing import challenges_for, fleet_runner_of, runner_of
     from .next_steps import say_estimate, say_next_steps
     from .planning import load_plan, locks_of
     from .progress import Progress
@@ -224,13 +254,14 @@ def command(
     if pull_from or trust_path.exists():
         # Without it, nothing in a registry is accepted.
         read_trust_file(trust_path)
+    fleet = open_named_fleet(on, fleet_path_for(matrix_path, fleet_path)) if with_fleet else None
     sources = host_sources()
     place = open_workplace(
         EngineChoice(engine_name),
         sources,
         Making(BasePolicy(base), Layers(layers), layout, locks_of(matrix_path).own, matrix_path.parent),
         needs_images=repository is not None,
-        measures=not no_validate,
+        measures=not no_validate and not with_fleet,
     )
     engine = place.engine
     print_status(f"Engine: {place.description}")
@@ -238,28 +269,37 @@ def command(
         matrix_path, profile, selectors, lambda python: None if engine.provides(python) else engine.name
     )
     refuse_wrong_locks(locks_of(matrix_path), plan.images)
-    if not pull_from:
+    # A dry run only looks the images up.
+    looks = bool(pull_from or dry_run)
+    if not looks:
         with contextlib.closing(Wheelhouse(sources)) as wheelhouse:
             say_estimate(estimate(plan.images, locks_of(matrix_path), wheelhouse.missing))
-    use = RegistryUse.PULL if pull_from else RegistryUse.PUSH if push else RegistryUse.NONE
-    options = Options(jobs, keep_going, not no_validate, force, depth, use)
+    use = RegistryUse.PULL if looks else RegistryUse.PUSH if push else RegistryUse.NONE
+    options = Options(jobs, keep_going, not no_validate and not with_fleet, force, depth, use)
     publisher = None
     if repository:
-        signer = builder_of(trust_path, builder_key, identity, issuer) if push else None
+        signer = builder_of(trust_path, builder_key, identity, issuer) if not looks else None
         publisher = _publisher(place, repository, trust_path, signer, retag)
     hosts = tuple(dict.fromkeys(cell.cell.host for cell in plan.cells))
     runner = None
-    if not no_validate:
-        runner = runner_of(engine, trust_path, asked=challenges is not None)
-    with Store(store_url_for(matrix_path, store_url)) as store, Progress(len(plan.images)) as progress:
-        run = Run(
-            engine, store, sources, locks_of(matrix_path), hosts, options, progress, publisher, runner,
-            challenges,
-        )  # fmt: skip
-        try:
-            results = build_matrix(plan.images, run)
-        finally:
-            engine.close()
+    asked = challenges is not None
+    if with_fleet and not dry_run:
+        runner = fleet_runner_of((host.identifier for host in hosts), trust_path, asked=asked)
+    elif not no_validate and not with_fleet:
+        runner = runner_of(engine, trust_path, asked=asked)
+    with Store(store_url_for(matrix_path, store_url)) as store:
+        with Progress(len(plan.images)) as progress:
+            run = Run(
+                engine, store, sources, locks_of(matrix_path), hosts, options, progress, publisher, runner,
+                None if with_fleet else challenges,
+            )  # fmt: skip
+            try:
+                results = build_matrix(plan.images, run)
+            finally:
+                engine.close()
+        if fleet is not None:
+            run = replace(run, challenges=challenges)
+            return _measure_with_fleet(fleet, plan, results, run, repository, dry_run, format_)
     if format_ == "json":
         click.echo(json_text([_as_json(result, layout) for result in results]))
     else:
@@ -267,6 +307,23 @@ def command(
     if place.maker is not None:
         say_next_steps(results, push or pull_from, profile, layout)
     return _exit_code(results)
+
+
+def _measure_with_fleet(
+    fleet: Fleet,
+    plan: Plan,
+    images: list[Result],
+    run: Run,
+    repository: Repository | None,
+    dry_run: bool,
+    format_: str,
+) -> int:
+    from .fleet_run import Measuring, measure
+
+    try:
+        return measure(Measuring(plan, images, run, fleet, str(repository), dry_run, format_ == "json"))
+    finally:
+        fleet.close()
 
 
 def _repository(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import click
@@ -16,6 +16,7 @@ from ..compat.gpus import model_of
 from ..engines.base import Engine
 from ..matrix.plan import Plan
 from ..model.measurement import Outside, Unread
+from ..model.spec import NO_GPU
 from ..pipeline.run import Runner
 from .options import print_status
 
@@ -58,7 +59,26 @@ def runner_of(engine: Engine, trust_path: Path, *, asked: bool) -> Runner | None
             " from this machine's key."
         )
         return None
-    signer = _own_signer() if asked else _registered_signer(outside, trust_path)
+    return _runner(_own_signer() if asked else _registered_signer(outside, trust_path))
+
+
+def fleet_runner_of(host_classes: Iterable[str], trust_path: Path, *, asked: bool) -> Runner | None:
+    """Return what signs the measurements of a fleet: this machine's key, for the cluster as one runner.
+
+    host_classes: those that will be measured. asked: see `runner_of`.
+    """
+    models = tuple(sorted({name.partition("-")[2] for name in host_classes if name != NO_GPU}))
+    if not models:
+        return None
+    if asked:
+        return _runner(_own_signer())
+    registration = register_runner(trust_path, models)
+    if registration.said:
+        print_status(f"{registration.said}. It stands for the cluster.")
+    return _runner(registration.signer)
+
+
+def _runner(signer: Signer | None) -> Runner | None:
     if signer is None:
         return None
     own = signer

@@ -259,6 +259,11 @@ class Runs:
                 new.append(unit)
         return Added(tuple(new), tuple(known), busy)
 
+    def owner(self, unit: Unit) -> str | None:
+        """Return the id of the open run that has a unit that measures the same."""
+        found = self._open_unit(unit)
+        return found[1] if found else None
+
     def units(self, run: FleetRun) -> list[Tried]:
         """Return all units of a run, in the order in which they were added."""
         rows = self._all(f"SELECT {_COLUMNS} FROM units WHERE run = ? ORDER BY number", run.id)
@@ -514,5 +519,6 @@ def _tried(row: _Row) -> Tried:
 
 
 def _identity(unit: Unit) -> str:
-    """Return a name for what a unit measures, the same for all attempts and whatever they come after."""
-    return msgspec.structs.replace(unit, attempt=1, after="").name
+    """Return a name for what a unit measures: the same for all attempts, whatever record they come after, and
+    on however many nodes they run."""
+    return msgspec.structs.replace(unit, attempt=1, after="", tasks=1).name

@@ -119,7 +119,7 @@ def decide(
 def _why_missing(unit: Unit, capacity: Capacity | None) -> str:
     """Return why no node can ever run a unit, or ""."""
     if capacity is None:
-        return f"fleet.yaml does not say which nodes are {unit.host_class}"
+        return f"there is no node for {unit.host_class}; `fleet inventory` lists the host classes"
     if capacity.nodes == 0:
         return capacity.detail or f"there is no node for {unit.host_class}"
     if capacity.nodes < unit.tasks:

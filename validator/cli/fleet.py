@@ -1,0 +1,280 @@
+"""`fleet`: what a scheduler has, and the runs of `build-matrix --on`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..errors import EXIT_MISSING, EXIT_OK, InputError
+from .fleet_settings import fleet_file_option, fleet_path_for, open_named_fleet
+from .groups import SuggestingGroup
+from .options import (
+    format_option,
+    matrix_option,
+    print_status,
+    profile_option,
+    select_option,
+    store_option,
+    store_url_for,
+    verbose_option,
+)
+from .trust_options import trust_file_option, trust_path_for
+
+if TYPE_CHECKING:
+    from ..fleet.protocol import Capacity
+    from ..fleet.runs import FleetRun, Runs
+
+on_option = click.option(
+    "--on", "engine_name", required=True, metavar="NAME", help="The scheduler: slurm or kubernetes."
+)
+
+
+@click.group("fleet", cls=SuggestingGroup)
+def command() -> None:
+    """Show what a scheduler has, and follow, continue or end the runs of `build-matrix --on`."""
+
+
+@command.command("inventory")
+@on_option
+@matrix_option
+@profile_option
+@select_option
+@fleet_file_option
+@format_option("table", "json")
+@verbose_option
+def inventory_command(
+    engine_name: str,
+    matrix_path: Path,
+    profile: str | None,
+    selectors: tuple[str, ...],
+    fleet_path: Path | None,
+    format_: str,
+) -> int:
+    """List the host classes, how many nodes each has, and how many cells of a profile they cover."""
+    from ..reports.printable import json_text
+    from .planning import load_plan
+
+    plan = load_plan(matrix_path, profile, selectors)
+    cells = Counter(planned.cell.host.identifier for planned in plan.cells)
+    fleet = open_named_fleet(engine_name, fleet_path_for(matrix_path, fleet_path))
+    try:
+        found = {capacity.host_class: capacity for capacity in fleet.inventory()}
+    finally:
+        fleet.close()
+    names = sorted({*found, *cells})
+    if format_ == "json":
+        click.echo(json_text([_capacity_json(name, found.get(name), cells[name]) for name in names]))
+    else:
+        from rich.table import Table
+
+        from ..reports.terminal import show
+
+        table = Table("host class", "nodes", "usable", "GPUs each", "cells", "", box=None, pad_edge=False)
+        for name in names:
+            entry = _capacity_json(name, found.get(name), cells[name])
+            table.add_row(name, *(str(entry[key]) for key in ("nodes", "usable", "gpus", "cells", "detail")))
+        show(table)
+    covered = sum(number for name, number in cells.items() if name in found and found[name].nodes)
+    print_status(f"{covered} of {sum(cells.values())} cells have a node.")
+    return EXIT_OK if covered or not cells else EXIT_MISSING
+
+
+def _capacity_json(name: str, capacity: Capacity | None, cells: int) -> dict[str, Any]:
+    if capacity is None:
+        return {"host_class": name, "nodes": 0, "usable": 0, "gpus": 0, "cells": cells, "detail": "no node"}
+    return {
+        "host_class": name,
+        "nodes": capacity.nodes,
+        "usable": capacity.usable,
+        "gpus": capacity.gpus_per_node,
+        "cells": cells,
+        "detail": capacity.detail,
+    }
+
+
+@command.command("status")
+@click.argument("run", required=False)
+@format_option("table", "json")
+@verbose_option
+def status_command(run: str | None, format_: str) -> int:
+    """Show how far the runs of this machine are, or each cell of one RUN. It asks no scheduler."""
+    from ..fleet.runs import Runs
+
+    with Runs() as runs:
+        if run is not None:
+            _show_cells(runs, runs.run(run), format_)
+        else:
+            _show_runs(runs, format_)
+    return EXIT_OK
+
+
+def _show_runs(runs: Runs, format_: str) -> None:
+    from ..fleet.submitter import tally
+    from ..reports.printable import json_text
+    from ..reports.terminal import show
+    from .fleet_progress import tally_table
+    from .fleet_run import described
+
+    # Ended runs are listed only as JSON: what they brought is in the store of records.
+    found = [one for one in runs.all() if format_ == "json" or not one.ended]
+    tallies = {one.id: tally(runs.units(one)) for one in found}
+    if format_ == "json":
+        click.echo(
+            json_text(
+                [
+                    {
+                        "run": one.id,
+                        "fleet": one.fleet,
+                        "created": one.created,
+                        "ended": one.ended or None,
+                        "submitted_now": not one.ended and runs.is_submitted(one),
+                        "cells": {name: dict(counts) for name, counts in tallies[one.id].items()},
+                    }
+                    for one in found
+                ]
+            )
+        )
+        return
+    if not found:
+        print_status("No run is open.")
+    for one in found:
+        going = "" if runs.is_submitted(one) else f" No process continues it: `fleet resume {one.id}` does."
+        print_status(f"{one.id} on {one.fleet}, since {one.created}: {described(one)}.{going}")
+        show(tally_table(tallies[one.id]))
+
+
+def _show_cells(runs: Runs, run: FleetRun, format_: str) -> None:
+    from ..fleet.submitter import word_of
+    from ..reports.printable import json_text
+
+    # The last attempt of each cell.
+    units = {tried.unit.cell: tried for tried in runs.units(run)}
+    rows = [
+        {
+            "cell": cell,
+            "state": word_of(tried),
+            "attempt": tried.unit.attempt,
+            "unit": tried.name,
+            "node": tried.node,
+            "detail": ": ".join(filter(None, (tried.fault.sentence if tried.fault else "", tried.detail))),
+            "record": tried.record_id or None,
+        }
+        for cell, tried in sorted(units.items())
+    ]
+    if format_ == "json":
+        click.echo(json_text(rows))
+        return
+    from rich.table import Table
+
+    from ..reports.terminal import show
+
+    table = Table("cell", "state", "attempt", "node", "", box=None, pad_edge=False)
+    for row in rows:
+        table.add_row(*(str(row[key]) for key in ("cell", "state", "attempt", "node", "detail")))
+    show(table)
+
+
+@command.command("cancel")
+@click.argument("run")
+@matrix_option
+@store_option
+@fleet_file_option
+@verbose_option
+def cancel_command(run: str, matrix_path: Path, store_url: str | None, fleet_path: Path | None) -> int:
+    """End the jobs of a RUN. What was measured is kept."""
+    from ..fleet.runs import Runs
+    from ..fleet.submitter import tally
+    from ..records.store import Store
+    from .fleet_run import refuse_other_store, submit
+
+    with Runs() as runs:
+        found = runs.run(run)
+        if found.ended:
+            raise InputError(f"{found.id} ended at {found.ended}", hint="there is nothing to cancel")
+        runs.ask_to_cancel(found)
+        if runs.is_submitted(found):
+            print_status(f"The process that submits {found.id} cancels it.")
+            return EXIT_OK
+        fleet = open_named_fleet(found.fleet, fleet_path_for(matrix_path, fleet_path))
+        try:
+            with runs.submitting(found.key), Store(store_url_for(matrix_path, store_url)) as store:
+                refuse_other_store(found, store)
+                tried = submit(fleet, runs, found, store, None)
+        finally:
+            fleet.close()
+    counts = sum(tally(tried).values(), Counter())
+    print_status(f"Cancelled {found.id}: {', '.join(f'{number} {word}' for word, number in counts.items())}.")
+    return EXIT_OK
+
+
+@command.command("logs")
+@click.argument("cell")
+@click.option(
+    "--run", "run_name", metavar="RUN", help="Look in this run.  [default: the newest with the cell]"
+)
+@matrix_option
+@fleet_file_option
+@verbose_option
+def logs_command(cell: str, run_name: str | None, matrix_path: Path, fleet_path: Path | None) -> int:
+    """Print what the last attempt at a CELL wrote. CELL is a cell or the name of a unit."""
+    from ..fleet.runs import Runs
+    from ..reports.printable import printable
+
+    with Runs() as runs:
+        for run in [runs.run(run_name)] if run_name else runs.all():
+            mine = [tried for tried in runs.units(run) if cell in (tried.unit.cell, tried.name)]
+            if mine:
+                break
+        else:
+            raise InputError(
+                f"no run has the cell {cell}", hint="`fleet status RUN` lists the cells of a run"
+            )
+    tried = mine[-1]
+    if not tried.handle:
+        print_status(f"{tried.name} was not submitted: {tried.detail or tried.stage.value}")
+        return EXIT_MISSING
+    fleet = open_named_fleet(run.fleet, fleet_path_for(matrix_path, fleet_path))
+    try:
+        click.echo(printable(fleet.logs(tried.handle)))
+    finally:
+        fleet.close()
+    return EXIT_OK
+
+
+@command.command("resume")
+@click.argument("run")
+@matrix_option
+@store_option
+@trust_file_option
+@fleet_file_option
+@format_option("text", "json")
+@verbose_option
+def resume_command(
+    run: str,
+    matrix_path: Path,
+    store_url: str | None,
+    trust_path: Path | None,
+    fleet_path: Path | None,
+    format_: str,
+) -> int:
+    """Continue a RUN whose process has ended: collect, try again, record. The same command does it too."""
+    from ..fleet.runs import Runs
+    from ..records.store import Store
+    from . import fleet_run
+    from .measurement_signing import fleet_runner_of
+
+    with Runs() as runs:
+        found = runs.run(run)
+        if found.ended:
+            raise InputError(f"{found.id} ended at {found.ended}", hint="there is nothing to resume")
+        classes = {tried.unit.host_class for tried in runs.units(found)}
+        runner = fleet_runner_of(classes, trust_path_for(matrix_path, trust_path), asked=False)
+        fleet = open_named_fleet(found.fleet, fleet_path_for(matrix_path, fleet_path))
+        try:
+            with Store(store_url_for(matrix_path, store_url)) as store:
+                return fleet_run.resume(found, runs, fleet, store, runner, as_json=format_ == "json")
+        finally:
+            fleet.close()

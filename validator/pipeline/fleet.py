@@ -1,0 +1,338 @@
+"""Measure the cells of a plan with a fleet: images in a registry become units, and answers become records."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from ..engines.own_checks import PackedCheck
+from ..engines.probe_archive import probe_request, probe_version
+from ..fleet.protocol import Answer, Fleet
+from ..fleet.runs import Tried, Work
+from ..fleet.submitter import Settled, WrongAnswer
+from ..fleet.units import Unit
+from ..locks.files import render
+from ..model import codec
+from ..model.record import Record, Verdict, read_record
+from ..model.report import Report
+from ..model.spec import NO_GPU, Cell, HostClass, ImageSpec
+from ..records.store import Store
+from ..versions import ComputeCapability, DriverRelease
+from .judging import Found, Question, record_of
+from .measuring import names_of, own_checks
+from .publisher import PublishedImage
+from .recording import host_class_of
+from .run import Result, Run, Runner
+
+
+class AskedHost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A host class of the matrix, as the run store keeps it. capability: `9.0`."""
+
+    identifier: str
+    driver: str
+    capability: str
+    gpu: str | None
+
+    @classmethod
+    def of(cls, host: HostClass) -> AskedHost:
+        return cls(host.identifier, str(host.driver), str(host.compute_capability), host.gpu)
+
+    def host_class(self) -> HostClass:
+        """Return the host class, without what only the matrix needs."""
+        if self.identifier == NO_GPU:
+            return HostClass.without_gpu()
+        return HostClass(
+            self.identifier,
+            DriverRelease.parse(self.driver),
+            ComputeCapability.parse(self.capability),
+            self.gpu,
+        )
+
+
+class Asked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What the run store keeps about a cell, so that a record can be made without the matrix."""
+
+    question: Question
+    host: AskedHost
+
+
+@dataclass(frozen=True)
+class Planned:
+    """works: the units to submit. unchanged: the records of cells that need no new measurement.
+
+    going: how many cells each open run has already, by its id.
+    """
+
+    works: tuple[Work, ...]
+    unchanged: tuple[Record, ...]
+    going: Mapping[str, int]
+
+
+def plan_units(
+    cells: Iterable[Cell],
+    images: Sequence[Result],
+    run: Run,
+    fleet: str,
+    owner: Callable[[Unit], str | None],
+) -> Planned:
+    """Return the units of the cells whose images are in the registry.
+
+    images: the results of building; those without a published image have no units. fleet: the engine's name.
+    owner: returns the id of the open run that measures the same already, which goes on with the challenge
+        that it has; None if there is none.
+    """
+    published = {result.spec.identifier: result.published for result in images if result.published}
+    made: dict[str, _Image] = {}
+    works, unchanged = [], []
+    going: Counter[str] = Counter()
+    for cell in cells:
+        name = cell.image.identifier
+        found = published.get(name)
+        if found is None or (run.challenges is not None and _asked(cell, run) is None):
+            continue
+        if name not in made:
+            made[name] = _Image.of(cell.image, found, run)
+        image = made[name]
+        unit = image.unit(cell.host, run.options.depth)
+        if (busy := owner(unit)) is not None:
+            going[busy] += 1
+        elif (earlier := _earlier(unit, run, fleet)) is not None:
+            unchanged.append(earlier)
+        else:
+            works.append(image.work(cell, unit, run, fleet))
+    return Planned(tuple(works), tuple(unchanged), going)
+
+
+@dataclass(frozen=True)
+class _Image:
+    """An image in the registry, with what all its cells share."""
+
+    spec: ImageSpec
+    published: PublishedImage
+    lock_digest: str
+    lock_text: bytes
+    own: tuple[PackedCheck, ...]
+    version: str
+
+    @classmethod
+    def of(cls, spec: ImageSpec, published: PublishedImage, run: Run) -> _Image:
+        lock = run.locks.read(spec.identifier)
+        assert lock is not None, "an image in the registry was made from a lock"
+        own = own_checks(spec)
+        return cls(spec, published, lock.digest, render(lock).encode(), own, probe_version(own))
+
+    def unit(self, host: HostClass, depth: str) -> Unit:
+        return Unit(
+            image=self.spec.identifier,
+            reference=self.published.reference,
+            image_digest=self.published.digest,
+            lock_digest=self.lock_digest,
+            probe_version=self.version,
+            depth=depth,
+            host_class=host.identifier,
+        )
+
+    def work(self, cell: Cell, unit: Unit, run: Run, fleet: str) -> Work:
+        challenge = _asked(cell, run)
+        if challenge is None and run.runner is not None:
+            challenge = run.runner.challenge(cell.identifier)
+        entries = run.store.entries(cell.identifier)
+        question = Question(
+            image=unit.image,
+            variant=self.spec.variant,
+            lock_digest=self.lock_digest,
+            probe_version=self.version,
+            depth=unit.depth,
+            key=fleet_key(unit, fleet),
+            engine=fleet,
+            added=self.spec.additions is not None,
+            own=names_of(self.own),
+            image_digest=unit.image_digest,
+            challenge=challenge,
+            origin=run.options.origin,
+        )
+        request = probe_request(unit.depth, self.lock_text, challenge=challenge, own=self.own)
+        asked = msgspec.json.encode(Asked(question, AskedHost.of(cell.host)))
+        after = entries[-1].id if entries else ""
+        return Work(msgspec.structs.replace(unit, after=after), request, asked)
+
+
+def _earlier(unit: Unit, run: Run, fleet: str) -> Record | None:
+    """Return the record that makes a measurement unnecessary."""
+    if run.challenges is not None or run.options.force:
+        return None
+    found = run.store.measured(fleet_key(unit, fleet))
+    if found is None or found.image_digest not in (None, unit.image_digest):
+        return None
+    # What can be signed now is measured again, as on this machine.
+    unsigned = found.measurement is None and bool(found.facts.gpus)
+    return None if unsigned and run.runner is not None else found
+
+
+def _asked(cell: Cell, run: Run) -> str | None:
+    """Return the challenge that somebody gave for a cell, or for its image."""
+    challenges: Mapping[str, str] = run.challenges or {}
+    return challenges.get(cell.identifier) or challenges.get(cell.image.identifier)
+
+
+def fleet_key(unit: Unit, fleet: str) -> str:
+    """Return a SHA-256 in hex over what must be unchanged for a measurement to stay valid.
+
+    The image's digest is compared separately, as for measurements on this machine.
+    """
+    facts = {
+        "image": unit.image,
+        "lock": unit.lock_digest,
+        "probe": unit.probe_version,
+        "depth": unit.depth,
+        "fleet": fleet,
+        "host_class": unit.host_class,
+    }
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+
+
+def command_key(fleet: str, repository: str, cells: Iterable[Cell], run: Run) -> str:
+    """Return a name for what a command asks for, the same if it is given again."""
+    asked = {
+        "fleet": fleet,
+        "repository": repository,
+        "cells": sorted(cell.identifier for cell in cells),
+        "depth": run.options.depth,
+        "store": run.store.location,
+        "challenges": dict(run.challenges) if run.challenges is not None else None,
+    }
+    return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:32]
+
+
+@dataclass
+class Recorder:
+    """Makes records of a fleet's answers, and adds them to the store.
+
+    runner: signs what was measured in containers; None if nothing can be signed.
+    say, show: see `Caller`.
+    """
+
+    store: Store
+    runner: Runner | None
+    say: Callable[[str], None]
+    show: Callable[[Mapping[str, Counter[str]]], None]
+
+    def settle(self, tried: Tried, answer: Answer) -> Settled:
+        """Return the record of an answer. Raises WrongAnswer if it answers another challenge."""
+        asked = msgspec.json.decode(tried.question, type=Asked)
+        question = msgspec.structs.replace(asked.question, engine=f"{asked.question.engine}/{answer.engine}")
+        if not answer.isolates:
+            # An environment on the node was measured, not the image.
+            question = msgspec.structs.replace(question, image_digest=None)
+        found = Found(
+            report=answer.report,
+            failure=answer.failure,
+            outside=answer.outside,
+            host=dict,
+            host_class=lambda report: _host_class(report, asked, question.challenge),
+            unreported=asked.host.identifier,
+            started=tried.submitted,
+            began=tried.submitted,
+        )
+        record = record_of(question, found, self.runner if answer.isolates else None, self.say)
+        failed = record.verdict in (Verdict.FAILED, Verdict.BROKEN)
+        return Settled(codec.canonical(record.document()), record.id, failed)
+
+    def deliver(self, record: bytes) -> None:
+        """Add a record to the store, unless it is there."""
+        self.store.add(read_record(record))
+
+
+def _host_class(report: Report, asked: Asked, challenge: str | None) -> str:
+    """Return the host class of the machine that made a report.
+
+    A machine that shows no GPU is taken for what it should be, since its record proves nothing. One that
+    shows others than it should have is named for what it is. Raises WrongAnswer.
+    """
+    if challenge is not None and report.challenge != challenge:
+        # Another submitter, with another run store, made the job that was adopted.
+        raise WrongAnswer("its report repeats another challenge than the one of this run")
+    found = host_class_of(report.host, [asked.host.host_class()])
+    return asked.host.identifier if found == NO_GPU else found
+
+
+@dataclass(frozen=True)
+class CellResult:
+    """The outcome of one cell.
+
+    status: `measured`, `unchanged`, `lost`, `missing` or `cancelled`. record_id: of its record, or "".
+    failed: the record says that the cell failed.
+    """
+
+    cell: str
+    image: str
+    host_class: str
+    status: str
+    detail: str = ""
+    record_id: str = ""
+    published: PublishedImage | None = None
+    failed: bool = False
+    attempts: int = 0
+
+    def as_json(self, record: Mapping[str, Any] | None) -> dict[str, Any]:
+        """Return the result with its record's document."""
+        return {
+            "cell": self.cell,
+            "image": self.image,
+            "host_class": self.host_class,
+            "status": self.status,
+            "detail": self.detail,
+            "attempts": self.attempts,
+            "published": self.published.as_json() if self.published else None,
+            "record": record,
+        }
+
+
+def results_of(
+    tried: Iterable[Tried], published: Mapping[str, PublishedImage] | None = None
+) -> list[CellResult]:
+    """Return one result for each cell of a run: that of its last attempt."""
+    last: dict[str, Tried] = {one.unit.cell: one for one in tried}
+    return [
+        CellResult(
+            cell=cell,
+            image=one.unit.image,
+            host_class=one.unit.host_class,
+            status="measured" if one.record_id else one.stage.value,
+            detail=_detail(one),
+            record_id=one.record_id,
+            published=(published or {}).get(one.unit.image),
+            failed=one.failed,
+            attempts=one.unit.attempt,
+        )
+        for cell, one in last.items()
+    ]
+
+
+def _detail(tried: Tried) -> str:
+    if tried.record_id:
+        return ""
+    fault = tried.fault.sentence if tried.fault else ""
+    return ": ".join(part for part in (fault, tried.detail) if part)
+
+
+def preview(works: Sequence[Work], fleet: Fleet) -> str:
+    """Return exactly what would be submitted for these units."""
+    parts = []
+    for host_class in sorted({work.unit.host_class for work in works}):
+        mine = sorted(
+            (work for work in works if work.unit.host_class == host_class),
+            key=lambda work: (work.unit.tasks, work.unit.image_digest, work.unit.name),
+        )
+        for start in range(0, len(mine), fleet.batch):
+            batch = mine[start : start + fleet.batch]
+            parts.append(
+                fleet.preview([work.unit for work in batch], {work.unit.name: work.request for work in batch})
+            )
+    return "\n".join(part.rstrip("\n") + "\n" for part in parts)
