@@ -1,0 +1,483 @@
+"""Slurm: arrays of jobs, whose results come back through a directory that all nodes share.
+
+    objects/SHA256          files of requests: the probe, locks
+    tools/DIGEST/           what a job runs: slurm_job.py, inside.py, ask_nvml.py with its module
+    arrays/NAME/            job.sh, requests (JSON, a line for each unit), output/,
+                            results/INDEX.JOB-RESTART.frames or .fault
+    units/NAME              the array and the index of a unit
+    images/                 what nodes converted, once for each digest
+
+Everything of an array is written before it is submitted, under a name that follows from its content, so any
+submitter that was killed finds its work again. The name of the job is that of the array. Ids of jobs are
+never kept: after a crash the controller may give them to others. A result file is the truth, whatever the
+queue says.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import re
+import shlex
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+import pynvml
+
+from ..engines import ask_nvml
+from ..engines.base import ProbeRequest
+from ..engines.host_reading import Answer as Reading
+from ..engines.host_reading import reading_of
+from ..errors import InputError, MissingError
+from ..model import codec
+from ..model.codec import DocumentError
+from ..model.measurement import Outside, Unread
+from ..system.files import says_full_disk, write_atomically
+from . import inside, slurm_client, slurm_job
+from .answers import read_answer
+from .frame import CutError, read_frames
+from .protocol import Answer, Capacity, Fault, FleetDown, Handle, Phase, Refused, State
+from .settings import NAME as SETTINGS
+from .settings import FleetSettings, SlurmSettings
+from .settings_schema import SlurmPlace
+from .slurm_client import Node, QueueEntry, Refusal
+from .units import Unit, array_name
+
+#: Seconds for which a job that left the queue may still have a result that this machine can't see yet: a
+#: network file system shows new files late.
+SETTLE_S = 60.0
+#: Seconds to wait for another submitter.
+_LOCK_S = 120.0
+#: A warning this long before the end of a job's time, in seconds.
+_WARNING_S = 60
+_TAIL = 4000
+#: The suffix of a result with frames.
+_WHOLE = ".frames"
+
+_WAITING = frozenset({"PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "RESV_DEL_HOLD", "SPECIAL_EXIT"})
+_RUNNING = frozenset(
+    {"RUNNING", "CONFIGURING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT", "RESIZING"}
+)
+_FAULTS = {
+    "NODE_FAIL": Fault.NODE_LOST,
+    "BOOT_FAIL": Fault.NODE_LOST,
+    "PREEMPTED": Fault.PREEMPTED,
+    "CANCELLED": Fault.CANCELLED,
+    "TIMEOUT": Fault.DEADLINE,
+    "DEADLINE": Fault.DEADLINE,
+    "OUT_OF_MEMORY": Fault.OUT_OF_MEMORY,
+}
+#: Refusals that say that no node can ever run the job.
+_NEVER = re.compile(
+    r"Invalid feature|node configuration is not available|Invalid generic resource", re.IGNORECASE
+)
+_QUOTA = re.compile(r"policy|limit|quota|QOS|Too many", re.IGNORECASE)
+_SETTINGS_WRONG = re.compile(
+    r"Invalid (partition|account|reservation|qos)|reservation is invalid|Access.*denied|not permitted",
+    re.IGNORECASE,
+)
+
+
+class _Node(msgspec.Struct, frozen=True):
+    """The `node` frame of a result, see `slurm_job.run`."""
+
+    unit: str
+    job: str
+    restart: str
+    node: str
+    engine: str
+    isolates: bool
+    image_digest: str | None
+    gpus: tuple[str, ...]
+
+
+class _Fault(msgspec.Struct, frozen=True):
+    """The content of a `.fault` file."""
+
+    fault: Fault
+    detail: str
+    node: str = ""
+
+
+def open_fleet(settings: FleetSettings) -> SlurmFleet:
+    """Return the engine. Raises InputError if the settings have no Slurm cluster."""
+    if settings.slurm is None:
+        raise InputError(
+            f"{SETTINGS} has no section `slurm`", hint="`fleet inventory --on slurm --write` proposes one"
+        )
+    return SlurmFleet(settings.slurm)
+
+
+class SlurmFleet:
+    """The cluster that this machine submits to."""
+
+    name = "slurm"
+    #: Slurm's default MaxArraySize is 1001.
+    batch = 500
+
+    def __init__(self, settings: SlurmSettings, settle_s: float = SETTLE_S) -> None:
+        self._settings = settings
+        self.directory = settings.directory
+        self._settle_s = settle_s
+        #: When a unit without a result was first seen outside the queue, by the monotonic clock.
+        self._absent: dict[str, float] = {}
+
+    def limit(self, host_class: str) -> int:
+        place = self._settings.place(host_class)
+        return place.in_flight if place else 1
+
+    def inventory(self) -> tuple[Capacity, ...]:
+        nodes = slurm_client.nodes()
+        return tuple(_capacity(name, place, nodes) for name, place in sorted(self._settings.places.items()))
+
+    def submit(
+        self, units: Sequence[Unit], requests: Mapping[str, ProbeRequest]
+    ) -> Mapping[str, Handle | Refused]:
+        found: dict[str, Handle | Refused] = {}
+        for tasks in sorted({unit.tasks for unit in units}):
+            found.update(self._submit([unit for unit in units if unit.tasks == tasks], requests))
+        return found
+
+    def poll(self, handles: Sequence[Handle]) -> Mapping[Handle, State]:
+        entries: dict[tuple[str, int], list[QueueEntry]] = {}
+        for entry in slurm_client.queue():
+            entries.setdefault((entry.name, entry.index), []).append(entry)
+        results = {array: self._results(array) for array in {_parts(handle)[0] for handle in handles}}
+        found = {}
+        for handle in handles:
+            array, index, _ = _parts(handle)
+            mine = results[array].get(index, [])
+            state = self._state(handle, entries.get((array, index), []), mine)
+            if state is not None:
+                found[handle] = state
+        return found
+
+    def collect(self, handle: Handle) -> Answer:
+        array, index, unit = _parts(handle)
+        cut = CutError(f"{unit} has no result")
+        # A unit that ran twice has two results. The first whole one counts.
+        paths = [path for path in self._results(array).get(index, []) if path.suffix == _WHOLE]
+        for path in sorted(paths, key=lambda path: (_changed(path), path.name)):
+            try:
+                return _answer(path.read_bytes(), unit)
+            except CutError as error:
+                cut = error
+            except OSError as error:
+                cut = CutError(f"{path} can't be read: {error.strerror}")
+        raise cut
+
+    def cancel(self, handles: Sequence[Handle]) -> None:
+        wanted = {_parts(handle)[:2] for handle in handles}
+        live = _WAITING | _RUNNING
+        slurm_client.cancel(
+            entry
+            for entry in slurm_client.queue()
+            if (entry.name, entry.index) in wanted and entry.state in live
+        )
+
+    def logs(self, handle: Handle) -> str:
+        array, index, _ = _parts(handle)
+        texts = [path.read_text("utf-8", "replace") for path in self._outputs(array, index)]
+        return "".join(texts)
+
+    def forget(self, handles: Sequence[Handle]) -> None:
+        """Keep everything: another submitter may still read it. The site cleans the directory."""
+
+    def preview(self, units: Sequence[Unit], requests: Mapping[str, ProbeRequest]) -> str:
+        texts = []
+        for tasks in sorted({unit.tasks for unit in units}):
+            same = [unit for unit in units if unit.tasks == tasks]
+            place = self._settings.place(same[0].host_class)
+            if place is None:
+                continue
+            name = array_name(same)
+            command = shlex.join(
+                ["sbatch", "--parsable", *self._options(name, place, range(len(same)), tasks)]
+            )
+            names = "".join(f"# {index}: {unit.name} {unit.cell}\n" for index, unit in enumerate(same))
+            texts.append(f"{command}\n\n# The batch script:\n{self._script(name)}\n# The units:\n{names}")
+        return "\n".join(texts)
+
+    def close(self) -> None:
+        """Do nothing: there are no connections."""
+
+    # --- submitting ---------------------------------------------------------------------------------------
+
+    def _submit(
+        self, units: Sequence[Unit], requests: Mapping[str, ProbeRequest]
+    ) -> Mapping[str, Handle | Refused]:
+        place = self._settings.place(units[0].host_class)
+        if place is None:
+            refused = Refused(f"{SETTINGS} names no nodes for {units[0].host_class}")
+            return {unit.name: refused for unit in units}
+        name = array_name(units)
+        try:
+            self._write(name, units, requests, place)
+        except OSError as error:
+            raise MissingError(
+                f"{self.directory} can't be written: {error.strerror}",
+                hint=f"`directory` in {SETTINGS} has to be one that this machine and all nodes can write",
+            ) from error
+        with _locked(self.directory / "lock"):
+            handles = {unit.name: self._claim(unit.name, name, index) for index, unit in enumerate(units)}
+            known = {(entry.name, entry.index) for entry in slurm_client.queue()}
+            missing: dict[str, list[int]] = {}
+            for handle in handles.values():
+                array, index, _ = _parts(handle)
+                if (array, index) not in known and not self._results(array).get(index):
+                    missing.setdefault(array, []).append(index)
+            refusals: dict[str, Refused] = {}
+            for array, indices in missing.items():
+                try:
+                    slurm_client.submit(self._options(array, place, indices, units[0].tasks))
+                except Refusal as error:
+                    refusals[array] = _refused(error.message, units[0].host_class)
+        return {
+            unit: refusals[array] if array in refusals and index in missing[array] else handle
+            for unit, handle in handles.items()
+            for array, index, _ in [_parts(handle)]
+        }
+
+    def _write(
+        self, name: str, units: Sequence[Unit], requests: Mapping[str, ProbeRequest], place: SlurmPlace
+    ) -> None:
+        """Write everything that the jobs of an array read. What is there already stays."""
+        for file, content in _tools().items():
+            _write_once(self.directory / "tools" / _tools_digest() / file, content)
+        array = self.directory / "arrays" / name
+        for part in ("output", "results"):
+            (array / part).mkdir(parents=True, exist_ok=True)
+        lines = []
+        for unit in units:
+            request = requests[unit.name]
+            files = {"probe.pyz": request.archive, **request.files}
+            digests = {file: hashlib.sha256(content).hexdigest() for file, content in files.items()}
+            for file, digest in digests.items():
+                _write_once(self.directory / "objects" / digest, files[file])
+            described = {
+                "unit": unit.name,
+                "reference": unit.reference,
+                "arguments": list(request.arguments),
+                "timeout_s": request.timeout_s,
+                "minutes": place.time_limit,
+                "container": self._settings.container,
+                "python": _python(request.files.get("lock.txt", b"")),
+                "files": digests,
+            }
+            lines.append(json.dumps(described) + "\n")
+        _write_once(array / "requests", "".join(lines).encode())
+        _write_once(array / "job.sh", self._script(name).encode())
+
+    def _claim(self, unit: str, array: str, index: int) -> Handle:
+        """Return the handle of a unit: that of the array in which it was first, or now is."""
+        claim = self.directory / "units" / unit
+        _write_once(claim, f"{array}/{index}".encode())
+        return f"{claim.read_text('ascii')}/{unit}"
+
+    def _script(self, array: str) -> str:
+        tools = self.directory / "tools" / _tools_digest()
+        # Single quotes: a directory may have any name.
+        job = shlex.join(
+            [self._settings.python, "-E", "-s", str(tools / "slurm_job.py"), str(self.directory), array]
+        )
+        setup = f"{self._settings.setup}\n" if self._settings.setup else ""
+        return f"#!/bin/bash\nexport SLURM_EXPORT_ENV=ALL\n{setup}exec {job}\n"
+
+    def _options(self, array: str, place: SlurmPlace, indices: Sequence[int], tasks: int) -> list[str]:
+        """Return the arguments of sbatch."""
+        directory = self.directory / "arrays" / array
+        given = {
+            "constraint": place.constraint,
+            "gres": place.gres,
+            "partition": place.partition,
+            "account": place.account,
+            "reservation": place.reservation,
+            "qos": place.qos,
+            "cpus-per-task": place.cpus,
+            "mem": f"{place.memory}G" if place.memory else "",
+        }
+        several = [f"--nodes={tasks}", "--ntasks-per-node=1"] if tasks > 1 else ["--nodes=1", "--ntasks=1"]
+        return [
+            f"--job-name={array}",
+            f"--array={_ranges(indices)}",
+            *(f"--{name}={value}" for name, value in given.items() if value),
+            *several,
+            f"--time={place.time_limit}",
+            # Less time than this has no room for a warning.
+            *([f"--signal=B:USR1@{_WARNING_S}"] if place.time_limit > 2 else []),
+            "--no-requeue",
+            "--open-mode=append",
+            # Nothing of this machine's environment, where credentials may be.
+            "--export=NONE",
+            f"--chdir={directory}",
+            f"--output={directory}/output/%a.%A",
+            str(directory / "job.sh"),
+        ]
+
+    # --- what became of a unit ----------------------------------------------------------------------------
+
+    def _state(self, handle: Handle, entries: list[QueueEntry], results: list[Path]) -> State | None:
+        """Return the state of a unit, or None if it is gone."""
+        if any(path.suffix == _WHOLE for path in results):
+            return State(Phase.ENDED)
+        for phase, states in ((Phase.RUNNING, _RUNNING), (Phase.WAITING, _WAITING)):
+            if live := [entry for entry in entries if entry.state in states]:
+                self._absent.pop(handle, None)
+                return State(phase, live[0].reason if phase is Phase.WAITING else "", live[0].node)
+        if results:
+            with contextlib.suppress(DocumentError, OSError):
+                fault = codec.convert(codec.parse(max(results, key=_changed).read_bytes()), _Fault)
+                return State(Phase.LOST, fault.detail, fault.node, fault.fault)
+        ended = entries[-1] if entries else None
+        node = ended.node if ended else ""
+        if ended is not None and ended.state in _FAULTS:
+            return State(Phase.LOST, _told(ended), node, _FAULTS[ended.state])
+        # The result may not be visible here yet.
+        since = self._absent.setdefault(handle, time.monotonic())
+        if time.monotonic() - since < self._settle_s:
+            return State(Phase.RUNNING, "it left the queue; its result is waited for", node)
+        if ended is None:
+            return None
+        text = self.logs(handle)[-_TAIL:]
+        last = next((line for line in reversed(text.splitlines()) if line.strip()), "it printed nothing")
+        fault_code = Fault.DISK_FULL if says_full_disk(text) else Fault.NOT_STARTED
+        return State(Phase.LOST, f"{_told(ended)}, without a result: {last}", node, fault_code)
+
+    def _results(self, array: str) -> dict[int, list[Path]]:
+        """Return the files of an array's results, by index."""
+        found: dict[int, list[Path]] = {}
+        for path in (self.directory / "arrays" / array / "results").glob("[0-9]*"):
+            found.setdefault(int(path.name.partition(".")[0]), []).append(path)
+        return found
+
+    def _outputs(self, array: str, index: int) -> list[Path]:
+        return sorted((self.directory / "arrays" / array / "output").glob(f"{index}.*"), key=_changed)
+
+
+def _capacity(host_class: str, place: SlurmPlace, nodes: Sequence[Node]) -> Capacity:
+    wanted = set(filter(None, place.partition.split(",")))
+    inside = {
+        node.name: node for node in nodes if (node.partition in wanted if wanted else node.default)
+    } or {node.name: node for node in nodes if not wanted}
+    fit = [node for node in inside.values() if slurm_client.offers(node, place.constraint, place.gres)]
+    asked = " ".join(text for text in (place.constraint, place.gres, place.partition) if text)
+    unusable = [f"{node.name} is {node.state}" for node in fit if not node.usable]
+    return Capacity(
+        host_class,
+        len(fit),
+        sum(node.usable for node in fit),
+        min((sum(node.gpus.values()) for node in fit), default=0),
+        ", ".join(unusable) or asked if fit else f"no node has {asked}",
+    )
+
+
+def _answer(content: bytes, unit: str) -> Answer:
+    frames = read_frames(content, "node", "outside", "output")
+    try:
+        node = codec.convert(codec.parse(frames["node"]), _Node)
+        reading = codec.convert(codec.parse(frames["outside"]), Reading)
+    except DocumentError as error:
+        raise CutError(f"what the node says can't be read: {error}") from None
+    if node.unit != unit:
+        raise CutError(f"the result is that of {node.unit}")
+    return read_answer(
+        frames["output"],
+        _offered(reading, node),
+        engine=node.engine,
+        isolates=node.isolates,
+        image_digest=node.image_digest,
+        node=node.node,
+    )
+
+
+def _offered(reading: Reading, node: _Node) -> Outside | Unread:
+    """Return what the node offered to the container: the driver, and the GPUs that Slurm gave to the job."""
+    if not node.isolates:
+        return Unread.NOT_ASKED
+    outside = reading_of(reading)
+    if isinstance(outside, Unread):
+        return outside
+    gpus = tuple(gpu for gpu in outside.gpus if gpu.uuid in node.gpus)
+    return Outside(outside.driver, outside.kernel_driver, gpus)
+
+
+def _refused(message: str, host_class: str) -> Refused:
+    if _NEVER.search(message):
+        return Refused(message)
+    if _SETTINGS_WRONG.search(message):
+        raise InputError(f"Slurm refuses the jobs of {host_class}: {message}", hint=f"correct {SETTINGS}")
+    return Refused(message, Fault.QUOTA if _QUOTA.search(message) else Fault.NOT_STARTED)
+
+
+def _told(entry: QueueEntry) -> str:
+    return entry.state if entry.reason == "None" else f"{entry.state} {entry.reason}"
+
+
+def _parts(handle: Handle) -> tuple[str, int, str]:
+    array, index, unit = handle.split("/")
+    return array, int(index), unit
+
+
+def _ranges(indices: Sequence[int]) -> str:
+    """Return array indices as sbatch takes them: `0-2,5`."""
+    runs: list[list[int]] = []
+    for index in sorted(indices):
+        if runs and runs[-1][1] == index - 1:
+            runs[-1][1] = index
+        else:
+            runs.append([index, index])
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
+
+
+def _tools() -> dict[str, bytes]:
+    modules = (slurm_job, inside, ask_nvml, pynvml)
+    return {path.name: path.read_bytes() for path in (Path(str(module.__file__)) for module in modules)}
+
+
+def _tools_digest() -> str:
+    content = "".join(hashlib.sha256(text).hexdigest() for _, text in sorted(_tools().items()))
+    return hashlib.sha256(content.encode()).hexdigest()[:16]
+
+
+def _python(lock: bytes) -> str:
+    """Return the Python that a lock is for."""
+    found = re.search(rb"^# python: ([\d.]+)$", lock, re.MULTILINE)
+    return found[1].decode() if found else "3"
+
+
+def _write_once(path: Path, content: bytes) -> None:
+    if not path.exists():
+        write_atomically(path, content)
+
+
+def _changed(path: Path) -> float:
+    with contextlib.suppress(OSError):
+        return path.stat().st_mtime
+    return 0.0
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Let one submitter at a time look into the queue and submit.
+
+    On a file system without locks, two of them may submit the same array: both measure, one result counts.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    deadline = time.monotonic() + _LOCK_S
+    with open(path, "a", encoding="utf-8") as stream:
+        while True:
+            try:
+                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise FleetDown(f"another submitter has held {path} for {_LOCK_S:.0f} s") from None
+                time.sleep(0.1)
+                continue
+            except OSError:
+                pass
+            break
+        yield

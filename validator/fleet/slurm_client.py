@@ -1,0 +1,211 @@
+"""Slurm's own programs, each call with a time limit, and what they print as values.
+
+Every answer is read from plain text: with the controller down, `squeue --json` exits with 0 and an empty
+list, while the text form exits with 1. Nothing here needs accounting (`sacct`).
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from ..errors import InputError, MissingError
+from ..system import processes
+from .protocol import FleetDown
+from .units import PREFIX
+
+#: Seconds. The programs themselves give up after 9 to 60 s.
+LIMIT_S = 75.0
+#: Job ids in one call of `scancel`.
+_CHUNK = 200
+#: Variables for Slurm's programs. Others, such as SBATCH_PARTITION, would change what is submitted.
+_KEPT = ("PATH", "HOME", "USER", "LOGNAME", "LD_LIBRARY_PATH", "SLURM_CONF")
+_DOWN = re.compile(
+    r"contact slurm controller|timed out on send/recv|Zero Bytes were transmitted|Munge"
+    r"|Protocol authentication|temporarily unable|Connection (refused|reset)|Unexpected message"
+    r"|in standby mode|Transport endpoint",
+    re.IGNORECASE,
+)
+_UNUSABLE = re.compile(r"configuration source|cannot stat file|process configuration file", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Refusal(Exception):
+    """The controller answered, and refused. message: without the program's name."""
+
+    message: str
+
+
+@dataclass(frozen=True)
+class QueueEntry:
+    """One task of an array in the queue. id: `12_3`, which another job may get later.
+
+    index: of the task. state: `PENDING`, `RUNNING`, ... name: of the array.
+    """
+
+    id: str
+    index: int
+    state: str
+    reason: str
+    node: str
+    name: str
+
+
+@dataclass(frozen=True)
+class Node:
+    """One node in one partition. default: of the cluster. gpus: number by type, `""` where it has no type.
+
+    state: as `sinfo` prints it, such as `idle`, `drained` or `down*`.
+    """
+
+    name: str
+    partition: str
+    default: bool
+    state: str
+    features: frozenset[str]
+    gpus: Mapping[str, int]
+
+    @property
+    def usable(self) -> bool:
+        """True unless the node is down, drained or does not answer."""
+        base = re.match(r"[a-z]+", self.state)
+        return base is not None and base[0] in _USABLE and "*" not in self.state
+
+
+_USABLE = ("idle", "mixed", "allocated", "completing", "reserved", "planned")
+
+
+def queue() -> list[QueueEntry]:
+    """Return this user's jobs of this project that the controller knows, finished ones too.
+
+    Raises FleetDown if it does not answer.
+    """
+    text = _run(["squeue", "--noheader", "--array", "--states=all", f"--user={getpass.getuser()}",
+                 "--format=%i|%K|%T|%r|%N|%j"])  # fmt: skip
+    found = []
+    for line in text.splitlines():
+        parts = line.split("|", 5)
+        if len(parts) == 6 and parts[1].isdigit() and parts[5].startswith(PREFIX):
+            identifier, index, state, reason, node, name = parts
+            found.append(QueueEntry(identifier, int(index), state, reason, node, name))
+    return found
+
+
+def nodes() -> list[Node]:
+    """Return every node, once for each of its partitions. Raises FleetDown."""
+    text = _run(["sinfo", "--noheader", "--Node", "--format=%N|%P|%T|%f|%G"])
+    found = []
+    for line in text.splitlines():
+        name, partition, state, features, gres = line.split("|", 4)
+        tags = frozenset(tag for tag in features.split(",") if tag != "(null)")
+        found.append(Node(name, partition.rstrip("*"), partition.endswith("*"), state, tags, gpus_of(gres)))
+    return found
+
+
+def submit(arguments: Sequence[str]) -> None:
+    """Submit a job. Raises Refusal if the controller refuses it, and FleetDown if nobody knows."""
+    _run(["sbatch", "--parsable", *arguments])
+
+
+def cancel(entries: Iterable[QueueEntry]) -> None:
+    """End tasks. The name is given too, since an id may have become that of another job."""
+    by_name: dict[str, list[str]] = {}
+    for entry in entries:
+        by_name.setdefault(entry.name, []).append(entry.id)
+    for name, identifiers in by_name.items():
+        for start in range(0, len(identifiers), _CHUNK):
+            chunk = identifiers[start : start + _CHUNK]
+            _run(["scancel", "--quiet", f"--name={name}", f"--user={getpass.getuser()}", *chunk])
+
+
+def gpus_of(gres: str) -> dict[str, int]:
+    """Return how many GPUs of each type are in a list of generic resources: `gpu:h100:4(S:0-1),tmp:1`."""
+    found: dict[str, int] = {}
+    for entry in re.split(r",(?![^()]*\))", gres):
+        match = re.fullmatch(r"gpu(?::([^:()]*[^:()\d][^:()]*))?(?::(\d+))?(?:\(.*\))?", entry.strip())
+        if match:
+            kind = match[1] or ""
+            found[kind] = found.get(kind, 0) + int(match[2] or 1)
+    return found
+
+
+def offers(node: Node, constraint: str, gres: str) -> bool:
+    """Return True if a node has the features and the GPUs that a job asks for."""
+    wanted = gpus_of(gres)
+    enough = all(
+        (sum(node.gpus.values()) if kind == "" else node.gpus.get(kind, 0)) >= count
+        for kind, count in wanted.items()
+    )
+    return enough and (not constraint or _Constraint(constraint, node.features).holds())
+
+
+class _Constraint:
+    """The language of `sbatch --constraint`: `&` and `,` for and, `|` for or, brackets, and `*N` nodes."""
+
+    def __init__(self, text: str, features: frozenset[str]) -> None:
+        self._text = text
+        self._tokens = re.findall(r"[^&|,()\[\]*\s]+(?:\*\d+)?|[&|,()\[\]]", text)
+        self._features = features
+
+    def holds(self) -> bool:
+        result = self._either()
+        if self._tokens:
+            raise InputError(f"fleet.yaml: the constraint {self._text!r} can't be understood")
+        return result
+
+    def _either(self) -> bool:
+        result = self._both()
+        while self._tokens and self._tokens[0] == "|":
+            self._tokens.pop(0)
+            result = self._both() or result
+        return result
+
+    def _both(self) -> bool:
+        result = self._one()
+        while self._tokens and self._tokens[0] in "&,":
+            self._tokens.pop(0)
+            result = self._one() and result
+        return result
+
+    def _one(self) -> bool:
+        token = self._tokens.pop(0) if self._tokens else ""
+        if token in ("(", "["):
+            result = self._either()
+            if not self._tokens or self._tokens.pop(0) not in (")", "]"):
+                raise InputError(f"fleet.yaml: the constraint {self._text!r} has a bracket that does not end")
+            return result
+        return token.partition("*")[0] in self._features
+
+
+def _run(command: Sequence[str]) -> str:
+    """Return what a program printed. Raises FleetDown, Refusal or MissingError."""
+    environment = {name: os.environ[name] for name in _KEPT if name in os.environ}
+    try:
+        done = processes.run(command, env={**environment, "LC_ALL": "C"}, timeout_s=LIMIT_S)
+    except FileNotFoundError:
+        raise MissingError(
+            f"{command[0]} is not installed on this machine",
+            hint="run this on a machine from which you submit jobs to Slurm",
+        ) from None
+    if done.ok:
+        return done.stdout.decode("utf-8", "replace")
+    message = _message(done.stderr_tail)
+    if done.timed_out:
+        raise FleetDown(f"Slurm's controller does not answer: {command[0]} took more than {LIMIT_S:.0f} s")
+    if _UNUSABLE.search(done.stderr_tail):
+        raise MissingError(
+            f"{command[0]} does not find Slurm's configuration: {message}",
+            hint="set SLURM_CONF to the path of slurm.conf, or run this on a machine of the cluster",
+        )
+    if _DOWN.search(done.stderr_tail):
+        raise FleetDown(f"Slurm's controller does not answer: {message}")
+    raise Refusal(message)
+
+
+def _message(stderr: str) -> str:
+    """Return the last line of an error, without what comes before the reason."""
+    line = next((line for line in reversed(stderr.splitlines()) if line.strip()), "no message")
+    return re.sub(r"^\w+( error)?: (error: |fatal: )*(Batch job submission failed: )?", "", line.strip())
