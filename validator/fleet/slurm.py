@@ -199,7 +199,8 @@ class SlurmFleet:
                 ["sbatch", "--parsable", *self._options(name, place, range(len(same)), tasks)]
             )
             names = "".join(f"# {index}: {unit.name} {unit.cell}\n" for index, unit in enumerate(same))
-            texts.append(f"{command}\n\n# The batch script:\n{self._script(name)}\n# The units:\n{names}")
+            script = self._script(name, tasks)
+            texts.append(f"{command}\n\n# The batch script:\n{script}\n# The units:\n{names}")
         return "\n".join(texts)
 
     def close(self) -> None:
@@ -263,6 +264,7 @@ class SlurmFleet:
                 "reference": unit.reference,
                 "arguments": list(request.arguments),
                 "timeout_s": request.timeout_s,
+                "tasks": unit.tasks,
                 "minutes": place.time_limit,
                 "container": self._settings.container,
                 "python": _python(request.files.get("lock.txt", b"")),
@@ -270,7 +272,7 @@ class SlurmFleet:
             }
             lines.append(json.dumps(described) + "\n")
         _write_once(array / "requests", "".join(lines).encode())
-        _write_once(array / "job.sh", self._script(name).encode())
+        _write_once(array / "job.sh", self._script(name, units[0].tasks).encode())
 
     def _claim(self, unit: str, array: str, index: int) -> Handle:
         """Return the handle of a unit: that of the array in which it was first, or now is."""
@@ -278,14 +280,16 @@ class SlurmFleet:
         _write_once(claim, f"{array}/{index}".encode())
         return f"{claim.read_text('ascii')}/{unit}"
 
-    def _script(self, array: str) -> str:
+    def _script(self, array: str, tasks: int) -> str:
         tools = self.directory / "tools" / _tools_digest()
         # Single quotes: a directory may have any name.
         job = shlex.join(
             [self._settings.python, "-E", "-s", str(tools / "slurm_job.py"), str(self.directory), array]
         )
         setup = f"{self._settings.setup}\n" if self._settings.setup else ""
-        return f"#!/bin/bash\nexport SLURM_EXPORT_ENV=ALL\n{setup}exec {job}\n"
+        # A task on each node. The others go on when one has ended: it says itself what happened.
+        step = f"srun --ntasks={tasks} --ntasks-per-node=1 --kill-on-bad-exit=0 " if tasks > 1 else ""
+        return f"#!/bin/bash\nexport SLURM_EXPORT_ENV=ALL\n{setup}exec {step}{job}\n"
 
     def _options(self, array: str, place: SlurmPlace, indices: Sequence[int], tasks: int) -> list[str]:
         """Return the arguments of sbatch."""

@@ -8,6 +8,9 @@ result: frames if the probe ended, or JSON with a fault. It writes a temporary f
 job's id and its restart count in the name, because a job that Slurm took for lost may
 run twice at once.
 
+A unit of several tasks runs this script once on each of its nodes, as one job step. Task 0 writes the result.
+The others run the check that needs them, and write only their faults.
+
 The container sees its own request and nothing else of this node. It uses only the standard library of Python
 3.9, and nothing of this project.
 """
@@ -19,6 +22,7 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import resource
 import runpy
 import shutil
@@ -46,6 +50,12 @@ _FULL = ("no space left on device", "disk quota exceeded")
 _ABSENT = ("manifest unknown", "manifest_unknown", "name unknown", "name_unknown", "not found")
 
 
+#: The first of the ports at which the tasks of a unit meet, and how many there are.
+_PORTS = (20_000, 10_000)
+#: Seconds between two looks at what became of the other tasks.
+_LOOK_S = 2.0
+
+
 class Failed(Exception):
     """An infrastructure fault. code: of `protocol.Fault`."""
 
@@ -55,14 +65,66 @@ class Failed(Exception):
         self.detail = detail
 
 
+class Tasks:
+    """The tasks of a unit, of which this is one. results: the directory. run: the name of the job's run.
+
+    addresses: where the tasks meet, by their numbers; empty if there is only one.
+    """
+
+    def __init__(self, count: int, results: Path, run: str) -> None:
+        self.rank = int(os.environ["SLURM_PROCID"]) if count > 1 else 0
+        self.addresses: list[str] = []
+        self._count = count
+        self._results = results
+        self._run = run
+
+    def find(self) -> None:
+        """Find the addresses. Raises Failed."""
+        if self._count == 1:
+            return
+        nodes = _output(["scontrol", "show", "hostnames", os.environ["SLURM_JOB_NODELIST"]]).split()
+        if len(nodes) != self._count:
+            raise Failed("not_started", f"scontrol names {len(nodes)} nodes of this job, not {self._count}")
+        # A port for each that no other job on these nodes is likely to use.
+        first, ports = _PORTS
+        offset = int(os.environ["SLURM_JOB_ID"]) * self._count
+        self.addresses = [
+            f"{_address(node)}:{first + (offset + rank) % ports}" for rank, node in enumerate(nodes)
+        ]
+
+    @property
+    def suffix(self) -> str:
+        """Return the end of the names of this task's frames and files."""
+        return f".{self.rank}" if self.rank else ""
+
+    def ended(self) -> bool:
+        """Return whether this task need not go on. Raises Failed if another one could not begin or go on."""
+        for path in self._results.glob(f"{self._run}.*fault"):
+            if path.name != f"{self._run}{self.suffix}.fault":
+                fault = json.loads(path.read_text(encoding="utf-8"))
+                raise Failed(fault["fault"], f"on {fault['node']}: {fault['detail']}")
+        return self.rank > 0 and self.result_is_there()
+
+    def result_is_there(self) -> bool:
+        """Return whether task 0 has written the result."""
+        return (self._results / f"{self._run}.frames").exists()
+
+
+def _address(node: str) -> str:
+    """Return how Slurm itself reaches a node; its name need not be known elsewhere."""
+    found = re.search(r"\bNodeAddr=(\S+)", _output(["scontrol", "show", "node", "-o", node]))
+    return found[1] if found else node
+
+
 class Job:
     """One run of a unit on this node. limit: of its time, by the monotonic clock."""
 
-    def __init__(self, directory: Path, unit: str, request: dict[str, Any], work: Path) -> None:
+    def __init__(self, directory: Path, unit: str, request: dict[str, Any], work: Path, tasks: Tasks) -> None:
         self.directory = directory
         self.unit = unit
         self.request = request
         self.work = work
+        self.tasks = tasks
         self.payload = work / "request"
         self.started = time.monotonic()
         minutes = float(request["minutes"])
@@ -94,6 +156,8 @@ class Job:
     def inside(self, place: str) -> list[str]:
         """Return the arguments of Python inside the container. place: of the request there."""
         own = [f"{place}/inside.py", "--limit", f"{self.request['timeout_s']:.0f}"]
+        if self.tasks.addresses:
+            own += ["--task", str(self.tasks.rank), "--workers", ",".join(self.tasks.addresses)]
         return [*own, "--", *self.request["arguments"]]
 
 
@@ -157,7 +221,9 @@ class Docker(Runner):
         self.digest = digest if digest in found else None
 
     def command(self) -> list[str]:
-        common = ["run", "--rm", "--name", self._container, "--network=none", "--cap-drop=all"]
+        # Tasks that train together have to reach each other. Others have no network.
+        network = f"--network={'host' if self.job.tasks.addresses else 'none'}"
+        common = ["run", "--rm", "--name", self._container, network, "--cap-drop=all"]
         safe = [
             "--security-opt=no-new-privileges",
             f"--volume={self.job.payload}:{PLACE}:ro",
@@ -232,7 +298,9 @@ class Enroot(Runner):
 
     def command(self) -> list[str]:
         seen = [f"--container-mounts={self.job.payload}:{PLACE}:ro", "--no-container-mount-home"]
-        step = ["srun", "--ntasks=1", "--export=NONE", f"--container-image={self._file}", *seen]
+        # Within the step of several tasks, each starts its container on its own node.
+        here = ["--nodes=1", f"--nodelist={_node()}", "--overlap"] if self.job.tasks.addresses else []
+        step = ["srun", "--ntasks=1", *here, "--export=NONE", f"--container-image={self._file}", *seen]
         return [*step, f"--container-workdir={PLACE}", "python3", *self.job.inside(PLACE)]
 
 
@@ -349,6 +417,7 @@ def _read_nvml() -> tuple[dict[str, Any], list[str]]:
 def run(job: Job) -> bytes:
     """Run the probe in the image, and return the frames of the result. Raises Failed."""
     job.lay_out()
+    job.tasks.find()
     outside, gpus = _read_nvml()
     runner = _choose(job.request["container"])(job, gpus)
     output = job.work / "output"
@@ -360,7 +429,7 @@ def run(job: Job) -> bytes:
     if output.stat().st_size > _LARGEST_OUTPUT:
         raise Failed("output_cut", "the container wrote more than can be a report")
     written = output.read_bytes()
-    if b"\ntfm-end ending\n" not in written:
+    if f"\ntfm-end ending{job.tasks.suffix}\n".encode() not in written:
         text = (job.work / "errors").read_text("utf-8", "replace")
         code = "disk_full" if _says(text, _FULL) else "not_started"
         raise Failed(code, f"{runner.name} ended with status {status}: {_last_line(text)}")
@@ -388,7 +457,7 @@ def _run_to(output: Path, runner: Runner, job: Job) -> int:
         )  # fmt: skip
         try:
             # The limit of `inside.py` is the probe's: beyond it, the verdict is that the probe took too long.
-            return child.wait(job.left_s())
+            return _wait(child, job)
         except subprocess.TimeoutExpired:
             raise Failed("deadline", f"the {job.request['minutes']} minutes of this job are over") from None
         finally:
@@ -396,6 +465,16 @@ def _run_to(output: Path, runner: Runner, job: Job) -> int:
                 os.killpg(child.pid, signal.SIGKILL)
             # For `fleet logs`, which reads what this job prints.
             sys.stdout.write(errors.read_text("utf-8", "replace")[-20_000:])
+
+
+def _wait(child: subprocess.Popen[bytes], job: Job) -> int:
+    """Wait for the end of the container. Raises TimeoutExpired, or Failed if another task failed."""
+    if not job.tasks.addresses:
+        return child.wait(job.left_s())
+    while not job.tasks.ended():
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return child.wait(min(_LOOK_S, job.left_s()))
+    raise Failed("cancelled", "task 0 has ended")
 
 
 def main(directory: Path, array: str) -> int:
@@ -410,13 +489,18 @@ def main(directory: Path, array: str) -> int:
     if any(results.glob(f"{index}.*.frames")):
         print("another run of this unit has a result")
         return 0
+    run_of_job = f"{index}.{os.environ['SLURM_JOB_ID']}-{os.environ.get('SLURM_RESTART_COUNT', '0')}"
+    tasks = Tasks(request["tasks"], results, run_of_job)
     try:
         with _scratch(unit) as work:
-            suffix, content = ".frames", run(Job(directory, unit, request, work))
+            suffix, content = ".frames", run(Job(directory, unit, request, work, tasks))
     except (Failed, OSError) as error:
         suffix, content = ".fault", _fault(error)
-    run_of_job = f"{os.environ['SLURM_JOB_ID']}-{os.environ.get('SLURM_RESTART_COUNT', '0')}"
-    name = f"{index}.{run_of_job}{suffix}"
+    if tasks.rank and (suffix == ".frames" or tasks.result_is_there()):
+        # The report of task 0 says how it went.
+        print(f"task {tasks.rank} has ended")
+        return 0
+    name = f"{run_of_job}{tasks.suffix}{suffix}"
     partial = results / f".{name}.{_node()}.{os.getpid()}"
     with open(partial, "wb") as stream:
         stream.write(content)

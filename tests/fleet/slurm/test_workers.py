@@ -1,0 +1,82 @@
+"""A unit of two tasks: two nodes of a real cluster that train together with a real TensorFlow."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.fleet.making import unit
+from tests.probe.environments import AS_BUILT_2_21, tensorflow_environment
+from validator.engines.base import ProbeRequest
+from validator.engines.probe_archive import probe_archive
+from validator.fleet import slurm_job
+from validator.fleet.protocol import Phase, State
+from validator.model.evidence import MultiWorker
+from validator.model.report import CheckOutcome, read_report
+
+from .cluster import Cluster
+from .conftest import Site
+from .requests import ended, submitted
+
+LOCK = b"# python: 3.11\n# the environment of the tests\n"
+
+
+def test_two_nodes_train_together(site: Site, cluster: Cluster) -> None:
+    fleet = site("workers")
+    # In place of the environment that a job would make.
+    environment = fleet.directory / "images" / f"sha256-{hashlib.sha256(LOCK).hexdigest()}-venv"
+    environment.parent.mkdir(parents=True)
+    environment.symlink_to(tensorflow_environment(AS_BUILT_2_21).parents[1])
+    request = ProbeRequest(probe_archive(), ("--only", "multi_worker"), {"lock.txt": LOCK}, 200.0)
+    (handle,) = submitted(fleet, [(unit(0, tasks=2), request)])
+    assert ended(fleet, [handle], limit_s=150.0) == [State(Phase.ENDED)]
+    answer = fleet.collect(handle)
+    assert answer.node == "node1" and answer.report is not None
+    check = read_report(answer.report.decode()).check("multi_worker")
+    assert check is not None and check.outcome is CheckOutcome.PASS, check and check.sentence
+    assert isinstance(check.evidence, MultiWorker)
+    assert (check.evidence.workers, check.evidence.rank) == (2, 0)
+    assert [(other.rank, other.stage) for other in check.evidence.ranks] == [(1, "end")]
+    # It ran on two nodes, and wrote one result.
+    (run,) = (run for run in cluster.finished() if run["NodeList"] == "node[1-2]")
+    assert (run["JobState"], run["NodeCnt"]) == ("COMPLETED", "2")
+    assert len(list(fleet.directory.glob("arrays/*/results/*"))) == 1
+    assert "task 1 has ended" in fleet.logs(handle)
+
+
+def test_the_script_of_several_tasks_starts_one_on_each_node(site: Site) -> None:
+    request = ProbeRequest(b"", (), {"lock.txt": LOCK})
+    one, two = unit(0), unit(0, tasks=2)
+    shown = site().preview([two], {two.name: request})
+    assert "--nodes=2 --ntasks-per-node=1" in shown
+    assert "exec srun --ntasks=2 --ntasks-per-node=1 --kill-on-bad-exit=0 " in shown
+    assert "srun" not in site().preview([one], {one.name: request})
+
+
+@pytest.mark.parametrize(("rank", "other"), [(0, ".1.fault"), (1, ".fault")])
+def test_a_task_does_not_wait_for_one_that_could_not_begin(
+    rank: int, other: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLURM_PROCID", str(rank))
+    tasks = slurm_job.Tasks(2, tmp_path, "0.7-0")
+    assert not tasks.ended()
+    fault = {"fault": "pull_failed", "detail": "no route to host", "node": "node2"}
+    (tmp_path / f"0.8-0{other}").write_text(json.dumps(fault))
+    assert not tasks.ended()
+    (tmp_path / f"0.7-0{other}").write_text(json.dumps(fault))
+    with pytest.raises(slurm_job.Failed, match="on node2: no route to host") as raised:
+        tasks.ended()
+    assert raised.value.code == "pull_failed"
+
+
+def test_the_other_tasks_end_with_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for rank in (0, 1):
+        monkeypatch.setenv("SLURM_PROCID", str(rank))
+        tasks = slurm_job.Tasks(2, tmp_path, "0.7-0")
+        assert not tasks.ended()
+        (tmp_path / "0.7-0.frames").touch()
+        assert tasks.ended() == (rank == 1)
+        (tmp_path / "0.7-0.frames").unlink()
