@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from validator.certify.signing import Signer
 from validator.certify.trust import Trust
 
 from .certify.fixtures import throw_away_key
+from .certify.private_keys import KeyOwner
 from .certify.sigstore import Sigstore
 from .locks import local_index
 from .loop import tiers
@@ -50,14 +50,14 @@ def postgresql() -> Iterator[Server]:
 
 @pytest.fixture(scope="session")
 @tiers.service
-def keys(tmp_path_factory: pytest.TempPathFactory) -> tuple[Signer, Trust]:
+def keys(tmp_path_factory: pytest.TempPathFactory) -> tuple[KeyOwner, Trust]:
     """Return a key pair that is thrown away, and the trust in it."""
     return throw_away_key(tmp_path_factory.mktemp("keys"))
 
 
 @pytest.fixture(scope="session")
 @tiers.service
-def foreign(tmp_path_factory: pytest.TempPathFactory) -> tuple[Signer, Trust]:
+def foreign(tmp_path_factory: pytest.TempPathFactory) -> tuple[KeyOwner, Trust]:
     """Return the key pair of somebody else, thrown away too."""
     return throw_away_key(tmp_path_factory.mktemp("foreign"), "foreign")
 

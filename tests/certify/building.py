@@ -1,21 +1,13 @@
-"""Builders that tests make up: throw-away keys, and the provenance that they sign.
-
-openssl signs here, because cosign takes most of a second for each signature. The bundles are those that
-cosign writes, and cosign verifies them.
-"""
+"""Builders that tests make up: throw-away keys, and the provenance that they sign."""
 
 from __future__ import annotations
 
-import base64
-import json
-import subprocess
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 from validator.certify import attached
-from validator.certify.bundle import BUNDLE, IN_TOTO
 from validator.certify.provenance import PREDICATE, Inputs, statement
 from validator.certify.trust import THROW_AWAY, Signatory
 from validator.certify.trust_file import Party, TrustFile
@@ -23,6 +15,7 @@ from validator.model.timestamps import now_utc
 from validator.registry.client import Registry
 
 from .fixtures import LOCK, MEASURED
+from .private_keys import make_key, signed
 
 INPUTS = Inputs(
     image="tf2.21.0-cuda12.5-cudnn9.3-py312",
@@ -47,16 +40,7 @@ class Builder:
 
     def sign(self, statement: bytes) -> bytes:
         """Return the bundle around a statement."""
-        signed = b"DSSEv1 %d %b %d %b" % (len(IN_TOTO), IN_TOTO.encode(), len(statement), statement)
-        signature = _openssl("dgst", "-sha256", "-sign", str(self.key), data=signed)
-        envelope = {
-            "payload": base64.b64encode(statement).decode(),
-            "payloadType": IN_TOTO,
-            "signatures": [{"sig": base64.b64encode(signature).decode()}],
-        }
-        material = {"publicKey": {"hint": ""}}
-        bundle = {"mediaType": BUNDLE, "verificationMaterial": material, "dsseEnvelope": envelope}
-        return json.dumps(bundle).encode()
+        return signed(statement, self.key)
 
     def changed(self, **changes: Any) -> Builder:
         """Return the same machine with another entry."""
@@ -90,11 +74,6 @@ def trusting(*builders: Signatory) -> TrustFile:
 def make_builder(directory: Path, name: str = "builder-1", *, throw_away: bool = True) -> Builder:
     """Make a builder. throw_away: mark the key as made for a test."""
     key = directory / f"{name}.pem"
-    _openssl("ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out", str(key))
-    public = _openssl("ec", "-in", str(key), "-pubout").decode()
+    public = make_key(key)
     signatory = Signatory(key=f"{THROW_AWAY}\n{public}" if throw_away else public)
     return Builder(key, Party(name, signatory, now_utc() + timedelta(days=365)))
-
-
-def _openssl(*arguments: str, data: bytes | None = None) -> bytes:
-    return subprocess.run(["openssl", *arguments], input=data, capture_output=True, check=True).stdout

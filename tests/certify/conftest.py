@@ -18,6 +18,7 @@ from ..registry.proxy import Proxy
 from ..registry.server import RunningRegistry
 from .fixtures import PASSWORD
 from .measuring import prove
+from .private_keys import KeyOwner
 
 TAG = "2.21.0-cuda12.5-cudnn9.3-py3.12"
 _numbers = itertools.count()
@@ -55,8 +56,14 @@ def image(repository: Repository) -> str:
 
 
 @pytest.fixture(scope="session")
-def signer(keys: tuple[Signer, Trust]) -> Signer:
+def signer(keys: tuple[KeyOwner, Trust]) -> KeyOwner:
     return keys[0]
+
+
+@pytest.fixture(scope="session")
+def by_cosign(signer: KeyOwner) -> Signer:
+    """Return the same signer as people have it, for tests about signing."""
+    return signer.with_cosign()
 
 
 @pytest.fixture(scope="session")

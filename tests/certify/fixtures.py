@@ -5,18 +5,21 @@ Nothing of this exists outside a test's own directory and its own registry.
 
 from __future__ import annotations
 
+import os
+import subprocess
 from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from validator.certify.signing import Signer, make_key_pair
-from validator.certify.trust import Trust
+from validator.certify.trust import THROW_AWAY, Trust
 from validator.model.evidence import COMPUTING_CHECKS
 from validator.model.record import Record, Verdict
 from validator.model.timestamps import format_timestamp, now_utc
 from validator.model.verdict import PROBE_VERSION, REQUIRED_CHECKS
 from validator.registry.names import additions_of
+
+from .private_keys import KeyOwner, make_key
 
 PASSWORD = "of a test"
 LOCK = "sha256:" + "5" * 64
@@ -118,7 +121,15 @@ def record(
     return Record(**(fields | changes))
 
 
-def throw_away_key(directory: Path, name: str = "throw-away") -> tuple[Signer, Trust]:
+def throw_away_key(directory: Path, name: str = "throw-away") -> tuple[KeyOwner, Trust]:
     """Return a key pair for a test, and the trust that accepts its signatures."""
-    private, public = make_key_pair(directory / name, PASSWORD, throw_away=True)
-    return Signer(key=str(private), password=PASSWORD), Trust(key=public, fixtures=True)
+    plain, prefix = directory / f"{name}.pem", directory / name
+    make_key(plain)
+    subprocess.run(
+        ["cosign", "import-key-pair", "--key", plain, "--output-key-prefix", prefix],
+        env=os.environ | {"COSIGN_PASSWORD": PASSWORD}, capture_output=True, check=True,
+    )  # fmt: skip
+    private, public = prefix.with_suffix(".key"), prefix.with_suffix(".pub")
+    for file in (private, public):
+        file.write_text(f"{THROW_AWAY}\n{file.read_text(encoding='ascii')}", encoding="ascii")
+    return KeyOwner(key=str(private), password=PASSWORD, plain=plain), Trust(key=public, fixtures=True)

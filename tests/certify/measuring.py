@@ -1,16 +1,10 @@
-"""Runners that tests make up: throw-away keys, signed measurements, and the certifier who asked for them.
-
-openssl signs here, because cosign takes most of a second for each signature. The bundles are those that
-cosign writes, and cosign verifies them.
-"""
+"""Runners that tests make up: throw-away keys, signed measurements, and the certifier who asked for them."""
 
 from __future__ import annotations
 
-import base64
 import functools
 import json
 import os
-import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -20,7 +14,6 @@ from typing import Any
 import msgspec
 
 from validator.certify.acceptance import Certifier
-from validator.certify.bundle import BUNDLE, IN_TOTO
 from validator.certify.challenges import Challenge, Ledger, TonightsChallenges, new_challenge
 from validator.certify.issue import Issued, certify
 from validator.certify.registration import entry_line
@@ -34,6 +27,7 @@ from validator.registry.client import Registry
 
 from .building import INPUTS, Builder, make_builder
 from .fixtures import MEASURED_AT
+from .private_keys import make_key, signed
 
 
 @dataclass(frozen=True)
@@ -45,20 +39,7 @@ class Runner:
 
     def sign(self, statement: bytes) -> str:
         """Return the bundle around a statement, as JSON."""
-        signed = b"DSSEv1 %d %b %d %b" % (len(IN_TOTO), IN_TOTO.encode(), len(statement), statement)
-        command = ["openssl", "dgst", "-sha256", "-sign", str(self.key)]
-        signature = subprocess.run(command, input=signed, capture_output=True, check=True).stdout
-        return json.dumps(
-            {
-                "mediaType": BUNDLE,
-                "verificationMaterial": {"publicKey": {"hint": ""}},
-                "dsseEnvelope": {
-                    "payload": base64.b64encode(statement).decode(),
-                    "payloadType": IN_TOTO,
-                    "signatures": [{"sig": base64.b64encode(signature).decode()}],
-                },
-            }
-        )
+        return signed(statement, self.key).decode()
 
     def changed(self, **changes: Any) -> Runner:
         """Return the same machine with another entry."""
@@ -68,15 +49,10 @@ class Runner:
 def make_runner(directory: Path, name: str = "gpu-1", *host_classes: str, throw_away: bool = True) -> Runner:
     """Make a runner. host_classes: `*-h100` if none is given. throw_away: mark the key as made for a test."""
     key = directory / f"{name}.pem"
-    _openssl("ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out", str(key))
-    public = _openssl("ec", "-in", str(key), "-pubout").decode()
+    public = make_key(key)
     signatory = Signatory(key=f"{THROW_AWAY}\n{public}" if throw_away else public)
     until = now_utc() + timedelta(days=365)
     return Runner(key, Party(name, signatory, until, host_classes=host_classes or ("*-h100",)))
-
-
-def _openssl(*arguments: str) -> bytes:
-    return subprocess.run(["openssl", *arguments], capture_output=True, check=True).stdout
 
 
 @dataclass(frozen=True)

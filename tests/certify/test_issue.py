@@ -39,10 +39,10 @@ def issue(registry: Registry, made: Record, signer: Signer) -> Issued:
 
 
 def test_cosign_accepts_an_issued_certificate(
-    repository: Repository, registry: Registry, image: str, signer: Signer, trust: Trust
+    repository: Repository, registry: Registry, image: str, by_cosign: Signer, trust: Trust
 ) -> None:
     made = record(image)
-    done = issue(registry, made, signer)
+    done = issue(registry, made, by_cosign)
     assert done.attached is not None
     assert trust.key is not None
     verified = cosign_verify(repository, image, trust.key)
@@ -61,9 +61,9 @@ def test_cosign_accepts_an_issued_certificate(
 
 
 def test_cosign_rejects_it_for_another_key(
-    repository: Repository, registry: Registry, image: str, signer: Signer, foreign: tuple[Signer, Trust]
+    repository: Repository, registry: Registry, image: str, by_cosign: Signer, foreign: tuple[Signer, Trust]
 ) -> None:
-    issue(registry, record(image), signer)
+    issue(registry, record(image), by_cosign)
     assert foreign[1].key is not None
     assert cosign_verify(repository, image, foreign[1].key).returncode != 0
 
@@ -164,10 +164,10 @@ def test_an_altered_manifest_is_not_certified(
 
 
 def test_a_wrong_key_or_password_is_reported(
-    registry: Registry, image: str, signer: Signer, tmp_path: Path
+    registry: Registry, image: str, by_cosign: Signer, tmp_path: Path
 ) -> None:
     with pytest.raises(ValidatorError, match="wrong password for the key") as caught:
-        issue(registry, record(image), dataclasses.replace(signer, password="a-mistyped-one"))
+        issue(registry, record(image), dataclasses.replace(by_cosign, password="a-mistyped-one"))
     assert "a-mistyped-one" not in str(caught.value)
     with pytest.raises(InputError, match="can't be read"):
         issue(registry, record(image), Signer(key=str(tmp_path / "none.key"), password="x"))
@@ -177,13 +177,13 @@ def test_a_wrong_key_or_password_is_reported(
 
 
 def test_a_key_may_come_from_a_variable(
-    registry: Registry, image: str, signer: Signer, monkeypatch: pytest.MonkeyPatch
+    registry: Registry, image: str, by_cosign: Signer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("A_KEY", Path(str(signer.key)).read_text())
-    assert issue(registry, record(image), dataclasses.replace(signer, key="env://A_KEY")).attached
+    monkeypatch.setenv("A_KEY", Path(str(by_cosign.key)).read_text())
+    assert issue(registry, record(image), dataclasses.replace(by_cosign, key="env://A_KEY")).attached
     monkeypatch.delenv("A_KEY")
     with pytest.raises(InputError, match="A_KEY"):
-        issue(registry, record(image), dataclasses.replace(signer, key="env://A_KEY"))
+        issue(registry, record(image), dataclasses.replace(by_cosign, key="env://A_KEY"))
 
 
 @pytest.mark.parametrize(
