@@ -7,26 +7,23 @@ from pathlib import Path
 
 import pytest
 
-from validator.engines.probe_archive import probe_archive
-
 from ..loop import tiers
 from ..probe.environments import tensorflow_environment
+from ..probe.unpacked import unpacked_probe
 from .environments import requirements_of
 from .faults import faults
-from .stubs import Stubs, build
+from .stubs import Stubs, built
 
 
 @pytest.fixture(scope="session")
 @tiers.service
-def stubs(tmp_path_factory: pytest.TempPathFactory) -> Stubs:
-    return build(tmp_path_factory.mktemp("stubs"))
+def stubs() -> Stubs:
+    return built()
 
 
 @pytest.fixture(scope="session")
 def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("archive") / "probe.pyz"
-    path.write_bytes(probe_archive())
-    return path
+    return unpacked_probe(tmp_path_factory.mktemp("probe"))
 
 
 @pytest.fixture(scope="session")

@@ -14,7 +14,7 @@ from uv import find_uv_bin
 from . import environments
 from .faults import Fault
 from .redact import redact, shorten
-from .stubs import RELEASE, build, build_cublas
+from .stubs import RELEASE, build_cublas, built
 
 SCRIPTS = Path(__file__).parent / "scripts"
 LIMIT_S = 120
@@ -54,7 +54,7 @@ def run(fault: Fault, tensorflow: str) -> str:
 
 
 def _run(fault: Fault, python: Path, scratch: Path) -> str:
-    stubs = build(scratch / "stubs", fault.release or RELEASE)
+    stubs = built(fault.release or RELEASE)
     if "cublas" in fault.stubs:
         build_cublas(stubs, environments.site_packages(python) / "nvidia/cublas/lib")
     project, laid_over, root, programs = (scratch / each for each in ("project", "overlay", "root", "bin"))

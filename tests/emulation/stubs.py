@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
+import functools
+import shutil
 import subprocess
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -64,11 +68,22 @@ def build(directory: Path, release: str = RELEASE) -> Stubs:
     return stubs
 
 
+@functools.cache
+def built(release: str = RELEASE) -> Stubs:
+    """Return the stubs of a driver release. They are compiled once for this process, which removes them."""
+    directory = tempfile.mkdtemp(prefix="stubs-")
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    return build(Path(directory), release)
+
+
 def build_cublas(stubs: Stubs, real: Path) -> None:
     """Put cuBLAS 12 in front of NVIDIA's, which is in `real` and still provides everything that this lacks:
     cuSOLVER links to a hundred of its functions, by a symbol version named after the library."""
     directory = stubs.place("cublas")
     directory.mkdir(exist_ok=True)
+    built_for = directory / "built-for"
+    if built_for.exists() and built_for.read_text() == str(real):
+        return
     for name in CUBLAS:
         versions = directory / f"{name}.map"
         versions.write_text(f"{name} {{ global: *; }};\n")
@@ -80,6 +95,7 @@ def build_cublas(stubs: Stubs, real: Path) -> None:
             "libcublas.c", directory / name, f"-Wl,-soname,{name},--version-script={versions}",
             "-Wl,--no-as-needed,--allow-shlib-undefined", str(proxy),
         )  # fmt: skip
+    built_for.write_text(str(real))
 
 
 def _compile(source: str, target: Path, *options: str) -> None:

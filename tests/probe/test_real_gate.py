@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from validator.engines.probe_archive import probe_archive
-
 from .environments import AS_BUILT_2_21, tensorflow_environment
+from .unpacked import unpacked_probe
 
 pytestmark = pytest.mark.engine
 
@@ -32,8 +31,7 @@ FOUND_BROKEN = {
 
 
 def ask(release: str, mode: str, directory: Path) -> dict[str, Any]:
-    archive = directory / "probe.pyz"
-    archive.write_bytes(probe_archive())
+    archive = unpacked_probe(directory)
     done = subprocess.run(
         [tensorflow_environment(RELEASES[release]), ASK, archive, mode],
         env={**os.environ, "CUDA_VISIBLE_DEVICES": "-1"},

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from validator.engines.probe_archive import probe_archive
 from validator.model.report import CheckOutcome, CheckResult, read_report
 
 from .environments import AS_BUILT_2_21, tensorflow_environment
+from .unpacked import unpacked_probe
 
 pytestmark = pytest.mark.engine
 
@@ -62,9 +62,7 @@ class Installed:
 
 @pytest.fixture(scope="module", params=list(RELEASES))
 def installed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Installed:
-    archive = tmp_path_factory.mktemp("archive") / "probe.pyz"
-    archive.write_bytes(probe_archive())
-    return Installed(request.param, archive)
+    return Installed(request.param, unpacked_probe(tmp_path_factory.mktemp("probe")))
 
 
 def problems(check: CheckResult) -> list[str]:

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from validator.engines.probe_archive import probe_archive
 from validator.model.report import CheckOutcome, CheckResult, Report, read_report
 
-from ..emulation.stubs import build
+from ..emulation.stubs import built
 from .environments import AS_BUILT_2_21, WITH_CUDNN_8, tensorflow_environment
+from .unpacked import unpacked_probe
 
 pytestmark = pytest.mark.engine
 
@@ -33,9 +33,7 @@ PASSING = (
 
 @pytest.fixture(scope="module")
 def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("archive") / "probe.pyz"
-    path.write_bytes(probe_archive())
-    return path
+    return unpacked_probe(tmp_path_factory.mktemp("probe"))
 
 
 @pytest.fixture(scope="module")
@@ -44,8 +42,8 @@ def as_built() -> Path:
 
 
 @pytest.fixture(scope="module")
-def stub_driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build(tmp_path_factory.mktemp("stubs")).place("driver")
+def stub_driver() -> Path:
+    return built().place("driver")
 
 
 def nvidia_libraries(python: Path) -> str:
