@@ -11,6 +11,7 @@ from typing import Any
 
 from ..errors import BuildError
 from ..model.lock import Wheel
+from ..system.memory import share_arenas
 from ..system.meter import Meter
 from ..system.pools import map_in_threads
 from .base import Base, BaseLayer
@@ -67,6 +68,7 @@ def assemble(
     Raises ValidatorError for a wheel that does not match its lock, a wrong row of the table, and for faults
     of the network, the disk, the registry or the engine. Nothing is then visible under the image's name.
     """
+    share_arenas()
     work = _Work(destination, table, encoding)
     there = map_in_threads(work.has, plan.layers, _LOOKUPS_AT_ONCE)
     missing = [source for source, is_there in zip(plan.layers, there, strict=True) if not is_there]

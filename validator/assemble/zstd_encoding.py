@@ -27,10 +27,11 @@ _MAGIC = b"GnUlInUx"
 _TABLE_TYPE = 1
 #: The names of the annotations, and those that Debian 12's Podman 4.3 looks for.
 _NAMES = ("io.github.containers.zstd-chunked.manifest-", "io.containers.zstd-chunked.manifest-")
-#: The uncompressed size of frames of large files. They are compressed at the same time, by as many threads as
-#: this, but the bytes don't depend on that. One frame for each file would save 1 % of the layer.
+#: The uncompressed size of frames of large files. One frame for each file would save 1 % of the layer.
 _FRAME = 4 << 20
-_AT_ONCE = 2
+#: Threads that compress frames while the next one is read, which takes twice as long. The bytes don't depend
+#: on their number.
+_AT_ONCE = 1
 
 
 class ZstdEncoding:
