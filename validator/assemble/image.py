@@ -168,11 +168,12 @@ class _Work:
             encoded = make(count)
             if row is not None and encoded != row.encoded:
                 raise self._table.refuse(row, encoded)
+            # Before the destination keeps the layer: whoever is killed then finds it there, and does not send
+            # it again.
+            self._table.add(key, name, encoded)
             return encoded
 
-        encoded = self._destination.receive(encode, row.encoded if row else None)
-        self._table.add(key, name, encoded)
-        return Placed(name, encoded, is_new=True)
+        return Placed(name, self._destination.receive(encode, row.encoded if row else None), is_new=True)
 
     def _has(self, blob: Encoded) -> bool:
         if blob.digest in self._found:
