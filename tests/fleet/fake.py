@@ -41,6 +41,7 @@ class FakeFleet:
     endings: how an attempt at a cell ends, by (image, host class, attempt): OK, CUT, FORGOTTEN, OTHER_IMAGE
     or a Fault. refused: the answer to a submission, by the same key. down: how many calls fail, by method.
 
+    answer: what a job brings back; None for an answer that names its cell.
     step: called before and after everything that changes something, with its name.
     """
 
@@ -50,6 +51,7 @@ class FakeFleet:
     refused: Mapping[tuple[str, str, int], Refused] = field(default_factory=dict)
     down: Counter[str] = field(default_factory=Counter)
     step: Callable[[str], None] = lambda _: None
+    answer: Callable[[dict[str, Any]], Answer] | None = None
     limits: int = 4
     batch: int = 3
     name: str = "fake"
@@ -83,6 +85,7 @@ class FakeFleet:
                 job = {
                     "cell": unit.cell, "host_class": unit.host_class, "image": unit.image_digest,
                     "ending": self.endings.get(key, OK), "seen": 0,
+                    "arguments": requests[unit.name].arguments,
                 }  # fmt: skip
                 # Exclusive: a job that is submitted twice is an error of the test's subject.
                 with path.open("x") as file:
@@ -112,6 +115,8 @@ class FakeFleet:
         job = self._job(handle)
         if job["ending"] == CUT:
             raise CutError("the frame report has 3 of 5 bytes")
+        if self.answer is not None:
+            return self.answer(job)
         digest = "sha256:" + "0" * 64 if job["ending"] == OTHER_IMAGE else job["image"]
         return Answer(job["cell"].encode(), "", Unread.NOT_ASKED, "fake", True, digest, "node1")
 
