@@ -240,14 +240,17 @@ def test_a_runner_speaks_only_for_the_cell_that_it_was_asked_for(directory: Path
 
 
 def plan(*cells: str) -> str:
-    return json.dumps({"include": [{"id": cell} for cell in cells]})
+    """Write a plan with one matrix for each cell, and return its file."""
+    Path("cells.json").write_text("".join(f"{json.dumps({'include': [{'id': cell}]})}\n" for cell in cells))
+    return "cells.json"
 
 
 @pytest.mark.parametrize("cells", ["", "[]", "{}", '{"include": [{}]}', "[" * 100_000, '{"include": 1e400}'])
 def test_a_wrong_list_of_cells_is_an_error(directory: Path, cells: str) -> None:
     artifact("records-a", lines(record(1)))
-    with pytest.raises(InputError, match=r"--cells: .*"):
-        merge("--cells", cells)
+    Path("cells.json").write_text(cells)
+    with pytest.raises(InputError, match=r"cells\.json: .*"):
+        merge("--cells", "cells.json")
 
 
 def test_nothing_in_a_record_is_a_command_in_the_log_of_a_workflow(

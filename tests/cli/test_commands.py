@@ -133,6 +133,19 @@ def test_plan_writes_json_and_a_github_matrix(project: Path, capsys: pytest.Capt
     assert [row["id"] for row in rows] == [cell["id"] for cell in cells]
 
 
+def test_a_long_plan_is_one_github_matrix_per_line(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["plan", "--profile", "full", "--select", "tensorflow=2.21.0", "--json"]) == 0
+    cells = json.loads(capsys.readouterr().out)
+    assert cli.run(["plan", "--profile", "full", "--select", "tensorflow=2.21.0", "--format", "github"]) == 0
+    matrices = [json.loads(line)["include"] for line in capsys.readouterr().out.splitlines()]
+    assert len(matrices) > 1 and max(map(len, matrices)) == 256
+    assert [row["id"] for matrix in matrices for row in matrix] == [cell["id"] for cell in cells]
+    # The challenges of all of them are in one file.
+    asked = ["certify", "challenges", "--profile", "full", "--select", "tensorflow=2.21.0"]
+    assert cli.run(asked) == 0
+    assert len(json.loads(capsys.readouterr().out)["include"]) == len(cells)
+
+
 def test_a_floating_version_is_predicted_from_its_lock(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

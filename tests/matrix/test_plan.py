@@ -8,9 +8,9 @@ from collections.abc import Mapping
 import pytest
 
 from validator.compat.predict import predict
-from validator.errors import EXIT_INPUT, InputError
+from validator.errors import InputError
 from validator.matrix.load import Matrix, load_matrix
-from validator.matrix.plan import MAX_JOBS, github_image_matrix, github_matrix, plan
+from validator.matrix.plan import MAX_JOBS, github_image_matrix, github_matrices, plan
 from validator.matrix.selection import parse_selectors
 from validator.model.spec import ImageSpec
 
@@ -72,7 +72,7 @@ def test_the_lock_is_read_once_per_image_and_decides(small: Matrix) -> None:
 
 def test_the_github_form(small: Matrix) -> None:
     found = plan(small, "all", select=parse_selectors(["python=3.12", "host=r580-h100,no-gpu"]))
-    document = github_matrix(found.cells)
+    [document] = github_matrices(found.cells)
     assert json.loads(json.dumps(document)) == document
     assert document["include"][0] == {
         "id": "tf2.21.0-cuda12.5-cudnn9.3-py312@r580-h100",
@@ -102,11 +102,13 @@ def test_the_github_form_for_builds_has_every_image_once(small: Matrix) -> None:
         github_image_matrix(found.images[:1] * (MAX_JOBS + 1))
 
 
-def test_more_jobs_than_github_allows_are_an_error() -> None:
+def test_more_cells_than_github_allows_in_a_matrix_are_several_matrices() -> None:
     cells = plan(load_matrix(FILE), "full").cells
-    assert len(github_matrix(cells[:MAX_JOBS])["include"]) == MAX_JOBS
-    with pytest.raises(InputError) as caught:
-        github_matrix(cells[: MAX_JOBS + 1])
-    assert str(caught.value) == "the plan has 257 cells, but GitHub runs at most 256 jobs of one matrix"
-    assert caught.value.exit_code == EXIT_INPUT
-    assert "--select" in (caught.value.hint or "")
+    for count in (0, 1, MAX_JOBS, MAX_JOBS + 1, len(cells)):
+        found = github_matrices(cells[:count])
+        assert [len(matrix["include"]) for matrix in found[:-1]] == [MAX_JOBS] * (
+            (max(count, 1) - 1) // MAX_JOBS
+        )
+        assert len(found[-1]["include"]) <= MAX_JOBS
+        rows = [row["id"] for matrix in found for row in matrix["include"]]
+        assert rows == [one.cell.identifier for one in cells[:count]]

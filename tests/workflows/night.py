@@ -26,7 +26,7 @@ from validator.records import jsonl
 from . import expressions
 from .expressions import Scope
 from .gh import State
-from .support import ROOT, Workflow
+from .support import ROOT, Workflow, workflow
 
 #: Actions that install what the tests find on this machine.
 _INSTALL = ("sigstore/cosign-installer", "oras-project/setup-oras")
@@ -87,14 +87,15 @@ class Night:
         self.state.jobs = []
         self.state.write()
         for name, job in self.workflow.jobs.items():
-            self.jobs[name] = self._job(name, job)
+            self.jobs[name] = self._job(name, job, _Calling(self.workflow, self.jobs))
             if name == "plan":
                 self._measure_elsewhere(self.jobs[name])
         return self
 
     def _measure_elsewhere(self, plan: Job) -> None:
         """Add cells to the plan, and deliver the artifacts of the runners that measure them."""
-        cells = json.loads(plan.outputs["cells"])
+        directory = self.artifacts / "plan"
+        cells = json.loads((directory / "cells.json").read_text())
         for cell, deliver in self.machine.elsewhere.items():
             made = new_challenge(cell)
             row = {"id": cell, "image": cell.partition("@")[0], "host": ELSEWHERE, "runner": [ELSEWHERE]}
@@ -103,15 +104,21 @@ class Night:
             artifact.mkdir()
             with open(artifact / "records.jsonl", "w", encoding="utf-8") as stream:
                 jsonl.write(deliver(made), stream)
-        plan.outputs["cells"] = json.dumps(cells)
+        for name in ("cells", "part-1"):
+            (directory / f"{name}.json").write_text(json.dumps(cells))
+        sums = subprocess.run(["sha256sum", "cells.json", "part-1.json"], cwd=directory, capture_output=True)
+        (directory / "SHA256SUMS").write_bytes(sums.stdout)
+        plan.outputs["plan"] = hashlib.sha256(sums.stdout).hexdigest()
 
-    def _job(self, name: str, job: dict[str, Any]) -> Job:
-        needs = [job["needs"]] if isinstance(job.get("needs"), str) else job.get("needs", [])
-        failed = any(self.jobs[ancestor].result != "success" for ancestor in self._ancestors(name))
+    def _job(self, name: str, job: dict[str, Any], calling: _Calling) -> Job:
+        jobs = calling.jobs
+        failed = any(jobs[ancestor].result != "success" for ancestor in _ancestors(name, calling.workflow))
         contexts: dict[str, Any] = {
             "needs": {
-                one: {"outputs": self.jobs[one].outputs, "result": self.jobs[one].result} for one in needs
+                one: {"outputs": jobs[one].outputs, "result": jobs[one].result}
+                for one in _needed(name, calling.workflow)
             },
+            "inputs": calling.inputs,
             "vars": self.machine.variables,
             "github": {
                 "actor": "nobody",
@@ -129,16 +136,26 @@ class Night:
             # Secrets belong to the environment that a job names.
             contexts["secrets"] = self.machine.secrets if "environment" in job else {}
             contexts["matrix"] = row or {}
-            self._one(name, job, Scope(contexts, scope.functions), found)
+            inner = Scope(contexts, scope.functions)
+            if "uses" in job:
+                self._call(job, inner, found)
+            else:
+                self._one(name, job, inner, found, calling.title)
         return found
 
-    def _ancestors(self, name: str) -> set[str]:
-        needs = self.workflow.jobs[name].get("needs", [])
-        direct = {needs} if isinstance(needs, str) else set(needs)
-        return direct.union(*(self._ancestors(one) for one in direct))
+    def _call(self, job: dict[str, Any], scope: Scope, found: Job) -> None:
+        """Run the jobs of a workflow of this repository, with the inputs that its caller gives."""
+        inputs = {name: expressions.value(value, scope) for name, value in job["with"].items()}
+        title = f"{expressions.text(job['name'], scope)} / "
+        calling = _Calling(workflow(Path(job["uses"]).name), {}, inputs, title)
+        for name, inner in calling.workflow.jobs.items():
+            ended = calling.jobs[name] = self._job(name, inner, calling)
+            found.log += ended.log
+            if ended.result != "success":
+                found.result = "failure"
 
-    def _one(self, name: str, job: dict[str, Any], scope: Scope, found: Job) -> None:
-        title = expressions.text(job["name"], scope)
+    def _one(self, name: str, job: dict[str, Any], scope: Scope, found: Job, prefix: str) -> None:
+        title = prefix + expressions.text(job["name"], scope)
         if scope.contexts["matrix"].get("host") in {*self.machine.offline, ELSEWHERE}:
             self._tell_of(title, "queued")
             return
@@ -256,6 +273,26 @@ class Night:
         for source in self.artifacts.glob(given["pattern"]):
             shutil.copytree(source, target / source.name, dirs_exist_ok=True)
         return True
+
+
+@dataclass(frozen=True)
+class _Calling:
+    """A workflow that runs. title: comes before the names of its jobs, if another one called it."""
+
+    workflow: Workflow
+    jobs: dict[str, Job]
+    inputs: Mapping[str, Any] = field(default_factory=dict)
+    title: str = ""
+
+
+def _needed(name: str, workflow: Workflow) -> set[str]:
+    needs = workflow.jobs[name].get("needs", [])
+    return {needs} if isinstance(needs, str) else set(needs)
+
+
+def _ancestors(name: str, workflow: Workflow) -> set[str]:
+    direct = _needed(name, workflow)
+    return direct.union(*(_ancestors(one, workflow) for one in direct))
 
 
 def outside() -> dict[str, str]:

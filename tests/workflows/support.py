@@ -34,7 +34,7 @@ class Workflow:
     @property
     def steps(self) -> list[tuple[str, dict[str, Any]]]:
         """Every step with the job that it belongs to."""
-        return [(name, step) for name, job in self.jobs.items() for step in job["steps"]]
+        return [(name, step) for name, job in self.jobs.items() for step in job.get("steps", [])]
 
 
 def workflow(name: str) -> Workflow:

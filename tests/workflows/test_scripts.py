@@ -24,7 +24,7 @@ from ..reports.test_regressions import decline
 from .gh import State
 from .night import check_out, outside
 
-CELLS = json.dumps({"include": [{"id": "tf1@r580-h100"}, {"id": "tf2@r580-h100"}, {"id": "tf2@r535-a100"}]})
+CELLS = ("tf1@r580-h100", "tf2@r580-h100", "tf2@r535-a100")
 LABEL = "nightly-regression"
 
 
@@ -54,6 +54,12 @@ class Workspace:
         self.state = State.read(self.state.path)
         return done
 
+    def planned(self, *cells: str) -> None:
+        """Put these cells where the plan of the night is."""
+        path = self.directory / "night/plan/cells.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps({"include": [{"id": cell} for cell in cells]}))
+
     def records(self, place: str, *records: Record) -> None:
         path = self.directory / "night" / place
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -78,6 +84,13 @@ def workspace(copy: Path, tmp_path: Path) -> Workspace:
 # -- planning --------------------------------------------------------------------------------------------
 
 
+def cells_of(workspace: Workspace, name: str = "cells") -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads((workspace.directory / f"night/plan/{name}.json").read_text())[
+        "include"
+    ]
+    return found
+
+
 def planned(workspace: Workspace, **environment: str) -> tuple[int, dict[str, str], str]:
     outputs = workspace.summary.with_name("outputs")
     outputs.write_text("")
@@ -92,14 +105,15 @@ def test_without_runners_images_are_built_and_nothing_is_validated(workspace: Wo
     assert code == 0, said
     assert found["registry"] == "ghcr.io/owner/repo"
     assert [row["image"] for row in json.loads(found["images"])["include"]] == ["tf2.21.0-cpu-py312"]
-    assert (json.loads(found["cells"]), found["validate"]) == ({"include": []}, "false")
+    assert (cells_of(workspace), json.loads(found["parts"])) == ([], {"include": []})
+    assert found["validate"] == "false"
 
 
 def test_only_host_classes_with_runners_are_planned(workspace: Workspace) -> None:
     given = {"PROFILE": "nightly", "SELECT": "python=3.12 tensorflow=2.21.0", "HOSTS": "r580-h100,r535-a100"}
     code, found, said = planned(workspace, **given)
     assert code == 0, said
-    cells = json.loads(found["cells"])["include"]
+    cells = cells_of(workspace)
     images = [row["image"] for row in json.loads(found["images"])["include"]]
     assert {row["host"] for row in cells} == {"r580-h100", "r535-a100"}
     assert len(cells) == 2 * len(images) and len(images) == len(set(images)) > 1
@@ -113,7 +127,6 @@ def test_only_host_classes_with_runners_are_planned(workspace: Workspace) -> Non
         ({"REGISTRY": "ghcr.io.evil.example/tf"}, "the workflow's token is only for ghcr.io"),
         ({"HOSTS": "r580-h101"}, "has no cell"),
         ({"SELECT": "tensorflow"}, "it has no operator"),
-        ({"PROFILE": "nightly", "HOSTS": "*"}, "at most 256 jobs"),
     ],
 )
 def test_a_wrong_plan_ends_the_night_before_it_begins(
@@ -124,15 +137,65 @@ def test_a_wrong_plan_ends_the_night_before_it_begins(
     assert says in said
 
 
+def received(workspace: Workspace, plan: str, part: str = "") -> tuple[int, list[dict[str, Any]], str]:
+    """Return the exit code, the cells of the part and what was said."""
+    outputs = workspace.summary.with_name("outputs")
+    outputs.write_text("")
+    done = workspace.run("received", PLAN=plan, PART=part, GITHUB_OUTPUT=str(outputs))
+    written = outputs.read_text().removeprefix("cells=")
+    return done.returncode, json.loads(written)["include"] if written else [], done.stderr
+
+
+def test_more_cells_than_a_matrix_holds_are_validated_in_parts(workspace: Workspace) -> None:
+    """Every cell is in exactly one part, and no part has more jobs than GitHub runs."""
+    code, found, said = planned(workspace, PROFILE="nightly", SELECT="tensorflow=2.21", HOSTS="*")
+    assert code == 0, said
+    cells = cells_of(workspace)
+    assert len(cells) > 256
+    parts = [row["part"] for row in json.loads(found["parts"])["include"]]
+    assert parts == list(range(1, -(-len(cells) // 256) + 1))
+    rows = []
+    for part in parts:
+        code, of_part, said = received(workspace, found["plan"], str(part))
+        assert code == 0 and 0 < len(of_part) <= 256, said
+        rows += of_part
+    assert rows == cells
+    assert len({row["challenge"] for row in rows}) == len(rows)
+
+
+def test_no_part_is_larger_than_it_may_be(workspace: Workspace) -> None:
+    given = {"PROFILE": "nightly", "SELECT": "python=3.12 tensorflow=2.21.0", "HOSTS": "r580-h100,r535-a100"}
+    _, found, _ = planned(workspace, PART="3", **given)
+    parts = json.loads(found["parts"])["include"]
+    sizes = [len(cells_of(workspace, f"part-{row['part']}")) for row in parts]
+    assert len(sizes) > 1 and set(sizes[:-1]) == {3} and 0 < sizes[-1] <= 3
+    assert sum(sizes) == len(cells_of(workspace))
+
+
+@pytest.mark.parametrize("name", ["cells.json", "part-1.json", "SHA256SUMS"])
+def test_a_plan_that_another_job_changed_is_rejected(workspace: Workspace, name: str) -> None:
+    """Protected: the challenges of the night. Each job of a run can replace the artifacts of the others."""
+    given = {"PROFILE": "nightly", "SELECT": "python=3.12 tensorflow=2.21.0", "HOSTS": "r580-h100"}
+    _, found, _ = planned(workspace, **given)
+    assert received(workspace, found["plan"])[0] == 0
+    path = workspace.directory / "night/plan" / name
+    path.write_text(path.read_text().replace("0", "1", 1))
+    code, cells, said = received(workspace, found["plan"], "1")
+    assert (code, cells) == (2, [])
+    assert "night/plan is not the plan of this night" in said
+
+
 # -- waiting ---------------------------------------------------------------------------------------------
 
 
 def jobs(**statuses: str) -> list[dict[str, str]]:
-    return [{"name": f"validate {name}", "status": status} for name, status in statuses.items()]
+    return [{"name": f"part 1 / validate {name}", "status": status} for name, status in statuses.items()]
 
 
 def waited(workspace: Workspace, **environment: str) -> str:
-    given = {"CELLS": CELLS, "EVERY_S": "0", "IDLE_MINUTES": "0"} | environment
+    given = {"EVERY_S": "0", "IDLE_MINUTES": "0"} | environment
+    if not (workspace.directory / "night/plan").exists():
+        workspace.planned(*CELLS)
     done = workspace.run("wait", **given)
     assert done.returncode == 0, done.stderr
     return done.stderr
@@ -176,7 +239,8 @@ def test_jobs_that_github_has_not_made_yet_are_waited_for(workspace: Workspace) 
 
 
 def test_without_cells_there_is_no_waiting(workspace: Workspace) -> None:
-    assert "all 0 validations" in waited(workspace, CELLS='{"include": []}', IDLE_MINUTES="999")
+    workspace.planned()
+    assert "all 0 validations" in waited(workspace, IDLE_MINUTES="999")
 
 
 def test_requests_to_github_are_retried_and_then_given_up(workspace: Workspace) -> None:
@@ -256,7 +320,8 @@ def test_old_and_new_records_are_merged_and_missing_ones_reported(workspace: Wor
     workspace.records("history/records.jsonl", decline("tf2@r535-a100").newest)
     workspace.records("tonight/records-tf1@r580-h100/records.jsonl", decline("tf1@r580-h100").newest)
     workspace.records("tonight/records-build-tf2/records.jsonl", decline("tf2@no-gpu").newest)
-    done = workspace.run("merge", CELLS=CELLS)
+    workspace.planned(*CELLS)
+    done = workspace.run("merge")
     assert done.returncode == 0, done.stderr
     assert merged(workspace) == {"tf2@r535-a100", "tf1@r580-h100", "tf2@no-gpu"}
     missing = workspace.summary.read_text()
@@ -266,13 +331,15 @@ def test_old_and_new_records_are_merged_and_missing_ones_reported(workspace: Wor
 
 def test_a_night_without_validations_is_merged_too(workspace: Workspace) -> None:
     workspace.records("tonight/records-build-tf2/records.jsonl", decline("tf2@no-gpu").newest)
-    done = workspace.run("merge", CELLS='{"include": []}')
+    workspace.planned()
+    done = workspace.run("merge")
     assert done.returncode == 0, done.stderr
     assert merged(workspace) == {"tf2@no-gpu"}
 
 
 def test_a_first_night_that_measured_nothing_is_merged_too(workspace: Workspace) -> None:
-    done = workspace.run("merge", CELLS=CELLS)
+    workspace.planned(*CELLS)
+    done = workspace.run("merge")
     assert done.returncode == 0, done.stderr
     assert merged(workspace) == set()
     assert "- `tf1@r580-h100`\n" in workspace.summary.read_text()
@@ -283,7 +350,8 @@ def test_a_runner_that_sends_nonsense_spoils_only_its_own_records(workspace: Wor
     workspace.records("tonight/records-tf2@r580-h100/records.jsonl", decline("tf2@r580-h100").newest)
     path = workspace.directory / "night/tonight/records-tf1@r580-h100/records.jsonl"
     path.write_text(path.read_text().replace("failed", "certified"))
-    done = workspace.run("merge", CELLS=CELLS)
+    workspace.planned(*CELLS)
+    done = workspace.run("merge")
     assert done.returncode == 0, done.stderr
     reason = r"Refused records-tf1@r580-h100: records-tf1@r580-h100/records.jsonl:1: record .* it was altered"
     assert re.search(reason, done.stderr)
@@ -298,7 +366,8 @@ def test_a_runner_that_sends_nonsense_spoils_only_its_own_records(workspace: Wor
 def test_an_old_record_from_the_future_does_not_stop_the_night(workspace: Workspace) -> None:
     odd = cell(Verdict.CERTIFIED, -400)
     workspace.records("history/records.jsonl", odd, cell(Verdict.FAILED, 1))
-    done = workspace.run("merge", CELLS=CELLS)
+    workspace.planned(*CELLS)
+    done = workspace.run("merge")
     assert done.returncode == 0, done.stderr
     with open(workspace.directory / "night/merged/records.jsonl", "rb") as stream:
         assert odd in jsonl.read(stream, "records.jsonl")
@@ -307,7 +376,8 @@ def test_an_old_record_from_the_future_does_not_stop_the_night(workspace: Worksp
 
 def test_an_unreachable_database_is_an_error(workspace: Workspace) -> None:
     workspace.records("tonight/records-tf1@r580-h100/records.jsonl", decline("tf1@r580-h100").newest)
-    done = workspace.run("merge", CELLS=CELLS, VALIDATOR_STORE="/proc/nothing/records.db")
+    workspace.planned(*CELLS)
+    done = workspace.run("merge", VALIDATOR_STORE="/proc/nothing/records.db")
     assert done.returncode == 3, done.stderr
     assert not (workspace.directory / "night/merged/records.jsonl").exists()
 
@@ -331,7 +401,9 @@ def test_only_what_passed_tonight_is_made_again(workspace: Workspace) -> None:
         of(Verdict.CERTIFIED, f"--help{good}", "1" * 64),
     )
     cells = {"include": [{"id": "a", "challenge": "1" * 64}, {"id": "b", "challenge": "2" * 64}]}
-    done = workspace.run("rebuild", CELLS=json.dumps(cells), REGISTRY="not a repository")
+    workspace.planned()
+    (workspace.directory / "night/plan/cells.json").write_text(json.dumps(cells))
+    done = workspace.run("rebuild", REGISTRY="not a repository")
     assert done.returncode == 0, done.stderr
     assert done.stdout == f"::warning::{good} could not be made again from its lock; the reason is above\n"
     assert "not a repository" in done.stderr

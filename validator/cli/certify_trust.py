@@ -22,20 +22,20 @@ from .trust_options import parse_moment, trust_file_option, trust_path_for
 def challenges_command(matrix_path: Path, profile: str | None, selectors: tuple[str, ...]) -> int:
     """Make a challenge for each selected cell, which exactly one measurement can answer.
 
-    Prints the cells as `plan --format github` does, each with its challenge. Give that file to
-    `build-matrix --challenges` on the machines that measure. This machine remembers what it asked for; on
-    another one, give the file to `certify --challenges` as well.
+    Prints the cells as `plan --format github` does, but always in one object, and each with its challenge.
+    Give that file to `build-matrix --challenges` on the machines that measure. This machine remembers what
+    it asked for; on another one, give the file to `certify --challenges` as well.
     """
     from ..certify.challenges import Ledger
-    from ..matrix.plan import github_matrix
+    from ..matrix.plan import github_rows
     from .planning import load_plan
 
     ledger = Ledger()
-    cells = github_matrix(load_plan(matrix_path, profile, selectors).cells)
-    for row in cells["include"]:
+    rows = github_rows(load_plan(matrix_path, profile, selectors).cells)
+    for row in rows:
         challenge = ledger.issue(str(row["id"]))
         row |= {"challenge": challenge.value, "issued": format_timestamp(challenge.issued)}
-    click.echo(json.dumps(cells))
+    click.echo(json.dumps({"include": rows}))
     return EXIT_OK
 
 

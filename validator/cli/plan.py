@@ -22,16 +22,18 @@ def command(matrix_path: Path, profile: str | None, selectors: tuple[str, ...], 
     """List the cells with their predictions and reasons, without running anything.
 
     The format github is a value for strategy.matrix in a GitHub workflow (read with fromJSON) with one job
-    per cell; github-images has one job per image, for jobs that build.
+    per cell. Of more than 256 cells, it is several such values, each on a line of its own. github-images
+    has one job per image, for jobs that build.
     """
-    from ..matrix.plan import github_image_matrix, github_matrix
+    from ..matrix.plan import github_image_matrix, github_matrices
     from .planning import load_plan
 
     plan = load_plan(matrix_path, profile, selectors)
     if format_ == "json":
         click.echo(json.dumps([cell.as_json() for cell in plan.cells], indent=2))
     elif format_ == "github":
-        click.echo(json.dumps(github_matrix(plan.cells)))
+        for matrix in github_matrices(plan.cells):
+            click.echo(json.dumps(matrix))
     elif format_ == "github-images":
         click.echo(json.dumps(github_image_matrix(plan.images)))
     else:

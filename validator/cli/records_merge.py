@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 @click.argument("directory", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.option(
     "--cells",
-    metavar="JSON",
-    default='{"include": []}',
+    "cells_path",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="The cells that should have been measured, as `plan --format github` prints them.",
 )
 @click.option(
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 @verbose_option
 def merge_command(
     directory: Path,
-    cells: str,
+    cells_path: Path | None,
     summary_path: Path | None,
     refused_path: Path | None,
     matrix_path: Path,
@@ -60,7 +60,7 @@ def merge_command(
     from ..records.artifacts import merge
     from ..records.store import Store
 
-    planned = _planned(cells)
+    planned = _planned(cells_path) if cells_path is not None else ()
     with Store(store_url_for(matrix_path, store_url)) as store:
         merged = merge(directory, store, now_utc(), planned)
     for each in merged.refused:
@@ -95,13 +95,17 @@ class _Planned(msgspec.Struct):
     include: tuple[_PlannedCell, ...]
 
 
-def _planned(text: str) -> tuple[str, ...]:
+def _planned(path: Path) -> tuple[str, ...]:
+    hint = "write what `python -m validator plan --format github` prints to this file"
     try:
-        return tuple(cell.id for cell in codec.convert(codec.parse(text), _Planned).include)
+        matrices = [codec.convert(codec.parse(line), _Planned) for line in path.read_bytes().splitlines()]
+    except OSError as error:
+        raise InputError(f"{path}: can't be read: {error.strerror}", hint=hint) from error
     except DocumentError as error:
-        raise InputError(
-            f"--cells: {error}", hint="give what `python -m validator plan --format github` prints"
-        ) from None
+        raise InputError(f"{path}: {error}", hint=hint) from None
+    if not matrices:
+        raise InputError(f"{path}: the file is empty", hint=hint)
+    return tuple(cell.id for matrix in matrices for cell in matrix.include)
 
 
 def _result(merged: Merged) -> str:

@@ -196,14 +196,21 @@ def plan(
 MAX_JOBS = 256
 
 
-def github_matrix(planned: Sequence[PlannedCell]) -> dict[str, list[dict[str, Any]]]:
-    """Return `{"include": [...]}` with one row for each cell, in the order of the plan.
+def github_rows(planned: Sequence[PlannedCell]) -> list[dict[str, Any]]:
+    """Return one row for each cell, in the order of the plan.
 
     A row has `id`, `image`, `host`, `tensorflow`, `python`, `variant`, `prediction` (only the outcome) and
-    `runner`, a list of labels for `runs-on`. Raises InputError for more cells than GitHub allows.
+    `runner`, a list of labels for `runs-on`.
     """
-    _refuse_too_many(len(planned), "cells")
-    return {"include": [_row(cell) for cell in planned]}
+    return [_row(cell) for cell in planned]
+
+
+def github_matrices(planned: Sequence[PlannedCell]) -> list[dict[str, list[dict[str, Any]]]]:
+    """Return `{"include": [...]}` with the rows of all cells: one if they fit into it, else several."""
+    rows = github_rows(planned)
+    return [{"include": rows[at : at + MAX_JOBS]} for at in range(0, len(rows), MAX_JOBS)] or [
+        {"include": []}
+    ]
 
 
 def github_image_matrix(images: Sequence[ImageSpec]) -> dict[str, list[dict[str, Any]]]:
@@ -212,17 +219,12 @@ def github_image_matrix(images: Sequence[ImageSpec]) -> dict[str, list[dict[str,
     A row has `image`, `tensorflow`, `python` and `variant`. Raises InputError for more images than GitHub
     allows.
     """
-    _refuse_too_many(len(images), "images")
-    return {"include": [_image(image) for image in images]}
-
-
-def _refuse_too_many(count: int, what: str) -> None:
-    if count > MAX_JOBS:
+    if len(images) > MAX_JOBS:
         raise InputError(
-            f"the plan has {count:,} {what}, but GitHub runs at most {MAX_JOBS} jobs of one matrix",
-            hint="select fewer, for example with --select tensorflow=newest, --select 'host=r580-*'"
-            " or --select prediction=works",
+            f"the plan has {len(images):,} images, but GitHub runs at most {MAX_JOBS} jobs of one matrix",
+            hint="select fewer, for example with --select tensorflow=newest or --select prediction=works",
         )
+    return {"include": [_image(image) for image in images]}
 
 
 def _row(planned: PlannedCell) -> dict[str, Any]:
