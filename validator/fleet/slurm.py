@@ -236,7 +236,7 @@ class SlurmFleet:
                 try:
                     slurm_client.submit(self._options(array, place, indices, units[0].tasks))
                 except Refusal as error:
-                    refusals[array] = _refused(error.message, units[0].host_class)
+                    refusals[array] = _refused(str(error), units[0].host_class)
         return {
             unit: refusals[array] if array in refusals and index in missing[array] else handle
             for unit, handle in handles.items()

@@ -32,11 +32,8 @@ _DOWN = re.compile(
 _UNUSABLE = re.compile(r"configuration source|cannot stat file|process configuration file", re.IGNORECASE)
 
 
-@dataclass(frozen=True)
 class Refusal(Exception):
-    """The controller answered, and refused. message: without the program's name."""
-
-    message: str
+    """The controller answered, and refused. The message is its own, without the program's name."""
 
 
 @dataclass(frozen=True)

@@ -44,6 +44,8 @@ RESERVE_S = 150.0
 #: Reading the driver may have to wake every GPU of the node.
 _NVML_LIMIT_S = 90.0
 _ASK_LIMIT_S = 30.0
+#: Open files and processes of a container; Podman can't give more processes than this.
+_MOST = 32768
 #: Bytes of a container's output; `inside.py` writes fewer.
 _LARGEST_OUTPUT = 96 << 20
 _FULL = ("no space left on device", "disk quota exceeded")
@@ -249,12 +251,11 @@ class Podman(Docker):
 
     def _own(self) -> list[str]:
         # Podman asks for more open files and processes than a job may have, and passes proxies on.
-        limits = [
-            f"--ulimit={name}={limit}:{limit}"
-            for name, kind in (("nofile", resource.RLIMIT_NOFILE), ("nproc", resource.RLIMIT_NPROC))
-            for limit in [resource.getrlimit(kind)[1]]
-            if limit != resource.RLIM_INFINITY
-        ]
+        limits = []
+        for name, kind in (("nofile", resource.RLIMIT_NOFILE), ("nproc", resource.RLIMIT_NPROC)):
+            most = resource.getrlimit(kind)[1]
+            limit = _MOST if most == resource.RLIM_INFINITY else min(most, _MOST)
+            limits.append(f"--ulimit={name}={limit}:{limit}")
         # Without a group of its own, the container stays in that of the job. runc can't do that.
         runtime = _output([self.name, "info", "--format", "{{.Host.OCIRuntime.Name}}"]).strip()
         groups = ["--cgroups=disabled"] if runtime == "crun" else []

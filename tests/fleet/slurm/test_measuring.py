@@ -138,7 +138,8 @@ def test_the_real_probe_reports_from_a_container_and_is_unproven(
     monkeypatch.setenv("SUBMITTER_SECRET", "s3cret")
     fleet = site("containers", setup=podman, container="podman")
     challenge = "ab" * 32
-    real = probe_request("quick", LOCK, challenge=challenge)
+    pins = LOCK + b"tensorflow==2.20.0 --hash=sha256:" + b"0" * 64 + b"\n"
+    real = probe_request("quick", pins, challenge=challenge)
     absent = f"{image.partition('@')[0]}@sha256:{'0' * 64}"
     units = [
         (of_image(40, image), real),
@@ -160,6 +161,7 @@ def test_the_real_probe_reports_from_a_container_and_is_unproven(
     answer = fleet.collect(handles[0])
     assert (answer.engine, answer.isolates, answer.outside) == ("podman", True, Unread.NVML_SILENT)
     assert answer.image_digest == image.partition("@")[2]
+    assert answer.failure == ""
     report = read_report(answer.report or b"")
     assert report.challenge == challenge
     judgement = judge(report, outside=answer.outside, challenge=challenge)

@@ -1,0 +1,62 @@
+"""The submitter is killed at random moments, and the same command goes on."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+from .cluster import Cluster
+
+#: In one run. When it ends before the last kill, another run of other cells follows.
+CELLS = 12
+KILLS = 20
+
+
+def test_every_cell_has_one_record_after_twenty_kills(cluster: Cluster, tmp_path: Path) -> None:
+    setup = f"export PATH={Path(sys.base_prefix, 'bin')}:$PATH\n"
+    command = [sys.executable, "-m", "tests.fleet.slurm.submit_run", str(tmp_path), setup, str(CELLS)]
+    seed = random.randrange(1 << 32)
+    moments = random.Random(seed)
+    before = len(cluster.finished())
+    kills = rounds = 0
+    while kills < KILLS or rounds == 0:
+        while not _ended([*command, str(rounds)], moments, last=kills == KILLS):
+            kills += 1
+        rounds += 1
+    print(f"seed {seed}: {kills} kills in {rounds} runs")
+    # A file whose name begins with a dot was not yet renamed when its writer was killed.
+    names = [path.name for path in (tmp_path / "records").iterdir() if not path.name.startswith(".")]
+    records = Counter(name.partition("@")[0] for name in names)
+    assert set(records.values()) == {1}
+    assert len(records) == CELLS * rounds
+    # No cell was measured twice either.
+    runs = Counter((run["Name"], run["ArrayTaskId"]) for run in cluster.finished()[before:])
+    assert set(runs.values()) == {1}
+    assert len(runs) == CELLS * rounds
+
+
+def _ended(command: list[str], moments: random.Random, last: bool) -> bool:
+    """Start the submitter. Return True if it ended by itself, and False if it was killed."""
+    child = subprocess.Popen(
+        command, start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+    try:
+        output, _ = child.communicate(timeout=60 if last else moments.uniform(0.3, 2.0))
+    except subprocess.TimeoutExpired:
+        assert not last, "the last submitter does not end"
+        # The programs that it started go on for a moment, or end with it.
+        if moments.random() < 0.5:
+            os.killpg(child.pid, signal.SIGKILL)
+        else:
+            child.kill()
+        child.communicate()
+        time.sleep(moments.uniform(0, 0.2))
+        return False
+    assert child.returncode == 0, output.decode()
+    return True
