@@ -311,6 +311,7 @@ class SlurmFleet:
             *(f"--{name}={value}" for name, value in given.items() if value),
             *several,
             f"--time={place.time_limit}",
+            f"--deadline=now+{place.wait_limit + place.time_limit}minutes",
             # Less time than this has no room for a warning.
             *([f"--signal=B:USR1@{_WARNING_S}"] if place.time_limit > 2 else []),
             "--no-requeue",

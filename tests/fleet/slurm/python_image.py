@@ -36,7 +36,7 @@ def _entries() -> list[Entry]:
     library = Path(subprocess.run(asked, check=True, capture_output=True, text=True).stdout.strip())
     files = [path for path in sorted(library.rglob("*")) if not _LEFT_OUT & set(path.parts)]
     shared: list[Path] = [program, *(path for path in files if path.suffix == ".so")]
-    found = subprocess.run(["ldd", *shared], check=True, capture_output=True, text=True).stdout
+    found = subprocess.run(["ldd", *map(str, shared)], check=True, capture_output=True, text=True).stdout
     libraries = {
         path for path in re.findall(r"(/\S+\.so[\w.]*) \(", found) if not path.startswith(str(library))
     }
