@@ -1,0 +1,251 @@
+"""Kubernetes: one Job for each unit, on the nodes that the labels of its host class name.
+
+A Job's name is the unit's name, so it is made once, whoever makes it and however often. What a pod says comes
+back in its log, as frames. What is believed about it comes from elsewhere: the image that was run from the
+API's `imageID`, the driver and the GPU from the labels of its node.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import re
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+import yaml
+
+from ..engines.base import ProbeRequest
+from ..model.measurement import Outside, Unread
+from ..model.spec import NO_GPU
+from . import manifests
+from .answers import read_answer, read_ending
+from .frame import CutError
+from .kubernetes_client import Api, Conflict, Invalid, NotFound, QuotaExceeded
+from .kubernetes_nodes import GPU_VENDOR, Node, Term, capacity, read_node, terms_of
+from .kubernetes_states import (
+    NO_POD_LIMIT_S,
+    age_s,
+    conditions_of,
+    container_of,
+    node_of,
+    state_of,
+    terminated,
+)
+from .protocol import Answer, Capacity, Fault, Handle, Phase, Refused, State
+from .settings import FleetSettings, KubernetesSettings
+from .units import Unit
+
+#: Names in one selector: with 21 bytes each, the address of a call stays below 4 KiB.
+_NAMES = 100
+#: Seconds for which a list of all nodes is used.
+_NODES_S = 60.0
+_REPOSITORY_DIGEST = re.compile(r"@(sha256:[0-9a-f]{64})$")
+
+
+def open_fleet(settings: FleetSettings) -> Kubernetes:
+    """Return the engine. Raises MissingError without access to a cluster."""
+    chosen = settings.kubernetes
+    return Kubernetes(chosen, Api(chosen.context, chosen.namespace))
+
+
+class Kubernetes:
+    """A cluster. A handle is the name of a unit."""
+
+    name = "kubernetes"
+    batch = 50
+
+    def __init__(self, settings: KubernetesSettings, api: Api) -> None:
+        self._settings, self._api = settings, api
+        self._nodes: tuple[Node, ...] = ()
+        self._nodes_until = 0.0
+        self._config_maps: set[str] = set()
+
+    def limit(self, host_class: str) -> int:
+        return self._settings.place(host_class).in_flight
+
+    def inventory(self) -> tuple[Capacity, ...]:
+        """Return the host classes that the settings name, and those of the nodes with the labels of a GPU."""
+        self._nodes_until = 0.0
+        nodes = self._all_nodes()
+        names = {*self._settings.places, *(name for node in nodes for name in node.host_classes())}
+        return tuple(capacity(name, self._settings.place(name), nodes) for name in sorted(names))
+
+    def submit(
+        self, units: Sequence[Unit], requests: Mapping[str, ProbeRequest]
+    ) -> Mapping[str, Handle | Refused]:
+        return {unit.name: self._submitted(unit, requests[unit.name]) for unit in units}
+
+    def _submitted(self, unit: Unit, request: ProbeRequest) -> Handle | Refused:
+        if unit.tasks != 1:
+            return Refused("units of several tasks can't run on Kubernetes yet")
+        found = capacity(unit.host_class, self._settings.place(unit.host_class), self._all_nodes())
+        if not found.nodes:
+            return Refused(found.detail)
+        if unit.attempt > 1:
+            # Its Job may have started another pod after it was given up.
+            self._api.delete_job(msgspec.structs.replace(unit, attempt=unit.attempt - 1).name)
+        try:
+            self._make_config_maps(request)
+            self._api.create_job(self._job(unit, request))
+        except Conflict:
+            # This unit, made by an earlier call or by another submitter.
+            return unit.name
+        except QuotaExceeded as error:
+            return Refused(str(error), Fault.QUOTA)
+        return unit.name
+
+    def poll(self, handles: Sequence[Handle]) -> Mapping[Handle, State]:
+        found = {}
+        for selector in _selectors(handles):
+            jobs = {job["metadata"]["name"]: job for job in self._api.jobs(selector)}
+            pods: dict[str, list[dict[str, Any]]] = {}
+            for pod in sorted(self._api.pods(selector), key=lambda pod: pod["metadata"]["creationTimestamp"]):
+                pods.setdefault(pod["metadata"]["labels"][manifests.UNIT_LABEL], []).append(pod)
+            for name, job in jobs.items():
+                state = state_of(job, pods.get(name, ()), self._api.now)
+                if state.phase is Phase.WAITING and not pods.get(name):
+                    state = self._without_pod(name, job, state)
+                found[name] = state
+        return found
+
+    def _without_pod(self, name: str, job: Mapping[str, Any], state: State) -> State:
+        """Return why a Job has no pod. Only an event says so."""
+        if age_s(job, self._api.now) < NO_POD_LIMIT_S or "Suspended" in conditions_of(job):
+            return state
+        failures = [event for event in self._api.events_of(name) if event.get("reason") == "FailedCreate"]
+        if not failures:
+            return state
+        message = str(failures[-1].get("message"))
+        return State(Phase.LOST, message, fault=Fault.QUOTA if "quota" in message else Fault.NOT_STARTED)
+
+    def collect(self, handle: Handle) -> Answer:
+        reasons = []
+        for pod in sorted(self._finished_pods(handle), key=lambda pod: terminated(pod).get("finishedAt", "")):
+            try:
+                return self._answer_of(pod)
+            except CutError as error:
+                reasons.append(str(error))
+        raise CutError(reasons[0] if reasons else "there is no pod that ended")
+
+    def _finished_pods(self, handle: Handle) -> Iterator[dict[str, Any]]:
+        for pod in self._api.pods(f"{manifests.UNIT_LABEL}={handle}"):
+            if terminated(pod) and not pod["metadata"].get("deletionTimestamp"):
+                yield pod
+
+    def _answer_of(self, pod: Mapping[str, Any]) -> Answer:
+        log = self._log_of(pod)
+        container = container_of(pod)
+        image_id = str(container.get("imageID") or "")
+        digest = _REPOSITORY_DIGEST.search(image_id)
+        answer = read_answer(
+            log,
+            self._outside(pod),
+            engine=str(terminated(pod).get("containerID") or "").partition("://")[0] or "kubernetes",
+            isolates=True,
+            # An id that is not a digest in a repository is not the one that was asked for either.
+            image_digest=digest[1] if digest else image_id or "unknown",
+            node=node_of(pod),
+        )
+        message = str(terminated(pod).get("message") or "")
+        if message:
+            _compare(answer, message)
+        return answer
+
+    def _log_of(self, pod: Mapping[str, Any]) -> bytes:
+        try:
+            return self._api.log(pod["metadata"]["name"], manifests.CONTAINER)
+        except (NotFound, Invalid) as error:
+            raise CutError(f"the log can't be read: {error}") from None
+
+    def _outside(self, pod: Mapping[str, Any]) -> Outside | Unread:
+        """Return what the labels of a pod's node say about the GPUs that it got."""
+        resources = pod["spec"]["containers"][0].get("resources", {}).get("limits") or {}
+        gpus = sum(int(count) for name, count in resources.items() if name.startswith(f"{GPU_VENDOR}/"))
+        if not gpus:
+            return Unread.NO_GPU_OFFERED
+        try:
+            return read_node(self._api.node(node_of(pod))).outside(gpus)
+        except NotFound:
+            return Unread.OTHER_MACHINE
+
+    def cancel(self, handles: Sequence[Handle]) -> None:
+        for selector in _selectors(handles):
+            for job in self._api.jobs(selector):
+                if not {"Complete", "Failed"} & conditions_of(job).keys():
+                    self._api.delete_job(job["metadata"]["name"])
+
+    def forget(self, handles: Sequence[Handle]) -> None:
+        for handle in handles:
+            self._api.delete_job(handle)
+
+    def logs(self, handle: Handle) -> str:
+        """Return the logs of the unit's pods, and the state of those that have none."""
+        parts = []
+        for pod in self._api.pods(f"{manifests.UNIT_LABEL}={handle}"):
+            try:
+                text = self._log_of(pod).decode("utf-8", "replace")
+            except CutError as error:
+                text = f"{error}\n"
+            parts.append(f"# {pod['metadata']['name']} on {node_of(pod) or 'no node'}\n{text}")
+        return "".join(parts) or self.poll([handle]).get(handle, State(Phase.GONE, "it is gone")).detail
+
+    def preview(self, units: Sequence[Unit], requests: Mapping[str, ProbeRequest]) -> str:
+        """Return the Jobs as YAML. Asks for the nodes, whose products are in the Jobs."""
+        parts = []
+        for unit in units:
+            request = requests[unit.name]
+            for each in manifests.config_maps(request):
+                sizes = ", ".join(
+                    f"{name}, {len(text) * 3 // 4} bytes" for name, text in each["binaryData"].items()
+                )
+                parts.append(f"# config map {each['metadata']['name']}: {sizes}\n")
+            parts.append("---\n" + yaml.safe_dump(self._job(unit, request), sort_keys=False, width=110))
+        return "".join(dict.fromkeys(parts))
+
+    def close(self) -> None:
+        self._api.close()
+
+    # -- what a Job needs ----------------------------------------------------------------------------
+
+    def _job(self, unit: Unit, request: ProbeRequest) -> dict[str, Any]:
+        place = self._settings.place(unit.host_class)
+        return manifests.job(
+            unit, request, place, terms=self._terms(unit.host_class), namespace=self._api.namespace,
+            pull_secret=self._settings.pull_secret,
+        )  # fmt: skip
+
+    def _terms(self, host_class: str) -> tuple[Term, ...]:
+        place = self._settings.place(host_class)
+        if place.node_selector:
+            return (place.node_selector,)
+        return () if host_class == NO_GPU else terms_of(host_class, self._all_nodes())
+
+    def _make_config_maps(self, request: ProbeRequest) -> None:
+        if self._config_maps.issuperset(manifests.config_map_names(request)):
+            return
+        for each in manifests.config_maps(request):
+            with contextlib.suppress(Conflict):
+                self._api.create_config_map(each)
+            self._config_maps.add(each["metadata"]["name"])
+
+    def _all_nodes(self) -> tuple[Node, ...]:
+        if time.monotonic() > self._nodes_until:
+            self._nodes = tuple(read_node(item) for item in self._api.nodes())
+            self._nodes_until = time.monotonic() + _NODES_S
+        return self._nodes
+
+
+def _selectors(handles: Iterable[Handle]) -> Iterator[str]:
+    names = sorted(set(handles))
+    for start in range(0, len(names), _NAMES):
+        yield f"{manifests.UNIT_LABEL} in ({','.join(names[start : start + _NAMES])})"
+
+
+def _compare(answer: Answer, message: str) -> None:
+    """Raise CutError if the termination message is about another report than the log."""
+    digest = hashlib.sha256(answer.report).hexdigest() if answer.report is not None else None
+    if read_ending(message.encode()).report != digest:
+        raise CutError("the log has another report than the termination message names")

@@ -1,0 +1,265 @@
+"""The API of Kubernetes through the official Python client, with time limits that hold, and JSON as it came.
+
+The client repeats what failed, and its time limit counts for each try: a list with a limit of 5 s blocked for
+20 s. Here nothing is repeated, and the limit also counts for an answer that comes slowly. The client's own
+model objects are not made, because they take most of its time and memory.
+"""
+
+from __future__ import annotations
+
+import datetime
+import email.utils
+import os
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+
+from ..errors import InputError, MissingError, ValidatorError
+from .protocol import FleetDown
+
+Json = dict[str, Any]
+
+#: Seconds that a call may take. A cluster under load answers within a second or two.
+LIMIT_S = 20.0
+#: Bytes of an answer. The log of a unit is the largest.
+LARGEST = 96 << 20
+_CONNECT_S = 5.0
+_PAGE = 500
+_CHUNK = 1 << 16
+
+
+class NotFound(ValidatorError):
+    """The object does not exist."""
+
+
+class Conflict(ValidatorError):
+    """An object of this name exists."""
+
+
+class QuotaExceeded(ValidatorError):
+    """The namespace's quota does not allow the object."""
+
+
+class Invalid(ValidatorError):
+    """The API server rejects the object."""
+
+
+class _ServerError(FleetDown):
+    """The API server could not answer. status: of HTTP."""
+
+    def __init__(self, message: str, status: int) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class Api:
+    """A connection to an API server.
+
+    namespace: of all calls. now: the API server's clock at its last answer; UTC.
+    """
+
+    def __init__(self, context: str = "", namespace: str = "", *, limit_s: float = LIMIT_S) -> None:
+        """Read the kubeconfig, or the account of the pod in which this runs. Raises MissingError."""
+        try:
+            from kubernetes import client, config
+            from kubernetes.config.config_exception import ConfigException
+        except ModuleNotFoundError as error:
+            if error.name != "kubernetes":
+                raise
+            raise MissingError(
+                "--on kubernetes needs the Python client of Kubernetes, which is not installed",
+                hint='install it: pip install "tensorflow-gpu-matrix[kubernetes]"',
+            ) from None
+        settings = client.Configuration()
+        try:
+            found = _configure(config, context, settings)
+        except (ConfigException, OSError) as error:
+            raise MissingError(
+                f"there is no access to a Kubernetes cluster: {error}",
+                hint="set KUBECONFIG, or choose a context of `kubectl config get-contexts` in fleet.yaml",
+            ) from None
+        settings.retries = False
+        self.namespace = namespace or found
+        self.server = str(settings.host)
+        self.now = datetime.datetime.now(datetime.timezone.utc)
+        self._limit_s = limit_s
+        self._client = client.ApiClient(settings)
+        self._core, self._batch = client.CoreV1Api(self._client), client.BatchV1Api(self._client)
+
+    def close(self) -> None:
+        self._client.close()
+
+    # -- what the engine needs -----------------------------------------------------------------------
+
+    def create_job(self, body: Json) -> None:
+        """Create a Job. Raises Conflict if there is one of its name, QuotaExceeded, or Invalid."""
+        self._ask(self._batch.create_namespaced_job, self.namespace, body, what="create the Job")
+
+    def create_config_map(self, body: Json) -> None:
+        """Create a config map. Raises Conflict if there is one of its name."""
+        self._ask(self._core.create_namespaced_config_map, self.namespace, body, what="create the config map")
+
+    def delete_job(self, name: str) -> None:
+        """Delete a Job and its pods. Without a policy, the pods would stay. It is not an error if there is
+        none.
+        """
+        try:
+            self._ask(
+                self._batch.delete_namespaced_job, name, self.namespace, propagation_policy="Background",
+                what=f"delete the Job {name}",
+            )  # fmt: skip
+        except NotFound:
+            return
+
+    def jobs(self, selector: str) -> Iterator[Json]:
+        yield from self._list(
+            self._batch.list_namespaced_job, "list Jobs", self.namespace, label_selector=selector
+        )
+
+    def pods(self, selector: str) -> Iterator[Json]:
+        yield from self._list(
+            self._core.list_namespaced_pod, "list pods", self.namespace, label_selector=selector
+        )
+
+    def events_of(self, name: str) -> Iterator[Json]:
+        """Return the events about the Job of a name."""
+        selector = f"involvedObject.kind=Job,involvedObject.name={name}"
+        yield from self._list(
+            self._core.list_namespaced_event, "list events", self.namespace, field_selector=selector
+        )
+
+    def nodes(self) -> Iterator[Json]:
+        yield from self._list(self._core.list_node, "list nodes")
+
+    def node(self, name: str) -> Json:
+        """Return a node. Raises NotFound."""
+        return _parsed(self._ask(self._core.read_node, name, what=f"read the node {name}"))
+
+    def log(self, pod: str, container: str) -> bytes:
+        """Return the log of a pod's container. Raises NotFound, or Invalid if its node does not give it."""
+        what = f"read the log of {pod}"
+        try:
+            return self._ask(
+                self._core.read_namespaced_pod_log, pod, self.namespace, container=container,
+                limit_bytes=LARGEST, what=what,
+            )  # fmt: skip
+        except _ServerError as error:
+            # The API server is there, and could not reach the node.
+            if error.status == 500:
+                raise Invalid(str(error)) from None
+            raise
+
+    # -- one call ------------------------------------------------------------------------------------
+
+    def _list(self, call: Callable[..., Any], what: str, *arguments: str, **options: str) -> Iterator[Json]:
+        following = ""
+        while True:
+            more = {"_continue": following} if following else {}
+            page = _parsed(self._ask(call, *arguments, limit=_PAGE, what=what, **options, **more))
+            yield from page.get("items") or ()
+            following = page.get("metadata", {}).get("continue") or ""
+            if not following:
+                return
+
+    def _ask(self, call: Callable[..., Any], *arguments: Any, what: str, **options: Any) -> bytes:
+        """Return the body of an answer. Raises FleetDown if there is none within the limit."""
+        from kubernetes.client.exceptions import ApiException
+        from urllib3.exceptions import HTTPError, SSLError
+
+        deadline = time.monotonic() + self._limit_s
+        try:
+            answer = call(
+                *arguments, **options, _preload_content=False, _request_timeout=(_CONNECT_S, self._limit_s)
+            )
+            try:
+                self._read_clock(answer.headers.get("Date"))
+                return _body(answer, deadline, what)
+            finally:
+                answer.release_conn()
+        except ApiException as error:
+            raise self._explain(error, what) from None
+        except SSLError as error:
+            raise MissingError(
+                f"the API server {self.server} can't be trusted: {error}",
+                hint="the kubeconfig has to name the authority that signed its certificate",
+            ) from None
+        except (HTTPError, OSError) as error:
+            raise FleetDown(
+                f"the API server {self.server} does not answer: {_short(error)}",
+                hint="`kubectl get nodes` shows if it can be reached",
+            ) from None
+
+    def _read_clock(self, date: str | None) -> None:
+        if date:
+            self.now = email.utils.parsedate_to_datetime(date)
+
+    def _explain(self, error: Any, what: str) -> ValidatorError:
+        status, text = int(error.status or 0), _message(error.body)
+        if status == 401:
+            return MissingError(
+                f"the API server {self.server} rejects the credentials: {text}",
+                hint="renew those in the kubeconfig, then run `fleet resume` to go on",
+            )
+        if status == 403 and "exceeded quota" in text:
+            return QuotaExceeded(text)
+        if status == 403:
+            return MissingError(
+                f"this user may not {what}: {text}",
+                hint="`fleet manifests` prints the rights that an administrator has to give",
+            )
+        if status in (404, 409):
+            return (NotFound if status == 404 else Conflict)(text)
+        if status in (400, 413, 422):
+            return Invalid(f"the API server can't {what}: {text}")
+        if status == 429 or status >= 500:
+            return _ServerError(f"the API server {self.server} could not {what}: {text}", status)
+        return InputError(f"the API server {self.server} could not {what} ({status}): {text}")
+
+
+def _configure(config: Any, context: str, settings: Any) -> str:
+    """Write the access to the cluster into the client's settings, and return the context's namespace."""
+    # The client reads this variable when it is imported.
+    file = os.environ.get("KUBECONFIG") or config.KUBE_CONFIG_DEFAULT_LOCATION
+    try:
+        contexts, current = config.list_kube_config_contexts(file)
+    except config.config_exception.ConfigException:
+        if context:
+            raise
+        config.load_incluster_config(client_configuration=settings)
+        return "default"
+    config.load_kube_config(file, context=context or None, client_configuration=settings)
+    chosen = next((each for each in contexts if each["name"] == context), current)
+    return str(chosen["context"].get("namespace") or "default")
+
+
+def _body(answer: Any, deadline: float, what: str) -> bytes:
+    content = bytearray()
+    for chunk in answer.stream(_CHUNK):
+        content += chunk
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"its answer to {what} was not complete in time")
+        if len(content) > LARGEST:
+            raise InputError(f"the API server's answer to {what} has more than {LARGEST >> 20} MiB")
+    return bytes(content)
+
+
+def _parsed(content: bytes) -> Json:
+    try:
+        return msgspec.json.decode(content, type=dict[str, Any])
+    except msgspec.DecodeError as error:
+        raise FleetDown(f"the API server's answer is not whole: {error}") from None
+
+
+def _message(body: Any) -> str:
+    """Return the message of a Status object, or the beginning of another body."""
+    text = body.decode("utf-8", "replace") if isinstance(body, bytes) else str(body or "")
+    try:
+        return str(msgspec.json.decode(text).get("message") or text)[:1000]
+    except (msgspec.DecodeError, AttributeError):
+        return text.strip()[:300] or "no message"
+
+
+def _short(error: BaseException) -> str:
+    return str(error).replace("\n", " ")[:300] or type(error).__name__

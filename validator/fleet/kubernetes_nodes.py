@@ -1,0 +1,198 @@
+"""The nodes of a Kubernetes cluster: their host classes, by the labels of NVIDIA's GPU Feature Discovery.
+
+The labels are described in
+https://github.com/NVIDIA/k8s-device-plugin/blob/main/docs/gpu-feature-discovery/README.md.
+Those of the
+driver were renamed in 2024; the old ones (`nvidia.com/cuda.driver.major`) are on nodes of older operators.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..compat.gpus import model_of
+from ..model.measurement import Outside, Unread, labelled
+from ..model.spec import NO_GPU, host_identifier
+from ..versions import ComputeCapability, DriverRelease
+from .protocol import Capacity
+from .settings_schema import GPU_RESOURCE, KubernetesPlace, Toleration
+
+#: The vendor in the names of all resources that are GPUs or parts of them.
+GPU_VENDOR = "nvidia.com"
+PRODUCT = "nvidia.com/gpu.product"
+_CAPABILITY = ("nvidia.com/gpu.compute.major", "nvidia.com/gpu.compute.minor")
+#: The labels of a driver's release, newest names first: branch, and the two numbers after it.
+_DRIVER = (
+    (
+        "nvidia.com/cuda.driver-version.major",
+        "nvidia.com/cuda.driver-version.minor",
+        "nvidia.com/cuda.driver-version.revision",
+    ),
+    ("nvidia.com/cuda.driver.major", "nvidia.com/cuda.driver.minor", "nvidia.com/cuda.driver.rev"),
+)
+#: How `host_identifier` writes host classes. No label says if a node has a cuda-compat package.
+_HOST_CLASS = re.compile(r"r(?P<driver>\d+(?:\.\d+)*)-(?P<gpu>[a-z0-9.+-]+?)")
+#: What Feature Discovery adds to the product of a GPU that pods share by time.
+_SHARED = "-SHARED"
+#: Taints that a pod tolerates for a while, or that the operator sets.
+_TOLERATED = (GPU_RESOURCE,)
+
+#: The labels of nodes, each with the values that fit.
+Term = Mapping[str, Sequence[str]]
+
+
+@dataclass(frozen=True)
+class Node:
+    """A node. driver: the labels of its driver that are there. gpus: by the name of the resource,
+    allocatable.
+
+    problem: why no pod starts there now, or "".
+    """
+
+    name: str
+    labels: Mapping[str, str]
+    taints: tuple[Mapping[str, str], ...]
+    allocatable: Mapping[str, str]
+    problem: str
+
+    def gpus(self, resource: str) -> int:
+        text = self.allocatable.get(resource, "0")
+        return int(text) if text.isdigit() else 0
+
+    @property
+    def driver_labels(self) -> tuple[str, str, str] | None:
+        """The names of the labels that say the driver, or None if there are none."""
+        return next((names for names in _DRIVER if names[0] in self.labels), None)
+
+    @property
+    def driver(self) -> str | None:
+        """The driver's release as far as the labels say it: `580.65.06`, `580`, or None."""
+        numbers = [self.labels.get(name, "") for name in self.driver_labels or ()]
+        while numbers and not numbers[-1]:
+            numbers.pop()
+        return ".".join(numbers) if numbers and all(number.isdigit() for number in numbers) else None
+
+    @property
+    def model(self) -> str | None:
+        """The GPU's model as in host classes, `h100`."""
+        product = self.labels.get(PRODUCT)
+        return model_of(product.removesuffix(_SHARED).replace("-", " ")) if product else None
+
+    @property
+    def capability(self) -> ComputeCapability | None:
+        major, minor = (self.labels.get(name, "") for name in _CAPABILITY)
+        return ComputeCapability(int(major), int(minor)) if major.isdigit() and minor.isdigit() else None
+
+    def outside(self, gpus: int) -> Outside | Unread:
+        """Return what the labels say about the GPUs of a pod."""
+        product = self.labels.get(PRODUCT)
+        if self.driver is None or product is None or self.capability is None:
+            return Unread.OTHER_MACHINE
+        return labelled(self.driver, product, str(self.capability), gpus)
+
+    def host_classes(self) -> tuple[str, ...]:
+        """Return the host classes of the driver's branch: by the GPU's model and by its compute
+        capability.
+        """
+        if self.driver is None or self.capability is None:
+            return ()
+        branch = DriverRelease.parse(self.driver.partition(".")[0])
+        return tuple(host_identifier(branch, model, self.capability) for model in (self.model, None))
+
+    def fits(self, host_class: str, place: KubernetesPlace) -> bool:
+        """Return True if the node belongs to a host class, ready or not."""
+        if host_class != NO_GPU and not self.gpus(place.resource):
+            return False
+        if not all(_tolerated(taint, place.tolerations) for taint in self.taints):
+            return False
+        if place.node_selector:
+            return all(self.labels.get(key) in values for key, values in place.node_selector.items())
+        return host_class == NO_GPU or self.term(host_class) is not None
+
+    def term(self, host_class: str) -> Term | None:
+        """Return the labels by which a pod gets this node for a host class, or None if it is not of the
+        class.
+        """
+        found = _HOST_CLASS.fullmatch(host_class)
+        if found is None or self.driver is None or self.driver_labels is None:
+            return None
+        if found["gpu"] == self.model:
+            wanted = {PRODUCT: [self.labels[PRODUCT]]}
+        elif self.capability is not None and found["gpu"] == self.capability.sm.replace("_", ""):
+            wanted = {name: [self.labels[name]] for name in _CAPABILITY}
+        else:
+            return None
+        numbers, own = found["driver"].split("."), self.driver.split(".")
+        if own[: len(numbers)] != numbers:
+            return None
+        return {**wanted, **{name: [self.labels[name]] for name in self.driver_labels[: len(numbers)]}}
+
+
+def read_node(item: Mapping[str, Any]) -> Node:
+    """Return a node from the API's JSON."""
+    spec, status = item.get("spec", {}), item.get("status", {})
+    ready = any(
+        condition.get("type") == "Ready" and condition.get("status") == "True"
+        for condition in status.get("conditions") or ()
+    )
+    problem = "cordoned" if spec.get("unschedulable") else "" if ready else "not ready"
+    return Node(
+        item["metadata"]["name"],
+        item["metadata"].get("labels") or {},
+        # What the cluster itself sets while a node is lost or cordoned does not change what the node is.
+        tuple(
+            taint
+            for taint in spec.get("taints") or ()
+            if not taint["key"].startswith("node.kubernetes.io/") and taint["effect"] != "PreferNoSchedule"
+        ),
+        status.get("allocatable") or {},
+        problem,
+    )
+
+
+def terms_of(host_class: str, nodes: Iterable[Node]) -> tuple[Term, ...]:
+    """Return the labels of the nodes of a host class: one term for each set of labels that says the driver.
+
+    A node has to match one of them. The products in them are those that the nodes have: a host class names a
+    model, and a product also names its form and memory.
+    """
+    merged: dict[tuple[str, ...], dict[str, set[str]]] = {}
+    for node in nodes:
+        term = node.term(host_class)
+        if term is not None:
+            values = merged.setdefault(tuple(sorted(term)), {})
+            for key, found in term.items():
+                values.setdefault(key, set()).update(found)
+    return tuple({key: sorted(found) for key, found in term.items()} for _, term in sorted(merged.items()))
+
+
+def capacity(host_class: str, place: KubernetesPlace, nodes: Sequence[Node]) -> Capacity:
+    """Return the capacity of a host class among all nodes."""
+    fitting = [node for node in nodes if node.fits(host_class, place)]
+    usable = [node for node in fitting if not node.problem]
+    if not fitting:
+        wanted = place.node_selector or host_class
+        return Capacity(host_class, 0, 0, 0, f"none of {len(nodes)} nodes has {_described(wanted)}")
+    problems = sorted(f"{node.name} is {node.problem}" for node in fitting if node.problem)
+    least = min(node.gpus(place.resource) for node in fitting)
+    return Capacity(host_class, len(fitting), len(usable), least, ", ".join(problems[:5]))
+
+
+def _described(wanted: Mapping[str, Sequence[str]] | str) -> str:
+    if isinstance(wanted, str):
+        return f"the labels of {wanted}"
+    return ", ".join(f"{key}={'|'.join(values)}" for key, values in sorted(wanted.items()))
+
+
+def _tolerated(taint: Mapping[str, str], own: Iterable[Toleration]) -> bool:
+    if taint["key"] in _TOLERATED and taint["effect"] == "NoSchedule":
+        return True
+    return any(
+        toleration.key == taint["key"]
+        and toleration.value in ("", taint.get("value", ""))
+        and toleration.effect in ("", taint["effect"])
+        for toleration in own
+    )
