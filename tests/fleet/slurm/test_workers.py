@@ -17,7 +17,7 @@ from validator.fleet.protocol import Phase, State
 from validator.model.evidence import MultiWorker
 from validator.model.report import CheckOutcome, read_report
 
-from .cluster import Cluster
+from .cluster import Cluster, until
 from .conftest import Site
 from .requests import ended, submitted
 
@@ -40,9 +40,13 @@ def test_two_nodes_train_together(site: Site, cluster: Cluster) -> None:
     assert isinstance(check.evidence, MultiWorker)
     assert (check.evidence.workers, check.evidence.rank) == (2, 0)
     assert [(other.rank, other.stage) for other in check.evidence.ranks] == [(1, "end")]
-    # It ran on two nodes, and wrote one result.
-    (run,) = (run for run in cluster.finished() if run["NodeList"] == "node[1-2]")
-    assert (run["JobState"], run["NodeCnt"]) == ("COMPLETED", "2")
+
+    def of_two() -> list[dict[str, str]]:
+        return [run for run in cluster.finished() if run["NodeList"] == "node[1-2]"]
+
+    # The result is there a moment before the job ends.
+    until(of_two, "the end of the job")
+    assert [(run["JobState"], run["NodeCnt"]) for run in of_two()] == [("COMPLETED", "2")]
     assert len(list(fleet.directory.glob("arrays/*/results/*"))) == 1
     assert "task 1 has ended" in fleet.logs(handle)
 
