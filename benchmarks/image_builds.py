@@ -299,6 +299,7 @@ def _building(run: Run, place: Path) -> Callable[..., float]:
     matrix = place / "matrix.yaml"
     matrix.write_text(
         f'images:\n  - tensorflow: "{NEWEST}"\n    python: ["{PYTHON}"]\n'
+        'hosts:\n  - {driver: "580", gpu: t4}\n'
         "profiles:\n  quick: {description: One image.}\n"
     )
     (place / "images").mkdir()
