@@ -23,7 +23,7 @@ from .sources import ImagePlan
 from .table import LayerTable
 
 #: Layers that are made and sent at the same time. One that waits for the network does not hold up another.
-_AT_ONCE = 2
+_AT_ONCE = 3
 _LOOKUPS_AT_ONCE = 8
 
 
