@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from urllib.error import URLError
 from urllib.request import Request, urlopen
 
@@ -75,14 +76,19 @@ class RunningRegistry:
 
 
 @contextmanager
-def running_registry(root: Path, *, htpasswd: Path | None = None) -> Iterator[RunningRegistry]:
-    """Run a registry that stores everything in `root`. With a htpasswd file, it requires a password."""
+def running_registry(
+    root: Path, *, htpasswd: Path | None = None, tls: tuple[Path, Path] | None = None
+) -> Iterator[RunningRegistry]:
+    """Run a registry that stores everything in `root`. With a htpasswd file, it requires a password.
+
+    tls: its certificate and its key. Without them, it uses plain HTTP.
+    """
     program = shutil.which("docker-registry", path=f"{os.environ.get('PATH', '')}:/usr/bin")
     if program is None:
         pytest.skip("docker-registry is not installed (Debian package docker-registry)")
     storage = root / "storage"
     storage.mkdir(parents=True, exist_ok=True)
-    configuration = {
+    configuration: dict[str, Any] = {
         "version": 0.1,
         "log": {"level": "warn"},
         "storage": {"filesystem": {"rootdirectory": str(storage)}, "delete": {"enabled": True}},
@@ -90,10 +96,13 @@ def running_registry(root: Path, *, htpasswd: Path | None = None) -> Iterator[Ru
     }
     if htpasswd is not None:
         configuration["auth"] = {"htpasswd": {"realm": "test", "path": str(htpasswd)}}
+    if tls is not None:
+        certificate, key = map(str, tls)
+        configuration["http"]["tls"] = {"certificate": certificate, "key": key}
     # JSON is YAML too.
     file = root / "config.yml"
     file.write_text(json.dumps(configuration), encoding="utf-8")
-    address = str(dict(configuration["http"])["addr"])  # type: ignore[call-overload]
+    address = str(configuration["http"]["addr"])
     registry = RunningRegistry(address, storage, root / "log", [program, "serve", str(file)])
     registry.start()
     try:
