@@ -109,8 +109,8 @@ def pull(endpoint: Endpoint, reference: str, base: str) -> float:
 def new_layers(endpoint: Endpoint, reference: str, base: str) -> Iterator[None]:
     """Remove an image that Docker gets in this context.
 
-    Says which of its layers but those of `base` Docker had before, because it does not unpack them again. Ends
-    the program if that is most of them.
+    Says which of its layers, except those of `base`, Docker had before, because it does not unpack them again.
+    Ends the program if that is most of them.
     """
     names = _words(endpoint, "image", "ls", "--all", "--quiet", "--no-trunc")
     there = {layer: name for name in names for layer in _layers(endpoint, name)}

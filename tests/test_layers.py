@@ -44,8 +44,8 @@ ALLOWED = {
     },
     "diagnosis": {"model", "versions", "conditions", "compat", "errors", "resources", "problems"},
     "pipeline": {
-        "model", "versions", "compat", "matrix", "locks", "assemble", "engines", "fleet", "records", "registry",
-        "certify", "system", "errors", "resources", "__init__",
+        "model", "versions", "compat", "matrix", "locks", "assemble", "engines", "fleet", "records",
+        "registry", "certify", "system", "errors", "resources", "__init__",
     },
     "delivery": {
         "model", "versions", "compat", "assemble", "engines", "registry", "certify",
@@ -55,8 +55,8 @@ ALLOWED = {
     "reports": {"model", "compat", "records", "redaction"},
     "cli": {
         "model", "versions", "compat", "matrix", "locks", "registry", "assemble", "engines", "records",
-        "fleet", "certify", "delivery", "pipeline", "diagnosis", "reports", "redaction", "supply", "system", "errors",
-        "resources", "__init__",
+        "fleet", "certify", "delivery", "pipeline", "diagnosis", "reports", "redaction", "supply", "system",
+        "errors", "resources", "__init__",
     },
 }  # fmt: skip
 #: tensorflow lives in images and environments; the host side never imports it.
