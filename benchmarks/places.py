@@ -109,7 +109,7 @@ def pull(endpoint: Endpoint, reference: str, base: str) -> float:
 def new_layers(endpoint: Endpoint, reference: str, base: str) -> Iterator[None]:
     """Remove an image that Docker gets in this context.
 
-    Says which of its layers, except those of `base`, Docker had before, because it does not unpack them again.
+    Says which of its layers Docker had before, except those of `base`, because it doesn't unpack them again.
     Ends the program if that is most of them.
     """
     names = _words(endpoint, "image", "ls", "--all", "--quiet", "--no-trunc")

@@ -32,7 +32,7 @@ def push_python(registry: RunningRegistry, repository: str) -> str:
 
 def _entries() -> list[Entry]:
     program = PYTHON.resolve()
-    asked = [program, "-c", "import sysconfig; print(sysconfig.get_path('stdlib'))"]
+    asked = [str(program), "-c", "import sysconfig; print(sysconfig.get_path('stdlib'))"]
     library = Path(subprocess.run(asked, check=True, capture_output=True, text=True).stdout.strip())
     files = [path for path in sorted(library.rglob("*")) if not _LEFT_OUT & set(path.parts)]
     shared: list[Path] = [program, *(path for path in files if path.suffix == ".so")]
