@@ -53,6 +53,7 @@ class FakeFleet:
     step: Callable[[str], None] = lambda _: None
     answer: Callable[[dict[str, Any]], Answer] | None = None
     limits: int = 4
+    workers: int = 1
     batch: int = 3
     name: str = "fake"
     #: The names of each submission, in its order.
@@ -61,6 +62,9 @@ class FakeFleet:
 
     def limit(self, host_class: str) -> int:
         return self.limits
+
+    def tasks(self, host_class: str, depth: str) -> int:
+        return self.workers if depth == "full" else 1
 
     def inventory(self) -> tuple[Capacity, ...]:
         self._answer("inventory")

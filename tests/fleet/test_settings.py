@@ -71,6 +71,10 @@ def test_a_host_class_overrides_what_the_section_says_for_all(tmp_path: Path) ->
     assert cluster is not None
     seen = [(place.qos, place.memory) for place in map(cluster.places.__getitem__, ("r580-t4", "r580-l4"))]
     assert seen == [("high", 8), ("low", 64)]
+    text = slurm("{r580-t4: {gres: gpu, workers: 1}, r580-l4: {gres: gpu}}", workers="2")
+    cluster = read(tmp_path, text).slurm
+    assert cluster is not None
+    assert [cluster.places[name].workers for name in ("r580-t4", "r580-l4")] == [1, 2]
     text = kubernetes(
         tolerations="[{key: a}]",
         resource="nvidia.com/mig-1g.10gb",
@@ -99,7 +103,7 @@ SHAPES = {
     "key of the other engine": (
         kubernetes(partition="gpu"),
         "2:3: kubernetes.partition: unknown key; the keys here are cpus, memory, time_limit, wait_limit,"
-        " in_flight, queue, tolerations, resource, context, namespace, pull_secret and host_classes",
+        " in_flight, workers, queue, tolerations, resource, context, namespace, pull_secret and host_classes",
     ),
     "no directory": (
         "slurm: {host_classes: {r580-t4: {gres: gpu}}}",

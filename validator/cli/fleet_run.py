@@ -54,14 +54,14 @@ def measure(asked: Measuring) -> int:
     key = command_key(name, asked.repository, cells, asked.run)
     if asked.dry_run:
         with Runs() as runs:
-            planned = plan_units(cells, asked.images, asked.run, name, runs.owner)
+            planned = plan_units(cells, asked.images, asked.run, asked.fleet, runs.owner)
         click.echo(preview(planned.works, asked.fleet), nl=False)
         for result in not_built:
             print_status(f"{result.spec}: not submitted: {result.detail or result.status.value}")
         _say_going(planned.going, None)
         return EXIT_OK
     with Runs() as runs, runs.submitting(key):
-        planned = plan_units(cells, asked.images, asked.run, name, runs.owner)
+        planned = plan_units(cells, asked.images, asked.run, asked.fleet, runs.owner)
         current = runs.open_run(key, name, _command(), {"store": asked.run.store.location})
         _say_going(planned.going, current)
         runs.add(current, planned.works)

@@ -66,6 +66,9 @@ class Kubernetes:
     def limit(self, host_class: str) -> int:
         return self._settings.place(host_class).in_flight
 
+    def tasks(self, host_class: str, depth: str) -> int:
+        return self._settings.place(host_class).tasks(depth)
+
     def inventory(self) -> tuple[Capacity, ...]:
         """Return the host classes that the settings name, and those of the nodes with the labels of a GPU."""
         self._nodes_until = 0.0
@@ -79,8 +82,6 @@ class Kubernetes:
         return {unit.name: self._submitted(unit, requests[unit.name]) for unit in units}
 
     def _submitted(self, unit: Unit, request: ProbeRequest) -> Handle | Refused:
-        if unit.tasks != 1:
-            return Refused("units of several tasks can't run on Kubernetes yet")
         found = capacity(unit.host_class, self._settings.place(unit.host_class), self._all_nodes())
         if not found.nodes:
             return Refused(found.detail)
@@ -89,13 +90,25 @@ class Kubernetes:
             self._api.delete_job(msgspec.structs.replace(unit, attempt=unit.attempt - 1).name)
         try:
             self._make_config_maps(request)
-            self._api.create_job(self._job(unit, request))
-        except Conflict:
-            # This unit, made by an earlier call or by another submitter.
-            return unit.name
+            # There may be one, made by an earlier call or by another submitter.
+            with contextlib.suppress(Conflict):
+                self._api.create_job(self._job(unit, request))
+            if unit.tasks > 1:
+                self._make_others(unit, request)
         except QuotaExceeded as error:
             return Refused(str(error), Fault.QUOTA)
         return unit.name
+
+    def _make_others(self, unit: Unit, request: ProbeRequest) -> None:
+        """Make the service and the Jobs of the other tasks, as far as they aren't there. They are deleted
+        with the Job of task 0."""
+        for found in self._api.jobs(f"{manifests.UNIT_LABEL}={unit.name}"):
+            owner = found["metadata"]["uid"]
+            with contextlib.suppress(Conflict):
+                self._api.create_service(manifests.service(unit, namespace=self._api.namespace, owner=owner))
+            for task in range(1, unit.tasks):
+                with contextlib.suppress(Conflict):
+                    self._api.create_job(self._job(unit, request, task, owner))
 
     def poll(self, handles: Sequence[Handle]) -> Mapping[Handle, State]:
         found = {}
@@ -202,7 +215,10 @@ class Kubernetes:
                     f"{name}, {len(text) * 3 // 4} bytes" for name, text in each["binaryData"].items()
                 )
                 parts.append(f"# config map {each['metadata']['name']}: {sizes}\n")
-            parts.append("---\n" + yaml.safe_dump(self._job(unit, request), sort_keys=False, width=110))
+            made = [self._job(unit, request, task) for task in range(unit.tasks)]
+            if unit.tasks > 1:
+                made.append(manifests.service(unit, namespace=self._api.namespace, owner=""))
+            parts += ["---\n" + yaml.safe_dump(one, sort_keys=False, width=110) for one in made]
         return "".join(dict.fromkeys(parts))
 
     def close(self) -> None:
@@ -210,11 +226,11 @@ class Kubernetes:
 
     # -- what a Job needs ----------------------------------------------------------------------------
 
-    def _job(self, unit: Unit, request: ProbeRequest) -> dict[str, Any]:
+    def _job(self, unit: Unit, request: ProbeRequest, task: int = 0, owner: str = "") -> dict[str, Any]:
         place = self._settings.place(unit.host_class)
         return manifests.job(
             unit, request, place, terms=self._terms(unit.host_class), namespace=self._api.namespace,
-            pull_secret=self._settings.pull_secret,
+            pull_secret=self._settings.pull_secret, task=task, owner=owner,
         )  # fmt: skip
 
     def _terms(self, host_class: str) -> tuple[Term, ...]:

@@ -97,6 +97,10 @@ class Api:
         """Create a Job. Raises Conflict if there is one of its name, QuotaExceeded, or Invalid."""
         self._ask(self._batch.create_namespaced_job, self.namespace, body, what="create the Job")
 
+    def create_service(self, body: Json) -> None:
+        """Create a service. Raises Conflict if there is one of its name."""
+        self._ask(self._core.create_namespaced_service, self.namespace, body, what="create the service")
+
     def create_config_map(self, body: Json) -> None:
         """Create a config map. Raises Conflict if there is one of its name."""
         self._ask(self._core.create_namespaced_config_map, self.namespace, body, what="create the config map")

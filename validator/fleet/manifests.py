@@ -31,6 +31,10 @@ Files = tuple[tuple[str, bytes], ...]
 MANAGED_BY = {"app.kubernetes.io/managed-by": "tensorflow-gpu-matrix"}
 #: The unit's name, on its Job and its pods.
 UNIT_LABEL = "tensorflow-gpu-matrix.github.io/unit"
+#: The unit's name, on what the tasks of a unit of several have in common.
+WORKERS_LABEL = "tensorflow-gpu-matrix.github.io/workers"
+#: The port at which the tasks of a unit meet. Each pod has an address of its own.
+_PORT = 29500
 #: The queue of Kueue (https://kueue.sigs.k8s.io/docs/tasks/run/jobs/).
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 CONTAINER = "probe"
@@ -107,23 +111,31 @@ def job(
     terms: Sequence[Mapping[str, Sequence[str]]] = (),
     namespace: str,
     pull_secret: str = "",
+    task: int = 0,
+    owner: str = "",
 ) -> Object:
-    """Return the Job of a unit.
+    """Return the Job of a unit, or of another task of a unit of several.
 
+    task: its number. Only the Job of task 0 has the unit's name and its label.
+    owner: the uid of the Job of task 0, with which this one is deleted.
     terms: the labels of the nodes that it may run on, each with its values; a node has to match one of the
     terms.
     """
     deadline_s = pod_deadline_s(request, place)
-    labels = {**MANAGED_BY, UNIT_LABEL: unit.name}
+    name = _task_name(unit, task)
+    labels = {**MANAGED_BY, UNIT_LABEL: name}
+    if unit.tasks > 1:
+        labels[WORKERS_LABEL] = unit.name
     queue = {QUEUE_LABEL: place.queue} if place.queue else {}
     about = {"cell": unit.cell, "depth": unit.depth, "probe-version": unit.probe_version}
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
         "metadata": {
-            "name": unit.name,
+            "name": name,
             "namespace": namespace,
             "labels": {**labels, **queue},
+            **_owned_by(unit, owner),
             "annotations": {f"tensorflow-gpu-matrix.github.io/{name}": text for name, text in about.items()},
         },
         "spec": {
@@ -137,10 +149,43 @@ def job(
             "ttlSecondsAfterFinished": _KEPT_S,
             "template": {
                 "metadata": {"labels": labels},
-                "spec": _pod(unit, request, place, terms, pull_secret, deadline_s),
+                "spec": _pod(unit, request, place, terms, pull_secret, deadline_s, task),
             },
         },
     }
+
+
+def service(unit: Unit, *, namespace: str, owner: str) -> Object:
+    """Return the headless service that gives the pods of a unit of several tasks their names.
+
+    The tasks meet before they are ready. owner: the uid of the Job of task 0.
+    """
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {
+            "name": unit.name,
+            "namespace": namespace,
+            "labels": {**MANAGED_BY, WORKERS_LABEL: unit.name},
+            **_owned_by(unit, owner),
+        },
+        "spec": {
+            "clusterIP": "None",
+            "publishNotReadyAddresses": True,
+            "selector": {WORKERS_LABEL: unit.name},
+        },
+    }
+
+
+def _task_name(unit: Unit, task: int) -> str:
+    return f"{unit.name}-{task}" if task else unit.name
+
+
+def _owned_by(unit: Unit, owner: str) -> Object:
+    if not owner:
+        return {}
+    job = {"apiVersion": "batch/v1", "kind": "Job", "name": unit.name, "uid": owner}
+    return {"ownerReferences": [job]}
 
 
 def pod_deadline_s(request: ProbeRequest, place: KubernetesPlace) -> int:
@@ -155,6 +200,7 @@ def _pod(
     terms: Sequence[Mapping[str, Sequence[str]]],
     pull_secret: str,
     deadline_s: int,
+    task: int,
 ) -> Object:
     spec: Object = {
         "restartPolicy": "Never",
@@ -171,7 +217,7 @@ def _pod(
             "seccompProfile": {"type": "RuntimeDefault"},
         },
         "tolerations": _tolerations(place),
-        "containers": [_container(unit, request, place)],
+        "containers": [_container(unit, request, place, task)],
         "volumes": [
             {
                 "name": "probe",
@@ -183,6 +229,15 @@ def _pod(
             {"name": "tmp", "emptyDir": {}},
         ],
     }
+    affinity: Object = {}
+    if unit.tasks > 1:
+        # Names in the service, and a node for each.
+        spec |= {"hostname": _host(task), "subdomain": unit.name}
+        apart = {
+            "labelSelector": {"matchLabels": {WORKERS_LABEL: unit.name}},
+            "topologyKey": "kubernetes.io/hostname",
+        }
+        affinity["podAntiAffinity"] = {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}
     if terms:
         wanted = [
             {
@@ -194,13 +249,27 @@ def _pod(
             for term in terms
         ]
         required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": wanted}}
-        spec["affinity"] = {"nodeAffinity": required}
+        affinity["nodeAffinity"] = required
+    if affinity:
+        spec["affinity"] = affinity
     if pull_secret:
         spec["imagePullSecrets"] = [{"name": pull_secret}]
     return spec
 
 
-def _container(unit: Unit, request: ProbeRequest, place: KubernetesPlace) -> Object:
+def _host(task: int) -> str:
+    return f"task{task}"
+
+
+def _tasks(unit: Unit, task: int) -> list[str]:
+    """Return the arguments of `inside.py` for one of several tasks."""
+    if unit.tasks == 1:
+        return []
+    addresses = [f"{_host(number)}.{unit.name}:{_PORT}" for number in range(unit.tasks)]
+    return ["--task", str(task), "--workers", ",".join(addresses)]
+
+
+def _container(unit: Unit, request: ProbeRequest, place: KubernetesPlace, task: int) -> Object:
     limits: Object = {}
     if place.cpus:
         limits["cpu"] = str(place.cpus)
@@ -214,7 +283,8 @@ def _container(unit: Unit, request: ProbeRequest, place: KubernetesPlace) -> Obj
         "imagePullPolicy": "IfNotPresent",
         "command": [
             *("/bin/sh", "-c", START, f"{_DIRECTORY}/inside.py"),
-            *("--limit", f"{request.timeout_s:.0f}", "--termination", _TERMINATION, "--", *request.arguments),
+            *("--limit", f"{request.timeout_s:.0f}", "--termination", _TERMINATION, *_tasks(unit, task)),
+            *("--", *request.arguments),
         ],
         "workingDir": _DIRECTORY,
         "env": [{"name": "HOME", "value": "/tmp"}],
@@ -263,7 +333,7 @@ def rights(namespace: str, user: str) -> tuple[Object, ...]:
 
     user: as the cluster's authentication names it. Nodes belong to no namespace, so they have a role of their
     own, which only reads them. The pods reach nothing and nobody reaches them, where the cluster enforces
-    network policies.
+    network policies. Only those of units of several tasks reach each other, and the cluster's DNS.
     """
     name = "tensorflow-gpu-matrix"
     subjects = [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}]
@@ -271,8 +341,9 @@ def rights(namespace: str, user: str) -> tuple[Object, ...]:
         {"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["create", "get", "list", "delete"]},
         {"apiGroups": [""], "resources": ["pods", "events"], "verbs": ["get", "list"]},
         {"apiGroups": [""], "resources": ["pods/log"], "verbs": ["get"]},
-        {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["create"]},
+        {"apiGroups": [""], "resources": ["configmaps", "services"], "verbs": ["create"]},
     ]
+    workers = {"matchExpressions": [{"key": WORKERS_LABEL, "operator": "Exists"}]}
     of_nodes = [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list"]}]
     return (
         {
@@ -292,6 +363,20 @@ def rights(namespace: str, user: str) -> tuple[Object, ...]:
             "kind": "NetworkPolicy",
             "metadata": {"name": name, "namespace": namespace},
             "spec": {"podSelector": {"matchLabels": MANAGED_BY}, "policyTypes": ["Ingress", "Egress"]},
+        },
+        {
+            "apiVersion": "networking.k8s.io/v1",
+            "kind": "NetworkPolicy",
+            "metadata": {"name": f"{name}-workers", "namespace": namespace},
+            "spec": {
+                "podSelector": workers,
+                "policyTypes": ["Ingress", "Egress"],
+                "ingress": [{"from": [{"podSelector": workers}]}],
+                "egress": [
+                    {"to": [{"podSelector": workers}]},
+                    {"ports": [{"port": 53, "protocol": protocol} for protocol in ("UDP", "TCP")]},
+                ],
+            },
         },
     )
 

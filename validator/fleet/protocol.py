@@ -183,6 +183,9 @@ class Fleet(Protocol):
     def limit(self, host_class: str) -> int:
         """Return how many units of a host class may be submitted and not ended at once."""
 
+    def tasks(self, host_class: str, depth: str) -> int:
+        """Return on how many nodes units of a host class run at once, at this depth of the probe."""
+
     def inventory(self) -> tuple[Capacity, ...]:
         """Return the nodes of every host class that the settings name, also of those without any node."""
 

@@ -51,6 +51,14 @@ class _Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     in_flight: Annotated[
         int, Meta(ge=1, le=10_000, description="The most jobs of one host class at a time. Default: 20.")
     ] = 20
+    workers: Annotated[
+        int,
+        Meta(ge=1, le=2, description="Nodes that measure a cell at once with --depth full. Default: 1."),
+    ] = 1
+
+    def tasks(self, depth: str) -> int:
+        """Return on how many nodes units run at once, at this depth of the probe."""
+        return self.workers if depth == "full" else 1
 
 
 class _Slurm(_Limits, frozen=True, kw_only=True, forbid_unknown_fields=True):

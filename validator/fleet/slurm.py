@@ -130,6 +130,10 @@ class SlurmFleet:
         place = self._settings.place(host_class)
         return place.in_flight if place else 1
 
+    def tasks(self, host_class: str, depth: str) -> int:
+        place = self._settings.place(host_class)
+        return place.tasks(depth) if place else 1
+
     def inventory(self) -> tuple[Capacity, ...]:
         nodes = slurm_client.nodes()
         return tuple(_capacity(name, place, nodes) for name, place in sorted(self._settings.places.items()))

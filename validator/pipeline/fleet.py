@@ -78,12 +78,12 @@ def plan_units(
     cells: Iterable[Cell],
     images: Sequence[Result],
     run: Run,
-    fleet: str,
+    fleet: Fleet,
     owner: Callable[[Unit], str | None],
 ) -> Planned:
     """Return the units of the cells whose images are in the registry.
 
-    images: the results of building; those without a published image have no units. fleet: the engine's name.
+    images: the results of building; those without a published image have no units.
     owner: returns the id of the open run that measures the same already, which goes on with the challenge
         that it has; None if there is none.
     """
@@ -99,13 +99,13 @@ def plan_units(
         if name not in made:
             made[name] = _Image.of(cell.image, found, run)
         image = made[name]
-        unit = image.unit(cell.host, run.options.depth)
+        unit = image.unit(cell.host, run.options.depth, fleet)
         if (busy := owner(unit)) is not None:
             going[busy] += 1
-        elif (earlier := _earlier(unit, run, fleet)) is not None:
+        elif (earlier := _earlier(unit, run, fleet.name)) is not None:
             unchanged.append(earlier)
         else:
-            works.append(image.work(cell, unit, run, fleet))
+            works.append(image.work(cell, unit, run, fleet.name))
     return Planned(tuple(works), tuple(unchanged), going)
 
 
@@ -127,7 +127,7 @@ class _Image:
         own = own_checks(spec)
         return cls(spec, published, lock.digest, render(lock).encode(), own, probe_version(own))
 
-    def unit(self, host: HostClass, depth: str) -> Unit:
+    def unit(self, host: HostClass, depth: str, fleet: Fleet) -> Unit:
         return Unit(
             image=self.spec.identifier,
             reference=self.published.reference,
@@ -136,6 +136,7 @@ class _Image:
             probe_version=self.version,
             depth=depth,
             host_class=host.identifier,
+            tasks=fleet.tasks(host.identifier, depth),
         )
 
     def work(self, cell: Cell, unit: Unit, run: Run, fleet: str) -> Work:

@@ -28,6 +28,7 @@ from .conftest import Open
 
 REQUEST = ProbeRequest(b"archive", ("--depth", "quick"), {"lock.txt": b"numpy==2.0\n"}, timeout_s=60.0)
 ENDINGS = (Phase.ENDED, Phase.LOST)
+BACKGROUND = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Background"}
 
 
 def submit(fleet: Kubernetes, *units: Unit) -> Mapping[str, Handle | Refused]:
@@ -101,6 +102,32 @@ def test_each_unit_runs_on_a_node_of_its_class_and_comes_back_whole(
     assert (answer.node, answer.isolates, answer.failure) == ("r580-h100", True, "")
     assert answer.outside == labelled("580.65.06", "NVIDIA-H100-80GB-HBM3", "9.0", 1)
     assert "tfm-frame report" in fleet.logs(handles[2])
+
+
+def test_the_tasks_of_a_unit_run_on_a_node_each_and_are_deleted_together(
+    cluster: Cluster, open_fleet: Open
+) -> None:
+    cluster.behave(".", seconds=None)
+    branch = KubernetesPlace(node_selector={"nvidia.com/cuda.driver-version.major": ["580"]}, workers=2)
+    fleet = open_fleet(settings=KubernetesSettings(places={"r580-h100": branch}))
+    assert (fleet.tasks("r580-h100", "full"), fleet.tasks("r580-h100", "quick")) == (2, 1)
+    two = unit(0, tasks=2)
+    assert submitted(fleet, two) == [two.name]
+    # A submitter that died between the Jobs goes on.
+    cluster.api("DELETE", f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs/{two.name}-1", BACKGROUND)
+    _until(lambda: len(cluster.objects("jobs")) == 1)
+    assert submitted(fleet, two) == [two.name]
+    wait(fleet, [two.name], running)
+    selector = f"{manifests.WORKERS_LABEL}={two.name}"
+
+    def running_on() -> set[str]:
+        found = cluster.objects("pods", selector)
+        return {pod["spec"]["nodeName"] for pod in found if pod["status"]["phase"] == "Running"}
+
+    _until(lambda: running_on() == {"r580-h100", "r580-l4"})
+    assert len(cluster.objects("services", selector)) == 1
+    fleet.cancel([two.name])
+    _until(lambda: not cluster.objects("pods", selector) and not cluster.objects("services", selector))
 
 
 def test_a_unit_that_was_submitted_is_adopted(cluster: Cluster, open_fleet: Open) -> None:

@@ -185,8 +185,64 @@ def test_a_probe_that_is_too_large_is_an_error() -> None:
         manifests.config_maps(ProbeRequest(b"x" * (1 << 20)))
 
 
+def of_two(task: int, owner: str = "") -> Json:
+    return manifests.job(
+        unit(tasks=2), REQUEST, PLACE, terms=TERMS, namespace="fleet", task=task, owner=owner
+    )
+
+
+def test_the_tasks_of_a_unit_find_each_other_by_the_names_of_their_service() -> None:
+    name = unit(tasks=2).name
+    service = manifests.service(unit(tasks=2), namespace="fleet", owner="uid-of-0")
+    assert service["metadata"]["name"] == name
+    # Pods are never ready, and have to find each other all the same.
+    assert service["spec"]["clusterIP"] == "None" and service["spec"]["publishNotReadyAddresses"]
+    for task, made in enumerate((of_two(0), of_two(1, "uid-of-0"))):
+        template = made["spec"]["template"]
+        assert violations(template["spec"]) == []
+        assert service["spec"]["selector"].items() <= template["metadata"]["labels"].items()
+        assert (template["spec"]["hostname"], template["spec"]["subdomain"]) == (f"task{task}", name)
+        command = template["spec"]["containers"][0]["command"]
+        given = command[command.index("--task") : command.index("--")]
+        assert given == ["--task", str(task), "--workers", f"task0.{name}:29500,task1.{name}:29500"]
+        assert command[command.index("--") + 1 :] == ["--depth", "quick"]
+
+
+def test_the_tasks_of_a_unit_have_a_node_each_and_end_together() -> None:
+    first, second = of_two(0), of_two(1, "uid-of-0")
+    assert second["metadata"]["name"] == f"{first['metadata']['name']}-1"
+    owners = [made["metadata"].get("ownerReferences", []) for made in (first, second)]
+    assert [[one["uid"] for one in each] for each in owners] == [[], ["uid-of-0"]]
+    # Only the Job of task 0 is taken for the unit.
+    assert first["metadata"]["labels"][manifests.UNIT_LABEL] == unit(tasks=2).name
+    assert second["metadata"]["labels"][manifests.UNIT_LABEL] != unit(tasks=2).name
+    for made in (first, second):
+        affinity = made["spec"]["template"]["spec"]["affinity"]
+        (apart,) = affinity["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+        assert apart["labelSelector"]["matchLabels"] == {manifests.WORKERS_LABEL: unit(tasks=2).name}
+        assert apart["topologyKey"] == "kubernetes.io/hostname"
+        assert "nodeAffinity" in affinity
+
+
+def test_a_unit_of_one_task_has_no_workers() -> None:
+    spec = pod()
+    assert {"hostname", "subdomain"}.isdisjoint(spec)
+    assert "--workers" not in spec["containers"][0]["command"]
+    assert manifests.WORKERS_LABEL not in job()["spec"]["template"]["metadata"]["labels"]
+
+
+def test_only_tasks_that_train_together_reach_each_other() -> None:
+    policies = [each for each in manifests.rights("fleet", "ci") if each["kind"] == "NetworkPolicy"]
+    _, workers = (each["spec"] for each in policies)
+    several = {"matchExpressions": [{"key": manifests.WORKERS_LABEL, "operator": "Exists"}]}
+    assert workers["podSelector"] == several
+    assert workers["ingress"] == [{"from": [{"podSelector": several}]}]
+    assert workers["egress"][0] == {"to": [{"podSelector": several}]}
+    assert {port["port"] for rule in workers["egress"][1:] for port in rule["ports"]} == {53}
+
+
 def test_the_submitter_may_do_only_what_it_does() -> None:
-    made = {each["kind"]: each for each in manifests.rights("fleet", "ci")}
+    made = {each["kind"]: each for each in reversed(manifests.rights("fleet", "ci"))}
     allowed = {
         (resource, verb)
         for rule in made["Role"]["rules"]
@@ -196,6 +252,7 @@ def test_the_submitter_may_do_only_what_it_does() -> None:
     assert allowed == {
         ("jobs", "create"), ("jobs", "get"), ("jobs", "list"), ("jobs", "delete"), ("pods", "get"), ("pods",
         "list"), ("events", "get"), ("events", "list"), ("pods/log", "get"), ("configmaps", "create"),
+        ("services", "create"),
     }  # fmt: skip
     assert made["ClusterRole"]["rules"] == [
         {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list"]}
@@ -205,5 +262,8 @@ def test_the_submitter_may_do_only_what_it_does() -> None:
         == made["ClusterRoleBinding"]["subjects"][0]["name"]
         == "ci"
     )
-    assert made["NetworkPolicy"]["spec"]["policyTypes"] == ["Ingress", "Egress"]
+    assert made["NetworkPolicy"]["spec"] == {
+        "podSelector": {"matchLabels": manifests.MANAGED_BY},
+        "policyTypes": ["Ingress", "Egress"],
+    }
     assert made["Namespace"]["metadata"]["labels"] == {"pod-security.kubernetes.io/enforce": "restricted"}

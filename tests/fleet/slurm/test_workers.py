@@ -14,6 +14,9 @@ from validator.engines.base import ProbeRequest
 from validator.engines.probe_archive import probe_archive
 from validator.fleet import slurm_job
 from validator.fleet.protocol import Phase, State
+from validator.fleet.settings import SlurmSettings
+from validator.fleet.settings_schema import SlurmPlace
+from validator.fleet.slurm import SlurmFleet
 from validator.model.evidence import MultiWorker
 from validator.model.report import CheckOutcome, read_report
 
@@ -58,6 +61,18 @@ def test_the_script_of_several_tasks_starts_one_on_each_node(site: Site) -> None
     assert "--nodes=2 --ntasks-per-node=1" in shown
     assert "exec srun --ntasks=2 --ntasks-per-node=1 --kill-on-bad-exit=0 " in shown
     assert "srun" not in site().preview([one], {one.name: request})
+
+
+def test_the_fleet_file_says_where_a_cell_is_measured_on_two_nodes(tmp_path: Path) -> None:
+    places = {"r580-h100": SlurmPlace(gres="gpu:h100:1", workers=2), "r580-l4": SlurmPlace(gres="gpu:l4:1")}
+    fleet = SlurmFleet(SlurmSettings(tmp_path, "auto", "python3", "", places))
+    found = {
+        (host, depth): fleet.tasks(host, depth)
+        for host in ("r580-h100", "r580-l4", "r535-t4")
+        for depth in ("quick", "full")
+    }
+    assert [key for key, tasks in found.items() if tasks == 2] == [("r580-h100", "full")]
+    assert set(found.values()) == {1, 2}
 
 
 @pytest.mark.parametrize(("rank", "other"), [(0, ".1.fault"), (1, ".fault")])
