@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import sys
 from collections.abc import Iterator
@@ -22,6 +23,7 @@ from validator.cli.fleet_run import Measuring, measure
 from validator.errors import EXIT_FAILED, EXIT_INPUT, EXIT_MISSING, EXIT_OK, MissingError
 from validator.fleet.protocol import Answer, Capacity, Fault
 from validator.fleet.runs import Runs
+from validator.fleet.submitter import Submitter
 from validator.locks.files import LockDirectory
 from validator.matrix.plan import Plan
 from validator.model.measurement import Outside, Unread, measurement_of
@@ -104,8 +106,8 @@ class Site:
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    monkeypatch.setattr("validator.fleet.submitter.POLL_S", 0)
-    monkeypatch.setattr("time.sleep", lambda _: None)
+    hasty = functools.partial(Submitter, sleep=lambda _: None)
+    monkeypatch.setattr("validator.fleet.submitter.Submitter", hasty)
     monkeypatch.setattr(sys, "argv", ["validator", "build-matrix", "--on", "fake"])
     (tmp_path / "jobs").mkdir()
     for spec in (SPEC, OTHER):

@@ -55,7 +55,8 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     cell: image spec and host class identifiers, joined (`tf2.21.0-cuda12.5-cudnn9.3-py312@no-gpu`).
     reason: one sentence that explains the verdict.
-    engine: `docker`, `venv`, or `none` for an imported report.
+    engine: `docker`, `venv`, or `none` for an imported report; `slurm/podman` for a fleet, with what ran the
+    image on the node.
     image_digest: of the image that was probed, or None when there was no image.
     key: a digest of everything that, if it changes, means that the cell must be measured again (spec, lock,
     probe, host, engine).
