@@ -15,13 +15,18 @@ from validator.certify.challenges import Ledger
 from validator.certify.machine_keys import make_runner_key
 from validator.certify.signing import NotVerified, verify
 from validator.certify.trust_file import read_trust_file
-from validator.cli.measurement_signing import runner_of
-from validator.model.measurement import PREDICATE, Outside, Unread, statement_of
+from validator.cli.measurement_signing import fleet_runner_of, runner_of
+from validator.model.measurement import PREDICATE, Outside, Unread, labelled, measurement_of, statement_of
+from validator.model.record import Verdict
+from validator.model.spec import Variant
+from validator.model.verdict import PROBE_VERSION
+from validator.pipeline.judging import Found, Question, record_of
 from validator.system.files import machine_directory
 
 from ..loop import tiers
 from ..model.test_measurement import GPU, MEASUREMENT
 from ..pipeline.fakes import FakeEngine
+from ..records.values import DRIVER, document
 
 ROOT = Path(__file__).parents[2]
 SEEN = Outside("580.65.06", "580.65.06", (GPU,))
@@ -66,6 +71,36 @@ def test_the_first_run_makes_a_key_and_registers_it(
     before = trust.read_bytes()
     assert runner_of(FakeEngine(seen=SEEN), trust, asked=False) is not None
     assert capsys.readouterr().err == "" and trust.read_bytes() == before
+
+
+@pytest.mark.usefixtures("cosign")
+def test_the_runner_of_a_fleet_relies_on_labels_only_if_the_trust_file_says_so(machine: Path) -> None:
+    trust = machine / "trust.yaml"
+
+    def verdict() -> Verdict:
+        runner = fleet_runner_of(["r580-h100", "no-gpu"], trust, asked=False)
+        assert runner is not None
+        made = document() | {"challenge": "ab" * 32}
+        question = Question(
+            MEASUREMENT.image, Variant.GPU, MEASUREMENT.lock_digest, PROBE_VERSION, "quick", "key", "fleet",
+            image_digest=MEASUREMENT.image_digest, challenge="ab" * 32,
+        )  # fmt: skip
+        labels = labelled(DRIVER, made["host"]["gpus"][0]["name"].replace(" ", "-"), "9.0", 1)
+        found = Found(
+            json.dumps(made).encode(), "", labels, dict, lambda report: "r580-h100", None,
+            MEASUREMENT.started, MEASUREMENT.started,
+        )  # fmt: skip
+        record = record_of(question, found, runner, print)
+        assert record.measurement is not None
+        signed = measurement_of(parse_bundle(record.measurement.encode()).payload)
+        assert signed.outside == labels
+        return record.verdict
+
+    assert verdict() is Verdict.UNPROVEN
+    [party] = read_trust_file(trust).runners
+    assert party.host_classes == ("*-h100",)
+    trust.write_text(trust.read_text().replace("until:", "outside: [node-labels], until:"))
+    assert verdict() is Verdict.CERTIFIED
 
 
 @pytest.mark.usefixtures("cosign")

@@ -114,6 +114,12 @@ def listed(trust_path: Path, party: Party) -> Party | None:
     return read_trust_file(trust_path).party_of(str(party.signatory.key))
 
 
+def trusts_labels(trust_path: Path, signer: Signer) -> bool:
+    """Tell whether the file trusts the labels of nodes for this key's runner. Raises InputError."""
+    party = listed(trust_path, new_party(signer))
+    return party is not None and party.labels_trusted
+
+
 def entry_line(party: Party) -> str:
     """Return the entry as one line of YAML, without the dash before it."""
     fields = [f"name: {party.name}"]

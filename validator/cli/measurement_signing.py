@@ -10,7 +10,7 @@ import click
 from ..certify.bundle import parse_bundle
 from ..certify.challenges import Ledger, read_challenges
 from ..certify.machine_keys import runner_signer
-from ..certify.registration import register_runner
+from ..certify.registration import register_runner, trusts_labels
 from ..certify.signing import Signer
 from ..compat.gpus import model_of
 from ..engines.base import Engine
@@ -71,14 +71,16 @@ def fleet_runner_of(host_classes: Iterable[str], trust_path: Path, *, asked: boo
     if not models:
         return None
     if asked:
-        return _runner(_own_signer())
-    registration = register_runner(trust_path, models)
-    if registration.said:
-        print_status(f"{registration.said}. It stands for the cluster.")
-    return _runner(registration.signer)
+        signer = _own_signer()
+    else:
+        registration = register_runner(trust_path, models)
+        if registration.said:
+            print_status(f"{registration.said}. It stands for the cluster.")
+        signer = registration.signer
+    return _runner(signer, labels_trusted=signer is not None and trusts_labels(trust_path, signer))
 
 
-def _runner(signer: Signer | None) -> Runner | None:
+def _runner(signer: Signer | None, *, labels_trusted: bool = False) -> Runner | None:
     if signer is None:
         return None
     own = signer
@@ -86,7 +88,7 @@ def _runner(signer: Signer | None) -> Runner | None:
     def sign(statement: bytes) -> str:
         return parse_bundle(own.sign(statement)).canonical.decode()
 
-    return Runner(sign, lambda cell: Ledger().issue(cell).value)
+    return Runner(sign, lambda cell: Ledger().issue(cell).value, labels_trusted)
 
 
 def _own_signer() -> Signer | None:

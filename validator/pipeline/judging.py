@@ -93,6 +93,7 @@ def record_of(question: Question, found: Found, runner: Runner | None, say: Call
             challenge=question.challenge,
             variant=question.variant,
             also_required=also_required(question.added, question.own),
+            labels_trusted=runner is not None and runner.labels_trusted,
         )
         verdict, reason = judgement.verdict, judgement.sentence
     except ReportError as error:

@@ -85,10 +85,12 @@ class Runner:
 
     sign: turns a statement into a bundle, as JSON text. challenge: returns a new challenge for a cell. Both
     raise ValidatorError.
+    labels_trusted: trust.yaml says that the labels of its nodes count, see `judge`.
     """
 
     sign: Callable[[bytes], str]
     challenge: Callable[[str], str]
+    labels_trusted: bool = False
 
 
 class RegistryUse(Enum):
