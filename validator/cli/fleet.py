@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..errors import EXIT_MISSING, EXIT_OK, InputError
-from .fleet_settings import fleet_file_option, fleet_path_for, open_named_fleet
+from .fleet_settings import fleet_file_option, fleet_path_for, open_named_fleet, write_proposal
 from .groups import SuggestingGroup
 from .options import (
     format_option,
@@ -43,6 +43,12 @@ def command() -> None:
 @profile_option
 @select_option
 @fleet_file_option
+@click.option(
+    "--write",
+    is_flag=True,
+    help="First propose the fleet file from the nodes that there are. One node of each kind is asked for its"
+    " driver by a short job, where the scheduler does not know it.",
+)
 @format_option("table", "json")
 @verbose_option
 def inventory_command(
@@ -51,12 +57,15 @@ def inventory_command(
     profile: str | None,
     selectors: tuple[str, ...],
     fleet_path: Path | None,
+    write: bool,
     format_: str,
 ) -> int:
     """List the host classes, how many nodes each has, and how many cells of a profile they cover."""
     from ..reports.printable import json_text
     from .planning import load_plan
 
+    if write:
+        write_proposal(engine_name, fleet_path_for(matrix_path, fleet_path))
     plan = load_plan(matrix_path, profile, selectors)
     cells = Counter(planned.cell.host.identifier for planned in plan.cells)
     fleet = open_named_fleet(engine_name, fleet_path_for(matrix_path, fleet_path))

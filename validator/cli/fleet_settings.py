@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from ..errors import InputError
-from .options import working_directory
+from ..system.files import write_atomically
+from .options import print_status, working_directory
 
 if TYPE_CHECKING:
     from ..fleet.protocol import Fleet
@@ -48,3 +49,18 @@ def open_named_fleet(name: str, path: Path) -> Fleet:
             f"--on {name} needs the Python package {error.name}",
             hint=f"install this tool with its extra: pip install 'tensorflow-gpu-matrix[{name}]'",
         ) from error
+
+
+def write_proposal(name: str, path: Path) -> None:
+    """Write the fleet file that a fleet's nodes suggest. Raises InputError if the file is there."""
+    from ..fleet.engines import surveyor_of
+    from ..fleet.proposal import propose
+    from ..fleet.settings import FleetSettings
+
+    if path.exists():
+        raise InputError(
+            f"{path} is there already", hint="name another file with --fleet, and take from it what you need"
+        )
+    text = propose(surveyor_of(name)(FleetSettings()))
+    write_atomically(path, text.encode())
+    print_status(f"Wrote {path}. Check it, above all the lines with CHECK.")

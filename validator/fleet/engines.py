@@ -7,23 +7,40 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from ..errors import InputError
+from .proposal import Surveyor
 from .protocol import Fleet
-
-#: The function that makes a module of this package an engine.
-_ENTRY = "open_fleet"
 
 
 def opener_of(name: str) -> Callable[[Any], Fleet]:
     """Return the `open_fleet` of an engine. Raises InputError if there is no engine of this name."""
-    try:
-        module = importlib.import_module(f"{__package__}.{name}") if name.isidentifier() else None
-    except ModuleNotFoundError as error:
-        if error.name != f"{__package__}.{name}":
-            raise
-        module = None
-    opener = getattr(module, _ENTRY, None)
+    opener = _function(name, "open_fleet")
     if opener is None:
         raise InputError(
             f"there is no fleet engine {name!r}", hint="use --on slurm, --on kubernetes or --on local"
         )
     return cast("Callable[[Any], Fleet]", opener)
+
+
+def surveyor_of(name: str) -> Callable[[Any], Surveyor]:
+    """Return the `open_surveyor` of an engine. Raises InputError if it has none."""
+    opener_of(name)
+    opener = _function(f"{name}_survey", "open_surveyor")
+    if opener is None:
+        raise InputError(
+            f"the fleet engine {name} can't propose a file",
+            hint="write fleet.yaml by hand; its manual has an example",
+        )
+    return cast("Callable[[Any], Surveyor]", opener)
+
+
+def _function(module_name: str, function: str) -> Any:
+    """Return a function of a module of this package, or None if there is no such module or function."""
+    try:
+        module = (
+            importlib.import_module(f"{__package__}.{module_name}") if module_name.isidentifier() else None
+        )
+    except ModuleNotFoundError as error:
+        if error.name != f"{__package__}.{module_name}":
+            raise
+        module = None
+    return getattr(module, function, None)

@@ -107,6 +107,14 @@ def submit(arguments: Sequence[str]) -> None:
     _run(["sbatch", "--parsable", *arguments])
 
 
+def run_job(arguments: Sequence[str]) -> str:
+    """Run a command on a node, wait for its end and return what it printed.
+
+    Raises Refusal if it failed or no node was free in time, and FleetDown.
+    """
+    return _run(["srun", *arguments])
+
+
 def cancel(entries: Iterable[QueueEntry]) -> None:
     """End tasks. The name is given too, since an id may have become that of another job."""
     by_name: dict[str, list[str]] = {}

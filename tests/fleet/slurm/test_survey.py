@@ -1,0 +1,52 @@
+"""The kinds of nodes of a real cluster, and a short job that asks one of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from validator.cli.fleet_settings import write_proposal
+from validator.errors import InputError
+from validator.fleet.proposal import NodeKind, Seen, propose
+from validator.fleet.settings import read_settings
+from validator.fleet.slurm_survey import SlurmSurveyor
+
+from .cluster import Cluster
+
+ANSWER = "printf '570.26, NVIDIA A10\\n'"
+
+
+def test_a_proposal_names_the_nodes_of_the_cluster(cluster: Cluster, tmp_path: Path) -> None:
+    path = tmp_path / "fleet.yaml"
+    write_proposal("slurm", path)
+    slurm = read_settings(path).slurm
+    assert slurm is not None
+    found = {name: (set(place.constraint.split("&")), place.gres) for name, place in slurm.places.items()}
+    assert found["r580-h100"] == ({"r580", "h100"}, "gpu:h100:1")
+    assert found["r535-t4"] == ({"r535", "t4"}, "gpu:t4:1")
+    with pytest.raises(InputError, match="is there already"):
+        write_proposal("slurm", path)
+
+
+def test_a_node_is_asked_where_features_do_not_say_the_driver(cluster: Cluster, tmp_path: Path) -> None:
+    surveyor = SlurmSurveyor(tmp_path, ask=("sh", "-c", ANSWER))
+    kind = NodeKind(1, "node1", "", "", True, {"constraint": "t4", "gres": "gpu:t4:1"})
+    assert surveyor.ask(kind) == Seen("570.26", "NVIDIA A10")
+
+
+@pytest.mark.parametrize("command", ["exit 3", "echo no driver"])
+def test_a_node_that_does_not_say_its_driver_is_a_comment(
+    cluster: Cluster, tmp_path: Path, command: str
+) -> None:
+    class Unclear(SlurmSurveyor):
+        def survey(self) -> list[NodeKind]:
+            return [NodeKind(1, "node1", "", "t4", True, {"constraint": "t4", "gres": "gpu:t4:1"})]
+
+    text = propose(Unclear(tmp_path, ask=("sh", "-c", command)))
+    assert "node1 was asked by a job, and did not say its driver" in text
+
+
+def test_a_kind_that_no_node_can_run_is_not_waited_for(cluster: Cluster, tmp_path: Path) -> None:
+    kind = NodeKind(1, "node1", "", "", True, {"constraint": "r999"})
+    assert SlurmSurveyor(tmp_path, ask=("true",)).ask(kind) is None

@@ -1,0 +1,177 @@
+"""Propose `fleet.yaml` from the nodes that a scheduler has."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from validator.fleet.proposal import NodeKind, Seen, driver_of, model_in, propose
+from validator.fleet.settings import read_settings
+from validator.fleet.settings_schema import SlurmPlace
+from validator.fleet.slurm_client import Node
+from validator.fleet.slurm_survey import kinds_of, seen_in
+
+
+@dataclass
+class FakeSurveyor:
+    """A scheduler with these nodes. says: the answers of those that are asked, by the name of the sample."""
+
+    kinds: Sequence[NodeKind]
+    says: Mapping[str, Seen] = field(default_factory=dict)
+    asked: list[str] = field(default_factory=list)
+    section: str = "slurm"
+    keys: Mapping[str, tuple[str, str]] = field(
+        default_factory=lambda: {"directory": ("/shared/tfm", "CHECK: all nodes have to see it.")}
+    )
+
+    def survey(self) -> Sequence[NodeKind]:
+        return self.kinds
+
+    def ask(self, kind: NodeKind) -> Seen | None:
+        self.asked.append(kind.sample)
+        return self.says.get(kind.sample)
+
+
+def node(
+    name: str, features: str, partition: str = "batch", default: bool = True, untyped: int = 0, **gpus: int
+) -> Node:
+    """Return a node. untyped: how many GPUs without a type it has."""
+    found = {**gpus, **({"": untyped} if untyped else {})}
+    return Node(name, partition, default, "idle", frozenset(features.split(",")) - {""}, found)
+
+
+def places(directory: Path, text: str) -> dict[str, SlurmPlace]:
+    path = directory / "fleet.yaml"
+    path.write_text(text, encoding="utf-8")
+    slurm = read_settings(path).slurm
+    assert slurm is not None
+    return dict(slurm.places)
+
+
+NODES = [
+    node("node1", "r535,t4", t4=1),
+    node("node2", "r550,a100", a100=1),
+    node("node3", "r580,h100", h100=4),
+    node("node3", "r580,h100", "urgent", default=False, h100=4),
+    node("node4", "r580,h100", h100=4),
+    node("node4", "r580,h100", "urgent", default=False, h100=4),
+    node("cpu1", "avx512"),
+]
+
+
+def test_nodes_whose_features_say_everything_are_not_asked(tmp_path: Path) -> None:
+    surveyor = FakeSurveyor(kinds_of(NODES))
+    text = propose(surveyor)
+    assert surveyor.asked == []
+    assert places(tmp_path, text) == {
+        "no-gpu": SlurmPlace(partition="batch"),
+        "r535-t4": SlurmPlace(constraint="r535&t4", gres="gpu:t4:1"),
+        "r550-a100": SlurmPlace(constraint="a100&r550", gres="gpu:a100:1"),
+        "r580-h100": SlurmPlace(constraint="h100&r580", gres="gpu:h100:1"),
+    }
+    assert "from 5 nodes" in text
+    assert "# 2 nodes, such as node3" in text
+    assert "CHECK: all nodes have to see it." in text
+
+
+def test_a_driver_that_no_feature_says_is_asked_for(tmp_path: Path) -> None:
+    kinds = kinds_of([node("gpu7", "skylake,nvlink", tesla_t4=2), node("gpu8", "skylake", untyped=1)])
+    says = {"gpu7": Seen("535.183.01", "Tesla T4"), "gpu8": Seen("580.65.06", "NVIDIA H100 80GB HBM3")}
+    surveyor = FakeSurveyor(kinds, says)
+    text = propose(surveyor)
+    assert surveyor.asked == ["gpu7", "gpu8"]
+    assert places(tmp_path, text) == {
+        "r535-t4": SlurmPlace(gres="gpu:tesla_t4:1"),
+        "r580-h100": SlurmPlace(gres="gpu:1"),
+    }
+    assert (
+        "# gpu7 said driver 535.183.01 and Tesla T4. CHECK: no name of the scheduler says the driver" in text
+    )
+
+
+def test_nodes_that_say_nothing_are_a_comment(tmp_path: Path) -> None:
+    kinds = kinds_of([node("gpu7", "", a10=1), node("gpu8", "r580,h100", h100=1)])
+    text = propose(FakeSurveyor(kinds))
+    assert set(places(tmp_path, text)) == {"r580-h100"}
+    assert "# CHECK: gpu7: gpu7 was asked by a job, and did not say its driver. Add it as:" in text
+    assert '#   rDRIVER-a10: {gres: "gpu:a10:1"}' in text
+
+
+def test_without_any_known_node_the_file_only_has_comments_and_can_be_completed() -> None:
+    text = propose(FakeSurveyor(kinds_of([node("gpu7", "", a10=1)])))
+    assert "host_classes:" not in text
+    assert "rDRIVER-a10" in text
+
+
+def test_two_ways_to_a_host_class_are_named_and_the_larger_one_is_used(tmp_path: Path) -> None:
+    nodes = [
+        node("old", "r580,h100", "lab", default=False, h100=1),
+        *(node(f"new{index}", "r580,h100", h100=1) for index in (1, 2)),
+    ]
+    text = propose(FakeSurveyor(kinds_of(nodes)))
+    assert places(tmp_path, text)["r580-h100"].partition == ""
+    assert (
+        'CHECK: old need other keys: {constraint: "h100&r580", gres: "gpu:h100:1", partition: "lab"}' in text
+    )
+
+
+def test_a_node_with_two_models_is_two_kinds() -> None:
+    found = kinds_of([node("mixed", "r580", a10=1, t4=1)])
+    assert [(kind.host_class, kind.place) for kind in found] == [
+        ("r580-a10", {"constraint": "r580", "gres": "gpu:a10:1"}),
+        ("r580-t4", {"constraint": "r580", "gres": "gpu:t4:1"}),
+    ]
+    # A feature that names one of them says nothing about the other, whose type has no name.
+    assert [kind.gpu for kind in kinds_of([node("mixed", "r580,a10", gpu_a=1, gpu_b=1)])] == ["", ""]
+
+
+@pytest.mark.parametrize(
+    ("features", "driver"),
+    [
+        ("r580", "580"),
+        ("driver580,h100", "580"),
+        ("nvidia-driver_535.183.01", "535.183.01"),
+        ("nvidia_570", "570"),
+        ("580.65.06", "580.65.06"),
+        ("r580,r535", ""),
+        ("r210,rack580,gen580,400", ""),
+        ("r999999", ""),
+        ("", ""),
+    ],
+)
+def test_a_driver_is_read_from_features(features: str, driver: str) -> None:
+    assert driver_of(features.split(",")) == driver
+
+
+@pytest.mark.parametrize(
+    ("words", "model"),
+    [
+        ("h100", "h100"),
+        ("tesla_t4", "t4"),
+        ("rtx_4090", "rtx-4090"),
+        ("a100,avx512,ib", "a100"),
+        ("a100,t4", ""),
+        ("gold", ""),
+    ],
+)
+def test_a_model_is_read_from_features(words: str, model: str) -> None:
+    assert model_in(words.split(",")) == model
+
+
+@pytest.mark.parametrize(
+    ("answer", "seen"),
+    [
+        (
+            "580.65.06, NVIDIA H100 80GB HBM3\n580.65.06, Tesla T4\n",
+            Seen("580.65.06", "NVIDIA H100 80GB HBM3"),
+        ),
+        ("", None),
+        ("NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.", None),
+        ("580.65.06", None),
+    ],
+)
+def test_what_nvidia_smi_says(answer: str, seen: Seen | None) -> None:
+    assert seen_in(answer) == seen
