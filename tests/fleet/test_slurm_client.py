@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from validator.errors import InputError, MissingError
+from validator.errors import InputError, MissingError, ValidatorError
 from validator.fleet import slurm_client
 from validator.fleet.protocol import FleetDown
 from validator.fleet.slurm_client import Node, QueueEntry, Refusal, gpus_of, offers
@@ -182,10 +182,17 @@ def test_a_machine_without_slurm_says_so(bin_: Path, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.service
-def test_jobs_are_cancelled_by_name_and_id(bin_: Path) -> None:
+def test_jobs_are_cancelled_without_a_filter(bin_: Path) -> None:
     program(bin_, "scancel", f'echo "$@" >>{bin_}/calls')
-    entries = [QueueEntry(f"7_{index}", index, "RUNNING", "", "", "tfm-a") for index in range(250)]
-    slurm_client.cancel([*entries, QueueEntry("8_0", 0, "PENDING", "", "", "tfm-b")])
-    calls = (bin_ / "calls").read_text(encoding="utf-8").splitlines()
-    assert [len(call.split()) for call in calls] == [203, 53, 4]
-    assert all("--name=tfm-a" in call for call in calls[:2]) and "--name=tfm-b" in calls[2]
+    slurm_client.cancel(QueueEntry(f"7_{index}", index, "RUNNING", "", "", "tfm-a") for index in range(250))
+    calls = (bin_ / "calls").read_text(encoding="utf-8").split("\n")
+    assert [len(call.split()) for call in calls] == [201, 51, 0]
+    # A filter would make Slurm end the whole array.
+    assert all(call.split()[:2] == ["--quiet", f"7_{200 * number}"] for number, call in enumerate(calls[:2]))
+
+
+@pytest.mark.service
+def test_jobs_that_are_not_cancelled_are_an_error(bin_: Path) -> None:
+    program(bin_, "scancel", "echo 'scancel: error: Kill job error on job id 7: Access denied' >&2; exit 1")
+    with pytest.raises(ValidatorError, match="does not end the jobs: Kill job error"):
+        slurm_client.cancel([QueueEntry("7_0", 0, "RUNNING", "", "", "tfm-a")])

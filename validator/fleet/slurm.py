@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import functools
 import hashlib
 import json
 import re
@@ -150,12 +151,13 @@ class SlurmFleet:
         entries: dict[tuple[str, int], list[QueueEntry]] = {}
         for entry in slurm_client.queue():
             entries.setdefault((entry.name, entry.index), []).append(entry)
+        arrays = {array for array, _ in entries}
         results = {array: self._results(array) for array in {_parts(handle)[0] for handle in handles}}
         found = {}
         for handle in handles:
             array, index, _ = _parts(handle)
             mine = results[array].get(index, [])
-            state = self._state(handle, entries.get((array, index), []), mine)
+            state = self._state(handle, entries.get((array, index), []), mine, array in arrays)
             if state is not None:
                 found[handle] = state
         return found
@@ -329,8 +331,10 @@ class SlurmFleet:
 
     # --- what became of a unit ----------------------------------------------------------------------------
 
-    def _state(self, handle: Handle, entries: list[QueueEntry], results: list[Path]) -> State | None:
-        """Return the state of a unit, or None if it is gone."""
+    def _state(
+        self, handle: Handle, entries: list[QueueEntry], results: list[Path], in_queue: bool
+    ) -> State | None:
+        """Return the state of a unit, or None if it is gone. in_queue: the queue has others of its array."""
         if any(path.suffix == _WHOLE for path in results):
             return State(Phase.ENDED)
         for phase, states in ((Phase.RUNNING, _RUNNING), (Phase.WAITING, _WAITING)):
@@ -350,6 +354,9 @@ class SlurmFleet:
         if time.monotonic() - since < self._settle_s:
             return State(Phase.RUNNING, "it left the queue; its result is waited for", node)
         if ended is None:
+            # Of a task that is cancelled while it waits, Slurm keeps nothing but the rest of its array.
+            if in_queue and not self._outputs(*_parts(handle)[:2]):
+                return State(Phase.LOST, "it was taken out of the queue", "", Fault.CANCELLED)
             return None
         text = self.logs(handle)[-_TAIL:]
         last = next((line for line in reversed(text.splitlines()) if line.strip()), "it printed nothing")
@@ -442,11 +449,13 @@ def _ranges(indices: Sequence[int]) -> str:
     return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
 
 
+@functools.cache
 def _tools() -> dict[str, bytes]:
     modules = (slurm_job, inside, ask_nvml, pynvml)
     return {path.name: path.read_bytes() for path in (Path(str(module.__file__)) for module in modules)}
 
 
+@functools.cache
 def _tools_digest() -> str:
     content = "".join(hashlib.sha256(text).hexdigest() for _, text in sorted(_tools().items()))
     return hashlib.sha256(content.encode()).hexdigest()[:16]

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ..errors import InputError, MissingError
+from ..errors import InputError, MissingError, ValidatorError
 from ..system import processes
 from .protocol import FleetDown
 from .units import PREFIX
@@ -116,14 +116,16 @@ def run_job(arguments: Sequence[str]) -> str:
 
 
 def cancel(entries: Iterable[QueueEntry]) -> None:
-    """End tasks. The name is given too, since an id may have become that of another job."""
-    by_name: dict[str, list[str]] = {}
-    for entry in entries:
-        by_name.setdefault(entry.name, []).append(entry.id)
-    for name, identifiers in by_name.items():
-        for start in range(0, len(identifiers), _CHUNK):
-            chunk = identifiers[start : start + _CHUNK]
-            _run(["scancel", "--quiet", f"--name={name}", f"--user={getpass.getuser()}", *chunk])
+    """End tasks that `queue` listed just before, by ids whose names were checked. Others may have ended.
+
+    With a filter such as --name, Slurm 22.05 ends all tasks of a waiting array for the id of one.
+    """
+    identifiers = [entry.id for entry in entries]
+    for start in range(0, len(identifiers), _CHUNK):
+        try:
+            _run(["scancel", "--quiet", *identifiers[start : start + _CHUNK]])
+        except Refusal as error:
+            raise ValidatorError(f"Slurm does not end the jobs: {error}") from None
 
 
 def gpus_of(gres: str) -> dict[str, int]:

@@ -241,6 +241,8 @@ class Docker(Runner):
         return [f'--gpus="device={",".join(self.gpus)}"'] if self.gpus else []
 
     def end(self) -> None:
+        # `rm --force` alone would first ask the probe to end, and wait.
+        _answers([self.name, "kill", self._container])
         _answers([self.name, "rm", "--force", self._container])
 
 

@@ -102,6 +102,22 @@ def test_submitting_again_adopts_what_is_there(site: Site, cluster: Cluster) -> 
     assert sorted(names) == ["0", "1", "2", "3"]
 
 
+def test_cancelling_a_unit_leaves_the_others_of_its_array(site: Site, cluster: Cluster) -> None:
+    fleet = site("cancelled")
+    cluster.operator("scontrol", "update", "nodename=node4", "state=drain", "reason=test")
+    try:
+        handles = submitted(fleet, [(unit(number, "r535-t4"), fake()) for number in range(16, 19)])
+        fleet.cancel(handles[:1])
+        (first,) = ended(fleet, handles[:1])
+        assert first is not None and first.fault is Fault.CANCELLED
+        assert [fleet.poll(handles)[handle].phase for handle in handles[1:]] == [Phase.WAITING] * 2
+        fleet.cancel(handles)
+        states = ended(fleet, handles)
+        assert all(state is None or state.fault is Fault.CANCELLED for state in states)
+    finally:
+        cluster.operator("scontrol", "update", "nodename=node4", "state=resume")
+
+
 def test_two_submitters_at_once_submit_each_unit_once(site: Site, cluster: Cluster) -> None:
     units = [(unit(number), fake()) for number in range(20, 24)]
     fleets = [site("twice"), site("twice")]
