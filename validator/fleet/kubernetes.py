@@ -34,7 +34,7 @@ from .kubernetes_states import (
     state_of,
     terminated,
 )
-from .protocol import Answer, Capacity, Fault, Handle, Phase, Refused, State
+from .protocol import Answer, Capacity, Fault, FleetDown, Handle, Phase, Refused, State
 from .settings import FleetSettings, KubernetesSettings
 from .units import Unit
 
@@ -62,6 +62,8 @@ class Kubernetes:
         self._nodes: tuple[Node, ...] = ()
         self._nodes_until = 0.0
         self._config_maps: set[str] = set()
+        #: Units that were lost at the last look, and whose pods may still hold a GPU.
+        self._lost: set[Handle] = set()
 
     def limit(self, host_class: str) -> int:
         return self._settings.place(host_class).in_flight
@@ -73,12 +75,13 @@ class Kubernetes:
         """Return the host classes that the settings name, and those of the nodes with the labels of a GPU."""
         self._nodes_until = 0.0
         nodes = self._all_nodes()
-        names = {*self._settings.places, *(name for node in nodes for name in node.host_classes())}
+        names = {NO_GPU, *self._settings.places, *(name for node in nodes for name in node.host_classes())}
         return tuple(capacity(name, self._settings.place(name), nodes) for name in sorted(names))
 
     def submit(
         self, units: Sequence[Unit], requests: Mapping[str, ProbeRequest]
     ) -> Mapping[str, Handle | Refused]:
+        self._clean()
         return {unit.name: self._submitted(unit, requests[unit.name]) for unit in units}
 
     def _submitted(self, unit: Unit, request: ProbeRequest) -> Handle | Refused:
@@ -111,6 +114,7 @@ class Kubernetes:
                     self._api.create_job(self._job(unit, request, task, owner))
 
     def poll(self, handles: Sequence[Handle]) -> Mapping[Handle, State]:
+        self._clean()
         found = {}
         for selector in _selectors(handles):
             jobs = {job["metadata"]["name"]: job for job in self._api.jobs(selector)}
@@ -122,7 +126,15 @@ class Kubernetes:
                 if state.phase is Phase.WAITING and not pods.get(name):
                     state = self._without_pod(name, job, state)
                 found[name] = state
+                if state.phase is Phase.LOST and not _is_finished(job):
+                    self._lost.add(name)
         return found
+
+    def _clean(self) -> None:
+        """Remove the Jobs that were lost. Whoever polled has noted that by now."""
+        while self._lost:
+            self._api.delete_job(min(self._lost))
+            self._lost.remove(min(self._lost))
 
     def _without_pod(self, name: str, job: Mapping[str, Any], state: State) -> State:
         """Return why a Job has no pod. Only an event says so."""
@@ -187,7 +199,7 @@ class Kubernetes:
     def cancel(self, handles: Sequence[Handle]) -> None:
         for selector in _selectors(handles):
             for job in self._api.jobs(selector):
-                if not {"Complete", "Failed"} & conditions_of(job).keys():
+                if not _is_finished(job):
                     self._api.delete_job(job["metadata"]["name"])
 
     def forget(self, handles: Sequence[Handle]) -> None:
@@ -222,6 +234,8 @@ class Kubernetes:
         return "".join(dict.fromkeys(parts))
 
     def close(self) -> None:
+        with contextlib.suppress(FleetDown):
+            self._clean()
         self._api.close()
 
     # -- what a Job needs ----------------------------------------------------------------------------
@@ -252,6 +266,10 @@ class Kubernetes:
             self._nodes = tuple(read_node(item) for item in self._api.nodes())
             self._nodes_until = time.monotonic() + _NODES_S
         return self._nodes
+
+
+def _is_finished(job: Mapping[str, Any]) -> bool:
+    return bool({"Complete", "Failed"} & conditions_of(job).keys())
 
 
 def _selectors(handles: Iterable[Handle]) -> Iterator[str]:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
+from urllib3.exceptions import HTTPError, SSLError
 
 from ..errors import InputError, MissingError, ValidatorError
 from .protocol import FleetDown
@@ -26,6 +27,8 @@ LIMIT_S = 20.0
 #: Bytes of an answer. The log of a unit is the largest.
 LARGEST = 96 << 20
 _CONNECT_S = 5.0
+#: An API server that starts rejects everybody until it has read the roles.
+_ROLES_READ_S = 60.0
 _PAGE = 500
 _CHUNK = 1 << 16
 
@@ -61,17 +64,13 @@ class Api:
     """
 
     def __init__(self, context: str = "", namespace: str = "", *, limit_s: float = LIMIT_S) -> None:
-        """Read the kubeconfig, or the account of the pod in which this runs. Raises MissingError."""
-        try:
-            from kubernetes import client, config
-            from kubernetes.config.config_exception import ConfigException
-        except ModuleNotFoundError as error:
-            if error.name != "kubernetes":
-                raise
-            raise MissingError(
-                "--on kubernetes needs the Python client of Kubernetes, which is not installed",
-                hint='install it: pip install "tensorflow-gpu-matrix[kubernetes]"',
-            ) from None
+        """Read the kubeconfig, or the account of the pod in which this runs.
+
+        Raises MissingError without access, and ModuleNotFoundError without the extra `kubernetes`.
+        """
+        from kubernetes import client, config
+        from kubernetes.config.config_exception import ConfigException
+
         settings = client.Configuration()
         try:
             found = _configure(config, context, settings)
@@ -85,6 +84,9 @@ class Api:
         self.server = str(settings.host)
         self.now = datetime.datetime.now(datetime.timezone.utc)
         self._limit_s = limit_s
+        self._rejected: type[Exception] = client.ApiException
+        # When the first of the calls was forbidden that were all forbidden since; at first, long ago.
+        self._forbidden_since: float | None = -_ROLES_READ_S
         self._client = client.ApiClient(settings)
         self._core, self._batch = client.CoreV1Api(self._client), client.BatchV1Api(self._client)
 
@@ -169,9 +171,6 @@ class Api:
 
     def _ask(self, call: Callable[..., Any], *arguments: Any, what: str, **options: Any) -> bytes:
         """Return the body of an answer. Raises FleetDown if there is none within the limit."""
-        from kubernetes.client.exceptions import ApiException
-        from urllib3.exceptions import HTTPError, SSLError
-
         deadline = time.monotonic() + self._limit_s
         try:
             answer = call(
@@ -179,10 +178,11 @@ class Api:
             )
             try:
                 self._read_clock(answer.headers.get("Date"))
+                self._forbidden_since = None
                 return _body(answer, deadline, what)
             finally:
                 answer.release_conn()
-        except ApiException as error:
+        except self._rejected as error:
             raise self._explain(error, what) from None
         except SSLError as error:
             raise MissingError(
@@ -209,6 +209,13 @@ class Api:
         if status == 403 and "exceeded quota" in text:
             return QuotaExceeded(text)
         if status == 403:
+            now = time.monotonic()
+            if self._forbidden_since is None:
+                self._forbidden_since = now
+            if now - self._forbidden_since < _ROLES_READ_S:
+                return FleetDown(
+                    f"the API server {self.server} has just begun to forbid what it allowed: {text}"
+                )
             return MissingError(
                 f"this user may not {what}: {text}",
                 hint="`fleet manifests` prints the rights that an administrator has to give",

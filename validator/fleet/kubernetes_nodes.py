@@ -15,8 +15,8 @@ from typing import Any
 
 from ..compat.gpus import model_of
 from ..model.measurement import Outside, Unread, labelled
-from ..model.spec import NO_GPU, host_identifier
-from ..versions import ComputeCapability, DriverRelease
+from ..model.spec import NO_GPU
+from ..versions import ComputeCapability
 from .protocol import Capacity
 from .settings_schema import GPU_RESOURCE, KubernetesPlace, Toleration
 
@@ -97,10 +97,11 @@ class Node:
         """Return the host classes of the driver's branch: by the GPU's model and by its compute
         capability.
         """
-        if self.driver is None or self.capability is None:
+        if self.driver is None:
             return ()
-        branch = DriverRelease.parse(self.driver.partition(".")[0])
-        return tuple(host_identifier(branch, model, self.capability) for model in (self.model, None))
+        branch = self.driver.partition(".")[0]
+        capability = self.capability and self.capability.sm.replace("_", "")
+        return tuple(f"r{branch}-{gpu}" for gpu in (self.model, capability) if gpu)
 
     def fits(self, host_class: str, place: KubernetesPlace) -> bool:
         """Return True if the node belongs to a host class, ready or not."""

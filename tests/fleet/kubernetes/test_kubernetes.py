@@ -72,6 +72,7 @@ def pods(cluster: Cluster, handle: Handle) -> list[dict[str, Any]]:
 
 def test_the_inventory_has_the_host_classes_of_the_nodes(cluster: Cluster, open_fleet: Open) -> None:
     found = {each.host_class: each for each in open_fleet().inventory()}
+    assert (found["no-gpu"].nodes, found.pop("no-gpu").usable) == (4, 4)
     assert sorted(found) == [
         "r535-sm75", "r535-t4", "r550-a100", "r550-sm80", "r580-h100", "r580-l4", "r580-sm89", "r580-sm90",
     ]  # fmt: skip
@@ -219,6 +220,9 @@ def test_an_image_that_is_not_there_is_given_up(
     monkeypatch.setattr(kubernetes_states, "START_LIMIT_S", 1.0)
     [state] = wait(fleet, [handle], ended)
     assert (state.phase, state.fault) == (Phase.LOST, Fault.PULL_FAILED)
+    # It would hold the GPU until its deadline.
+    assert fleet.poll([handle]) == {}
+    _until(lambda: not cluster.objects("pods"))
 
 
 def test_a_slow_pull_is_waited_for(

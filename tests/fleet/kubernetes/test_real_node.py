@@ -87,7 +87,7 @@ def test_the_probe_runs_in_a_pod_and_its_report_comes_back(
     report = read_report(answer.report)
     assert report.raw["challenge"] == CHALLENGE
     # The image has no TensorFlow, which is a verdict and not a fault.
-    assert {check.id: check.outcome.value for check in report.checks}["packages"] != "pass"
+    assert {check.id: check.outcome.value for check in report.checks}["tensorflow_build"] != "pass"
     assert answer.image_digest == wanted.image_digest
     assert answer.engine == "containerd"
     assert answer.outside == labelled("570.86.15", "NVIDIA-A10", "8.6", 1)
