@@ -287,3 +287,26 @@ def resume_command(
                 return fleet_run.resume(found, runs, fleet, store, runner, as_json=format_ == "json")
         finally:
             fleet.close()
+
+
+@command.command("manifests")
+@click.option("--namespace", required=True, metavar="NAME", help="The namespace for the jobs.")
+@click.option(
+    "--user",
+    required=True,
+    metavar="NAME",
+    help="Who runs `build-matrix --on kubernetes`, as the cluster knows it.",
+)
+@verbose_option
+def manifests_command(namespace: str, user: str) -> int:
+    """Print what an administrator of a Kubernetes cluster applies once: the namespace and the rights in it.
+
+    It is for `kubectl apply -f -`. The user may then submit jobs in this namespace and read the nodes, and
+    nothing else. A network policy keeps the jobs away from the network.
+    """
+    import yaml
+
+    from ..fleet.manifests import rights
+
+    click.echo(yaml.safe_dump_all(rights(namespace, user), sort_keys=False), nl=False)
+    return EXIT_OK

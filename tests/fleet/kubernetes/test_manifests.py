@@ -8,7 +8,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import yaml
+from click.testing import CliRunner
 
+from validator.cli.fleet import command
 from validator.engines.base import ProbeRequest
 from validator.engines.probe_archive import probe_request
 from validator.errors import InputError
@@ -267,3 +270,10 @@ def test_the_submitter_may_do_only_what_it_does() -> None:
         "policyTypes": ["Ingress", "Egress"],
     }
     assert made["Namespace"]["metadata"]["labels"] == {"pod-security.kubernetes.io/enforce": "restricted"}
+
+
+def test_the_command_prints_the_rights_for_kubectl() -> None:
+    done = CliRunner().invoke(
+        command, ["manifests", "--namespace", "gpu-matrix", "--user", "ci"], standalone_mode=False
+    )
+    assert tuple(yaml.safe_load_all(done.stdout)) == manifests.rights("gpu-matrix", "ci")
