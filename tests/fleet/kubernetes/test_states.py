@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from validator.fleet.kubernetes_states import START_LIMIT_S, State, state_of
-from validator.fleet.protocol import Fault, Phase
+from validator.fleet.kubernetes_states import START_LIMIT_S, state_of
+from validator.fleet.protocol import Fault, Phase, State
 
 Json = dict[str, Any]
 NOW = datetime.datetime(2026, 11, 22, 23, 0, tzinfo=datetime.timezone.utc)
