@@ -17,7 +17,7 @@ _OCTET = r"(?:25[0-5]|2[0-4]\d|1?\d?\d)"
 _UUID = r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
 _LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
 #: Hosts of registries, documentation, projects and vendors, with their subdomains.
-_PUBLIC = (
+_PUBLIC = {
     "aka.ms", "anaconda.com", "anaconda.org", "apache.org", "archlinux.org", "arxiv.org", "askubuntu.com",
     "astral.sh", "bazel.build", "conda.io", "conda-forge.org", "debian.org", "docker.com", "docker.io",
     "fedoraproject.org", "gcr.io", "ghcr.io", "gitee.com", "github.com", "github.io", "githubassets.com",
@@ -29,7 +29,9 @@ _PUBLIC = (
     "readthedocs.io", "readthedocs.org", "redhat.com", "rpmfusion.org", "scipy.org",
     "stackexchange.com", "stackoverflow.com", "tensorflow.google.cn", "tensorflow.org", "ubuntu.com",
     "wikipedia.org", "wandb.ai",
-)  # fmt: skip
+}  # fmt: skip
+#: Labels of the longest of them.
+_LABELS = max(host.count(".") for host in _PUBLIC) + 1
 #: First parts of the names of Python modules and Java packages.
 _MODULES = {
     "absl", "asyncio", "com", "concurrent", "google", "importlib", "ipykernel", "ipython", "jax", "jaxlib",
@@ -70,7 +72,8 @@ _NOBODYS = ("127.0.0.1", "0.0.0.0", "255.255.255.255")
 
 def is_public(host: str) -> bool:
     """Return whether a host is one that everybody uses, such as a registry or a documentation site."""
-    return any(host.lower() == known or host.lower().endswith(f".{known}") for known in _PUBLIC)
+    labels = host.lower().rsplit(".", _LABELS)
+    return any(".".join(labels[-count:]) in _PUBLIC for count in range(1, _LABELS + 1))
 
 
 def hosts_in(text: str) -> Iterator[str]:
