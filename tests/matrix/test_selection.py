@@ -34,8 +34,10 @@ def small() -> Matrix:
     return matrix(MATRIX, HOSTS)
 
 
-def selected(*texts: str) -> set[str]:
-    return {cell.identifier for cell in expand(small(), None, select=parse_selectors(texts)).cells}
+@functools.cache
+def selected(*texts: str) -> frozenset[str]:
+    cells = expand(small(), None, select=parse_selectors(texts)).cells
+    return frozenset(cell.identifier for cell in cells)
 
 
 def images(*texts: str) -> list[str]:

@@ -319,6 +319,9 @@ def check_out(workspace: Path) -> None:
         if source.is_file():
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(source, target, follow_symlinks=False)
+    # The byte code too: each job would compile everything again. Copies keep the time of the sources.
+    for directory in (ROOT / "validator").rglob("__pycache__"):
+        shutil.copytree(directory, workspace / directory.relative_to(ROOT))
     environment = workspace / ".venv"
     environment.mkdir()
     for entry in (ROOT / ".venv").iterdir():
