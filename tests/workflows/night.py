@@ -321,7 +321,9 @@ def check_out(workspace: Path) -> None:
             shutil.copy2(source, target, follow_symlinks=False)
     # The byte code too: each job would compile everything again. Copies keep the time of the sources.
     for directory in (ROOT / "validator").rglob("__pycache__"):
-        shutil.copytree(directory, workspace / directory.relative_to(ROOT))
+        # Python writes a file under another name first, such as `x.cpython-311.pyc.140`.
+        unfinished = shutil.ignore_patterns("*.pyc.*")
+        shutil.copytree(directory, workspace / directory.relative_to(ROOT), ignore=unfinished)
     environment = workspace / ".venv"
     environment.mkdir()
     for entry in (ROOT / ".venv").iterdir():
