@@ -430,12 +430,13 @@ def findings(made: ImagePlan, image: PublishedImage, table: LayerTable) -> list[
 def test_an_image_that_is_its_lock(shelf: Shelf, table: LayerTable, tmp_path: Path, layers: Layers) -> None:
     image = published(put(planned(shelf, table, compiled=True), table, tmp_path / "image", layers))
     elsewhere = LayerTable(tmp_path / "elsewhere")
-    assert uncomputed(image.diff_ids, elsewhere) == image.diff_ids
+    assert uncomputed(image, elsewhere) == (*image.diff_ids, image.config_digest)
     found = findings(planned(shelf, elsewhere, compiled=True), image, elsewhere)
     assert found[0] == ("base debian:test", Finding.BASE)
     assert {finding for _, finding in found[1:]} == {Finding.EQUAL}
     assert len(found) == len(image.diff_ids) + 1
-    assert uncomputed(image.diff_ids, elsewhere) == ()
+    assert uncomputed(image, elsewhere) == ()
+    assert uncomputed(image, table) == (), "the machine that made it"
 
 
 def test_an_image_with_another_layer_differs(shelf: Shelf, table: LayerTable, tmp_path: Path) -> None:
@@ -451,7 +452,7 @@ def test_an_image_with_another_layer_differs(shelf: Shelf, table: LayerTable, tm
         "2 small wheels (Python)": Finding.DIFFERS,
         "a layer that the lock does not have": Finding.EXTRA,
     }
-    assert uncomputed(altered.diff_ids, elsewhere) == (fake, fake)
+    assert uncomputed(altered, elsewhere) == (fake, fake)
 
 
 def test_an_image_with_fewer_layers_differs(shelf: Shelf, table: LayerTable, tmp_path: Path) -> None:
@@ -469,5 +470,7 @@ def test_another_configuration_differs(
 ) -> None:
     image = published(put(planned(shelf, table), table, tmp_path / "image"))
     config = {**image.config, "config": {**image.config["config"], part: value}}
-    found = findings(planned(shelf, table), replace(image, config=config), table)
+    other = replace(image, config=config, config_digest=f"sha256:{'f' * 64}")
+    found = findings(planned(shelf, table), other, table)
     assert found[-1] == ("configuration (config)", Finding.DIFFERS)
+    assert uncomputed(other, table) == (other.config_digest,), "it can't be certified"

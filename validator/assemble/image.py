@@ -89,7 +89,9 @@ def assemble(
     accept(sum(layer.encoded.size for layer in layers))
     configured = settings(plan.spec, plan.lock, plan.base, plan.recipe)
     config = config_document(configured, steps, plan.created)
-    manifest = manifest_document(work.document(config, CONFIG_TYPE), [layer.encoded for layer in layers])
+    described = work.document(config, CONFIG_TYPE)
+    table.add_content(described.digest)
+    manifest = manifest_document(described, [layer.encoded for layer in layers])
     digest = destination.finish(manifest, MANIFEST_TYPE)
     if digest != _digest(manifest):
         raise BuildError(f"{plan.spec}: the destination stored {digest} instead of {_digest(manifest)}")

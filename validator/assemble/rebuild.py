@@ -95,15 +95,19 @@ def rebuild(
 ) -> tuple[Compared, ...]:
     """Make every layer of a plan again, without the layer table, and compare it with the image's.
 
-    Layers that are equal count from now on as computed by this machine. Raises ValidatorError for a wheel
-    that does not match its lock, and MissingError if one can't be downloaded.
+    Layers and a configuration that are equal count from now on as computed by this machine. Raises
+    ValidatorError for a wheel that does not match its lock, and MissingError if one can't be downloaded.
     """
-    return (*_compare_layers(image, plan, table, progress), _compare_configuration(image, plan))
+    layers = tuple(_compare_layers(image, plan, table, progress))
+    configuration = _compare_configuration(image, plan)
+    if configuration.is_right:
+        table.add_content(image.config_digest)
+    return (*layers, configuration)
 
 
-def uncomputed(diff_ids: tuple[str, ...], table: LayerTable) -> tuple[str, ...]:
-    """Return the layers that this machine has neither made nor rebuilt."""
-    return tuple(diff_id for diff_id in diff_ids if not table.has_content(diff_id))
+def uncomputed(image: PublishedImage, table: LayerTable) -> tuple[str, ...]:
+    """Return the diff_ids, and the digest of the configuration, that this machine has not computed itself."""
+    return tuple(part for part in (*image.diff_ids, image.config_digest) if not table.has_content(part))
 
 
 def _compare_layers(

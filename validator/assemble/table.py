@@ -100,11 +100,11 @@ class LayerTable:
         self.add_content(encoded.diff_id)
 
     def add_content(self, diff_id: str) -> None:
-        """Note that this machine has computed the content of a layer from its sources."""
+        """Note that this machine has computed a layer from its sources, or a configuration."""
         self._write("INSERT OR IGNORE INTO contents VALUES (?)", diff_id)
 
     def has_content(self, diff_id: str) -> bool:
-        """Return True if this machine has computed the content of this layer from its sources."""
+        """Return True if this machine has computed this layer or configuration from its sources."""
         return self._one("SELECT 1 FROM contents WHERE diff_id = ?", diff_id) is not None
 
     def refuse(self, row: Row, found: Encoded) -> ValidatorError:

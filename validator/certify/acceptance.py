@@ -33,13 +33,13 @@ from .trust_file import Party, TrustFile
 class Certifier:
     """What a certifier relies on: who may sign, and the challenges that it made.
 
-    uncomputed_layers: returns the layers of an image, given its digest, that this machine has neither made
-    nor rebuilt from their sources.
+    uncomputed_parts: returns the layers of an image, given its digest, and its configuration, as far as this
+    machine has neither made nor rebuilt them from their sources.
     """
 
     parties: TrustFile
     challenges: Challenges
-    uncomputed_layers: Callable[[str], Sequence[str]] = lambda digest: ()
+    uncomputed_parts: Callable[[str], Sequence[str]] = lambda digest: ()
 
 
 def accepted(record: Record, certifier: Certifier, now: datetime) -> Measurement:

@@ -73,7 +73,7 @@ def certify(
     if not failed:
         _check_tag(registry, record, digest)
         if not measurement.fixture:
-            _check_layers(registry, record, digest, certifier)
+            _check_parts(registry, record, digest, certifier)
     expires = (parse_timestamp(record.finished) or NEVER) + valid_for
     if not failed and expires <= at:
         raise NotCertifiable(
@@ -116,15 +116,16 @@ def _check_provenance(
         )
 
 
-def _check_layers(registry: Registry, record: Record, digest: str, certifier: Certifier) -> None:
-    """Raise NotCertifiable if this machine has not itself computed the layers of the image.
+def _check_parts(registry: Registry, record: Record, digest: str, certifier: Certifier) -> None:
+    """Raise NotCertifiable if this machine has not itself computed the image's layers and configuration.
 
-    Whoever can push as a builder could otherwise give any layer the name of a wheel.
+    Whoever can push as a builder could otherwise give any layer the name of a wheel, or start another
+    program.
     """
-    if missing := certifier.uncomputed_layers(digest):
+    if missing := certifier.uncomputed_parts(digest):
         raise NotCertifiable(
             f"record {record.id} ({record.cell}) can't be certified: this machine has neither made nor"
-            f" rebuilt {len(missing)} of the layers of {digest}",
+            f" rebuilt {len(missing)} of the parts of {digest} (its layers and its configuration)",
             hint=f"run `python -m validator verify --rebuild --registry {registry.repository} {digest}` once",
         )
 

@@ -270,11 +270,11 @@ def _certify(
 
 
 def _uncomputed(registry: Registry, digest: str) -> Sequence[str]:
-    """Return the layers of an image that this machine has neither made nor rebuilt."""
+    """Return the parts of an image that this machine has neither made nor rebuilt."""
     from ..assemble.rebuild import published_image, uncomputed
     from ..assemble.table import LayerTable
 
-    return uncomputed(published_image(registry.repository, digest).diff_ids, LayerTable())
+    return uncomputed(published_image(registry.repository, digest), LayerTable())
 
 
 def _password(prompt: str, *, confirm: bool = False) -> str:
