@@ -303,6 +303,16 @@ def test_a_condition_that_cannot_be_read_is_not_compiled(monkeypatch: pytest.Mon
         compile.content()
 
 
+def test_an_example_that_is_not_text_is_not_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """YAML reads `error: 5` without quotes as a table."""
+    name, row = next(iter(compile.messages()))
+    monkeypatch.setattr(compile, "messages", lambda: iter([(name, {**row, "examples": [{"error": 5}]})]))
+    with pytest.raises(
+        ValueError, match=rf"^{name}\.yaml: an example of .* is not text but .*put it in quotes"
+    ):
+        compile.content()
+
+
 def test_every_family_is_compiled() -> None:
     others = {"report", "cuda_errors"}
     assert {path.stem for path in DATA.glob("*.yaml")} == {*compile.FAMILIES, *others}

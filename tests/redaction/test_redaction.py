@@ -137,6 +137,8 @@ def test_uuids_of_gpus_and_instances_are_taken_out(digits: str) -> None:
         ("fault S/N 1320921012345 again", "fault S/N <serial> again"),
         ("S/N: PK-1320921012345", "S/N: <serial>"),
         ("SN: 1320921012345", "SN: <serial>"),
+        ("The serial number is 1652421008123.", "The serial number is <serial>."),
+        ("its serial was: PK-1320921012345", "its serial was: <serial>"),
         (
             "    Board ID                          : 0x6500",
             "    Board ID                          : <serial>",
@@ -249,6 +251,9 @@ def test_time_is_proportional_to_the_length_of_the_text(hostile: str) -> None:
         "name: NVIDIA GeForce GTX TITAN X, pci bus id: 0000:65:00.0, compute capability: 5.2",
         "Serial Number                     : N/A",
         "retry: 3, owner: it, serial execution, board identification",
+        "the serial number is missing, serial is slower, serial was 3 times slower",
+        "Linux Ubuntu 24.04, Linux Mint 22",
+        "Linux Mint 22.1",
         '"a:0": 1, "dense:10", "job:worker/replica:0", "device:GPU:0", key=value, --key loss, monkey: 3',
         "forward_pass = model(x), one_pass=True",
         "/scratch/train.py /scratch/data/imagenet /scratch/miniconda3/envs/tf /lustre/scratch /scratch/t/",

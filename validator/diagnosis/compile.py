@@ -128,6 +128,12 @@ def rows(section: str) -> Iterator[Row]:
 
 
 def _message(family: str, row: Row) -> Row:
+    for example in row["examples"]:
+        if not isinstance(example, str):
+            raise ValueError(
+                f"{family}.yaml: an example of `{row['pattern']}` is not text but {example!r}:"
+                " put it in quotes"
+            )
     kept = {name: value for name, value in row.items() if name not in _FOR_PEOPLE}
     fact = {"fact": True} if family == _FACTS and "fact" not in row else {}
     return {**kept, **fact, "words": required_words(row["pattern"])}
@@ -209,5 +215,5 @@ if __name__ == "__main__":
             PATH.write_text(content(), encoding="utf-8")
         elif not is_current():
             sys.exit(f"{PATH} is not current: run python -m validator.diagnosis.compile")
-    except ConditionError as error:
+    except (ConditionError, ValueError) as error:
         sys.exit(f"{DATA}: {error}")

@@ -162,6 +162,14 @@ IDENTIFIERS: tuple[tuple[re.Pattern[str], Replacement], ...] = (
         ),
         r"\g<before><serial>",
     ),
+    (
+        # As people write it. A shorter number may be another one: `serial is 3 times slower`.
+        re.compile(
+            r"(?i)(?P<before>\bserial(?:[ _-]?(?:number|no\.?))?[ \t](?:is|was):?[ \t]{1,8})"
+            r"(?=[\w-]{0,64}\d)[\w-]{6,64}"
+        ),
+        r"\g<before><serial>",
+    ),
     (re.compile(r"(?P<before>\bSN[:=# ]\s*)(?=[\w-]*\d)[\w-]{6,}"), r"\g<before><serial>"),
     (re.compile(r"(?<![\w-])(?:[0-9A-Fa-f]{2}-){5}[0-9A-Fa-f]{2}(?![\w-])"), "<mac>"),
     (

@@ -70,7 +70,12 @@ ALWAYS = tuple(
             r"(?P<before>\b(?i:\w*node_?list)[\"']?\s?[=:]\s?[\"']?)(?=[\w.-]*[\[,])(?P<name>[A-Za-z][\w.,\[\]-]*)",
             "<host>",
         ),
-        (r"(?P<before>^Linux )(?P<name>[\w.-]+)(?= \d+\.\d+)", "<host>"),
+        (
+            # uname, and not the name of a distribution.
+            r"(?P<before>^Linux )(?!(?:Ubuntu|Debian|Mint|Fedora|CentOS|Rocky|AlmaLinux|openSUSE) )"
+            r"(?P<name>[\w.-]+)(?= \d+\.\d+)",
+            "<host>",
+        ),
     )
 )
 #: Places that may also hold a word that is not a name: `user=None`, `host=localhost`, `/mnt/data`.
