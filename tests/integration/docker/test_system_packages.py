@@ -2,12 +2,30 @@
 
 from __future__ import annotations
 
+import io
+import tarfile
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
 from validator.assemble.apt import apt_sources
+from validator.assemble.assembler import Assembler
+from validator.assemble.bases import BasePolicy, Bases
+from validator.assemble.encodings import encoding
+from validator.assemble.image import put_base
+from validator.assemble.layers import Layers
+from validator.assemble.registry_destination import RegistryDestination
+from validator.assemble.table import LayerTable
+from validator.engines.docker.base_container import EngineImages
 from validator.engines.docker.endpoint import Endpoint
 from validator.engines.docker.system_packages import digest, with_system_packages
 from validator.errors import InputError
+from validator.model.additions import Additions
+from validator.registry.names import Repository
+
+from ...registry.server import RunningRegistry
+from .conftest import CPU, quiet
 
 
 def in_container(endpoint: Endpoint, image: str, script: str) -> str:
@@ -40,6 +58,36 @@ def test_packages_are_installed_without_a_trace_of_this_machine(endpoint: Endpoi
         assert with_system_packages(endpoint, base_image, ["tini"], again.append) == name
         assert again == []
     finally:
+        endpoint.client.images.remove(name, force=True)
+
+
+def test_a_base_of_a_registry_gets_packages(
+    endpoint: Endpoint, maker: Assembler, server: RunningRegistry, tmp_path: Path
+) -> None:
+    """The engine pulls the base from a real registry, and the result is a base with one layer more."""
+    table = LayerTable(tmp_path / "table")
+    repository = Repository(server.address, "bases/python")
+    default = maker.bases.base(CPU, quiet)
+    digest_there = put_base(default, RegistryDestination(repository, "3.11"), table, encoding(Layers.GZIP))
+    reference = f"{repository.tagged('3.11')}@{digest_there}"
+    spec = replace(CPU, base=reference, additions=Additions(system_packages=("tini",)))
+    bases = Bases(BasePolicy.REGISTRY, table, EngineImages(endpoint), directory=tmp_path)
+    lines: list[str] = []
+    try:
+        base = bases.base(spec, lines.append)
+        assert any("installing tini" in line for line in lines)
+        assert base.origin.startswith(f"registry:{reference}+packages:") and bases.is_current(
+            spec, base.origin
+        )
+        plain, added = base.layers[: len(default.layers)], base.layers[len(default.layers) :]
+        assert [layer.diff_id for layer in plain] == [layer.diff_id for layer in default.layers]
+        names = set()
+        for layer in added:
+            with tarfile.open(fileobj=io.BytesIO(b"".join(layer.archive()))) as archive:
+                names |= set(archive.getnames())
+        assert "usr/bin/tini" in names
+    finally:
+        name = with_system_packages(endpoint, reference, ["tini"], lines.append)
         endpoint.client.images.remove(name, force=True)
 
 
