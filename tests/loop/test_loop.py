@@ -33,7 +33,8 @@ def run_test(directory: Path, tier: str, body: str) -> tuple[int, str]:
     (directory / "test_one.py").write_text(f"import pytest\n\n{mark}def test_one():\n    {body}\n")
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", "/dev/null", "test_one.py"],
-        cwd=directory, env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"}, capture_output=True, text=True,
+        cwd=directory, capture_output=True, text=True,
+        env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
     )  # fmt: skip
     return done.returncode, done.stdout
 

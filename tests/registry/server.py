@@ -34,7 +34,9 @@ class RunningRegistry:
 
     def start(self) -> None:
         with open(self.log, "ab") as log:
-            self._process = subprocess.Popen(self._command, stdout=log, stderr=log)
+            # It needs little memory here, and spends a fifth less time if it collects garbage less often.
+            environment = {**os.environ, "GOGC": "400"}
+            self._process = subprocess.Popen(self._command, stdout=log, stderr=log, env=environment)
         deadline = time.monotonic() + _ANSWER_WITHIN_S
         host, _, port = self.address.partition(":")
         while True:
