@@ -43,6 +43,8 @@ class World:
     options: dict[str, Any] = field(default_factory=dict)
     step: Callable[[str], None] = lambda _: None
     slept: list[float] = field(default_factory=list)
+    #: Also call `step` before each statement of SQL. What it raises there is lost.
+    each_statement: bool = False
 
     def __post_init__(self) -> None:
         (self.directory / "jobs").mkdir()
@@ -58,6 +60,8 @@ class World:
     @contextmanager
     def runs(self) -> Iterator[Runs]:
         with Runs(self.directory / "runs") as runs:
+            if self.each_statement:
+                runs._database.set_trace_callback(self._step)
             yield Watched(runs, self._step)  # type: ignore[misc]
 
     def submit(self) -> list[Tried]:
@@ -341,11 +345,11 @@ def check_end(world: World, tried: list[Tried]) -> None:
         assert run.ended
 
 
-def steps_of_a_run(directory: Path) -> int:
+def steps_of_a_run(directory: Path, *, each_statement: bool = False) -> int:
     """Return the number of moments between two writes or calls in a run that nobody kills."""
     directory.mkdir()
     stop = Stop(0, lambda: None)
-    world = World(directory, TROUBLED, TROUBLE, stop)
+    world = World(directory, TROUBLED, TROUBLE, stop, each_statement=each_statement)
     check_end(world, world.submit())
     return stop.seen
 
@@ -386,12 +390,14 @@ def kill_this_process() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def test_kill_9_at_20_moments(tmp_path: Path) -> None:
-    total = steps_of_a_run(tmp_path / "whole")
+def test_kill_9_at_20_moments_between_two_statements_or_calls(tmp_path: Path) -> None:
+    total = steps_of_a_run(tmp_path / "whole", each_statement=True)
+    assert total > 600
     for moment in random.Random(9).sample(range(1, total + 1), 20):
         directory = tmp_path / str(moment)
         directory.mkdir()
-        world = World(directory, TROUBLED, TROUBLE, Stop(moment, kill_this_process))
+        stop = Stop(moment, kill_this_process)
+        world = World(directory, TROUBLED, TROUBLE, stop, each_statement=True)
         child = os.fork()
         if child == 0:
             try:
