@@ -99,9 +99,11 @@ def decide(
     missing: list[tuple[Tried, str]] = []
     for host_class, group in sorted(planned.items()):
         capacity = capacities.get(host_class)
-        reasons = [(tried, _why_missing(tried.unit, capacity)) for tried in group]
-        missing += [(tried, reason) for tried, reason in reasons if reason]
-        possible = [tried for tried, reason in reasons if not reason and due(tried)]
+        nodes = capacity.nodes if capacity else 0
+        missing += [
+            (tried, _why_missing(tried.unit, capacity)) for tried in group if tried.unit.tasks > nodes
+        ]
+        possible = [tried for tried in group if tried.unit.tasks <= nodes and due(tried)]
         if not possible:
             continue
         limit = limits[host_class]
@@ -117,14 +119,12 @@ def decide(
 
 
 def _why_missing(unit: Unit, capacity: Capacity | None) -> str:
-    """Return why no node can ever run a unit, or ""."""
+    """Return why no node can ever run a unit."""
     if capacity is None:
         return f"there is no node for {unit.host_class}; `fleet inventory` lists the host classes"
     if capacity.nodes == 0:
         return capacity.detail or f"there is no node for {unit.host_class}"
-    if capacity.nodes < unit.tasks:
-        return f"it needs {unit.tasks} nodes at once, and there is only {capacity.nodes}"
-    return ""
+    return f"it needs {unit.tasks} nodes at once, and there is only {capacity.nodes}"
 
 
 def tally(tries: Iterable[Tried]) -> dict[str, Counter[str]]:
@@ -166,7 +166,10 @@ class Submitter:
     sleep: Callable[[float], None] = time.sleep
     clock: Callable[[], float] = time.monotonic
     poll_s: float = POLL_S
+    #: All units by name, and those that have not ended, which are few at the end of a long run.
     _tries: dict[str, Tried] = field(default_factory=dict)
+    _live: dict[str, Tried] = field(default_factory=dict)
+    _ended: dict[str, Counter[str]] = field(default_factory=dict)
     _due: dict[str, float] = field(default_factory=dict)
     _capacities: Mapping[str, Capacity] | None = None
     _said: bool = False
@@ -178,6 +181,9 @@ class Submitter:
         again continues.
         """
         self._tries = {tried.name: tried for tried in self.runs.units(self.run)}
+        self._live = {name: tried for name, tried in self._tries.items() if not tried.stage.is_end}
+        live = {tried.unit.cell for tried in self._live.values()}
+        self._ended = tally(tried for tried in self._tries.values() if tried.unit.cell not in live)
         waited = 0.0
         while True:
             try:
@@ -194,8 +200,8 @@ class Submitter:
                 waited = min(_LONGEST_WAIT_S, 2 * waited or self.poll_s)
                 self.sleep(waited)
                 continue
-            self.caller.show(tally(self._tries.values()))
-            if all(tried.stage.is_end for tried in self._tries.values()):
+            self.caller.show(self._tally())
+            if not self._live:
                 break
             if self._at(Stage.SUBMITTED) or not moved:
                 self.sleep(self.poll_s)
@@ -214,7 +220,7 @@ class Submitter:
             self._capacities = {capacity.host_class: capacity for capacity in self.fleet.inventory()}
         classes = {tried.unit.host_class for tried in self._at(Stage.PLANNED)} & self._capacities.keys()
         steps = decide(
-            self._tries.values(),
+            self._live.values(),
             self._capacities,
             {host_class: self.fleet.limit(host_class) for host_class in classes},
             self.fleet.batch,
@@ -305,6 +311,7 @@ class Submitter:
         self.caller.deliver(tried.record)
         self.runs.done(tried.name)
         tried.stage, tried.record = Stage.DONE, b""
+        self._finish(tried)
 
     def _lose(self, tried: Tried, fault: Fault, detail: str) -> None:
         """Note a fault. Try again, unless this was the last attempt or somebody cancelled the job."""
@@ -316,14 +323,17 @@ class Submitter:
         if after is None:
             last = f" {ATTEMPTS} times" if fault.is_retried else ""
             self.caller.say(f"{what}. Lost{last}: nothing is recorded.")
+            self._finish(tried)
             return
         self.caller.say(f"{what}. Attempt {after.attempt} of {ATTEMPTS} follows.")
-        self._tries[after.name] = Tried(after, tried.question)
+        del self._live[tried.name]
+        self._tries[after.name] = self._live[after.name] = Tried(after, tried.question)
         self._due[after.name] = self.clock() + _PAUSES_S.get(fault, 0.0)
 
     def _end(self, tried: Tried, stage: Stage, detail: str) -> None:
         self.runs.ended(tried.name, stage, detail)
         tried.stage, tried.detail = stage, detail
+        self._finish(tried)
         if stage is Stage.MISSING:
             self.caller.say(f"{tried.unit.cell}: missing: {detail}.")
 
@@ -341,12 +351,25 @@ class Submitter:
 
     def _forget(self) -> None:
         """Let the engine remove what is left of units whose records are stored, if it answers."""
-        handles: list[Handle] = [tried.handle for tried in self._at(Stage.DONE) if tried.handle]
+        done = [tried for tried in self._tries.values() if tried.stage is Stage.DONE]
+        handles: list[Handle] = [tried.handle for tried in done if tried.handle]
         try:
             if handles:
                 self.fleet.forget(handles)
         except FleetDown as error:
             self.caller.say(f"{self.fleet.name} keeps what is left of this run: {error}")
 
+    def _finish(self, tried: Tried) -> None:
+        """Count a cell that came to its end."""
+        del self._live[tried.name]
+        self._ended.setdefault(tried.unit.host_class, Counter())[word_of(tried)] += 1
+
+    def _tally(self) -> dict[str, Counter[str]]:
+        found = {host_class: Counter(counts) for host_class, counts in self._ended.items()}
+        for tried in self._live.values():
+            found.setdefault(tried.unit.host_class, Counter())[word_of(tried)] += 1
+        return found
+
     def _at(self, stage: Stage) -> list[Tried]:
-        return [tried for tried in self._tries.values() if tried.stage is stage]
+        """Return the units in a stage that is not an end."""
+        return [tried for tried in self._live.values() if tried.stage is stage]
