@@ -20,8 +20,7 @@ from . import images
 pytestmark = pytest.mark.service
 Podman = Callable[..., str]
 
-#: In zstd, it has several frames.
-COMMON = random.Random(1).randbytes(9_000_000)
+COMMON = random.Random(1).randbytes(3_000_000)
 NEW = b"new" * 5000
 
 

@@ -1,4 +1,4 @@
-"""Layers in zstd, as zstd:chunked: each file is one or more frames of its own, and a table says where.
+"""Layers in zstd, as zstd:chunked: each file is a frame of its own, and a table says where.
 
 Source: containers/storage, `pkg/chunked/internal/compression.go`, and RFC 8878.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 import zstandard
 
@@ -27,11 +27,8 @@ _MAGIC = b"GnUlInUx"
 _TABLE_TYPE = 1
 #: The names of the annotations, and those that Debian 12's Podman 4.3 looks for.
 _NAMES = ("io.github.containers.zstd-chunked.manifest-", "io.containers.zstd-chunked.manifest-")
-#: The uncompressed size of frames of large files. One frame for each file would save 1 % of the layer.
-_FRAME = 4 << 20
-#: Threads that compress frames while the next one is read, which takes twice as long. The bytes don't depend
-#: on their number.
-_AT_ONCE = 1
+#: Files up to this size are compressed with one call.
+_SMALL = 1 << 20
 
 
 class ZstdEncoding:
@@ -39,7 +36,7 @@ class ZstdEncoding:
 
     name = Layers.ZSTD
     media_type = "application/vnd.oci.image.layer.v1.tar+zstd"
-    recipe = f"zstd 2, level {LEVEL}, library {'.'.join(map(str, zstandard.ZSTD_VERSION))}"
+    recipe = f"zstd 1, level {LEVEL}, library {'.'.join(map(str, zstandard.ZSTD_VERSION))}"
 
     def encode(self, entries: Iterable[Entry], write: Write) -> Encoded:
         """Write the layer."""
@@ -61,13 +58,12 @@ class ZstdEncoding:
                 finish_frame()
                 member = Member(blob.size)
                 chunks = archive.add_content(entry.content, member)
-                if entry.content.size <= _FRAME:
+                if entry.content.size <= _SMALL:
                     content = b"".join(chunks)
                     if content:
                         blob.add(compressor.compress(content))
                 else:
-                    for frame in map_ahead(_compressed, _parts(chunks), _AT_ONCE):
-                        blob.add(frame)
+                    _compress(chunks, entry.content.size, compressor, blob)
                 member.end = blob.size
                 waiting += archive.add(tar.padding(entry.content.size))
             table.add(entry, member if entry.content is not None and entry.content.size else None)
@@ -78,25 +74,13 @@ class ZstdEncoding:
         return Encoded(blob.digest, blob.size, archive.digest, self.media_type, annotations)
 
 
-def _parts(chunks: Iterable[bytes]) -> Iterator[bytearray]:
-    """Return the same bytes in parts of `_FRAME`, of which the last one may be shorter."""
-    part = bytearray()
-    for chunk in chunks:
-        view = memoryview(chunk)
-        while view:
-            taken = view[: _FRAME - len(part)]
-            part += taken
-            view = view[len(taken) :]
-            if len(part) == _FRAME:
-                yield part
-                part = bytearray()
-    if part:
-        yield part
-
-
-def _compressed(part: bytearray) -> bytes:
-    # A compressor of its own, because one must not be used by two threads.
-    return zstandard.ZstdCompressor(level=LEVEL).compress(part)
+def _compress(chunks: Iterable[bytes], size: int, compressor: zstandard.ZstdCompressor, blob: Blob) -> None:
+    compressing = compressor.compressobj(size=size)
+    # In one other thread, while this one reads the next chunk, which takes twice as long.
+    for compressed in map_ahead(compressing.compress, chunks, 1):
+        if compressed:
+            blob.add(compressed)
+    blob.add(compressing.flush())
 
 
 def _append_table(table: bytes, compressor: zstandard.ZstdCompressor, blob: Blob) -> dict[str, str]:
