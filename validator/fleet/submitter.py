@@ -269,7 +269,8 @@ class Submitter:
         moved = False
         for tried in flying:
             state = states.get(tried.handle, State(Phase.GONE))
-            seen = (state.phase, state.node, state.detail)
+            # An engine may not know any more where a unit ran that has ended.
+            seen = (state.phase, state.node or tried.node, state.detail)
             if seen != (tried.phase, tried.node, tried.detail):
                 news[tried.name] = seen
                 tried.phase, tried.node, tried.detail = seen
