@@ -1,0 +1,199 @@
+"""Measure what a fleet costs the machine that submits: `python benchmarks/fleet.py`.
+
+It prints the processor time of each cell and the peak memory of two runs, each in a process of its own:
+ - 10,000 cells with an engine in memory whose jobs end at once: the submitter and its run store;
+ - 1,000 cells as arrays of a real Slurm cluster on this machine, if Slurm is installed: also the engine,
+   Slurm's own client programs, and the directory that nodes share. No job runs: the nodes are drained, and
+   the results are copies of one that a node wrote.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(REPOSITORY))
+
+from tests.fleet.making import unit  # noqa: E402
+from tests.fleet.slurm.cluster import running_cluster  # noqa: E402
+from tests.fleet.slurm.requests import ended, fake, prepare, submitted  # noqa: E402
+from validator.engines.base import ProbeRequest  # noqa: E402
+from validator.fleet.protocol import Answer, Capacity, Handle, Phase, State  # noqa: E402
+from validator.fleet.runs import Runs, Tried, Work  # noqa: E402
+from validator.fleet.settings import SlurmSettings  # noqa: E402
+from validator.fleet.settings_schema import SlurmPlace  # noqa: E402
+from validator.fleet.slurm import SlurmFleet  # noqa: E402
+from validator.fleet.submitter import Settled, Submitter  # noqa: E402
+from validator.fleet.units import Unit  # noqa: E402
+from validator.model.measurement import Unread  # noqa: E402
+
+SIMULATED = 10_000
+ON_SLURM = 1_000
+LIMIT_MS = 20.0
+LIMIT_MB = 300.0
+CLASSES = ("r580-h100", "r580-l4", "r550-a100", "r535-t4")
+#: The size of a usual record, in bytes.
+RECORD = b"x" * 40_000
+
+
+class Simulated:
+    """An engine in memory. A job runs when it is first looked at, and has ended the next time."""
+
+    name = "simulated"
+    batch = 500
+
+    def __init__(self) -> None:
+        self._seen: set[Handle] = set()
+
+    def limit(self, host_class: str) -> int:
+        return 500
+
+    def inventory(self) -> tuple[Capacity, ...]:
+        return tuple(Capacity(name, 100, 100, 8) for name in CLASSES)
+
+    def submit(self, units: Sequence[Unit], requests: Mapping[str, ProbeRequest]) -> Mapping[str, Handle]:
+        return {one.name: one.name for one in units}
+
+    def poll(self, handles: Sequence[Handle]) -> Mapping[Handle, State]:
+        found = {handle: State(Phase.ENDED if handle in self._seen else Phase.RUNNING) for handle in handles}
+        self._seen.update(handles)
+        return found
+
+    def collect(self, handle: Handle) -> Answer:
+        return Answer(RECORD, "", Unread.NOT_ASKED, "podman", True)
+
+    def cancel(self, handles: Sequence[Handle]) -> None:
+        """Do nothing."""
+
+    def logs(self, handle: Handle) -> str:
+        return ""
+
+    def forget(self, handles: Sequence[Handle]) -> None:
+        """Do nothing."""
+
+    def preview(self, units: Sequence[Unit], requests: Mapping[str, ProbeRequest]) -> str:
+        return ""
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+class Counting:
+    """Takes records and keeps none."""
+
+    records = 0
+
+    def settle(self, tried: Tried, answer: Answer) -> Settled:
+        return Settled(RECORD, tried.name)
+
+    def deliver(self, record: bytes) -> None:
+        self.records += 1
+
+    def say(self, line: str) -> None:
+        """Say nothing."""
+
+    def show(self, tally: Mapping[str, Counter[str]]) -> None:
+        """Show nothing."""
+
+
+def simulated(place: Path) -> None:
+    """Take 10,000 cells to their ends."""
+    caller = Counting()
+    works = [Work(unit(number, CLASSES[number % 4]), fake()) for number in range(SIMULATED)]
+    with Runs(place / "runs") as runs:
+        run = runs.open_run("benchmark", "simulated", [], {})
+        runs.add(run, works)
+        Submitter(Simulated(), runs, run, caller, sleep=lambda _: None).work()
+    assert caller.records == SIMULATED
+    _report(SIMULATED)
+
+
+def on_slurm(place: Path, configuration: str) -> None:
+    """Submit 1,000 cells, look at the queue ten times, and collect their results."""
+    os.environ["SLURM_CONF"] = configuration
+    fleet = _fleet(place, ON_SLURM)
+    result = (place / "result").read_bytes()
+    units = [unit(number) for number in range(ON_SLURM)]
+    requests = {one.name: fake() for one in units}
+    handles: list[Handle] = []
+    for start in range(0, ON_SLURM, fleet.batch):
+        became = fleet.submit(units[start : start + fleet.batch], requests)
+        handles += [str(handle) for handle in became.values()]
+    for _ in range(10):
+        assert all(state.phase is Phase.WAITING for state in fleet.poll(handles).values())
+    for handle in handles:
+        array, index, _ = handle.split("/")
+        (fleet.directory / "arrays" / array / "results" / f"{index}.1-0.frames").write_bytes(result)
+    assert all(state.phase is Phase.ENDED for state in fleet.poll(handles).values())
+    for handle in handles:
+        # It is the result of another unit, which is found out after everything was read.
+        with contextlib.suppress(Exception):
+            fleet.collect(handle)
+    fleet.cancel(handles)
+    _report(ON_SLURM)
+
+
+def _fleet(place: Path, in_flight: int) -> SlurmFleet:
+    slurm_place = SlurmPlace(constraint="h100", in_flight=in_flight)
+    return SlurmFleet(SlurmSettings(place / "shared", "venv", sys.executable, "", {CLASSES[0]: slurm_place}))
+
+
+def _report(cells: int) -> None:
+    own, children = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    seconds = own.ru_utime + own.ru_stime + children.ru_utime + children.ru_stime
+    print(json.dumps({"cells": cells, "ms": 1000 * seconds / cells, "mb": own.ru_maxrss / 1024}))
+
+
+def _child(*arguments: str) -> dict[str, float]:
+    command = [sys.executable, __file__, *arguments]
+    shown = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+    measured: dict[str, float] = json.loads(shown)
+    return measured
+
+
+def _measured_on_slurm(place: Path) -> dict[str, float]:
+    with running_cluster(MaxJobCount="20000") as cluster:
+        os.environ["SLURM_CONF"] = str(cluster.configuration)
+        fleet = _fleet(place, 1)
+        prepare(fleet)
+        one = unit(ON_SLURM)
+        handles = submitted(fleet, [(one, fake())])
+        ended(fleet, handles)
+        (written,) = fleet.directory.glob("arrays/*/results/*.frames")
+        shutil.copyfile(written, place / "result")
+        cluster.operator("scontrol", "update", "nodename=ALL", "state=drain", "reason=benchmark")
+        return _child("slurm", str(place), str(cluster.configuration))
+
+
+def main() -> int:
+    """Print the figures. Return 1 if one is over its limit."""
+    results = {}
+    with tempfile.TemporaryDirectory() as directory:
+        results["in memory"] = _child("simulated", directory)
+        if shutil.which("sbatch") and shutil.which("slurmctld", path=f"{os.environ['PATH']}:/usr/sbin"):
+            results["on Slurm"] = _measured_on_slurm(Path(directory))
+    for name, found in results.items():
+        print(
+            f"{found['cells']:6.0f} cells {name}: {found['ms']:.1f} ms of processor time a cell"
+            f" (limit {LIMIT_MS:.0f}), {found['mb']:.0f} MB (limit {LIMIT_MB:.0f})"
+        )
+    return int(any(found["ms"] > LIMIT_MS or found["mb"] > LIMIT_MB for found in results.values()))
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["simulated"]:
+        simulated(Path(sys.argv[2]))
+    elif sys.argv[1:2] == ["slurm"]:
+        on_slurm(Path(sys.argv[2]), sys.argv[3])
+    else:
+        raise SystemExit(main())
