@@ -188,6 +188,15 @@ def _described(wanted: Mapping[str, Sequence[str]] | str) -> str:
     return ", ".join(f"{key}={'|'.join(values)}" for key, values in sorted(wanted.items()))
 
 
+def taints_to_tolerate(node: Node) -> list[dict[str, str]]:
+    """Return what `tolerations` has to list for a pod on this node."""
+    return [
+        {key: taint[key] for key in ("key", "value", "effect") if taint.get(key)}
+        for taint in sorted(node.taints, key=lambda taint: taint["key"])
+        if not _tolerated(taint, ())
+    ]
+
+
 def _tolerated(taint: Mapping[str, str], own: Iterable[Toleration]) -> bool:
     if taint["key"] in _TOLERATED and taint["effect"] == "NoSchedule":
         return True
