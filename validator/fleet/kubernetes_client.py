@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
+import yaml
 from urllib3.exceptions import HTTPError, SSLError
 
 from ..errors import InputError, MissingError, ValidatorError
@@ -74,9 +75,9 @@ class Api:
         settings = client.Configuration()
         try:
             found = _configure(config, context, settings)
-        except (ConfigException, OSError) as error:
+        except (ConfigException, OSError, yaml.YAMLError) as error:
             raise MissingError(
-                f"there is no access to a Kubernetes cluster: {error}",
+                f"there is no access to a Kubernetes cluster: {_short(error)}",
                 hint="set KUBECONFIG, or choose a context of `kubectl config get-contexts` in fleet.yaml",
             ) from None
         settings.retries = False
@@ -247,7 +248,9 @@ def _configure(config: Any, context: str, settings: Any) -> str:
 
 def _body(answer: Any, deadline: float, what: str) -> bytes:
     content = bytearray()
-    for chunk in answer.stream(_CHUNK):
+    # `read` waits for a whole chunk. Before urllib3 2.2 there is nothing else.
+    read = getattr(answer, "read1", answer.read)
+    while chunk := read(_CHUNK):
         content += chunk
         if time.monotonic() > deadline:
             raise TimeoutError(f"its answer to {what} was not complete in time")
