@@ -205,6 +205,9 @@ class Cluster:
         pid = self._pid(name)
         assert pid is not None
         os.kill(pid, signal.SIGSTOP)
+        # The signal is delivered to one thread, and the others may answer one more request.
+        states = list(Path(f"/proc/{pid}/task").glob("*/stat"))
+        self._wait(10, lambda: all(_is_stopped(path) for path in states), name)
 
     def resume(self, name: str) -> None:
         pid = self._pid(name)
@@ -383,6 +386,11 @@ class Cluster:
 def _is_ready(node: Mapping[str, Any]) -> bool:
     conditions = node.get("status", {}).get("conditions", [])
     return any(entry["type"] == "Ready" and entry["status"] == "True" for entry in conditions)
+
+
+def _is_stopped(stat: Path) -> bool:
+    # Its state is behind the name, which is in parentheses: `12 (etcd) T 1 …`.
+    return stat.read_text().rpartition(")")[2].split()[0] == "T"
 
 
 @contextmanager
