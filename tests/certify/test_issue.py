@@ -235,9 +235,7 @@ def test_layers_that_this_machine_did_not_compute_are_not_certified(
         return ("sha256:" + "1" * 64, "sha256:" + "2" * 64)
 
     careful = dataclasses.replace(certifier(), uncomputed_parts=uncomputed)
-    with pytest.raises(
-        NotCertifiable, match=r"neither made nor rebuilt 2 of the parts"
-    ) as caught:
+    with pytest.raises(NotCertifiable, match=r"neither made nor rebuilt 2 of the parts") as caught:
         certify(registry, made, signer, trust, careful)
     assert asked == [image]
     assert f"verify --rebuild --registry {registry.repository} {image}" in str(caught.value.hint)

@@ -42,9 +42,7 @@ def image(docker_engine: DockerEngine, endpoint: Endpoint, tmp_path: Path) -> It
 
 def test_it_answers_on_its_port(endpoint: Endpoint, image: Built) -> None:
     port = f"{JUPYTER_PORT}/tcp"
-    container = endpoint.client.containers.run(
-        image.reference, detach=True, ports={port: ("127.0.0.1", 0)}
-    )
+    container = endpoint.client.containers.run(image.reference, detach=True, ports={port: ("127.0.0.1", 0)})
     try:
         container.reload()
         address = f"http://127.0.0.1:{container.ports[port][0]['HostPort']}/api"
