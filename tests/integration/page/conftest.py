@@ -40,6 +40,7 @@ RECORDS = [
         4,
         checks=[check("driver"), speedup(0.8)],
         layers=(Layer("sha256:1", 3_000_000_000), Layer("sha256:3", 2_000_000)),
+        engine="slurm/podman",
     ),
     measured(
         IMAGES[2], T4, Verdict.UNPROVEN, 5, checks=[check("driver", "skip"), speedup(1.2, device="CPU")]

@@ -333,7 +333,7 @@
       ["lock", detail?.record.lock_digest],
       ["size", detail?.layers.length ? size(detail.layers) : null],
     ]));
-    if (data.registry && digest && detail.record.engine === "docker") {
+    if (data.registry && digest) {
       found.push(command("pull", `docker pull ${data.registry}@${digest}`));
     } else {
       found.push(element("p", { class: "quiet" }, "There is no image to pull. Build it with:"),
