@@ -90,7 +90,7 @@ class Node:
         """Return what the labels say about the GPUs of a pod."""
         product = self.labels.get(PRODUCT)
         if self.driver is None or product is None or self.capability is None:
-            return Unread.OTHER_MACHINE
+            return Unread.NO_NODE_LABELS
         return labelled(self.driver, product, str(self.capability), gpus)
 
     def host_classes(self) -> tuple[str, ...]:

@@ -83,7 +83,7 @@ def test_parts_and_shares_of_a_gpu_are_of_its_model() -> None:
 
 def test_nodes_without_gpus_labels_or_driver_have_no_class() -> None:
     assert node({}).host_classes() == ()
-    assert node({}).outside(1) is Unread.OTHER_MACHINE
+    assert node({}).outside(1) is Unread.NO_NODE_LABELS
     assert not node(gpus=0).fits("r580-h100", ANY)
     assert not node({"nvidia.com/gpu.product": "NVIDIA-H100-PCIe"}).fits("r580-h100", ANY)
 
