@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import datetime
-import struct
 import sys
 from pathlib import Path
 
 import pytest
 import yaml
 
+from validator.compat.compile import read_yaml
 from validator.compat.inspect import __main__ as command
 from validator.compat.inspect import rows
 from validator.compat.inspect.build import Kernels, count_kernels, inspect_tensorflow, pip_folders
@@ -31,47 +31,9 @@ def sm(name: str) -> Target:
     return Target.parse(name)
 
 
-METADATA = b"""Metadata-Version: 2.1
-Name: tensorflow
-Version: 2.99.1
-Requires-Python: >=3.10
-Requires-Dist: keras>=3.12.0
-Requires-Dist: numpy<2.0.0,>=1.23.5; python_version <= "3.11"
-Requires-Dist: nvidia-cudnn-cu12<10.0,>=9.3.0.75; extra == "and-cuda"
-Requires-Dist: other; extra == "gcs"
-"""
-BUILD_INFO = b"""import collections
-build_info = collections.OrderedDict([('cuda_compute_capabilities', ['sm_80', 'compute_90']),
- ('cuda_version', '12.5'), ('cudnn_version', '9'), ('is_cuda_build', True)])
-"""
-FRAMEWORK = made.elf(
-    dynamic=((made.DT_RUNPATH, "$ORIGIN/../nvidia/cuda_runtime/lib:$ORIGIN/../../nvidia/cusolver/lib"),),
-    symbols={
-        made.DLOPEN: b"\xc3",
-        made.GETTER.format(23, "CudaRuntime"): made.CUDART_12,
-        made.GETTER.format(20, "Cusolver"): made.CUSOLVER_11,
-        made.CUDNN_CONSTANT: struct.pack("<3i", 9, 3, 0),
-    },
-    sections={".nv_fatbin": made.fatbin(made.sass(80), made.ptx("90a", "8.5")) * 2},
-)
-MEMBERS = {
-    "tensorflow-2.99.1.dist-info/METADATA": METADATA,
-    "tensorflow/python/platform/build_info.py": BUILD_INFO,
-    "tensorflow/libtensorflow_framework.so.2": FRAMEWORK,
-    "tensorflow/libtensorflow_cc.so.2": made.elf(
-        sections={
-            "__nv_relfatbin": made.fatbin(made.ptx(90, "8.3")),
-            ".nv_fatbin": made.fatbin(made.sass(90, b"ncclDevKernel")),
-        }
-    ),
-    "tensorflow/notes.so": b"not a library",
-    "tensorflow/empty.so": b"",
-}
-
-
 @pytest.fixture
 def wheel(tmp_path: Path) -> Path:
-    return made.wheel(tmp_path / "tensorflow-2.99.1-cp311-cp311-linux_x86_64.whl", MEMBERS)
+    return made.wheel(tmp_path / "tensorflow-2.99.1-cp311-cp311-linux_x86_64.whl", made.MEMBERS)
 
 
 def test_a_whole_wheel(wheel: Path) -> None:
@@ -115,14 +77,14 @@ def test_kernels_are_counted_most_frequent_first() -> None:
 
 def test_build_info_is_not_run(tmp_path: Path) -> None:
     evil = b"build_info = print(__import__('sys').exit(9))"
-    path = made.wheel(tmp_path / "x.whl", MEMBERS | {"tensorflow/python/platform/build_info.py": evil})
+    path = made.wheel(tmp_path / "x.whl", made.MEMBERS | {"tensorflow/python/platform/build_info.py": evil})
     with pytest.raises(InspectionError, match=r"build_info\.py: can't be read"):
         inspect_tensorflow(path)
 
 
 def test_a_wheel_without_build_info_is_not_tensorflow(tmp_path: Path) -> None:
     with pytest.raises(InspectionError, match=r"has no tensorflow/python/platform/build_info\.py"):
-        inspect_tensorflow(made.wheel(tmp_path / "x.whl", {"x.dist-info/METADATA": METADATA}))
+        inspect_tensorflow(made.wheel(tmp_path / "x.whl", {"x.dist-info/METADATA": made.METADATA}))
 
 
 def test_a_wheel_without_metadata(tmp_path: Path) -> None:
@@ -209,7 +171,7 @@ def test_the_command_explains_an_error_with_a_hint(
 
 # The measured rows
 
-MEASURED = yaml.safe_load(rows.BUILDS.read_text("utf-8"))["builds"]
+MEASURED = read_yaml(rows.BUILDS)["builds"]
 
 
 def test_the_file_is_identical_to_the_output_of_the_tool() -> None:

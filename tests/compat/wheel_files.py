@@ -160,3 +160,42 @@ def packed(members: dict[str, bytes]) -> bytes:
 def wheel(path: Path, members: dict[str, bytes]) -> Path:
     path.write_bytes(packed(members))
     return path
+
+
+#: A whole wheel of TensorFlow.
+METADATA = b"""Metadata-Version: 2.1
+Name: tensorflow
+Version: 2.99.1
+Requires-Python: >=3.10
+Requires-Dist: keras>=3.12.0
+Requires-Dist: numpy<2.0.0,>=1.23.5; python_version <= "3.11"
+Requires-Dist: nvidia-cudnn-cu12<10.0,>=9.3.0.75; extra == "and-cuda"
+Requires-Dist: other; extra == "gcs"
+"""
+BUILD_INFO = b"""import collections
+build_info = collections.OrderedDict([('cuda_compute_capabilities', ['sm_80', 'compute_90']),
+ ('cuda_version', '12.5'), ('cudnn_version', '9'), ('is_cuda_build', True)])
+"""
+FRAMEWORK = elf(
+    dynamic=((DT_RUNPATH, "$ORIGIN/../nvidia/cuda_runtime/lib:$ORIGIN/../../nvidia/cusolver/lib"),),
+    symbols={
+        DLOPEN: b"\xc3",
+        GETTER.format(23, "CudaRuntime"): CUDART_12,
+        GETTER.format(20, "Cusolver"): CUSOLVER_11,
+        CUDNN_CONSTANT: struct.pack("<3i", 9, 3, 0),
+    },
+    sections={".nv_fatbin": fatbin(sass(80), ptx("90a", "8.5")) * 2},
+)
+MEMBERS = {
+    "tensorflow-2.99.1.dist-info/METADATA": METADATA,
+    "tensorflow/python/platform/build_info.py": BUILD_INFO,
+    "tensorflow/libtensorflow_framework.so.2": FRAMEWORK,
+    "tensorflow/libtensorflow_cc.so.2": elf(
+        sections={
+            "__nv_relfatbin": fatbin(ptx(90, "8.3")),
+            ".nv_fatbin": fatbin(sass(90, b"ncclDevKernel")),
+        }
+    ),
+    "tensorflow/notes.so": b"not a library",
+    "tensorflow/empty.so": b"",
+}

@@ -14,7 +14,6 @@ from typing import Any
 from validator.system.sources import PackageSources
 
 from ..compat import wheel_files as made
-from ..compat.test_inspect_wheel import MEMBERS, METADATA
 
 LINUX = "manylinux_2_27_x86_64"
 
@@ -63,8 +62,8 @@ class LocalIndex:
 
     def add_tensorflow(self, version: str, *pythons: str, **members: bytes) -> None:
         """Add wheels of a TensorFlow release; `members` are added to what is in them."""
-        metadata = METADATA.replace(b"2.99.1", version.encode())
-        content = {name: body for name, body in MEMBERS.items() if not name.endswith("METADATA")}
+        metadata = made.METADATA.replace(b"2.99.1", version.encode())
+        content = {name: body for name, body in made.MEMBERS.items() if not name.endswith("METADATA")}
         content[f"tensorflow-{version}.dist-info/METADATA"] = metadata
         for python in pythons:
             tag = f"cp{python.replace('.', '')}"
