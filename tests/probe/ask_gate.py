@@ -1,7 +1,7 @@
-"""Runs checks that need a GPU on the CPU of a real TensorFlow, and prints their results as JSON.
+"""Runs checks that need a GPU on the CPU of a real TensorFlow, and prints their results by mode as JSON.
 
-Usage: ask_gate.py ARCHIVE right|broken. broken: parts of TensorFlow are replaced first by ones that do what
-a fault does, so that each check must fail.
+Usage: ask_gate.py ARCHIVE [right] [broken]. right: with TensorFlow as it is. broken: parts of TensorFlow are
+replaced first by ones that do what a fault does, so that each check must fail. They stay, so it comes last.
 """
 
 import functools
@@ -81,18 +81,24 @@ FAULTS: dict[str, Callable[[], None]] = {
     "data_feed": lose_data,
     "save_load": forget_weights,
 }
-found = {}
-original_function = tf.function
-for name in CHECKS:
-    tf.function = original_function
-    if sys.argv[2] == "broken":
-        FAULTS[name]()
-    check = importlib.import_module(f"validator.probe.checks.{name}").CHECK
-    result = check.run(Context({}, None, tf))
-    found[name] = {
-        "outcome": result.outcome,
-        "sentence": result.sentence,
-        "codes": [problem["code"] for problem in result.problems],
-        "evidence": result.evidence,
-    }
-print(json.dumps(found))
+ORIGINAL_FUNCTION = tf.function
+
+
+def results(mode: str) -> dict[str, Any]:
+    found = {}
+    for name in CHECKS:
+        tf.function = ORIGINAL_FUNCTION
+        if mode == "broken":
+            FAULTS[name]()
+        check = importlib.import_module(f"validator.probe.checks.{name}").CHECK
+        result = check.run(Context({}, None, tf))
+        found[name] = {
+            "outcome": result.outcome,
+            "sentence": result.sentence,
+            "codes": [problem["code"] for problem in result.problems],
+            "evidence": result.evidence,
+        }
+    return found
+
+
+print(json.dumps({mode: results(mode) for mode in sys.argv[2:]}))
