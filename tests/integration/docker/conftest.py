@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from docker.errors import ImageNotFound
@@ -12,12 +16,14 @@ from docker.errors import ImageNotFound
 from validator.assemble.assembler import Assembler
 from validator.assemble.image import put_base
 from validator.assemble.layers import Layers
+from validator.assemble.names import image_reference
 from validator.engines.base import Built
 from validator.engines.docker import DockerEngine
 from validator.engines.docker.endpoint import Endpoint, connect
 from validator.engines.docker.load import load
 from validator.errors import MissingError
 from validator.model.lock import Lock
+from validator.model.record import Record, record_of
 from validator.model.spec import Choice, ImageSpec, Variant
 from validator.pipeline.workplace import Making, assembler
 from validator.system.files import cache_directory
@@ -29,10 +35,14 @@ from ...registry.proxy import Proxy, running_proxy
 from ...registry.server import RunningRegistry, running_registry
 from .package_index import Index, TinyWheel, lock_of, running_index
 
+ROOT = Path(__file__).parents[3]
 #: A Python that both a registry and a bootstrap provide.
 PYTHON = "3.11"
 CPU = ImageSpec("2.99.0", PYTHON, Variant.CPU)
 GPU = ImageSpec("2.99.0", PYTHON, Variant.GPU, Choice("as-built", "12.5"), Choice("as-built", "9.3"))
+
+#: An image of a real release that has a committed lock.
+REAL_CPU = ImageSpec("2.21.0", PYTHON, Variant.CPU)
 
 
 def quiet(_: str) -> None:
@@ -207,3 +217,40 @@ def registry(tmp_path: Path) -> Iterator[RunningRegistry]:
 def proxy(registry: RunningRegistry) -> Iterator[Proxy]:
     with running_proxy(registry.address) as proxy:
         yield proxy
+
+
+def build_matrix(store: Path, profile: str) -> tuple[dict[str, Any], str]:
+    """Build and probe the one image of a profile. Return its result, and the progress messages."""
+    done = subprocess.run(
+        [
+            sys.executable, "-m", "validator", "build-matrix", "--engine", "docker", "--profile", profile,
+            "--select", f"python={PYTHON}", "--store", str(store), "--json",
+        ],
+        cwd=ROOT, capture_output=True, text=True, timeout=1500,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    [result] = json.loads(done.stdout)
+    return result, done.stderr
+
+
+def measured(endpoint: Endpoint, store: Path, profile: str, identifier: str) -> Iterator[Record]:
+    """Give the record of a profile's image to tests. Remove an image afterwards that was not there before."""
+    reference = image_reference(identifier)
+    before = {tag for image in endpoint.client.images.list() for tag in image.tags}
+    result, _ = build_matrix(store, profile)
+    assert result["image"] == identifier
+    yield record_of(result["record"])
+    if reference not in before:
+        endpoint.client.images.remove(reference, force=True)
+
+
+@pytest.fixture(scope="package")
+def real_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The store with the records of real images."""
+    return tmp_path_factory.mktemp("store") / "records.db"
+
+
+@pytest.fixture(scope="package")
+def real_cpu(docker_engine: DockerEngine, endpoint: Endpoint, real_store: Path) -> Iterator[Record]:
+    """The record of REAL_CPU, whose image stays while the tests of this directory run."""
+    yield from measured(endpoint, real_store, "cpu", REAL_CPU.identifier)

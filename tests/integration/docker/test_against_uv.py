@@ -7,7 +7,6 @@ import os
 import re
 import shutil
 import tarfile
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import IO, cast
@@ -17,22 +16,20 @@ from docker.models.containers import Container
 from uv import find_uv_bin
 
 from validator.assemble.base_files import ForwardFile
+from validator.assemble.names import image_reference
 from validator.assemble.wheels import Wheelhouse
-from validator.engines.base import Built
-from validator.engines.docker import DockerEngine
 from validator.engines.docker.endpoint import Endpoint
 from validator.locks import files
 from validator.model.lock import Lock
-from validator.model.spec import ImageSpec, Variant
+from validator.model.record import Record
 from validator.resources import images_directory
 from validator.system.sources import host_sources
 
 from ...assemble.test_against_uv import NOTES, rows, script
-from .conftest import PYTHON, quiet
+from .conftest import PYTHON, REAL_CPU
 
 pytestmark = pytest.mark.engine
 
-SPEC = ImageSpec("2.21.0", PYTHON, Variant.CPU)
 TRAIN = """
 import tensorflow as tf
 weights = tf.Variable([[0.0], [0.0]])
@@ -58,35 +55,29 @@ Tree = dict[str, tuple[int, bytes | str]]
 
 @pytest.fixture(scope="module")
 def lock() -> Lock:
-    found = files.read(images_directory() / "locks", SPEC.identifier)
+    found = files.read(images_directory() / "locks", REAL_CPU.identifier)
     assert found is not None
     return found
 
 
 @pytest.fixture(scope="module")
-def image(docker_engine: DockerEngine, endpoint: Endpoint, lock: Lock) -> Iterator[Built]:
-    """The image from the committed lock. It is removed afterwards, unless it was there before."""
-    before = docker_engine.existing(SPEC, lock)
-    built = docker_engine.build(SPEC, lock, quiet)
-    yield built
-    # Other tests use it, too.
-    if before is None:
-        endpoint.client.images.remove(built.reference, force=True)
+def image(real_cpu: Record, lock: Lock) -> str:
+    """The name of the image from the committed lock."""
+    assert real_cpu.lock_digest == lock.digest
+    return image_reference(REAL_CPU.identifier)
 
 
-def test_tensorflow_trains_a_step(endpoint: Endpoint, image: Built) -> None:
-    printed = endpoint.client.containers.run(
-        image.reference, ["python", "-c", TRAIN], remove=True, network_mode="none"
-    )
-    assert printed.decode().split() == [SPEC.tensorflow, "learned"]
+def test_tensorflow_trains_a_step(endpoint: Endpoint, image: str) -> None:
+    printed = endpoint.client.containers.run(image, ["python", "-c", TRAIN], remove=True, network_mode="none")
+    assert printed.decode().split() == [REAL_CPU.tensorflow, "learned"]
 
 
 def test_the_environment_has_the_files_that_uv_installs(
-    endpoint: Endpoint, image: Built, lock: Lock, base_image: str, tmp_path: Path
+    endpoint: Endpoint, image: str, lock: Lock, base_image: str, tmp_path: Path
 ) -> None:
     expected = installed_by_uv(endpoint, base_image, lock, tmp_path)
     with ExitStack() as stack:
-        container = endpoint.client.containers.create(image.reference)
+        container = endpoint.client.containers.create(image)
         stack.callback(container.remove, force=True)
         found = tree(container)
     kept = {path for path in expected if not path.endswith(NOTES)}

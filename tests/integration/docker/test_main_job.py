@@ -6,7 +6,6 @@ import json
 import os
 import re
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,58 +16,18 @@ from validator.assemble.names import image_reference
 from validator.engines.docker import DockerEngine
 from validator.engines.docker.endpoint import Endpoint
 from validator.locks import files
-from validator.model.record import Record, Verdict, record_of
+from validator.model.record import Record, Verdict
 from validator.model.verdict import REQUIRED_ON_CPU
 
-from .conftest import PYTHON
+from .conftest import PYTHON, ROOT, build_matrix, measured
 
-ROOT = Path(__file__).parents[3]
 LOCKS = ROOT / files.DIRECTORY
-LIMIT_S = 1500
-CPU = f"tf2.21.0-cpu-py{PYTHON.replace('.', '')}"
 GPU = f"tf2.21.0-cuda12.5-cudnn9.3-py{PYTHON.replace('.', '')}"
 
 
-def build_matrix(store: Path, profile: str) -> tuple[dict[str, Any], str]:
-    """The one result of a run, and its progress messages."""
-    done = subprocess.run(
-        [
-            sys.executable, "-m", "validator", "build-matrix", "--engine", "docker", "--profile", profile,
-            "--select", f"python={PYTHON}", "--store", str(store), "--json",
-        ],
-        cwd=ROOT, capture_output=True, text=True, timeout=LIMIT_S,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    [result] = json.loads(done.stdout)
-    return result, done.stderr
-
-
 @pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("store") / "records.db"
-
-
-def measured(
-    docker_engine: DockerEngine, endpoint: Endpoint, store: Path, profile: str, identifier: str
-) -> Iterator[Record]:
-    """The record of a profile's image; an image that was not there before is removed afterwards."""
-    reference = image_reference(identifier)
-    before = {tag for image in endpoint.client.images.list() for tag in image.tags}
-    result, _ = build_matrix(store, profile)
-    assert result["image"] == identifier
-    yield record_of(result["record"])
-    if reference not in before:
-        endpoint.client.images.remove(reference, force=True)
-
-
-@pytest.fixture(scope="module")
-def cpu(docker_engine: DockerEngine, endpoint: Endpoint, store: Path) -> Iterator[Record]:
-    yield from measured(docker_engine, endpoint, store, "cpu", CPU)
-
-
-@pytest.fixture(scope="module")
-def gpu(docker_engine: DockerEngine, endpoint: Endpoint, store: Path) -> Iterator[Record]:
-    yield from measured(docker_engine, endpoint, store, "quick", GPU)
+def gpu(docker_engine: DockerEngine, endpoint: Endpoint, real_store: Path) -> Iterator[Record]:
+    yield from measured(endpoint, real_store, "quick", GPU)
 
 
 def outcomes(record: Record) -> dict[str, str]:
@@ -80,10 +39,10 @@ def evidence(record: Record, identifier: str) -> dict[str, Any]:
     return found
 
 
-def test_the_cpu_image_trains_and_skips_what_needs_cuda(cpu: Record) -> None:
-    assert (cpu.verdict, cpu.engine) == (Verdict.WORKS_ON_CPU, "docker")
-    assert cpu.reason == "all required checks passed on the CPU"
-    found = outcomes(cpu)
+def test_the_cpu_image_trains_and_skips_what_needs_cuda(real_cpu: Record) -> None:
+    assert (real_cpu.verdict, real_cpu.engine) == (Verdict.WORKS_ON_CPU, "docker")
+    assert real_cpu.reason == "all required checks passed on the CPU"
+    found = outcomes(real_cpu)
     passed = {*REQUIRED_ON_CPU, "tpu_interference", "packages"}
     assert {check for check, outcome in found.items() if outcome == "pass"} == passed
     assert {found[check] for check in found.keys() - passed} == {"skip"}
@@ -129,15 +88,15 @@ def test_the_loader_finds_the_libraries_without_tensorflows_runpath(endpoint: En
     )
 
 
-def test_a_second_run_changes_nothing(gpu: Record, cpu: Record, store: Path) -> None:
-    for profile, record in (("quick", gpu), ("cpu", cpu)):
-        result, said = build_matrix(store, profile)
+def test_a_second_run_changes_nothing(gpu: Record, real_cpu: Record, real_store: Path) -> None:
+    for profile, record in (("quick", gpu), ("cpu", real_cpu)):
+        result, said = build_matrix(real_store, profile)
         assert (result["status"], result["built"]) == ("unchanged", False)
         assert result["record"]["id"] == record.id
         assert "Engine: Docker" in said
 
 
-def test_the_locks_are_unchanged(gpu: Record, cpu: Record) -> None:
+def test_the_locks_are_unchanged(gpu: Record, real_cpu: Record) -> None:
     changed = subprocess.run(
         ["git", "status", "--porcelain", "--", str(files.DIRECTORY)], cwd=ROOT, capture_output=True, text=True
     )
