@@ -59,7 +59,10 @@ def outside_of(host: dict[str, Any]) -> Outside | Unread:
 
 @dataclass
 class FakeEngine:
-    """Returns or raises what it was given. `builds`, `probes` and `requests` list the calls."""
+    """Returns or raises what it was given. `builds`, `probes` and `requests` list the calls.
+
+    images: what it has built, by lock.
+    """
 
     answer: bytes | ValidatorError | Callable[[], bytes] = b""
     build_error: ValidatorError | None = None
@@ -70,6 +73,7 @@ class FakeEngine:
     isolates: bool = True
     seen: Outside | Unread = Unread.NO_GPU_OFFERED
     builds: list[str] = field(default_factory=list)
+    images: dict[str, Built] = field(default_factory=dict)
     probes: list[str] = field(default_factory=list)
     requests: list[ProbeRequest] = field(default_factory=list)
     at_once: int = 0
@@ -89,14 +93,15 @@ class FakeEngine:
         return self.seen
 
     def existing(self, spec: ImageSpec, lock: Lock) -> Built | None:
-        return None
+        return self.images.get(f"{spec} {lock.digest}")
 
     def build(self, spec: ImageSpec, lock: Lock, progress: Progress) -> Built:
         self.builds.append(spec.identifier)
         progress("building")
         if self.build_error is not None:
             raise self.build_error
-        return Built(spec, f"image:{spec}", lock.digest, self.digest, "registry:python")
+        built = Built(spec, f"image:{spec}", lock.digest, self.digest, "registry:python")
+        return self.images.setdefault(f"{spec} {lock.digest}", built)
 
     def probe(self, built: Built, request: ProbeRequest, progress: Progress) -> bytes:
         with self.guard:

@@ -146,6 +146,22 @@ def test_an_unchanged_image_is_neither_built_nor_validated(bench: Bench) -> None
     assert [result.record for result in second] == [result.record for result in first]
 
 
+def test_an_image_that_was_removed_from_the_engine_is_made_again(bench: Bench) -> None:
+    engine = FakeEngine(report())
+    first = bench.run(engine)
+    engine.images.clear()
+    again = bench.run(engine)
+    assert totals(again) == "1 built, 0 validated, 1 unchanged"
+    assert [result.record for result in again] == [result.record for result in first]
+    assert len(engine.builds) == 2
+
+    engine.images.clear()
+    engine.digest = "sha256:another"
+    other = bench.run(engine)
+    assert totals(other) == "1 built, 1 validated, 0 unchanged"
+    assert len(engine.probes) == 2
+
+
 @pytest.mark.parametrize("change", ["lock", "probe", "host", "engine", "force"])
 def test_an_image_is_measured_again_after_a_change(
     bench: Bench, change: str, monkeypatch: pytest.MonkeyPatch
@@ -166,8 +182,10 @@ def test_an_image_is_measured_again_after_a_change(
 
 
 def test_an_unchanged_failure_still_fails_the_run(bench: Bench) -> None:
-    bench.run(FakeEngine(report(lock_match="fail")))
-    [result] = bench.run(FakeEngine(report()))
+    engine = FakeEngine(report(lock_match="fail"))
+    bench.run(engine)
+    engine.answer = report()
+    [result] = bench.run(engine)
     assert result.status is Status.UNCHANGED
     assert result.failed
     assert totals([result]) == "0 built, 0 validated, 1 unchanged, 1 failed"

@@ -18,6 +18,7 @@ from validator.pipeline.steps import Failure, Finish, Known, Step, decide
 SPEC = ImageSpec("2.21.0", "3.11", Variant.CPU)
 LOCK = Lock(SPEC.identifier, SPEC.python, "x", (), ())
 BUILT = Built(SPEC, "image:built", LOCK.digest, "sha256:a")
+ANOTHER = replace(BUILT, digest="sha256:b")
 #: The measured image, and another one, in the registry.
 SAME, OTHER = (PublishedImage("tag", f"registry@sha256:{x}", f"sha256:{x}", False) for x in "ab")
 RECORD = Record(
@@ -64,8 +65,14 @@ PULLED = after(FIRST, Step.PULL, built=BUILT, published=OTHER)
         (LOCAL, after(NEW, Step.CHECK_PYTHON), Step.LOCK),
         # Without a registry.
         (LOCAL, READY, Step.FIND_RECORD),
-        (LOCAL, REPEATED, UNCHANGED),
-        (no_validate(LOCAL), REPEATED, UNCHANGED),
+        (LOCAL, REPEATED, Step.FIND_BUILT),
+        (LOCAL, after(REPEATED, Step.FIND_BUILT, built=BUILT), UNCHANGED),
+        (no_validate(LOCAL), after(REPEATED, Step.FIND_BUILT, built=BUILT), UNCHANGED),
+        (LOCAL, after(REPEATED, Step.FIND_BUILT, built=ANOTHER), Step.PROBE),
+        # The image was removed from the engine. The same one is made again, or another one.
+        (LOCAL, after(REPEATED, Step.FIND_BUILT), Step.BUILD),
+        (LOCAL, after(REPEATED, Step.FIND_BUILT, Step.BUILD, built=BUILT), UNCHANGED),
+        (LOCAL, after(REPEATED, Step.FIND_BUILT, Step.BUILD, built=ANOTHER), Step.PROBE),
         (force(LOCAL), READY, Step.BUILD),
         (LOCAL, FIRST, Step.BUILD),
         (LOCAL, MADE, Step.PROBE),
@@ -131,7 +138,9 @@ def test_a_disagreement_with_the_registry_is_refused_and_not_recorded(
     assert decide(PUSH, known) == Finish(Status.REFUSED, "the tag is taken")
 
 
-@pytest.mark.parametrize("step", [Step.CHECK_PYTHON, Step.FIND_RECORD, Step.PROBE, Step.RECORD_BROKEN])
+@pytest.mark.parametrize(
+    "step", [Step.CHECK_PYTHON, Step.FIND_RECORD, Step.FIND_BUILT, Step.PROBE, Step.RECORD_BROKEN]
+)
 def test_an_error_that_is_not_the_image_s_own_ends_the_run(step: Step) -> None:
     error = InputError("the store is not a store")
     with pytest.raises(InputError) as caught:
@@ -151,8 +160,9 @@ def test_every_path_ends(use: RegistryUse, validate: bool, forced: bool) -> None
         Step.FIND_RECORD: [{}, {"earlier": (RECORD,)}],
         # With --pull-from, an image that is not there is an error.
         Step.FIND_PUBLISHED: [{"published": SAME}, {"published": OTHER}, *[{}] * (use is RegistryUse.PUSH)],
+        Step.FIND_BUILT: [{"built": BUILT}, {"built": ANOTHER}, {}],
         Step.PULL: [{"built": BUILT}],
-        Step.BUILD: [{"built": BUILT}],
+        Step.BUILD: [{"built": BUILT}, {"built": ANOTHER}],
         Step.PUSH: [{"published": SAME}, {"published": OTHER}],
         Step.PROBE: [{"records": (RECORD,)}],
         Step.RECORD_BROKEN: [{"records": (RECORD,)}],

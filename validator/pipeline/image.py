@@ -56,6 +56,7 @@ class _ImageWork:
             Step.LOCK: self._lock,
             Step.FIND_RECORD: self._find_record,
             Step.FIND_PUBLISHED: self._find_published,
+            Step.FIND_BUILT: self._find_built,
             Step.PULL: self._pull,
             Step.BUILD: self._build,
             Step.PUSH: self._push,
@@ -92,6 +93,9 @@ class _ImageWork:
             self._publisher.find if self.run.options.registry is RegistryUse.PULL else self._publisher.current
         )
         return replace(self.known, published=find(self.spec, self._locked))
+
+    def _find_built(self) -> Known:
+        return replace(self.known, built=self.run.engine.existing(self.spec, self._locked))
 
     def _pull(self) -> Known:
         assert self.known.published is not None

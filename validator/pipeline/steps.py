@@ -20,6 +20,7 @@ class Step(Enum):
     LOCK = "read the lock, or resolve it"
     FIND_RECORD = "look for the record of an earlier run"
     FIND_PUBLISHED = "look for the image in the registry"
+    FIND_BUILT = "look for the image in the engine"
     PUSH = "assemble the image in the registry"
     PULL = "pull the image"
     BUILD = "assemble the image in the engine"
@@ -107,13 +108,18 @@ def _find_earlier_work(options: Options, known: Known) -> Step | Finish | None:
     """Return the step that looks for earlier work, or the end if that work need not be repeated."""
     if not options.force and Step.FIND_RECORD not in known.done:
         return Step.FIND_RECORD
-    # With a registry, the image in it has to be the one that was measured.
+    # The image in the registry, or else the one in the engine, has to be the one that was measured.
     digests = {record.image_digest for record in known.earlier}
-    if known.earlier and (
-        options.registry is RegistryUse.NONE
-        or (known.published is not None and digests == {known.published.digest})
-    ):
+    here = known.built if options.registry is RegistryUse.NONE else known.published
+    if here is not None and digests == {here.digest}:
         return Finish(Status.UNCHANGED, f"unchanged since {min(record.finished for record in known.earlier)}")
+    if (
+        known.earlier
+        and options.registry is RegistryUse.NONE
+        and known.built is None
+        and Step.FIND_BUILT not in known.done
+    ):
+        return Step.FIND_BUILT
     looks = options.registry is RegistryUse.PULL or (
         options.registry is RegistryUse.PUSH and not options.force
     )
