@@ -94,6 +94,10 @@ class Cluster:
         lines = log.read_text(encoding="utf-8").splitlines() if log.exists() else []
         return [dict(re.findall(r"(\w+)=(\S*)", line)) for line in lines]
 
+    def runs(self, name: str) -> list[dict[str, str]]:
+        """Return the finished runs of the jobs of a name."""
+        return [run for run in self.finished() if run["Name"] == name]
+
     def stop(self) -> None:
         self._end("")
 

@@ -118,15 +118,17 @@ def night(cluster: Cluster, site: Site) -> dict[str, Scene]:
 def test_a_lost_node_is_noticed(night: dict[str, Scene], cluster: Cluster) -> None:
     scene = night["node lost"]
     assert scene.fault is Fault.NODE_LOST
-    runs = [run for run in cluster.finished() if run["Name"] == array_name([scene.unit])]
-    assert [run["JobState"] for run in runs] == ["NODE_FAIL"]
+    name = array_name([scene.unit])
+    until(lambda: cluster.runs(name), "the end of the job")
+    assert [run["JobState"] for run in cluster.runs(name)] == ["NODE_FAIL"]
 
 
 def test_a_preempted_job_does_not_run_again_by_itself(night: dict[str, Scene], cluster: Cluster) -> None:
     scene = night["preempted"]
     assert scene.fault is Fault.PREEMPTED
-    runs = [run for run in cluster.finished() if run["Name"] == array_name([scene.unit])]
-    assert [run["JobState"] for run in runs] == ["PREEMPTED"]
+    name = array_name([scene.unit])
+    until(lambda: cluster.runs(name), "the end of the job")
+    assert [run["JobState"] for run in cluster.runs(name)] == ["PREEMPTED"]
 
 
 def test_a_job_that_an_operator_cancels_is_not_tried_again(night: dict[str, Scene]) -> None:
@@ -139,8 +141,9 @@ def test_a_job_that_an_operator_requeues_runs_once(night: dict[str, Scene], clus
     scene = night["requeued"]
     assert scene.seen[-1] == State(Phase.ENDED)
     assert scene.fleet.collect(scene.handle).report == REPORT + b"\n"
-    runs = [run for run in cluster.finished() if run["Name"] == array_name([scene.unit])]
-    assert [run["JobState"] for run in runs] == ["COMPLETED"]
+    name = array_name([scene.unit])
+    until(lambda: cluster.runs(name), "the end of the job")
+    assert [run["JobState"] for run in cluster.runs(name)] == ["COMPLETED"]
 
 
 def test_the_deadline_of_a_job_is_no_verdict(night: dict[str, Scene]) -> None:
