@@ -58,6 +58,9 @@ class Simulated:
     def limit(self, host_class: str) -> int:
         return 500
 
+    def tasks(self, host_class: str, depth: str) -> int:
+        return 1
+
     def inventory(self) -> tuple[Capacity, ...]:
         return tuple(Capacity(name, 100, 100, 8) for name in CLASSES)
 
