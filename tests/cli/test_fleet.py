@@ -156,6 +156,14 @@ def test_an_image_that_was_made_again_is_measured_again(site: Site) -> None:
     assert [record.image_digest for record in site.records()] == [published(SPEC).digest, other.digest]
 
 
+def test_a_cell_that_got_a_node_of_another_host_class_is_measured_again(site: Site) -> None:
+    site.fleet.capacities = (*NODES, Capacity("r535-t4", 1, 1, 1))
+    cells = [Cell(SPEC, T4_CLASS)]
+    site.run(cells)
+    site.run(cells)
+    assert [record.host_class for record in site.records()] == ["r580-h100", "r580-h100"]
+
+
 def test_a_record_without_a_gpu_is_unproven_and_belongs_to_its_cell(site: Site) -> None:
     site.host = NO_GPU
     assert site.run([Cell(SPEC, H100_CLASS)]) == EXIT_OK

@@ -171,6 +171,9 @@ def _earlier(unit: Unit, run: Run, fleet: str) -> Record | None:
     found = run.store.measured(fleet_key(unit, fleet))
     if found is None or found.image_digest not in (None, unit.image_digest):
         return None
+    if found.host_class != unit.host_class:
+        # The scheduler gave it a node of another host class, so this cell was not measured.
+        return None
     # What can be signed now is measured again, as on this machine.
     unsigned = found.measurement is None and bool(found.facts.gpus)
     return None if unsigned and run.runner is not None else found
