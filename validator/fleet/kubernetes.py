@@ -116,6 +116,14 @@ class Kubernetes:
     def poll(self, handles: Sequence[Handle]) -> Mapping[Handle, State]:
         self._clean()
         found = {}
+        for name, job, state in self._looked_up(handles):
+            found[name] = state
+            if state.phase is Phase.LOST and not _is_finished(job):
+                self._lost.add(name)
+        return found
+
+    def _looked_up(self, handles: Sequence[Handle]) -> Iterator[tuple[str, Mapping[str, Any], State]]:
+        """Return the name, the Job and the state of each unit that the cluster has."""
         for selector in _selectors(handles):
             jobs = {job["metadata"]["name"]: job for job in self._api.jobs(selector)}
             pods: dict[str, list[dict[str, Any]]] = {}
@@ -125,10 +133,7 @@ class Kubernetes:
                 state = state_of(job, pods.get(name, ()), self._api.now)
                 if state.phase is Phase.WAITING and not pods.get(name):
                     state = self._without_pod(name, job, state)
-                found[name] = state
-                if state.phase is Phase.LOST and not _is_finished(job):
-                    self._lost.add(name)
-        return found
+                yield name, job, state
 
     def _clean(self) -> None:
         """Remove the Jobs that were lost. Whoever polled has noted that by now."""
@@ -215,7 +220,8 @@ class Kubernetes:
             except CutError as error:
                 text = f"{error}\n"
             parts.append(f"# {pod['metadata']['name']} on {node_of(pod) or 'no node'}\n{text}")
-        return "".join(parts) or self.poll([handle]).get(handle, State(Phase.GONE, "it is gone")).detail
+        # Unlike `poll`, this changes nothing: the submitter may not have seen yet that the unit is lost.
+        return "".join(parts) or next((state.detail for *_, state in self._looked_up([handle])), "it is gone")
 
     def preview(self, units: Sequence[Unit], requests: Mapping[str, ProbeRequest]) -> str:
         """Return the Jobs as YAML. Asks for the nodes, whose products are in the Jobs."""
