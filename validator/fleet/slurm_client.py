@@ -6,7 +6,6 @@ list, while the text form exits with 1. Nothing here needs accounting (`sacct`).
 
 from __future__ import annotations
 
-import getpass
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -80,7 +79,7 @@ def queue() -> list[QueueEntry]:
 
     Raises FleetDown if it does not answer.
     """
-    text = _run(["squeue", "--noheader", "--array", "--states=all", f"--user={getpass.getuser()}",
+    text = _run(["squeue", "--noheader", "--array", "--states=all", f"--user={os.getuid()}",
                  "--format=%i|%K|%T|%r|%N|%j"])  # fmt: skip
     found = []
     for line in text.splitlines():
