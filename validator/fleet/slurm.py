@@ -325,7 +325,7 @@ class SlurmFleet:
             # Nothing of this machine's environment, where credentials may be.
             "--export=NONE",
             f"--chdir={directory}",
-            f"--output={directory}/output/%a.%A",
+            f"--output={str(directory).replace('%', '%%')}/output/%a.%A",
             str(directory / "job.sh"),
         ]
 
