@@ -1,4 +1,4 @@
-"""Network interfaces: the one that NCCL chose, and the one that has an address."""
+"""Find network interfaces: the one that NCCL chose, and the one that has an address."""
 
 import fcntl
 import re

@@ -265,8 +265,8 @@ def test_nccl_on_the_wrong_interface_is_named_with_the_variable(failure: Failure
     script = Script(values=STAGES, failure=failure, stderr=NCCL_LOG, gpus=1)
     for rank, result in enumerate(run(script, script)):
         assert result.sentence == (
-            f"on worker {rank}, NCCL uses the network interface docker0 (172.17.0.1), over which it does not"
-            " reach the others; they are reached from 127.0.0.1: set NCCL_SOCKET_IFNAME=lo"
+            f"on worker {rank}, NCCL uses the network interface docker0 (172.17.0.1), which does not reach"
+            " the other workers; 127.0.0.1 is the address that reaches them: set NCCL_SOCKET_IFNAME=lo"
         )
 
 

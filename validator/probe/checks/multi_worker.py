@@ -1,4 +1,4 @@
-"""Do several machines train together, with the gradients of one?
+"""Can several machines train together, and get the same gradients as one?
 
 `MultiWorkerMirroredStrategy` over the workers that the environment names (`workers`): NCCL between GPUs, gRPC
 on machines without. Every worker runs this check at the same time. It computes the gradients of the whole
@@ -128,7 +128,7 @@ def _together(group: Group, hello: Dict[str, Any], evidence: Dict[str, Any]) -> 
 
 
 def _different(group: Group, hello: Dict[str, Any]) -> List[Dict[str, Any]]:
-    """Return a problem for the first thing that the workers must have in common, and haven't."""
+    """Return at most one problem: the first difference between workers in what must be equal."""
     for name, code in (
         ("workers", "workers_with_different_lists"),
         ("tensorflow", "workers_with_different_tensorflow"),
@@ -414,7 +414,7 @@ def _problems(group: Group, evidence: Dict[str, Any]) -> List[Dict[str, Any]]:
 
 CHECK = Check(
     id="multi_worker",
-    title="Do several machines train together, with the gradients of one?",
+    title="Can several machines train together, and get the same gradients as one?",
     stage=TENSORFLOW,
     run=_run,
     limit_s=900,
