@@ -194,7 +194,7 @@ def test_a_report_with_the_challenge_of_another_submitter_is_no_record(
     site.challenge = "f" * 64
     assert site.run([Cell(SPEC, H100_CLASS)]) == EXIT_MISSING
     assert site.records() == []
-    assert "its report answers another question" in capsys.readouterr().out
+    assert "its report is about another measurement" in capsys.readouterr().out
 
 
 def test_failed_lost_and_missing_cells_are_told_apart(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
@@ -213,7 +213,7 @@ def test_failed_lost_and_missing_cells_are_told_apart(site: Site, capsys: pytest
     ]
     assert found[2]["record"]["verdict"] == "failed"
     assert found[1]["detail"] == "there is no node for r535-t4; `fleet inventory` lists the host classes"
-    assert found[0]["detail"] == "its output is not whole: the frame report has 3 of 5 bytes"
+    assert found[0]["detail"] == "its output is incomplete: the frame report has 3 of 5 bytes"
 
 
 def test_a_dry_run_prints_what_would_be_submitted(site: Site, capsys: pytest.CaptureFixture[str]) -> None:

@@ -88,7 +88,7 @@ def test_a_driver_that_no_feature_says_is_asked_for(tmp_path: Path) -> None:
         "r580-h100": SlurmPlace(gres="gpu:1"),
     }
     assert (
-        "# gpu7 said driver 535.183.01 and Tesla T4. CHECK: no name of the scheduler says the driver" in text
+        "# gpu7 said driver 535.183.01 and Tesla T4. CHECK: the scheduler does not know the driver" in text
     )
 
 
@@ -96,7 +96,7 @@ def test_nodes_that_say_nothing_are_a_comment(tmp_path: Path) -> None:
     kinds = kinds_of([node("gpu7", "", a10=1), node("gpu8", "r580,h100", h100=1)])
     text = propose(FakeSurveyor(kinds))
     assert set(places(tmp_path, text)) == {"r580-h100"}
-    assert "# CHECK: gpu7: gpu7 was asked by a job, and did not say its driver. Add it as:" in text
+    assert "# CHECK: gpu7: a job on gpu7 could not find out its driver. Add it as:" in text
     assert '#   rDRIVER-a10: {gres: "gpu:a10:1"}' in text
 
 

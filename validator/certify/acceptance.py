@@ -110,7 +110,7 @@ def _objection_to_runner(measurement: Measurement, runner: Party, now: datetime)
         )
     if measurement.outside.source is Source.NODE_LABELS and not runner.labels_trusted:
         return (
-            "of its host, only the labels of a node are known, which count only if trust.yaml gives"
+            "its host is known only from the labels of a node, which count only if trust.yaml gives"
             f" `outside: [{Source.NODE_LABELS.value}]` to its runner {runner.name}"
         )
     if objection := objection_to(measurement.host_class, measurement.outside, runner):

@@ -22,7 +22,7 @@ COMMANDS = {
     "certify": "Sign certificates for measured images and attach them to the images; make keys.",
     "check": "Run the probe once: in this environment, in an image, or with another Python.",
     "doctor": "Find out why the GPU is not used: here, from a report, or from a pasted log.",
-    "fleet": "Show what a scheduler has, and follow the runs of `build-matrix --on`.",
+    "fleet": "List a scheduler's nodes, and follow the runs of `build-matrix --on`.",
     "init": "Write a matrix, its locks and a workflow for a repository of your own.",
     "lock": "Resolve image specs to exact wheels and write their locks.",
     "plan": "List the cells with their predictions, without running anything.",

@@ -136,7 +136,7 @@ _NOT_REHEARSED = (
 @click.option(
     "--dry-run",
     is_flag=True,
-    help="With --on: print what would be submitted for the images that are in the registry, and do nothing.",
+    help="With --on: print what would be submitted for the images in the registry, and submit nothing.",
 )
 @depth_option
 @challenge_option

@@ -1,4 +1,4 @@
-"""`fleet`: what a scheduler has, and the runs of `build-matrix --on`."""
+"""`fleet`: the nodes of a scheduler, and the runs of `build-matrix --on`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ on_option = click.option(
 
 @click.group("fleet", cls=SuggestingGroup)
 def command() -> None:
-    """Show what a scheduler has, and follow, continue or end the runs of `build-matrix --on`."""
+    """List a scheduler's nodes, and show, continue or cancel the runs of `build-matrix --on`."""
 
 
 @command.command("inventory")
@@ -46,8 +46,8 @@ def command() -> None:
 @click.option(
     "--write",
     is_flag=True,
-    help="First propose the fleet file from the nodes that there are. One node of each kind is asked for its"
-    " driver by a short job, where the scheduler does not know it.",
+    help="First write a proposed fleet file for the scheduler's nodes. If the scheduler does not know the"
+    " driver of a kind of node, a short job reads it on one of them.",
 )
 @format_option("table", "json")
 @verbose_option
@@ -109,7 +109,7 @@ def _capacity_json(name: str, capacity: Capacity | None, cells: int) -> dict[str
 @format_option("table", "json")
 @verbose_option
 def status_command(run: str | None, format_: str) -> int:
-    """Show how far the runs of this machine are, or each cell of one RUN. It asks no scheduler."""
+    """Show the progress of this machine's runs, or of each cell of one RUN, without asking a scheduler."""
     from ..fleet.runs import Runs
 
     with Runs() as runs:
@@ -150,7 +150,8 @@ def _show_runs(runs: Runs, format_: str) -> None:
     if not found:
         print_status("No run is open.")
     for one in found:
-        going = "" if runs.is_submitted(one) else f" No process continues it: `fleet resume {one.id}` does."
+        stopped = f" No process is working on it: run `fleet resume {one.id}`."
+        going = "" if runs.is_submitted(one) else stopped
         print_status(f"{one.id} on {one.fleet}, since {one.created}: {described(one)}.{going}")
         show(tally_table(tallies[one.id]))
 
@@ -193,7 +194,7 @@ def _show_cells(runs: Runs, run: FleetRun, format_: str) -> None:
 @fleet_file_option
 @verbose_option
 def cancel_command(run: str, matrix_path: Path, store_url: str | None, fleet_path: Path | None) -> int:
-    """End the jobs of a RUN. What was measured is kept."""
+    """Cancel the jobs of a RUN. Finished measurements are kept."""
     from ..fleet.runs import Runs
     from ..fleet.submitter import tally
     from ..records.store import Store
@@ -269,7 +270,7 @@ def resume_command(
     fleet_path: Path | None,
     format_: str,
 ) -> int:
-    """Continue a RUN whose process has ended: collect, try again, record. The same command does it too."""
+    """Continue a RUN whose process has ended. The command that began it continues it, too."""
     from ..fleet.runs import Runs
     from ..records.store import Store
     from . import fleet_run
@@ -299,9 +300,9 @@ def resume_command(
 )
 @verbose_option
 def manifests_command(namespace: str, user: str) -> int:
-    """Print what an administrator of a Kubernetes cluster applies once: the namespace and the rights in it.
+    """Print the namespace and the permissions that an administrator of a Kubernetes cluster sets up once.
 
-    It is for `kubectl apply -f -`. The user may then submit jobs in this namespace and read the nodes, and
+    Pipe it to `kubectl apply -f -`. The user may then submit jobs in this namespace and read the nodes, and
     nothing else. A network policy keeps the jobs away from the network.
     """
     import yaml

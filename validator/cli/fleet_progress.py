@@ -49,7 +49,7 @@ class FleetProgress:
             self._live.__exit__(kind, error, trace)
 
     def say(self, line: str) -> None:
-        """Print a line of its own."""
+        """Print a separate line."""
         self._console.print(Text(printable(f"[{self._clock()}] {line}")), soft_wrap=True)
 
     def show(self, tally: Mapping[str, Counter[str]]) -> None:

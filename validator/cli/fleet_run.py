@@ -121,8 +121,8 @@ def _say_going(going: Mapping[str, int], current: FleetRun | None) -> None:
     for owner, number in going.items():
         if current is None or owner != current.id:
             print_status(
-                f"{counted(number, 'cell')} of {owner}, which has not ended, not submitted again:"
-                f" `fleet resume {owner}` continues it, `fleet cancel {owner}` ends it."
+                f"{counted(number, 'cell')} not submitted again: {owner} has them and has not ended."
+                f" `fleet resume {owner}` continues it, `fleet cancel {owner}` cancels it."
             )
 
 

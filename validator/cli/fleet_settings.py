@@ -63,4 +63,4 @@ def write_proposal(name: str, path: Path) -> None:
         )
     text = propose(surveyor_of(name)(FleetSettings()))
     write_atomically(path, text.encode())
-    print_status(f"Wrote {path}. Check it, above all the lines with CHECK.")
+    print_status(f"Wrote {path}. Check it, especially the lines marked CHECK.")

@@ -33,7 +33,7 @@ _MARK = b"tfm-"
 
 
 class CutError(ValidatorError):
-    """What came back is not whole: cut, mixed with another copy, or not there."""
+    """What came back is incomplete: cut off, mixed with another copy, or missing."""
 
 
 @dataclass
@@ -63,7 +63,7 @@ def read_frames(log: bytes, *required: str) -> dict[str, bytes]:
             if frames > MOST:
                 raise CutError(f"the output has more than {MOST} frames")
             if length > LARGEST:
-                raise CutError(f"the frame {name} is said to have {length} bytes, more than any report")
+                raise CutError(f"the frame {name} claims to have {length} bytes, more than any report")
             if name in opened:
                 raise CutError(f"the frame {name} begins again before its end")
             opened[name] = _Open(length, header[3].decode())

@@ -288,4 +288,4 @@ def _compare(answer: Answer, message: str) -> None:
     """Raise CutError if the termination message is about another report than the log."""
     digest = hashlib.sha256(answer.report).hexdigest() if answer.report is not None else None
     if read_ending(message.encode()).report != digest:
-        raise CutError("the log has another report than the termination message names")
+        raise CutError("the report in the log is not the one that the termination message names")

@@ -215,11 +215,11 @@ class Api:
                 self._forbidden_since = now
             if now - self._forbidden_since < _ROLES_READ_S:
                 return FleetDown(
-                    f"the API server {self.server} has just begun to forbid what it allowed: {text}"
+                    f"the API server {self.server} now forbids what it allowed before: {text}"
                 )
             return MissingError(
                 f"this user may not {what}: {text}",
-                hint="`fleet manifests` prints the rights that an administrator has to give",
+                hint="`fleet manifests` prints the permissions that an administrator has to grant",
             )
         if status in (404, 409):
             return (NotFound if status == 404 else Conflict)(text)
@@ -263,7 +263,7 @@ def _parsed(content: bytes) -> Json:
     try:
         return msgspec.json.decode(content, type=dict[str, Any])
     except msgspec.DecodeError as error:
-        raise FleetDown(f"the API server's answer is not whole: {error}") from None
+        raise FleetDown(f"the API server's answer is incomplete: {error}") from None
 
 
 def _message(body: Any) -> str:

@@ -24,7 +24,7 @@ class KubernetesSurveyor:
     def __init__(self, api: Api) -> None:
         self._api = api
         self.keys: Mapping[str, tuple[str, str]] = {
-            "namespace": (api.namespace, "CHECK: `fleet manifests` prints the rights that are needed there."),
+            "namespace": (api.namespace, "CHECK: `fleet manifests` prints the permissions that it needs."),
         }
 
     def survey(self) -> list[NodeKind]:

@@ -323,12 +323,12 @@ def _tolerations(place: KubernetesPlace) -> list[Object]:
     return [*lost, {"key": GPU_RESOURCE, "operator": "Exists", "effect": "NoSchedule"}, *own]
 
 
-# -- the rights of the submitter
+# -- the permissions of the submitter
 # ----------------------------------------------------------------------
 
 
 def rights(namespace: str, user: str) -> tuple[Object, ...]:
-    """Return what an administrator applies once: the namespace, the rights of the submitter, and the pods'
+    """Return what an administrator applies once: the namespace, the submitter's permissions, and the pods'
     network.
 
     user: as the cluster's authentication names it. Nodes belong to no namespace, so they have a role of their

@@ -1,8 +1,8 @@
 """Propose a `fleet.yaml` from the nodes that a scheduler has.
 
 An engine NAME that can do this has a module `validator/fleet/NAME_survey.py` with a function
-`open_surveyor(settings: FleetSettings) -> Surveyor`. It says which kinds of nodes there are. Where the
-scheduler does not know the driver, one node of the kind is asked by a short job.
+`open_surveyor(settings: FleetSettings) -> Surveyor`. It says which kinds of nodes there are. If the
+scheduler does not know the driver, a short job reads it on one node of the kind.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Surveyor(Protocol):
 def propose(surveyor: Surveyor) -> str:
     """Return the text of a fleet file for the nodes that there are.
 
-    Nodes whose driver or model nobody could say are in it as a comment.
+    Nodes whose driver or model could not be found out are in it as comments.
     """
     kinds = [_completed(kind, surveyor) for kind in surveyor.survey()]
     return settings_text(surveyor.section, surveyor.keys, kinds)
@@ -136,11 +136,11 @@ def _completed(kind: NodeKind, surveyor: Surveyor) -> tuple[NodeKind, str]:
         return kind, ""
     seen = surveyor.ask(kind)
     if seen is None:
-        return kind, f"{kind.sample} was asked by a job, and did not say its driver"
+        return kind, f"a job on {kind.sample} could not find out its driver"
     known = replace(kind, driver=kind.driver or seen.driver, gpu=kind.gpu or model_of(seen.gpu))
     said = f"{kind.sample} said driver {seen.driver} and {seen.gpu}."
     if not kind.driver:
-        said += " CHECK: no name of the scheduler says the driver, so all of them must have it"
+        said += " CHECK: the scheduler does not know the driver, so make sure that all of them have it"
     return known, said
 
 

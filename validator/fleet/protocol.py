@@ -35,7 +35,7 @@ Handle = str
 
 
 class FleetDown(MissingError):
-    """The scheduler's controller does not answer. It is waited for."""
+    """The scheduler's controller does not answer. The submitter waits for it."""
 
 
 class Phase(str, Enum):
@@ -85,16 +85,16 @@ _FAULTS = {
     Fault.NODE_LOST: "its node was lost",
     Fault.PREEMPTED: "it was preempted",
     Fault.CANCELLED: "it was cancelled",
-    Fault.DEADLINE: "the scheduler's time limit passed",
+    Fault.DEADLINE: "it exceeded the scheduler's time limit",
     Fault.IMAGE_MISSING: "the registry does not have its image",
     Fault.PULL_FAILED: "its image could not be pulled",
-    Fault.WRONG_IMAGE: "another image was run",
+    Fault.WRONG_IMAGE: "a different image was run",
     Fault.DISK_FULL: "the disk of its node is full",
-    Fault.OUT_OF_MEMORY: "it was ended for its use of memory",
+    Fault.OUT_OF_MEMORY: "it was stopped because it used too much memory",
     Fault.QUOTA: "the quota does not allow it",
     Fault.NOT_STARTED: "it could not be started",
-    Fault.OUTPUT_CUT: "its output is not whole",
-    Fault.WRONG_ANSWER: "its report answers another question",
+    Fault.OUTPUT_CUT: "its output is incomplete",
+    Fault.WRONG_ANSWER: "its report is about another measurement",
     Fault.FORGOTTEN: "the scheduler has forgotten it, and there is no result",
 }
 

@@ -352,7 +352,7 @@ class SlurmFleet:
         # The result may not be visible here yet.
         since = self._absent.setdefault(handle, time.monotonic())
         if time.monotonic() - since < self._settle_s:
-            return State(Phase.RUNNING, "it left the queue; its result is waited for", node)
+            return State(Phase.RUNNING, "it left the queue; waiting for its result", node)
         if ended is None:
             # Of a task that is cancelled while it waits, Slurm keeps nothing but the rest of its array.
             if in_queue and not self._outputs(*_parts(handle)[:2]):
@@ -397,9 +397,9 @@ def _answer(content: bytes, unit: str) -> Answer:
         node = codec.convert(codec.parse(frames["node"]), _Node)
         reading = codec.convert(codec.parse(frames["outside"]), Reading)
     except DocumentError as error:
-        raise CutError(f"what the node says can't be read: {error}") from None
+        raise CutError(f"the node's part of the result can't be read: {error}") from None
     if node.unit != unit:
-        raise CutError(f"the result is that of {node.unit}")
+        raise CutError(f"the result is for {node.unit}")
     return read_answer(
         frames["output"],
         _offered(reading, node),

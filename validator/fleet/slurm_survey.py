@@ -20,7 +20,7 @@ ASK = ("nvidia-smi", "--query-gpu=driver_version,name", "--format=csv,noheader")
 
 
 def open_surveyor(settings: FleetSettings) -> SlurmSurveyor:
-    """Return the surveyor. The settings say nothing that it needs."""
+    """Return the surveyor. It does not need the settings."""
     # Home directories are shared on most clusters.
     return SlurmSurveyor(Path.home() / "tensorflow-gpu-matrix")
 

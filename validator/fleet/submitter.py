@@ -4,7 +4,7 @@
 loop writes each step to the run store before it is taken, or right after; wherever it is killed, the next
 loop continues from there (see `runs.py`).
 
-One thread does everything. A scheduler that does not answer is waited for, and that is said once.
+One thread does everything. If the scheduler does not answer, the thread waits, and says so once.
 """
 
 from __future__ import annotations
@@ -358,7 +358,7 @@ class Submitter:
             if handles:
                 self.fleet.forget(handles)
         except FleetDown as error:
-            self.caller.say(f"{self.fleet.name} keeps what is left of this run: {error}")
+            self.caller.say(f"could not remove what {self.fleet.name} still has of this run: {error}")
 
     def _finish(self, tried: Tried) -> None:
         """Count a cell that came to its end."""

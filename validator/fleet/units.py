@@ -22,7 +22,7 @@ _DIGITS = 16
 
 
 class Unit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One try at one cell.
+    """One attempt to measure one cell.
 
     image: the image spec's identifier. reference: `host/path@sha256:…`, by which nodes pull the image.
     image_digest: of the image's manifest, `sha256:…`, as in the reference. lock_digest: see `Lock.digest`.

@@ -158,8 +158,8 @@ class Judgement:
             f" {self.unread.sentence if self.unread else ''}",
             Reason.HOST_DIFFERS: f"{passed}, according to the report, but the host has"
             f" {', '.join(self.differs)}",
-            Reason.LABELS_NOT_TRUSTED: f"{passed}, according to the report; of the host, only the labels of"
-            " its node are known, which trust.yaml does not trust",
+            Reason.LABELS_NOT_TRUSTED: f"{passed}, according to the report; the host is known only from"
+            " the labels of its node, which trust.yaml does not trust",
             Reason.ALL_PASSED: passed,
             Reason.ALL_PASSED_ON_CPU: passed,
         }[self.reason]

@@ -261,7 +261,7 @@ def _host_class(report: Report, asked: Asked, challenge: str | None) -> str:
     """
     if challenge is not None and report.challenge != challenge:
         # Another submitter, with another run store, made the job that was adopted.
-        raise WrongAnswer("its report repeats another challenge than the one of this run")
+        raise WrongAnswer("its report does not have the challenge of this run")
     found = host_class_of(report.host, [asked.host.host_class()])
     return asked.host.identifier if found == NO_GPU else found
 

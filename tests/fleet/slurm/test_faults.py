@@ -190,7 +190,7 @@ def test_a_result_that_was_cut_is_refused_and_a_whole_one_counts(site: Site) -> 
     ended(fleet, [other])
     (theirs,) = (fleet.directory / "arrays" / array_name([unit(61)]) / "results").glob("*.frames")
     theirs.write_bytes(content)
-    with pytest.raises(CutError, match=f"the result is that of {unit(60).name}"):
+    with pytest.raises(CutError, match=f"the result is for {unit(60).name}"):
         fleet.collect(other)
 
 

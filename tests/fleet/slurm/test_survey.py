@@ -44,7 +44,7 @@ def test_a_node_that_does_not_say_its_driver_is_a_comment(
             return [NodeKind(1, "node1", "", "t4", True, {"constraint": "t4", "gres": "gpu:t4:1"})]
 
     text = propose(Unclear(tmp_path, ask=("sh", "-c", command)))
-    assert "node1 was asked by a job, and did not say its driver" in text
+    assert "a job on node1 could not find out its driver" in text
 
 
 def test_a_kind_that_no_node_can_run_is_not_waited_for(cluster: Cluster, tmp_path: Path) -> None:
