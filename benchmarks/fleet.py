@@ -1,7 +1,9 @@
 """Measure what a fleet costs the machine that submits: `python benchmarks/fleet.py`.
 
 It prints the processor time of each cell and the peak memory of two runs, each in a process of its own:
- - 10,000 cells with an engine in memory whose jobs end at once: the submitter and its run store;
+ - 10,000 cells with an engine in memory whose jobs end at once: the submitter and its run store, reading and
+   judging a report for each cell, and adding its record to the store. Signatures are not counted: cosign runs
+   once for each record;
  - 1,000 cells as arrays of a real Slurm cluster on this machine, if Slurm is installed: also the engine,
    Slurm's own client programs, and the directory that nodes share. No job runs: the nodes are drained, and
    the results are copies of one that a node wrote.
@@ -10,6 +12,7 @@ It prints the processor time of each cell and the peak memory of two runs, each 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import resource
@@ -17,9 +20,10 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+import msgspec
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(REPOSITORY))
@@ -27,23 +31,31 @@ sys.path.insert(0, str(REPOSITORY))
 from tests.fleet.making import unit  # noqa: E402
 from tests.fleet.slurm.cluster import running_cluster  # noqa: E402
 from tests.fleet.slurm.requests import ended, fake, prepare, submitted  # noqa: E402
+from tests.records.values import document  # noqa: E402
 from validator.engines.base import ProbeRequest  # noqa: E402
+from validator.fleet.answers import read_answer  # noqa: E402
+from validator.fleet.inside import frame  # noqa: E402
 from validator.fleet.protocol import Answer, Capacity, Handle, Phase, State  # noqa: E402
-from validator.fleet.runs import Runs, Tried, Work  # noqa: E402
+from validator.fleet.runs import Runs, Work  # noqa: E402
 from validator.fleet.settings import SlurmSettings  # noqa: E402
 from validator.fleet.settings_schema import SlurmPlace  # noqa: E402
 from validator.fleet.slurm import SlurmFleet  # noqa: E402
-from validator.fleet.submitter import Settled, Submitter  # noqa: E402
+from validator.fleet.submitter import Submitter  # noqa: E402
 from validator.fleet.units import Unit  # noqa: E402
 from validator.model.measurement import Unread  # noqa: E402
+from validator.model.spec import HostClass, Variant  # noqa: E402
+from validator.pipeline.fleet import Asked, AskedHost, Question, Recorder  # noqa: E402
+from validator.records.store import Store  # noqa: E402
+from validator.versions import ComputeCapability, DriverRelease  # noqa: E402
 
 SIMULATED = 10_000
 ON_SLURM = 1_000
 LIMIT_MS = 20.0
 LIMIT_MB = 300.0
 CLASSES = ("r580-h100", "r580-l4", "r550-a100", "r535-t4")
-#: The size of a usual record, in bytes.
-RECORD = b"x" * 40_000
+#: About as many bytes as TensorFlow writes during a probe; they are part of the report.
+LOG_BYTES = 20_000
+CHALLENGE = "ab" * 32
 
 
 class Simulated:
@@ -54,6 +66,7 @@ class Simulated:
 
     def __init__(self) -> None:
         self._seen: set[Handle] = set()
+        self._output = _output()
 
     def limit(self, host_class: str) -> int:
         return 500
@@ -73,7 +86,7 @@ class Simulated:
         return found
 
     def collect(self, handle: Handle) -> Answer:
-        return Answer(RECORD, "", Unread.NOT_ASKED, "podman", True)
+        return read_answer(self._output, Unread.NVML_SILENT, engine="podman", isolates=True, node="node1")
 
     def cancel(self, handles: Sequence[Handle]) -> None:
         """Do nothing."""
@@ -91,34 +104,41 @@ class Simulated:
         """Do nothing."""
 
 
-class Counting:
-    """Takes records and keeps none."""
-
-    records = 0
-
-    def settle(self, tried: Tried, answer: Answer) -> Settled:
-        return Settled(RECORD, tried.name)
-
-    def deliver(self, record: bytes) -> None:
-        self.records += 1
-
-    def say(self, line: str) -> None:
-        """Say nothing."""
-
-    def show(self, tally: Mapping[str, Counter[str]]) -> None:
-        """Show nothing."""
-
-
 def simulated(place: Path) -> None:
-    """Take 10,000 cells to their ends."""
-    caller = Counting()
-    works = [Work(unit(number, CLASSES[number % 4]), fake()) for number in range(SIMULATED)]
-    with Runs(place / "runs") as runs:
+    """Take 10,000 cells to their records."""
+    with Runs(place / "runs") as runs, Store(f"sqlite:///{place}/records.db") as store:
         run = runs.open_run("benchmark", "simulated", [], {})
-        runs.add(run, works)
-        Submitter(Simulated(), runs, run, caller, sleep=lambda _: None).work()
-    assert caller.records == SIMULATED
+        runs.add(run, [_work(number) for number in range(SIMULATED)])
+        caller = Recorder(store, None, lambda line: None, lambda tally: None)
+        ended = Submitter(Simulated(), runs, run, caller, sleep=lambda _: None).work()
+    assert len(ended) == SIMULATED and all(tried.record_id for tried in ended)
     _report(SIMULATED)
+
+
+def _work(number: int) -> Work:
+    host = HostClass(CLASSES[0], DriverRelease.parse("580"), ComputeCapability.parse("9.0"), "H100")
+    one = unit(number, CLASSES[number % len(CLASSES)])
+    question = Question(
+        one.image, Variant.GPU, one.lock_digest, one.probe_version, one.depth, f"{number:064}", "simulated",
+        image_digest=one.image_digest, challenge=CHALLENGE,
+    )  # fmt: skip
+    asked = msgspec.structs.replace(AskedHost.of(host), identifier=one.host_class)
+    return Work(one, fake(), msgspec.json.encode(Asked(question, asked)))
+
+
+def _output() -> bytes:
+    """Return what a job writes: a report in a frame, and how the probe ended."""
+    made = document() | {
+        "challenge": CHALLENGE,
+        "logs": {"tensorflow_stderr": "A line.\n" * (LOG_BYTES // 8)},
+    }
+    report = json.dumps(made).encode()
+    ending = {
+        "status": 0, "timed_out": False, "overflow": False, "limit_s": 600.0, "last_line": "",
+        "report": hashlib.sha256(report).hexdigest(), "length": len(report), "checks": {"pass": 23},
+        "started": "2026-11-01T00:00:00+00:00", "finished": "2026-11-01T00:01:00+00:00",
+    }  # fmt: skip
+    return frame("report", report) + frame("ending", json.dumps(ending).encode())
 
 
 def on_slurm(place: Path, configuration: str) -> None:

@@ -45,7 +45,8 @@ def test_it_answers_on_its_port(endpoint: Endpoint, image: Built) -> None:
     container = endpoint.client.containers.run(image.reference, detach=True, ports={port: ("127.0.0.1", 0)})
     try:
         container.reload()
-        address = f"http://127.0.0.1:{container.ports[port][0]['HostPort']}/api"
+        [published, *_] = container.ports[port] or []
+        address = f"http://127.0.0.1:{published['HostPort']}/api"
         deadline = time.monotonic() + _WITHIN_S
         while True:
             try:
