@@ -214,9 +214,7 @@ class Api:
             if self._forbidden_since is None:
                 self._forbidden_since = now
             if now - self._forbidden_since < _ROLES_READ_S:
-                return FleetDown(
-                    f"the API server {self.server} now forbids what it allowed before: {text}"
-                )
+                return FleetDown(f"the API server {self.server} now forbids what it allowed before: {text}")
             return MissingError(
                 f"this user may not {what}: {text}",
                 hint="`fleet manifests` prints the permissions that an administrator has to grant",
