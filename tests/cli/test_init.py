@@ -119,9 +119,11 @@ def test_the_registry_is_that_of_the_remote(
     assert content["env"]["REGISTRY"] == (registry or "ghcr.io/OWNER/REPOSITORY")
     if registry is None:
         assert "in place of OWNER/REPOSITORY" in done.stderr
+        assert "No trust.yaml was written" in done.stderr and "reference/trust-file.md" in done.stderr
         assert not (tmp_path / "trust.yaml").exists()
         return
     assert content[True]["push"]["branches"] == ["trunk"]
+    assert "No trust.yaml" not in done.stderr
     [builder] = read_trust_file(tmp_path / "trust.yaml").builders
     assert builder.signatory.signer.endswith(f"/{WORKFLOW}@refs/heads/trunk")
 

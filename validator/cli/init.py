@@ -1,4 +1,4 @@
-"""`init`: write a matrix, its locks and a workflow for a repository of one's own."""
+"""`init`: write a matrix, its locks, a workflow and a trust file for a repository of one's own."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import click
 
 from ..errors import EXIT_OK, InputError, MissingError
 from ..reports.printable import counted
-from ..resources import shipped_matrix
+from ..resources import manual, shipped_matrix
 from ..system import processes
 from ..system.files import write_atomically
 from .options import OWN_MATRIX, print_status
@@ -38,10 +38,11 @@ _TIMEOUT_S = 20.0
 )
 @click.option("--force", is_flag=True, help="Replace files that exist.")
 def command(directory: Path, force: bool) -> int:
-    """Write matrix.yaml, its locks, a trust file and a workflow for a repository of your own.
+    """Write matrix.yaml, its locks and a workflow for a repository of your own.
 
-    The matrix has an image that is predicted to work on this machine, and this machine's driver and GPUs.
-    The registry is that of the repository's remote on GitHub. Nothing is built, and nothing that exists is
+    The matrix has an image that is predicted to work on this machine, and this machine's driver and GPUs. If
+    the repository's remote `origin` is on GitHub, the workflow pushes to its registry, and trust.yaml is
+    written too: it says that this workflow may sign images. Nothing is built, and nothing that exists is
     replaced without --force.
     """
     from ..locks import files
@@ -140,6 +141,11 @@ def _say_what_is_next(
         print_status(
             "This is not a repository on GitHub: in the workflow, write your registry in place of"
             " OWNER/REPOSITORY."
+        )
+        # A placeholder there would trust whoever has that name on GitHub.
+        print_status(
+            "No trust.yaml was written, because it has to name who signs your images:"
+            f" {manual('reference/trust-file.md')}"
         )
     else:
         print_status(f"The workflow pushes to {repository.registry}.")
