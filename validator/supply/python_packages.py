@@ -21,7 +21,10 @@ from ..system.sources import PackageSources
 
 #: The locks, and the extras of pyproject.toml that each contains. The largest comes first, and the others get
 #: the same versions.
-LOCKS: Mapping[str, tuple[str, ...]] = {"requirements/test.txt": ("test",), "requirements/runtime.txt": ()}
+LOCKS: Mapping[str, tuple[str, ...]] = {
+    "requirements/test.txt": ("kubernetes", "test"),
+    "requirements/runtime.txt": (),
+}
 #: The environments with a real TensorFlow in which tests run the probe: one lock each, which begins with the
 #: lines that it is resolved from. To add one, write a file with only these lines.
 ENVIRONMENTS = "requirements/environments"
