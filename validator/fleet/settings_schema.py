@@ -13,8 +13,12 @@ from msgspec import UNSET, Meta, UnsetType
 
 from ..matrix.schema import Axis, Text, editor_schema
 
-#: How a job can run an image on a node of Slurm. `auto`: the first one that the node has.
-CONTAINERS = ("auto", "apptainer", "enroot", "podman", "docker", "venv")
+#: How a job can run an image on a node of Slurm. `auto`: with the first container engine that the node has.
+#: `venv`: in an environment made from the lock. `auto-or-venv`: so where the node has no container engine.
+CONTAINERS = ("auto", "apptainer", "enroot", "podman", "docker", "auto-or-venv", "venv")
+#: With these, some packages run as the user who submits. They could change the results of other jobs, so no
+#: result of the cluster is signed.
+UNSIGNED = ("auto-or-venv", "venv")
 #: A GPU as Kubernetes counts it, and the taint that the GPU operator sets.
 GPU_RESOURCE = "nvidia.com/gpu"
 #: The effects of a taint.

@@ -37,6 +37,7 @@ from ..errors import InputError, MissingError
 from ..model import codec
 from ..model.codec import DocumentError
 from ..model.measurement import Outside, Unread
+from ..model.spec import NO_GPU
 from ..system.files import says_full_disk, write_atomically
 from . import inside, slurm_client, slurm_job
 from .answers import read_answer
@@ -44,7 +45,7 @@ from .frame import CutError, read_frames
 from .protocol import Answer, Capacity, Fault, FleetDown, Handle, Phase, Refused, State
 from .settings import NAME as SETTINGS
 from .settings import FleetSettings, SlurmSettings
-from .settings_schema import SlurmPlace
+from .settings_schema import UNSIGNED, SlurmPlace
 from .slurm_client import Node, QueueEntry, Refusal
 from .units import Unit, array_name
 
@@ -169,7 +170,7 @@ class SlurmFleet:
         paths = [path for path in self._results(array).get(index, []) if path.suffix == _WHOLE]
         for path in sorted(paths, key=lambda path: (_changed(path), path.name)):
             try:
-                return _answer(path.read_bytes(), unit)
+                return _answer(path.read_bytes(), unit, self._settings.container not in UNSIGNED)
             except CutError as error:
                 cut = error
             except OSError as error:
@@ -271,6 +272,7 @@ class SlurmFleet:
                 "arguments": list(request.arguments),
                 "timeout_s": request.timeout_s,
                 "tasks": unit.tasks,
+                "gpus": unit.host_class != NO_GPU,
                 "minutes": place.time_limit,
                 "container": self._settings.container,
                 "python": _python(request.files.get("lock.txt", b"")),
@@ -367,7 +369,9 @@ class SlurmFleet:
         """Return the files of an array's results, by index."""
         found: dict[int, list[Path]] = {}
         for path in (self.directory / "arrays" / array / "results").glob("[0-9]*"):
-            found.setdefault(int(path.name.partition(".")[0]), []).append(path)
+            index = path.name.partition(".")[0]
+            if index.isdecimal():
+                found.setdefault(int(index), []).append(path)
         return found
 
     def _outputs(self, array: str, index: int) -> list[Path]:
@@ -391,7 +395,8 @@ def _capacity(host_class: str, place: SlurmPlace, nodes: Sequence[Node]) -> Capa
     )
 
 
-def _answer(content: bytes, unit: str) -> Answer:
+def _answer(content: bytes, unit: str, isolated: bool) -> Answer:
+    """Return the answer in a result. isolated: no job of the cluster could change another one's result."""
     frames = read_frames(content, "node", "outside", "output")
     try:
         node = codec.convert(codec.parse(frames["node"]), _Node)
@@ -404,7 +409,7 @@ def _answer(content: bytes, unit: str) -> Answer:
         frames["output"],
         _offered(reading, node),
         engine=node.engine,
-        isolates=node.isolates,
+        isolates=node.isolates and isolated,
         image_digest=node.image_digest,
         node=node.node,
     )

@@ -344,14 +344,17 @@ _RUNNERS = {runner.name: runner for runner in (Apptainer, Enroot, Podman, Docker
 
 
 def _choose(wanted: str) -> type[Runner]:
-    if wanted != "auto":
+    if wanted in _RUNNERS:
         return _RUNNERS[wanted]
-    return next(runner for runner in _RUNNERS.values() if _is_there(runner.name))
+    for name, runner in _RUNNERS.items():
+        if runner.isolates and _is_there(name):
+            return runner
+    if wanted == "auto-or-venv":
+        return Venv
+    raise Failed("not_started", "this node has no container engine; `container: auto-or-venv` needs none")
 
 
 def _is_there(name: str) -> bool:
-    if name == "venv":
-        return True
     if shutil.which(name) is None:
         return False
     if name == "enroot":
@@ -422,6 +425,9 @@ def run(job: Job) -> bytes:
     job.lay_out()
     job.tasks.find()
     outside, gpus = _read_nvml()
+    if not job.request["gpus"]:
+        # The GPUs of the node belong to other jobs.
+        gpus = []
     runner = _choose(job.request["container"])(job, gpus)
     output = job.work / "output"
     try:

@@ -212,7 +212,11 @@ def test_an_image_is_converted_once_and_kept(site: Site, tmp_path: Path) -> None
     units: list[tuple[Unit, ProbeRequest]] = [(of_image(number, same), fake()) for number in (50, 51)]
     handles = submitted(fleet, units)
     assert ended(fleet, handles) == [State(Phase.ENDED)] * 2
-    assert [fleet.collect(handle).engine for handle in handles] == ["apptainer"] * 2
+    answers = [fleet.collect(handle) for handle in handles]
+    assert [(answer.engine, answer.isolates) for answer in answers] == [("apptainer", True)] * 2
+    # Where an environment may run next to them, no result of the cluster is signed.
+    unsigned = site("converted", setup=f"export PATH={tmp_path}:$PATH\n", container="auto-or-venv")
+    assert not any(unsigned.collect(handle).isolates for handle in handles)
     calls = (tmp_path / "calls").read_text(encoding="utf-8").splitlines()
     assert [call.split()[0] for call in calls].count("pull") == 1
     runs = [call for call in calls if call.startswith("exec ")]
