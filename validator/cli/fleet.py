@@ -194,7 +194,7 @@ def _show_cells(runs: Runs, run: FleetRun, format_: str) -> None:
 @fleet_file_option
 @verbose_option
 def cancel_command(run: str, matrix_path: Path, store_url: str | None, fleet_path: Path | None) -> int:
-    """Cancel the jobs of a RUN. Finished measurements are kept."""
+    """Cancel the jobs of a RUN. Existing records are kept."""
     from ..fleet.runs import Runs
     from ..fleet.submitter import tally
     from ..records.store import Store

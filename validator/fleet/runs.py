@@ -164,8 +164,12 @@ class Runs:
     # Runs.
 
     def open_run(self, key: str, fleet: str, command: Sequence[str], place: Mapping[str, str]) -> FleetRun:
-        """Return the run of this key that has not ended, or begin one."""
+        """Return the run of this key that has not ended, or begin one.
+
+        A run whose cancellation was not finished goes on, because its command was given again.
+        """
         with self._transaction():
+            self._database.execute("UPDATE runs SET cancelled = 0 WHERE key = ? AND ended = ''", (key,))
             found = self._run_where("key = ? AND ended = ''", key)
             if found:
                 return found[0]
