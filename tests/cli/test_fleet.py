@@ -270,7 +270,7 @@ def fleet(site: Site, *words: str) -> commands.Done:
 def test_a_killed_run_is_resumed(scheduler: Site) -> None:
     run = kill_at(scheduler, "polled")
     status = fleet(scheduler, "status")
-    assert run in status.stderr and f"`fleet resume {run}` does" in status.stderr
+    assert run in status.stderr and f"run `fleet resume {run}`." in status.stderr
     assert "waiting" in status.stdout
     done = fleet(scheduler, "resume", run, "--store", str(scheduler.directory / "records.db"))
     assert done.returncode == EXIT_OK, done.stderr

@@ -87,9 +87,7 @@ def test_a_driver_that_no_feature_says_is_asked_for(tmp_path: Path) -> None:
         "r535-t4": SlurmPlace(gres="gpu:tesla_t4:1"),
         "r580-h100": SlurmPlace(gres="gpu:1"),
     }
-    assert (
-        "# gpu7 said driver 535.183.01 and Tesla T4. CHECK: the scheduler does not know the driver" in text
-    )
+    assert "# gpu7 said driver 535.183.01 and Tesla T4. CHECK: the scheduler does not know the driver" in text
 
 
 def test_nodes_that_say_nothing_are_a_comment(tmp_path: Path) -> None:
