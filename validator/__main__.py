@@ -24,6 +24,7 @@ _GARBAGE = 200_000
 NEEDED = (
     "click",
     "docker",
+    "isal",
     "re2",
     "jinja2",
     "msgspec",

@@ -137,7 +137,10 @@ def test_python_code_installs_only_by_hash() -> None:
                 if {"pip", "install"} <= words:
                     lists.append(f"{path.relative_to(ROOT)}:{node.lineno}")
                     assert "--require-hashes" in words, lists[-1]
-    assert {name.partition(":")[0] for name in lists} == {"validator/engines/venv.py"}
+    assert {name.partition(":")[0] for name in lists} == {
+        "validator/engines/venv.py",
+        "validator/fleet/slurm_job.py",
+    }
 
 
 # -- next to a secret ------------------------------------------------------------------------------------

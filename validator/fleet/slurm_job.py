@@ -322,8 +322,8 @@ class Venv(Runner):
 
         def install(partial: Path) -> None:
             self.pull([python, "-m", "venv", str(partial)])
-            pip = [str(partial / "bin" / "python"), "-m", "pip", "install", "--quiet", "--no-deps"]
-            self.pull([*pip, "--only-binary=:all:", "--require-hashes", "--requirement", str(lock)])
+            pip = ["-m", "pip", "install", "--require-hashes", "--only-binary=:all:", "--no-deps", "--quiet"]
+            self.pull([str(partial / "bin" / "python"), *pip, "--requirement", str(lock)])
 
         name = hashlib.sha256(lock.read_bytes()).hexdigest()
         self._place = _kept(self.job, "-venv", install, name)
