@@ -142,7 +142,7 @@ def test_wheels_in_use_by_another_process_are_not_evicted(index: LocalIndex, tmp
 def test_several_processes_download_a_wheel_once(index: LocalIndex, tmp_path: Path) -> None:
     wheel = added(index, "demo", b"x" * 20_000_000)
     users = [user(index, tmp_path, wheel) for _ in range(3)]
-    outputs = [one.communicate(timeout=60)[0] for one in users]
+    outputs = [one.communicate(timeout=300)[0] for one in users]
     assert outputs == [f"{tmp_path / wheel.sha256}.whl\n"] * 3
     assert len(index.downloads()) == 1
     assert cached(tmp_path) == {f"{wheel.sha256}.whl"}

@@ -162,7 +162,10 @@ def test_other_tasks_have_frames_of_their_own(place: Path) -> None:
 
 def test_the_tasks_of_a_unit_find_each_other_and_only_the_first_measures(place: Path) -> None:
     addresses = ("node1:29500", "node2:29500")
-    shown = "print(sys.argv[1:], {name: os.environ[name] for name in os.environ if 'WORKER' in name})"
+    shown = (
+        "print(sys.argv[1:],"
+        " {name: os.environ[name] for name in os.environ if name.startswith('VALIDATOR_')})"
+    )
     given = ("--workers", ",".join(addresses), "--", "--depth", "full")
     frames = b"".join(run(place, shown, "--task", task, *given).stdout for task in ("0", "1"))
     found = read_frames(frames, "report", "report.1")
@@ -179,7 +182,7 @@ def test_the_tasks_of_a_unit_find_each_other_and_only_the_first_measures(place: 
 
 
 def test_a_unit_of_one_task_has_no_workers(place: Path) -> None:
-    done = run(place, "print([name for name in os.environ if 'WORKER' in name])")
+    done = run(place, "print([name for name in os.environ if name.startswith('VALIDATOR_')])")
     assert read_frames(done.stdout)["report"] == b"[]\n"
 
 

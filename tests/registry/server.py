@@ -63,9 +63,9 @@ class RunningRegistry:
     def tags(self, repository: str) -> dict[str, str]:
         """Return tag -> digest, read from the storage."""
         directory = self.storage / "docker/registry/v2/repositories" / repository / "_manifests/tags"
-        return {
-            path.name: (path / "current/link").read_text(encoding="ascii") for path in directory.glob("*")
-        }
+        # While the registry writes a tag, its directory is there, but not yet its link.
+        links = [path for path in directory.glob("*/current/link") if path.stat().st_size]
+        return {path.parts[-3]: path.read_text(encoding="ascii") for path in links}
 
     def manifest(self, repository: str, reference: str) -> dict[str, object]:
         """Return a manifest, given its tag or digest."""
