@@ -44,7 +44,8 @@ from validator.fleet.submitter import Submitter  # noqa: E402
 from validator.fleet.units import Unit  # noqa: E402
 from validator.model.measurement import Unread  # noqa: E402
 from validator.model.spec import HostClass, Variant  # noqa: E402
-from validator.pipeline.fleet import Asked, AskedHost, Question, Recorder  # noqa: E402
+from validator.pipeline.fleet import Asked, AskedHost, Recorder  # noqa: E402
+from validator.pipeline.judging import Question  # noqa: E402
 from validator.records.store import Store  # noqa: E402
 from validator.versions import ComputeCapability, DriverRelease  # noqa: E402
 
