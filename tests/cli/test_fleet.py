@@ -278,7 +278,7 @@ def test_a_killed_run_is_resumed(scheduler: Site) -> None:
     assert len(scheduler.records()) == len(scheduler.fleet.jobs()) == 2
     again = fleet(scheduler, "resume", run, "--store", str(scheduler.directory / "records.db"))
     assert (again.returncode, "there is nothing to resume" in again.stderr) == (EXIT_INPUT, True)
-    assert "No run is open" in fleet(scheduler, "status").stderr
+    assert "No run is open. `build-matrix --on slurm`" in fleet(scheduler, "status").stderr
     [listed] = json.loads(fleet(scheduler, "status", "--json").stdout)
     assert (listed["run"], listed["cells"]) == (run, {"r580-h100": {"done": 2}})
 

@@ -54,6 +54,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("predict --tensorflow 2.21.0 --driver 580", "--gpu or --compute-capability is needed"),
         ("predict --tensorflow 2.21.0 --compat 12.9", "--driver is needed"),
         ("predict --tensorflow 2.21.0 --variant cpu --compat 12.9", "--driver is needed"),
+        ("fleet inventory", "--on is needed: give --on slurm or --on kubernetes"),
     ],
 )
 def test_options_without_effect_are_rejected(
@@ -177,3 +178,17 @@ def test_a_python_is_run_through_its_link(
 def test_typos_get_a_suggestion(words: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run(words.split()) == 2
     assert said in capsys.readouterr().err
+
+
+def test_the_help_of_a_group_shows_whole_sentences(capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("certify", "fleet", "records", "runner"):
+        assert cli.run([name, "--help"]) == 0
+        commands = capsys.readouterr().out.partition("Commands:")[2]
+        assert commands.strip() and "..." not in commands, name
+
+
+def test_a_key_that_is_missing_names_who_has_it(project: Path) -> None:
+    with pytest.raises(InputError, match="no-key.pub: can't be read") as failed:
+        cli.run("recommend --registry 127.0.0.1:1/team/images --key no-key.pub".split())
+    hint = failed.value.hint or ""
+    assert "publishes them" in hint and "how-to/pull-an-image.md" in hint

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import InputError
+from ..resources import manual
 
 #: A line before the key in its file, where PEM allows text (RFC 7468). cosign ignores it.
 THROW_AWAY = "This key is thrown away with the test that made it: what it signs proves nothing."
@@ -114,7 +115,11 @@ def read_key(key: Path | str) -> str:
         return key.read_text(encoding="ascii")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not a PEM file"
-        raise InputError(f"{key}: can't be read: {reason}") from error
+        raise InputError(
+            f"{key}: can't be read: {reason}",
+            hint="to verify images, ask whoever publishes them for their public key, and name its file:"
+            f" {manual('how-to/pull-an-image.md')}",
+        ) from error
 
 
 def _place(key: Path | str) -> str:

@@ -27,8 +27,20 @@ if TYPE_CHECKING:
     from ..fleet.protocol import Capacity
     from ..fleet.runs import FleetRun, Runs
 
+
+def _require_scheduler(_: click.Context, __: click.Parameter, value: str | None) -> str:
+    # click's own error would not name the values.
+    if value is None:
+        raise click.UsageError("--on is needed: give --on slurm or --on kubernetes")
+    return value
+
+
 on_option = click.option(
-    "--on", "engine_name", required=True, metavar="NAME", help="The scheduler: slurm or kubernetes."
+    "--on",
+    "engine_name",
+    metavar="NAME",
+    callback=_require_scheduler,
+    help="The scheduler: slurm or kubernetes.  [required]",
 )
 
 
@@ -148,7 +160,7 @@ def _show_runs(runs: Runs, format_: str) -> None:
         )
         return
     if not found:
-        print_status("No run is open.")
+        print_status("No run is open. `build-matrix --on slurm` or `--on kubernetes` starts one.")
     for one in found:
         stopped = f" No process is working on it: run `fleet resume {one.id}`."
         going = "" if runs.is_submitted(one) else stopped

@@ -1,10 +1,13 @@
-"""Command groups that suggest a command for a mistyped one."""
+"""Command groups that suggest a command for a mistyped one, and show whole sentences in their help."""
 
 from __future__ import annotations
 
 import difflib
 
 import click
+
+#: The most characters of a command's line in `--help`, which is wrapped.
+_LONGEST = 200
 
 
 class SuggestingGroup(click.Group):
@@ -22,3 +25,9 @@ class SuggestingGroup(click.Group):
         if near:
             message += f"; did you mean {' or '.join(near)}?"
         raise click.UsageError(message, ctx)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        # click would cut the first sentence of a command's help to one line.
+        commands = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, found.get_short_help_str(_LONGEST)) for name, found in commands if found])
