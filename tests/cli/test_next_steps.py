@@ -145,7 +145,15 @@ def test_nothing_is_said_where_there_is_no_image(capsys: pytest.CaptureFixture[s
 def test_the_estimate(capsys: pytest.CaptureFixture[str]) -> None:
     next_steps.say_estimate(Estimate(2, 1, 3_000_000_000, 1_000_000_000, 8_000_000_000))
     assert capsys.readouterr().err.splitlines() == [
-        "2 images: 1.0 GB of wheels to download, 2.0 GB are here already;"
+        "2 images: 1.0 GB of wheels to download (2.0 GB of wheels are in the cache);"
         " the largest image takes about 8.0 GB.",
         "1 image still to lock, whose size is not known yet.",
+    ]
+
+
+def test_an_estimate_without_a_download(capsys: pytest.CaptureFixture[str]) -> None:
+    next_steps.say_estimate(Estimate(1, 0, 2_600_000_000, 0, 8_000_000_000))
+    assert capsys.readouterr().err.splitlines() == [
+        "1 image: nothing to download (2.6 GB of wheels are in the cache);"
+        " the largest image takes about 8.0 GB."
     ]

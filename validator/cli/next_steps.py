@@ -24,13 +24,11 @@ _SHOWN = 10
 def say_estimate(found: Estimate) -> None:
     """Print how much a run downloads and stores."""
     if found.images:
-        here = (
-            ""
-            if found.download == found.wheels
-            else f", {_gb(found.wheels - found.download)} are here already"
-        )
+        here = found.wheels - found.download
+        cached = f" ({_gb(here)} of wheels are in the cache)" if here else ""
+        download = f"{_gb(found.download)} of wheels to download" if found.download else "nothing to download"
         print_status(
-            f"{counted(found.images, 'image')}: {_gb(found.download)} of wheels to download{here};"
+            f"{counted(found.images, 'image')}: {download}{cached};"
             f" the largest image takes about {_gb(found.largest)}."
         )
     if found.unlocked:
