@@ -142,6 +142,12 @@ def test_the_nearest_models_of_a_number_are_of_its_family() -> None:
     assert caught.value.nearest == ("RTX 3060", "RTX 30 series")
 
 
+def test_a_model_that_is_far_off_is_not_suggested() -> None:
+    with pytest.raises(UnknownGpu) as caught:
+        gpu("rtx9999")
+    assert caught.value.nearest == ()
+
+
 @pytest.mark.parametrize("asked", ["", "banana", "NVIDIA", "Radeon", "RTX 509...", "MIG 1g.5gb"])
 def test_other_text_is_not_a_gpu(asked: str) -> None:
     with pytest.raises(UnknownGpu):

@@ -41,6 +41,18 @@ def test_the_reason_against_a_gpu_is_not_an_old_driver() -> None:
     assert "no kernels for compute capability 5.2" in maxwell.reason.text
 
 
+@pytest.mark.parametrize("version", VERSIONS)
+def test_no_reason_names_a_driver_that_nobody_gave(version: str) -> None:
+    reasons = [gpu.reason for gpu in image_support(image(version)).gpus if gpu.reason is not None]
+    assert not [reason.text for reason in reasons if "; this is " in reason.text]
+
+
+def test_a_gpu_whose_last_driver_is_too_old_for_cuda_names_both() -> None:
+    [kepler] = [gpu for gpu in image_support(image("2.21.0")).gpus if str(gpu.capability) == "3.5"]
+    assert kepler.reason is not None and kepler.reason.rule == "driver_dropped_gpu"
+    assert kepler.reason.text.endswith("needs R470 or older, and CUDA 12.5 needs R525 or newer")
+
+
 def test_spans_of_branches() -> None:
     known = [branch.number for branch in drivers.branches()]
     assert driver_range(known[5:]) == f"R{known[5]} or newer"

@@ -152,6 +152,20 @@ def _retired(branch: int, capability: ComputeCapability) -> tuple[Reason, ...]:
     return ()
 
 
+def no_branch_for(capability: ComputeCapability, toolkit: CudaVersion) -> Reason | None:
+    """Say why no driver branch has both a GPU and a toolkit, if the last one for the GPU is too old."""
+    floor = minor_version(toolkit.major)
+    for row in facts.rows("drivers", "last_branch"):
+        inside = ComputeCapability.parse(row["from"]) <= capability < ComputeCapability.parse(row["below"])
+        if inside and floor is not None and row["branch"] < floor.driver.branch:
+            return facts.fact(row).fails(
+                f"{row['generation']} (compute capability {capability}) needs R{row['branch']} or older, and CUDA"
+                f" {toolkit} needs R{floor.driver.branch} or newer",
+                "driver_dropped_gpu",
+            )
+    return None
+
+
 def _not_yet(branch: int, capability: ComputeCapability) -> tuple[Reason, ...]:
     # There is no table of drivers by GPU. A branch from before the first PTX ISA with an architecture can't
     # have a compiler for it. That the driver doesn't support the GPU either is derived from this.

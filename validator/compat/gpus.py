@@ -125,7 +125,7 @@ def _nearest(wanted: str) -> tuple[str, ...]:
         found += [known.name for known in gpus() if known.name.endswith(f" {digits[1]} series")]
     if not found:
         names = {_plain(known.name): known.name for known in gpus()}
-        found = [names[name] for name in difflib.get_close_matches(wanted, names, 3, cutoff=0.5)]
+        found = [names[name] for name in difflib.get_close_matches(wanted, names, 3, cutoff=0.65)]
     return tuple(dict.fromkeys(found))[:3]
 
 

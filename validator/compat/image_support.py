@@ -104,6 +104,10 @@ def _gpu_support(image: ImageSpec, capability: ComputeCapability, models: tuple[
     works = tuple(number for number, found in predictions.items() if found.outcome is Outcome.WORKS)
     if works:
         return GpuSupport(capability, models, works, None)
+    assert image.cuda is not None
+    impossible = drivers.no_branch_for(capability, CudaVersion.parse(image.cuda.version))
+    if impossible is not None:
+        return GpuSupport(capability, models, (), impossible)
     # The branch with the fewest failing reasons explains most, because its driver is not too old.
     nearest = min(reversed(predictions.values()), key=_failing_reasons)
     return GpuSupport(capability, models, (), nearest.reasons[0])

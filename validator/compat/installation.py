@@ -64,8 +64,8 @@ def search_path(version: str, from_wheels: bool, reached: bool | None) -> Reason
     if not known.not_found:
         return known.fact.works("the wheel searches NVIDIA's wheels for every library it needs")
     names = ", ".join(known.not_found)
-    missed = f"the directory of {names}" if known.folders else f"any of NVIDIA's wheels ({names})"
-    text = f"the wheel by itself does not search {missed}, without which TensorFlow finds no GPU"
+    missed = names if known.folders else f"NVIDIA's wheels ({names})"
+    text = f"on its own, the wheel does not find {missed}, without which TensorFlow uses no GPU"
     if from_wheels and reached is False:
         return known.fact.fails(f"{text}; set LD_LIBRARY_PATH", "library_path_not_set")
     if from_wheels and reached is None:

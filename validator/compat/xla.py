@@ -25,7 +25,7 @@ def targets_gpu(release: str, capability: ComputeCapability, ptxas: str | None) 
     text = f"compute capability {capability} is a target from PTX ISA {_text(first)} on"
     if isa(row["isa"]) < first:
         return facts.fact(row).fails(
-            f"tensorflow {release} writes PTX ISA {row['isa']}, and {text}: the process ends",
+            f"tensorflow {release} writes PTX ISA {row['isa']}, and {text}, so the process crashes",
             "xla_without_gpu_target",
             mode=XLA,
         )
