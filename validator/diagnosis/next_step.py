@@ -21,7 +21,7 @@ _IMAGE = re.compile(r"[\w.-]+(?:[/:@][\w.-]+)*")
 #: Other ways to run an image than Docker, which `doctor --image` uses.
 _OTHER_ENGINES = ("apptainer", "kubernetes")
 
-_AFTER_CAUSE = "fix the first cause, then run this in that environment"
+_AFTER_CAUSE = "fix the first cause, then run `doctor` again in the environment where you train"
 _NOT_RECOGNIZED = (
     "no known cause fits these lines; run this in that environment, or paste everything that was printed"
     " since TensorFlow was imported"
