@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from validator.assemble.progress import Progress
 from validator.cli import probing
 from validator.engines.base import ProbeRequest
 from validator.engines.host_reading import read_host
@@ -25,9 +26,7 @@ LINES = (
 def test_checks_that_are_skipped_for_one_reason_take_one_line(
     fails: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def run(
-        python: Path | None, request: ProbeRequest, progress: probing.Progress
-    ) -> tuple[Outside | Unread, bytes]:
+    def run(python: Path | None, request: ProbeRequest, progress: Progress) -> tuple[Outside | Unread, bytes]:
         for line in LINES:
             progress(line)
         if fails:

@@ -188,7 +188,7 @@ def test_the_help_of_a_group_shows_whole_sentences(capsys: pytest.CaptureFixture
 
 
 def test_a_key_that_is_missing_names_who_has_it(project: Path) -> None:
-    with pytest.raises(InputError, match="no-key.pub: can't be read") as failed:
-        cli.run("recommend --registry 127.0.0.1:1/team/images --key no-key.pub".split())
+    with pytest.raises(InputError, match=r"no-key\.pub: can't be read") as failed:
+        cli.run(["recommend", "--registry", "127.0.0.1:1/team/images", "--key", "no-key.pub"])
     hint = failed.value.hint or ""
     assert "publishes them" in hint and "how-to/pull-an-image.md" in hint

@@ -222,7 +222,7 @@ def test_every_reader_gets_remedies(way: str) -> None:
 @pytest.mark.parametrize(
     ("commands", "read", "why"),
     [
-        (["python -m pip install 'tensorflow[and-cuda]'"], Case(), "does not search"),
+        (["python -m pip install 'tensorflow[and-cuda]'"], Case(), "does not find"),
         (["python -m pip install 'tensorflow[and-cuda]==2.20.0'"], Case(gpu="RTX 5090"), "no kernels"),
         (["python -m pip install 'tensorflow<2.11'"], Case(python="3.13"), "there is no tensorflow<2.11"),
         (["python -m pip install tensorflow==2.18.0"], Case(), "without CUDA's libraries"),

@@ -30,4 +30,6 @@ class SuggestingGroup(click.Group):
         # click would cut the first sentence of a command's help to one line.
         commands = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
         with formatter.section("Commands"):
-            formatter.write_dl([(name, found.get_short_help_str(_LONGEST)) for name, found in commands if found])
+            formatter.write_dl(
+                [(name, found.get_short_help_str(_LONGEST)) for name, found in commands if found]
+            )

@@ -18,7 +18,6 @@ from ..reports.derived import Changes
 from .derivation import Derived, changes_in, find_derived
 from .options import print_status
 
-
 #: What the probe prints about a skipped check. It may name the check that says more about the reason.
 _SKIPPED = re.compile(r"(?P<check>\w+): skip: (?P<reason>.*?)(?: \(see \w+\))?")
 

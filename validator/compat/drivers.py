@@ -159,8 +159,8 @@ def no_branch_for(capability: ComputeCapability, toolkit: CudaVersion) -> Reason
         inside = ComputeCapability.parse(row["from"]) <= capability < ComputeCapability.parse(row["below"])
         if inside and floor is not None and row["branch"] < floor.driver.branch:
             return facts.fact(row).fails(
-                f"{row['generation']} (compute capability {capability}) needs R{row['branch']} or older, and CUDA"
-                f" {toolkit} needs R{floor.driver.branch} or newer",
+                f"{row['generation']} (compute capability {capability}) needs R{row['branch']} or older, and"
+                f" CUDA {toolkit} needs R{floor.driver.branch} or newer",
                 "driver_dropped_gpu",
             )
     return None

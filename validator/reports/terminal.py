@@ -220,7 +220,9 @@ def _reasons_against(gpus: Sequence[GpuSupport]) -> Iterator[RenderableType]:
 def _driver(need: GpuSupport) -> Text:
     if need.reason is None:
         return Text(driver_range(need.branches))
-    return styled("unknown") if need.reason.outcome is Outcome.UNKNOWN else Text("no driver works", style="red")
+    return (
+        styled("unknown") if need.reason.outcome is Outcome.UNKNOWN else Text("no driver works", style="red")
+    )
 
 
 def driver_range(numbers: Sequence[int]) -> str:
