@@ -37,7 +37,6 @@ from .real_node import RealNode, remove_control_groups
 ROOT = Path(__file__).resolve().parents[3]
 NAMESPACE = "fleet"
 #: The programs of the control plane, in the order in which they start.
-CONTROL_PLANE = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
 BUILD = ".ci/kubernetes"
 #: Marks the processes of one cluster: a process id alone may belong to another process by now.
 _MARK = "TESTS_KUBERNETES_CLUSTER"
