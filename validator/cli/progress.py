@@ -10,18 +10,16 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from types import TracebackType
 
-from rich.console import Console
-from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
 from ..model.record import Verdict
 from ..model.spec import ImageSpec
 from ..pipeline.run import Event, Phase, Result, Status
-from ..reports.printable import one_line, printable
+from ..reports.printable import one_line
 from ..reports.terminal import styled
+from .live import LiveTable, clock
 
 #: The seconds between two plain lines about the same phase of an image. With -v, every line is shown.
 _INTERVAL_S = 20.0
@@ -35,37 +33,19 @@ class _State:
     printed: float = 0.0
 
 
-class Progress:
+class Progress(LiveTable):
     """Show the events of a run. Use it as a context manager.
 
     total: the number of images. label: the beginning of each line.
     """
 
     def __init__(self, total: int, label: str = "") -> None:
-        self._label = label
-        self._console = Console(stderr=True, highlight=False)
         self._total = total
         self._finished: set[ImageSpec] = set()
-        self._started = time.monotonic()
         self._states: dict[ImageSpec, _State] = {}
         self._lock = threading.Lock()
-        self._live = (
-            Live(get_renderable=self._table, console=self._console, refresh_per_second=4, transient=True)
-            if self._console.is_terminal
-            else None
-        )
         self._verbose = logging.getLogger().isEnabledFor(logging.INFO)
-
-    def __enter__(self) -> Progress:
-        if self._live:
-            self._live.__enter__()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._live:
-            self._live.__exit__(kind, error, trace)
+        super().__init__(self._table, 4, label)
 
     def __call__(self, event: Event) -> None:
         """Show an event. May be called from any thread."""
@@ -74,7 +54,7 @@ class Progress:
                 self._states.pop(event.spec, None)
                 self._finished.add(event.spec)
                 if event.result:
-                    self._print(f"{event.spec}: {sentence(event.result)}")
+                    self.say(f"{event.spec}: {sentence(event.result)}")
                 return
             now = time.monotonic()
             state = self._states.get(event.spec)
@@ -82,23 +62,19 @@ class Progress:
             if state is None or new:
                 state = self._states[event.spec] = _State(event.phase, now)
             state.detail = event.detail
-            if self._live is None and (new or self._verbose or now - state.printed >= _INTERVAL_S):
+            if not self.is_shown and (new or self._verbose or now - state.printed >= _INTERVAL_S):
                 state.printed = now
-                self._print(f"{event.spec}: {event.phase.value} {event.detail}".rstrip())
-
-    def _print(self, line: str) -> None:
-        clock = _clock(time.monotonic() - self._started)
-        self._console.print(Text(printable(f"{self._label}[{clock}] {line}")), soft_wrap=True)
+                self.say(f"{event.spec}: {event.phase.value} {event.detail}".rstrip())
 
     def _table(self) -> Table:
         now = time.monotonic()
         table = Table.grid(padding=(0, 1))
-        header = f"{len(self._finished)} of {self._total} done, {_clock(now - self._started)}"
+        header = f"{len(self._finished)} of {self._total} done, {self.clock()}"
         table.add_row(Text(header, style="bold"), "", "", "")
         with self._lock:
             for spec, state in self._states.items():
                 detail = Text(one_line(state.detail), no_wrap=True, overflow="ellipsis", style="dim")
-                table.add_row(spec.identifier, state.phase.value, _clock(now - state.since), detail)
+                table.add_row(spec.identifier, state.phase.value, clock(now - state.since), detail)
         return table
 
 
@@ -108,10 +84,6 @@ def sentence(result: Result) -> str:
         verdict = f"{result.record.verdict.value}: {result.record.reason}"
         return verdict if result.status is Status.MEASURED else f"{result.status.value}: {verdict}"
     return f"{result.status.value}: {result.detail}" if result.detail else result.status.value
-
-
-def _clock(seconds: float) -> str:
-    return f"{int(seconds) // 60:02d}:{int(seconds) % 60:02d}"
 
 
 def results_table(results: Sequence[Result]) -> Table:

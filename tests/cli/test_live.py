@@ -1,0 +1,29 @@
+"""The live tables on a terminal; other tests have no terminal, where there are only lines."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from validator.cli.fleet_progress import FleetProgress
+from validator.cli.progress import Progress
+
+
+@pytest.fixture(autouse=True)
+def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+
+
+def test_a_terminal_shows_the_cells_of_each_host_class(capsys: pytest.CaptureFixture[str]) -> None:
+    with FleetProgress() as progress:
+        progress.show({"r580-h100": Counter(waiting=2)})
+        progress.say("a line")
+    shown = capsys.readouterr().err
+    assert "r580-h100" in shown and "waiting" in shown and "a line" in shown
+
+
+def test_a_terminal_shows_how_many_images_are_done(capsys: pytest.CaptureFixture[str]) -> None:
+    with Progress(3):
+        pass
+    assert "0 of 3 done" in capsys.readouterr().err
