@@ -12,6 +12,9 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+
+from validator.assemble import plan, sources, wheel_facts
 from validator.assemble.base import Base, BaseLayer, read_base
 from validator.assemble.loader_cache import CacheEntry, LoaderCache, render
 from validator.assemble.table import LayerTable
@@ -108,3 +111,10 @@ class ThisPython:
 
     def command(self, argv: Sequence[str]) -> AbstractContextManager[Sequence[str]]:
         return nullcontext([sys.executable, *argv[1:]])
+
+
+def set_small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let small files and wheels have layers of their own."""
+    for module in (plan, sources, wheel_facts):
+        monkeypatch.setattr(module, "LARGE_FILE", 50_000)
+    monkeypatch.setattr(plan, "LARGE_WHEEL", 30_000)

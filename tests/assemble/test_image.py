@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from validator.assemble import names, plan, sources, wheel_facts
+from validator.assemble import names
 from validator.assemble.base import decompressed
 from validator.assemble.encodings import encoding
 from validator.assemble.image import Assembled, assemble
@@ -30,7 +30,7 @@ from validator.model.additions import Additions
 from validator.model.lock import Lock
 from validator.model.spec import ImageSpec, Variant
 
-from .bases import CPU, ELF, FILES, GPU, Shelf, ThisPython, base_of, layer, lock_of
+from .bases import CPU, ELF, FILES, GPU, Shelf, ThisPython, base_of, layer, lock_of, set_small_limits
 
 SITE = "opt/venv/lib/python3/site-packages"
 NVIDIA = f"{SITE}/nvidia"
@@ -38,9 +38,7 @@ NVIDIA = f"{SITE}/nvidia"
 
 @pytest.fixture(autouse=True)
 def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (plan, sources, wheel_facts):
-        monkeypatch.setattr(module, "LARGE_FILE", 50_000)
-    monkeypatch.setattr(plan, "LARGE_WHEEL", 30_000)
+    set_small_limits(monkeypatch)
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from validator.assemble import plan, sources, wheel_facts
+from validator.assemble import sources
 from validator.assemble.encodings import encoding
 from validator.assemble.image import assemble
 from validator.assemble.layers import Layers
@@ -22,7 +22,7 @@ from validator.pipeline import sharing_layers
 from validator.pipeline.sharing_layers import Image, LayerMaker, share
 from validator.system.sources import PackageSources
 
-from ..assemble.bases import CPU, FILES, GPU, Shelf, ThisPython, base_of, layer, lock_of
+from ..assemble.bases import CPU, FILES, GPU, Shelf, ThisPython, base_of, layer, lock_of, set_small_limits
 from ..assemble.test_image import gpu_lock
 
 pytestmark = pytest.mark.parametrize("choice", Layers)
@@ -30,9 +30,7 @@ pytestmark = pytest.mark.parametrize("choice", Layers)
 
 @pytest.fixture(autouse=True)
 def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (plan, sources, wheel_facts):
-        monkeypatch.setattr(module, "LARGE_FILE", 50_000)
-    monkeypatch.setattr(plan, "LARGE_WHEEL", 30_000)
+    set_small_limits(monkeypatch)
 
 
 @pytest.fixture
