@@ -23,6 +23,7 @@ _GARBAGE = 200_000
 #: The import names of the dependencies in pyproject.toml.
 NEEDED = (
     "click",
+    "cyclonedx",
     "docker",
     "isal",
     "re2",

@@ -22,7 +22,7 @@ from ..system.sources import PackageSources
 #: The locks, and the extras of pyproject.toml that each contains. The largest comes first, and the others get
 #: the same versions.
 LOCKS: Mapping[str, tuple[str, ...]] = {
-    "requirements/test.txt": ("kubernetes", "test"),
+    "requirements/test.txt": ("kubernetes", "parquet", "test"),
     "requirements/runtime.txt": (),
 }
 #: The environments with a real TensorFlow in which tests run the probe: one lock each, which begins with the
