@@ -164,3 +164,17 @@ def test_the_smallest_leak_is_above_the_tolerance() -> None:
     weights = Model.weight_bytes.fget(SimpleNamespace(size=size))  # type: ignore[attr-defined]
     images = 4 * memory._EXAMPLES * 3 * size.image**2
     assert memory.STEPS * min(weights, images) > 3 * memory.TOLERANCE
+
+
+@pytest.mark.parametrize(
+    ("held", "growth"),
+    [
+        ([100, 110, 120, 130, 140, 150], 50),
+        # A thread gets an arena of its own, once.
+        ([100, 100, 100 + 64 * MIB, 100 + 64 * MIB, 100 + 64 * MIB, 100 + 64 * MIB], 0),
+        ([100, 100 + 9 * MIB, 100 + 9 * MIB, 101 + 18 * MIB, 102 + 18 * MIB, 103 + 18 * MIB], 5),
+        ([100, 90, 80, 70, 60, 50], -50),
+    ],
+)
+def test_only_growth_that_goes_on_counts_as_a_leak(held: list[int], growth: int) -> None:
+    assert memory.steady_growth(held) == growth
