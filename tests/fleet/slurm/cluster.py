@@ -32,7 +32,8 @@ _PACKAGES = {
 }
 #: Driver branch and GPU model of each node.
 NODES = (("r580", "h100"), ("r580", "h100"), ("r580", "l4"), ("r535", "t4"))
-_START_S = 40.0
+#: Seconds. A loaded machine with two processors needs several times what an idle one does.
+_START_S = 120.0
 _PATH = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
 _UP = re.compile(r"(idle|mixed|allocated|completing|drain\w+)")
 

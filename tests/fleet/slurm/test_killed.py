@@ -48,7 +48,7 @@ def _ended(command: list[str], moments: random.Random, last: bool) -> bool:
         command, start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     )
     try:
-        output, _ = child.communicate(timeout=150 if last else moments.uniform(0.3, 2.0))
+        output, _ = child.communicate(timeout=400 if last else moments.uniform(0.3, 2.0))
     except subprocess.TimeoutExpired:
         assert not last, "the last submitter does not end"
         # The programs that it started go on for a moment, or end with it.
