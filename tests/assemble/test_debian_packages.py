@@ -26,7 +26,7 @@ CONTENT = {"hello": b"the package", "world": b"another package"}
 
 def package(name: str, content: bytes, archive: str = "debian") -> DebianPackage:
     path = f"{archive}/pool/main/{name[0]}/{name}/{name}_1.0+b1_amd64.deb"
-    return DebianPackage(name, "1.0+b1", path, len(content), hashlib.sha256(content).hexdigest())
+    return DebianPackage(name, "1.0+b1", path, len(content), hashlib.sha256(content).hexdigest(), "1.0")
 
 
 LOCK = DebianLock(

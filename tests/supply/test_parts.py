@@ -86,10 +86,21 @@ def test_without_a_digest_from_the_registry_nothing_is_written(
 # -- Debian packages -------------------------------------------------------------------------------------
 
 
+#: `aa` was built twice from a source of the same version, `zz` from one of another version.
+STANZAS = """Package: aa
+Source: aa (1.0)
+Version: 1.0+b1
+
+Package: zz
+Source: zebra (3.0-1)
+Version: 1:2.0~r1
+Description: last"""
+
+
 @pytest.fixture
 @tiers.service
 def apt_get(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Stand in for apt-get; return the file with what it prints for `install`."""
+    """Stand in for apt-get and apt-cache; return the file with what apt-get prints for `install`."""
     printed = tmp_path / "printed"
     printed.write_text(URIS)
     program = tmp_path / "bin" / "apt-get"
@@ -99,7 +110,10 @@ def apt_get(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         f'case "$*" in *update*) cp "$APT_CONFIG" {tmp_path}/apt.conf; exec test ! -e {tmp_path}/offline;;\n'
         f"*--print-uris*) cat {printed};; esac\n"
     )
-    program.chmod(0o755)
+    cache = program.with_name("apt-cache")
+    cache.write_text(f"#!/bin/sh\necho \"$@\" >{tmp_path}/shown; cat <<'END'\n{STANZAS}\nEND\n")
+    for path in (program, cache):
+        path.chmod(0o755)
     monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
     monkeypatch.setattr(debian_packages, "KEYRING", printed)
     monkeypatch.setattr(apt, "HELPER", program)
@@ -116,10 +130,13 @@ def apt_get(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_apt_resolves_the_packages_of_a_suite(apt_get: Path, tmp_path: Path) -> None:
     lock = debian_packages.resolved("trixie", apt.apt_sources())
     assert lock.packages == (
-        DebianPackage("aa", "1.0+b1", "debian/pool/main/a/aa/aa_1.0+b1_amd64.deb", 11, HASH),
-        DebianPackage("zz", "1:2.0~r1", "debian-security/pool/updates/main/z/zz/zz_2.0~r1_all.deb", 22, HASH),
+        DebianPackage("aa", "1.0+b1", "debian/pool/main/a/aa/aa_1.0+b1_amd64.deb", 11, HASH, "1.0"),
+        DebianPackage(
+            "zz", "1:2.0~r1", "debian-security/pool/updates/main/z/zz/zz_2.0~r1_all.deb", 22, HASH, "3.0-1"
+        ),
     )
     assert read_lock("trixie", _written(tmp_path, lock)) == lock
+    assert (tmp_path / "shown").read_text() == "-qq show aa=1.0+b1 zz=1:2.0~r1\n"
     configuration = (tmp_path / "apt.conf").read_text()
     assert 'Dir::Etc::SourceParts "/dev/null"' in configuration, "the host's own sources are not used"
     assert 'Acquire::ForceHash "SHA256"' in configuration

@@ -15,9 +15,11 @@ from ..resources import manual
 from .entries import Entry
 
 #: Changes when other files are read, or in another way.
-RECIPE = "base files 1"
+RECIPE = "base files 2"
 _WANTED = re.compile(
     r"etc/(passwd|group|shadow|gshadow|subuid|subgid|ld\.so\.cache|ld\.so\.conf|ld\.so\.conf\.d/[^/]+|skel/.+)"
+    # Which distribution it is, and which packages it has (`base_contents.py`).
+    r"|(etc|usr/lib)/os-release|var/lib/dpkg/status(\.d/[^/]+(?<!\.md5sums))?"
 )
 #: Directories that images add something to.
 _DIRECTORIES = ("etc", "etc/ld.so.conf.d", "home", "opt", "usr", "usr/local")

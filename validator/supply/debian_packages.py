@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from urllib.parse import unquote
 
 from ..assemble import apt, bootstrap
-from ..assemble.debian_lock import DebianLock, DebianPackage, lock_path, read_lock
+from ..assemble.debian_lock import DebianLock, DebianPackage, lock_path, read_lock, usual_source_version
 from ..assemble.debian_packages import available
 from ..errors import MissingError
 from ..system import processes
@@ -27,6 +28,9 @@ _SNAPSHOT_AFTER = timedelta(hours=12)
 _URI = re.compile(
     r"'(?P<uri>[^']+)' (?P<file>\S+)_[a-z0-9]+\.deb (?P<size>\d+) SHA256:(?P<sha256>[0-9a-f]{64})"
 )
+_FIELD = re.compile(r"^(Package|Version|Source): (.+)$", re.MULTILINE)
+#: `util-linux (2.38.1-5)`; the version is there only if it is not the package's.
+_SOURCE_VERSION = re.compile(r"\((\S+)\)$")
 
 
 def refreshed(root: Path, *, only_if_gone: bool = False) -> dict[str, str]:
@@ -81,7 +85,10 @@ def resolved(suite: str, sources: apt.AptSources) -> DebianLock:
             ],
             environment, suite,
         )  # fmt: skip
-    packages = [_package(match, sources) for match in _URI.finditer(printed)]
+        found = list(_URI.finditer(printed))
+        wanted = [f"{name}={version}" for name, version in map(_name_and_version, found)]
+        built_from = _source_versions(_apt(["show", *wanted], environment, suite, program="apt-cache"))
+    packages = [_package(match, sources, built_from) for match in found]
     snapshot = datetime.now(timezone.utc) + _SNAPSHOT_AFTER
     packages.sort(key=lambda package: package.name)
     return DebianLock(suite, f"{snapshot:%Y%m%dT%H0000Z}", tuple(packages))
@@ -126,8 +133,8 @@ def _configure(directory: Path, suite: str, sources: apt.AptSources) -> Path:
     return configuration
 
 
-def _apt(arguments: list[str], environment: dict[str, str], suite: str) -> str:
-    result = processes.run(["apt-get", "-qq", *arguments], env=environment, timeout_s=_TIMEOUT_S)
+def _apt(arguments: list[str], environment: dict[str, str], suite: str, program: str = "apt-get") -> str:
+    result = processes.run([program, "-qq", *arguments], env=environment, timeout_s=_TIMEOUT_S)
     if not result.ok:
         last = [line.strip() for line in result.stderr_tail.splitlines() if line.strip()]
         raise MissingError(
@@ -137,10 +144,28 @@ def _apt(arguments: list[str], environment: dict[str, str], suite: str) -> str:
     return result.stdout.decode("utf-8")
 
 
-def _package(match: re.Match[str], sources: apt.AptSources) -> DebianPackage:
-    uri, (name, version) = match["uri"], unquote(match["file"]).split("_", 1)
+def _source_versions(stanzas: str) -> dict[tuple[str, str], str]:
+    """Return the versions of the sources that packages name, by the name and version of the package."""
+    found = {}
+    for stanza in stanzas.split("\n\n"):
+        fields = dict(_FIELD.findall(stanza))
+        if named := _SOURCE_VERSION.search(fields.get("Source", "")):
+            found[fields["Package"], fields["Version"]] = named[1]
+    return found
+
+
+def _name_and_version(match: re.Match[str]) -> tuple[str, str]:
+    name, _, version = unquote(match["file"]).partition("_")
+    return name, version
+
+
+def _package(
+    match: re.Match[str], sources: apt.AptSources, built_from: Mapping[tuple[str, str], str]
+) -> DebianPackage:
+    uri, (name, version) = match["uri"], _name_and_version(match)
     for archive, mirror in sources.mirrors.items():
         if uri.startswith(f"{mirror}/pool/"):
             path = archive + unquote(uri.removeprefix(mirror))
-            return DebianPackage(name, version, path, int(match["size"]), match["sha256"])
+            source = built_from.get((name, version), usual_source_version(version))
+            return DebianPackage(name, version, path, int(match["size"]), match["sha256"], source)
     raise MissingError(f"apt would download {name} from outside Debian's archives")
