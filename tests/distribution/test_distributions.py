@@ -12,7 +12,7 @@ from validator import resources
 from ..commands import ROOT
 from .conftest import Distributions, Installed, tracked
 
-SHIPPED = ("images", "matrix.yaml")
+SHIPPED = ("CITATION.cff", "LICENSE", "images", "matrix.yaml")
 
 
 def originals() -> dict[str, Path]:
