@@ -35,7 +35,7 @@ PACKAGES: Mapping[str, tuple[str, ...]] = {
 }
 
 #: The end of a sentence that says why a base can't be bootstrapped.
-NO_TOOL = "apt, and mmdebstrap or debootstrap, are not installed"
+NO_TOOL = "this machine lacks apt, dpkg-deb, or both mmdebstrap and debootstrap"
 
 _MERGE_USR = images_directory() / "base" / "merge-usr"
 _CLEAN = images_directory() / "base" / "clean-rootfs"
@@ -71,8 +71,8 @@ def origin(suite: str, packages: Sequence[str] = ()) -> str:
 
 
 def tool() -> str | None:
-    """Return the tool that is installed, or None. All need apt. debootstrap works only for root."""
-    if not apt.HELPER.exists():
+    """Return the installed tool, or None. Each needs apt and dpkg-deb. debootstrap works only for root."""
+    if not apt.HELPER.exists() or shutil.which("dpkg-deb") is None:
         return None
     if shutil.which("mmdebstrap"):
         return "mmdebstrap"
@@ -89,7 +89,7 @@ def root_file_system(suite: str, directory: Path, progress: Progress, packages: 
     if name is None:
         raise MissingError(
             f"Debian {suite} can't be bootstrapped: {NO_TOOL}",
-            hint="install apt and mmdebstrap, or connect the engine to an image registry",
+            hint="install apt, dpkg and mmdebstrap, or connect the engine to an image registry",
         )
     if packages and name != "mmdebstrap":
         raise MissingError(

@@ -1,0 +1,27 @@
+"""What a machine must have to bootstrap a base."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from validator.assemble import apt, bootstrap
+from validator.errors import MissingError
+
+
+def test_a_machine_without_dpkg_deb_is_told_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    for name in ("apt-helper", "dpkg-deb", "mmdebstrap"):
+        (programs / name).touch(mode=0o755)
+    monkeypatch.setenv("PATH", str(programs))
+    monkeypatch.setattr(apt, "HELPER", programs / "apt-helper")
+    assert bootstrap.tool() == "mmdebstrap"
+    (programs / "dpkg-deb").unlink()
+    assert bootstrap.tool() is None
+    with pytest.raises(MissingError, match="lacks apt, dpkg-deb") as caught:
+        bootstrap.root_file_system("bookworm", tmp_path, lambda _: None)
+    assert "install apt, dpkg and mmdebstrap" in str(caught.value.hint)
