@@ -11,55 +11,14 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import click
 
-from ..model.diagnosis import (
-    NO_FAULT,
-    NOT_SHOWN,
-    UNRECOGNIZED,
-    WAYS,
-    Cause,
-    Diagnosis,
-    Evidence,
-    Harmless,
-    Remedy,
-)
+from ..model.diagnosis import NO_FAULT, WAYS, Cause, Diagnosis, Evidence, Harmless, Remedy
+from .diagnosis_words import environment_facts, headline, missing_facts
 from .printable import one_line, printable
 
 #: Columns at which prose is wrapped, in a file and on a terminal that is at least as wide.
 WIDTH = 80
 #: Lines of evidence that are shown for a cause, and lines that are shown as not recognized.
 _EVIDENCE, _UNKNOWN = 5, 10
-#: Names of the facts, in the order in which they are shown.
-_FACTS = {
-    "tensorflow": "TensorFlow",
-    "python": "Python",
-    "keras": "Keras",
-    "cuda": "CUDA",
-    "cudnn": "cuDNN",
-    "driver": "driver",
-    "driver_cuda": "CUDA of the driver",
-    "gpu": "GPU",
-    "os": "on",
-    "image": "image",
-}
-#: Names of the facts that are missing, by the fields of `Situation`.
-_MISSING = {
-    "tensorflow": "the TensorFlow release",
-    "python": "the Python version",
-    "cuda": "the CUDA libraries",
-    "cudnn": "cuDNN",
-    "machine": "the processor architecture",
-    "wheel": "where TensorFlow was installed from",
-    "library_path": "LD_LIBRARY_PATH",
-    "driver": "the NVIDIA driver",
-    "gpu": "the GPU",
-    "system": "the operating system",
-}
-#: Answers without a cause.
-_HEADLINES = {
-    UNRECOGNIZED: "Unknown: this matches no known cause.",
-    NO_FAULT: "No fault found.",
-    NOT_SHOWN: "Not enough to tell: this shows neither a fault nor that the GPU is used.",
-}
 
 
 def text(diagnosis: Diagnosis, columns: int | None = None) -> str:
@@ -68,21 +27,6 @@ def text(diagnosis: Diagnosis, columns: int | None = None) -> str:
     columns: the terminal's width. Without one, lines of evidence are never broken, so that `grep` finds them.
     """
     return "\n".join(_Page(columns).lines(diagnosis)) + "\n"
-
-
-def environment_facts(diagnosis: Diagnosis) -> Sequence[str]:
-    """Return what is known about the environment: `TensorFlow 2.18.0`, `driver 535.183.01`."""
-    return [f"{_FACTS[name]} {one_line(diagnosis.facts[name])}" for name in _FACTS if name in diagnosis.facts]
-
-
-def headline(diagnosis: Diagnosis) -> str:
-    """Return the answer in one sentence where no cause was found."""
-    return _HEADLINES[diagnosis.answer]
-
-
-def missing_facts(diagnosis: Diagnosis) -> Sequence[str]:
-    """Return the facts that would tell more, in words."""
-    return [_MISSING.get(name, name) for name in diagnosis.missing]
 
 
 class _Page:

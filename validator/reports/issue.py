@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 
 from ..model.diagnosis import WAYS, Cause, Diagnosis, Evidence
 from ..redaction.redact import Redaction
-from .diagnosis import environment_facts, headline, missing_facts
+from .diagnosis_words import environment_facts, headline, missing_facts
 from .printable import one_line
 
 #: Characters that are markup in Markdown.
