@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -17,8 +18,8 @@ from ..model.spec import python_label
 from ..model.timestamps import now_utc
 from ..records.finish_time import credible_time
 from ..reports.markdown import markdown
-from ..reports.overview import Row, overview
-from ..reports.page.measurements import Measurements, gather
+from ..reports.overview import overview
+from ..reports.page.measurements import gather
 from ..reports.printable import counted, json_text
 from ..system.files import write_atomically
 from ..system.output_directory import update_directory
@@ -32,6 +33,9 @@ from .options import (
     store_option,
     verbose_option,
 )
+
+if TYPE_CHECKING:
+    from ..reports.page.site import Sources
 
 
 @click.command("report")
@@ -92,27 +96,31 @@ def command(
         measurements = gather(store.all(), now_utc()) if directory is not None else None
         latest = store.latest() if measurements is None else measurements.latest
         wrong = [entry for entry in store.entries() if credible_time(entry.finished, now_utc()) is None]
-    if wrong:
-        print_status(
-            f"{counted(len(wrong), 'record')} left out, because of a finish time that can't be right:"
-            " see `records list`"
-        )
-    measured = {record.image for record in latest.values()}
+        if wrong:
+            print_status(
+                f"{counted(len(wrong), 'record')} left out, because of a finish time that can't be right:"
+                " see `records list`"
+            )
+        plan = load_plan(matrix_path, profile, selectors, _measured_python(latest))
+        rows = overview(plan.cells, latest)
+        if directory is not None and measurements is not None:
+            from ..reports.page.site import Sources
 
-    def available(python: str) -> str | None:
-        """Choose the measured Python for a profile that needs only one of several."""
-        ending = python_label(python)
-        return "records" if any(ending in image.split("-") for image in measured) else None
-
-    plan = load_plan(matrix_path, profile, selectors, available)
-    rows = overview(plan.cells, latest)
-    if directory is not None and measurements is not None:
-        _write_page(directory, rows, measurements, profile or DEFAULT_PROFILE, registry, certificate_files)
-    elif format_ == "terminal":
+            sources = Sources(
+                rows=rows,
+                measurements=measurements,
+                profile=profile or DEFAULT_PROFILE,
+                certificates=_certificates(certificate_files),
+                diagnose=_diagnose,
+                registry=registry,
+                fetch=store.fetch,
+            )
+            _write_page(directory, sources)
+    if format_ == "terminal" and directory is None:
         from ..reports.terminal import overview_text, show
 
         show(overview_text(rows))
-    else:
+    elif directory is None:
         title = f"TensorFlow on GPUs: profile {profile or DEFAULT_PROFILE}"
         as_json = [row.as_json() for row in rows]
         text = markdown(rows, title) if format_ == "markdown" else json_text(as_json) + "\n"
@@ -127,25 +135,21 @@ def command(
         print_status(f"{cells} with a prediction that the measurement contradicts: {', '.join(contradicted)}")
 
 
-def _write_page(
-    directory: Path,
-    rows: Sequence[Row],
-    measurements: Measurements,
-    profile: str,
-    registry: str | None,
-    certificate_files: Sequence[Path],
-) -> None:
-    """Write the page, or update an existing one."""
-    from ..reports.page.site import ENTRY, FOLDERS, MARK, Sources, site
+def _measured_python(latest: Mapping[str, Record]) -> Callable[[str], str | None]:
+    """Return the function that chooses the measured Python for a profile that needs only one of several."""
+    measured = {record.image for record in latest.values()}
 
-    sources = Sources(
-        rows=rows,
-        measurements=measurements,
-        profile=profile,
-        certificates=_certificates(certificate_files),
-        diagnose=_diagnose,
-        registry=registry,
-    )
+    def available(python: str) -> str | None:
+        ending = python_label(python)
+        return "records" if any(ending in image.split("-") for image in measured) else None
+
+    return available
+
+
+def _write_page(directory: Path, sources: Sources) -> None:
+    """Write the page, or update an existing one."""
+    from ..reports.page.site import ENTRY, FOLDERS, MARK, site
+
     done = update_directory(directory, site(sources), entry=ENTRY, mark=MARK.encode(), folders=FOLDERS)
     print_status(
         f"Wrote {directory / ENTRY}"

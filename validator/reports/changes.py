@@ -199,9 +199,9 @@ def _group(members: Sequence[CellDecline], diagnosis: Diagnosis | None, redact: 
 
 def _changed(decline: CellDecline) -> list[str]:
     bad = decline.first_bad or decline.newest
-    return [_full_sentence(change) for change in changes(decline.last_good, bad)] if decline.last_good else []
+    return [full_sentence(change) for change in changes(decline.last_good, bad)] if decline.last_good else []
 
 
-def _full_sentence(change: Change) -> str:
+def full_sentence(change: Change) -> str:
     what = f"{change.kind} {change.name}" if change.name else change.kind
     return f"{what}: {change.before or 'none'} -> {change.after or 'none'}"

@@ -206,7 +206,10 @@ def test_the_page_loads_nothing_from_other_sites() -> None:
     for tag, attributes in Page(index(measured(IMAGES[0], H100, Verdict.CERTIFIED, checks=[speedup()]))).tags:
         for name in ("src", "href", "action", "srcset", "data"):
             value = attributes.get(name) or ""
-            assert value.startswith(("#", "data:image/svg+xml,", "table.md")) or not value, (tag, value)
+            assert value.startswith(("#", "data:image/svg+xml,", "table.md", "feed.xml")) or not value, (
+                tag,
+                value,
+            )
         assert "style" not in attributes
         assert not any(name.startswith("on") for name in attributes)
 

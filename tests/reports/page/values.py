@@ -112,7 +112,9 @@ def diagnosis(text: str = "A cause.", command: str = "mend it") -> Diagnosis:
 def sources(
     records: Iterable[Record] = (), cells: Iterable[PlannedCell] | None = None, **changes: Any
 ) -> Sources:
-    measurements = gather(records, NOW)
+    made = list(records)
+    measurements = gather(made, NOW)
+    by_id = {record.id: record for record in made}
     fields: dict[str, Any] = {
         "rows": overview(planned() if cells is None else cells, measurements.latest),
         "measurements": measurements,
@@ -120,6 +122,7 @@ def sources(
         "certificates": {},
         "diagnose": lambda record: diagnosis() if record.verdict is Verdict.FAILED else None,
         "registry": None,
+        "fetch": lambda identifiers: {identifier: by_id[identifier] for identifier in identifiers},
     }
     return Sources(**(fields | changes))
 

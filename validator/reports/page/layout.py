@@ -13,6 +13,7 @@ from typing import Any
 from ...model.record import Record
 from ...model.spec import HostClass, ImageSpec
 from ..overview import WORST_FIRST, Column, Row, column_of
+from .names import WITHOUT_GPU, measured_machine, planned_machine
 
 #: The filter value for images without CUDA and machines without a GPU.
 NONE = "none"
@@ -20,11 +21,20 @@ NONE = "none"
 
 @dataclass(frozen=True)
 class Host:
-    """A row of the grid, with its values for the filters."""
+    """A row of the grid, with its values for the filters.
+
+    machine: the GPU and the driver in full, such as `NVIDIA H100` and `driver 580`.
+    """
 
     identifier: str
     driver: str
     gpu: str
+    machine: tuple[str, str]
+
+    @property
+    def name(self) -> str:
+        """Return `NVIDIA H100, driver 580` or `a machine without a GPU`."""
+        return "a machine without a GPU" if self.machine == WITHOUT_GPU else ", ".join(self.machine)
 
 
 @dataclass(frozen=True)
@@ -150,15 +160,17 @@ def _worst(words: Any) -> str | None:
 
 
 def _planned_host(host: HostClass) -> Host:
+    machine = planned_machine(host)
     if not host.has_gpu:
-        return Host(host.identifier, NONE, NONE)
-    return Host(host.identifier, str(host.driver), host.gpu or host.compute_capability.sm)
+        return Host(host.identifier, NONE, NONE, machine)
+    return Host(host.identifier, str(host.driver), host.gpu or host.compute_capability.sm, machine)
 
 
 def _measured_host(record: Record) -> Host:
     """Describe a machine that is not a host class of the matrix by the facts in its record."""
     facts = record.facts
-    return Host(record.host_class, facts.driver or NONE, next(iter(facts.gpu_names), NONE))
+    gpu = next(iter(facts.gpu_names), NONE)
+    return Host(record.host_class, facts.driver or NONE, gpu, measured_machine(record))
 
 
 def _unique(values: Any) -> list[str]:

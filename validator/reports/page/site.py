@@ -24,12 +24,13 @@ from ..overview import Row
 from ..printable import printable
 from .chart import charts, factor, milliseconds
 from .details import detail, detail_file, script_json
+from .feed import Fetch, Step, feed, steps
 from .layout import Layout, cuda_of, cudnn_of, layout, measured_word, predicted_word
-from .measurements import Measurements, Past, readable, storage
+from .measurements import Measurements, readable, storage
 
 #: The text near the beginning of every file that marks it as written by this program.
 MARK = "made by tensorflow-gpu-matrix"
-ENTRY = "index.html"
+ENTRY, FEED = "index.html", "feed.xml"
 #: The directories next to the entry.
 FOLDERS = ("data", "badges")
 _TEMPLATES = Path(__file__).parent.parent / "templates"
@@ -44,6 +45,7 @@ class Sources:
     rows: the overview of the same records. certificates: the verified ones, by image digest.
     diagnose: returns the diagnosis of a record's report, or None if it has none that can be read.
     registry: the repository to pull images from (`host/path`), or None.
+    fetch: returns the records with these ids, by id.
     """
 
     rows: Sequence[Row]
@@ -52,19 +54,7 @@ class Sources:
     certificates: Mapping[str, Sequence[Certificate]]
     diagnose: Callable[[Record], Diagnosis | None]
     registry: str | None = None
-
-
-@dataclass(frozen=True)
-class Change:
-    """A cell whose newest verdict differs from the one before."""
-
-    cell: str
-    before: Past
-    after: Past
-
-    @property
-    def also(self) -> str:
-        return ", ".join(self.after.changed_since(self.before)) or "nothing"
+    fetch: Fetch = lambda identifiers: {}
 
 
 def site(sources: Sources) -> Iterator[tuple[str, bytes]]:
@@ -78,6 +68,7 @@ def site(sources: Sources) -> Iterator[tuple[str, bytes]]:
 
 def _files(sources: Sources) -> Iterator[tuple[str, str]]:
     found = layout(sources.rows)
+    changed = steps((row.cell for row in found.rows), sources.measurements.history)
     details: dict[int, str] = {}
     for number, row in enumerate(found.rows):
         if row.record is not None:
@@ -88,7 +79,8 @@ def _files(sources: Sources) -> Iterator[tuple[str, str]]:
         yield f"badges/{badge.name}.svg", _render_badge(badge)
     title = f"TensorFlow on GPUs: profile {sources.profile}"
     yield "table.md", f"<!-- {MARK} -->\n\n{markdown(found.rows, title)}"
-    yield ENTRY, _index(sources, found, details)
+    yield FEED, _feed(sources, found, changed)
+    yield ENTRY, _index(sources, found, details, [step for step in changed if step.before is not None])
 
 
 def _detail(sources: Sources, record: Record) -> dict[str, Any]:
@@ -104,10 +96,16 @@ def _detail(sources: Sources, record: Record) -> dict[str, Any]:
     )
 
 
-def _index(sources: Sources, found: Layout, details: Mapping[int, str]) -> str:
+def _feed(sources: Sources, found: Layout, changed: Sequence[Step]) -> str:
+    name = f"{sources.profile} {sources.registry or ''}"
+    made = feed(name, found, changed, sources.fetch)
+    return _template("feed.xml.j2").render(
+        mark=MARK, profile=sources.profile, entry=ENTRY, name=FEED, feed=made
+    )
+
+
+def _index(sources: Sources, found: Layout, details: Mapping[int, str], changed: Sequence[Step]) -> str:
     style, script = _text("page.css"), _text("page.js")
-    history = sources.measurements.history
-    changed = _changes(found, history)
     attention = [
         row
         for row in found.rows
@@ -190,17 +188,6 @@ def _counts(rows: Sequence[Row]) -> dict[str, dict[str, int]]:
             "contradicted": sum(row.agrees is False for row in rows),
         },
     }
-
-
-def _changes(found: Layout, history: Mapping[str, Sequence[Past]]) -> list[Change]:
-    """Return the cells whose verdict changed, the newest change first."""
-    pairs = [
-        Change(row.cell, *past[-2:])
-        for row in found.rows
-        if len(past := [past for past in history.get(row.cell, ()) if past.credible]) > 1
-        and past[-1].verdict != past[-2].verdict
-    ]
-    return sorted(pairs, key=lambda change: change.after.finished, reverse=True)
 
 
 def _render_badge(badge: Badge) -> str:
