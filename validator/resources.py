@@ -22,6 +22,11 @@ def source(path: str) -> str:
     return f"{_CONTENT}/v{__version__}/{path}"
 
 
+def newest_source(path: str) -> str:
+    """Return the link to the newest content of a file, for what must not change with each version."""
+    return f"{_CONTENT}/main/{path}"
+
+
 def is_installed() -> bool:
     """Return whether this is an installed package and not a checkout. Nothing may be written into it."""
     return _SHIPPED.is_dir()
@@ -58,3 +63,8 @@ def manual(page: str) -> str:
     page: relative to `docs/`, with an anchor where it helps (`reference/matrix.md#hosts`).
     """
     return f"{_MANUAL}/v{__version__}/docs/{page}"
+
+
+def newest_manual(page: str) -> str:
+    """Return the link to a page of the newest manual. page: as for `manual`."""
+    return f"{_MANUAL}/main/docs/{page}"

@@ -164,7 +164,9 @@ class FleetFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 def schema_text() -> str:
     """Return the JSON Schema of a fleet file, as the checked-in copy has it."""
-    return editor_schema(FleetFile, "Fleet of TensorFlow GPU matrix")
+    return editor_schema(
+        FleetFile, "Fleet of TensorFlow GPU matrix", "validator/fleet/schema.json", "reference/fleet.md"
+    )
 
 
 if __name__ == "__main__":

@@ -32,6 +32,7 @@ from msgspec.inspect import (
 from yaml import MappingNode, Node, ScalarNode, SequenceNode
 
 from ..model.timestamps import parse_timestamp
+from ..resources import newest_manual, newest_source
 from .document import Document, Path, keys_of, kind_of
 from .problems import join_words, quote
 
@@ -409,7 +410,9 @@ def _unknown_key(name: str, known: list[str]) -> str:
     return f"unknown key; {f'did you mean {near[0]}?' if near else f'the keys here are {join_words(known)}'}"
 
 
-# The JSON Schema of the matrix file, for editors: `python -m validator.matrix.schema` writes it.
+# The JSON Schema of the matrix file, for editors: `python -m validator.matrix.schema` writes it. It is in the form
+# that the catalogue of https://www.schemastore.org asks for: draft 07, which most editors know, with a title and a
+# description of each property, and with links to the manual.
 
 #: The copy that is checked in.
 PATH = FilePath(__file__).with_name("schema.json")
@@ -417,37 +420,55 @@ PATH = FilePath(__file__).with_name("schema.json")
 
 def schema_text() -> str:
     """Return the JSON Schema of a matrix file, as the checked-in copy has it."""
-    return editor_schema(MatrixFile, "TensorFlow GPU matrix")
+    return editor_schema(
+        MatrixFile, "TensorFlow GPU matrix", "validator/matrix/schema.json", "reference/matrix.md"
+    )
 
 
-def editor_schema(kind: type[msgspec.Struct], title: str) -> str:
-    """Return the JSON Schema (draft 2020-12) of a file whose content has the type `kind`."""
-    (_,), definitions = msgspec.json.schema_components([kind])
+def editor_schema(kind: type[msgspec.Struct], title: str, path: str, page: str) -> str:
+    """Return the JSON Schema of a file whose content has the type `kind`.
+
+    path: of the schema in this repository. page: of the manual, with a section for each key of the file.
+    """
+    (_,), definitions = msgspec.json.schema_components([kind], ref_template="#/definitions/{name}")
     definitions = {name: _for_editors(definition) for name, definition in definitions.items()}
+    whole = definitions.pop(kind.__name__)
+    link = newest_manual(page)
+    for name, value in whole["properties"].items():
+        value["description"] += f"\n{link}#{name}"
     document = {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "$id": newest_source(path),
         "title": title,
-        **definitions.pop(kind.__name__),
-        "$defs": definitions,
+        **whole,
+        "description": f"{whole['description']}\n{link}",
+        "definitions": definitions,
     }
     return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
 
 
 def _for_editors(definition: dict[str, Any]) -> dict[str, Any]:
     """Return a definition without its title and defaults, and with every axis as one value or a list."""
-    properties = {name: _property(value) for name, value in definition["properties"].items()}
+    properties = {name: _property(name, value) for name, value in definition["properties"].items()}
     return {**{key: value for key, value in definition.items() if key != "title"}, "properties": properties}
 
 
-def _property(value: dict[str, Any]) -> dict[str, Any]:
-    value = {key: inner for key, inner in value.items() if key != "default"}
+def _property(name: str, value: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema of a property: its title, its description, and what its value may be."""
+    rules = _rules({key: inner for key, inner in value.items() if key not in ("default", "description")})
+    return {"title": name.replace("_", " "), "description": value["description"], **rules}
+
+
+def _rules(value: dict[str, Any]) -> dict[str, Any]:
+    if "$ref" in value:
+        # In draft 07, everything next to a reference is ignored.
+        return {"allOf": [value]}
+    if isinstance(inner := value.get("additionalProperties"), dict):
+        return {**value, "additionalProperties": inner if "$ref" in inner else _rules(inner)}
     items = value.get("items", {})
-    if isinstance(value.get("additionalProperties"), dict):
-        return {**value, "additionalProperties": _property(value["additionalProperties"])}
     if items.get("type") != "string" and "anyOf" not in items:
         return value
-    described = {"description": value.pop("description")} if "description" in value else {}
-    return {**described, "anyOf": [value["items"], {**value, "uniqueItems": True}]}
+    return {"anyOf": [items, {**value, "uniqueItems": True}]}
 
 
 if __name__ == "__main__":
