@@ -410,9 +410,9 @@ def _unknown_key(name: str, known: list[str]) -> str:
     return f"unknown key; {f'did you mean {near[0]}?' if near else f'the keys here are {join_words(known)}'}"
 
 
-# The JSON Schema of the matrix file, for editors: `python -m validator.matrix.schema` writes it. It is in the form
-# that the catalogue of https://www.schemastore.org asks for: draft 07, which most editors know, with a title and a
-# description of each property, and with links to the manual.
+# The JSON Schema of the matrix file, for editors: `python -m validator.matrix.schema` writes it. It is in the
+# form that the catalogue of https://www.schemastore.org asks for: draft 07, which most editors know, with a
+# title and a description of each property, and with links to the manual.
 
 #: The copy that is checked in.
 PATH = FilePath(__file__).with_name("schema.json")
