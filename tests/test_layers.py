@@ -51,6 +51,7 @@ ALLOWED = {
         "model", "versions", "compat", "assemble", "engines", "registry", "certify",
         "system", "errors", "resources",
     },
+    "embedded": {"model", "diagnosis", "engines", "reports", "redaction", "errors"},
     "redaction": set(),
     "reports": {"model", "compat", "records", "redaction"},
     "cli": {

@@ -12,7 +12,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -167,24 +167,30 @@ def library_path(environment: Path) -> tuple[Path, ...]:
 
 
 def run_probe(
-    python: Path, request: ProbeRequest, progress: Progress, libraries: Sequence[Path] = ()
+    python: Path,
+    request: ProbeRequest,
+    progress: Progress,
+    libraries: Sequence[Path] = (),
+    environment: Mapping[str, str] | None = None,
 ) -> bytes:
     """Run the probe with any Python on this machine and return its standard output.
 
-    libraries: directories that the loader searches before those in the caller's LD_LIBRARY_PATH.
+    libraries: directories that the loader searches before those in LD_LIBRARY_PATH.
+    environment: the variables of the probe; by default those of this process, without those that would make
+        the probed environment use parts of the calling one.
     Raises ValidatorError if the probe writes nothing or exceeds its time limit.
     """
     with full_disk_named(tempfile.gettempdir()), temporary_directory("probe") as directory:
         for file, content in {"probe.pyz": request.archive, **request.files}.items():
             (directory / file).write_bytes(content)
-        environment = _clean_environment()
+        variables = _clean_environment() if environment is None else dict(environment)
         if libraries:
-            path = [*map(str, libraries), environment.get("LD_LIBRARY_PATH", "")]
-            environment["LD_LIBRARY_PATH"] = ":".join(part for part in path if part)
+            path = [*map(str, libraries), variables.get("LD_LIBRARY_PATH", "")]
+            variables["LD_LIBRARY_PATH"] = ":".join(part for part in path if part)
         try:
             result = processes.run(
                 [python, directory / "probe.pyz", *request.arguments],
-                env=environment,
+                env=variables,
                 cwd=directory,
                 timeout_s=request.timeout_s,
                 on_line=progress,
