@@ -11,8 +11,9 @@ import pytest
 
 from validator.engines import venv
 from validator.engines.base import ProbeRequest
+from validator.engines.local_probe import run_probe
 from validator.engines.probe_archive import probe_archive
-from validator.engines.venv import VenvEngine, library_path, remove_leftovers, run_probe
+from validator.engines.venv import VenvEngine, library_path, remove_leftovers
 from validator.errors import InputError, MissingError, ValidatorError
 from validator.locks.resolve import resolve
 from validator.model.lock import Lock, Wheel

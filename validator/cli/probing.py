@@ -126,7 +126,7 @@ def _with_python(
     python: Path | None, request: ProbeRequest, progress: Progress
 ) -> tuple[Outside | Unread, bytes]:
     from ..engines.host_reading import read_host
-    from ..engines.venv import refuse_other_program, run_probe
+    from ..engines.local_probe import refuse_other_program, run_probe
 
     if python is None:
         return read_host(), run_probe(Path(sys.executable), request, progress)

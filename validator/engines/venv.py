@@ -9,10 +9,9 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from typing import Any
 from uv import find_uv_bin
 
 from ..assemble.progress import Progress
-from ..errors import InputError, MissingError, ValidatorError
+from ..errors import InputError, MissingError
 from ..locks.files import render
 from ..locks.uv_errors import explain
 from ..model.lock import Lock
@@ -28,21 +27,14 @@ from ..model.measurement import Outside, Unread
 from ..model.spec import ImageSpec
 from ..system import processes
 from ..system.files import cache_directory, full_disk_named, symbolic_link, write_atomically
-from ..system.runs import temporary_directory
 from ..system.sources import PackageSources
 from .base import Built, ProbeRequest
 from .host_reading import read_host
+from .local_probe import clean_environment, run_probe
 from .probe_archive import local_host_facts
 
 _INSTALL_TIMEOUT_S = 3600.0
-#: Python takes a while to start from a slow network drive.
-_START_TIMEOUT_S = 60.0
-#: The oldest Python that the probe supports.
-_PROBE_PYTHON = (3, 9)
-_CHOOSE_PYTHON = "give the Python of the environment to examine, such as ~/venv/bin/python"
 _PARTIAL = ".partial-"
-#: Variables that would make the probed environment use parts of the calling one.
-_OF_THE_CALLER = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "CONDA_PREFIX")
 
 
 class VenvEngine:
@@ -136,7 +128,7 @@ class VenvEngine:
     def _uv(self, spec: ImageSpec, progress: Progress, *arguments: str | Path) -> None:
         result = processes.run(
             [find_uv_bin(), *arguments, "--no-progress", "--no-python-downloads"],
-            env={**_clean_environment(), **self._sources.uv_environment()},
+            env={**clean_environment(), **self._sources.uv_environment()},
             timeout_s=_INSTALL_TIMEOUT_S,
             on_line=lambda line: progress(self._sources.redact(line)),
         )
@@ -150,7 +142,7 @@ def find_python(version: str) -> str | None:
     """Return the interpreter that uv finds for a version (`3.12`), outside virtual environments, or None."""
     result = processes.run(
         [find_uv_bin(), "python", "find", "--system", "--no-python-downloads", "--no-project", version],
-        env=_clean_environment(),
+        env=clean_environment(),
         timeout_s=60,
     )
     return result.stdout.decode().strip() or None if result.ok else None
@@ -164,68 +156,6 @@ def library_path(environment: Path) -> tuple[Path, ...]:
     same way.
     """
     return tuple(sorted(environment.glob("lib/python3*/site-packages/nvidia/*/lib")))
-
-
-def run_probe(
-    python: Path,
-    request: ProbeRequest,
-    progress: Progress,
-    libraries: Sequence[Path] = (),
-    environment: Mapping[str, str] | None = None,
-) -> bytes:
-    """Run the probe with any Python on this machine and return its standard output.
-
-    libraries: directories that the loader searches before those in LD_LIBRARY_PATH.
-    environment: the variables of the probe; by default those of this process, without those that would make
-        the probed environment use parts of the calling one.
-    Raises ValidatorError if the probe writes nothing or exceeds its time limit.
-    """
-    with full_disk_named(tempfile.gettempdir()), temporary_directory("probe") as directory:
-        for file, content in {"probe.pyz": request.archive, **request.files}.items():
-            (directory / file).write_bytes(content)
-        variables = _clean_environment() if environment is None else dict(environment)
-        if libraries:
-            path = [*map(str, libraries), variables.get("LD_LIBRARY_PATH", "")]
-            variables["LD_LIBRARY_PATH"] = ":".join(part for part in path if part)
-        try:
-            result = processes.run(
-                [python, directory / "probe.pyz", *request.arguments],
-                env=variables,
-                cwd=directory,
-                timeout_s=request.timeout_s,
-                on_line=progress,
-            )
-        except OSError as error:
-            raise MissingError(f"{python}: can't be run: {error.strerror}", hint=_CHOOSE_PYTHON) from error
-    if result.timed_out:
-        raise ValidatorError(
-            f"the probe exceeded its time limit of {request.timeout_s:.0f} s and was stopped"
-        )
-    if not result.stdout.strip():
-        last = result.stderr_tail.strip().splitlines()[-1:] or ["no message"]
-        raise ValidatorError(f"the probe exited with status {result.returncode} without a report: {last[0]}")
-    return result.stdout
-
-
-def refuse_other_program(python: Path) -> None:
-    """Raise InputError if a program is not a Python, or is one that the probe does not support."""
-    program = "import sys; sys.stdout.write('%d.%d' % sys.version_info[:2])"
-    try:
-        result = processes.run([python, "-c", program], env=_clean_environment(), timeout_s=_START_TIMEOUT_S)
-    except OSError as error:
-        raise InputError(f"--python: {python} can't be run: {error.strerror}", hint=_CHOOSE_PYTHON) from error
-    answer = result.stdout.decode(errors="replace").strip()
-    version = re.fullmatch(r"(\d)\.(\d+)", answer)
-    if version is None:
-        stderr = result.stderr_tail.strip().splitlines()[:1]
-        output = f"its output is {answer[:80]!r}" if answer else (stderr or ["it has no output"])[0]
-        raise InputError(f"--python: {python} is not a Python: {output}", hint=_CHOOSE_PYTHON)
-    if (int(version[1]), int(version[2])) < _PROBE_PYTHON:
-        oldest = ".".join(map(str, _PROBE_PYTHON))
-        raise InputError(
-            f"--python: {python} is Python {answer}, but the probe needs {oldest} or newer",
-            hint=_CHOOSE_PYTHON,
-        )
 
 
 def remove_leftovers(root: Path) -> None:
@@ -251,7 +181,3 @@ def _locked(path: Path, *, wait: bool = True) -> Iterator[None]:
         yield
     finally:
         os.close(held)
-
-
-def _clean_environment() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if name not in _OF_THE_CALLER}
