@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from validator.compat.judge import judge
 from validator.model.diagnosis import Cause, Diagnosis, Evidence, FailingReason, Harmless, Remedy
 from validator.model.situation import Situation
-from validator.reports.diagnosis import _MISSING, WIDTH, text
+from validator.reports.diagnosis import WIDTH, text
+from validator.reports.diagnosis_words import MISSING
 from validator.reports.issue import markdown
 
 LONG = "E external/local_xla/xla/cuda_driver.cc:152] failed call to cuInit: " + "word " * 50 + "the end"
@@ -96,7 +97,7 @@ def test_missing_facts_have_names_that_people_use() -> None:
 
 def test_every_fact_that_can_be_missing_has_a_name() -> None:
     every = judge(Situation(tensorflow="2.21.0", extra=True)).missing + judge(Situation()).missing
-    assert set(every) <= set(_MISSING)
+    assert set(every) <= set(MISSING)
 
 
 def test_several_causes_are_numbered_in_the_order_in_which_to_fix_them() -> None:

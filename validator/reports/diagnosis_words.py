@@ -5,7 +5,7 @@ This imports only the standard library, because a browser has nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from ..model.diagnosis import NO_FAULT, NOT_SHOWN, UNRECOGNIZED, Diagnosis
 from .printable import one_line
@@ -24,7 +24,7 @@ _FACTS = {
     "image": "image",
 }
 #: Names of the facts that are missing, by the fields of `Situation`.
-_MISSING = {
+MISSING = {
     "tensorflow": "the TensorFlow release",
     "python": "the Python version",
     "cuda": "the CUDA libraries",
@@ -56,4 +56,9 @@ def headline(diagnosis: Diagnosis) -> str:
 
 def missing_facts(diagnosis: Diagnosis) -> Sequence[str]:
     """Return the facts that would tell more, in words."""
-    return [_MISSING.get(name, name) for name in diagnosis.missing]
+    return fact_names(diagnosis.missing)
+
+
+def fact_names(fields: Iterable[str]) -> Sequence[str]:
+    """Return what fields of `Situation` are about, in words."""
+    return [MISSING.get(name, name) for name in fields]
