@@ -64,6 +64,11 @@ def diagnose_file(stream: BinaryIO, name: str) -> Diagnosis:
     return _diagnose_text(text.read(stream, name))
 
 
+def diagnose_ends(ends: text.Ends, name: str) -> Diagnosis:
+    """Name the causes that a text shows which was read elsewhere. Raises InputError as `diagnose_file`."""
+    return _diagnose_text(text.read_ends(ends, name))
+
+
 def diagnose_report(report: Report) -> Diagnosis:
     """Name the causes that a probe's report shows."""
     # The diagnosis of text does not need this module, and a browser does not have what it imports.

@@ -11,6 +11,7 @@ import itertools
 import re
 from collections import deque
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import BinaryIO
 
 from ..errors import InputError
@@ -90,12 +91,30 @@ class Pasted:
             yield from block.lines
 
 
+@dataclass(frozen=True)
+class Ends:
+    """The part of a text that is examined.
+
+    first: all of it, or its first half of `LIMIT`. last: its last half of `LIMIT` if it is longer than that,
+    else nothing. total: its size in bytes.
+    """
+
+    first: bytes
+    last: bytes
+    total: int
+
+
 def read(stream: BinaryIO, name: str) -> Pasted:
     """Read a stream of any size. name: its name in errors.
 
     Raises InputError if it is empty, not text, or a report.
     """
-    first, last, total = _ends(stream)
+    return read_ends(_ends(stream), name)
+
+
+def read_ends(ends: Ends, name: str) -> Pasted:
+    """Read what was taken from a text elsewhere. Raises InputError as `read` does."""
+    first, last, total = ends.first, ends.last, ends.total
     encoding = _encoding(first)
     first = _as_utf8(first, name, encoding)
     if encoding is not None:
@@ -135,13 +154,11 @@ def refuse_compressed(data: bytes, name: str) -> None:
             raise InputError(f"{name} is compressed ({kind}), not text", hint="decompress it first")
 
 
-def _ends(stream: BinaryIO) -> tuple[bytes, bytes, int]:
-    """Return the first and the last part of a stream, and its size in bytes. The last part is empty if the
-    first one holds all of the stream."""
+def _ends(stream: BinaryIO) -> Ends:
     first = stream.read(LIMIT)
     total = len(first)
     if total < LIMIT:
-        return first, b"", total
+        return Ends(first, b"", total)
     kept: deque[bytes] = deque()
     held = 0
     if stream.seekable():
@@ -156,8 +173,8 @@ def _ends(stream: BinaryIO) -> tuple[bytes, bytes, int]:
             while held - len(kept[0]) >= LIMIT // 2:
                 held -= len(kept.popleft())
     if total == LIMIT:
-        return first, b"", total
-    return first[: LIMIT // 2], b"".join(kept)[-(LIMIT // 2) :], total
+        return Ends(first, b"", total)
+    return Ends(first[: LIMIT // 2], b"".join(kept)[-(LIMIT // 2) :], total)
 
 
 def _encoding(data: bytes) -> str | None:
