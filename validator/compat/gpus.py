@@ -162,6 +162,25 @@ def gpus() -> tuple[Gpu, ...]:
 
 
 @functools.cache
+def gpu_names() -> tuple[str, ...]:
+    """Return names to suggest while somebody types one, the newest generation first.
+
+    A series is replaced by those of its models whose names are only a number, such as RTX 4070.
+    """
+    numbers = [
+        f"{family} {number}"
+        for family in _FAMILIES
+        for number in (*range(900, 2000, 10), *range(2000, 9999, 10))
+    ]
+    in_series = [known for number in numbers if (known := _in_series(number))]
+    models: list[Gpu] = []
+    for known in reversed(gpus()):
+        members = [one for one in in_series if one.fact == known.fact]
+        models += members if known.name.endswith("series") and members else [known]
+    return tuple(dict.fromkeys(known.name for known in models))
+
+
+@functools.cache
 def _patterns() -> tuple[tuple[re.Pattern[str], Gpu], ...]:
     """Return the models that have a pattern, with it."""
     return tuple(
