@@ -53,7 +53,8 @@ ALLOWED = {
     },
     "embedded": {"model", "diagnosis", "engines", "reports", "redaction", "errors"},
     "redaction": set(),
-    "reports": {"model", "compat", "records", "redaction"},
+    "reports": {"model", "versions", "compat", "records", "redaction", "errors"},
+    "answers": {"model", "versions", "compat", "diagnosis", "reports", "errors"},
     "cli": {
         "model", "versions", "compat", "matrix", "locks", "registry", "assemble", "engines", "records",
         "fleet", "certify", "delivery", "pipeline", "diagnosis", "reports", "redaction", "supply", "system",

@@ -1,0 +1,272 @@
+"""Answer "What works on my GPU and driver?" for every release that the facts know."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from ..compat import gpus, loose
+from ..compat.drivers import branch_for
+from ..compat.hardware import Driver, Gpu, parse_driver, parse_gpu
+from ..compat.offers import Offer, offers, outcome
+from ..compat.releases import Release
+from ..compat.suggest import newest_that_works, requirement
+from ..diagnosis.suggestions import filling
+from ..errors import InputError
+from ..model.prediction import Outcome, Prediction, Reason
+from ..model.situation import EAGER, LINUX, MACHINES, MACOS, MODES, SYSTEMS, WINDOWS, WSL2, Situation
+from ..model.spec import cell_identifier, host_identifier
+from ..reports.diagnosis_words import fact_names
+from ..versions import CudaVersion, DriverRelease
+
+_PYTHON = re.compile(r"3\.\d{1,2}")
+#: Values of `modes` in a way.
+_BOTH, _EAGER_ONLY = "eager and XLA", "eager only"
+#: The placeholder that `filling` fills in.
+_PIN = "pin_that_works"
+_INSTALL = "python -m pip install '{}'"
+_NO_XLA = "Functions that XLA compiles fail with it: leave jit_compile=True out."
+_SYSTEMS = {LINUX: "Linux", WSL2: "WSL2", WINDOWS: "Windows", MACOS: "macOS"}
+#: The most reasons that are given for one release.
+_REASONS = 3
+
+#: Returns the prediction of one way of getting a release; None if it can't be had in this way.
+_Predict = Callable[[Offer], Prediction | None]
+
+
+def what_works(asked: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the newest releases that work on a machine, how to get them, and why newer ones don't.
+
+    asked: `gpu`, `driver` and `python` as a person wrote them, each of which may be empty; `system` and
+    `machine` as in `Situation`; `registry`: the repository of the images, or None; `images`: the digest of
+    each image that can be pulled from there, by its identifier.
+
+    Raises InputError for what can't be understood, and UnknownGpu with the nearest names.
+    """
+    gpu = parse_gpu(asked["gpu"]) if asked["gpu"].strip() else None
+    driver = parse_driver(asked["driver"]) if asked["driver"].strip() else Driver()
+    machine = Situation(
+        gpu=gpu.name if gpu else None,
+        capability=str(gpu.capability) if gpu else None,
+        driver=driver.release,
+        driver_cuda=driver.cuda,
+        python=_python(asked["python"]),
+        system=_one_of(asked["system"], SYSTEMS),
+        machine=_one_of(asked["machine"], MACHINES),
+    )
+    found = list(offers(machine, asked["images"]))
+    missing = found[0].pip.prediction.missing
+    return {
+        "machine": list(_words(machine, gpu, driver)),
+        "missing": list(fact_names(name for name in missing if name in ("driver", "gpu"))),
+        "modes": [_newest(found, mode) for mode in MODES],
+        "ways": [
+            *_images(found, machine, gpu, asked["registry"], asked["images"]),
+            *_pips(found, machine),
+        ],
+        "releases": [_release(offer) for offer in found],
+    }
+
+
+def _python(text: str) -> str | None:
+    if not text.strip():
+        return None
+    if not _PYTHON.fullmatch(loose.minor(text) or ""):
+        raise InputError(f'"{text[:20]}" is not a Python version', hint="write it as 3.12")
+    return loose.minor(text)
+
+
+def _one_of(value: str, known: Sequence[str]) -> str:
+    if value not in known:
+        raise InputError(f'"{value[:20]}" is not one of {", ".join(known)}')
+    return value
+
+
+def _words(machine: Situation, gpu: Gpu | None, driver: Driver) -> Iterator[str]:
+    """Yield how the question was understood."""
+    if gpu is not None:
+        name = f"{gpu.name}, c" if gpu.name else "C"
+        yield f"{name}ompute capability {gpu.capability}"
+    if driver.release:
+        yield f"driver {driver.release}"
+    elif driver.cuda:
+        branch = branch_for(CudaVersion.parse(driver.cuda))
+        yield f"CUDA {driver.cuda} in nvidia-smi, so driver R{branch.number}" if branch else driver.cuda
+    yield " ".join(filter(None, (_SYSTEMS[machine.system or LINUX], machine.machine)))
+    if machine.python:
+        yield f"Python {machine.python}"
+
+
+def _newest(found: Sequence[Offer], mode: str) -> dict[str, Any]:
+    """Return the newest release that works in a mode, else the newest that is not known to fail."""
+    for wanted in (Outcome.WORKS, Outcome.UNKNOWN):
+        for offer in found:
+            if offer.outcome(mode) is wanted:
+                return {"mode": mode, "release": offer.release.version, "outcome": wanted.value}
+    return {"mode": mode, "release": None, "outcome": Outcome.FAILS.value}
+
+
+# The ways of getting a release
+
+
+def _images(
+    found: Sequence[Offer],
+    machine: Situation,
+    gpu: Gpu | None,
+    registry: str | None,
+    digests: Mapping[str, str],
+) -> Iterator[dict[str, Any]]:
+    for offer, modes in _chosen(found, _of_image):
+        if offer.image is None:
+            continue
+        spec = offer.image.spec
+        digest = digests.get(spec.identifier)
+        if registry and digest:
+            command, notes = f"docker pull {registry}@{digest}", []
+        else:
+            command = f"python -m validator build-matrix --profile full --select image={spec.identifier}"
+            notes = ["There is no such image to pull. This builds it."]
+        host = _host(machine, gpu)
+        yield _way("image", offer, modes, offer.image.prediction, [command], notes, found, _of_image) | {
+            "image": spec.identifier,
+            "python": spec.python,
+            "cell": cell_identifier(spec.identifier, host) if host else None,
+        }
+
+
+def _pips(found: Sequence[Offer], machine: Situation) -> Iterator[dict[str, Any]]:
+    suggested = newest_that_works(machine)
+    if suggested is not None:
+        install = _INSTALL.format(suggested.requirement)
+        filled = filling("pip", {_PIN}, [install], machine)
+        assert filled is not None
+        offer = next(offer for offer in found if offer.release == suggested.release)
+        modes = _EAGER_ONLY if suggested.eager_only else _BOTH
+        commands = [*filled.before, install, *filled.after]
+        against = _of_pip if suggested.library_path else _alone
+        way = _way("pip", offer, modes, suggested.prediction, commands, filled.notes, found, against)
+        yield way | {"python": suggested.python}
+    for offer, modes in _chosen(found, _of_pip):
+        known = suggested is None or suggested.eager_only or offer.release == suggested.release
+        if modes == _EAGER_ONLY and not offer.pip.library_path and not known:
+            commands = [_INSTALL.format(requirement(offer.release))]
+            way = _way("pip", offer, modes, offer.pip.prediction, commands, [_NO_XLA], found, _alone)
+            yield way | {"python": offer.pip.python}
+
+
+def _of_image(offer: Offer) -> Prediction | None:
+    return offer.image.prediction if offer.image else None
+
+
+def _of_pip(offer: Offer) -> Prediction | None:
+    return offer.pip.prediction
+
+
+def _alone(offer: Offer) -> Prediction | None:
+    return offer.pip.alone
+
+
+def _chosen(found: Sequence[Offer], predict: _Predict) -> Iterator[tuple[Offer, str]]:
+    """Yield the newest release that works, and before it a newer one that works only for eager operations."""
+    for wanted in (Outcome.WORKS, Outcome.UNKNOWN):
+        both = _first(found, predict, wanted, MODES)
+        eager = _first(found, predict, wanted, (EAGER,))
+        if eager is not None and eager is not both:
+            yield eager, _EAGER_ONLY
+        if both is not None:
+            yield both, _BOTH
+        if eager is not None:
+            return
+
+
+def _first(found: Sequence[Offer], predict: _Predict, wanted: Outcome, modes: Sequence[str]) -> Offer | None:
+    for offer in found:
+        prediction = predict(offer)
+        if prediction is not None and all(outcome(prediction, mode) is wanted for mode in modes):
+            return offer
+    return None
+
+
+def _way(
+    name: str,
+    offer: Offer,
+    modes: str,
+    prediction: Prediction,
+    commands: Sequence[str],
+    notes: Sequence[str],
+    found: Sequence[Offer],
+    against: _Predict,
+) -> dict[str, Any]:
+    return {
+        "way": name,
+        "release": offer.release.version,
+        "modes": modes,
+        "outcome": outcome(prediction, EAGER).value if modes == _EAGER_ONLY else prediction.outcome.value,
+        "commands": list(commands),
+        "notes": list(notes),
+        "reasons": [_reason(reason) for reason in prediction.reasons],
+        "newer": list(_grouped(found[: found.index(offer)], against)),
+    }
+
+
+def _host(machine: Situation, gpu: Gpu | None) -> str | None:
+    """Return the name of the machine's host class in the matrix; None if that needs more facts."""
+    driver = loose.driver(machine.driver)
+    if driver is None and machine.driver_cuda:
+        branch = branch_for(CudaVersion.parse(machine.driver_cuda))
+        driver = DriverRelease(branch.number) if branch else None
+    if gpu is None or driver is None:
+        return None
+    slug = gpus.model_of(gpu.name) if gpu.name else None
+    return host_identifier(DriverRelease(driver.branch), slug, gpu.capability)
+
+
+# Releases and reasons
+
+
+def _release(offer: Offer) -> dict[str, Any]:
+    ways = {"image": _of_image(offer), "pip": _of_pip(offer)}
+    return {
+        "release": offer.release.version,
+        "cuda": offer.release.cuda,
+        "cudnn": offer.release.cudnn,
+        "pythons": f"{offer.release.pythons[0]} to {offer.release.pythons[-1]}",
+        **{
+            name: {mode: outcome(prediction, mode).value for mode in MODES} if prediction else None
+            for name, prediction in ways.items()
+        },
+        "reasons": _against(ways["image"] or ways["pip"], offer.release),
+    }
+
+
+def _against(prediction: Prediction | None, release: Release) -> list[dict[str, str]]:
+    """Return what speaks against a release, the deciding reasons first."""
+    if prediction is None:
+        text = f"this project makes no image of TensorFlow {release.version} for such a machine"
+        return [{"outcome": Outcome.FAILS.value, "text": text, "fact": "", "source": ""}]
+    against = [
+        reason for reason in prediction.reasons if reason.outcome is not Outcome.WORKS and not reason.advisory
+    ]
+    return [_reason(reason) for reason in against[:_REASONS]]
+
+
+def _grouped(found: Sequence[Offer], predict: _Predict) -> Iterator[dict[str, Any]]:
+    """Yield why releases are not chosen, newest first. Neighbours with the same reasons are one group."""
+
+    def key(offer: Offer) -> list[str]:
+        reasons = _against(predict(offer), offer.release)
+        return [reason["text"].replace(offer.release.version, "") for reason in reasons]
+
+    for _, group in itertools.groupby(found, key):
+        newest, *others = group
+        span = f"{others[-1].release.version} to " if others else ""
+        yield {
+            "releases": f"{span}{newest.release.version}",
+            "reasons": _against(predict(newest), newest.release),
+        }
+
+
+def _reason(reason: Reason) -> dict[str, str]:
+    return {"outcome": reason.label, "text": reason.sentence, "fact": reason.fact, "source": reason.source}
