@@ -67,6 +67,13 @@ if TYPE_CHECKING:
     metavar="FILE",
     help="With --html: certificates, as written by `verify --format json`; repeatable.",
 )
+@click.option(
+    "--answers",
+    "pyodide",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="With --html: let the page answer questions. FILE is Pyodide's package, as `npm pack` writes it.",
+)
 @format_option("terminal", "markdown", "json")
 @verbose_option
 def command(
@@ -78,6 +85,7 @@ def command(
     directory: Path | None,
     registry: str | None,
     certificate_files: tuple[Path, ...],
+    pyodide: Path | None,
     format_: str,
 ) -> None:
     """Show the matrix with its predictions and measured verdicts, or write it as a web page."""
@@ -85,6 +93,8 @@ def command(
         raise click.UsageError("--html can't be combined with --output or --format")
     if directory is None and certificate_files:
         raise click.UsageError("--certificates has no effect without --html")
+    if directory is None and pyodide is not None:
+        raise click.UsageError("--answers has no effect without --html")
     if output is not None and format_ == "terminal":
         raise click.UsageError("--output needs --format markdown or --format json")
     from ..matrix.load import DEFAULT_PROFILE
@@ -104,7 +114,8 @@ def command(
         plan = load_plan(matrix_path, profile, selectors, _measured_python(latest))
         rows = overview(plan.cells, latest)
         if directory is not None and measurements is not None:
-            from ..reports.page.site import Sources
+            from ..reports.page.answers import make_answers
+            from ..reports.page.site import MARK, Sources
 
             sources = Sources(
                 rows=rows,
@@ -114,6 +125,7 @@ def command(
                 diagnose=_diagnose,
                 registry=registry,
                 fetch=store.fetch,
+                answers=make_answers(pyodide, MARK) if pyodide else None,
             )
             _write_page(directory, sources)
     if format_ == "terminal" and directory is None:

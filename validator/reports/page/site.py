@@ -22,6 +22,7 @@ from ...redaction.identifiers import without_gpu_uuids
 from ..markdown import markdown
 from ..overview import Row
 from ..printable import printable
+from .answers import Answers, context, pinned
 from .chart import charts, factor, milliseconds
 from .details import detail, detail_file, script_json
 from .feed import Fetch, Step, feed, steps
@@ -32,7 +33,7 @@ from .measurements import Measurements, readable, storage
 MARK = "made by tensorflow-gpu-matrix"
 ENTRY, FEED = "index.html", "feed.xml"
 #: The directories next to the entry.
-FOLDERS = ("data", "badges")
+FOLDERS = ("data", "badges", "answers")
 _TEMPLATES = Path(__file__).parent.parent / "templates"
 #: The most rows that two of the lists show. The Markdown report has all of them.
 _CHANGES, _ATTENTION = 30, 50
@@ -46,6 +47,7 @@ class Sources:
     diagnose: returns the diagnosis of a record's report, or None if it has none that can be read.
     registry: the repository to pull images from (`host/path`), or None.
     fetch: returns the records with these ids, by id.
+    answers: the files that answer questions, or None for a page that does not.
     """
 
     rows: Sequence[Row]
@@ -55,6 +57,7 @@ class Sources:
     diagnose: Callable[[Record], Diagnosis | None]
     registry: str | None = None
     fetch: Fetch = lambda identifiers: {}
+    answers: Answers | None = None
 
 
 def site(sources: Sources) -> Iterator[tuple[str, bytes]]:
@@ -62,6 +65,8 @@ def site(sources: Sources) -> Iterator[tuple[str, bytes]]:
 
     No file has the UUID of a GPU, which identifies somebody's hardware.
     """
+    if sources.answers is not None:
+        yield from sources.answers.files.items()
     for path, content in _files(sources):
         yield path, without_gpu_uuids(content).encode()
 
@@ -105,7 +110,8 @@ def _feed(sources: Sources, found: Layout, changed: Sequence[Step]) -> str:
 
 
 def _index(sources: Sources, found: Layout, details: Mapping[int, str], changed: Sequence[Step]) -> str:
-    style, script = _text("page.css"), _text("page.js")
+    style = _text("page.css") + _text("answers.css")
+    script = _text("dom.js") + _text("page.js") + (_text("answers.js") if sources.answers else "")
     attention = [
         row
         for row in found.rows
@@ -128,6 +134,8 @@ def _index(sources: Sources, found: Layout, details: Mapping[int, str], changed:
         script=markupsafe.Markup(script),
         style_hash=_hash(style),
         script_hash=_hash(script),
+        answers=context(sources.answers, sources.registry, sources.measurements) if sources.answers else None,
+        pyodide=pinned(),
         data=markupsafe.Markup(script_json(_data(sources, found, details))),
     )
 

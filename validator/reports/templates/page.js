@@ -7,15 +7,6 @@
   const byId = (id) => document.getElementById(id);
   const table = byId("grid"), filters = byId("filters"), dialog = byId("detail"), body = byId("detail-body");
 
-  // Make an element. Text is only inserted as text, so nothing in a record is ever parsed as markup.
-  function element(name, attributes = {}, ...children) {
-    const made = document.createElement(name);
-    for (const [key, value] of Object.entries(attributes)) {
-      if (value !== null && value !== undefined && value !== false) made.setAttribute(key, value === true ? "" : value);
-    }
-    made.append(...children.filter((child) => child !== null && child !== undefined && child !== ""));
-    return made;
-  }
   const word = (kind, text) => element("span", { class: `${kind} ${text}` }, text);
   const minute = (time) => String(time).slice(0, 16).replace("T", " ");
 
@@ -274,12 +265,6 @@
     if (focused) body.querySelector(`[data-key="${CSS.escape(focused)}"]`)?.focus();
   }
 
-  function button(key, text, action) {
-    const made = element("button", { type: "button", "data-key": key }, text);
-    made.addEventListener("click", action);
-    return made;
-  }
-
   function pythons(place, number) {
     const group = element("div", { class: "pythons", role: "group", "aria-label": "Python" });
     for (const each of place.numbers) {
@@ -305,22 +290,6 @@
   function facts(pairs) {
     return element("dl", { class: "facts" },
       ...pairs.filter(([, value]) => value).flatMap(([term, value]) => [element("dt", {}, term), element("dd", {}, value)]));
-  }
-
-  function command(key, text) {
-    const pre = element("pre", { tabindex: "0" }, text);
-    const made = button(key, "Copy", async () => {
-      try {
-        await navigator.clipboard.writeText(text);
-        made.textContent = "Copied";
-      } catch {
-        getSelection().selectAllChildren(pre);
-        made.textContent = "Selected";
-      }
-    });
-    made.setAttribute("aria-label", `Copy: ${text}`);
-    made.setAttribute("aria-live", "polite");
-    return element("div", { class: "copy" }, pre, made);
   }
 
   function pull(cell, image, detail) {
@@ -379,9 +348,6 @@
     });
     return [element("h3", {}, "Why this is predicted"), element("ul", { class: "reasons" }, ...items)];
   }
-
-  const linked = (text) =>
-    /^https:\/\/\S+$/.test(text) ? element("a", { href: text, rel: "noreferrer noopener" }, text) : text;
 
   function measured(detail) {
     const { record } = detail;

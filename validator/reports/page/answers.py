@@ -1,0 +1,238 @@
+"""Make the files with which the page answers questions in the browser.
+
+The browser runs this project's own Python (`validator/answers/`) with Pyodide, which is CPython compiled to
+WebAssembly. There are two files: `runtime` has Pyodide and changes only with its version, `rules` has this
+project's code and facts.
+
+Each file is a script that gives its parts to the page, compressed and in base64. A page that was opened from
+disk can load scripts, but it can't fetch other files. For the same reason the page needs no permission to
+connect to anything, so its policy forbids it, and a static host need not compress anything.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+import json
+import re
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import markupsafe
+
+from ...compat.drivers import branches
+from ...compat.gpus import gpu_names
+from ...compat.releases import releases
+from ...errors import InputError
+from ...versions import Version
+from .details import script_json
+from .measurements import Measurements
+
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+_DATA = Path(__file__).parent / "pyodide.json"
+_PACKAGE = Path(__file__).parent.parent.parent
+_TEMPLATES = Path(__file__).parent.parent / "templates"
+#: The largest package of Pyodide that is read. The pinned one has 6.5 MB.
+_LARGEST = 64 << 20
+#: Modules of the standard library and of Pyodide that the answers do not use.
+_UNUSED = (
+    "_pyrepl/", "_sysconfigdata", "_strptime.py", "argparse.py", "bdb.py", "calendar.py", "cmd.py", "code.py",
+    "config-3", "configparser.py", "cProfile.py", "csv.py", "ctypes/", "dbm/", "doctest.py", "email/",
+    "ensurepip/", "filecmp.py", "fractions.py", "ftplib.py", "html/", "http/", "imaplib.py", "mailbox.py",
+    "mimetypes.py", "multiprocessing/", "netrc.py", "optparse.py", "pdb.py", "pickletools.py", "plistlib.py",
+    "poplib.py", "profile.py", "pstats.py", "pydoc.py", "pydoc_data/", "smtplib.py", "socketserver.py",
+    "sqlite3/", "statistics.py", "sysconfig/", "tarfile.py", "timeit.py", "tomllib/", "trace.py",
+    "tracemalloc.py", "turtle.py", "unittest/", "uuid.py", "venv/", "wsgiref/", "xml/", "xmlrpc/",
+    "zipapp.py", "zoneinfo/",
+)  # fmt: skip
+#: Encodings other than those that the standard library needs to start.
+_ENCODING = re.compile(r"encodings/(?!__init__|aliases|ascii|latin_1|utf_8|utf_16|utf_32|idna|cp437)")
+#: What the answers consist of, relative to `validator/`.
+_RULES = (
+    "__init__.py", "errors.py", "versions.py", "conditions.py", "problems.py", "problems.json",
+    "resources.py",
+    "_vendor", "compat", "diagnosis", "answers",
+    "model/__init__.py", "model/additions.py", "model/diagnosis.py", "model/prediction.py",
+    "model/situation.py", "model/spec.py",
+    "reports/__init__.py", "reports/printable.py", "reports/diagnosis_words.py",
+)  # fmt: skip
+#: Of these, what only people edit, or what needs packages that a browser does not have.
+_NOT_RULES = re.compile(
+    r"__pycache__|\.yaml$|README|/inspect/|/(compile|document|read_report|report_problems)\.py$"
+)
+
+
+@dataclass(frozen=True)
+class Pyodide:
+    """The pinned version of the npm package `pyodide`. integrity: as npm writes it, `sha512-…`."""
+
+    version: str
+    integrity: str
+
+    @property
+    def hint(self) -> str:
+        return f"`npm pack pyodide@{self.version}` downloads it"
+
+
+@dataclass(frozen=True)
+class Answers:
+    """The files that answer questions. runtime, rules: their paths, relative to the page."""
+
+    runtime: str
+    rules: str
+    files: Mapping[str, bytes]
+
+    @property
+    def size(self) -> int:
+        """The bytes to load before the first answer."""
+        return sum(map(len, self.files.values()))
+
+
+def context(answers: Answers, registry: str | None, measurements: Measurements) -> dict[str, Any]:
+    """Return the values for the template of the questions."""
+    digests = {
+        record.image: record.image_digest
+        for record in sorted(measurements.latest.values(), key=lambda record: record.finished)
+        if record.image_digest and _DIGEST.fullmatch(record.image_digest)
+    }
+    data = {
+        "files": [answers.runtime, answers.rules],
+        "size": answers.size,
+        "registry": registry,
+        "images": digests if registry else {},
+    }
+    return {
+        "gpus": gpu_names(),
+        "branches": [(branch.number, str(branch.cuda)) for branch in reversed(branches())],
+        "pythons": sorted({python for release in releases() for python in release.pythons}, key=Version),
+        "data": markupsafe.Markup(script_json(data)),
+    }
+
+
+def pinned() -> Pyodide:
+    """Return the version of Pyodide that this version of the page works with."""
+    document = json.loads(_DATA.read_bytes())
+    return Pyodide(document["version"], document["integrity"])
+
+
+def make_answers(package: Path, mark: str) -> Answers:
+    """Return the files that answer questions.
+
+    package: what `npm pack` wrote for the pinned version of Pyodide. mark: a text for the beginning of each
+    file. Raises InputError if it is another file.
+    """
+    members = _members(_read(package))
+    pin = pinned()
+    runtime = _file(
+        f"{mark}: Pyodide {pin.version}, MPL-2.0, https://github.com/pyodide/pyodide;"
+        " CPython, PSF-2.0, https://www.python.org",
+        {
+            "pyodide.js": _script(members["pyodide.asm.mjs"].decode(), members["pyodide.mjs"].decode()),
+            "pyodide.asm.wasm": members["pyodide.asm.wasm"],
+            "python_stdlib.zip": _standard_library(members["python_stdlib.zip"]),
+            "pyodide-lock.json": _lock(members["pyodide-lock.json"]),
+        },
+    )
+    rules = _file(mark, {"worker.js": (_TEMPLATES / "worker.js").read_bytes(), "rules.zip": rules_archive()})
+    return Answers(runtime[0], rules[0], dict((runtime, rules)))
+
+
+def rules_archive() -> bytes:
+    """Return this project's part that runs in the browser, as a zip. Equal files give equal bytes."""
+    paths = sorted(
+        path.relative_to(_PACKAGE.parent).as_posix()
+        for name in _RULES
+        for path in (_PACKAGE / name, *(_PACKAGE / name).rglob("*"))
+        if path.is_file()
+    )
+    return _zip(
+        (name, (_PACKAGE.parent / name).read_bytes()) for name in paths if not _NOT_RULES.search(name)
+    )
+
+
+def _read(package: Path) -> bytes:
+    pin = pinned()
+    try:
+        with package.open("rb") as stream:
+            content = stream.read(_LARGEST + 1)
+    except OSError as error:
+        raise InputError(f"{package}: {error.strerror}", hint=pin.hint) from error
+    algorithm, _, wanted = pin.integrity.partition("-")
+    found = base64.b64encode(hashlib.new(algorithm, content).digest()).decode()
+    if found != wanted:
+        raise InputError(
+            f"{package} is not pyodide {pin.version} as npm publishes it: its SHA-512 differs", hint=pin.hint
+        )
+    return content
+
+
+def _members(content: bytes) -> dict[str, bytes]:
+    with tarfile.open(fileobj=io.BytesIO(content)) as archive:
+        return {
+            member.name.removeprefix("package/"): stream.read()
+            for member in archive
+            if (stream := archive.extractfile(member)) is not None
+        }
+
+
+def _script(module: str, loader: str) -> str:
+    """Return Pyodide's two modules as one script. A page from disk can't start a module as a worker."""
+    for old, new, count in (
+        ("import.meta.url", '"https://answers.invalid/"', 3),
+        ("export default _createPyodideModule;", "", 1),
+    ):
+        module = _replaced(module, old, new, count)
+    exports = re.search(r"export\{(\w+) as loadPyodide,\w+ as version\};", loader)
+    if exports is None:
+        raise ValueError("pyodide.mjs does not export loadPyodide in the expected way")
+    loader = _replaced(loader, exports[0], f"globalThis.loadPyodide={exports[1]};", 1)
+    # Pyodide calls this to find out what kind of worker it runs in, and refuses to start if it is there.
+    head = "globalThis.importScripts = undefined;"
+    loader = re.sub(r"//# sourceMappingURL=.*", "", loader)
+    return f"{head}\n{module}\n{{{loader}}}\n"
+
+
+def _replaced(text: str, old: str, new: str, count: int) -> str:
+    if text.count(old) != count:
+        raise ValueError(f"Pyodide has {old!r} {text.count(old)} times instead of {count}")
+    return text.replace(old, new)
+
+
+def _standard_library(content: bytes) -> bytes:
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        return _zip(
+            (name, archive.read(name))
+            for name in archive.namelist()
+            if not name.endswith("/") and not name.startswith(_UNUSED) and not _ENCODING.match(name)
+        )
+
+
+def _lock(content: bytes) -> bytes:
+    """Return the list of Pyodide's packages without the packages, none of which are used."""
+    return json.dumps({"info": json.loads(content)["info"], "packages": {}}).encode()
+
+
+def _zip(members: Iterator[tuple[str, bytes]]) -> bytes:
+    """Return an archive that is not compressed, since the file around it is compressed as a whole."""
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w", zipfile.ZIP_STORED) as archive:
+        for name, content in members:
+            archive.writestr(zipfile.ZipInfo(name), content)
+    return made.getvalue()
+
+
+def _file(head: str, parts: Mapping[str, str | bytes]) -> tuple[str, bytes]:
+    """Return a file's path and content. The name is a digest, so that caches never mix versions."""
+    encoded = {
+        name: base64.b64encode(zlib.compress(part.encode() if isinstance(part, str) else part, 9)).decode()
+        for name, part in parts.items()
+    }
+    text = json.dumps(encoded, separators=(",", ":"))
+    name = hashlib.sha256(text.encode()).hexdigest()[:20]
+    return f"answers/{name}.js", f'// {head}\nanswersPart("{name}",{text});\n'.encode()

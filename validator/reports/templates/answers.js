@@ -1,0 +1,371 @@
+(() => {
+  const byId = (id) => document.getElementById(id);
+  const data = JSON.parse(byId("answers-data").textContent);
+  //: Seconds after which an answer is given up. The expressions that read a log can take very long for odd text.
+  const LIMIT_S = 60;
+  //: Pasted text of more characters is kept aside, because a browser's text field gets slow.
+  const FIELD = 200_000;
+  const megabytes = (bytes) => `${(bytes / 1e6).toFixed(1)} MB`;
+  const policy = window.trustedTypes?.createPolicy("answers", {
+    createScriptURL: (url) => {
+      if (!/^answers\/[0-9a-f]{20}\.js$/.test(url) && url !== program) throw new TypeError("not a file of this page");
+      return url;
+    },
+  });
+  const trusted = (url) => (policy ? policy.createScriptURL(url) : url);
+
+  // --- Python: loaded when the first question is asked ----------------------------------------------------
+
+  const arriving = new Map();
+  window.answersPart = (name, parts) => arriving.get(`answers/${name}.js`)(parts);
+
+  // As for the details of cells: a page from disk can load a script, but it can't fetch a file.
+  function load(file) {
+    return new Promise((resolve, reject) => {
+      arriving.set(file, resolve);
+      const script = document.createElement("script");
+      script.onload = () => script.remove();
+      script.onerror = () => {
+        script.remove();
+        reject(new Error("The files of the answers can't be loaded. If the page was updated, reload it. Otherwise the directory answers next to it is missing: python -m validator serve shows the page with its answers."));
+      };
+      script.src = trusted(file);
+      document.head.append(script);
+    });
+  }
+
+  async function inflated(text) {
+    const packed = Uint8Array.fromBase64 ? Uint8Array.fromBase64(text) : Uint8Array.from(atob(text), (char) => char.charCodeAt(0));
+    return new Response(new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"))).arrayBuffer();
+  }
+
+  let program, loading;
+  async function parts() {
+    loading ??= Promise.all(data.files.map(load)).then(async (files) => {
+      const entries = files.flatMap((file) => Object.entries(file));
+      const found = Object.fromEntries(await Promise.all(entries.map(async ([name, text]) => [name, await inflated(text)])));
+      const { "pyodide.js": pyodide, "worker.js": worker, ...others } = found;
+      // A worker that is made of a blob has the policy of this page, which forbids connections.
+      program = URL.createObjectURL(new Blob([pyodide, worker], { type: "text/javascript" }));
+      return others;
+    });
+    try {
+      return await loading;
+    } catch (error) {
+      loading = undefined;
+      throw error;
+    }
+  }
+
+  let running;
+  class Python {
+    constructor() {
+      this.worker = new Worker(trusted(program));
+    }
+    // Send a message and return the answer to it. There is one at a time.
+    send(message, seconds) {
+      return new Promise((resolve, reject) => {
+        const end = (error) => {
+          this.stop();
+          reject(error);
+        };
+        const timer = setTimeout(() => end(new Error(`There was no answer within ${seconds} seconds, so it was stopped. ${message.question?.kind === "why" ? "Try only the part of the text around the first error, or `python -m validator doctor LOG`, which is faster." : "Try again."}`)), seconds * 1000);
+        this.cancel = () => end(new DOMException("cancelled", "AbortError"));
+        this.worker.onmessage = ({ data: reply }) => {
+          clearTimeout(timer);
+          if (reply.fault === undefined) resolve(reply);
+          else end(new Error(`Python stopped with an error: ${reply.fault}`));
+        };
+        this.worker.onerror = (event) => {
+          clearTimeout(timer);
+          end(new Error(`This browser can't run Python here${event.message ? ` (${event.message})` : ""}. Try \`python -m validator serve\`, or another browser.`));
+        };
+        this.worker.postMessage(message);
+      });
+    }
+    stop() {
+      this.worker.terminate();
+      if (running === this) running = undefined;
+    }
+  }
+
+  async function python() {
+    const others = await parts();
+    if (running) return running;
+    const made = new Python();
+    running = made;
+    made.limits = (await made.send({ parts: others }, 2 * LIMIT_S)).limits;
+    return made;
+  }
+
+  // Questions wait for each other.
+  let last = Promise.resolve();
+  function ask(question, text, onProgress) {
+    const answer = last.then(async () => {
+      if (!running) onProgress(`Loading Python (${megabytes(data.size)}, once) …`);
+      const interpreter = await python();
+      const message = { question, first: new Uint8Array(), last: new Uint8Array(), total: 0 };
+      if (text) {
+        const { whole, each } = interpreter.limits;
+        const bytes = async (from, to) => new Uint8Array(await text.slice(from, to).arrayBuffer());
+        message.total = text.size;
+        message.first = await bytes(0, text.size <= whole ? whole : each);
+        if (text.size > whole) message.last = await bytes(text.size - each, text.size);
+        onProgress(text.size <= whole ? "Reading …" : `Reading the first and the last ${each >> 20} MiB of ${text.size >> 20} MiB …`);
+      } else {
+        onProgress("Comparing releases …");
+      }
+      return (await interpreter.send(message, LIMIT_S)).answer;
+    });
+    last = answer.catch(() => {});
+    return answer;
+  }
+
+  // --- the two forms --------------------------------------------------------------------------------------
+
+  // Answer each submission of a form, with `questionOf` to read it and `show` to make the elements of the answer.
+  function connect(name, questionOf, show) {
+    const form = byId(name), place = byId(`${name}-answer`), status = byId(`${name}-status`);
+    const submit = form.querySelector("[type=submit]");
+    let number = 0;
+    const say = (words, ...content) => {
+      status.textContent = words;
+      place.replaceChildren(...content);
+    };
+    const progress = (mine) => (words) => {
+      if (mine !== number) return;
+      const stop = button(`${name}-stop`, "Stop", () => {
+        running?.cancel?.();
+        submit.focus();
+      });
+      say(words, element("p", { class: "busy" }, words, stop));
+    };
+    form.hidden = false;
+    form.addEventListener("submit", async (event) => {
+      event.preventDefault();
+      if (submit.getAttribute("aria-disabled") === "true") return;
+      const mine = ++number;
+      const fault = (words, ...more) => say(words, element("p", { class: "notice" }, words), ...more);
+      const asked = questionOf();
+      if (typeof asked === "string") {
+        fault(asked);
+        return;
+      }
+      submit.setAttribute("aria-disabled", "true");
+      try {
+        const answer = await ask(asked.question, asked.text, progress(mine));
+        if (answer.error) {
+          const { message, hint, nearest } = answer.error;
+          fault(`${message}${hint ? `; ${hint}` : ""}.`, suggestions(form, nearest));
+        } else {
+          say(...show(answer));
+        }
+      } catch (error) {
+        if (error.name === "AbortError") say("Stopped.", element("p", { class: "quiet" }, "Stopped."));
+        else fault(error.message);
+      } finally {
+        submit.removeAttribute("aria-disabled");
+      }
+    });
+  }
+
+  function suggestions(form, nearest) {
+    if (!nearest.length) return "";
+    return element("div", { class: "nearest" }, ...nearest.map((name) => button(`nearest-${name}`, name, () => {
+      form.elements.gpu.value = name;
+      form.requestSubmit();
+      form.elements.gpu.focus();
+    })));
+  }
+
+  const reason = ({ outcome, text, fact, source }) => element("li", {},
+    element("p", {}, element("span", { class: `predicted ${outcome}` }, outcome), ` ${text}`),
+    fact ? element("p", { class: "source" }, `${fact}: `, linked(source)) : "");
+  const reasons = (found) => element("ul", { class: "reasons" }, ...found.map(reason));
+  const details = (summary, ...content) => element("details", {}, element("summary", {}, summary), ...content);
+  const table = (label, head, rows) => element("div", { class: "table-box", tabindex: "0", role: "region", "aria-label": label },
+    element("table", {},
+      element("thead", {}, element("tr", {}, ...head.map((text) => element("th", { scope: "col" }, text)))),
+      element("tbody", {}, ...rows)));
+
+  // --- What works on my GPU and driver? ---------------------------------------------------------------------
+
+  function worksQuestion() {
+    const { gpu, driver, system, python: version } = byId("works").elements;
+    const [name, machine] = system.value.split(" ");
+    return {
+      question: {
+        kind: "works", gpu: gpu.value, driver: driver.value, system: name, machine, python: version.value,
+        registry: data.registry, images: data.images,
+      },
+    };
+  }
+
+  const MODES = { eager: "Eager operations", xla: "Functions compiled by XLA" };
+  const WAYS = { image: "In an image", pip: "With pip" };
+
+  function showWorks(answer) {
+    const [headline, outcome] = worksHeadline(answer);
+    const newest = answer.releases[0];
+    return [
+      headline,
+      element("p", { class: `result ${outcome}` }, headline),
+      element("p", { class: "quiet" }, `For ${answer.machine.join(", ")}.`),
+      element("dl", { class: "modes" }, ...answer.modes.map(({ mode, release, outcome: found }) =>
+        element("div", { class: found }, element("dt", {}, MODES[mode]),
+          element("dd", {}, release ? `TensorFlow ${release}${found === "unknown" ? ", not certain" : ""}` : "no release")))),
+      ...answer.ways.map(way),
+      ...(answer.ways.length ? [] : [element("h3", {}, `Why TensorFlow ${newest.release} does not work`), reasons(newest.reasons)]),
+      details(`All ${answer.releases.length} releases`, table("All releases", ["TensorFlow", "CUDA/cuDNN", "Image", "pip", "Python", "Why not"], answer.releases.map(releaseRow))),
+    ];
+  }
+
+  function worksHeadline({ modes: [eager, xla], missing }) {
+    if (!eager.release) return ["No TensorFlow release uses the GPU here.", "fails"];
+    if (eager.outcome === "unknown") {
+      const unknown = missing.length ? `, but ${missing.join(" and ")} ${missing.length > 1 ? "are" : "is"} not known` : ", but it is not certain that it works";
+      return [`Nothing speaks against TensorFlow ${eager.release}${unknown}.`, "unknown"];
+    }
+    if (eager.release === xla.release && xla.outcome === "works") return [`TensorFlow ${eager.release} works.`, "works"];
+    if (xla.outcome === "works") return [`TensorFlow ${eager.release} works for eager operations, and ${xla.release} also with XLA.`, "works"];
+    return [`TensorFlow ${eager.release} works for eager operations. No release is known to work with XLA.`, "works"];
+  }
+
+  function way(found, index) {
+    const only = found.modes === "eager only" ? ", only for eager operations" : "";
+    const measured = found.cell ? verdictOf(found.cell) : null;
+    return element("div", {},
+      element("h3", {}, `${WAYS[found.way]}: TensorFlow ${found.release}${found.python ? `, Python ${found.python}` : ""}${only}`),
+      ...found.notes.map((note) => element("p", {}, note)),
+      command(`${found.way}-${index}`, found.commands.join("\n")),
+      measured ? element("p", {}, "Measured on this class of machines: ", measured, ".") : "",
+      details("Why this is predicted", reasons(found.reasons)),
+      ...(found.newer.length ? [details("Why no newer release", ...found.newer.map((group) =>
+        element("div", {}, element("h4", {}, group.releases), reasons(group.reasons))))] : []));
+  }
+
+  let matrix;
+  function verdictOf(cell) {
+    matrix ??= JSON.parse(byId("data").textContent);
+    const found = matrix.cells.find(([image, host, , measured]) => measured && `${matrix.images[image].id}@${matrix.hosts[host].id}` === cell);
+    return found ? element("a", { href: `#cell=${encodeURIComponent(cell)}` }, element("span", { class: `measured ${found[3]}` }, found[3])) : null;
+  }
+
+  function releaseRow(release) {
+    const outcomes = (found) => {
+      if (!found) return ["none"];
+      const word = (text) => element("span", { class: `predicted ${text}` }, text);
+      return found.eager === found.xla ? [word(found.eager)] : ["eager ", word(found.eager), ", XLA ", word(found.xla)];
+    };
+    return element("tr", {},
+      element("th", { scope: "row" }, release.release),
+      element("td", {}, `${release.cuda}/${release.cudnn}`),
+      element("td", {}, ...outcomes(release.image)),
+      element("td", {}, ...outcomes(release.pip)),
+      element("td", {}, release.pythons),
+      element("td", {}, release.reasons.length ? release.reasons[0].text : ""));
+  }
+
+  // --- Why is my GPU not used? --------------------------------------------------------------------------------
+
+  let held;
+  function hold(blob, name) {
+    held = blob && { blob, name };
+    const line = byId("why-file"), field = byId("why").elements.text;
+    line.hidden = !held;
+    field.disabled = Boolean(held);
+    line.replaceChildren();
+    if (!held) return;
+    line.append(element("span", {}, `${name} (${megabytes(blob.size)})`), button("why-remove", "Remove", () => {
+      hold();
+      field.focus();
+    }));
+    byId("why-status").textContent = `${name} is ready.`;
+  }
+
+  function whyQuestion() {
+    const text = held?.blob ?? new Blob([byId("why").elements.text.value]);
+    if (!text.size) return "Paste what TensorFlow printed, starting with the lines of its import, or choose a file.";
+    return { question: { kind: "why", name: held?.name ?? "the text" }, text };
+  }
+
+  const COUNT = (number, noun) => `${number} ${noun}${number === 1 ? "" : "s"}`;
+  const evidence = (entries, most) => [
+    ...entries.slice(0, most).map((entry) => element("pre", { class: "evidence", tabindex: "0" },
+      element("b", {}, `${entry.where}${entry.count > 1 ? ` (${entry.count} times)` : ""}: `), entry.text)),
+    entries.length > most ? element("p", { class: "quiet" }, `And ${entries.length - most} more.`) : "",
+  ];
+
+  function showWhy({ diagnosis, words }) {
+    const { causes, unknown, harmless } = diagnosis;
+    const headline = causes.length > 1 ? `${causes.length} causes, in the order to fix them.` : causes.length ? words.headlines[0] : words.headline;
+    const outcome = causes.length ? "fails" : diagnosis.answer === "no_fault" ? "works" : "unknown";
+    return [
+      headline,
+      ...(causes.length === 1 ? [] : [element("p", { class: `result ${outcome}` }, headline)]),
+      ...causes.map((cause, index) => causeOf(cause, words, index, causes.length > 1)),
+      words.missing.length ? element("p", {}, `Not known: ${words.missing.join(", ")}.`) : "",
+      ...(unknown.length ? [element("h3", {}, "Not recognized"), ...evidence(unknown, 10)] : []),
+      ...(harmless.length ? [details(`Harmless: ${COUNT(harmless.length, "message")}`, ...harmless.map((entry) =>
+        element("p", {}, element("code", {}, entry.code), ` (${COUNT(entry.evidence.reduce((sum, each) => sum + each.count, 0), "line")}): ${entry.says}`)))] : []),
+      element("p", { class: "quiet" }, `Read: ${[diagnosis.read, words.facts.join(", ")].filter(Boolean).join("; ")}.`),
+      element("p", {}, `Next: ${diagnosis.next_step}${diagnosis.next_command ? ":" : "."}`),
+      diagnosis.next_command ? command("why-next", diagnosis.next_command) : "",
+    ];
+  }
+
+  function causeOf(cause, words, index, several) {
+    return element("div", { class: "cause" },
+      element("p", { class: "result fails" }, `${several ? `${index + 1}. ` : ""}${words.headlines[index]}`),
+      element("p", { class: "quiet" }, element("code", {}, cause.code)),
+      element("p", {}, cause.means),
+      element("h3", {}, "Evidence"),
+      ...evidence(cause.evidence, 5),
+      ...cause.reasons.map((each) => element("p", {}, `${each.text} (${each.fact}).`)),
+      cause.explains.length ? element("p", {}, `This also explains ${cause.explains.join(", ")}.`) : "",
+      element("h3", {}, "How to fix it"),
+      ...cause.remedies.flatMap((remedy, number) => [
+        element("p", {}, words.ways[index][number] ? element("strong", {}, `${words.ways[index][number]}: `) : "", remedy.says),
+        remedy.commands.length ? command(`fix-${index}-${number}`, remedy.commands.join("\n")) : "",
+      ]),
+      cause.sources.length ? details("Sources", element("ul", {}, ...cause.sources.map((source) => element("li", { class: "source" }, linked(source))))) : "");
+  }
+
+  // --- start --------------------------------------------------------------------------------------------
+
+  const lacks = Object.entries({
+    WebAssembly: typeof WebAssembly === "object", "web workers": "Worker" in window, "decompression (DecompressionStream)": "DecompressionStream" in window,
+  }).filter(([, there]) => !there).map(([name]) => name);
+  if (lacks.length) {
+    byId("answers-missing").hidden = false;
+    byId("answers-missing").textContent = `This browser lacks ${lacks.join(" and ")}, so this page can't answer questions. In a terminal, python -m validator predict and python -m validator doctor answer them. The matrix below works.`;
+    return;
+  }
+  connect("works", worksQuestion, showWorks);
+  connect("why", whyQuestion, showWhy);
+  const card = byId("why").closest(".ask"), field = byId("why").elements.text, input = byId("why-input");
+  byId("why-choose").addEventListener("click", () => input.click());
+  input.addEventListener("change", () => {
+    if (input.files.length) hold(input.files[0], input.files[0].name);
+    input.value = "";
+    byId("why").querySelector("[type=submit]").focus();
+  });
+  field.addEventListener("paste", (event) => {
+    const text = event.clipboardData.getData("text/plain");
+    if (text.length <= FIELD) return;
+    event.preventDefault();
+    hold(new Blob([text]), "The pasted text");
+  });
+  const dragging = (event, over) => {
+    event.preventDefault();
+    card.classList.toggle("dragging", over);
+  };
+  card.addEventListener("dragover", (event) => dragging(event, true));
+  card.addEventListener("dragleave", (event) => dragging(event, false));
+  card.addEventListener("drop", (event) => {
+    dragging(event, false);
+    const [file] = event.dataTransfer.files, text = event.dataTransfer.getData("text/plain");
+    if (file) hold(file, file.name);
+    else if (text) hold(new Blob([text]), "The dropped text");
+  });
+})();

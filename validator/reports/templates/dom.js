@@ -1,0 +1,38 @@
+"use strict";
+// What the scripts of the page share.
+
+// Make an element. Text is only inserted as text, so nothing in a record is ever parsed as markup.
+function element(name, attributes = {}, ...children) {
+  const made = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) {
+    if (value !== null && value !== undefined && value !== false) made.setAttribute(key, value === true ? "" : value);
+  }
+  made.append(...children.filter((child) => child !== null && child !== undefined && child !== ""));
+  return made;
+}
+
+function button(key, text, action) {
+  const made = element("button", { type: "button", "data-key": key }, text);
+  made.addEventListener("click", action);
+  return made;
+}
+
+function command(key, text) {
+  const pre = element("pre", { tabindex: "0" }, text);
+  const made = button(key, "Copy", async () => {
+    try {
+      await navigator.clipboard.writeText(text);
+      made.textContent = "Copied";
+    } catch {
+      getSelection().selectAllChildren(pre);
+      made.textContent = "Selected";
+    }
+  });
+  made.setAttribute("aria-label", `Copy: ${text}`);
+  made.setAttribute("aria-live", "polite");
+  return element("div", { class: "copy" }, pre, made);
+}
+
+const linked = (text) =>
+  /^https:\/\/\S+$/.test(text) ? element("a", { href: text, rel: "noreferrer noopener" }, text) : text;
+
