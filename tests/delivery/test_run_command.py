@@ -12,7 +12,7 @@ import docker
 import pytest
 
 from validator.engines.docker.endpoint import Reached
-from validator.errors import EXIT_FAILED, EXIT_MISSING, EXIT_OK
+from validator.errors import EXIT_FAILED, EXIT_INPUT, EXIT_MISSING, EXIT_OK
 
 from ..emulation import cdi
 from .commands import HERE, run
@@ -61,12 +61,15 @@ def test_run_prints_the_line_and_the_reason_for_each_flag(shelf: Shelf) -> None:
         "print('a b')",
     )
     assert done.code == EXIT_OK, done.err
-    assert shlex.split(done.out) == [
+    assert shlex.split(done.out, comments=True) == [
         "docker", "run", "--rm", "--gpus", "all", "--shm-size", "1g", "--ulimit", "memlock=-1",
         f"{shelf.registry.repository}@{digest}", "python", "-c", "print('a b')",
     ]  # fmt: skip
     for flag in ("--rm", "--gpus all", "--shm-size 1g", "--ulimit memlock=-1"):
-        assert f"\n{flag}: " in done.err
+        assert f"\n# {flag}: " in done.out
+    assert f"# {shelf.registry.repository}:{TAG}\n" in done.out
+    covered = "The certificate covers hosts with driver branch 580 and GPUs of compute capability 9.0"
+    assert covered in " ".join(done.out.replace("\n#", "").split())
 
 
 def test_run_publishes_the_port_of_jupyterlab(shelf: Shelf) -> None:
@@ -74,7 +77,7 @@ def test_run_publishes_the_port_of_jupyterlab(shelf: Shelf) -> None:
     shelf.certify(shelf.push(ports=["22/tcp", "8888/tcp"]), H100)
     options = ("run", "--fixtures", *HERE, "--devices", "gpus")
     done = run(shelf, *options)
-    line = shlex.split(done.out)
+    line = shlex.split(done.out, comments=True)
     assert [line[at + 1] for at, word in enumerate(line) if word == "--publish"] == ["127.0.0.1:8888:8888"]
     assert "JupyterLab answers at http://127.0.0.1:8888/lab" in done.err
     done = run(shelf, *options, "--", "python")
@@ -146,3 +149,49 @@ def test_run_does_not_start_a_rejected_image(
     assert (done.code, done.out) == (EXIT_FAILED, "")
     assert not (tmp_path / "left").exists()
     assert stored() == []
+
+
+def test_run_writes_a_file_and_replaces_none(shelf: Shelf, tmp_path: Path) -> None:
+    digest = shelf.push_certified(H100)
+    options = (
+        "run",
+        "--fixtures",
+        *HERE,
+        "--devices",
+        "cdi",
+        "--format",
+        "compose",
+        "--output",
+        "new/compose.yaml",
+    )
+    done = run(shelf, *options, cwd=tmp_path)
+    assert (done.code, done.out) == (EXIT_OK, ""), done.err
+    assert done.err.endswith("Wrote new/compose.yaml\n")
+    file = tmp_path / "new" / "compose.yaml"
+    assert f'image: "{shelf.registry.repository}@{digest}"' in file.read_text(encoding="utf-8")
+    assert os.listdir(file.parent) == ["compose.yaml"]
+    file.write_text("mine", encoding="utf-8")
+    done = run(shelf, *options, cwd=tmp_path)
+    assert (done.code, file.read_text(encoding="utf-8")) == (EXIT_INPUT, "mine")
+    assert "exists already, and nothing was written" in done.err and "--force" in done.err
+    assert run(shelf, *options, "--force", cwd=tmp_path).code == EXIT_OK
+    assert file.read_text(encoding="utf-8") != "mine"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--exec", "--format", "compose"), "not with --format compose"),
+        (("--exec", "--output", "f"), "leave out --output"),
+        (("--force",), "no effect without --output"),
+        (("--format", "podman", "--devices", "gpus"), "--devices is about a Docker Engine"),
+        (("--env", "A"), "'A' has no value"),
+        (("--env", "1=2"), "'1' is not the name of an environment variable"),
+    ],
+)
+def test_options_that_do_not_fit_are_rejected(options: tuple[str, ...], message: str, shelf: Shelf) -> None:
+    shelf.push_certified(H100)
+    devices = () if "--devices" in options or "--format" in options else ("--devices", "gpus")
+    done = run(shelf, "run", "--fixtures", *HERE, *devices, *options)
+    assert (done.code, done.out) == (EXIT_INPUT, "")
+    assert message in done.err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 from collections.abc import Sequence
@@ -106,26 +107,29 @@ def _loading(name: str, spec: ImageSpec) -> list[str]:
 
 def _run_line(name: str, spec: ImageSpec) -> tuple[str, list[str]]:
     """Return where an image can be started, and the command."""
+    from ..delivery.formats.engines import docker_command
     from ..delivery.host import this_host
     from ..delivery.pull import Engine
-    from ..delivery.run import Mount, command_line, devices_of, flags
+    from ..delivery.start import Image, Start, User, devices_of, user_of
 
+    image = Image(name, name, (), certified=False, has_cuda=spec.variant.has_cuda, port=spec.port)
+    user, host, devices, directory = User(os.getuid(), os.getgid()), None, None, None
     try:
         engine = Engine()
     except MissingError:
-        words = command_line(flags(None, None, terminal="-it", mount=None, port=spec.port), name, ())
-        return "Start it on a machine with a Docker Engine:", words
+        start = Start(image, host, devices, user, terminal="-it")
+        return "Start it on a machine with a Docker Engine:", docker_command(start)
     try:
-        mount = Mount.of(Path.cwd(), engine.info, os.getuid(), os.getgid()) if engine.is_local else None
-        try:
-            host, devices = (this_host(), devices_of(engine.info)) if spec.variant.has_cuda else (None, None)
-        except MissingError:
-            host, devices = None, None
+        if engine.is_local:
+            user, directory = user_of(engine.info, user.uid, user.gid), Path.cwd()
+        with contextlib.suppress(MissingError):
+            if image.has_cuda:
+                host, devices = this_host(), devices_of(engine.info)
     finally:
         engine.close()
-    where = ", with this directory as the working directory" if mount else ""
-    words = command_line(flags(host, devices, terminal="-it", mount=mount, port=spec.port), name, ())
-    return f"Start it here{where}:", words
+    where = ", with this directory as the working directory" if directory else ""
+    start = Start(image, host, devices, user, directory, terminal="-it")
+    return f"Start it here{where}:", docker_command(start)
 
 
 def _measuring(results: Sequence[Result], repository: str | None, profile: str | None) -> list[str]:

@@ -1,9 +1,8 @@
-"""`run`: print or run the `docker run` line for a certified image on a host."""
+"""`run`: write how a certified image is started on a host, in the format of a tool, or start it."""
 
 from __future__ import annotations
 
 import os
-import shlex
 import sys
 from collections.abc import Sequence
 from datetime import timedelta
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..certify.trust import Trust
-from ..errors import InputError
+from ..errors import EXIT_OK, InputError, MissingError
 from ..registry.client import Registry
 from .host_options import (
     connect_engine,
@@ -28,22 +27,46 @@ from .options import print_status, verbose_option
 from .trust_options import certificate_options
 
 if TYPE_CHECKING:
+    from ..delivery.formats import Format
     from ..delivery.pull import Engine
-    from ..delivery.run import Mount
+
+_FORMATS = ("docker", "compose", "podman")
 
 
 @click.command("run", context_settings={"allow_interspersed_args": False})
 @click.argument("words", nargs=-1, metavar="[-- COMMAND [ARGUMENT]...]")
 @click.option(
-    "--exec", "execute", is_flag=True, help="Pull the image and run the line instead of printing it."
+    "--format",
+    "format_",
+    type=click.Choice(_FORMATS),
+    default="docker",
+    show_default=True,
+    help="The tool to write for: a command line of docker or podman, or the file of another one.",
+)
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Write to this file, for a dev container .devcontainer/devcontainer.json.  [default: stdout]",
+)
+@click.option("--force", is_flag=True, help="Replace the file of --output if it exists.")
+@click.option(
+    "--exec", "execute", is_flag=True, help="Start the container instead of writing (docker and podman)."
 )
 @click.option("--mount", is_flag=True, help="Mount the current directory into the container and start there.")
+@click.option(
+    "--env",
+    "variables",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Set an environment variable in the container; repeatable.",
+)
 @click.option(
     "--devices",
     type=click.Choice(["auto", "gpus", "cdi"]),
     default="auto",
     show_default=True,
-    help="How the container requests GPUs: as the local engine offers them, with --gpus, or as CDI devices.",
+    help="How a Docker Engine gives GPUs: as the local one offers them, with --gpus, or as CDI devices.",
 )
 @host_options
 @version_options
@@ -52,8 +75,12 @@ if TYPE_CHECKING:
 @verbose_option
 def command(
     words: Sequence[str],
+    format_: str,
+    output: Path | None,
+    force: bool,
     execute: bool,
     mount: bool,
+    variables: Sequence[str],
     devices: str,
     driver: str | None,
     gpus: Sequence[str],
@@ -65,60 +92,76 @@ def command(
     trust: Trust,
     max_age: timedelta | None,
     accept_expired: bool,
-) -> None:
-    """Print the docker run line for this host and the image that `pull` would pull, or run it with --exec.
+) -> int:
+    """Write how to start the image that `pull` would pull on this host, or start it with --exec.
 
-    The image is verified as `pull` does and named by its digest. The reason for each flag goes to stderr.
+    The image is verified as `pull` does and named by its digest. Comments give the reason for each line.
     """
     from ..delivery.candidates import Terms
-    from ..delivery.run import Devices, command_line, devices_of, flags
+    from ..delivery.formats import FORMATS
+    from ..delivery.pull import start_image
+    from ..delivery.start import Devices, Start, User, devices_of, parse_variables, user_of
 
+    tool = FORMATS[format_]
+    _check_options(format_, tool, output, force, execute, devices)
+    environment = parse_variables(variables)
     host = resolve_host(driver, gpus)
-    requested = Devices(devices)
-    # Printing the line for another machine needs no engine.
-    engine = connect_engine(driver, gpus) if execute or mount or requested is Devices.AUTO else None
+    requested = Devices(devices) if tool.uses_docker else None
+    user = User(os.getuid(), os.getgid())
+    # To write for another machine, no engine is needed.
+    needed = tool.uses_docker and (execute or mount or requested is Devices.AUTO)
+    engine = connect_engine(driver, gpus) if needed else None
     try:
-        if requested is Devices.AUTO and engine is not None:
-            requested = devices_of(engine.info)
-        bind = _mount(engine) if mount and engine is not None else None
+        if engine is not None:
+            user = user_of(engine.info, user.uid, user.gid)
+            if requested is Devices.AUTO:
+                requested = devices_of(engine.info)
+        directory = _directory(engine) if mount else None
         selected = select_image(
             registry, host, Terms(trust, max_age, accept_expired), image, tensorflow, python, additions
         )
-        port = None if words else _port(registry, selected.digest)
+        start = Start(
+            start_image(registry, selected), host, requested, user, directory, environment, tuple(words),
+            _terminal(words, execute),
+        )  # fmt: skip
         if execute and engine is not None:
             pull_selected(engine, registry, selected)
     finally:
         if engine is not None:
             engine.close()
-    found = flags(host, requested, terminal=_terminal(words, execute), mount=bind, port=port)
-    line = command_line(found, selected.reference, words)
-    for flag in found:
-        print_status(f"{shlex.join(flag.words)}: {flag.why}")
-    if port is not None:
-        print_status(f"JupyterLab answers at http://127.0.0.1:{port}/lab; it prints the token when it starts")
-    if not execute:
-        click.echo(shlex.join(line))
-        return
-    sys.stdout.flush()
-    os.execvp(line[0], line)
+    if start.port is not None:
+        print_status(
+            f"JupyterLab answers at http://127.0.0.1:{start.port}/lab; it prints the token when it starts"
+        )
+    if execute and tool.command is not None:
+        _execute(tool.command(start))
+    _deliver(tool.write(start), output, force)
+    return EXIT_OK
 
 
-def _port(registry: Registry, digest: str) -> int | None:
-    """Return the port of JupyterLab if the image's own command starts it, otherwise None."""
-    from ..model.spec import JUPYTER_PORT
+def _check_options(
+    format_: str, tool: Format, output: Path | None, force: bool, execute: bool, devices: str
+) -> None:
+    if execute and tool.command is None:
+        raise click.UsageError(
+            f"--exec starts a container with docker or podman, not with --format {format_}:"
+            " write the file, and start it with its own tool"
+        )
+    if execute and output is not None:
+        raise click.UsageError("--exec starts the container and writes nothing: leave out --output")
+    if force and output is None:
+        raise click.UsageError("--force has no effect without --output")
+    if devices != "auto" and not tool.uses_docker:
+        raise click.UsageError(f"--devices is about a Docker Engine, which --format {format_} does not use")
 
-    return JUPYTER_PORT if f"{JUPYTER_PORT}/tcp" in registry.config(digest).ports else None
 
-
-def _mount(engine: Engine) -> Mount:
-    from ..delivery.run import Mount
-
-    if not engine.is_local:
+def _directory(engine: Engine | None) -> Path:
+    if engine is not None and not engine.is_local:
         raise InputError(
             "--mount needs a local Docker engine: the remote host does not have this directory",
             hint="copy the data there, or run without --mount",
         )
-    return Mount.of(Path.cwd(), engine.info, os.getuid(), os.getgid())
+    return Path.cwd()
 
 
 def _terminal(words: Sequence[str], execute: bool) -> str:
@@ -126,3 +169,30 @@ def _terminal(words: Sequence[str], execute: bool) -> str:
     if execute:
         return "-it" if sys.stdin.isatty() and sys.stdout.isatty() else "-i"
     return "" if words else "-it"
+
+
+def _execute(line: list[str]) -> None:
+    """Replace this process by a program."""
+    sys.stdout.flush()
+    try:
+        os.execvp(line[0], line)
+    except FileNotFoundError:
+        raise MissingError(
+            f"{line[0]} is not installed", hint="install it, or run without --exec to see the command"
+        ) from None
+
+
+def _deliver(text: str, output: Path | None, force: bool) -> None:
+    """Print a file, or write it. Raises InputError if it exists and may not be replaced."""
+    from ..system.files import write_atomically
+
+    if output is None:
+        click.echo(text, nl=False)
+        return
+    if os.path.lexists(output) and not force and output.is_file():
+        raise InputError(
+            f"{output} exists already, and nothing was written",
+            hint="pass --force to replace it, or name another file",
+        )
+    write_atomically(output, text.encode())
+    print_status(f"Wrote {output}")

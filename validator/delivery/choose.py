@@ -187,6 +187,15 @@ def measured_on(certificate: Certificate) -> str:
     return f"{where} on {certificate.measured[:10]}"
 
 
+def coverage(certificate: Certificate) -> str:
+    """Return a sentence that says which hosts a certificate covers, and until when."""
+    capability = certificate.gpus[0].compute_capability
+    return (
+        f"The certificate covers hosts with driver branch {certificate.driver_release.branch} and GPUs of"
+        f" compute capability {capability}, until {certificate.expires[:10]}."
+    )
+
+
 def _assess(candidate: Candidate, host: Host, forecast: Forecast) -> tuple[Standing, str]:
     if candidate.image.cuda is None:
         return Standing.UNFIT, "it has no CUDA, so TensorFlow cannot use a GPU in it"

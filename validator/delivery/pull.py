@@ -16,12 +16,23 @@ from ..engines.docker.failures import engine_gone
 from ..errors import InputError, MissingError, ValidatorError
 from ..model.certificate import Certificate
 from ..model.prediction import Outcome
+from ..model.spec import JUPYTER_PORT
 from ..registry.client import Registry
 from ..registry.names import LATEST, is_digest, tag_of
 from ..system import processes
 from .candidates import Terms, assess_candidate, inspect_digest, inspect_tag, tagged_images
-from .choose import Candidate, Standing, TaggedImage, covering, forecast, why_not_covered
+from .choose import (
+    Candidate,
+    Standing,
+    TaggedImage,
+    coverage,
+    covering,
+    forecast,
+    measured_on,
+    why_not_covered,
+)
 from .host import Host
+from .start import Image
 
 Tell = Callable[[str], None]
 
@@ -114,6 +125,23 @@ def local_ids(registry: Registry, digest: str) -> frozenset[str]:
         return frozenset({digest})
     entries = [manifest.config, *(manifest.manifests or ())]
     return frozenset({digest, *(entry.digest for entry in entries if entry)})
+
+
+def start_image(registry: Registry, selected: SelectedImage) -> Image:
+    """Return what the start of a selected image depends on. Raises MissingError."""
+    ports = registry.config(selected.digest).ports
+    standing = [
+        f"Certified for this host: measured on {measured_on(one)}, signed by {one.signer}. {coverage(one)}"
+        for one in selected.certificates
+    ]
+    return Image(
+        selected.reference,
+        selected.name,
+        tuple(standing),
+        certified=True,
+        port=JUPYTER_PORT if f"{JUPYTER_PORT}/tcp" in ports else None,
+        plain_http=registry.plain_http,
+    )
 
 
 def _can_never_fit(image: TaggedImage, host: Host) -> bool:

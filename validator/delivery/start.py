@@ -1,0 +1,197 @@
+"""Describe what the container of an image needs on a host. The modules of `formats` write it."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from ..engines.docker.gpus import device_requests
+from ..errors import InputError, MissingError
+from .host import Host
+
+#: The working directory in the container, where the user's files are.
+WORKSPACE = "/workspace"
+#: What NCCL's documentation recommends for containers (Troubleshooting, Shared memory).
+SHARED_MEMORY_GIB = 1
+SHARED_MEMORY_WHY = (
+    "NCCL passes data between GPUs through /dev/shm, and so do the worker processes of input pipelines;"
+    " the default of 64 MB is too small for them"
+)
+PINNED_MEMORY_WHY = "NCCL pins memory when it uses several GPUs"
+CACHE_WHY = (
+    "caches that outlive the container: the kernels that CUDA compiles for the GPU, data sets and weights of"
+    " Keras"
+)
+
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+#: What changes the direction of writing, and so can make a line look like another one.
+_DIRECTIONS = {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
+
+
+class Devices(str, Enum):
+    """The way a container requests the GPUs. AUTO: as the local engine offers them."""
+
+    AUTO = "auto"
+    GPUS = "gpus"
+    CDI = "cdi"
+
+
+@dataclass(frozen=True)
+class Image:
+    """The image to start.
+
+    reference: by digest, or the id in the local engine. name: for people. standing: sentences that say what
+    its certificate covers, or why it is not certified. has_cuda: whether it uses GPUs. checks_host: whether
+    its entry point checks the driver and the GPUs. port: where its own command answers. local: whether it is
+    only in the local engine. plain_http: whether its registry answers without TLS.
+    """
+
+    reference: str
+    name: str
+    standing: tuple[str, ...]
+    certified: bool
+    has_cuda: bool = True
+    checks_host: bool = True
+    port: int | None = None
+    local: bool = False
+    plain_http: bool = False
+
+
+@dataclass(frozen=True)
+class User:
+    """The user who owns the files. rootless: whether the Docker Engine is this user's own, without root."""
+
+    uid: int
+    gid: int
+    rootless: bool = False
+
+    @property
+    def in_docker(self) -> str:
+        """The user of a container of the Docker Engine whose files belong to this user."""
+        return "0:0" if self.rootless else f"{self.uid}:{self.gid}"
+
+
+@dataclass(frozen=True)
+class Start:
+    """What a container needs.
+
+    host: None if it uses no GPUs. devices: how a Docker Engine gives them, not AUTO. directory: the one to
+    mount as WORKSPACE, or None. environment: the variables that the user asks for. command: words in place of
+    the image's own command. terminal: `-it`, `-i` or empty, as the command needs.
+    """
+
+    image: Image
+    host: Host | None
+    devices: Devices | None
+    user: User
+    directory: Path | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
+    command: tuple[str, ...] = ()
+    terminal: str = ""
+
+    def __post_init__(self) -> None:
+        for name, value in self.environment.items():
+            if not _VARIABLE.fullmatch(name):
+                raise InputError(
+                    f"--env: {name!r} is not the name of an environment variable",
+                    hint="use letters, digits and _, and don't start with a digit",
+                )
+            _check(f"the value of {name}", value)
+        if self.directory is not None:
+            _check("the path of the current directory", str(self.directory))
+        for word in self.command:
+            _check("the command", word)
+
+    @property
+    def gpu_count(self) -> int:
+        """The number of GPUs of the host; 0 if the container uses none."""
+        return len(self.host.gpus) if self.host else 0
+
+    @property
+    def port(self) -> int | None:
+        """The port on which the image's own command answers. Another command does not."""
+        return None if self.command else self.image.port
+
+    def variables(self, home: str | None = None) -> dict[str, str]:
+        """Return the variables of the container; those that the user asks for come last.
+
+        home: the home directory, for a user whom the image does not know.
+        """
+        own = {"HOME": home} if home else {}
+        caches = cache_variables(WORKSPACE) if self.directory is not None else {}
+        return {**own, **caches, **self.environment}
+
+
+def cache_variables(directory: str) -> dict[str, str]:
+    """Return the variables that put the caches into a directory that the user can write to.
+
+    XLA has no cache on disk unless its flags name one, and what it writes meanwhile is in /tmp.
+    """
+    cache = f"{directory}/.cache"
+    return {
+        # CUDA C++ Programming Guide, CUDA Environment Variables. The default is ~/.nv/ComputeCache.
+        "CUDA_CACHE_PATH": f"{cache}/cuda",
+        # keras.src.backend.config. The default is ~/.keras.
+        "KERAS_HOME": f"{cache}/keras",
+        # XDG Base Directory Specification: pip, matplotlib and others.
+        "XDG_CACHE_HOME": cache,
+    }
+
+
+def user_of(info: Mapping[str, Any], uid: int, gid: int) -> User:
+    """Return the user, who in a rootless Docker Engine is root. info: the answer of `docker info`."""
+    rootless = any("name=rootless" in str(option) for option in info.get("SecurityOptions") or [])
+    return User(uid, gid, rootless)
+
+
+def devices_of(info: Mapping[str, Any]) -> Devices:
+    """Return how an engine offers GPUs, judged by `docker info`. Raises MissingError if it offers none."""
+    requests = device_requests(info)
+    if not requests:
+        raise MissingError(
+            "the local Docker Engine offers no GPUs: it has neither an nvidia runtime nor CDI devices",
+            hint="install the NVIDIA Container Toolkit and run `sudo nvidia-ctk runtime configure"
+            " --runtime=docker`, or `sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml`; to"
+            " write it for another machine, pass --devices gpus or --devices cdi",
+        )
+    return Devices.CDI if requests[0]["Driver"] == "cdi" else Devices.GPUS
+
+
+def parse_variables(texts: Iterable[str]) -> dict[str, str]:
+    """Parse the values of `--env`: `NAME=VALUE`. Raises InputError. `Start` checks names and values."""
+    found = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise InputError(f"--env: {text!r} has no value", hint="write NAME=VALUE")
+        found[name] = value
+    return found
+
+
+def needs_no_local_image(start: Start, tool: str) -> None:
+    """Raise InputError if the image is only in the local Docker Engine, where this tool does not look."""
+    if start.image.local:
+        raise InputError(
+            f"{start.image.name} is only in the local Docker Engine, where {tool} does not look for images",
+            hint="push it with `build-matrix --push HOST/NAME`, and name it with --image HOST/NAME:TAG",
+        )
+
+
+def _check(what: str, text: str) -> None:
+    """Raise InputError for characters that nobody sees in a file, or that no file can have."""
+    for character in text:
+        category = unicodedata.category(character)
+        if (
+            (category == "Cc" and character not in "\n\t")
+            or category in ("Cs", "Zl", "Zp")
+            or unicodedata.bidirectional(character) in _DIRECTIONS
+        ):
+            raise InputError(
+                f"{what} contains the character U+{ord(character):04X}, which can't be read in a file",
+                hint="leave it out, or rename the directory",
+            )
