@@ -43,6 +43,7 @@ ALLOWED = {
         "system", "errors", "resources",
     },
     "diagnosis": {"model", "versions", "conditions", "compat", "errors", "resources", "problems"},
+    "lint": {"_vendor", "model", "versions", "compat", "matrix", "diagnosis", "system", "errors"},
     "pipeline": {
         "model", "versions", "compat", "matrix", "locks", "assemble", "engines", "fleet", "records",
         "registry", "certify", "system", "errors", "resources", "__init__",
@@ -57,8 +58,8 @@ ALLOWED = {
     "answers": {"model", "versions", "compat", "diagnosis", "reports", "errors"},
     "cli": {
         "model", "versions", "compat", "matrix", "locks", "registry", "assemble", "engines", "records",
-        "fleet", "certify", "delivery", "pipeline", "diagnosis", "reports", "redaction", "supply", "system",
-        "errors", "resources", "__init__",
+        "fleet", "certify", "delivery", "pipeline", "diagnosis", "lint", "reports", "redaction", "supply",
+        "system", "errors", "resources", "__init__",
     },
 }  # fmt: skip
 #: tensorflow lives in images and environments; the host side never imports it.

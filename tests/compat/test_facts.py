@@ -24,6 +24,7 @@ from validator.versions import (
 
 #: Files whose sections are lists of facts (builds.yaml is written by a tool, in another form).
 TABLES = (
+    "base_images",
     "cudnn",
     "drivers",
     "forward",

@@ -24,6 +24,7 @@ COMMANDS = {
     "doctor": "Find out why the GPU is not used: here, from a report, or from a pasted log.",
     "fleet": "List a scheduler's nodes, and follow the runs of `build-matrix --on`.",
     "init": "Write a matrix, its locks and a workflow for a repository of your own.",
+    "lint": "Report what can't work in a Dockerfile, a requirements file, a project or a lock.",
     "lock": "Resolve image specs to exact wheels and write their locks.",
     "plan": "List the cells with their predictions, without running anything.",
     "predict": "Predict whether one combination of versions, driver and GPU works.",

@@ -49,6 +49,22 @@ def release_of_any_age(version: str) -> Release | None:
         return None
 
 
+@functools.cache
+def every_python() -> tuple[str, ...]:
+    """Return every Python that a release has a wheel for, oldest first, and the one after the newest."""
+    rows = (*facts.rows("older", "releases"), *facts.rows("tensorflow", "releases"))
+    known = sorted({leading_numbers(python)[:2] for row in rows for python in row["pythons"]})
+    known.append((known[-1][0], known[-1][1] + 1))
+    return tuple(f"{major}.{minor}" for major, minor in known)
+
+
+@functools.cache
+def known_versions() -> tuple[str, ...]:
+    """Return every stable release in the facts, oldest first; before 2.8 one for each minor version."""
+    older = [f"{row['minor']}.0" for row in reversed(facts.rows("older", "releases"))]
+    return (*older, *(known.version for known in releases.releases() if not known.prerelease))
+
+
 def newest_with_cuda(cuda: str) -> Release | None:
     """Return the newest of the older releases that opens the libraries of this CUDA, or None."""
     numbers = leading_numbers(cuda)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from ..model.prediction import Outcome, Reason
-from ..versions import Range, release_comparer
+from ..versions import Range, Version, release_comparer
 from . import cudnn, facts
 from .releases import Release
 
@@ -38,6 +38,29 @@ def cpu_package(packages: Mapping[str, str], variant: str | None) -> Reason | No
             "cpu_package",
         )
     return rule.fails(f"{found} has no CUDA: it never uses a GPU; install tensorflow instead", "cpu_package")
+
+
+def removed_package(name: str, version: str | None, allows: Callable[[str], bool]) -> Reason | None:
+    """Return why a package that was replaced can't be installed; None if its old releases are asked for.
+
+    version: the one that is asked for, None if there are several. allows: whether a version is one of these.
+    """
+    for row in facts.rows("frameworks", "removed"):
+        if row["package"] != name:
+            continue
+        # Without an exact version, pip takes the newest one, which only says that the package is gone.
+        asked = version if version is not None else row["last"]
+        if (version is not None or allows(row["last"])) and Version(asked) >= Version(row["last"]):
+            return facts.fact(row).fails(
+                f"{name} {asked} can't be installed: {row['text']}; use {row['replacement']} instead",
+                "package_removed",
+            )
+    return None
+
+
+def with_cudnn() -> frozenset[str]:
+    """Return the packages that require a cuDNN."""
+    return frozenset(row["package"] for row in facts.rows("frameworks", "cudnn"))
 
 
 def two_cudnns(packages: Mapping[str, str]) -> Reason | None:

@@ -45,6 +45,7 @@ _FACTS: Mapping[Rule, tuple[str, ...]] = {
     "not_nvidia": ("gpu",),
     "known_issue": ("tensorflow", "gpu", "extra"),
     "mixed_frameworks": ("packages", "tensorflow"),
+    "package_removed": ("packages", "tensorflow"),
 }
 
 

@@ -14,9 +14,9 @@ from .packages import read_package, relative_to
 from .problems import quote
 
 _COMMENT = re.compile(r"(?:^|\s+)#.*$")
-_INCLUDE = re.compile(r"(?:-r|--requirement)(?:\s+|\s*=\s*|(?=[^-\s]))(?P<file>\S.*)$")
-_CONSTRAIN = re.compile(r"(?:-c|--constraint)(?:\s+|\s*=\s*|(?=[^-\s]))(?P<file>\S.*)$")
-_OPTIONS = re.compile(r"\s+(?=--)")
+INCLUDE = re.compile(r"(?:-r|--requirement)(?:\s+|\s*=\s*|(?=[^-\s]))(?P<file>\S.*)$")
+CONSTRAIN = re.compile(r"(?:-c|--constraint)(?:\s+|\s*=\s*|(?=[^-\s]))(?P<file>\S.*)$")
+OPTIONS = re.compile(r"\s+(?=--)")
 _HASH = re.compile(r"--hash[= ](?P<algorithm>\w+):(?P<digest>[0-9a-fA-F]+)")
 _VARIABLE = re.compile(r"\$\{[A-Z0-9_]+\}")
 #: Options that ask for what every lock does anyway.
@@ -58,13 +58,13 @@ def read_requirements_txt(path: Path, root: Path) -> Collected:
 
 
 def _read(path: Path, root: Path, found: Collected, seen: set[Path], *, constrain: bool) -> None:
-    lines = list(_logical_lines(read_text(path, root)))
+    lines = list(logical_lines(read_text(path, root)))
     demands_hashes = any(text == _REQUIRE_HASHES for _, text in lines)
     for number, text in lines:
         try:
-            inner = _INCLUDE.fullmatch(text) or _CONSTRAIN.fullmatch(text)
+            inner = INCLUDE.fullmatch(text) or CONSTRAIN.fullmatch(text)
             if inner is not None:
-                constrained = constrain or inner.re is _CONSTRAIN
+                constrained = constrain or inner.re is CONSTRAIN
                 _include(path.parent / inner["file"], root, found, seen, constrain=constrained)
             elif text != _REQUIRE_HASHES:
                 _read_line(text, path.parent, root, found, constrain=constrain, demands_hashes=demands_hashes)
@@ -100,7 +100,7 @@ def _read_line(
         )
     if text.startswith("-") and not text.startswith(("-e", "--editable")):
         raise ValueError(f"{quote(text)} can't be honoured in a lock; remove it")
-    wanted, *options = _OPTIONS.split(text)
+    wanted, *options = OPTIONS.split(text)
     try:
         package = read_package(wanted, directory, root)
     except ValueError as error:
@@ -131,7 +131,7 @@ def _digest(option: str) -> str:
     return match["digest"].lower()
 
 
-def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
+def logical_lines(text: str) -> Iterator[tuple[int, str]]:
     """Return the lines that say something, with the number of their first line."""
     first, collected = 0, ""
     for number, line in enumerate(text.splitlines(), start=1):

@@ -34,6 +34,7 @@ Rule = Literal[
     "not_nvidia",
     "known_issue",
     "mixed_frameworks",
+    "package_removed",
 ]
 
 

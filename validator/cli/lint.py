@@ -1,0 +1,49 @@
+"""`lint`: check the files with which a project pins its software."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from ..errors import EXIT_FAILED, EXIT_OK
+from .options import format_option, print_status
+
+
+@click.command("lint")
+@click.argument("files", nargs=-1, required=True, metavar="FILE...", type=click.Path(path_type=Path))
+@click.option(
+    "--gpu",
+    "for_gpu",
+    is_flag=True,
+    help="Also report what runs only on the CPU where no file says that the project uses a GPU.",
+)
+@click.option(
+    "--ignore",
+    "ignored",
+    multiple=True,
+    metavar="CODE",
+    help="Leave out the findings with this code; repeatable.",
+)
+@format_option("text", "json", "github")
+def command(files: tuple[Path, ...], for_gpu: bool, ignored: tuple[str, ...], format_: str) -> int:
+    """Report what can't work with the TensorFlow that a project pins.
+
+    Reads Dockerfiles and requirements files. Each finding has its place, a code, and what to write instead. A
+    version that a file leaves open is never guessed: a finding holds for every version that is allowed. A
+    comment `# validator: ignore[CODE]` on the line or above it silences a finding. The format github prints
+    annotations for a workflow. The exit code is 1 if something was found.
+    """
+    from ..lint.codes import CODES
+    from ..lint.files import lint
+    from ..reports import findings as shown
+
+    unknown = [code for code in ignored if code not in CODES]
+    if unknown:
+        raise click.UsageError(f'--ignore: there is no code "{unknown[0]}"; the codes are {", ".join(CODES)}')
+    found = lint(files, frozenset(ignored), for_gpu=for_gpu)
+    render = {"text": shown.text, "json": shown.as_json, "github": shown.github}[format_]
+    click.echo(render(found), nl=False)
+    if format_ == "text":
+        print_status(shown.summary(found, len(files)))
+    return EXIT_FAILED if found else EXIT_OK

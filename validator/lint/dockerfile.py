@@ -1,0 +1,304 @@
+"""Read what a Dockerfile installs: an environment for each stage, with the software of its base image."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from ..compat.loose import numbers
+from ..diagnosis import commands as shown
+from ..model.finding import Place
+from .base_images import BaseImage, base_image
+from .environment import Collected, Environment, Pin, Stated, normalized, specifier
+from .instructions import Instruction, assignments, commands, flags, instructions, substituted, without_flags
+from .requirements import from_other_index, read_requirements
+from .source import Source, read_source
+
+#: Variables that the NVIDIA runtime reads.
+_FOR_GPU = re.compile(r"NVIDIA_(?:VISIBLE_DEVICES|DRIVER_CAPABILITIES|REQUIRE_CUDA)")
+_NAMED_FOR_GPU = re.compile(r"(?:^|[._-])(?:gpu|cuda)(?:$|[._-])", re.IGNORECASE)
+#: Directories that hold the packages of a Python, so that copying them copies an environment.
+_PACKAGES = re.compile(
+    r"site-packages|dist-packages|venv|/env\b|/usr/local\b|\.local\b|conda|mamba|/opt/?$|^/$"
+)
+_SOMETHING_OF_CUDA = re.compile(r"cuda|cudnn|nvidia|libcu", re.IGNORECASE)
+_INSTALLS = re.compile(
+    r"(?:apt|apt-get|yum|dnf|aptitude|microdnf|zypper)\b.*\binstall\b|\bwget\b|\bcurl\b|\bdpkg\b"
+)
+_CUDA_PACKAGE = re.compile(r"\bcuda(?:-[a-z]+)*-(?P<major>\d+)[-.](?P<minor>\d+)\b")
+_CUDNN_PACKAGE = re.compile(r"\blibcudnn(?P<major>\d+)(?:-cuda-\d+)?=(?P<version>\d+(?:\.\d+)+)")
+_PIP = re.compile(
+    r"(?P<directory>\S*/)?(?:python(?P<python>[\d.]*)\s+-m\s+)?(?:uv\s+pip|(?:\S*/)?pip[\d.]*)\s+(?:\S+\s+)??"
+    r"(?P<verb>install|sync)\b"
+)
+_PREFIX = re.compile(r"(?:(?:sudo|time|exec|nohup|env|-\w+|[A-Za-z_]\w*=\S*)\s+)+")
+_REQUIREMENTS = re.compile(
+    r"(?:^|\s)(?:-r|--requirements?)(?:\s*=?\s*)(?P<file>[^\s\"']+)|\bsync\s+(?P<sync>\S+)"
+)
+_OTHER_INDEX = re.compile(r"--extra-index-url|--find-links|\s-f\s|(?:--index-url|\s-i)\b\S*\s*\S*pytorch")
+_NAMED = re.compile(r"\s(?:-n|--name|-p|--prefix)[\s=]+(?P<name>\S+)")
+_CONDA_CUDA = ("cudatoolkit", "cuda-toolkit", "cuda-runtime", "cuda", "cuda-version", "cuda-cudart")
+
+
+@dataclass
+class Stage:
+    """A stage of a Dockerfile, as far as it was read.
+
+    installed: what is installed, by the environment that the command names. copied: files of the build
+    context. copied_from: stages whose packages it copies. used: True if another stage copies from it.
+    cuda_unclear: True if a command may have installed a CUDA or a cuDNN that is not known.
+    """
+
+    name: str
+    base: BaseImage
+    place: Place
+    values: dict[str, str | None]
+    installed: dict[str, Collected] = field(default_factory=dict)
+    python: Stated | None = None
+    cuda: Stated | None = None
+    cudnn: Stated | None = None
+    for_gpu: bool = False
+    cuda_unclear: bool = False
+    copied: list[str] = field(default_factory=list)
+    copied_from: list[str] = field(default_factory=list)
+    used: bool = False
+
+    def environments(self) -> Iterator[Environment]:
+        """Yield what is installed together."""
+        # What another stage copies runs on the base of that stage.
+        alone = self.used
+        for collected in self.installed.values():
+            yield Environment(
+                collected.all(),
+                python=self.python,
+                cuda=None if alone or self.cuda_unclear else self.cuda,
+                cudnn=None if alone or self.cuda_unclear else self.cudnn,
+                without_cuda=self.base.without_cuda and not self.cuda_unclear and not alone,
+                for_gpu=self.for_gpu,
+            )
+
+
+def environments(path: Path) -> tuple[list[Environment], list[Source]]:
+    """Return what each stage installs, and the files that were read. Raises InputError."""
+    source = read_source(path)
+    reader = _Reader(path, source)
+    for instruction in instructions(source.text):
+        reader.read(instruction)
+    return [one for stage in reader.finished() for one in stage.environments()], reader.sources
+
+
+class _Reader:
+    def __init__(self, path: Path, source: Source) -> None:
+        self.path = path
+        self.name = source.name
+        self.sources = [source]
+        self.arguments: dict[str, str | None] = {}
+        self.stages: list[Stage] = []
+        self.for_gpu = _NAMED_FOR_GPU.search(path.name) is not None
+
+    def read(self, instruction: Instruction) -> None:
+        """Read one instruction."""
+        keyword, rest = instruction.keyword, instruction.rest
+        if keyword == "FROM":
+            self._from(instruction)
+        elif keyword == "ARG" and not self.stages:
+            for name, value in assignments(rest):
+                self.arguments[name] = value and substituted(value, self.arguments)
+        elif self.stages:
+            stage = self.stages[-1]
+            if keyword == "ARG":
+                for name, value in assignments(rest):
+                    given = self.arguments.get(name) if value is None else substituted(value, stage.values)
+                    stage.values[name] = given
+            elif keyword == "ENV":
+                for name, value in assignments(rest):
+                    stage.values[name] = substituted(value or "", stage.values)
+                    stage.for_gpu = stage.for_gpu or _FOR_GPU.fullmatch(name) is not None
+            elif keyword in ("COPY", "ADD"):
+                self._copy(stage, rest)
+            elif keyword == "RUN":
+                for command in commands(rest):
+                    self._run(stage, command, instruction)
+
+    def finished(self) -> list[Stage]:
+        """Return the stages, after the packages that were copied between them have been put in place."""
+        by_name = {stage.name: stage for stage in self.stages}
+        for stage in self.stages:
+            for name in stage.copied_from:
+                origin = by_name.get(name)
+                if origin is None:
+                    continue
+                for key, collected in origin.installed.items():
+                    if key not in stage.installed:
+                        stage.installed[key] = Collected(dict(collected.pins), dict(collected.limits))
+                        stage.python = stage.python if stage.base.python else origin.python
+        return self.stages
+
+    def _from(self, instruction: Instruction) -> None:
+        words = without_flags(instruction.rest).split()
+        if not words:
+            return
+        reference = substituted(words[0], self.arguments)
+        line, column = instruction.place_of(re.escape(words[0]))
+        place = Place(self.name, line, column)
+        name = words[2].lower() if len(words) == 3 and words[1].lower() == "as" else str(len(self.stages))
+        parent = next((one for one in reversed(self.stages) if one.name == (reference or "").lower()), None)
+        if parent is not None:
+            copy = {key: Collected(dict(one.pins), dict(one.limits)) for key, one in parent.installed.items()}
+            values = dict(parent.values)
+            self.stages.append(
+                replace(
+                    parent, name=name, values=values, installed=copy, copied=[], copied_from=[], used=False
+                )
+            )
+            return
+        base = base_image(reference) if reference else BaseImage()
+        if str(len(self.stages)) != name:
+            for stage in self.stages:
+                # The newest stage of a name is the one that counts.
+                stage.name = f"{stage.name} (replaced)" if stage.name == name else stage.name
+        self.stages.append(
+            Stage(
+                name,
+                base,
+                place,
+                {},
+                python=Stated(base.python, place, True) if base.python else None,
+                cuda=Stated(base.cuda, place, True) if base.cuda else None,
+                cudnn=Stated(base.cudnn, place, True) if base.cudnn else None,
+                for_gpu=base.for_gpu or self.for_gpu,
+            )
+        )
+
+    def _copy(self, stage: Stage, rest: str) -> None:
+        words = (
+            without_flags(rest)
+            .replace('"', " ")
+            .replace("[", " ")
+            .replace("]", " ")
+            .replace(",", " ")
+            .split()
+        )
+        given = flags(rest).get("from")
+        if given is None:
+            stage.copied += words[:-1]
+            return
+        origin = next(
+            (
+                one
+                for position, one in enumerate(self.stages[:-1])
+                if given.lower() == one.name or given == str(position)
+            ),
+            None,
+        )
+        copies_packages = any(_PACKAGES.search(word) for word in words[:-1])
+        if origin is not None:
+            origin.used = True
+            if copies_packages:
+                stage.copied_from.append(origin.name)
+        if any(_SOMETHING_OF_CUDA.search(word) for word in (*words, given)):
+            stage.cuda_unclear = True
+
+    def _run(self, stage: Stage, command: str, instruction: Instruction) -> None:
+        known = substituted(command, stage.values)
+        if known is None:
+            # A variable that only the shell knows is kept, so that the other words are read.
+            known = command
+        known = _PREFIX.sub("", known, count=1) if _PREFIX.match(known) else known
+        pip = _PIP.match(known)
+        if pip is not None:
+            self._pip(stage, known, pip, instruction)
+        elif _INSTALLS.match(known):
+            self._system(stage, known, instruction)
+        else:
+            self._conda(stage, known, instruction)
+
+    def _pip(self, stage: Stage, command: str, pip: re.Match[str], instruction: Instruction) -> None:
+        collected = stage.installed.setdefault(pip["directory"] or pip["python"] or "", Collected())
+        index = _OTHER_INDEX.search(command) is not None
+        arguments = command[pip.end("verb") :]
+        for one in shown.read("pip install" + arguments):
+            pin = self._pin(one.values, instruction)
+            if pin is not None:
+                collected.add(from_other_index(pin) if index else pin, later=True)
+        for match in _REQUIREMENTS.finditer(arguments):
+            path = self._find(stage, match["file"] or match["sync"])
+            if path is None:
+                continue
+            read = read_requirements(path, stage.python.value if stage.python else None)
+            self.sources += read.sources
+            for pin in read.pins():
+                collected.add(from_other_index(pin) if index else pin, later=True)
+
+    def _pin(self, values: Mapping[str, str], instruction: Instruction) -> Pin | None:
+        name = normalized(values["name"])
+        versions = specifier(f"=={values['version']}" if values.get("version") else values.get("spec", ""))
+        extras = frozenset(normalized(one) for one in values.get("extra", "").split(",") if one.strip())
+        return Pin(name, versions, self._place(instruction, values["name"]), extras)
+
+    def _place(self, instruction: Instruction, name: str) -> Place:
+        spelled = re.sub(r"[-_.]+", "[-_.]", re.escape(name).replace("\\-", "-"))
+        line, column = instruction.place_of(rf"(?<![\w.-]){spelled}(?![\w-]|\.\w)")
+        return Place(self.name, line, column)
+
+    def _conda(self, stage: Stage, command: str, instruction: Instruction) -> None:
+        named = _NAMED.search(command)
+        for one in shown.read(command):
+            if one.kind != "conda_install":
+                continue
+            collected = stage.installed.setdefault(f"conda {named['name'] if named else ''}", Collected())
+            name, version = one.values["name"], one.values.get("version", "")
+            if name in _CONDA_CUDA or name == "cudnn":
+                # Where TensorFlow is installed with pip, its libraries may come from here or from the image.
+                stage.cuda_unclear = True
+            elif name == "python":
+                stage.python = Stated(version, self._place(instruction, "python")) if version else None
+            else:
+                collected.add(
+                    Pin(
+                        normalized(name),
+                        specifier(f"=={version}") if version else None,
+                        self._place(instruction, name),
+                        from_conda=True,
+                    ),
+                    later=True,
+                )
+
+    def _system(self, stage: Stage, command: str, instruction: Instruction) -> None:
+        """Read the installation of system packages: those of CUDA decide which libraries there are."""
+        cudnn = _CUDNN_PACKAGE.search(command)
+        if cudnn is not None and stage.cuda is not None:
+            line, column = instruction.place_of(r"libcudnn\d")
+            stage.cudnn = Stated(numbers(cudnn["version"]) or "", Place(self.name, line, column))
+        elif re.search(r"cudnn", command, re.IGNORECASE):
+            stage.cudnn = None
+            stage.cuda_unclear = stage.cuda_unclear or stage.cuda is None
+        if stage.cuda is None:
+            stage.cuda_unclear = stage.cuda_unclear or _SOMETHING_OF_CUDA.search(command) is not None
+        elif any(
+            match["major"] != stage.cuda.value.split(".")[0] for match in _CUDA_PACKAGE.finditer(command)
+        ):
+            stage.cuda_unclear = True
+
+    def _find(self, stage: Stage, name: str) -> Path | None:
+        """Return the file of the build context that a path in the image names, or None if it is not clear.
+
+        The build context is the directory of the Dockerfile or one above it, up to the current directory.
+        """
+        base = Path(name).name
+        wanted = [one for one in stage.copied if Path(one).name == base] or [name.lstrip("/"), base]
+        here, directory = Path.cwd().resolve(), self.path.parent.resolve()
+        directories = [directory]
+        if directory.is_relative_to(here):
+            directories += [one for one in directory.parents if one.is_relative_to(here)]
+        for one in directories:
+            for relative in wanted:
+                path = (one / relative.lstrip("/")).resolve()
+                if path.is_file() and path.is_relative_to(directories[-1]):
+                    return self._shown(path, here)
+        return None
+
+    def _shown(self, path: Path, here: Path) -> Path:
+        return path.relative_to(here) if path.is_relative_to(here) else path

@@ -1,0 +1,125 @@
+"""The software that a file installs together: pins and other statements, each with its place in a file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from .._vendor.packaging.specifiers import InvalidSpecifier, SpecifierSet
+from .._vendor.packaging.utils import canonicalize_name
+from ..model.finding import Place
+
+
+@dataclass(frozen=True)
+class Stated:
+    """A version that something other than a package states.
+
+    value: a version, or for a Python also the specifier of several (`>=3.12`). image: True if a base image
+    states it.
+    """
+
+    value: str
+    place: Place
+    image: bool = False
+
+
+@dataclass(frozen=True)
+class Pin:
+    """A package that is asked for.
+
+    name: normalized. versions: a version specifier (PEP 440); empty for any version, None if a file, an
+    address or another index decides. constraint: True if it only limits the version.
+    """
+
+    name: str
+    versions: SpecifierSet | None
+    place: Place
+    extras: frozenset[str] = frozenset()
+    from_conda: bool = False
+    constraint: bool = False
+
+    @property
+    def exact(self) -> str | None:
+        """The version, if the pin allows only one."""
+        for one in self.versions or ():
+            if one.operator in ("==", "===") and not one.version.endswith(".*"):
+                return one.version
+        return None
+
+
+@dataclass(frozen=True)
+class Environment:
+    """What is installed together.
+
+    pins: at most one for each name. python: versions that may run it. cuda, cudnn: libraries of the system or
+    of conda. without_cuda: True if the system is known to have no CUDA. for_gpu: True if the file says that a
+    GPU will be used. complete: True if the pins are everything that is installed, as in a lock.
+    """
+
+    pins: tuple[Pin, ...]
+    python: Stated | None = None
+    cuda: Stated | None = None
+    cudnn: Stated | None = None
+    without_cuda: bool = False
+    for_gpu: bool = False
+    complete: bool = False
+
+    def meant_for_gpu(self) -> Environment:
+        """Return the environment for a project that is meant for a GPU, whatever the file says."""
+        return replace(self, for_gpu=True)
+
+
+@dataclass
+class Collected:
+    """The pins read so far, with at most one for each name."""
+
+    pins: dict[str, Pin] = field(default_factory=dict)
+    #: Names that are asked for in ways that contradict each other or are not known.
+    limits: dict[str, Pin] = field(default_factory=dict)
+
+    def add(self, pin: Pin, *, later: bool = False) -> None:
+        """Add a pin.
+
+        later: True for a command that runs after those that added the others, so that its version replaces
+        theirs. Otherwise all must hold together.
+        """
+        pins = self.limits if pin.constraint else self.pins
+        before = pins.get(pin.name)
+        if before is None or (later and (pin.versions is None or len(pin.versions))):
+            pins[pin.name] = pin
+        elif not later:
+            pins[pin.name] = together(before, pin)
+
+    def all(self) -> tuple[Pin, ...]:
+        """Return the pins, limited by the constraints."""
+        return tuple(
+            together(pin, self.limits[name]) if name in self.limits else pin
+            for name, pin in self.pins.items()
+        )
+
+
+def together(one: Pin, other: Pin) -> Pin:
+    """Return the pin that two pins of the same package make. Its place is that of the exact version."""
+    unknown = one.versions is None or other.versions is None
+    versions = None if one.versions is None or other.versions is None else one.versions & other.versions
+    exact = other if not unknown and one.exact is None and other.exact is not None else one
+    return Pin(
+        one.name,
+        versions,
+        exact.place,
+        one.extras | other.extras,
+        one.from_conda,
+        one.constraint and other.constraint,
+    )
+
+
+def specifier(text: str) -> SpecifierSet | None:
+    """Return a version specifier, or None if the text is none."""
+    try:
+        return SpecifierSet(text)
+    except InvalidSpecifier:
+        return None
+
+
+def normalized(name: str) -> str:
+    """Return the normalized name of a package."""
+    return str(canonicalize_name(name))

@@ -1,0 +1,63 @@
+"""Find the reader of a file by its name, and lint files together."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+from ..errors import InputError
+from ..model.finding import Finding
+from . import dockerfile, requirements
+from .environment import Environment
+from .judge import findings
+from .source import Source
+
+_Read = Callable[[Path], "tuple[Sequence[Environment], Sequence[Source]]"]
+
+
+def _requirements(path: Path) -> tuple[Sequence[Environment], Sequence[Source]]:
+    environment, sources = requirements.environment(path)
+    return (environment,), sources
+
+
+#: The name of a file -> what reads it. The first one that matches counts.
+_READERS: tuple[tuple[re.Pattern[str], _Read], ...] = (
+    (
+        re.compile(r"(?:.+[._-])?(?:dockerfile|containerfile)(?:[._-].+)?", re.IGNORECASE),
+        dockerfile.environments,
+    ),
+    (re.compile(r".+\.(?:txt|in)", re.IGNORECASE), _requirements),
+)
+_KNOWN = "a Dockerfile or a requirements file (*.txt, *.in)"
+
+
+def lint(
+    paths: Iterable[Path], ignored: frozenset[str] = frozenset(), *, for_gpu: bool = False
+) -> list[Finding]:
+    """Return what can't work in the files, sorted by place, without what their comments silence.
+
+    ignored: codes that are left out everywhere. for_gpu: True if the project is meant for a GPU even where
+    its files don't say so. Raises InputError for a file that can't be read, or of an unknown kind.
+    """
+    found: set[Finding] = set()
+    silenced: dict[tuple[str, int], frozenset[str]] = {}
+    for path in paths:
+        read, sources = _reader(path)(path)
+        for source in sources:
+            silenced.update({(source.name, line): codes for line, codes in source.ignored.items()})
+        for environment in read:
+            found.update(findings(environment.meant_for_gpu() if for_gpu else environment))
+    return sorted(
+        finding
+        for finding in found
+        if finding.code not in ignored
+        and finding.code not in silenced.get((finding.place.file, finding.place.line), ())
+    )
+
+
+def _reader(path: Path) -> _Read:
+    for pattern, read in _READERS:
+        if pattern.fullmatch(path.name):
+            return read
+    raise InputError(f"{path} is not a kind of file that lint knows", hint=f"it reads {_KNOWN}")

@@ -1,0 +1,72 @@
+"""What to write instead, for each code of a finding."""
+
+from __future__ import annotations
+
+from ..compat import builds
+from ..compat.older import release_of_any_age
+from ..compat.releases import Release, newest, releases
+from ..compat.suggest import has_extra, requirement
+from ..model.prediction import Rule
+from . import markers
+from .environment import Stated
+
+
+def fix(code: Rule, version: str, python: Stated | None, *, from_image: bool) -> str:
+    """Return what to do about a finding, as sentences; nothing where its message says it.
+
+    version: the TensorFlow release, empty if it is not known. from_image: True if a base image is to blame.
+    """
+    release = release_of_any_age(version) if version else newest()
+    if release is None:
+        return ""
+    if code in ("cuda_of_another_version", "cudnn_of_another_major", "cudnn_older_than_built"):
+        return _libraries(release, from_image)
+    if code == "python_without_wheel":
+        return _python(release, python)
+    if code in ("cpu_package", "cuda_libraries_not_installed", "package_removed"):
+        return f"Require {requirement(release)}." + ("" if has_extra(release) else f" {_system(release)}")
+    if code == "mixed_frameworks":
+        return "Install each framework in an environment of its own."
+    return ""
+
+
+def _libraries(release: Release, from_image: bool) -> str:
+    measured = builds.build(release.version)
+    cudnn = (measured.cudnn if measured else None) or release.cudnn
+    parts = []
+    if from_image:
+        parts.append(f"Use a base image with CUDA {release.cuda} and cuDNN {cudnn}.")
+    elif release.wheels:
+        pin = _cudnn_pin(f"nvidia-cudnn-{release.suffix}", cudnn)
+        parts.append(f"Leave out NVIDIA's wheels, or use those of {release.suffix}, such as {pin}.")
+    else:
+        parts.append(_system(release))
+    if has_extra(release):
+        parts.append(f"{requirement(release)} brings the libraries itself.")
+    return " ".join(parts)
+
+
+def _cudnn_pin(wheel: str, cudnn: str) -> str:
+    major, minor = cudnn.split(".")[:2]
+    return f"{wheel}>={major}.{minor},<{int(major) + 1}"
+
+
+def _python(release: Release, python: Stated | None) -> str:
+    own = f"Use Python {' or '.join(_ends(release.pythons))}"
+    wanted = markers.pythons(python.value) if python else ()
+    fitting = [
+        one for one in releases() if not one.prerelease and any(minor in one.pythons for minor in wanted)
+    ]
+    if not fitting:
+        return f"{own}."
+    other = fitting[-1]
+    minor = [one for one in wanted if one in other.pythons][-1]
+    return f"{own}, or tensorflow=={other.version}, which has a wheel for Python {minor}."
+
+
+def _ends(pythons: tuple[str, ...]) -> tuple[str, ...]:
+    return (f"{pythons[0]} to {pythons[-1]}",) if len(pythons) > 2 else pythons
+
+
+def _system(release: Release) -> str:
+    return f"Install CUDA {release.cuda} and cuDNN {release.cudnn} on the system."

@@ -1,0 +1,186 @@
+"""Ask `compat` about the software of an environment, and name the place to blame for each reason against it.
+
+A finding holds for every version that the pins allow. If one allowed combination has no fault, there is no
+finding.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from ..compat import judge, packages
+from ..compat.older import known_versions
+from ..compat.policies import cudnn_releases
+from ..model.finding import Finding, Place
+from ..model.prediction import Outcome, Reason, Rule
+from ..model.situation import LINUX, PYPI, X86_64, Situation
+from . import markers
+from .environment import Environment, Pin, Stated
+from .fixes import fix
+
+#: The packages that are TensorFlow. The first one that is there decides.
+_TENSORFLOW = ("tensorflow", "tensorflow-gpu", "tensorflow-cpu", "intel-tensorflow")
+_ON_CPU = ("tensorflow-cpu", "intel-tensorflow")
+_REMOVED = "tensorflow-gpu"
+_CUDNN = ("nvidia-cudnn-cu11", "nvidia-cudnn-cu12", "nvidia-cudnn-cu13")
+#: Packages that bring CUDA's libraries along.
+_BRING_CUDA = ("torch", "jax-cuda12-plugin", "jax-cuda13-plugin", "nvidia-cuda-runtime", "nvidia-cublas")
+
+
+@dataclass(frozen=True)
+class _Case:
+    """One combination of versions that the pins allow."""
+
+    tensorflow: str
+    python: str | None
+    cudnn: tuple[str, str] | None
+
+
+def findings(environment: Environment) -> list[Finding]:
+    """Return what can't work in an environment, in no particular order."""
+    tensorflow = _tensorflow(environment)
+    if tensorflow is None or tensorflow.from_conda:
+        # Other builds have other libraries.
+        return []
+    found = [_finding(reason, place, environment, "") for reason, place in _removed(environment)]
+    cases = _cases(environment, tensorflow)
+    if not cases:
+        if environment.for_gpu and tensorflow.name in _ON_CPU:
+            reason = packages.cpu_package({tensorflow.name: ""}, None)
+            found += [_finding(reason, tensorflow.place, environment, "")] if reason else []
+        return found
+    codes: set[Rule] | None = None
+    for case in cases:
+        here = {reason.rule for reason in _against(environment, tensorflow, case) if reason.rule}
+        codes = here if codes is None else codes & here
+        if not codes:
+            return found
+    # The newest combination, which the messages name.
+    case = cases[-1]
+    for reason in _against(environment, tensorflow, case):
+        if reason.rule in (codes or ()):
+            place = _blamed(environment, tensorflow, case, reason)
+            found.append(_finding(reason, place, environment, case.tensorflow))
+    return found
+
+
+def _tensorflow(environment: Environment) -> Pin | None:
+    by_name = {pin.name: pin for pin in environment.pins}
+    return next((by_name[name] for name in _TENSORFLOW if name in by_name), None)
+
+
+def _removed(environment: Environment) -> Iterator[tuple[Reason, Place]]:
+    for pin in environment.pins:
+        if pin.name == _REMOVED and pin.versions is not None and not pin.from_conda:
+            reason = packages.removed_package(pin.name, pin.exact, pin.versions.contains)
+            if reason is not None:
+                yield reason, pin.place
+
+
+def _cases(environment: Environment, tensorflow: Pin) -> Sequence[_Case]:
+    """Return every combination that the pins allow, the newest last; empty if not all are known."""
+    releases = _allowed(tensorflow, known_versions())
+    pythons: Sequence[str | None] = markers.pythons(environment.python.value) if environment.python else ()
+    pin = next((pin for name in _CUDNN for pin in environment.pins if pin.name == name), None)
+    known = cudnn_releases(pin.name.rpartition("-")[2]) if pin else ()
+    cudnns = [(pin.name, version) for version in _allowed(pin, known)] if pin else []
+    return [
+        _Case(*combination)
+        for combination in itertools.product(releases, pythons or (None,), cudnns or (None,))
+    ]
+
+
+def _allowed(pin: Pin, known: Sequence[str]) -> Sequence[str]:
+    """Return the versions that a pin allows, oldest first; empty if they are not all known."""
+    if pin.exact is not None:
+        return (pin.exact,)
+    if pin.versions is None or not len(pin.versions):
+        return ()
+    newest = known[-1].split(".")
+    later = (f"{newest[0]}.{int(newest[1]) + 1}", f"{int(newest[0]) + 1}.0", "9999")
+    if any(pin.versions.contains(version) for version in later):
+        return ()
+    return tuple(version for version in known if pin.versions.contains(version))
+
+
+def _against(
+    environment: Environment, tensorflow: Pin, case: _Case, without: Pin | Stated | None = None
+) -> list[Reason]:
+    """Return the reasons why a combination fails on every machine. without: a statement to leave out."""
+    situation = _situation(environment, tensorflow, case, without)
+    return [reason for reason in judge.of_software(situation) if reason.outcome is Outcome.FAILS]
+
+
+def _situation(
+    environment: Environment, tensorflow: Pin, case: _Case, without: Pin | Stated | None
+) -> Situation:
+    others = [
+        pin for pin in environment.pins if pin is not tensorflow and pin is not without and not pin.from_conda
+    ]
+    on_cpu = tensorflow.name in _ON_CPU
+    installed = _installed(environment, others, case)
+    extra = True if "and-cuda" in tensorflow.extras and not on_cpu else None
+    brings = extra or any(pin.name.startswith(_BRING_CUDA) or _jax_plugin(pin) for pin in others)
+    cuda, cudnn = (None, None) if brings or on_cpu else (environment.cuda, environment.cudnn)
+    if environment.for_gpu and environment.without_cuda and not brings and not on_cpu:
+        extra = False
+    if on_cpu:
+        installed = {tensorflow.name: case.tensorflow} if environment.for_gpu else {}
+    python = None if environment.python is without else case.python
+    return Situation(
+        tensorflow=case.tensorflow,
+        python=python,
+        cuda=cuda.value if cuda and cuda is not without else None,
+        cudnn=cudnn.value if cudnn and cudnn is not without else None,
+        system=LINUX,
+        machine=X86_64,
+        wheel=PYPI,
+        extra=extra,
+        packages=installed,
+    )
+
+
+def _installed(environment: Environment, others: Sequence[Pin], case: _Case) -> dict[str, str]:
+    """Return the packages next to TensorFlow whose versions are known."""
+    installed = {}
+    for pin in others:
+        version = pin.exact
+        if case.cudnn is not None and pin.name == case.cudnn[0]:
+            version = case.cudnn[1]
+        if version is None or pin.name in _TENSORFLOW:
+            continue
+        installed[pin.name] = version
+        if _jax_plugin(pin):
+            installed.setdefault("jax-cuda12-plugin", version)
+    if environment.complete and not any(name in _CUDNN for name in installed):
+        # These builds of the frameworks bring no cuDNN.
+        return {name: version for name, version in installed.items() if name not in packages.with_cudnn()}
+    return installed
+
+
+def _jax_plugin(pin: Pin) -> bool:
+    return pin.name == "jax" and "cuda12" in pin.extras
+
+
+def _blamed(environment: Environment, tensorflow: Pin, case: _Case, reason: Reason) -> Place:
+    """Return the place of the statement without which a reason does not hold; else that of TensorFlow."""
+    others: list[Pin | Stated | None] = [pin for pin in environment.pins if pin is not tensorflow]
+    for one in (*others, environment.cudnn, environment.cuda, environment.python):
+        if one is None:
+            continue
+        if reason not in _against(environment, tensorflow, case, without=one):
+            return one.place
+    return tensorflow.place
+
+
+def _finding(reason: Reason, place: Place, environment: Environment, release: str) -> Finding:
+    assert reason.rule is not None
+    image = any(one is not None and one.image and one.place == place for one in _stated(environment))
+    says = fix(reason.rule, release, environment.python, from_image=image)
+    return Finding(place, reason.rule, reason.text, says, reason.fact, reason.source)
+
+
+def _stated(environment: Environment) -> tuple[Stated | None, ...]:
+    return environment.cuda, environment.cudnn, environment.python
