@@ -27,6 +27,7 @@ ALLOWED = {
         "_vendor", "model", "versions", "compat", "locks", "registry",
         "system", "errors", "resources",
     },
+    "sbom": {"model", "assemble", "errors", "__init__"},
     "engines": {
         "model", "versions", "compat", "locks", "registry", "assemble",
         "system", "errors", "resources",
@@ -46,7 +47,7 @@ ALLOWED = {
     "lint": {"_vendor", "model", "versions", "compat", "matrix", "diagnosis", "system", "errors"},
     "pipeline": {
         "model", "versions", "compat", "matrix", "locks", "assemble", "engines", "fleet", "records",
-        "registry", "certify", "system", "errors", "resources", "__init__",
+        "registry", "certify", "sbom", "system", "errors", "resources", "__init__",
     },
     "delivery": {
         "model", "versions", "compat", "assemble", "engines", "registry", "certify",
@@ -58,8 +59,8 @@ ALLOWED = {
     "answers": {"model", "versions", "compat", "diagnosis", "reports", "errors"},
     "cli": {
         "model", "versions", "compat", "matrix", "locks", "registry", "assemble", "engines", "records",
-        "fleet", "certify", "delivery", "pipeline", "diagnosis", "lint", "reports", "redaction", "supply",
-        "system", "errors", "resources", "__init__",
+        "fleet", "certify", "delivery", "pipeline", "diagnosis", "lint", "reports", "redaction",
+        "sbom", "supply", "system", "errors", "resources", "__init__",
     },
 }  # fmt: skip
 #: tensorflow lives in images and environments; the host side never imports it.

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from validator.assemble.base_contents import BaseContents
 from validator.assemble.destinations import Destination
 from validator.assemble.image import Assembled
 from validator.assemble.layers import Encoded, Write
@@ -35,6 +36,7 @@ from validator.pipeline.run import Event, Options, Phase, RegistryUse, Result, R
 from validator.records.store import Store
 from validator.registry.client import Registry
 from validator.registry.names import Repository, tag_of
+from validator.sbom.documents import PREDICATES
 from validator.system.sources import PackageSources
 
 from .fakes import FakeEngine, report
@@ -60,6 +62,7 @@ class FakeRegistry(Registry):
         self.held: dict[str, str] = {}
         self.manifests: set[str] = set()
         self.proven: dict[str, Inputs] = {}
+        self.listed: dict[str, Mapping[str, object]] = {}
         self.fails: ValidatorError | None = None
 
     def digest_of(self, tag: str) -> str | None:
@@ -114,7 +117,7 @@ class FakeMaker:
         if self.error is not None:
             raise self.error
         found = destination.finish(self.manifest.encode(), "an image")
-        return Assembled(found, self.manifest.encode(), b"", (), self.base)
+        return Assembled(found, self.manifest.encode(), b"", (), BaseContents(self.base))
 
 
 @dataclasses.dataclass
@@ -196,7 +199,14 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
         registry.proven[held] = inputs
 
     monkeypatch.setattr(publishing, "provenance_of", provenance_of)
+
+    def attach_sboms(
+        registry: FakeRegistry, held: str, documents: Mapping[str, object], signer: Signer
+    ) -> None:
+        registry.listed[held] = documents
+
     monkeypatch.setattr(publishing, "attach_provenance", attach_provenance)
+    monkeypatch.setattr(publishing, "attach_sboms", attach_sboms)
     monkeypatch.setattr(signing, "is_installed", lambda: True)
     lock = write_lock(tmp_path, SPEC)
     with Store(str(tmp_path / "records.db")) as store:
@@ -281,6 +291,7 @@ def test_what_a_pushed_image_was_made_from_is_signed(bench: Bench) -> None:
     made = bench.registry.proven[digest("a")]
     assert (made.image, made.lock_digest) == (SPEC.identifier, bench.lock.digest)
     assert (made.recipe_digest, made.base) == (bench.maker.followed, bench.maker.base)
+    assert list(bench.registry.listed[digest("a")]) == list(PREDICATES.values())
     # So another machine need not make it.
     assert bench.run().status is Status.UNCHANGED
     assert len(bench.maker.makes) == 1

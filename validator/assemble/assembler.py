@@ -32,7 +32,7 @@ class ImageMaker(Protocol):
         """Return the digest of everything but the lock and the base that decides what is in an image."""
 
     def is_current_base(self, spec: ImageSpec, origin: str) -> bool:
-        """Return True if `make` would use this base, which is named as in `Assembled.base`."""
+        """Return True if `make` would use this base, which is named as in `Base.origin`."""
 
     def make(self, spec: ImageSpec, lock: Lock, destination: Destination, progress: Progress) -> Assembled:
         """Put the image at its destination, making only the layers that are not there.

@@ -20,8 +20,9 @@ from ..model.timestamps import format_timestamp, now_utc, parse_timestamp
 from ..registry.client import Registry
 from ..registry.names import is_digest
 from . import attached, signing
+from .builders import by_a_builder
 from .bundle import Bundle, BundleError, parse_bundle
-from .signing import NotVerified, Signer
+from .signing import Signer
 from .statement import STATEMENT_V1
 from .trust import Signatory
 from .trust_file import Party, TrustFile
@@ -177,7 +178,8 @@ def provenance_of(
     refusals = []
     for candidate in attached.candidates(registry, digest, PREDICATE):
         try:
-            found = _by_a_builder(candidate.read(), digest, trust, at)
+            payload, builder = by_a_builder(candidate.read(), digest, PREDICATE, trust, at)
+            found = read_provenance(payload, digest, builder)
             if reason := _differs(found.inputs, image, lock_digest):
                 raise NoProvenance(reason)
             return found
@@ -188,20 +190,6 @@ def provenance_of(
     return Refusal(
         "; ".join(dict.fromkeys(refusals)) or "it has no provenance: nobody signed what it was made from"
     )
-
-
-def _by_a_builder(bundle: Bundle, digest: str, trust: TrustFile, now: datetime) -> Provenance:
-    """Return the provenance in a bundle. Raises NoProvenance unless one of the builders signed it."""
-    for builder in trust.builders:
-        try:
-            found = _verified(bundle, digest, builder)
-        except NotVerified:
-            continue
-        # The time of the build is only what the signer claims, and whoever stole a key can claim any time.
-        if since := builder.silent_since(now):
-            raise NoProvenance(f"the builder {builder.name} {since}")
-        return found
-    raise NoProvenance("it is not signed by a builder in the trust file")
 
 
 def _verified(bundle: Bundle, digest: str, builder: Party) -> Provenance:

@@ -36,6 +36,7 @@ COMMANDS = {
     "report": "Show the matrix with its predictions and measured verdicts, or write it as a web page.",
     "run": "Print or run the `docker run` line for the best certified image.",
     "runner": "Make the key that this machine signs its measurements with, and register it.",
+    "sbom": "List what is in an image, in CycloneDX or SPDX.",
     "verify": "Verify the certificates of the images in a registry.",
 }
 #: A module named `run` would hide the function `run` of this package.

@@ -13,8 +13,9 @@ from ..certify.trust import Trust
 from ..certify.verify import Verified, certificates
 from ..errors import EXIT_FAILED, EXIT_OK, InputError
 from ..registry.client import Registry
-from ..registry.names import identifier_of, is_digest
+from ..registry.names import identifier_of
 from ..reports.printable import json_text
+from .image_contents import digest_in
 from .options import format_option, matrix_option, print_status, verbose_option, working_directory
 from .trust_options import certificate_options
 
@@ -60,7 +61,7 @@ def command(
         if not images:
             raise click.UsageError("--rebuild needs the tags or digests of images")
         return _rebuild(images, registry, matrix_path, format_)
-    digests = {name: _digest(registry, name) for name in images} or _all(registry)
+    digests = {name: digest_in(registry, name) for name in images} or _all(registry)
     found = {
         name: certificates(registry, digest, trust, max_age=max_age, accept_expired=accept_expired)
         for name, digest in digests.items()
@@ -81,7 +82,7 @@ def _rebuild(images: Sequence[str], registry: Registry, matrix_path: Path, forma
     sources, local = host_sources(), working_directory(matrix_path)
     found: dict[str, tuple[Compared, ...]] = {}
     for name in images:
-        digest = _digest(registry, name)
+        digest = digest_in(registry, name)
         spec, lock = _locked(registry, name, digest, matrix_path)
         found[name] = rebuild_image(registry.repository, digest, spec, lock, sources, print_status, local)
     if format_ == "json":
@@ -121,20 +122,6 @@ def _locked(registry: Registry, name: str, digest: str, matrix_path: Path) -> tu
             hint="run the command where the matrix and the locks of that image are",
         )
     return specs[identifier], lock
-
-
-def _digest(registry: Registry, name: str) -> str:
-    if is_digest(name):
-        if registry.manifest(name) is None:
-            raise InputError(f"{registry.repository.at(name)} is not in the registry")
-        return name
-    digest = registry.digest_of(name)
-    if digest is None:
-        raise InputError(
-            f"{registry.repository.tagged(name)} is not in the registry",
-            hint=f"`oras repo tags {registry.repository}` lists its tags",
-        )
-    return digest
 
 
 def _all(registry: Registry) -> dict[str, str]:

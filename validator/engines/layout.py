@@ -53,7 +53,9 @@ class LayoutEngine:
         made = self._maker.make(spec, lock, OciLayout(self._directory, tag), progress)
         layers = tuple(Layer(layer.encoded.diff_id, layer.encoded.size) for layer in made.layers)
         size = sum(layer.size for layer in layers)
-        return Built(spec, f"{self._directory}:{tag}", lock.digest, made.digest, made.base, size, layers)
+        return Built(
+            spec, f"{self._directory}:{tag}", lock.digest, made.digest, made.base.origin, size, layers
+        )
 
     def probe(self, built: Built, request: ProbeRequest, progress: Progress) -> bytes:
         raise MissingError(

@@ -20,6 +20,7 @@ from ..assemble.layers import Encoded, Write
 from ..assemble.progress import Progress
 from ..certify import signing
 from ..certify.provenance import Inputs, Provenance, Refusal, attach_provenance, provenance_of
+from ..certify.sboms import attach_sboms
 from ..certify.signing import Signer
 from ..certify.trust_file import TrustFile
 from ..engines.base import Built, ImageEngine
@@ -29,6 +30,8 @@ from ..model.record import REHEARSAL
 from ..model.spec import ImageSpec
 from ..registry.client import Registry
 from ..registry.names import image_tag
+from ..sbom.bill import bill
+from ..sbom.documents import documents
 from ..system.source import source_commit
 
 
@@ -159,17 +162,18 @@ class Publisher:
         )
 
     def _prove(self, spec: ImageSpec, lock: Lock, made: Assembled, progress: Progress) -> None:
-        """Sign what an image was made from, if this machine signs and its base can be named."""
+        """Sign what an image was made from and has in it, if this machine signs and its base can be named."""
         if self.signer is None:
             return
         version = f"{__version__} ({REHEARSAL})" if self.rehearsal else __version__
         inputs = Inputs(
-            spec.identifier, lock.digest, self.maker.recipe(), made.base, source_commit(), version
+            spec.identifier, lock.digest, self.maker.recipe(), made.base.origin, source_commit(), version
         )
         if inputs.base_digest is None:
             progress(f"not signed, so it can't be certified: its base {inputs.base} has no digest")
             return
         attach_provenance(self.registry, made.digest, inputs, self.signer)
+        attach_sboms(self.registry, made.digest, documents(bill(lock, made.base)), self.signer)
 
 
 class _Tagged:

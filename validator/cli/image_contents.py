@@ -1,0 +1,186 @@
+"""Read what is in an image, from what its builder signed or from its lock, for `sbom` and `audit`."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+import click
+
+from ..errors import InputError, MissingError, ValidatorError
+from .options import matrix_option, print_status, verbose_option
+from .trust_options import plain_http_option, trust_file_option, trust_path_for
+
+if TYPE_CHECKING:
+    from ..assemble.base_contents import BaseContents
+    from ..model.lock import Lock
+    from ..model.spec import ImageSpec
+    from ..registry.client import Registry
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The image or the lock that a person named, and how to read it. base: of `build-matrix --base`."""
+
+    name: str
+    matrix_path: Path
+    trust_path: Path | None
+    base: str
+    plain_http: bool
+
+
+def contents_options(function: F) -> F:
+    """Add the argument IMAGE_OR_LOCK and its options. The command receives them as `asked`."""
+
+    @functools.wraps(function)
+    def command(
+        *arguments: Any,
+        name: str,
+        matrix_path: Path,
+        trust_path: Path | None,
+        base: str,
+        plain_http: bool,
+        **options: Any,
+    ) -> Any:
+        asked = Asked(name, matrix_path, trust_path, base, plain_http)
+        return function(*arguments, asked=asked, **options)
+
+    decorated: Any = command
+    for option in reversed(
+        (
+            click.argument("name", metavar="IMAGE_OR_LOCK"),
+            click.option(
+                "--base",
+                type=click.Choice(("auto", "registry", "bootstrap", "unlisted")),
+                default="auto",
+                show_default=True,
+                help="For a lock: where its base comes from, as with `build-matrix`. unlisted: name the base"
+                " without its packages, which needs no network.",
+            ),
+            matrix_option,
+            trust_file_option,
+            plain_http_option,
+            verbose_option,
+        )
+    ):
+        decorated = option(decorated)
+    return cast(F, decorated)
+
+
+def read_sbom(asked: Asked, format_: str) -> dict[str, Any]:
+    """Return the list of what is in an image. format_: `cyclonedx` or `spdx`.
+
+    For an image in a registry, that is what its builder signed. Raises ValidatorError if no builder of the
+    trust file did.
+    """
+    from ..sbom.documents import PREDICATES, documents
+
+    predicate = PREDICATES[format_]
+    if (place := _in_a_registry(asked.name)) is not None:
+        return _signed(asked, *place, predicate)
+
+    from ..sbom.bill import bill
+
+    spec, lock = _locked(asked)
+    return documents(bill(lock, _base(asked, spec)))[predicate]
+
+
+def _in_a_registry(name: str) -> tuple[str, str] | None:
+    """Return the repository and the tag or digest, or None for the name or the file of a lock."""
+    if Path(name).exists():
+        return None
+    repository, at, digest = name.partition("@")
+    if at:
+        return repository, digest
+    repository, colon, tag = name.rpartition(":")
+    if colon and "/" in repository and "/" not in tag:
+        return repository, tag
+    return None
+
+
+def _signed(asked: Asked, repository: str, reference: str, predicate: str) -> dict[str, Any]:
+    from ..certify.provenance import Refusal
+    from ..certify.sboms import sbom_of
+    from ..certify.trust_file import read_trust_file
+    from .trust_options import open_registry
+
+    trust = read_trust_file(trust_path_for(asked.matrix_path, asked.trust_path))
+    registry = open_registry(repository, asked.plain_http)
+    found = sbom_of(registry, digest_in(registry, reference), predicate, trust)
+    if isinstance(found, Refusal):
+        raise ValidatorError(
+            f"{asked.name}: {found.why}",
+            hint="name the trust file that has the image's builder with --trust; or name the lock of the"
+            " image, from which its list is made",
+        )
+    return found
+
+
+def digest_in(registry: Registry, reference: str) -> str:
+    """Return the digest of an image that is in the registry. reference: a tag or a digest."""
+    from ..registry.names import is_digest
+
+    if is_digest(reference):
+        if registry.manifest(reference) is None:
+            raise InputError(f"{registry.repository.at(reference)} is not in the registry")
+        return reference
+    digest = registry.digest_of(reference)
+    if digest is None:
+        raise InputError(
+            f"{registry.repository.tagged(reference)} is not in the registry",
+            hint=f"`oras repo tags {registry.repository}` lists its tags",
+        )
+    return digest
+
+
+def _locked(asked: Asked) -> tuple[ImageSpec, Lock]:
+    """Return the image spec and the lock that a person named by the identifier or by a file."""
+    from ..locks.files import parse
+    from .planning import load_plan, locks_of
+
+    path, lock = Path(asked.name), None
+    if path.is_file():
+        try:
+            lock = parse(path.read_text(encoding="utf-8"), asked.name)
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputError(f"{path}: can't be read: {error}") from None
+    identifier = lock.identifier if lock else asked.name
+    specs = {spec.identifier: spec for spec in load_plan(asked.matrix_path, "full", ()).images}
+    if identifier not in specs:
+        raise InputError(
+            f"{asked.name} is neither a lock of {asked.matrix_path} nor an image in a registry",
+            hint="write a lock as `plan --format json` names its image, or its file; and an image as"
+            " REGISTRY/NAME:TAG or REGISTRY/NAME@sha256:…",
+        )
+    lock = lock or locks_of(asked.matrix_path).read(identifier)
+    if lock is None:
+        raise MissingError(
+            f"{identifier} has no lock",
+            hint=f"write it: `python -m validator lock --select image={identifier}`",
+        )
+    return specs[identifier], lock
+
+
+def _base(asked: Asked, spec: ImageSpec) -> BaseContents:
+    from ..assemble.base_contents import BaseContents
+    from ..assemble.bases import BasePolicy
+    from ..assemble.pinned_bases import pinned_bases
+
+    if asked.base == "unlisted":
+        name = spec.base or pinned_bases()[spec.python]
+        return BaseContents(f"registry:{name}")
+
+    from ..pipeline.contents import base_contents
+
+    try:
+        return base_contents(spec, BasePolicy(asked.base), print_status)
+    except MissingError as error:
+        raise MissingError(
+            f"the packages of the base can't be listed: {error}",
+            hint="use --base unlisted to list only the wheels",
+        ) from None
