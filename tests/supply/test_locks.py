@@ -116,8 +116,10 @@ def test_every_extra_has_a_lock() -> None:
 
 @every_python
 def test_the_locks_agree(python: str) -> None:
-    runtime, test = (installed(f"requirements/{name}.txt", python) for name in ("runtime", "test"))
-    assert runtime.items() <= test.items()
+    runtime, parquet, test = (
+        installed(f"requirements/{name}.txt", python) for name in ("runtime", "parquet", "test")
+    )
+    assert runtime.items() <= parquet.items() <= test.items()
 
 
 def test_what_is_installed_here_needs_nothing_outside_of_the_lock() -> None:

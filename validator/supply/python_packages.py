@@ -23,6 +23,7 @@ from ..system.sources import PackageSources
 #: the same versions.
 LOCKS: Mapping[str, tuple[str, ...]] = {
     "requirements/test.txt": ("kubernetes", "parquet", "test"),
+    "requirements/parquet.txt": ("parquet",),
     "requirements/runtime.txt": (),
 }
 #: The environments with a real TensorFlow in which tests run the probe: one lock each, which begins with the
