@@ -188,9 +188,11 @@ def test_the_image_was_pulled_by_its_digest(first: Night, endpoint: Endpoint, re
 
 def test_the_page_shows_the_cell_and_no_certificate(first: Night) -> None:
     assert first.published is not None
-    assert (first.published / "index.html").is_file()
-    assert IMAGE in text_of(first.published)
-    table = (first.published / "table.md").read_text()
+    matrix = first.published / "matrix"
+    assert (matrix / "index.html").is_file()
+    assert IMAGE in text_of(matrix)
+    assert "doctor" in (first.published / "how-to/diagnose-a-gpu.html").read_text()
+    table = (matrix / "table.md").read_text()
     assert f"| `{CELL}` | works | **works-on-cpu** |" in table
     assert "**certified**" not in table
 
@@ -343,6 +345,6 @@ def test_aliases_without_a_valid_certificate_fail_the_job_but_not_the_page(
     assert [job for job, result in found.items() if result != "success"] == ["certify"], logs(third)
     assert f"failed (fixture)  {ELSEWHERE}" in third.jobs["certify"].log, "the failure is signed as well"
     assert "latest: stale, but stays at" in third.jobs["certify"].log
-    assert third.published is not None and ELSEWHERE.partition("@")[0] in text_of(third.published)
+    assert third.published is not None and ELSEWHERE.partition("@")[0] in text_of(third.published / "matrix")
     tags = registry.tags("team/tf")
     assert {tags[alias] for alias in ALIASES} == {fixture_image}

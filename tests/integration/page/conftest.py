@@ -125,7 +125,9 @@ def open_page(browser: Browser) -> Iterator[Open]:
     contexts: list[BrowserContext] = []
     faults: list[str] = []
 
-    def open_one(address: str, fragment: str = "", *, allowed: Iterable[str] = (), **settings: Any) -> Page:
+    def open_one(
+        address: str, fragment: str = "", *, file: str = ENTRY, allowed: Iterable[str] = (), **settings: Any
+    ) -> Page:
         context = browser.new_context(**({"viewport": {"width": 1280, "height": 900}} | settings))
         contexts.append(context)
         context.set_default_timeout(15_000)
@@ -146,7 +148,7 @@ def open_page(browser: Browser) -> Iterator[Open]:
                 else faults.append(f"a request to {request.url}")
             ),
         )
-        page.goto(f"{address}/{ENTRY}{fragment}")
+        page.goto(f"{address}/{file}{fragment}")
         return page
 
     yield open_one
