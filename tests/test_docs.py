@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from docs import checks
+from docs import checks, commands
 from docs.transcripts import ROOT, TRANSCRIPT, on_a_terminal, pages, refreshed
 from validator.cli import COMMANDS
 
@@ -38,6 +38,22 @@ def test_the_pages_about_checks_are_current() -> None:
     assert len(checks.TABLE.findall(page)) == 1
     assert checks.report(page) == page, "run scripts/update-docs"
     assert checks.codes() == PAGES["docs/reference/codes.md"], "run scripts/update-docs"
+
+
+def test_the_pages_of_the_commands_are_current() -> None:
+    overview = PAGES["docs/reference/commands.md"]
+    assert len(commands.LIST.findall(overview)) == len(commands.CODES.findall(overview)) == 1
+    assert commands.overview(overview) == overview, "run scripts/update-docs"
+    prefix = "docs/reference/commands/"
+    committed = {name.removeprefix(prefix): text for name, text in PAGES.items() if name.startswith(prefix)}
+    assert committed == commands.pages(), "run scripts/update-docs"
+
+
+def test_every_environment_variable_of_an_option_has_a_row() -> None:
+    table = PAGES["docs/reference/commands.md"].partition("## Environment variables")[2]
+    used = {name for text in commands.pages().values() for name in re.findall(r"env var: (\w+)", text)}
+    assert used <= set(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE))
+    assert used
 
 
 @pytest.mark.parametrize("page", PAGES)

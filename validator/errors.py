@@ -18,6 +18,19 @@ EXIT_MISSING = 3
 EXIT_INTERRUPTED = 130
 #: The reader of the output is gone, as in `| head` (128 + SIGPIPE, as shells report it).
 EXIT_PIPE = 141
+#: What each means to a user, as Markdown. The documentation shows this table.
+EXIT_CODES = {
+    EXIT_OK: "all is well",
+    EXIT_FAILED: "a cell, a check or a prediction failed (`unknown` is not a failure); or `doctor` saw a "
+    "fault, whether or not it could name the cause",
+    EXIT_INPUT: "the input is wrong: usage, matrix, lock, log, report, or the file given as `--python`",
+    EXIT_MISSING: "something that was needed is missing: an engine, a registry, the network, disk space, a "
+    "store that was named, or the libraries of this package; or every image that was asked for had to be "
+    "skipped",
+    EXIT_INTERRUPTED: "Ctrl-C: the command ended what was running, kept what was finished, and said how to "
+    "go on",
+    EXIT_PIPE: "the reader of the output closed the pipe, as `head` does",
+}
 
 
 class ValidatorError(Exception):

@@ -1,4 +1,4 @@
-"""The site of the documentation in a real Chromium, as `scripts/site` builds it: from disk and from a host."""
+"""The documentation's site in a real Chromium, as `scripts/site` builds it, from disk and from a host."""
 
 from __future__ import annotations
 
