@@ -56,6 +56,26 @@ def calls(command: str) -> list[Call]:
     return list(_in_text(text.removeprefix("RUN ").removeprefix("!"), dockerfile))
 
 
+def programs(command: str) -> Iterator[list[str]]:
+    """Yield the words of each program that a command starts, those that `bash -c` starts too.
+
+    Raises ShellSyntaxError.
+    """
+    tree = _parser().parse(command.encode())
+    if tree.root_node.has_error:
+        raise ShellSyntaxError(command)
+    left = [tree.root_node]
+    while left:
+        node = left.pop()
+        left += reversed(node.children)
+        if node.type == "command":
+            found = [word for child in node.children if (word := _word(child)) is not None]
+            yield found
+            for shell, option, inner in zip(found, found[1:], found[2:], strict=False):
+                if shell in _SHELLS and option == "-c":
+                    yield from programs(inner)
+
+
 def _in_text(text: str, in_image: bool) -> Iterator[Call]:
     tree = _parser().parse(text.encode())
     if tree.root_node.has_error:

@@ -1,0 +1,105 @@
+"""Read the blocks of code in the documentation: commands, what they print, and files."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from markdown_it import MarkdownIt
+
+from docs.transcripts import ROOT, pages
+
+from ..diagnosis import shell
+
+#: The page of causes: its commands are those of the remedies, which tests/diagnosis checks.
+CAUSES = "docs/causes.md"
+SHELL = ("console", "sh")
+#: The mark of a block whose output no test compares, with where it comes from.
+ELSEWHERE = re.compile(r"<!-- output: (.+?) -->", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Block:
+    """One block of code.
+
+    commands: what a person types, if it is a console or a shell script. output: what is shown below them.
+    origin: what the comment above the block says about its output, or None.
+    """
+
+    page: str
+    line: int
+    language: str
+    text: str
+    commands: tuple[str, ...]
+    output: str
+    origin: str | None
+
+    def __str__(self) -> str:
+        return f"{self.page}:{self.line}"
+
+
+def blocks() -> Iterator[Block]:
+    """Yield the blocks of all pages but that of the causes, those in lists and without a language too."""
+    for path in pages():
+        name = str(path.relative_to(ROOT))
+        if name != CAUSES:
+            yield from read(name, path.read_text(encoding="utf-8"))
+
+
+def read(page: str, text: str) -> Iterator[Block]:
+    """Yield the blocks of a page."""
+    above = ""
+    for token in MarkdownIt("commonmark").parse(text):
+        if token.type in ("fence", "code_block"):
+            assert token.map is not None
+            language = token.info.strip()
+            commands, output = _typed(token.content) if language == "console" else ([], "")
+            if language == "sh":
+                commands = [line for line in _joined(token.content) if not line.startswith("#")]
+            origin = ELSEWHERE.search(above)
+            yield Block(
+                page,
+                token.map[0] + 1,
+                language,
+                token.content,
+                tuple(commands),
+                output,
+                origin[1] if origin else None,
+            )
+        above = token.content if token.type == "html_block" else ""
+
+
+def of_this_tool(command: str) -> Iterator[list[str]]:
+    """Yield the arguments of each call of this tool in a command, however it is started."""
+    for words in shell.programs(command):
+        while words and "=" in words[0]:
+            words = words[1:]
+        for start in (["-m", "validator"], ["validator"]):
+            at = [index for index in range(len(words)) if words[index : index + len(start)] == start]
+            if at:
+                yield words[at[0] + len(start) :]
+                break
+        else:
+            if words and words[0].removeprefix("./") == "scripts/build-matrix":
+                yield ["build-matrix", *words[1:]]
+
+
+def _typed(text: str) -> tuple[list[str], str]:
+    """Return the commands of a console, and what they printed."""
+    commands: list[str] = []
+    output: list[str] = []
+    going_on = False
+    for line in text.splitlines():
+        if line.startswith("$ ") and not going_on:
+            commands.append(line[2:])
+        elif going_on:
+            commands[-1] += f"\n{line}"
+        else:
+            output.append(line)
+        going_on = bool(commands) and not output and line.endswith("\\")
+    return commands, "\n".join(output)
+
+
+def _joined(text: str) -> list[str]:
+    return [line for line in re.split(r"(?<!\\)\n", text) if line.strip()]
