@@ -30,7 +30,7 @@ _DECISIVE = ("gpu_visible", "gpu_compute")
 
 @dataclass(frozen=True)
 class Examined:
-    """A report of CHECKS, and its diagnosis."""
+    """A report, and its diagnosis."""
 
     report: Report
     diagnosis: Diagnosis
@@ -42,14 +42,14 @@ class Examined:
         return all(check is not None and check.outcome is CheckOutcome.PASS for check in found)
 
 
-def examine() -> Examined:
-    """Run CHECKS with this Python and the variables of this process. Raises ValidatorError."""
+def examine(checks: tuple[str, ...] = CHECKS) -> Examined:
+    """Run checks with this Python and the variables of this process. Raises ValidatorError."""
     if not sys.executable:
         raise MissingError(
             "this program runs Python without an executable, so no child process can examine it",
             hint="run `validator doctor --python PYTHON` with the Python of this environment",
         )
-    arguments = [word for name in CHECKS for word in ("--only", name)]
+    arguments = [word for name in checks for word in ("--only", name)]
     answer = run_probe(
         Path(sys.executable),
         probe_request("quick", arguments=arguments),
