@@ -24,7 +24,7 @@ from .shown import SHELL, blocks, of_this_tool
 BLOCKS = list(blocks())
 COMMANDS = [(str(block), command) for block in BLOCKS for command in block.commands]
 #: Programs whose options are not checked, besides those of remedies. tests/certify runs cosign's lines.
-OTHERS = {"cosign", "createdb", "createuser", "gh", "paste", "scp", "ssh", "uvx"}
+OTHERS = {"base64", "cosign", "createdb", "createuser", "gh", "jq", "paste", "pytest", "scp", "ssh", "uvx"}
 #: What the language of a block says about its content.
 LANGUAGES = {"console", "dockerfile", "json", "python", "sh", "sql", "text", "yaml"}
 
