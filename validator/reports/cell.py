@@ -11,8 +11,9 @@ import click
 from markupsafe import Markup
 
 from ..model.diagnosis import WAYS, Diagnosis
-from .diagnosis import environment_facts, missing_facts, text
-from .diagnosis import headline as answer_without_cause
+from .diagnosis import text
+from .diagnosis_words import environment_facts, missing_facts
+from .diagnosis_words import headline as answer_without_cause
 from .printable import one_line, printable
 
 if TYPE_CHECKING:
