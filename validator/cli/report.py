@@ -14,7 +14,7 @@ from ..model.codec import DocumentError
 from ..model.diagnosis import Diagnosis
 from ..model.record import Record, Verdict
 from ..model.report import ReportError
-from ..model.spec import python_label
+from ..model.spec import ImageSpec, python_label
 from ..model.timestamps import now_utc
 from ..records.finish_time import credible_time
 from ..reports.markdown import markdown
@@ -126,6 +126,7 @@ def command(
                 registry=registry,
                 fetch=store.fetch,
                 answers=make_answers(pyodide, MARK) if pyodide else None,
+                wheels=_locked_wheels(matrix_path),
             )
             _write_page(directory, sources)
     if format_ == "terminal" and directory is None:
@@ -156,6 +157,22 @@ def _measured_python(latest: Mapping[str, Record]) -> Callable[[str], str | None
         return "records" if any(ending in image.split("-") for image in measured) else None
 
     return available
+
+
+def _locked_wheels(matrix_path: Path) -> Callable[[ImageSpec], Mapping[str, str]]:
+    """Return the function that reads the wheels of an image's lock; a wrong lock has none."""
+    from .planning import locks_of
+
+    locks = locks_of(matrix_path)
+
+    def wheels(image: ImageSpec) -> Mapping[str, str]:
+        try:
+            lock = locks.read(image.identifier)
+        except InputError:
+            return {}
+        return {wheel.name: wheel.version for wheel in lock.wheels} if lock else {}
+
+    return wheels
 
 
 def _write_page(directory: Path, sources: Sources) -> None:

@@ -87,6 +87,31 @@ def why_nothing_works(machine: Situation) -> str:
     return next((reason.text for reason in reasons if reason.outcome is Outcome.FAILS), "")
 
 
+def suggestion_notes(found: Suggestion, *, has_cuda: bool = False) -> list[str]:
+    """Return what to know about a suggested release, as sentences.
+
+    has_cuda: CUDA's libraries are installed too.
+    """
+    release = found.release
+    notes = []
+    if not has_extra(release) and not has_cuda:
+        notes.append(
+            f"TensorFlow {release.version} does not bring CUDA's libraries: install CUDA {release.cuda} and"
+            f" cuDNN {release.cudnn} too."
+        )
+    if found.library_path:
+        notes.append(
+            f"TensorFlow {release.version} does not search all directories of NVIDIA's wheels: tell the"
+            " loader about them before Python starts."
+        )
+    if found.eager_only:
+        notes.append(
+            f"With TensorFlow {release.version} only eager execution and graphs work on this GPU. XLA fails:"
+            " leave jit_compile=True out."
+        )
+    return notes
+
+
 def _works(
     machine: Situation,
     release: Release,

@@ -11,7 +11,13 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..compat import policies
-from ..compat.suggest import Suggestion, has_extra, newest_that_works, same_or_newest, why_nothing_works
+from ..compat.suggest import (
+    Suggestion,
+    newest_that_works,
+    same_or_newest,
+    suggestion_notes,
+    why_nothing_works,
+)
 from ..model.situation import WINDOWS, WSL2, Situation
 from ..versions import major_minor
 
@@ -66,7 +72,7 @@ def filling(way: str, names: Collection[str], commands: Sequence[str], read: Sit
     # conda's own packages of CUDA.
     has_cuda = any("cudatoolkit=" in command for command in commands)
     if not installs:
-        return Filling(values, tuple(_notes(found, has_cuda)))
+        return Filling(values, tuple(suggestion_notes(found, has_cuda=has_cuda)))
     in_image = way in _IN_IMAGES
     notes: tuple[str, ...] = ()
     before: tuple[str, ...] = ()
@@ -74,7 +80,7 @@ def filling(way: str, names: Collection[str], commands: Sequence[str], read: Sit
         notes, before = _with_python(way, found, in_image)
     named = any("/nvidia/*/lib" in command for command in commands)
     after = tuple(_after(found, in_image, named))
-    return Filling(values, (*notes, *_notes(found, has_cuda)), before, after)
+    return Filling(values, (*notes, *suggestion_notes(found, has_cuda=has_cuda)), before, after)
 
 
 def nothing_works(way: str, names: Collection[str], commands: Sequence[str], read: Situation) -> str:
@@ -94,28 +100,6 @@ def _machine(way: str, names: Collection[str], commands: Sequence[str], read: Si
     if PYTHON in names or new is not None:
         read = replace(read, python=new[1] if new else None)
     return read
-
-
-def _notes(found: Suggestion, has_cuda: bool) -> list[str]:
-    """Return what to know about the release. has_cuda: the remedy installs CUDA's libraries."""
-    release = found.release
-    notes = []
-    if not has_extra(release) and not has_cuda:
-        notes.append(
-            f"TensorFlow {release.version} does not bring CUDA's libraries: install CUDA {release.cuda} and"
-            f" cuDNN {release.cudnn} too."
-        )
-    if found.library_path:
-        notes.append(
-            f"TensorFlow {release.version} does not search all directories of NVIDIA's wheels: tell the"
-            " loader about them before Python starts."
-        )
-    if found.eager_only:
-        notes.append(
-            f"With TensorFlow {release.version} only eager execution and graphs work on this GPU. XLA fails:"
-            " leave jit_compile=True out."
-        )
-    return notes
 
 
 def _with_python(way: str, found: Suggestion, in_image: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from validator.model.prediction import Outcome
 from validator.model.record import Record, Verdict
-from validator.model.spec import ImageSpec, Variant
+from validator.model.spec import Choice, ImageSpec, Variant
 from validator.reports.overview import overview
 from validator.reports.page.layout import Layout, Place, layout
 
@@ -52,17 +52,52 @@ def test_measured_cells_are_opened_before_predicted_ones() -> None:
     assert layout(rows).rows[both.first].image == IMAGES[1].identifier
 
 
-def test_a_machine_that_is_not_planned_comes_last_with_its_own_facts() -> None:
+def test_a_machine_that_is_not_planned_has_its_own_facts() -> None:
     found = lay_out(measured(IMAGES[0], "r999-strange", Verdict.UNPROVEN))
-    host = found.hosts[-1]
+    host = found.hosts[0]
+    assert host.name == "NVIDIA H100, driver 580.65.06"
     assert (host.identifier, host.driver, host.gpu) == ("r999-strange", "580.65.06", "NVIDIA H100 PCIe")
     assert place(found, "r999-strange", "2.21.0").predicted is None
-    assert found.places[-1][1] is None
+    assert found.places[0][1] is None
 
 
 def test_host_facts_of_any_shape_are_accepted() -> None:
     odd = measured(IMAGES[0], "odd", Verdict.UNPROVEN, host={"driver": 7, "gpus": ["x", {"name": None}]})
-    assert lay_out(odd).hosts[-1].driver == "none"
+    assert (lay_out(odd).hosts[0].driver, lay_out(odd).hosts[0].gpu) == ("none", "none")
+
+
+def test_measured_machines_come_first_and_those_with_a_gpu_before_the_others() -> None:
+    without = measured(IMAGES[0], "no-gpu", Verdict.UNPROVEN, host={"gpus": []})
+    found = lay_out(without, measured(IMAGES[0], H100, Verdict.CERTIFIED))
+    assert [host.identifier for host in found.hosts] == ["r580-h100", "no-gpu", "r535-t4"]
+    assert found.measured_hosts == 2
+    assert [host.name for host in found.hosts] == [
+        "NVIDIA H100, driver 580",
+        "a machine without a GPU",
+        "NVIDIA T4, driver 535",
+    ]
+    assert lay_out().measured_hosts == 0
+
+
+def test_a_column_is_named_and_explained() -> None:
+    newest = ImageSpec(
+        "2.21.0", "3.12", Variant.GPU, Choice("latest", "12.9", True), Choice("latest", "9.20", True)
+    )
+    pinned = ImageSpec("2.21.0", "3.12", Variant.GPU, Choice("12.8", "12.8"), Choice("9.10", "9.10"))
+    cpu = ImageSpec("2.21.0", "3.12", Variant.CPU)
+    heads = layout(overview(planned([*IMAGES[:2], newest, pinned, cpu]), {})).heads
+    assert [head.lines for head in heads] == [
+        ("CUDA 12.5", "cuDNN 9.3"),
+        ("newest CUDA", "newest cuDNN"),
+        ("CUDA 12.8", "cuDNN 9.10"),
+        ("without CUDA",),
+    ]
+    assert heads[0].name == "TensorFlow 2.21.0, CUDA 12.5, cuDNN 9.3"
+    assert heads[0].meaning.endswith("this release was built with. Python 3.11, 3.12.")
+    assert heads[1].name == "TensorFlow 2.21.0, newest CUDA (12.9), newest cuDNN (9.20)"
+    assert "newest that pip installs" in heads[1].meaning
+    assert "were chosen" in heads[2].meaning
+    assert "uses no GPU" in heads[3].meaning
 
 
 def test_the_values_of_the_filters() -> None:
@@ -74,7 +109,7 @@ def test_the_values_of_the_filters() -> None:
         "cuda": ["9.2", "12.5", "none"],
         "cudnn": ["9.3", "none"],
         "driver": ["535", "580", "none"],
-        "gpu": ["t4", "h100", "none"],
+        "gpu": ["h100", "t4", "none"],
     }
 
 

@@ -42,7 +42,7 @@ def test_a_record_whose_time_cannot_be_right_is_only_in_the_history(finished: st
         assert [past.record for past in found.history[CELL]] == [odd.id, good.id]
         assert (found.speeds, found.layers) == ({}, {})
     page = dict(site(sources([odd, good])))
-    assert b"No verdict has changed." in page["index.html"]
+    assert b"No result has changed." in page["index.html"]
     assert any(finished.encode() in content for name, content in page.items() if name != "index.html")
 
 

@@ -15,7 +15,8 @@ from ...model.facts import Host
 from ...model.record import Record
 from ...model.report import CheckResult
 from ..printable import printable
-from .measurements import Past
+from .chart import factor, milliseconds
+from .measurements import MODES, Past, speed_of
 
 #: The page's function that receives the content of the file.
 _FUNCTION = "cellDetail"
@@ -37,6 +38,8 @@ def detail(
         | {"origin": record.origin.value},
         "host": _host(record.facts),
         "layers": encode(record.layers or ()),
+        "packages": dict(sorted(record.environment.packages.items())),
+        "speed": _speed(record),
         "checks": [_check(check) for check in record.results],
         "causes": [
             cause
@@ -75,6 +78,15 @@ def _host(host: Host) -> dict[str, str]:
         "container": host.container,
     }
     return {name: value for name, value in facts.items() if value}
+
+
+def _speed(record: Record) -> dict[str, str]:
+    """Return the measured times of a training step, as text."""
+    speed = speed_of(record)
+    if speed is None:
+        return {}
+    steps = {f"step, {mode}, on the {speed.device}": milliseconds(speed.steps[mode].median) for mode in MODES}
+    return {**steps, "speedup by XLA": factor(speed.speedup.median)}
 
 
 def _check(check: CheckResult) -> dict[str, Any]:

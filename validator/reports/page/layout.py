@@ -13,7 +13,14 @@ from typing import Any
 from ...model.record import Record
 from ...model.spec import HostClass, ImageSpec
 from ..overview import WORST_FIRST, Column, Row, column_of
-from .names import WITHOUT_GPU, measured_machine, planned_machine
+from .names import (
+    WITHOUT_GPU,
+    measured_machine,
+    planned_machine,
+    release_lines,
+    release_meaning,
+    release_name,
+)
 
 #: The filter value for images without CUDA and machines without a GPU.
 NONE = "none"
@@ -38,6 +45,15 @@ class Host:
 
 
 @dataclass(frozen=True)
+class Head:
+    """The heading of a column. lines: what it shows below the release. name: in full. meaning: sentences."""
+
+    lines: tuple[str, ...]
+    name: str
+    meaning: str
+
+
+@dataclass(frozen=True)
 class Place:
     """A host class and a column, with the numbers of the overview's rows that belong there.
 
@@ -59,7 +75,9 @@ class Place:
 class Layout:
     """The rows of the overview, arranged as a grid.
 
-    images, hosts, columns: in the plan's order, then those that were measured but not planned.
+    images, columns: in the plan's order.
+    hosts: the `measured_hosts` that were measured come first, those with a GPU before those without.
+    heads: the heading of each column.
     places: by row of the grid, then by column; None if there is no cell.
     image_of, host_of: the numbers of each row's image and host.
     """
@@ -67,7 +85,9 @@ class Layout:
     rows: tuple[Row, ...]
     images: tuple[ImageSpec, ...]
     hosts: tuple[Host, ...]
+    measured_hosts: int
     columns: tuple[Column, ...]
+    heads: tuple[Head, ...]
     places: tuple[tuple[Place | None, ...], ...]
     image_of: tuple[int, ...]
     host_of: tuple[int, ...]
@@ -79,8 +99,8 @@ class Layout:
             "python": sorted(_unique(image.python for image in self.images), key=_numbers),
             "cuda": sorted(_unique(cuda_of(image) for image in self.images), key=_numbers),
             "cudnn": sorted(_unique(cudnn_of(image) for image in self.images), key=_numbers),
-            "driver": _unique(host.driver for host in self.hosts),
-            "gpu": _unique(host.gpu for host in self.hosts),
+            "driver": sorted(_unique(host.driver for host in self.hosts), key=_numbers),
+            "gpu": sorted(_unique(host.gpu for host in self.hosts), key=lambda gpu: (gpu == NONE, gpu)),
         }
 
 
@@ -93,6 +113,8 @@ def layout(rows: Sequence[Row]) -> Layout:
     for row in rows:
         if row.record is not None:
             hosts.setdefault(row.host, _measured_host(row.record))
+    proven = {row.host for row in rows if row.record is not None}
+    hosts = dict(sorted(hosts.items(), key=lambda item: _place_of_host(item[0] in proven, item[1])))
     columns = list(dict.fromkeys(column_of(image) for image in images))
     image_numbers = {name: number for number, name in enumerate(specs)}
     host_numbers = {name: number for number, name in enumerate(hosts)}
@@ -104,7 +126,9 @@ def layout(rows: Sequence[Row]) -> Layout:
         rows=tuple(rows),
         images=tuple(images),
         hosts=tuple(hosts.values()),
+        measured_hosts=len(proven),
         columns=tuple(columns),
+        heads=tuple(_head(column, images) for column in columns),
         places=tuple(
             tuple(_place(rows, host, column, cells) for column, cells in enumerate(line))
             for host, line in enumerate(grid)
@@ -128,6 +152,17 @@ def cuda_of(image: ImageSpec) -> str:
 
 def cudnn_of(image: ImageSpec) -> str:
     return image.cudnn.version if image.cudnn else NONE
+
+
+def _place_of_host(measured: bool, host: Host) -> tuple[bool, bool]:
+    """Return a sort key: measured machines first, and among them those with a GPU."""
+    return not measured, measured and host.gpu == NONE
+
+
+def _head(column: Column, images: Sequence[ImageSpec]) -> Head:
+    found = [image for image in images if column_of(image) == column]
+    pythons = sorted({image.python for image in found}, key=_numbers)
+    return Head(release_lines(found[0]), release_name(found[0]), release_meaning(found[0], pythons))
 
 
 def _place(rows: Sequence[Row], host: int, column: int, cells: list[int]) -> Place | None:
@@ -177,6 +212,9 @@ def _unique(values: Any) -> list[str]:
     return list(dict.fromkeys(values))
 
 
-def _numbers(version: str) -> tuple[int, ...]:
-    """Return a sort key that puts `none` last."""
-    return (1,) if version == NONE else (0, *(int(part) for part in version.split(".")))
+def _numbers(version: str) -> tuple[int, list[int], str]:
+    """Return a sort key that puts `none` last, and text that is not a version before it."""
+    parts = version.split(".")
+    if all(part.isdecimal() for part in parts):
+        return 0, [int(part) for part in parts], ""
+    return 1 + (version == NONE), [], version

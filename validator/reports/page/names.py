@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ...compat.errors import UnknownGpu
 from ...compat.gpus import gpu
 from ...model.record import Record
-from ...model.spec import LATEST, Choice, HostClass, ImageSpec, Variant
+from ...model.spec import AS_BUILT, LATEST, Choice, HostClass, ImageSpec, Variant
 
 #: Of a machine without a GPU.
 WITHOUT_GPU = ("No GPU", "only the CPU")
@@ -16,11 +18,16 @@ def image_name(image: ImageSpec) -> str:
     parts = [release_name(image), f"Python {image.python}"]
     if image.base is not None:
         parts.append(f"on {image.base}")
-    if image.variant is Variant.JUPYTER:
-        parts.append("with JupyterLab")
-    elif image.additions is not None:
-        parts.append(f"with the additions of {image.additions.label}")
+    if extra := extra_name(image):
+        parts.append(extra)
     return ", ".join(parts)
+
+
+def extra_name(image: ImageSpec) -> str | None:
+    """Return what an image has in addition, such as `with JupyterLab`, or None."""
+    if image.variant is Variant.JUPYTER:
+        return "with JupyterLab"
+    return f"with the additions of {image.additions.label}" if image.additions else None
 
 
 def release_name(image: ImageSpec) -> str:
@@ -38,6 +45,21 @@ def release_lines(image: ImageSpec) -> tuple[str, ...]:
         f"newest {name}" if choice.floats else f"{name} {choice.version}"
         for name, choice in (("CUDA", image.cuda), ("cuDNN", image.cudnn))
     )
+
+
+def release_meaning(image: ImageSpec, pythons: Sequence[str]) -> str:
+    """Explain the CUDA and cuDNN of a column. pythons: those that share it."""
+    if image.cuda is None or image.cudnn is None:
+        libraries = "This is TensorFlow for the CPU: it uses no GPU."
+    else:
+        policies = {image.cuda.policy, image.cudnn.policy}
+        if policies == {AS_BUILT}:
+            libraries = "CUDA and cuDNN are those that this release was built with."
+        elif policies == {LATEST}:
+            libraries = "CUDA and cuDNN are the newest that pip installs with this release."
+        else:
+            libraries = "CUDA and cuDNN were chosen for this combination."
+    return f"{libraries} Python {', '.join(pythons)}."
 
 
 def planned_machine(host: HostClass) -> tuple[str, str]:
@@ -61,7 +83,7 @@ def measured_machine(record: Record) -> tuple[str, str]:
 
 def _library(name: str, choice: Choice) -> str:
     # A floating choice is known by its policy; its version depends on the day.
-    return f"{LATEST} {name} ({choice.version})" if choice.floats else f"{name} {choice.version}"
+    return f"newest {name} ({choice.version})" if choice.floats else f"{name} {choice.version}"
 
 
 def _gpu(model: str) -> str:

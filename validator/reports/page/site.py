@@ -14,10 +14,12 @@ from typing import Any
 import jinja2
 import markupsafe
 
+from ...compat.suggest import suggestion_notes
 from ...model.certificate import Certificate
 from ...model.diagnosis import Diagnosis
 from ...model.prediction import Reason
 from ...model.record import Record, Verdict
+from ...model.spec import HostClass, ImageSpec
 from ...redaction.identifiers import without_gpu_uuids
 from ..markdown import markdown
 from ..overview import Row
@@ -28,12 +30,16 @@ from .details import detail, detail_file, script_json
 from .feed import Fetch, Step, feed, steps
 from .layout import Layout, cuda_of, cudnn_of, layout, measured_word, predicted_word
 from .measurements import Measurements, readable, storage
+from .names import extra_name, image_name
+from .nearest import advice, fails, nearest
 
 #: The text near the beginning of every file that marks it as written by this program.
 MARK = "made by tensorflow-gpu-matrix"
 ENTRY, FEED = "index.html", "feed.xml"
 #: The directories next to the entry.
-FOLDERS = ("data", "badges", "answers")
+FOLDERS = ("data", "wheels", "badges", "answers")
+#: The parts of the script of the matrix.
+_MATRIX = ("page.js", "details.js", "compare.js", "start.js")
 _TEMPLATES = Path(__file__).parent.parent / "templates"
 #: The most rows that two of the lists show. The Markdown report has all of them.
 _CHANGES, _ATTENTION = 30, 50
@@ -48,6 +54,7 @@ class Sources:
     registry: the repository to pull images from (`host/path`), or None.
     fetch: returns the records with these ids, by id.
     answers: the files that answer questions, or None for a page that does not.
+    wheels: returns the wheels of an image's lock by name, with their versions; empty if it has no lock.
     """
 
     rows: Sequence[Row]
@@ -58,6 +65,15 @@ class Sources:
     registry: str | None = None
     fetch: Fetch = lambda identifiers: {}
     answers: Answers | None = None
+    wheels: Callable[[ImageSpec], Mapping[str, str]] = lambda image: {}
+
+
+@dataclass(frozen=True)
+class Files:
+    """The names of files. details: those in `data`, by the number of the row. wheels: by image."""
+
+    details: Mapping[int, str]
+    wheels: Mapping[str, str]
 
 
 def site(sources: Sources) -> Iterator[tuple[str, bytes]]:
@@ -80,12 +96,21 @@ def _files(sources: Sources) -> Iterator[tuple[str, str]]:
             name, content = detail_file(_detail(sources, row.record), MARK)
             details[number] = name
             yield f"data/{name}.js", content
+    locked: dict[str, str] = {}
+    for image in found.images:
+        if wheels := sources.wheels(image):
+            name, content = detail_file({"wheels": dict(sorted(wheels.items()))}, MARK)
+            locked[image.identifier] = name
+            yield f"wheels/{name}.js", content
     for badge in badges(found.rows):
         yield f"badges/{badge.name}.svg", _render_badge(badge)
     title = f"TensorFlow on GPUs: profile {sources.profile}"
     yield "table.md", f"<!-- {MARK} -->\n\n{markdown(found.rows, title)}"
     yield FEED, _feed(sources, found, changed)
-    yield ENTRY, _index(sources, found, details, [step for step in changed if step.before is not None])
+    yield (
+        ENTRY,
+        _index(sources, found, Files(details, locked), [step for step in changed if step.before is not None]),
+    )
 
 
 def _detail(sources: Sources, record: Record) -> dict[str, Any]:
@@ -109,9 +134,8 @@ def _feed(sources: Sources, found: Layout, changed: Sequence[Step]) -> str:
     )
 
 
-def _index(sources: Sources, found: Layout, details: Mapping[int, str], changed: Sequence[Step]) -> str:
-    style = _text("page.css") + _text("answers.css")
-    script = _text("dom.js") + _text("page.js") + (_text("answers.js") if sources.answers else "")
+def _index(sources: Sources, found: Layout, files: Files, changed: Sequence[Step]) -> str:
+    style, script = _text("page.css") + _text("answers.css"), _script(answers=sources.answers is not None)
     attention = [
         row
         for row in found.rows
@@ -136,13 +160,14 @@ def _index(sources: Sources, found: Layout, details: Mapping[int, str], changed:
         script_hash=_hash(script),
         answers=context(sources.answers, sources.registry, sources.measurements) if sources.answers else None,
         pyodide=pinned(),
-        data=markupsafe.Markup(script_json(_data(sources, found, details))),
+        data=markupsafe.Markup(script_json(_data(sources, found, files))),
     )
 
 
-def _data(sources: Sources, found: Layout, details: Mapping[int, str]) -> dict[str, Any]:
+def _data(sources: Sources, found: Layout, files: Files) -> dict[str, Any]:
     """Return the data for the page's script. Reasons are numbered, since many cells share them."""
     reasons: dict[Reason, int] = {}
+    near = nearest(found.rows, [found.images[number] for number in found.image_of])
     cells = [
         [
             found.image_of[number],
@@ -150,11 +175,12 @@ def _data(sources: Sources, found: Layout, details: Mapping[int, str]) -> dict[s
             predicted_word(row),
             measured_word(row),
             row.agrees,
-            details.get(number),
+            files.details.get(number),
             [
                 reasons.setdefault(reason, len(reasons))
                 for reason in (row.planned.prediction.reasons if row.planned else ())
             ],
+            near.get(number),
         ]
         for number, row in enumerate(found.rows)
     ]
@@ -163,16 +189,22 @@ def _data(sources: Sources, found: Layout, details: Mapping[int, str]) -> dict[s
         "images": [
             {
                 "id": image.identifier,
+                "name": image_name(image),
                 "tensorflow": image.tensorflow,
                 "python": image.python,
                 "cuda": cuda_of(image),
                 "cudnn": cudnn_of(image),
                 "base": image.base,
+                "extra": extra_name(image),
+                "wheels": files.wheels.get(image.identifier),
             }
             for image in found.images
         ],
-        "hosts": [{"id": host.identifier, "driver": host.driver, "gpu": host.gpu} for host in found.hosts],
-        "columns": [[column.tensorflow, column.detail] for column in found.columns],
+        "hosts": _host_data(found),
+        "columns": [
+            {"release": column.tensorflow, "name": head.name, "meaning": head.meaning}
+            for column, head in zip(found.columns, found.heads, strict=True)
+        ],
         "places": [
             [place.host, place.column, list(place.cells)] for line in found.places for place in line if place
         ],
@@ -184,6 +216,37 @@ def _data(sources: Sources, found: Layout, details: Mapping[int, str]) -> dict[s
     }
 
 
+def _host_data(found: Layout) -> list[dict[str, Any]]:
+    """Return the machines, each with what pip installs there if a combination of it fails."""
+    planned = {
+        row.host: row.planned.cell.host
+        for row in found.rows
+        if row.planned and row.planned.cell.host.has_gpu and fails(row)
+    }
+    return [
+        {
+            "id": host.identifier,
+            "name": host.name,
+            "machine": list(host.machine),
+            "driver": host.driver,
+            "gpu": host.gpu,
+            "advice": _advice(planned[host.identifier]) if host.identifier in planned else None,
+        }
+        for host in found.hosts
+    ]
+
+
+def _advice(host: HostClass) -> dict[str, Any]:
+    made = advice(host)
+    if made.suggestion is None:
+        return {"reason": made.reason}
+    return {
+        "requirement": made.suggestion.requirement,
+        "python": made.suggestion.python,
+        "notes": suggestion_notes(made.suggestion),
+    }
+
+
 def _counts(rows: Sequence[Row]) -> dict[str, dict[str, int]]:
     predicted = [predicted_word(row) for row in rows]
     measured = [measured_word(row) for row in rows]
@@ -191,9 +254,11 @@ def _counts(rows: Sequence[Row]) -> dict[str, dict[str, int]]:
         "predicted": {word: predicted.count(word) for word in ("works", "fails", "unknown")},
         "measured": {word: measured.count(word) for word in (verdict.value for verdict in Verdict)},
         "all": {
-            "planned": sum(word is not None for word in predicted),
-            "measured": sum(word is not None for word in measured),
-            "contradicted": sum(row.agrees is False for row in rows),
+            "rows": len(rows),
+            "unplanned": predicted.count(None),
+            "any": len(rows) - measured.count(None),
+            "none": measured.count(None),
+            "otherwise": sum(row.agrees is False for row in rows),
         },
     }
 
@@ -205,6 +270,13 @@ def _render_badge(badge: Badge) -> str:
 def _hash(text: str) -> str:
     """Return the hash by which a content security policy allows an inline script or style."""
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode("utf-8")).digest()).decode("ascii")
+
+
+@functools.cache
+def _script(*, answers: bool) -> str:
+    """Return the page's script: what all share, the matrix in a scope of its own, and the answers."""
+    matrix = "\n".join(_text(name) for name in _MATRIX)
+    return f"{_text('dom.js')}(() => {{\n{matrix}}})();\n" + (_text("answers.js") if answers else "")
 
 
 @functools.cache

@@ -17,17 +17,20 @@ function button(key, text, action) {
   return made;
 }
 
+// Copy a text, or select it where the browser does not let the page copy.
+async function copy(made, text, shown) {
+  try {
+    await navigator.clipboard.writeText(text);
+    made.textContent = "Copied";
+  } catch {
+    getSelection().selectAllChildren(shown);
+    made.textContent = "Selected";
+  }
+}
+
 function command(key, text) {
   const pre = element("pre", { tabindex: "0" }, text);
-  const made = button(key, "Copy", async () => {
-    try {
-      await navigator.clipboard.writeText(text);
-      made.textContent = "Copied";
-    } catch {
-      getSelection().selectAllChildren(pre);
-      made.textContent = "Selected";
-    }
-  });
+  const made = button(key, "Copy", () => copy(made, text, pre));
   made.setAttribute("aria-label", `Copy: ${text}`);
   made.setAttribute("aria-live", "polite");
   return element("div", { class: "copy" }, pre, made);
