@@ -28,6 +28,7 @@ ALLOWED = {
         "system", "errors", "resources",
     },
     "sbom": {"model", "assemble", "errors", "__init__"},
+    "audit": {"_vendor", "model", "versions", "errors"},
     "engines": {
         "model", "versions", "compat", "locks", "registry", "assemble",
         "system", "errors", "resources",
@@ -55,12 +56,12 @@ ALLOWED = {
     },
     "embedded": {"model", "diagnosis", "engines", "reports", "redaction", "errors"},
     "redaction": set(),
-    "reports": {"model", "versions", "compat", "records", "redaction", "errors"},
+    "reports": {"model", "versions", "compat", "records", "redaction", "audit", "errors"},
     "answers": {"model", "versions", "compat", "diagnosis", "reports", "errors"},
     "cli": {
         "model", "versions", "compat", "matrix", "locks", "registry", "assemble", "engines", "records",
         "fleet", "certify", "delivery", "pipeline", "diagnosis", "lint", "reports", "redaction",
-        "sbom", "supply", "system", "errors", "resources", "__init__",
+        "sbom", "audit", "supply", "system", "errors", "resources", "__init__",
     },
 }  # fmt: skip
 #: tensorflow lives in images and environments; the host side never imports it.
