@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -178,7 +178,14 @@ def plan(
         unknown profile.
     """
     expansion = expand(matrix, profile, select=select, available=available)
-    planned = []
+    return Plan(tuple(predictions(expansion, wheels)), expansion.excluded)
+
+
+def predictions(expansion: Expansion, wheels: Wheels | None = None) -> Iterator[PlannedCell]:
+    """Predict the cells of an expansion one by one, and yield those for which the selectors hold.
+
+    wheels: as for `plan`.
+    """
     image, locked = None, None  # type: ImageSpec | None, Mapping[str, str] | None
     for cell in expansion.cells:
         if cell.image is not image:
@@ -186,8 +193,7 @@ def plan(
             locked = wheels(image) if wheels else None
         prediction = predict(cell, locked)
         if all(selector.holds(prediction.outcome) for selector in expansion.predicted):
-            planned.append(PlannedCell(cell, prediction))
-    return Plan(tuple(planned), expansion.excluded)
+            yield PlannedCell(cell, prediction)
 
 
 # A plan in the form that GitHub Actions reads for `strategy.matrix`, through `fromJSON`.
