@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from docs import checks, commands
+from docs import checks, commands, tables
 from docs.transcripts import ROOT, TRANSCRIPT, on_a_terminal, pages, refreshed
 from validator.cli import COMMANDS
 
@@ -54,6 +54,10 @@ def test_every_environment_variable_of_an_option_has_a_row() -> None:
     used = {name for text in commands.pages().values() for name in re.findall(r"env var: (\w+)", text)}
     assert used <= set(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE))
     assert used
+
+
+def test_the_page_about_tables_is_current() -> None:
+    assert tables.page() == PAGES["docs/reference/data.md"], "run scripts/update-docs"
 
 
 @pytest.mark.parametrize("page", PAGES)

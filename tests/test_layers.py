@@ -55,13 +55,17 @@ ALLOWED = {
         "system", "errors", "resources",
     },
     "embedded": {"model", "diagnosis", "engines", "reports", "redaction", "errors"},
+    "dataset": {
+        "model", "conditions", "compat", "diagnosis", "redaction", "reports", "system", "errors", "resources",
+        "__init__",
+    },
     "redaction": set(),
     "reports": {"model", "versions", "compat", "records", "redaction", "audit", "errors"},
     "answers": {"model", "versions", "compat", "diagnosis", "reports", "errors"},
     "cli": {
         "model", "versions", "compat", "matrix", "locks", "registry", "assemble", "engines", "records",
-        "fleet", "certify", "delivery", "pipeline", "diagnosis", "lint", "reports", "redaction",
-        "sbom", "audit", "supply", "system", "errors", "resources", "__init__",
+        "fleet", "certify", "delivery", "pipeline", "diagnosis", "lint", "reports", "dataset",
+        "redaction", "sbom", "audit", "supply", "system", "errors", "resources", "__init__",
     },
 }  # fmt: skip
 #: tensorflow lives in images and environments; the host side never imports it.

@@ -42,6 +42,13 @@ def refresh_hint(part: str, where: str = "") -> str:
     return f"write it again with scripts/refresh {part}{where}"
 
 
+def install_hint(extra: str) -> str:
+    """Return the command that installs this tool with an extra of pyproject.toml."""
+    if is_installed():
+        return f"pip install 'tensorflow-gpu-matrix[{extra}]'"
+    return f"./scripts/environment {extra}"
+
+
 def root_directory() -> Path:
     """Return the root of the checkout, or the directory of the copies in an installed package."""
     return _SHIPPED if is_installed() else _PACKAGE.parent

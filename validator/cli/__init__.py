@@ -22,6 +22,7 @@ COMMANDS = {
     "build-matrix": "Lock, build, probe and record every selected image: the main job.",
     "certify": "Sign certificates for measured images and attach them to the images; make keys.",
     "check": "Run the probe once: in this environment, in an image, or with another Python.",
+    "data": "Write the facts, predictions, records and messages as tables for other programs.",
     "doctor": "Find out why the GPU is not used: here, from a report, or from a pasted log.",
     "fleet": "List a scheduler's nodes, and follow the runs of `build-matrix --on`.",
     "init": "Write a matrix, its locks and a workflow for a repository of your own.",

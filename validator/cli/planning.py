@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from ..errors import InputError
 from ..locks.files import DIRECTORY, LockDirectory
-from ..matrix.load import DEFAULT_PROFILE, load_matrix
-from ..matrix.plan import Available, Plan, plan
+from ..matrix.load import DEFAULT_PROFILE, Matrix, load_matrix
+from ..matrix.plan import Available, Plan, Wheels, expand, plan, predictions
 from ..matrix.selection import parse_selectors
+from ..model.prediction import PlannedCell
 from ..model.spec import ImageSpec
 from ..resources import shipped_matrix
 from .options import print_status, working_directory
@@ -23,16 +24,43 @@ def load_plan(
 ) -> Plan:
     """Return the plan of a profile, with predictions that use the locks next to the matrix.
 
-    Raises InputError if nothing is selected, so that a typo in a selector does not look like success.
+    Raises InputError for wrong input, and if nothing is selected.
     """
     selected = parse_selectors(selectors)
+    matrix = _load(matrix_path, warn=available is None)
+    wheels = _wheels(matrix_path)
+    found = plan(matrix, profile or DEFAULT_PROFILE, select=selected, available=available, wheels=wheels)
+    if not found.cells and not found.excluded:
+        raise _no_cell(matrix_path, profile, selectors)
+    return found
+
+
+def load_cells(matrix_path: Path, profile: str | None, selectors: tuple[str, ...]) -> Iterator[PlannedCell]:
+    """Return the cells of `load_plan`, each predicted when it is asked for: there may be very many.
+
+    Raises InputError at once for wrong input, and if nothing is selected.
+    """
+    selected = parse_selectors(selectors)
+    expansion = expand(_load(matrix_path), profile or DEFAULT_PROFILE, select=selected)
+    if not expansion.cells:
+        raise _no_cell(matrix_path, profile, selectors)
+    return predictions(expansion, _wheels(matrix_path))
+
+
+def _load(matrix_path: Path, *, warn: bool = True) -> Matrix:
+    """Load a matrix, and print what its user should know about it."""
     # Commands that ask an engine what is available have loaded the plan before that.
-    if matrix_path == shipped_matrix() and available is None:
+    if matrix_path == shipped_matrix() and warn:
         print_status("Using the matrix that comes with this tool. `init` writes one of your own.")
     matrix = load_matrix(matrix_path)
-    if available is None:
+    if warn:
         for warning in matrix.warnings:
             print_status(f"Warning: {matrix.file}:{warning.line}:{warning.column}: {warning}")
+    return matrix
+
+
+def _wheels(matrix_path: Path) -> Wheels:
+    """Return the function that reads the wheels of an image's lock, where a prediction needs them."""
     locks = locks_of(matrix_path)
 
     def wheels(spec: ImageSpec) -> Mapping[str, str] | None:
@@ -43,14 +71,16 @@ def load_plan(
         lock = locks.read(spec.identifier)
         return {wheel.name: wheel.version for wheel in lock.wheels} if lock else None
 
-    found = plan(matrix, profile or DEFAULT_PROFILE, select=selected, available=available, wheels=wheels)
-    if not found.cells and not found.excluded:
-        raise InputError(
-            f"{matrix_path}: profile {profile or DEFAULT_PROFILE} has no cell"
-            + (f" that matches {' '.join(selectors)}" if selectors else ""),
-            hint="`python -m validator plan --profile full` lists all cells",
-        )
-    return found
+    return wheels
+
+
+def _no_cell(matrix_path: Path, profile: str | None, selectors: tuple[str, ...]) -> InputError:
+    """Return the error for a selection without a cell: a typo in a selector must not look like success."""
+    return InputError(
+        f"{matrix_path}: profile {profile or DEFAULT_PROFILE} has no cell"
+        + (f" that matches {' '.join(selectors)}" if selectors else ""),
+        hint="`python -m validator plan --profile full` lists all cells",
+    )
 
 
 def locks_of(matrix_path: Path) -> LockDirectory:

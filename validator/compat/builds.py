@@ -72,13 +72,18 @@ def _opened() -> dict[str, facts.Row]:
     return {row["tensorflow"]: row for row in facts.rows("builds", "builds")}
 
 
-def _build(row: facts.Row, version: str) -> Build:
-    libraries = row.get("pip_libraries", {})
-    measured = Fact(
+def fact_of(row: facts.Row) -> Fact:
+    """Return the identifier, status and source of a row of builds.yaml, which names no sources."""
+    return Fact(
         f"build-{row['tensorflow']}",
         row["status"],
         f"inspection of {row['wheel']['file']} on {row['date']}",
     )
+
+
+def _build(row: facts.Row, version: str) -> Build:
+    libraries = row.get("pip_libraries", {})
+    measured = fact_of(row)
     return Build(
         version=row["tensorflow"],
         cudnn=row["build"]["cudnn_headers"],

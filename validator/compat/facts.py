@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import json
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -87,6 +88,15 @@ def rows(name: str, section: str) -> list[Row]:
     """Return the rows of one section of `data/<name>.yaml`. Raises KeyError for an unknown one."""
     found: list[Row] = _documents()[name][section]
     return found
+
+
+def all_rows() -> Iterator[tuple[str, str, Row]]:
+    """Yield every row of every file, with the names of its file and its section."""
+    for name, document in _documents().items():
+        for section, content in document.items():
+            # The sources are the one section that is no list.
+            if isinstance(content, list):
+                yield from ((name, section, row) for row in content)
 
 
 def fact(row: Row) -> Fact:

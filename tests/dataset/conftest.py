@@ -1,0 +1,22 @@
+"""One export for all tests that only read it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from validator.records.jsonl import read_file
+
+from .exports import write
+
+#: Records of real runs without a GPU, and made-up ones of every other kind.
+RECORDS = Path(__file__).parents[1] / "records" / "records_of_format_1.jsonl.gz"
+
+
+@pytest.fixture(scope="session")
+def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the directory of an export with records in all formats."""
+    directory = tmp_path_factory.mktemp("export") / "data"
+    write(directory, list(read_file(RECORDS)))
+    return directory

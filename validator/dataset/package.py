@@ -1,0 +1,90 @@
+"""The description of an export for programs: a Frictionless Data Package, version 1."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from .. import __version__
+from ..model import codec
+from ..model.codec import DocumentError
+from .formats import FORMATS
+from .schemas import table_schema
+from .tables import SCHEMA_VERSION
+
+if TYPE_CHECKING:
+    from .export import Exported, Inputs, TableWritten
+
+#: The file name that the format prescribes.
+NAME = "datapackage.json"
+_PROJECT = "tensorflow-gpu-matrix"
+_HOMEPAGE = "https://github.com/tensorflow-gpu-matrix/tensorflow-gpu-matrix"
+#: Our own part of the description, by which an export is recognized.
+_EXPORT = "export"
+
+
+def json_text(document: Any) -> bytes:
+    """Return a description as JSON for people and programs."""
+    return json.dumps(document, indent=2, ensure_ascii=False).encode() + b"\n"
+
+
+def describe(done: Exported, inputs: Inputs, others: tuple[str, ...]) -> dict[str, Any]:
+    """Return the content of datapackage.json. others: the paths of the files that are no tables."""
+    return {
+        "profile": "data-package",
+        "name": _PROJECT,
+        "title": "Which TensorFlow, CUDA, cuDNN and NVIDIA driver work together",
+        "description": "Facts with their sources, predictions with their reasons, records of measurements,"
+        " and a catalogue of messages with their causes and fixes. README.md describes all of it.",
+        "version": __version__,
+        "homepage": _HOMEPAGE,
+        "licenses": [{"name": "Apache-2.0", "path": "LICENSE", "title": "Apache License 2.0"}],
+        "keywords": ["cuda", "cudnn", "gpu", "tensorflow"],
+        _EXPORT: {
+            "tool": __version__,
+            "schema": SCHEMA_VERSION,
+            "digest": done.digest,
+            "profile": inputs.profile,
+            "select": list(inputs.selectors),
+            "redacted": inputs.redact,
+            "tables": {
+                written.table.name: {"rows": written.rows, "digest": f"sha256:{written.digest}"}
+                for written in done.tables
+            },
+            "files": sorted(others),
+        },
+        "resources": [_resource(written, format_) for written in done.tables for format_ in written.files],
+    }
+
+
+def files_of(data: bytes) -> set[str]:
+    """Return the paths that the description of an export names. Raises DocumentError if it is none."""
+    document = codec.parse(data)
+    try:
+        if document["name"] != _PROJECT:
+            raise DocumentError("it is the description of something else")
+        resources = {resource["path"] for resource in document["resources"]}
+        return resources | set(document[_EXPORT]["files"])
+    except (LookupError, TypeError) as error:
+        raise DocumentError("it is not the description of an export") from error
+
+
+def _resource(written: TableWritten, format_: str) -> dict[str, Any]:
+    table, file = written.table, written.files[format_]
+    resource = {
+        "name": f"{table.name}-{format_}",
+        "path": file.path,
+        "title": table.name,
+        "description": " ".join((table.row.__doc__ or "").split()),
+        "format": format_,
+        "mediatype": FORMATS[format_],
+        "encoding": "utf-8",
+        "bytes": file.size,
+        "hash": f"sha256:{file.sha256}",
+        "schema": table_schema(table, f"{{}}-{format_}"),
+    }
+    if format_ == "parquet":
+        # The profile for tables is for text formats only.
+        del resource["encoding"]
+        return {"profile": "data-resource"} | resource
+    return {"profile": "tabular-data-resource"} | resource
