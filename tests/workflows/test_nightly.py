@@ -197,6 +197,16 @@ def test_the_page_shows_the_cell_and_no_certificate(first: Night) -> None:
     assert "**certified**" not in table
 
 
+def test_the_data_is_published_next_to_the_page_with_the_record(first: Night) -> None:
+    assert first.published is not None
+    data = first.published / "dataset"
+    subprocess.run(["sha256sum", "--check", "--quiet", "SHA256SUMS"], cwd=data, check=True)
+    [row] = json.loads((data / "records.json").read_bytes())
+    [found] = records(first)
+    assert (row["id"], row["cell"], row["verdict"]) == (found.id, CELL, "works-on-cpu")
+    assert (data / "predictions.parquet").is_file()
+
+
 def test_no_issue_is_opened_without_regressions(first: Night, state: State) -> None:
     found = State.read(state.path)
     assert found.issues == [] and found.cancelled == []
