@@ -7,8 +7,10 @@ arguments must be ones that the command has.
 from __future__ import annotations
 
 import ast
+import gzip
 import json
 import os
+import shutil
 from pathlib import Path
 
 import click
@@ -17,8 +19,13 @@ import yaml
 
 from docs.transcripts import ROOT
 from validator import cli
+from validator.errors import EXIT_FAILED, EXIT_OK
+from validator.records.store import Store
 
+from ..commands import run
+from ..corpus.reader import REPORTS
 from ..diagnosis import options, shell
+from ..records.values import lines, record
 from .shown import SHELL, blocks, of_this_tool
 
 BLOCKS = list(blocks())
@@ -132,3 +139,89 @@ def test_output_is_compared_or_says_where_it_is_from() -> None:
     """What a command printed is compared with what it prints now, or a comment says where somebody saw it."""
     found = [str(block) for block in BLOCKS if block.language in SHELL and block.output and not block.origin]
     assert found == []
+
+
+#: What needs more than this process, by the words that a command begins with. These are only parsed.
+ELSEWHERE = {
+    "build-matrix": "an engine",
+    "certify --registry": "a registry",
+    "certify keygen": "cosign",
+    "certify revoke": "a trust file with that runner",
+    "check --image": "an engine",
+    "check --only": "TensorFlow",
+    "check --own-check": "TensorFlow",
+    "doctor --image": "an engine",
+    "doctor --python": "TensorFlow",
+    "doctor -": "the output of another program",
+    "fleet inventory": "a fleet",
+    "fleet logs": "a run of a fleet",
+    "fleet resume": "a run of a fleet",
+    "lock --profile": "a package index",
+    "lock --select": "a package index",
+    "promote": "a registry",
+    "pull": "a registry",
+    "recommend": "a registry",
+    "refresh": "a package index",
+    "run": "a registry",
+    "runner": "cosign",
+    "verify": "a registry",
+}
+#: Words that need something else wherever they are: a release that is not out yet, a server, a GPU.
+ALSO_ELSEWHERE = ("2.23.0", "2.22.0rc0", "candidate", "postgresql", "--from-host")
+CELL = "tf2.21.0-cuda12.5-cudnn9.3-py312@r580-h100"
+
+
+def _here(arguments: list[str]) -> bool:
+    beginnings = {arguments[0], " ".join(arguments[:2])}
+    return not beginnings & ELSEWHERE.keys() and not any(word in str(arguments) for word in ALSO_ELSEWHERE)
+
+
+HERE = sorted(
+    {tuple(arguments) for _, command in COMMANDS for arguments in of_this_tool(command) if _here(arguments)}
+)
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a directory with the files that the pages name."""
+    tmp_path = tmp_path_factory.mktemp("template")
+    log = ROOT / "tests/corpus/captured/2.18.1/visible_devices_99.log"
+    (tmp_path / "train.log").write_bytes(log.read_bytes())
+    report = REPORTS / "no-gpu-tf2.21.0-cuda12.5-cudnn9.3-py311.json"
+    (tmp_path / "report.json").write_bytes(report.read_bytes())
+    found = [record(number, cell=CELL) for number in range(3)]
+    for name in ("good.jsonl", "last-release.jsonl", "artifacts/records-a/records.jsonl"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(lines(*found))
+    (tmp_path / "more.jsonl.gz").write_bytes(gzip.compress(lines(*found)))
+    for name in (".validator/records.db", "damaged.db"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        with Store(str(tmp_path / name)) as store:
+            store.add_all(found)
+    return tmp_path
+
+
+@pytest.fixture
+def workspace(template: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(template, tmp_path / "workspace"))
+
+
+@pytest.mark.parametrize("arguments", HERE, ids=" ".join)
+def test_what_needs_nothing_else_runs(arguments: tuple[str, ...], workspace: Path) -> None:
+    words = [record(0, cell=CELL).id if word == "ID" else word for word in arguments]
+    done = run(*words, cwd=workspace)
+    # 1 is an answer: a prediction failed, or doctor found a fault.
+    assert done.returncode in (EXIT_OK, EXIT_FAILED), done.stderr
+    assert "error:" not in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_what_is_listed_as_elsewhere_is_in_the_documentation() -> None:
+    """A row that nothing uses would let a command through that could be run."""
+    beginnings = {
+        " ".join(arguments[:count])
+        for _, command in COMMANDS
+        for arguments in of_this_tool(command)
+        for count in (1, 2)
+    }
+    assert ELSEWHERE.keys() <= beginnings
