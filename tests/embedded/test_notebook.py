@@ -138,6 +138,13 @@ def test_an_exception_of_a_cell_is_read(run: Run) -> None:
     assert re.search(r"cell 2, output line \d+: .*OOM when allocating", shown.cells[2]["text/plain"])
 
 
+def test_words_in_code_are_no_complaint(run: Run) -> None:
+    code = 'device = loss = 1\nprint(f"XLA compiled the step for {device}. The loss fell from {loss:.2f}.")'
+    shown = run(LOAD, code, written("I0000 00:00:1 port.cc:153] harmless\n"), DOCTOR, answer=hidden())
+    assert "xla_cannot_compile_graph" not in shown.cells[3]["text/plain"]
+    assert "visible_devices_misset" in shown.cells[3]["text/plain"]
+
+
 @pytest.mark.parametrize(
     ("tensorflow", "sees", "headline", "note"),
     [

@@ -27,7 +27,7 @@ from IPython.core.magic_arguments import argument, magic_arguments, parse_argstr
 
 from ..diagnosis import diagnose_file, diagnose_log
 from ..errors import InputError, ValidatorError
-from ..model.diagnosis import Diagnosis
+from ..model.diagnosis import Cause, Diagnosis
 from ..redaction.redact import names_in
 from ..reports.cell import cell_html, cell_text
 from ..reports.shareable import shareable
@@ -182,7 +182,7 @@ def _headline(state: KernelState, child_has_gpu: bool) -> str:
 
 def _with_log(found: Diagnosis, log: Diagnosis) -> Diagnosis:
     """Add what the notebook's log shows to the diagnosis of its environment."""
-    by_code = {cause.code: cause for cause in log.causes}
+    by_code = {cause.code: cause for cause in log.causes if _is_shown(cause)}
     causes = tuple(
         dataclasses.replace(cause, evidence=(*cause.evidence, *by_code[cause.code].evidence))
         if cause.code in by_code
@@ -190,7 +190,7 @@ def _with_log(found: Diagnosis, log: Diagnosis) -> Diagnosis:
         for cause in found.causes
     )
     known = {code for cause in found.causes for code in (cause.code, *cause.explains)}
-    more = tuple(cause for cause in log.causes if cause.code not in known)
+    more = tuple(cause for code, cause in by_code.items() if code not in known)
     harmless = {entry.code: entry for entry in (*log.harmless, *found.harmless)}
     return dataclasses.replace(
         found,
@@ -199,6 +199,11 @@ def _with_log(found: Diagnosis, log: Diagnosis) -> Diagnosis:
         harmless=tuple(harmless.values()),
         read=f"{found.read}, and {log.read}",
     )
+
+
+def _is_shown(cause: Cause) -> bool:
+    """Return whether a cause is more than a guess from the words in the code of a cell."""
+    return cause.strength != "possible" or any("output line" in entry.where for entry in cause.evidence)
 
 
 def _cell(source: str, printed: str) -> Mapping[str, Any]:
