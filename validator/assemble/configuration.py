@@ -21,6 +21,7 @@ MANIFEST_TYPE = "application/vnd.oci.image.manifest.v1+json"
 
 #: The user that images run as: the number of the user and of its group.
 USER = 10001
+USER_NAME = "tensorflow"
 HOME = "/home/tensorflow"
 _PATH = "/opt/venv/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 #: The parts of a base's settings that its images have too. The others are about its own command.

@@ -8,14 +8,13 @@ from fnmatch import fnmatch
 
 from ..errors import InputError
 from .base_files import BaseFile, BaseFiles, Interpreter
-from .configuration import HOME, USER
+from .configuration import HOME, USER, USER_NAME
 from .entries import Entry, InMemory
 from .layers import LayerSource
 from .loader_cache import CacheEntry, LoaderCache, parse, render
 from .merge import merged
 
 RECIPE = "host files 2"
-_NAME = "tensorflow"
 _VENV = "opt/venv"
 #: Permissions of the directories into which pip installs. The image's user may add packages to them in a
 #: derived image, but because of the sticky bit not replace those of the lock, which belong to root.
@@ -28,14 +27,14 @@ _CACHE = "etc/ld.so.cache"
 _CUDA = "usr/local/cuda"
 #: The line of the user in each file, which `useradd --uid 10001 --user-group` would add.
 _LINES = {
-    "etc/passwd": f"{_NAME}:x:{USER}:{USER}::{HOME}:/bin/sh",
-    "etc/group": f"{_NAME}:x:{USER}:",
-    "etc/shadow": f"{_NAME}:!::0:99999:7:::",
-    "etc/gshadow": f"{_NAME}:!::",
+    "etc/passwd": f"{USER_NAME}:x:{USER}:{USER}::{HOME}:/bin/sh",
+    "etc/group": f"{USER_NAME}:x:{USER}:",
+    "etc/shadow": f"{USER_NAME}:!::0:99999:7:::",
+    "etc/gshadow": f"{USER_NAME}:!::",
 }
 #: Files that the base may have without lines: numbers of users for containers inside the container.
 _SUBORDINATE = ("etc/subuid", "etc/subgid")
-_SUBORDINATE_LINE = f"{_NAME}:100000:65536"
+_SUBORDINATE_LINE = f"{USER_NAME}:100000:65536"
 _ACTIVATE = """\
 # This file must be used with "source bin/activate" from a shell. It makes the packages in /opt/venv the
 # default, as they are when a container starts.
@@ -102,9 +101,9 @@ def _user(base: BaseFiles) -> Iterator[Entry]:
         return
     groups = _table(base.files.get("etc/group"))
     for kind, rows in (("user", users), ("group", groups)):
-        if any(fields[0] == _NAME for fields in rows):
+        if any(fields[0] == USER_NAME for fields in rows):
             raise InputError(
-                f"the base image has a {kind} {_NAME} whose number is not {USER}",
+                f"the base image has a {kind} {USER_NAME} whose number is not {USER}",
                 hint=f"rename it in the base, or give it the number {USER}",
             )
     for path, line in _LINES.items():

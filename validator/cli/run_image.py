@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ..delivery.formats import Format
     from ..delivery.pull import Engine
 
-_FORMATS = ("docker", "compose", "podman")
+_FORMATS = ("docker", "compose", "devcontainer", "apptainer", "slurm", "kubernetes", "podman")
 
 
 @click.command("run", context_settings={"allow_interspersed_args": False})

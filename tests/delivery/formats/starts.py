@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -52,3 +53,8 @@ def start(*gpus: str, **changes: Any) -> Start:
 def with_image(**changes: Any) -> Image:
     """Return the image with other properties."""
     return dataclasses.replace(IMAGE, **changes)
+
+
+def shell_words(script: str) -> list[str]:
+    """Return all words of a script, without its comments."""
+    return shlex.split(script, comments=True)

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..start import Start
-from . import compose, engines
+from . import apptainer, compose, devcontainer, engines, kubernetes, slurm
 
 
 @dataclass(frozen=True)
 class Format:
-    """A format. write: returns the whole file. usual: where such a file usually is, or an empty text.
+    """A format. write: returns the whole file. usual: where such a file has to be, or an empty text.
 
     uses_docker: whether the local Docker Engine starts the container. command: returns the words to run at
     once, or None if the tool takes a file.
@@ -25,6 +25,10 @@ class Format:
 
 FORMATS: dict[str, Format] = {
     "docker": Format(engines.write_docker, uses_docker=True, command=engines.docker_command),
-    "compose": Format(compose.write, usual="compose.yaml", uses_docker=True),
+    "compose": Format(compose.write, uses_docker=True),
+    "devcontainer": Format(devcontainer.write, usual=devcontainer.USUAL, uses_docker=True),
+    "apptainer": Format(apptainer.write),
+    "slurm": Format(slurm.write),
+    "kubernetes": Format(kubernetes.write),
     "podman": Format(engines.write_podman, command=engines.podman_command),
 }

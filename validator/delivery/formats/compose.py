@@ -13,7 +13,7 @@ from ..start import (
     Devices,
     Start,
 )
-from .text import Noted, comments, header, to_yaml
+from .text import Noted, comments, header, sentence, to_yaml
 
 _SERVICE = "tensorflow"
 _GPUS: dict[Devices, Noted] = {
@@ -46,9 +46,9 @@ def _service(start: Start) -> dict[str, Any]:
     else:
         found |= {"stdin_open": Noted(True, "The image's own command reads from your terminal."), "tty": True}
     if start.host is not None:
-        found["shm_size"] = Noted(f"{SHARED_MEMORY_GIB}gb", f"{SHARED_MEMORY_WHY}.")
+        found["shm_size"] = Noted(f"{SHARED_MEMORY_GIB}gb", sentence(SHARED_MEMORY_WHY))
         if start.gpu_count > 1 and not start.user.rootless:
-            found["ulimits"] = Noted({"memlock": -1}, f"{PINNED_MEMORY_WHY}.")
+            found["ulimits"] = Noted({"memlock": -1}, sentence(PINNED_MEMORY_WHY))
     if start.port is not None:
         found["ports"] = Noted(
             [f"127.0.0.1:{start.port}:{start.port}"], "Its page can be opened on this machine only."
@@ -68,7 +68,10 @@ def _service(start: Start) -> dict[str, Any]:
 
 def _noted(variables: dict[str, str], start: Start) -> dict[str, Any]:
     """Return the variables, with comments on those that nobody asked for."""
-    whys = {"HOME": "In the image, your user may have no home directory.", "CUDA_CACHE_PATH": f"{CACHE_WHY}."}
+    whys = {
+        "HOME": "In the image, your user may have no home directory.",
+        "CUDA_CACHE_PATH": sentence(CACHE_WHY),
+    }
     return {
         name: Noted(value, whys[name]) if name in whys.keys() - start.environment.keys() else value
         for name, value in variables.items()

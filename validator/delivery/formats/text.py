@@ -33,6 +33,11 @@ def header(image: Image, *more: str) -> list[str]:
     return [image.name, *loud, *image.standing, *more]
 
 
+def sentence(text: str) -> str:
+    """Return a reason as a sentence."""
+    return f"{text[0].upper()}{text[1:]}."
+
+
 def comments(texts: Iterable[str], mark: str = "#", indent: str = "") -> list[str]:
     """Return the lines of comments. Nothing in a text can end its comment."""
     lines = []

@@ -1,0 +1,159 @@
+"""Test the objects for Kubernetes: what they request, and that Kubernetes knows each field."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+
+from validator.delivery.formats.kubernetes import (
+    CAPABILITY_LABELS,
+    DRIVER_LABEL,
+    GPU_RESOURCE,
+    write,
+)
+from validator.delivery.start import User
+from validator.errors import InputError
+from validator.fleet import kubernetes_nodes, settings_schema
+
+from ...fleet.kubernetes.pod_security import violations
+from . import starts
+from .starts import start
+
+ME = Path("/home/me")
+
+
+def objects(text: str) -> dict[str, dict[str, Any]]:
+    """Parse a file, by kinds."""
+    return {document["kind"]: document for document in yaml.safe_load_all(text)}
+
+
+def pod(text: str) -> dict[str, Any]:
+    found = objects(text)
+    whole = found["Job"]["spec"]["template"]["spec"] if "Job" in found else found["Pod"]["spec"]
+    return dict(whole)
+
+
+def expanded(text: str) -> str:
+    """Return what Kubernetes makes of an argument or a value: `$$` is `$`, and `$(NAME)` a variable."""
+    parts = re.findall(r"\$\$|\$\([^)]*\)|[^$]+|\$", text)
+    assert not [part for part in parts if part.startswith("$(")], text
+    return "".join("$" if part == "$$" else part for part in parts)
+
+
+@pytest.mark.parametrize("changes", [{"command": ("python",)}, {}, {"directory": ME}, {"user": User(0, 0)}])
+def test_a_pod_meets_the_restricted_pod_security_standard(changes: dict[str, Any]) -> None:
+    assert violations(pod(write(start(**changes)))) == []
+
+
+def test_the_gpus_of_the_host_are_requested_on_nodes_like_it() -> None:
+    found = pod(write(start("h100", "h100")))
+    [container] = found["containers"]
+    assert container["resources"] == {"limits": {"nvidia.com/gpu": "2"}}
+    assert found["nodeSelector"] == {
+        "nvidia.com/cuda.driver-version.major": "580",
+        "nvidia.com/gpu.compute.major": "9",
+        "nvidia.com/gpu.compute.minor": "0",
+    }
+    assert found["tolerations"][0]["key"] == "nvidia.com/gpu"
+    assert pod(write(start("h100", "a100")))["nodeSelector"].keys() == {DRIVER_LABEL}
+    found = pod(write(start(host=None, devices=None)))
+    assert not found.keys() & {"nodeSelector", "tolerations"}
+    assert "resources" not in found["containers"][0]
+
+
+def test_the_labels_are_those_that_the_fleet_reads() -> None:
+    assert GPU_RESOURCE == settings_schema.GPU_RESOURCE
+    labels = pod(write(start()))["nodeSelector"]
+    assert labels.keys() == {DRIVER_LABEL, *CAPABILITY_LABELS}
+    node = kubernetes_nodes.Node("n", labels, (), {}, "")
+    assert (node.driver, str(node.capability)) == ("580", "9.0")
+
+
+def test_shared_memory_is_a_volume_of_its_own() -> None:
+    found = pod(write(start()))
+    assert {"name": "shared-memory", "emptyDir": {"medium": "Memory", "sizeLimit": "1Gi"}} in found["volumes"]
+    assert {"name": "shared-memory", "mountPath": "/dev/shm"} in found["containers"][0]["volumeMounts"]
+
+
+def test_files_in_the_volume_belong_to_the_user() -> None:
+    security = pod(write(start(directory=ME)))["securityContext"]
+    assert (security["runAsUser"], security["runAsGroup"], security["fsGroup"]) == (1000, 100, 100)
+    security = pod(write(start(directory=ME, user=User(0, 0))))["securityContext"]
+    assert (security.get("runAsUser"), security["runAsNonRoot"], security["fsGroup"]) == (None, True, 10001)
+
+
+def test_a_directory_is_a_claim_because_nodes_do_not_have_it() -> None:
+    found = objects(write(start(directory=ME)))
+    name = found["PersistentVolumeClaim"]["metadata"]["name"]
+    assert {"name": "workspace", "persistentVolumeClaim": {"claimName": name}} in found["Pod"]["spec"][
+        "volumes"
+    ]
+    assert "/home/me" not in write(start(directory=ME))
+    assert objects(write(start())).keys() == {"Pod"}
+
+
+def test_a_command_is_a_job_that_the_entry_point_starts() -> None:
+    found = objects(write(start(command=("python", "a"))))
+    assert found["Job"]["spec"]["backoffLimit"] == 0
+    [container] = pod(write(start(command=("python", "a"))))["containers"]
+    assert container["args"] == ["python", "a"] and "command" not in container
+    [container] = pod(write(start()))["containers"]
+    assert (container["stdin"], container["tty"]) == (True, True)
+    text = write(start(image=starts.with_image(port=8888)))
+    assert "kubectl port-forward pod/tensorflow 8888" in text
+    assert pod(text)["containers"][0]["ports"] == [{"containerPort": 8888}]
+
+
+def test_a_local_image_is_rejected() -> None:
+    with pytest.raises(InputError, match="only in the local Docker Engine"):
+        write(start(image=starts.with_image(local=True)))
+
+
+@given(starts.commands, starts.variables)
+def test_every_value_survives(command: tuple[str, ...], variables: dict[str, str]) -> None:
+    [container] = pod(write(start(command=command, environment=variables)))["containers"]
+    assert tuple(map(expanded, container.get("args", []))) == command
+    names = [entry["name"] for entry in container["env"]]
+    assert len(set(names)) == len(names)
+    found = {entry["name"]: expanded(entry["value"]) for entry in container["env"]}
+    assert found.items() >= variables.items()
+
+
+@pytest.mark.parametrize("changes", [{"command": ("python",), "directory": ME}, {}])
+def test_kubernetes_knows_each_field(changes: dict[str, Any]) -> None:
+    """The client's models have the fields of the API, each with its type."""
+    client = pytest.importorskip("kubernetes.client", reason="the extra kubernetes is not installed")
+    models = {
+        "Job": client.V1Job,
+        "Pod": client.V1Pod,
+        "PersistentVolumeClaim": client.V1PersistentVolumeClaim,
+    }
+    for kind, document in objects(write(start("h100", "h100", **changes))).items():
+        assert _unknown(document, models[kind].__name__, client) == []
+    wrong = objects(write(start()))["Pod"]
+    wrong["spec"]["containers"][0]["arg"] = ["x"]
+    wrong["spec"]["automountServiceAccountToken"] = "no"
+    assert _unknown(wrong, "V1Pod", client) == ["automountServiceAccountToken", "arg"]
+
+
+def _unknown(value: Any, kind: str, client: Any) -> list[str]:
+    """Return the fields that a type of the API does not have, or whose values have another type."""
+    if match := re.fullmatch(r"list\[(.*)\]", kind, re.IGNORECASE):
+        return [name for item in value for name in _unknown(item, match[1], client)]
+    if match := re.fullmatch(r"dict[[(]str, (.*)[])]", kind, re.IGNORECASE):
+        return [name for item in value.values() for name in _unknown(item, match[1], client)]
+    if not hasattr(client, kind):
+        plain = {"str": str, "int": int, "bool": bool}.get(kind)
+        return [] if plain is None or type(value) is plain else [kind]
+    model = getattr(client, kind)
+    kinds = {model.attribute_map[name]: inner for name, inner in model.openapi_types.items()}
+    found = []
+    for name, inner in value.items():
+        unknown = [name] if name not in kinds else _unknown(inner, kinds[name], client)
+        found += [name if one in ("str", "int", "bool") else one for one in unknown]
+    return found
