@@ -145,7 +145,7 @@ def _unknown(value: Any, kind: str, client: Any) -> list[str]:
     """Return the fields that a type of the API does not have, or whose values have another type."""
     if match := re.fullmatch(r"list\[(.*)\]", kind, re.IGNORECASE):
         return [name for item in value for name in _unknown(item, match[1], client)]
-    if match := re.fullmatch(r"dict[[(]str, (.*)[])]", kind, re.IGNORECASE):
+    if match := re.fullmatch(r"dict[(\[]str, (.*)[)\]]", kind, re.IGNORECASE):
         return [name for item in value.values() for name in _unknown(item, match[1], client)]
     if not hasattr(client, kind):
         plain = {"str": str, "int": int, "bool": bool}.get(kind)
