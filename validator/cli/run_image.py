@@ -1,4 +1,4 @@
-"""`run`: write how a certified image is started on a host, in the format of a tool, or start it."""
+"""`run`: write how an image is started on a host, in the format of a tool, or start it."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from ..registry.client import Registry
 from .host_options import (
     connect_engine,
     host_options,
-    image_option,
     pull_selected,
     resolve_host,
     select_image,
     version_options,
 )
 from .options import print_status, verbose_option
-from .trust_options import certificate_options
+from .trust_options import optional_certificate_options
 
 if TYPE_CHECKING:
     from ..delivery.formats import Format
     from ..delivery.pull import Engine
+    from ..delivery.start import Devices, Image
 
 _FORMATS = ("docker", "compose", "devcontainer", "apptainer", "slurm", "kubernetes", "podman")
 
@@ -68,10 +68,21 @@ _FORMATS = ("docker", "compose", "devcontainer", "apptainer", "slurm", "kubernet
     show_default=True,
     help="How a Docker Engine gives GPUs: as the local one offers them, with --gpus, or as CDI devices.",
 )
+@click.option(
+    "--uncertified",
+    is_flag=True,
+    help="Also accept an image that is not certified for this host, and say so. Without --registry, it is one"
+    " of the local Docker Engine.",
+)
 @host_options
 @version_options
-@image_option
-@certificate_options
+@click.option(
+    "--image",
+    metavar="TAG|DIGEST|REFERENCE",
+    help="Use this image: a tag or digest in --registry, or HOST/NAME:TAG. With --uncertified also the name"
+    " of one in the local Docker Engine.  [default: the best one that is certified for the host]",
+)
+@optional_certificate_options
 @verbose_option
 def command(
     words: Sequence[str],
@@ -82,49 +93,65 @@ def command(
     mount: bool,
     variables: Sequence[str],
     devices: str,
+    uncertified: bool,
     driver: str | None,
     gpus: Sequence[str],
     tensorflow: str | None,
     python: str | None,
     additions: str | None,
     image: str | None,
-    registry: Registry,
-    trust: Trust,
+    registry: Registry | None,
+    trust: Trust | None,
     max_age: timedelta | None,
     accept_expired: bool,
 ) -> int:
     """Write how to start the image that `pull` would pull on this host, or start it with --exec.
 
-    The image is verified as `pull` does and named by its digest. Comments give the reason for each line.
+    The image is verified as `pull` does and named by its digest. Comments give the reason for each line. With
+    --uncertified, an image that is not certified is started as well, in a registry or in the local engine.
     """
     from ..delivery.candidates import Terms
     from ..delivery.formats import FORMATS
     from ..delivery.pull import start_image
-    from ..delivery.start import Devices, Start, User, devices_of, parse_variables, user_of
+    from ..delivery.start import Devices, Start, User, parse_variables, user_of
+    from ..delivery.uncertified import Wanted, find, split_reference
 
     tool = FORMATS[format_]
     _check_options(format_, tool, output, force, execute, devices)
     environment = parse_variables(variables)
-    host = resolve_host(driver, gpus)
+    if image and (tensorflow or python or additions):
+        raise click.UsageError("--image already names one image: leave out --tensorflow, --python and --name")
+    if image and (reference := split_reference(image)):
+        registry, image = Registry(reference[0]), reference[1]
+    if registry is None and not uncertified:
+        raise click.UsageError("Missing option '--registry': certified images are in a registry.")
+    terms = Terms(trust, max_age, accept_expired) if trust is not None else None
+    wanted = Wanted(image, tensorflow, python, additions)
     requested = Devices(devices) if tool.uses_docker else None
-    user = User(os.getuid(), os.getgid())
+    host = None if uncertified else resolve_host(driver, gpus)
     # To write for another machine, no engine is needed.
-    needed = tool.uses_docker and (execute or mount or requested is Devices.AUTO)
-    engine = connect_engine(driver, gpus) if needed else None
+    docker = tool.uses_docker and (execute or mount or requested is Devices.AUTO)
+    engine = connect_engine(driver, gpus) if docker or registry is None else None
     try:
-        if engine is not None:
+        if host is not None and registry is not None and terms is not None:
+            requested = _devices(requested, engine)
+            selected = select_image(registry, host, terms, image, tensorflow, python, additions)
+            target = start_image(registry, selected)
+        else:
+            selected = None
+            target, host = find(
+                registry, wanted, lambda: resolve_host(driver, gpus), terms, engine, print_status
+            )
+            _say(target)
+            requested = _devices(requested, engine) if host is not None else None
+        user = User(os.getuid(), os.getgid())
+        if tool.uses_docker and engine is not None:
             user = user_of(engine.info, user.uid, user.gid)
-            if requested is Devices.AUTO:
-                requested = devices_of(engine.info)
-        directory = _directory(engine) if mount else None
-        selected = select_image(
-            registry, host, Terms(trust, max_age, accept_expired), image, tensorflow, python, additions
-        )
+        directory = _directory(engine if tool.uses_docker else None) if mount else None
         start = Start(
-            start_image(registry, selected), host, requested, user, directory, environment, tuple(words),
-            _terminal(words, execute),
-        )  # fmt: skip
-        if execute and engine is not None:
+            target, host, requested, user, directory, environment, tuple(words), _terminal(words, execute)
+        )
+        if execute and engine is not None and registry is not None and selected is not None:
             pull_selected(engine, registry, selected)
     finally:
         if engine is not None:
@@ -137,6 +164,20 @@ def command(
         _execute(tool.command(start))
     _deliver(tool.write(start), output, force)
     return EXIT_OK
+
+
+def _devices(requested: Devices | None, engine: Engine | None) -> Devices | None:
+    """Return how a Docker Engine gives GPUs: as was asked for, or else as the local one offers them."""
+    from ..delivery.start import Devices, devices_of
+
+    return devices_of(engine.info) if requested is Devices.AUTO and engine is not None else requested
+
+
+def _say(image: Image) -> None:
+    if not image.certified:
+        print_status(f"WARNING: NOT CERTIFIED: {image.name}")
+    for text in image.standing:
+        print_status(f"{image.name}: {text}")
 
 
 def _check_options(

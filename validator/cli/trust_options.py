@@ -100,11 +100,23 @@ def certificate_options(function: F) -> F:
     The command receives the resulting `registry`, `trust`, `max_age` and `accept_expired`. Wrong options are
     reported before anything else is done. If it has the option `rebuild` and that is set, `trust` is None.
     """
+    return _certificate_options(function, registry_required=True)
 
+
+def optional_certificate_options(function: F) -> F:
+    """Add the same options to a command that has the option `uncertified`.
+
+    Without --registry, `registry` is None. If `uncertified` is set, nobody has to be trusted, and without a
+    key or an identity, `trust` is None.
+    """
+    return _certificate_options(function, registry_required=False)
+
+
+def _certificate_options(function: F, *, registry_required: bool) -> F:
     @functools.wraps(function)
     def command(
         *arguments: Any,
-        repository: str,
+        repository: str | None,
         plain_http: bool,
         key: Path | None,
         identity: str | None,
@@ -114,12 +126,15 @@ def certificate_options(function: F) -> F:
         **options: Any,
     ) -> Any:
         # To compare layers with wheels, nobody needs to be trusted.
-        trust = None if options.get("rebuild") else _trust(key, identity, issuer, trusted_root, fixtures)
-        return function(*arguments, registry=open_registry(repository, plain_http), trust=trust, **options)
+        nobody = options.get("rebuild") or (options.get("uncertified") and not (key or identity or issuer))
+        trust = None if nobody else _trust(key, identity, issuer, trusted_root, fixtures)
+        registry = open_registry(repository, plain_http) if repository else None
+        return function(*arguments, registry=registry, trust=trust, **options)
 
     decorated: Any = command
     options = (
-        _registry_option(True), plain_http_option, *_TRUST, _max_age_option, _accept_expired_option,
+        _registry_option(registry_required), plain_http_option, *_TRUST,
+        _max_age_option, _accept_expired_option,
     )  # fmt: skip
     for option in reversed(options):
         decorated = option(decorated)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -129,19 +129,27 @@ def local_ids(registry: Registry, digest: str) -> frozenset[str]:
 
 def start_image(registry: Registry, selected: SelectedImage) -> Image:
     """Return what the start of a selected image depends on. Raises MissingError."""
-    ports = registry.config(selected.digest).ports
-    standing = [
-        f"Certified for this host: measured on {measured_on(one)}, signed by {one.signer}. {coverage(one)}"
-        for one in selected.certificates
-    ]
     return Image(
         selected.reference,
         selected.name,
-        tuple(standing),
+        certified_standing(selected.certificates),
         certified=True,
-        port=JUPYTER_PORT if f"{JUPYTER_PORT}/tcp" in ports else None,
+        port=port_of(registry.config(selected.digest).ports),
         plain_http=registry.plain_http,
     )
+
+
+def certified_standing(certificates: Iterable[Certificate]) -> tuple[str, ...]:
+    """Return sentences that say what certificates cover, and who signed them."""
+    return tuple(
+        f"Certified for this host: measured on {measured_on(one)}, signed by {one.signer}. {coverage(one)}"
+        for one in certificates
+    )
+
+
+def port_of(ports: Collection[str]) -> int | None:
+    """Return the port of JupyterLab if an image's own command starts it, otherwise None."""
+    return JUPYTER_PORT if f"{JUPYTER_PORT}/tcp" in ports else None
 
 
 def _can_never_fit(image: TaggedImage, host: Host) -> bool:
@@ -182,6 +190,22 @@ def _selected(registry: Registry, candidate: Candidate, host: Host) -> SelectedI
         repository.tagged(candidate.image.tag),
         covering(candidate, host),
     )
+
+
+@dataclass(frozen=True)
+class LocalImage:
+    """An image in the engine. id: by which the engine finds it. name: for people."""
+
+    id: str
+    name: str
+    labels: Mapping[str, str]
+    ports: Collection[str]
+
+    @classmethod
+    def of(cls, image: Any, name: str) -> LocalImage:
+        """Return the image that the engine's SDK found."""
+        settings = image.attrs.get("Config") or {}
+        return cls(str(image.id), name, settings.get("Labels") or {}, settings.get("ExposedPorts") or {})
 
 
 class Engine:
@@ -225,6 +249,23 @@ class Engine:
             raise MissingError(f"{selected.reference} was pulled, but is no longer in the engine") from error
         except (DockerException, requests.RequestException) as error:
             raise engine_gone(selected.reference) from error
+
+    def find(self, name: str) -> LocalImage | None:
+        """Return the image of this name or id, or None. Raises MissingError if the engine is gone."""
+        try:
+            return LocalImage.of(self._reached.quick.images.get(name), name)
+        except ImageNotFound:
+            return None
+        except (DockerException, requests.RequestException) as error:
+            raise engine_gone(name) from error
+
+    def own_images(self, label: str) -> list[LocalImage]:
+        """Return the images with this label, once for each of their names."""
+        try:
+            images = self._reached.quick.images.list(filters={"label": label})
+        except (DockerException, requests.RequestException) as error:
+            raise engine_gone("the list of images") from error
+        return [LocalImage.of(image, name) for image in images for name in image.tags]
 
     def remove(self, name: str) -> None:
         """Remove a name of an image, if the engine has it, and the image with its last name."""

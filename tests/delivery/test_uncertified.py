@@ -1,0 +1,256 @@
+"""Test `run --uncertified`: which image it takes, and that nobody can miss that it is not certified."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from validator.assemble.names import LABEL_SPEC
+from validator.delivery.uncertified import split_reference
+from validator.engines.docker.endpoint import Reached
+from validator.errors import EXIT_FAILED, EXIT_INPUT, EXIT_OK, InputError
+from validator.registry.names import identifier_of
+
+from ..registry.images import push_image
+from .commands import HERE, Outcome, run
+from .shelf import A100, H100, Shelf
+from .values import OLDER, TAG
+
+CPU = "2.21.0-cpu-py3.12"
+GPUS = ("--devices", "gpus")
+DIGEST = "sha256:" + "1" * 64
+
+
+def start(shelf: Shelf, *options: str, key: bool = True, registry: bool = True) -> Outcome:
+    """Run `run --uncertified` for an H100. key, registry: whether they are in the environment."""
+    trusted = ("--fixtures",) if key else ()
+    return run(
+        shelf, "run", "--uncertified", *trusted, *HERE, *GPUS, *options,
+        VALIDATOR_KEY=str(shelf.trust.key) if key else "",
+        VALIDATOR_REGISTRY=str(shelf.registry.repository) if registry else "",
+    )  # fmt: skip
+
+
+def reference(done: Outcome) -> str:
+    assert done.code == EXIT_OK, done.err
+    return shlex.split(done.out, comments=True)[-1]
+
+
+def said(text: str) -> str:
+    """Return text without comments' marks and line ends."""
+    return " ".join(text.replace("\n#", " ").split())
+
+
+def is_loud(done: Outcome) -> bool:
+    """Tell whether both the output and stderr say that the image is not certified."""
+    found = ["\n# NOT CERTIFIED.\n" in done.out, "WARNING: NOT CERTIFIED: " in done.err]
+    assert len(set(found)) == 1, found
+    return found[0]
+
+
+def test_an_image_without_a_certificate_is_named_with_the_reason_and_the_prediction(shelf: Shelf) -> None:
+    digest = shelf.push()
+    done = start(shelf)
+    assert reference(done) == shelf.registry.repository.at(digest)
+    assert is_loud(done)
+    for text in (said(done.out), said(done.err)):
+        assert "No certificate covers this host: it is not signed" in text
+        assert "The facts predict that it works on this host: " in text
+
+
+def test_a_certificate_for_another_host_is_not_enough(shelf: Shelf) -> None:
+    shelf.push_certified(A100)
+    done = start(shelf)
+    assert is_loud(done)
+    assert "it is certified on driver 535.183.01 with compute capability 8.0" in said(done.out)
+
+
+def test_what_is_certified_is_taken_first_and_called_so(shelf: Shelf) -> None:
+    shelf.push()
+    digest = shelf.push_certified(H100, tag=OLDER)
+    done = start(shelf)
+    assert reference(done) == shelf.registry.repository.at(digest)
+    assert not is_loud(done)
+    assert "Certified for this host: measured on NVIDIA H100" in said(done.out)
+
+
+def test_without_a_key_no_certificate_counts(shelf: Shelf) -> None:
+    digest = shelf.push_certified(H100)
+    done = start(shelf, key=False)
+    assert reference(done) == shelf.registry.repository.at(digest)
+    assert is_loud(done)
+    assert "no --key or --identity says whose count" in said(done.out)
+
+
+def test_without_the_option_nothing_changes(shelf: Shelf) -> None:
+    shelf.push()
+    for options in ((), ("--image", TAG), ("--image", f"{shelf.registry.repository}:{TAG}")):
+        done = run(shelf, "run", "--fixtures", *HERE, *GPUS, *options)
+        assert (done.code, done.out) == (EXIT_FAILED, "")
+        assert "it is not signed" in done.err
+    done = run(shelf, "run", "--fixtures", *HERE, *GPUS, VALIDATOR_REGISTRY="")
+    assert done.code == EXIT_INPUT and "--registry" in done.err
+    done = run(shelf, "run", *HERE, *GPUS, VALIDATOR_KEY="")
+    assert done.code == EXIT_INPUT
+
+
+@pytest.mark.parametrize("how", ["tag", "digest", "reference", "reference by digest"])
+def test_an_image_is_named(how: str, shelf: Shelf) -> None:
+    repository = shelf.registry.repository
+    digest = shelf.push(OLDER)
+    shelf.push()
+    names = {
+        "tag": OLDER,
+        "digest": digest,
+        "reference": f"{repository}:{OLDER}",
+        "reference by digest": f"{repository}@{digest}",
+    }
+    done = start(shelf, "--image", names[how], registry="reference" not in how)
+    assert reference(done) == repository.at(digest)
+    assert is_loud(done)
+
+
+def test_a_reference_is_verified_like_a_tag(shelf: Shelf) -> None:
+    digest = shelf.push_certified(H100)
+    name = f"{shelf.registry.repository}:{TAG}"
+    done = run(shelf, "run", "--fixtures", *HERE, *GPUS, "--image", name, VALIDATOR_REGISTRY="")
+    assert reference(done) == shelf.registry.repository.at(digest)
+    assert "Certified for this host" in done.out
+
+
+def test_versions_choose_among_what_is_predicted_to_work(shelf: Shelf) -> None:
+    shelf.push()
+    older = shelf.push(OLDER)
+    shelf.push(CPU)
+    assert reference(start(shelf, "--tensorflow", "2.20")) == shelf.registry.repository.at(older)
+    old_driver = ("--driver", "470.82.01", "--gpu", "h100")
+    done = start(shelf, *old_driver)
+    assert (done.code, done.out) == (EXIT_FAILED, "")
+    assert "no image that may work on this host" in done.err and f"rejected: {TAG}: " in done.err
+    # It is started nevertheless, if somebody wants just that one.
+    done = start(shelf, *old_driver, "--image", TAG)
+    assert is_loud(done) and "The facts predict that it FAILS on this host" in said(done.out)
+
+
+def test_a_failure_on_such_a_host_is_told(shelf: Shelf) -> None:
+    digest = shelf.push_certified(H100)
+    shelf.fail(digest, H100)
+    older = shelf.push(OLDER)
+    assert reference(start(shelf)) == shelf.registry.repository.at(older)
+    done = start(shelf, "--image", TAG)
+    assert is_loud(done) and "gpu_compute" in said(done.out)
+
+
+def test_an_image_without_cuda_gets_no_gpus_and_needs_no_host(shelf: Shelf) -> None:
+    digest = shelf.push(CPU)
+    options = ("run", "--uncertified", *GPUS, "--image", CPU)
+    done = run(shelf, *options, VALIDATOR_KEY="")
+    assert shlex.split(done.out, comments=True) == [
+        "docker", "run", "--rm", "-it", shelf.registry.repository.at(digest),
+    ]  # fmt: skip
+    assert is_loud(done) and "It has no CUDA" in said(done.out)
+
+
+def test_a_foreign_image_is_started_but_nothing_is_known(shelf: Shelf) -> None:
+    digest = push_image(shelf.registry.repository, "mine", {"a": "b"})
+    done = start(shelf, "--image", "mine", "--format", "devcontainer")
+    assert done.code == EXIT_OK, done.err
+    assert f'"image": "{shelf.registry.repository.at(digest)}"' in done.out
+    assert "// NOT CERTIFIED.\n" in done.out and "remoteUser" not in done.out
+    assert "WARNING: NOT CERTIFIED" in done.err and "not an image of this project" in done.err
+
+
+def test_a_missing_image_is_an_error(shelf: Shelf) -> None:
+    shelf.push()
+    for name in ("absent", DIGEST):
+        done = start(shelf, "--image", name)
+        assert (done.code, done.out) == (EXIT_INPUT, "")
+        assert f"has no image {name}" in done.err
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("ghcr.io/team/tf:1.0", ("ghcr.io/team/tf", "1.0")),
+        (f"localhost:5000/tf@{DIGEST}", ("localhost:5000/tf", DIGEST)),
+        (f"localhost/tf:1@{DIGEST}", ("localhost/tf", DIGEST)),
+        ("tensorflow-gpu-matrix:tf2.21.0", None),
+        ("me/tf:1", None),
+        (DIGEST, None),
+        ("2.21.0-cpu-py3.12", None),
+    ],
+)
+def test_a_reference_is_split(text: str, found: tuple[str, str] | None) -> None:
+    parts = split_reference(text)
+    assert (parts and (str(parts[0]), parts[1])) == found
+
+
+@pytest.mark.parametrize(
+    "text", ["ghcr.io/team/tf", "ghcr.io/team/tf@sha256:1", "ghcr.io/Team/tf:1", "a.b/:1"]
+)
+def test_a_wrong_reference_is_an_error(text: str) -> None:
+    with pytest.raises(InputError):
+        split_reference(text)
+
+
+# In the local engine.
+
+
+@pytest.fixture
+def local(engine: Reached, tmp_path: Path) -> Iterator[str]:
+    """Yield the id of an image of this project that is only in the engine."""
+    identifier = identifier_of(CPU)
+    name = f"tensorflow-gpu-matrix:{identifier}"
+    if engine.quick.images.list(filters={"label": LABEL_SPEC}):
+        pytest.skip("this engine has images of this project")
+    empty = tmp_path / "empty.tar"
+    subprocess.run(["tar", "-cf", str(empty), "--files-from=/dev/null"], check=True)
+    subprocess.run(
+        ["docker", "import", "--change", f"LABEL {LABEL_SPEC}={identifier}", str(empty), name],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    try:
+        yield str(engine.quick.images.get(name).id)
+    finally:
+        engine.quick.images.remove(name, force=True)
+
+
+def nowhere(shelf: Shelf, *options: str) -> Outcome:
+    return run(shelf, "run", "--uncertified", *options, VALIDATOR_REGISTRY="", VALIDATOR_KEY="")
+
+
+def test_an_image_of_the_local_engine(local: str, shelf: Shelf) -> None:
+    name = f"tensorflow-gpu-matrix:{identifier_of(CPU)}"
+    for options in (("--image", name), ("--tensorflow", "2.21"), ()):
+        done = nowhere(shelf, *options)
+        assert reference(done) == local
+        assert is_loud(done) and "only in the local Docker Engine" in said(done.out)
+    done = nowhere(shelf, "--format", "kubernetes")
+    assert (done.code, done.out) == (EXIT_INPUT, "")
+    assert "where Kubernetes does not look" in done.err and "--push" in done.err
+    for options in (("--image", "absent:1"), ("--tensorflow", "2.19")):
+        done = nowhere(shelf, *options)
+        assert (done.code, done.out) == (EXIT_INPUT, "")
+
+
+def test_compose_starts_an_image_of_the_local_engine(
+    local: str, engine: Reached, shelf: Shelf, tmp_path: Path
+) -> None:
+    if subprocess.run(["docker", "compose", "version"], capture_output=True).returncode:
+        pytest.skip("Docker Compose is not installed")
+    done = nowhere(shelf, "--format", "compose", "--output", str(tmp_path / "compose.yaml"), "--", "/none")
+    assert done.code == EXIT_OK, done.err
+    command = ["docker", "compose", "--project-directory", str(tmp_path), "create"]
+    try:
+        created = subprocess.run(command, capture_output=True, text=True)
+        assert created.returncode == 0, created.stderr
+        [container] = engine.quick.containers.list(
+            all=True, filters={"label": "com.docker.compose.service=tensorflow", "ancestor": local}
+        )
+        assert container.attrs["Config"]["Cmd"] == ["/none"]
+    finally:
+        subprocess.run([*command[:-1], "down"], capture_output=True)

@@ -1,0 +1,238 @@
+"""Find an image that need not be certified, in a registry or in the local Docker Engine.
+
+Only `run --uncertified` asks for one. What is certified for the host is still called so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+from ..assemble.names import LABEL_SPEC, image_reference
+from ..errors import InputError, MissingError
+from ..model.prediction import Outcome
+from ..registry.client import Registry
+from ..registry.names import Repository, is_digest, tag_of
+from .candidates import Terms, inspect_digest, recommend, tagged_images
+from .choose import Candidate, Standing, TaggedImage, covering, failed_here, forecast, why_not_covered
+from .host import Host
+from .pull import Engine, LocalImage, NotCertified, Tell, certified_standing, port_of
+from .start import Image
+
+#: What each prediction says about an image that nobody measured.
+_PREDICTED = {
+    Outcome.WORKS: "The facts predict that it works on this host",
+    Outcome.FAILS: "The facts predict that it FAILS on this host",
+    Outcome.UNKNOWN: "The facts don't say whether it works on this host",
+}
+_LOCAL = "It is only in the local Docker Engine, and a certificate is about an image in a registry."
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What the user asks for. image: a tag or digest, a whole reference, or a name in the local engine."""
+
+    image: str | None
+    tensorflow: str | None
+    python: str | None
+    additions: str | None
+
+
+def split_reference(text: str) -> tuple[Repository, str] | None:
+    """Split `HOST/NAME:TAG` or `HOST/NAME@DIGEST`. Returns None for anything without a registry's host."""
+    name, at, digest = text.partition("@")
+    first, slash, rest = name.partition("/")
+    if not slash or not ("." in first or ":" in first or first == "localhost"):
+        return None
+    path, _, tag = rest.partition(":")
+    if not at and not tag:
+        raise InputError(
+            f"{text!r} has no tag and no digest", hint="write HOST/NAME:TAG or HOST/NAME@sha256:…"
+        )
+    if at and not is_digest(digest):
+        raise InputError(f"{digest!r} is not a valid digest", hint="write sha256: and 64 hexadecimal digits")
+    return Repository.parse(f"{first}/{path}"), digest or tag
+
+
+def find(
+    registry: Registry | None,
+    wanted: Wanted,
+    host: Callable[[], Host],
+    terms: Terms | None,
+    engine: Engine | None,
+    tell: Tell,
+) -> tuple[Image, Host | None]:
+    """Return the image, and the host if the image uses its GPUs.
+
+    registry: where to look; None for the engine. terms: None if no certificate is looked at. host: called if
+    the image uses GPUs. Raises InputError if there is no such image, NotCertified if no image is
+    predicted to work, and MissingError if the registry, the engine or the host can't be reached.
+    """
+    if registry is None:
+        assert engine is not None
+        return _local(engine, wanted, host)
+    if wanted.image is None:
+        return _best(registry, wanted, host(), terms, tell)
+    digest = wanted.image if is_digest(wanted.image) else registry.digest_of(wanted.image)
+    if digest is None or registry.manifest(digest) is None:
+        raise InputError(
+            f"{registry.repository} has no image {wanted.image}",
+            hint=f"`oras repo tags {registry.repository}` lists its tags",
+        )
+    config = registry.config(digest)
+    image = _identify(wanted.image, config.labels.get(LABEL_SPEC, ""))
+    known = None if image is not None and image.cuda is None else host()
+    name = str(
+        registry.repository.at(digest)
+        if is_digest(wanted.image)
+        else registry.repository.tagged(wanted.image)
+    )
+    if image is None:
+        return _foreign(registry.repository.at(digest), name, config.ports, registry.plain_http), known
+    candidate = (
+        inspect_digest(registry, image, digest, terms) if terms and known else Candidate(image, digest)
+    )
+    return _described(registry, candidate, name, known, terms), known
+
+
+def _best(
+    registry: Registry, wanted: Wanted, host: Host, terms: Terms | None, tell: Tell
+) -> tuple[Image, Host]:
+    """Return the best image for the host: a certified one, or else one that is predicted to work."""
+    images = tagged_images(registry, wanted.tensorflow, wanted.python, wanted.additions)
+    if terms is None:
+        candidates = [Candidate(image, None) for image in images if image.cuda is not None]
+    else:
+        assessed = recommend(registry, images, host, terms)
+        if assessed and assessed[0].standing is Standing.CERTIFIED:
+            candidate = assessed[0].candidate
+            name = registry.repository.tagged(candidate.image.tag)
+            return _described(registry, candidate, name, host, terms), host
+        candidates = [one.candidate for one in assessed if one.candidate.image.cuda is not None]
+    order = [Outcome.WORKS, Outcome.UNKNOWN]
+    forecasts = [(one, forecast(one.image, one.certificates, host)) for one in candidates]
+    fit = [(one, found) for one, found in forecasts if found.outcome in order and not failed_here(one, host)]
+    if not fit:
+        for one, found in forecasts:
+            tell(f"rejected: {one.image.tag}: {found.why}")
+        raise NotCertified(
+            f"{registry.repository} has no image that may work on this host ({host})",
+            hint="name one with --image to start it nevertheless",
+        )
+    candidate, _ = min(fit, key=lambda pair: order.index(pair[1].outcome))
+    digest = candidate.digest or registry.digest_of(candidate.image.tag)
+    if digest is None:
+        raise MissingError(f"the tag {candidate.image.tag} no longer exists", hint="run the command again")
+    candidate = Candidate(candidate.image, digest, candidate.certificates, candidate.problems)
+    return _described(registry, candidate, registry.repository.tagged(candidate.image.tag), host, terms), host
+
+
+def _described(
+    registry: Registry, candidate: Candidate, name: str, host: Host | None, terms: Terms | None
+) -> Image:
+    """Return an image of this project in a registry."""
+    assert candidate.digest is not None
+    certificates = covering(candidate, host) if host else ()
+    if certificates:
+        standing = certified_standing(certificates)
+    else:
+        if terms is None:
+            why = "Its certificates were not looked at, because no --key or --identity says whose count."
+        elif host is None:
+            why = "Certificates are about GPUs, and it has no CUDA."
+        else:
+            why = f"No certificate covers this host: {why_not_covered(candidate, host)}."
+        standing = (why, *_predicted(candidate, host))
+    return Image(
+        registry.repository.at(candidate.digest),
+        name,
+        standing,
+        certified=bool(certificates),
+        has_cuda=host is not None,
+        checks_host=host is not None,
+        port=port_of(registry.config(candidate.digest).ports),
+        plain_http=registry.plain_http,
+    )
+
+
+def _foreign(reference: str, name: str, ports: Collection[str], plain_http: bool) -> Image:
+    return Image(
+        reference,
+        name,
+        ("It is not an image of this project, so nothing is known about it.",),
+        certified=False,
+        checks_host=False,
+        port=port_of(ports),
+        plain_http=plain_http,
+    )
+
+
+def _local(engine: Engine, wanted: Wanted, host: Callable[[], Host]) -> tuple[Image, Host | None]:
+    found = _named(engine, wanted.image) if wanted.image else _newest(engine, wanted)
+    image = _identify("", found.labels.get(LABEL_SPEC, ""))
+    known = None if image is not None and image.cuda is None else host()
+    if image is None:
+        about: tuple[str, ...] = ("It is not an image of this project, so nothing is known about it.",)
+    else:
+        about = _predicted(Candidate(image, found.id), known)
+    return (
+        Image(
+            found.id,
+            found.name,
+            (_LOCAL, *about),
+            certified=False,
+            has_cuda=known is not None,
+            checks_host=image is not None and image.cuda is not None,
+            port=port_of(found.ports),
+            local=True,
+        ),
+        known,
+    )
+
+
+def _named(engine: Engine, name: str) -> LocalImage:
+    found = engine.find(name)
+    if found is None:
+        raise InputError(
+            f"the local Docker Engine has no image {name}",
+            hint="`docker images` lists them; for one in a registry, write HOST/NAME:TAG or pass --registry",
+        )
+    return found
+
+
+def _newest(engine: Engine, wanted: Wanted) -> LocalImage:
+    """Return the best image of this project in the engine with these versions."""
+    fit = []
+    for local in engine.own_images(LABEL_SPEC):
+        image = _identify("", local.labels[LABEL_SPEC])
+        # A derived image has the label as well, but not the name.
+        if (
+            image is not None
+            and local.name == image_reference(image.identifier)
+            and image.additions == wanted.additions
+            and image.is_of(wanted.tensorflow, wanted.python)
+        ):
+            fit.append((image, local))
+    if not fit:
+        raise InputError(
+            "the local Docker Engine has no such image of this project",
+            hint="`build-matrix` builds them; for images in a registry, pass --registry",
+        )
+    return max(fit, key=lambda pair: (pair[0].cuda is not None, pair[0].preference))[1]
+
+
+def _predicted(candidate: Candidate, host: Host | None) -> tuple[str, ...]:
+    if host is None:
+        return ("It has no CUDA, so TensorFlow uses the processor in it.",)
+    found = forecast(candidate.image, candidate.certificates, host)
+    return (f"{_PREDICTED[found.outcome]}: {found.why}.",)
+
+
+def _identify(tag: str, label: str) -> TaggedImage | None:
+    """Return the image by its tag, or by its label, which is only information; None for a foreign one."""
+    if image := TaggedImage.of_tag(tag):
+        return image
+    try:
+        return TaggedImage.of_tag(tag_of(label))
+    except ValueError:
+        return None
