@@ -103,3 +103,13 @@ def test_a_directory_and_an_unknown_kind_are_refused(tmp_path: Path) -> None:
         found(tmp_path / "requirements.txt")
     with pytest.raises(InputError, match="is not a kind of file that lint knows"):
         found(write(tmp_path, "notes.md", "tensorflow"))
+
+
+def test_wheels_of_another_cuda_are_of_no_use(tmp_path: Path) -> None:
+    text = "tensorflow==2.18.0\nnvidia-cufft-cu11==10.9.0.58\nnvidia-cublas-cu11==11.11.3.6\n"
+    assert short(write(tmp_path, "requirements.txt", text)) == ["3:1 cuda_of_another_version"]
+    both = f"{text}nvidia-cublas-cu12==12.5.3.2\n"
+    assert short(write(tmp_path, "requirements.txt", both)) == []
+    assert short(write(tmp_path, "requirements.txt", f"{text}nvidia-cublas-cu12\n")) == []
+    newer = "tensorflow==2.18.0\nnvidia-cublas==13.1.0.3\n"
+    assert short(write(tmp_path, "requirements.txt", newer)) == ["2:1 cuda_of_another_version"]

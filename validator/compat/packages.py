@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from ..model.prediction import Outcome, Reason
-from ..versions import Range, Version, release_comparer
+from ..versions import Range, Version, release_comparer, version_or_oldest
 from . import cudnn, facts
 from .releases import Release
 
 #: Packages that contain TensorFlow without CUDA, and those that contain it with CUDA.
 _ON_CPU = ("tensorflow-cpu", "tf-nightly-cpu", "intel-tensorflow")
 _WITH_CUDA = ("tensorflow", "tensorflow-gpu", "tf-nightly")
+#: NVIDIA's wheels of libraries that TensorFlow loads.
+_LIBRARY = re.compile(
+    r"nvidia-(?:cuda-runtime|cublas|cudnn|cufft|curand|cusolver|cusparse)(?:-cu(?P<cuda>\d+))?"
+)
 _CUDNN_WHEEL = re.compile(r"nvidia-cudnn-cu\d+")
 
 
@@ -40,22 +44,20 @@ def cpu_package(packages: Mapping[str, str], variant: str | None) -> Reason | No
     return rule.fails(f"{found} has no CUDA: it never uses a GPU; install tensorflow instead", "cpu_package")
 
 
-def removed_package(name: str, version: str | None, allows: Callable[[str], bool]) -> Reason | None:
-    """Return why a package that was replaced can't be installed; None if its old releases are asked for.
-
-    version: the one that is asked for, None if there are several. allows: whether a version is one of these.
-    """
+def removed_package(name: str, version: str) -> Reason | None:
+    """Return why a package that was replaced can't be installed; None for its old releases and for others."""
     for row in facts.rows("frameworks", "removed"):
-        if row["package"] != name:
-            continue
-        # Without an exact version, pip takes the newest one, which only says that the package is gone.
-        asked = version if version is not None else row["last"]
-        if (version is not None or allows(row["last"])) and Version(asked) >= Version(row["last"]):
+        if row["package"] == name and version_or_oldest(version) >= Version(row["last"]):
             return facts.fact(row).fails(
-                f"{name} {asked} can't be installed: {row['text']}; use {row['replacement']} instead",
+                f"{name} {version} can't be installed: {row['text']}; use {row['replacement']} instead",
                 "package_removed",
             )
     return None
+
+
+def last_of_removed(name: str) -> str | None:
+    """Return the last release of a package that was replaced, which pip takes if it may."""
+    return next((row["last"] for row in facts.rows("frameworks", "removed") if row["package"] == name), None)
 
 
 def with_cudnn() -> frozenset[str]:
@@ -76,6 +78,23 @@ def two_cudnns(packages: Mapping[str, str]) -> Reason | None:
         f"{names} overwrite each other's files in nvidia/cudnn, so TensorFlow may load a cuDNN for another"
         " CUDA; use an environment for each",
         "mixed_frameworks",
+    )
+
+
+def wheels_of_another_cuda(release: Release, packages: Mapping[str, str]) -> Reason | None:
+    """Return why NVIDIA's wheels are of no use to TensorFlow: all are for another CUDA than it loads.
+
+    packages: full names -> version. Wheels without a suffix are for CUDA 13 or later.
+    """
+    found = {name: match["cuda"] or "13" for name in packages if (match := _LIBRARY.fullmatch(name))}
+    major = release.cuda.split(".")[0]
+    if not found or major in found.values():
+        return None
+    name = min(found, key=lambda one: ("cuda-runtime" not in one, one))
+    return release.fact.fails(
+        f"tensorflow {release.version} was built with CUDA {release.cuda} and loads the libraries of CUDA"
+        f" {major}, but {name} {packages[name]} is for CUDA {found[name]}",
+        "cuda_of_another_version",
     )
 
 

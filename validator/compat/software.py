@@ -75,6 +75,7 @@ def _software(
         packages.cpu_package(found, variant),
         platforms.other_build(wheel),
         packages.two_cudnns(dict(installed)),
+        *(packages.removed_package(name, version) for name, version in installed),
     ]
     combinations: tuple[known_issues.Combination, ...] = ()
     if release is not None:
@@ -86,6 +87,8 @@ def _software(
         if system in (None, LINUX, WSL2):
             has_libraries = toolkit is not None or from_wheels
             reasons.append(_libraries(release, extra, has_libraries))
+            if cuda is None and not extra and toolkit is None:
+                reasons.append(packages.wheels_of_another_cuda(release, dict(installed)))
             reasons.append(installation.search_path(release.version, extra or from_wheels, library_path))
     kept = [reason for reason in reasons if reason is not None]
     needed: Mapping[str, object] = {

@@ -13,7 +13,7 @@ from ..model.finding import Place
 from .base_images import BaseImage, base_image
 from .environment import Collected, Environment, Pin, Stated, normalized, specifier
 from .instructions import Instruction, assignments, commands, flags, instructions, substituted, without_flags
-from .requirements import from_other_index, read_requirements
+from .requirements import from_other_index, is_other_index, read_requirements
 from .source import Source, read_source
 
 #: Variables that the NVIDIA runtime reads.
@@ -37,7 +37,8 @@ _PREFIX = re.compile(r"(?:(?:sudo|time|exec|nohup|env|-\w+|[A-Za-z_]\w*=\S*)\s+)
 _REQUIREMENTS = re.compile(
     r"(?:^|\s)(?:-r|--requirements?)(?:\s*=?\s*)(?P<file>[^\s\"']+)|\bsync\s+(?P<sync>\S+)"
 )
-_OTHER_INDEX = re.compile(r"--extra-index-url|--find-links|\s-f\s|(?:--index-url|\s-i)\b\S*\s*\S*pytorch")
+#: What comes before an option.
+_OPTION = re.compile(r"\s+(?=-)")
 _NAMED = re.compile(r"\s(?:-n|--name|-p|--prefix)[\s=]+(?P<name>\S+)")
 _CONDA_CUDA = ("cudatoolkit", "cuda-toolkit", "cuda-runtime", "cuda", "cuda-version", "cuda-cudart")
 
@@ -217,8 +218,8 @@ class _Reader:
 
     def _pip(self, stage: Stage, command: str, pip: re.Match[str], instruction: Instruction) -> None:
         collected = stage.installed.setdefault(pip["directory"] or pip["python"] or "", Collected())
-        index = _OTHER_INDEX.search(command) is not None
         arguments = command[pip.end("verb") :]
+        index = any(map(is_other_index, _OPTION.split(arguments)))
         for one in shown.read("pip install" + arguments):
             pin = self._pin(one.values, instruction)
             if pin is not None:

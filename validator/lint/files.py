@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ..errors import InputError
 from ..model.finding import Finding
-from . import dockerfile, requirements
+from . import conda, dockerfile, locks, project, requirements
 from .environment import Environment
 from .judge import findings
 from .source import Source
@@ -27,9 +27,15 @@ _READERS: tuple[tuple[re.Pattern[str], _Read], ...] = (
         re.compile(r"(?:.+[._-])?(?:dockerfile|containerfile)(?:[._-].+)?", re.IGNORECASE),
         dockerfile.environments,
     ),
+    (re.compile(r"pyproject\.toml"), project.environments),
+    (re.compile(r"(?:uv|poetry|pdm)\.lock|pylock(?:\..+)?\.toml"), locks.environments),
+    (re.compile(r".+\.ya?ml", re.IGNORECASE), conda.environments),
     (re.compile(r".+\.(?:txt|in)", re.IGNORECASE), _requirements),
 )
-_KNOWN = "a Dockerfile or a requirements file (*.txt, *.in)"
+_KNOWN = (
+    "Dockerfiles, requirements files (*.txt, *.in), pyproject.toml, environment.yml, uv.lock, poetry.lock,"
+    " pdm.lock, pylock.toml and conda-lock.yml"
+)
 
 
 def lint(

@@ -23,7 +23,6 @@ from .fixes import fix
 #: The packages that are TensorFlow. The first one that is there decides.
 _TENSORFLOW = ("tensorflow", "tensorflow-gpu", "tensorflow-cpu", "intel-tensorflow")
 _ON_CPU = ("tensorflow-cpu", "intel-tensorflow")
-_REMOVED = "tensorflow-gpu"
 _CUDNN = ("nvidia-cudnn-cu11", "nvidia-cudnn-cu12", "nvidia-cudnn-cu13")
 #: Packages that bring CUDA's libraries along.
 _BRING_CUDA = ("torch", "jax-cuda12-plugin", "jax-cuda13-plugin", "nvidia-cuda-runtime", "nvidia-cublas")
@@ -73,10 +72,13 @@ def _tensorflow(environment: Environment) -> Pin | None:
 
 def _removed(environment: Environment) -> Iterator[tuple[Reason, Place]]:
     for pin in environment.pins:
-        if pin.name == _REMOVED and pin.versions is not None and not pin.from_conda:
-            reason = packages.removed_package(pin.name, pin.exact, pin.versions.contains)
-            if reason is not None:
-                yield reason, pin.place
+        last = packages.last_of_removed(pin.name)
+        if last is None or pin.versions is None or pin.from_conda:
+            continue
+        version = pin.exact or (last if pin.versions.contains(last) else "")
+        reason = packages.removed_package(pin.name, version)
+        if reason is not None:
+            yield reason, pin.place
 
 
 def _cases(environment: Environment, tensorflow: Pin) -> Sequence[_Case]:
@@ -154,6 +156,14 @@ def _installed(environment: Environment, others: Sequence[Pin], case: _Case) -> 
         installed[pin.name] = version
         if _jax_plugin(pin):
             installed.setdefault("jax-cuda12-plugin", version)
+    if any(pin.name.startswith("nvidia-") and pin.exact is None for pin in others):
+        # Wheels of which it is not known whether, or in which version, they are installed.
+        kept = ("nvidia-cudnn-", "nvidia-cuda-runtime", "nvidia-cuda-nvcc")
+        installed = {
+            name: version
+            for name, version in installed.items()
+            if name.startswith(kept) or not name.startswith("nvidia-")
+        }
     if environment.complete and not any(name in _CUDNN for name in installed):
         # These builds of the frameworks bring no cuDNN.
         return {name: version for name, version in installed.items() if name not in packages.with_cudnn()}
@@ -167,6 +177,8 @@ def _jax_plugin(pin: Pin) -> bool:
 def _blamed(environment: Environment, tensorflow: Pin, case: _Case, reason: Reason) -> Place:
     """Return the place of the statement without which a reason does not hold; else that of TensorFlow."""
     others: list[Pin | Stated | None] = [pin for pin in environment.pins if pin is not tensorflow]
+    # A framework is to blame for the cuDNN that it requires.
+    others.sort(key=lambda one: not (isinstance(one, Pin) and one.name in packages.with_cudnn()))
     for one in (*others, environment.cudnn, environment.cuda, environment.python):
         if one is None:
             continue

@@ -1,0 +1,70 @@
+"""environment.yml and conda-lock.yml."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from validator.errors import InputError
+
+from .support import found, short, write
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        (["- python=3.12", "- pip:", "  - tensorflow==2.15.1"], ["2:3 python_without_wheel"]),
+        (["- cudatoolkit=11.8", "- pip:", "  - tensorflow==2.18.0"], ["2:3 cuda_of_another_version"]),
+        (
+            ["- conda-forge::cudnn=8.1.0=h90431f1_0", "- pip:", "  - tensorflow==2.15.1"],
+            ["2:3 cudnn_older_than_built"],
+        ),
+        (["- cudatoolkit=11.8", "- pip:", "  - tensorflow[and-cuda]==2.18.0"], []),
+        (["- cudatoolkit=11.2.*", "- cudnn=8.1", "- pip:", "  - tensorflow==2.10.1"], []),
+        (["- cudatoolkit", "- pip:", "  - tensorflow==2.18.0"], []),
+        (["- python>=3.12", "- pip:", "  - tensorflow==2.15.1"], []),
+        # conda's own builds have other libraries.
+        (["- cudatoolkit=11.8", "- tensorflow=2.18.0"], []),
+        (
+            [
+                "- pip:",
+                "  - --extra-index-url https://download.pytorch.org/whl/cpu",
+                "  - tensorflow==2.18.0",
+                "  - torch==2.4.1",
+            ],
+            [],
+        ),
+        (["- pip:", "  - tensorflow==2.18.0", "  - torch==2.4.1"], ["4:5 mixed_frameworks"]),
+    ],
+)
+def test_an_environment_of_conda(tmp_path: Path, lines: list[str], expected: list[str]) -> None:
+    text = "dependencies:\n" + "".join(f"  {line}\n" for line in lines)
+    moved = [one.replace("2:3", "2:5").replace("4:5", "4:7") for one in expected]
+    assert short(write(tmp_path, "environment.yml", text)) == moved
+
+
+def test_a_lock_of_conda(tmp_path: Path) -> None:
+    text = """
+    version: 1
+    package:
+    - {name: python, version: 3.12.4, manager: conda, platform: linux-64}
+    - {name: python, version: 3.11.4, manager: conda, platform: osx-64}
+    - {name: tensorflow, version: 2.15.1, manager: pip, platform: linux-64}
+    """
+    assert short(write(tmp_path, "conda-lock.yml", text)) == ["3:27 python_without_wheel"]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("a: [1\n", "not YAML"),
+        ("services: {}\n", "it has no key dependencies"),
+        ("- a\n", "it is no mapping"),
+        ("a: &a [x]\nb: " + "[" * 40 + "]" * 40, "deep"),
+    ],
+)
+def test_a_file_that_is_something_else(tmp_path: Path, text: str, says: str) -> None:
+    with pytest.raises(InputError, match=says) as error:
+        found(write(tmp_path, "environment.yml", text))
+    assert "matrix" not in str(error.value.hint)

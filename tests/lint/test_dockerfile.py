@@ -1,0 +1,174 @@
+"""Dockerfiles: the base image, its stages and variables, and what commands install."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from .support import found, short, write
+
+OLD = "nvidia/cuda:11.8.0-cudnn8-runtime-ubuntu22.04"
+NEW = "nvidia/cuda:12.6.3-cudnn-runtime-ubuntu22.04"
+CUDA = "cuda_of_another_version"
+BOTH = [CUDA, "cudnn_of_another_major"]
+
+
+def codes(directory: Path, text: str, name: str = "Dockerfile") -> list[str]:
+    return [one.code for one in found(write(directory, name, text))]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (f"FROM {OLD}\nRUN pip install tensorflow==2.18.0\n", BOTH),
+        (f"FROM {NEW}\nRUN pip install tensorflow==2.18.0\n", []),
+        (f"FROM {NEW}\nRUN pip install tensorflow==2.10.1\n", BOTH),
+        (
+            "FROM nvidia/cuda:12.4.1-cudnn-devel-ubuntu22.04\nRUN pip install tensorflow==2.18.0\n",
+            ["cudnn_older_than_built"],
+        ),
+        # The wheels bring CUDA themselves.
+        (f"FROM {OLD}\nRUN pip install 'tensorflow[and-cuda]==2.18.0'\n", []),
+        (f"FROM {OLD}\nRUN pip install tensorflow==2.18.0 torch\n", []),
+        (f"FROM {OLD}\nRUN pip install tensorflow==2.18.0 nvidia-cudnn-cu12 nvidia-cublas-cu12\n", []),
+        # What is not pinned is not guessed.
+        (f"FROM {OLD}\nRUN pip install tensorflow\n", []),
+        ("FROM nvidia/cuda:latest\nRUN pip install tensorflow==2.18.0\n", []),
+        ("ARG BASE\nFROM $BASE\nRUN pip install tensorflow==2.18.0\n", []),
+        (f"FROM {OLD}\nARG TF\nRUN pip install tensorflow==$TF\n", []),
+        ("FROM ghcr.io/team/base:1\nRUN pip install tensorflow==2.18.0\n", []),
+        # Variables.
+        (
+            "ARG CUDA=11.8.0\nARG OS=ubuntu22.04\nFROM nvidia/cuda:${CUDA}-runtime-$OS\n"
+            "RUN pip install tensorflow==2.18.0\n",
+            [CUDA],
+        ),
+        (f"ARG TF=2.18.0\nFROM {OLD}\nRUN pip install tensorflow==$TF\n", []),
+        (f"ARG TF=2.18.0\nFROM {OLD}\nARG TF\nRUN pip install tensorflow==${{TF}}\n", BOTH),
+        (f"FROM {OLD}\nENV TF 2.18.0\nRUN pip install tensorflow==${{TF:-2.10.1}}\n", BOTH),
+        (f"FROM {OLD}\nRUN pip install tensorflow==${{TF:-2.18.0}}\n", BOTH),
+        # Spellings.
+        (
+            f"from {OLD.replace('nvidia', 'nvcr.io/nvidia')}@sha256:{'0' * 64}\n"
+            f"run python3 -m pip install -U pip && \\\n"
+            "  # a comment\n\n  pip3 install --no-cache-dir numpy \\\n    Tensorflow==2.18.0\n",
+            BOTH,
+        ),
+        (f'FROM {OLD}\nRUN ["python3", "-m", "pip", "install", "tensorflow==2.18.0"]\n', BOTH),
+        (f'FROM {OLD}\nRUN ["bash", "-c", "apt-get update && pip install tensorflow==2.18.0"]\n', BOTH),
+        (f"FROM {OLD}\nRUN <<EOF\nset -e\npip install tensorflow==2.18.0\nEOF\n", BOTH),
+        (f"# escape=`\nFROM {OLD}\nRUN pip install `\n  tensorflow==2.18.0\n", BOTH),
+        (
+            f"FROM {OLD}\n"
+            f"RUN --mount=type=cache,target=/root/.cache uv pip install --system tensorflow==2.18.0\n",
+            BOTH,
+        ),
+        (f"FROM {OLD}\nRUN /opt/venv/bin/pip install tensorflow==2.18.0\n", BOTH),
+        # A later command replaces an earlier one, and environments have their own packages.
+        (f"FROM {OLD}\nRUN pip install tensorflow==2.18.0\nRUN pip install tensorflow==2.14.1\n", []),
+        (f"FROM {NEW}\nRUN /a/bin/pip install tensorflow==2.18.0\nRUN /b/bin/pip install torch==2.4.1\n", []),
+        # Stages.
+        (f"FROM {OLD} AS base\nFROM base AS app\nRUN pip install tensorflow==2.18.0\n", BOTH),
+        (
+            f"FROM {OLD} AS build\nRUN python -m venv /venv && /venv/bin/pip install tensorflow==2.18.0\n"
+            f"FROM {NEW}\nCOPY --from=build /venv /venv\n",
+            [],
+        ),
+        (
+            f"FROM {NEW} AS build\nRUN python -m venv /venv && /venv/bin/pip install tensorflow==2.18.0\n"
+            f"FROM {OLD}\nCOPY --from=build /venv /venv\n",
+            BOTH,
+        ),
+        (
+            f"FROM {NEW} AS build\nRUN pip install tensorflow==2.18.0\nFROM {OLD}\n"
+            f"COPY --from=build /model /model\n",
+            [],
+        ),
+        # The system's own packages.
+        (
+            f"FROM {OLD.replace('-cudnn8', '')}\nRUN apt-get install -y libcudnn8=8.1.0.77-1+cuda11.2\n"
+            "RUN pip install tensorflow==2.14.1\n",
+            ["cudnn_older_than_built"],
+        ),
+        (
+            f"FROM {OLD}\nRUN apt-get install -y cuda-toolkit-12-5 libcudnn9-cuda-12\n"
+            f"RUN pip install tensorflow==2.18.0\n",
+            [],
+        ),
+        (f"FROM {OLD}\nRUN conda install cudatoolkit=12 cudnn\nRUN pip install tensorflow==2.18.0\n", []),
+        # Python.
+        ("FROM python:3.13-slim\nRUN pip install tensorflow==2.15.1\n", ["python_without_wheel"]),
+        ("FROM python:3.11-slim\nRUN pip install tensorflow==2.15.1\n", []),
+        ("FROM python:3\nRUN pip install tensorflow==2.15.1\n", []),
+        # Images of TensorFlow.
+        ("FROM tensorflow/tensorflow:2.15.0-gpu\nRUN pip install tensorflow==2.10.1\n", BOTH[:1]),
+        ("FROM tensorflow/tensorflow:2.15.0-gpu-jupyter\nRUN pip install tensorflow==2.15.1\n", []),
+        # Only on the CPU: a fault where the file speaks of a GPU.
+        (f"FROM {OLD}\nRUN pip install tensorflow-cpu==2.14.1\n", ["cpu_package"]),
+        (f"FROM {OLD}\nRUN pip install tensorflow-cpu\n", ["cpu_package"]),
+        ("FROM python:3.11\nRUN pip install tensorflow-cpu==2.14.1\n", []),
+        ("FROM python:3.11\nRUN pip install tensorflow==2.18.0\n", []),
+        (
+            "FROM python:3.11\nENV NVIDIA_VISIBLE_DEVICES=all\nRUN pip install tensorflow==2.18.0\n",
+            ["cuda_libraries_not_installed"],
+        ),
+        (
+            "FROM python:3.11\nENV NVIDIA_VISIBLE_DEVICES=all\nRUN apt-get install -y nvidia-cuda-toolkit\n"
+            "RUN pip install tensorflow==2.18.0\n",
+            [],
+        ),
+        ("FROM python:3.8\nRUN pip install tensorflow-gpu\n", ["package_removed"]),
+        # Nothing to read.
+        ("", []),
+        ("RUN pip install tensorflow==2.18.0\n", []),
+        ("FROM\nFROM a b c d\nRUN\nRUN [1]\nENV\n", []),
+    ],
+)
+def test_a_dockerfile(tmp_path: Path, text: str, expected: list[str]) -> None:
+    assert codes(tmp_path, text) == expected
+
+
+def test_a_name_or_an_option_says_that_it_is_for_a_gpu(tmp_path: Path) -> None:
+    text = "FROM python:3.11\nRUN pip install tensorflow==2.18.0\n"
+    assert codes(tmp_path, text, "gpu.Dockerfile") == ["cuda_libraries_not_installed"]
+    path = write(tmp_path, "Dockerfile.app", text)
+    assert short(path) == []
+    assert short(path, for_gpu=True) == ["2:17 cuda_libraries_not_installed"]
+
+
+def test_places(tmp_path: Path) -> None:
+    text = (
+        f"ARG V=1\nFROM {OLD} AS x\nRUN true \\\n  # torch==2.4.1\n  && pip install \\\n"
+        "    tensorflow==2.15.1 torch==2.4.1\n"
+    )
+    path = write(tmp_path, "Dockerfile", text.replace(OLD, NEW).replace("2.15.1", "2.18.0"))
+    assert short(path) == ["6:24 mixed_frameworks"]
+    path = write(tmp_path, "Dockerfile", text.replace(" torch==2.4.1\n", "\n"))
+    assert short(path) == ["2:6 cuda_of_another_version"]
+
+
+def test_requirements_of_the_build_context_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, "requirements.txt", "tensorflow==2.18.0\n")
+    dockerfile = f"FROM {OLD}\nCOPY requirements.txt /app/\nRUN pip install -r /app/requirements.txt\n"
+    write(tmp_path, "docker/Dockerfile", dockerfile)
+    monkeypatch.chdir(tmp_path)
+    assert short(Path("docker/Dockerfile")) == ["1:6 cuda_of_another_version", "1:6 cudnn_of_another_major"]
+
+
+def test_files_outside_of_the_build_context_are_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, "secret.txt", "tensorflow==2.18.0\n")
+    path = write(
+        tmp_path,
+        "project/Dockerfile",
+        f"FROM {OLD}\nCOPY ../secret.txt .\nRUN pip install -r ../secret.txt\n",
+    )
+    monkeypatch.chdir(path.parent)
+    assert short(Path("Dockerfile")) == []
+
+
+def test_a_comment_above_an_instruction_silences(tmp_path: Path) -> None:
+    text = f"FROM {OLD}\nRUN pip install tensorflow==2.18.0\n"
+    assert codes(tmp_path, f"# validator: ignore[{CUDA},cudnn_of_another_major]\n{text}") == []
