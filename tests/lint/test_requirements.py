@@ -113,3 +113,9 @@ def test_wheels_of_another_cuda_are_of_no_use(tmp_path: Path) -> None:
     assert short(write(tmp_path, "requirements.txt", f"{text}nvidia-cublas-cu12\n")) == []
     newer = "tensorflow==2.18.0\nnvidia-cublas==13.1.0.3\n"
     assert short(write(tmp_path, "requirements.txt", newer)) == ["2:1 cuda_of_another_version"]
+
+
+def test_a_framework_for_another_cuda_overwrites_the_cudnn_of_the_extra(tmp_path: Path) -> None:
+    text = "tensorflow[and-cuda]==2.20.0\ntorch==2.12.1\n"
+    assert short(write(tmp_path, "requirements.txt", text)) == ["2:1 mixed_frameworks"]
+    assert short(write(tmp_path, "requirements.txt", text.replace("2.12.1", "2.9.1"))) == []

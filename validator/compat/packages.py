@@ -81,6 +81,26 @@ def two_cudnns(packages: Mapping[str, str]) -> Reason | None:
     )
 
 
+def framework_for_another_cuda(release: Release, packages: Mapping[str, str]) -> Reason | None:
+    """Return why a framework's cuDNN replaces the one that the extra and-cuda installs; None if none does.
+
+    packages: full names -> version.
+    """
+    for row in facts.rows("frameworks", "cudnn"):
+        version = packages.get(row["package"])
+        wheel, own = row.get("wheel"), f"nvidia-cudnn-{release.suffix}"
+        if version is None or wheel in (None, own) or "+" in version:
+            continue
+        if _range(row["releases"]).contains(version):
+            rule = facts.fact(row).with_(facts.rule("frameworks", "cudnn-packages"))
+            return rule.fails(
+                f"{row['package']} {version} requires {wheel}, whose files overwrite those of {own} that"
+                f" tensorflow[and-cuda] {release.version} requires; use an environment for each",
+                "mixed_frameworks",
+            )
+    return None
+
+
 def wheels_of_another_cuda(release: Release, packages: Mapping[str, str]) -> Reason | None:
     """Return why NVIDIA's wheels are of no use to TensorFlow: all are for another CUDA than it loads.
 

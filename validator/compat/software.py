@@ -87,6 +87,8 @@ def _software(
         if system in (None, LINUX, WSL2):
             has_libraries = toolkit is not None or from_wheels
             reasons.append(_libraries(release, extra, has_libraries))
+            if extra:
+                reasons.append(packages.framework_for_another_cuda(release, dict(installed)))
             if cuda is None and not extra and toolkit is None:
                 reasons.append(packages.wheels_of_another_cuda(release, dict(installed)))
             reasons.append(installation.search_path(release.version, extra or from_wheels, library_path))

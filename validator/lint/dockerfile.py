@@ -47,7 +47,8 @@ _CONDA_CUDA = ("cudatoolkit", "cuda-toolkit", "cuda-runtime", "cuda", "cuda-vers
 class Stage:
     """A stage of a Dockerfile, as far as it was read.
 
-    installed: what is installed, by the environment that the command names. copied: files of the build
+    installed: what is installed, by the environment that the command names. pythons: the Pythons that such
+    commands name. copied: files of the build
     context. copied_from: stages whose packages it copies. used: True if another stage copies from it.
     cuda_unclear: True if a command may have installed a CUDA or a cuDNN that is not known.
     """
@@ -57,6 +58,7 @@ class Stage:
     place: Place
     values: dict[str, str | None]
     installed: dict[str, Collected] = field(default_factory=dict)
+    pythons: dict[str, Stated | None] = field(default_factory=dict)
     python: Stated | None = None
     cuda: Stated | None = None
     cudnn: Stated | None = None
@@ -70,10 +72,10 @@ class Stage:
         """Yield what is installed together."""
         # What another stage copies runs on the base of that stage.
         alone = self.used
-        for collected in self.installed.values():
+        for key, collected in self.installed.items():
             yield Environment(
                 collected.all(),
-                python=self.python,
+                python=self.pythons.get(key, self.python),
                 cuda=None if alone or self.cuda_unclear else self.cuda,
                 cudnn=None if alone or self.cuda_unclear else self.cudnn,
                 without_cuda=self.base.without_cuda and not self.cuda_unclear and not alone,
@@ -148,10 +150,17 @@ class _Reader:
         parent = next((one for one in reversed(self.stages) if one.name == (reference or "").lower()), None)
         if parent is not None:
             copy = {key: Collected(dict(one.pins), dict(one.limits)) for key, one in parent.installed.items()}
-            values = dict(parent.values)
+            values, pythons = dict(parent.values), dict(parent.pythons)
             self.stages.append(
                 replace(
-                    parent, name=name, values=values, installed=copy, copied=[], copied_from=[], used=False
+                    parent,
+                    name=name,
+                    values=values,
+                    installed=copy,
+                    pythons=pythons,
+                    copied=[],
+                    copied_from=[],
+                    used=False,
                 )
             )
             return
@@ -217,31 +226,38 @@ class _Reader:
             self._conda(stage, known, instruction)
 
     def _pip(self, stage: Stage, command: str, pip: re.Match[str], instruction: Instruction) -> None:
-        collected = stage.installed.setdefault(pip["directory"] or pip["python"] or "", Collected())
+        named, key = pip["python"] or "", pip["directory"] or pip["python"] or ""
+        collected = stage.installed.setdefault(key, Collected())
+        if named not in ("", "3"):
+            line, column = instruction.place_of(re.escape(f"python{named}"))
+            # `python2` leaves open which one it is.
+            stated = Stated(named, Place(self.name, line, column)) if "." in named else None
+            stage.pythons.setdefault(key, stated)
         arguments = command[pip.end("verb") :]
         index = any(map(is_other_index, _OPTION.split(arguments)))
         for one in shown.read("pip install" + arguments):
             pin = self._pin(one.values, instruction)
-            if pin is not None:
+            # A name in a variable is meant to be replaced.
+            if any(re.search(_spelled(pin.name), line, re.IGNORECASE) for _, line in instruction.lines):
                 collected.add(from_other_index(pin) if index else pin, later=True)
         for match in _REQUIREMENTS.finditer(arguments):
             path = self._find(stage, match["file"] or match["sync"])
             if path is None:
                 continue
-            read = read_requirements(path, stage.python.value if stage.python else None)
+            python = stage.pythons.get(key, stage.python)
+            read = read_requirements(path, python.value if python else None)
             self.sources += read.sources
             for pin in read.pins():
                 collected.add(from_other_index(pin) if index else pin, later=True)
 
-    def _pin(self, values: Mapping[str, str], instruction: Instruction) -> Pin | None:
+    def _pin(self, values: Mapping[str, str], instruction: Instruction) -> Pin:
         name = normalized(values["name"])
         versions = specifier(f"=={values['version']}" if values.get("version") else values.get("spec", ""))
         extras = frozenset(normalized(one) for one in values.get("extra", "").split(",") if one.strip())
         return Pin(name, versions, self._place(instruction, values["name"]), extras)
 
     def _place(self, instruction: Instruction, name: str) -> Place:
-        spelled = re.sub(r"[-_.]+", "[-_.]", re.escape(name).replace("\\-", "-"))
-        line, column = instruction.place_of(rf"(?<![\w.-]){spelled}(?![\w-]|\.\w)")
+        line, column = instruction.place_of(_spelled(name))
         return Place(self.name, line, column)
 
     def _conda(self, stage: Stage, command: str, instruction: Instruction) -> None:
@@ -303,3 +319,9 @@ class _Reader:
 
     def _shown(self, path: Path, here: Path) -> Path:
         return path.relative_to(here) if path.is_relative_to(here) else path
+
+
+def _spelled(name: str) -> str:
+    """Return the pattern of a package's name, however it is spelled."""
+    parts = "[-_.]".join(re.escape(part) for part in re.split(r"[-_.]+", name))
+    return rf"(?<![\w.-]){parts}(?![\w-]|\.\w)"
