@@ -164,7 +164,7 @@ def test_two_validators_in_different_pid_namespaces_keep_their_containers(
 
 
 def is_alive(run: str) -> bool:
-    return not runs._is_dead(machine_directory() / "runs" / run)
+    return not runs.is_dead(machine_directory() / "runs" / run)
 
 
 def wait_until(condition: Callable[[], bool]) -> None:

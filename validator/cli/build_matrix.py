@@ -25,6 +25,7 @@ from .options import (
     matrix_option,
     print_status,
     profile_option,
+    progress_directory,
     reject_options,
     select_option,
     store_option,
@@ -235,10 +236,12 @@ def command(
     from ..assemble.layers import Layers
     from ..assemble.wheels import Wheelhouse
     from ..certify.trust_file import read_trust_file
+    from ..matrix.load import DEFAULT_PROFILE
     from ..pipeline.build_matrix import build_matrix
     from ..pipeline.estimate import estimate
     from ..pipeline.locking import refuse_wrong_locks
-    from ..pipeline.run import Options, RegistryUse, Run
+    from ..pipeline.progress_file import ProgressFile
+    from ..pipeline.run import Event, Options, RegistryUse, Run
     from ..pipeline.workplace import EngineChoice, Making, open_workplace
     from ..records.store import Store
     from .build_signing import builder_of
@@ -288,9 +291,19 @@ def command(
     elif not no_validate and not with_fleet:
         runner = runner_of(engine, trust_path, asked=asked)
     with Store(store_url_for(matrix_path, store_url)) as store:
-        with Progress(len(plan.images)) as progress:
+        with (
+            Progress(len(plan.images)) as progress,
+            ProgressFile(
+                progress_directory(matrix_path), profile or DEFAULT_PROFILE, len(plan.images)
+            ) as file,
+        ):
+
+            def on_event(event: Event) -> None:
+                progress(event)
+                watched(event)
+
             run = Run(
-                engine, store, sources, locks_of(matrix_path), hosts, options, progress, publisher, runner,
+                engine, store, sources, locks_of(matrix_path), hosts, options, on_event, publisher, runner,
                 None if with_fleet else challenges,
             )  # fmt: skip
             try:

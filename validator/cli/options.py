@@ -154,6 +154,13 @@ def store_url_for(matrix_path: Path, store_url: str | None) -> str:
     return store_url or str(working_directory(matrix_path) / DEFAULT_PATH)
 
 
+def progress_directory(matrix_path: Path) -> Path:
+    """Return where `build-matrix` writes how far it is, next to the matrix."""
+    from ..system.files import STATE_DIRECTORY
+
+    return working_directory(matrix_path) / STATE_DIRECTORY / "progress"
+
+
 def open_store(matrix_path: Path, store_url: str | None) -> Store:
     """Open a store for reading, without creating one.
 

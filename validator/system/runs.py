@@ -182,7 +182,7 @@ def _open(identifier: str) -> Run:
     with open(runs / f".{_LOCK}", "wb") as everybody:
         # Until a new run holds its lock, it looks like a dead one.
         fcntl.flock(everybody, fcntl.LOCK_EX)
-        dead = [path for path in runs.iterdir() if path.is_dir() and _is_dead(path)]
+        dead = [path for path in runs.iterdir() if path.is_dir() and is_dead(path)]
         directory = runs / secrets.token_hex(8)
         directory.mkdir(mode=0o700)
         handle = os.open(directory / _LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
@@ -217,8 +217,8 @@ def _runs_directory() -> Path:
     return place
 
 
-def _is_dead(directory: Path) -> bool:
-    """Return True if the process of a run has ended."""
+def is_dead(directory: Path) -> bool:
+    """Return True if the process of a run has ended; False if it has not, or if that can't be told."""
     try:
         with open(directory / _LOCK, "rb") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -238,10 +238,15 @@ def _is_dead(directory: Path) -> bool:
     return not pid.isdecimal() or _owner(int(pid))["started"] != owner.get("started")
 
 
+def boot() -> str:
+    """Return a text that identifies this machine until it starts again; empty if it has none."""
+    return _text(Path("/proc/sys/kernel/random/boot_id"))
+
+
 def _owner(pid: int) -> dict[str, str]:
     """Return a text that identifies a process of this PID namespace and is never used again."""
     return {
-        "boot": _text(Path("/proc/sys/kernel/random/boot_id")),
+        "boot": boot(),
         "pid_namespace": _link(Path("/proc/self/ns/pid")),
         "pid": str(pid),
         # In clock ticks since boot: field 22 of proc_pid_stat(5).
