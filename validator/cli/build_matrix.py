@@ -291,12 +291,8 @@ def command(
     elif not no_validate and not with_fleet:
         runner = runner_of(engine, trust_path, asked=asked)
     with Store(store_url_for(matrix_path, store_url)) as store:
-        with (
-            Progress(len(plan.images)) as progress,
-            ProgressFile(
-                progress_directory(matrix_path), profile or DEFAULT_PROFILE, len(plan.images)
-            ) as file,
-        ):
+        watched = ProgressFile(progress_directory(matrix_path), profile or DEFAULT_PROFILE, len(plan.images))
+        with Progress(len(plan.images)) as progress, watched:
 
             def on_event(event: Event) -> None:
                 progress(event)

@@ -1,8 +1,8 @@
 """Keep the progress of a run in a file that other processes read while it runs, such as `serve`.
 
 The file is replaced as a whole, so a reader sees an old state or a new one. A thread writes it, so work
-never waits for the disk, and a fault of the disk never ends a run. When the process is killed, nobody marks the
-file as ended. Then a reader sees by the lock of the process (`system.runs`) that it is gone.
+never waits for the disk, and a fault of the disk never ends a run. When the process is killed, nobody marks
+the file as ended. Then a reader sees by the lock of the process (`system.runs`) that it is gone.
 """
 
 from __future__ import annotations
