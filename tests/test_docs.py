@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from docs import checks, commands, tables
+from docs import checks, cited, commands, releases, tables
 from docs.transcripts import ROOT, TRANSCRIPT, on_a_terminal, pages, refreshed
 from validator.cli import COMMANDS
 
@@ -47,6 +47,27 @@ def test_the_pages_of_the_commands_are_current() -> None:
     prefix = "docs/reference/commands/"
     committed = {name.removeprefix(prefix): text for name, text in PAGES.items() if name.startswith(prefix)}
     assert committed == commands.pages(), "run scripts/update-docs"
+
+
+def test_the_page_of_the_releases_is_current() -> None:
+    assert releases.text() == PAGES["docs/reference/releases.md"], "run scripts/update-docs"
+
+
+def test_the_facts_that_an_explanation_cites_are_current() -> None:
+    for path in cited.PAGES:
+        page = PAGES[str(path.relative_to(ROOT))]
+        assert len(cited.LIST.findall(page)) == 1
+        assert cited.with_sources(page) == page, "run scripts/update-docs"
+
+
+def test_every_id_of_a_fact_that_a_page_names_is_one() -> None:
+    """A fact that was renamed would only vanish from the list."""
+    for path in cited.PAGES:
+        said = cited.LIST.sub("", PAGES[str(path.relative_to(ROOT))])
+        named = set(re.findall(r"\(((?:`[a-z][\w.-]*-[\w.-]+`(?:, )?)+)\)", said))
+        ids = {name for group in named for name in re.findall(r"`(.+?)`", group)}
+        assert len(ids) > 10
+        assert ids <= set(re.findall(r"^\| `(.+?)` \|", PAGES[str(path.relative_to(ROOT))], re.MULTILINE))
 
 
 def test_every_environment_variable_of_an_option_has_a_row() -> None:

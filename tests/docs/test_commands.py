@@ -137,8 +137,9 @@ def test_files_in_blocks_can_be_read() -> None:
 
 def test_output_is_compared_or_says_where_it_is_from() -> None:
     """What a command printed is compared with what it prints now, or a comment says where somebody saw it."""
-    found = [str(block) for block in BLOCKS if block.language in SHELL and block.output and not block.origin]
-    assert found == []
+    shown = [block for block in BLOCKS if block.language in SHELL and block.output]
+    # test_tutorial.py compares that of the tutorial.
+    assert [str(one) for one in shown if not one.origin and one.page != "docs/tutorial/first-image.md"] == []
 
 
 #: What needs more than this process, by the words that a command begins with. These are only parsed.
