@@ -44,6 +44,7 @@ ALLOWED = {
         "model", "versions", "compat", "matrix", "records", "registry",
         "system", "errors", "resources",
     },
+    "admission": {"model", "versions", "compat", "registry", "certify", "errors"},
     "diagnosis": {"model", "versions", "conditions", "compat", "errors", "resources", "problems"},
     "lint": {"_vendor", "model", "versions", "compat", "matrix", "diagnosis", "system", "errors"},
     "pipeline": {
@@ -65,7 +66,8 @@ ALLOWED = {
     "cli": {
         "model", "versions", "compat", "matrix", "locks", "registry", "assemble", "engines", "records",
         "fleet", "certify", "delivery", "pipeline", "diagnosis", "lint", "reports", "dataset",
-        "redaction", "sbom", "audit", "supply", "system", "errors", "resources", "__init__",
+        "redaction", "sbom", "audit", "admission", "supply", "system", "errors", "resources",
+        "__init__",
     },
 }  # fmt: skip
 #: tensorflow lives in images and environments; the host side never imports it.

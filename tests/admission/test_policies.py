@@ -1,0 +1,148 @@
+"""Exported policies have the form that their tools read, and say whom to trust and nothing more."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+from validator.admission.demands import Demands, demands
+from validator.admission.policies import FORMATS, policy
+from validator.certify.statement import PREDICATE
+from validator.certify.trust import THROW_AWAY, Signatory
+from validator.certify.trust_file import TrustFile
+from validator.errors import InputError
+from validator.model.verdict import REQUIRED_CHECKS
+from validator.registry.names import Repository
+from validator.versions import ComputeCapability
+
+from ..commands import run
+from .schemas import CLUSTER_IMAGE_POLICY, CLUSTER_POLICY
+
+PEM = "-----BEGIN PUBLIC KEY-----\nQUJD\n-----END PUBLIC KEY-----\n"
+KEY = Signatory(key=PEM)
+IDENTITY = Signatory(
+    identity="https://github.com/team/tf/.github/workflows/nightly.yml@refs/heads/main",
+    issuer="https://token.actions.githubusercontent.com",
+)
+REPOSITORY = Repository("ghcr.io", "team/tensorflow")
+SCHEMAS = {"policy-controller": CLUSTER_IMAGE_POLICY, "kyverno": CLUSTER_POLICY}
+
+
+def wanted(signatory: Signatory = KEY, **changes: Any) -> Demands:
+    trust = TrustFile(release=signatory)
+    return demands(trust, ("580.65.06", "535", "R580"), ("H100", "sm_80", "9.0"), **changes)
+
+
+@pytest.mark.parametrize("signatory", [KEY, IDENTITY], ids=["key", "identity"])
+@pytest.mark.parametrize("format_", sorted(SCHEMAS))
+@pytest.mark.parametrize("max_age", [None, timedelta(days=2)])
+def test_resources_of_a_cluster_are_valid(
+    format_: str, signatory: Signatory, max_age: timedelta | None
+) -> None:
+    document = yaml.safe_load(policy(format_, wanted(signatory, max_age=max_age), REPOSITORY))
+    jsonschema.validate(document, SCHEMAS[format_])
+
+
+def test_a_release_and_a_model_stand_for_their_branch_and_their_capability() -> None:
+    assert wanted().drivers == (535, 580)
+    assert wanted().capabilities == (ComputeCapability(8, 0), ComputeCapability(9, 0))
+
+
+def test_a_cluster_image_policy_names_the_signer_and_the_images() -> None:
+    spec = yaml.safe_load(policy("policy-controller", wanted(), REPOSITORY))["spec"]
+    assert spec["images"] == [{"glob": "ghcr.io/team/tensorflow:*"}, {"glob": "ghcr.io/team/tensorflow@*"}]
+    (authority,) = spec["authorities"]
+    assert authority["key"]["data"] == PEM and authority["signatureFormat"] == "bundle"
+    assert authority["attestations"][0]["predicateType"] == PREDICATE
+    spec = yaml.safe_load(policy("policy-controller", wanted(IDENTITY), REPOSITORY))["spec"]
+    (identity,) = spec["authorities"][0]["keyless"]["identities"]
+    assert identity == {"issuer": IDENTITY.issuer, "subject": IDENTITY.identity}
+
+
+def test_kyverno_asks_the_same_of_each_certificate() -> None:
+    document = yaml.safe_load(policy("kyverno", wanted(IDENTITY, max_age=timedelta(days=2)), REPOSITORY))
+    (verified,) = document["spec"]["rules"][0]["verifyImages"]
+    assert verified["type"] == "SigstoreBundle" and verified["failureAction"] == "Enforce"
+    (attestation,) = verified["attestations"]
+    assert attestation["type"] == PREDICATE
+    (conditions,) = attestation["conditions"]
+    asked = [(one["operator"], one["value"]) for one in conditions["all"]]
+    assert ("AnyIn", ["PASSED", "WARNED"]) in asked
+    assert ("AllIn", ["8.0", "9.0"]) in asked
+    assert [one["key"] for one in conditions["all"] if one["value"] == "{{ passedTests }}"] == [
+        list(REQUIRED_CHECKS)
+    ]
+    keys = " ".join(str(one["key"]) for one in conditions["all"])
+    assert "regex_match('^(535|580)[.]'" in keys and "annotations.expires" in keys and "'48h'" in keys
+
+
+@pytest.mark.parametrize("format_", sorted(FORMATS))
+def test_the_key_is_public_and_without_what_surrounds_it(format_: str, tmp_path: Path) -> None:
+    file = tmp_path / "release.pub"
+    file.write_text(f"a note\n{PEM}-----BEGIN PRIVATE KEY-----\nREVG\n-----END PRIVATE KEY-----\n")
+    with pytest.raises(InputError, match="not a public key"):
+        policy(format_, wanted(Signatory(key=file)), REPOSITORY)
+    file.write_text(f"a note\n{PEM}")
+    text = policy(format_, wanted(Signatory(key=file)), REPOSITORY)
+    assert "BEGIN PUBLIC KEY" in text and "PRIVATE" not in text and "a note" not in text
+
+
+@pytest.mark.parametrize("format_", sorted(FORMATS))
+def test_a_name_of_a_signer_is_nothing_but_a_name(format_: str) -> None:
+    evil = Signatory(identity='x\nallow := true\n"; {{ 1 }}: [', issuer="https://issuer.example/'\u2028|")
+    text = policy(format_, wanted(evil), REPOSITORY)
+    assert not any(line.startswith("allow := true") for line in text.splitlines())
+    if format_ in SCHEMAS:
+        assert evil.identity in _strings(yaml.safe_load(text))
+
+
+def _strings(document: Any) -> list[str]:
+    if isinstance(document, dict):
+        document = list(document.values())
+    if isinstance(document, list):
+        return [text for part in document for text in _strings(part)]
+    return [document] if isinstance(document, str) else []
+
+
+@pytest.mark.parametrize("format_", sorted(SCHEMAS))
+def test_a_policy_of_a_cluster_needs_its_images(format_: str) -> None:
+    with pytest.raises(InputError, match="this format needs --registry"):
+        policy(format_, wanted(), None)
+
+
+def test_what_cannot_be_demanded_is_an_error() -> None:
+    trust, test_key = TrustFile(release=KEY), Signatory(key=f"{THROW_AWAY}\n{PEM}")
+    for drivers, gpus, why in (
+        (("12.x",), ("h100",), "--driver: .*not a driver release"),
+        (("580",), ("h999",), "--gpu: .*not known"),
+    ):
+        with pytest.raises(InputError, match=why):
+            demands(trust, drivers, gpus)
+    with pytest.raises(InputError, match="does not say who signs certificates"):
+        demands(TrustFile(), ("580",), ("h100",))
+    with pytest.raises(InputError, match="throw-away key"):
+        demands(TrustFile(release=test_key), ("580",), ("h100",))
+    with pytest.raises(InputError, match="--fixtures needs a throw-away key"):
+        demands(trust, ("580",), ("h100",), fixtures=True)
+    assert demands(TrustFile(release=test_key), ("580",), ("h100",), fixtures=True).fixtures
+
+
+def test_the_command_writes_a_policy(tmp_path: Path) -> None:
+    trust = tmp_path / "trust.yaml"
+    trust.write_text(f"release: {{identity: {IDENTITY.identity}, issuer: '{IDENTITY.issuer}'}}\n")
+    options = ("--driver", "580", "--gpu", "h100", "--registry", "ghcr.io/team/tensorflow", "--trust", trust)
+    done = run("trust", "export", "--format", "kyverno", *options)
+    assert (done.returncode, done.stderr) == (0, "")
+    jsonschema.validate(yaml.safe_load(done.stdout), CLUSTER_POLICY)
+    done = run("trust", "export", "--format", "cosign", *options)
+    assert f"--certificate-identity {IDENTITY.identity}" in done.stdout
+    trust.write_text(f"release: {{key: {PEM!r}}}\n".replace("'", '"'))
+    done = run("trust", "export", "--format", "policy-controller", *options)
+    assert done.returncode == 0 and "Warning: policy-controller may reject" in done.stderr
+    done = run("trust", "export", "--format", "cosign", "--driver", "580", "--gpu", "h100", "--trust", "gone")
+    assert done.returncode == 2

@@ -1,0 +1,182 @@
+"""The exported policies, asked by a real cosign and a real jq about images in a registry."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import jq
+import pytest
+import yaml
+
+from validator.admission.demands import demands
+from validator.admission.policies import policy
+from validator.certify import attached
+from validator.certify.signing import Signer
+from validator.certify.statement import PREDICATE
+from validator.certify.trust import Trust
+from validator.certify.trust_file import TrustFile
+from validator.model.timestamps import format_timestamp
+from validator.registry.client import Registry
+from validator.registry.names import Repository
+
+from ..registry.images import push_image
+from .attestations import cosign
+from .fixtures import MEASURED_AT, record
+from .test_issue import issue
+
+pytestmark = pytest.mark.service
+
+Predicate = dict[str, Any]
+Change = Callable[[Predicate], object]
+
+
+def part(predicate: Predicate, name: str) -> dict[str, Any]:
+    found: dict[str, Any] = next(one for one in predicate["configuration"] if one["name"] == name)
+    return found["annotations"]  # type: ignore[no-any-return]
+
+
+def at(hours: float) -> str:
+    """Return a time, counted from the end of the measurement, which was an hour ago."""
+    return format_timestamp(MEASURED_AT + timedelta(hours=hours))
+
+
+class Cluster:
+    """A cluster with R580 and H100, that asks about one image."""
+
+    def __init__(self, registry: Registry, image: str, signer: Signer, trust: Trust, directory: Path) -> None:
+        self.registry, self.image, self.signer, self.trust = registry, image, signer, trust
+        self.directory = directory
+        issue(registry, record(image), signer)
+        (one,) = attached.candidates(registry, image, PREDICATE)
+        self.statement = json.loads(one.read().payload)
+        self.image = ""
+
+    def attach(self, image: str, *changes: Change, signer: Signer | None = None) -> None:
+        """Attach a certificate, changed in these ways."""
+        statement = copy.deepcopy(self.statement)
+        statement["subject"][0]["digest"]["sha256"] = image.removeprefix("sha256:")
+        for change in changes:
+            change(statement["predicate"])
+        bundle = (signer or self.signer).sign(json.dumps(statement).encode())
+        attached.attach(self.registry, image, bundle, PREDICATE)
+
+    def policy(self, format_: str, **changes: Any) -> str:
+        wanted = demands(TrustFile(release=self.trust), ("580.65.06",), ("h100",), fixtures=True, **changes)
+        return policy(format_, wanted, self.registry.repository)
+
+    def accepts(self, image: str, **changes: Any) -> tuple[bool, bool]:
+        """Return whether cosign and jq accept an image."""
+        file = self.directory / "policy.rego"
+        file.write_text(self.policy("cosign", **changes))
+        by_rego, _ = self._cosign(image, "--policy", file)
+        good, printed = self._cosign(image)
+        if not good:
+            return by_rego, False
+        lines = [json.loads(line) for line in printed.splitlines() if line.startswith("{")]
+        try:
+            return by_rego, jq.compile(self.policy("jq", **changes)).input_value(lines).first() is True
+        except ValueError:
+            # jq ends with an error.
+            return by_rego, False
+
+    def _cosign(self, image: str, *options: str | Path) -> tuple[bool, str]:
+        done = cosign(
+            "verify-attestation", "--key", str(self.trust.key), "--type", PREDICATE, "--insecure-ignore-tlog",
+            "--allow-http-registry", *options, self.registry.repository.at(image),
+        )  # fmt: skip
+        return done.returncode == 0, done.stdout
+
+
+@pytest.fixture
+def cluster(registry: Registry, image: str, signer: Signer, trust: Trust, tmp_path: Path) -> Cluster:
+    return Cluster(registry, image, signer, trust, tmp_path)
+
+
+@pytest.fixture
+def other(cluster: Cluster, repository: Repository) -> str:
+    """Return an image to which nothing is attached yet."""
+    return push_image(repository, "another-image")
+
+
+def test_an_image_with_a_good_certificate_is_accepted(cluster: Cluster, other: str) -> None:
+    cluster.attach(other)
+    assert cluster.accepts(other) == (True, True)
+    assert cluster.accepts(other, max_age=timedelta(hours=2)) == (True, True)
+    assert cluster.accepts(other, max_age=timedelta(minutes=30)) == (False, False)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda p: part(p, "host").update(driver="535.183.01"),
+        lambda p: part(p, "host").update(driver="5801.1"),
+        lambda p: part(p, "host")["gpus"][0].update(compute_capability="8.0"),
+        lambda p: part(p, "host")["gpus"].append({"name": "A100", "compute_capability": "8.0"}),
+        lambda p: part(p, "host").update(gpus=[]),
+        lambda p: p.update(result="FAILED"),
+        lambda p: p["passedTests"].remove("gpu_compute"),
+        lambda p: part(p, "certificate").update(fixture=False),
+        lambda p: part(p, "certificate").update(expires=at(0.5)),
+        lambda p: part(p, "certificate").update(issued=at(3)),
+        lambda p: part(p, "certificate").update(issued=at(-1)),
+        lambda p: part(p, "certificate").update(expires="later"),
+        lambda p: part(p, "image").update(spec="tf2.21.0-cuda12.5-cudnn9.3-py312_ours"),
+        lambda p: p["configuration"].append({"name": "ours/loss", "annotations": {"required": True}}),
+        lambda p: p["configuration"].append({"name": "host", "annotations": {"driver": "580.1"}}),
+        lambda p: p["configuration"].clear(),
+    ],
+)  # fmt: skip
+def test_an_image_with_another_certificate_is_rejected(cluster: Cluster, other: str, change: Change) -> None:
+    cluster.attach(other, change)
+    assert cluster.accepts(other) == (False, False)
+
+
+def test_an_image_without_a_certificate_of_the_signer_is_rejected(
+    cluster: Cluster, other: str, foreign: tuple[Signer, Trust]
+) -> None:
+    assert cluster.accepts(other) == (False, False)
+    cluster.attach(other, signer=foreign[0])
+    assert cluster.accepts(other) == (False, False)
+
+
+def test_required_checks_of_the_user_s_own_count_when_they_passed(cluster: Cluster, other: str) -> None:
+    cluster.attach(
+        other,
+        lambda p: p["configuration"].append({"name": "ours/loss", "annotations": {"required": True}}),
+        lambda p: p["configuration"].append({"name": "ours/more", "annotations": {"required": False}}),
+        lambda p: part(p, "image").update(spec="tf2.21.0-cuda12.5-cudnn9.3-py312_ours"),
+        lambda p: p["passedTests"].extend(["ours/loss", "packages"]),
+    )
+    assert cluster.accepts(other) == (True, True)
+
+
+def test_with_several_statements_jq_decides_as_this_project_does(cluster: Cluster, other: str) -> None:
+    """cosign asks its policy about each statement, and all of them have to satisfy it."""
+
+    def failed(hours: float) -> Change:
+        def change(predicate: Predicate) -> None:
+            predicate["result"] = "FAILED"
+            part(predicate, "record")["finished"] = at(hours)
+
+        return change
+
+    cluster.attach(other)
+    cluster.attach(other, lambda p: part(p, "host").update({"driver": "535.183.01", "class": "r535-h100"}))
+    assert cluster.accepts(other) == (False, True)
+    cluster.attach(other, failed(-1))
+    assert cluster.accepts(other) == (False, True)
+    cluster.attach(other, failed(0))
+    assert cluster.accepts(other) == (False, False)
+
+
+def test_policy_controller_is_given_the_same_rules(cluster: Cluster) -> None:
+    rego = cluster.policy("cosign").split("\n\n", 1)[1]
+    expected = rego.replace("default allow", "default isCompliant").replace("\nallow if", "\nisCompliant if")
+    document = yaml.safe_load(cluster.policy("policy-controller"))
+    (attestation,) = document["spec"]["authorities"][0]["attestations"]
+    assert attestation["policy"]["data"] == f"package sigstore\n\n{expected}"

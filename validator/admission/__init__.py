@@ -1,0 +1,1 @@
+"""Policies that let a cluster run only images with a good certificate."""

@@ -1,0 +1,217 @@
+"""Write the demands of a cluster as policies of cosign, jq, policy-controller and Kyverno.
+
+cosign and Kyverno ask a policy about each statement, and every one must satisfy it. policy-controller is
+content with one that does. jq sees all of them.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import jinja2
+import yaml
+
+from ..certify.statement import PREDICATE
+from ..certify.trust import Signatory, public_pem
+from ..errors import InputError
+from ..model.verdict import REQUIRED_CHECKS
+from ..registry.names import Repository
+from .demands import Demands
+
+_FULCIO, _REKOR = "https://fulcio.sigstore.dev", "https://rekor.sigstore.dev"
+_NAME = "tensorflow-gpu-matrix-certificate"
+_TEMPLATES = jinja2.Environment(
+    loader=jinja2.PackageLoader(__package__), undefined=jinja2.StrictUndefined, keep_trailing_newline=True
+)  # fmt: skip
+_KEY_FILE = "release.pub"
+
+
+def policy(format_: str, demands: Demands, repository: Repository | None) -> str:
+    """Return a policy as text. format_: one of `FORMATS`. repository: of the images.
+
+    Raises InputError if the format needs a repository and there is none.
+    """
+    return FORMATS[format_](demands, repository)
+
+
+def _cosign(demands: Demands, repository: Repository | None) -> str:
+    used = f"{_command(demands, repository)} --policy FILE"
+    text = _rego(demands, "signature", "allow")
+    return _comment(demands.signatory, "Each certificate of the image must satisfy this.", used) + text
+
+
+def _jq(demands: Demands, repository: Repository | None) -> str:
+    used = f"{_command(demands, repository)} | jq --slurp --exit-status --from-file FILE"
+    wanted = json.dumps(demands.document())
+    text = _TEMPLATES.get_template("certificate.jq").render(wanted=wanted)
+    return _comment(demands.signatory, "One certificate must be good, without a newer failure.", used) + text
+
+
+def _policy_controller(demands: Demands, repository: Repository | None) -> str:
+    images = _images(repository)
+    signatory = demands.signatory
+    if signatory.key is not None:
+        signer: dict[str, Any] = {"key": {"data": public_pem(signatory.key), "hashAlgorithm": "sha256"}}
+    else:
+        identity = {"issuer": signatory.issuer, "subject": signatory.identity}
+        signer = {"keyless": {"url": _FULCIO, "identities": [identity]}, "ctlog": {"url": _REKOR}}
+    rego = {"type": "rego", "data": _rego(demands, "sigstore", "isCompliant")}
+    return _yaml(
+        {
+            "apiVersion": "policy.sigstore.dev/v1beta1",
+            "kind": "ClusterImagePolicy",
+            "metadata": {"name": _NAME},
+            "spec": {
+                "images": [{"glob": image} for image in images],
+                "mode": "enforce",
+                "authorities": [
+                    {
+                        "name": "release",
+                        **signer,
+                        "signatureFormat": "bundle",
+                        "attestations": [{"name": "certificate", "predicateType": PREDICATE, "policy": rego}],
+                    }
+                ],
+            },
+        }
+    )
+
+
+def _kyverno(demands: Demands, repository: Repository | None) -> str:
+    images = _images(repository)
+    signatory = demands.signatory
+    if signatory.key is not None:
+        signer: dict[str, Any] = {
+            "keys": {"publicKeys": public_pem(signatory.key), "rekor": {"ignoreTlog": True, "url": _REKOR}}
+        }
+    else:
+        signer = {
+            "keyless": {
+                "issuer": signatory.issuer, "subject": signatory.identity, "rekor": {"url": _REKOR}
+            }
+        }  # fmt: skip
+    attestation = {
+        "type": PREDICATE,
+        "attestors": [{"count": 1, "entries": [signer]}],
+        "conditions": [{"all": list(_conditions(demands))}],
+    }
+    return _yaml(
+        {
+            "apiVersion": "kyverno.io/v1",
+            "kind": "ClusterPolicy",
+            "metadata": {"name": _NAME},
+            "spec": {
+                "background": False,
+                "webhookConfiguration": {"failurePolicy": "Fail", "timeoutSeconds": 30},
+                "rules": [
+                    {
+                        "name": "certificate",
+                        "match": {"any": [{"resources": {"kinds": ["Pod"]}}]},
+                        "verifyImages": [
+                            {
+                                "type": "SigstoreBundle",
+                                "imageReferences": list(images),
+                                "failureAction": "Enforce",
+                                "mutateDigest": True,
+                                "verifyDigest": True,
+                                "required": True,
+                                "attestations": [attestation],
+                            }
+                        ],
+                    }
+                ],
+            },
+        }
+    )
+
+
+#: The function that writes each format.
+FORMATS: dict[str, Callable[[Demands, Repository | None], str]] = {
+    "cosign": _cosign,
+    "jq": _jq,
+    "policy-controller": _policy_controller,
+    "kyverno": _kyverno,
+}
+
+
+def _conditions(demands: Demands) -> list[dict[str, Any]]:
+    """Return the conditions of Kyverno, whose variables are the fields of the predicate."""
+
+    def part(name: str, field: str) -> str:
+        return f"configuration[?name=='{name}'].annotations.{field} | [0]"
+
+    gpus = "configuration[?name=='host'].annotations.gpus[].compute_capability"
+    branches = "|".join(map(str, demands.drivers))
+    found: list[tuple[object, str, object]] = [
+        ("{{ result }}", "AnyIn", ["PASSED", "WARNED"]),
+        (f"{{{{ {part('certificate', 'fixture')} }}}}", "Equals", demands.fixtures),
+        (f"{{{{ regex_match('^({branches})[.]', {part('host', 'driver')}) }}}}", "Equals", True),
+        (f"{{{{ length({gpus}) }}}}", "GreaterThan", 0),
+        (f"{{{{ {gpus} }}}}", "AllIn", [str(one) for one in demands.capabilities]),
+        (list(REQUIRED_CHECKS), "AllIn", "{{ passedTests }}"),
+        (f"{{{{ time_after({part('certificate', 'expires')}, time_now_utc()) }}}}", "Equals", True),
+    ]
+    if demands.max_age is not None:
+        until = f"time_add({part('record', 'finished')}, '{_hours(demands.max_age)}h')"
+        found.append((f"{{{{ time_after({until}, time_now_utc()) }}}}", "Equals", True))
+    return [{"key": key, "operator": operator, "value": value} for key, operator, value in found]
+
+
+def _hours(age: timedelta) -> int:
+    return int(age.total_seconds()) // 3600
+
+
+def _rego(demands: Demands, package: str, rule: str) -> str:
+    wanted = json.dumps(demands.document(), indent=4)
+    return _TEMPLATES.get_template("certificate.rego").render(
+        package=package, rule=rule, wanted=wanted, limited=demands.max_age is not None
+    )
+
+
+def _images(repository: Repository | None) -> tuple[str, str]:
+    if repository is None:
+        raise InputError("this format needs --registry: the repository whose images the policy is about")
+    return f"{repository}:*", f"{repository}@*"
+
+
+def _command(demands: Demands, repository: Repository | None) -> str:
+    """Return the command that verifies the signatures."""
+    signatory = demands.signatory
+    if signatory.key is not None:
+        signer = ["--key", _KEY_FILE, "--insecure-ignore-tlog"]
+    else:
+        signer = [
+            "--certificate-identity", str(signatory.identity),
+            "--certificate-oidc-issuer", str(signatory.issuer),
+        ]  # fmt: skip
+    image = f"{repository or 'REGISTRY/NAME'}@sha256:…"
+    return f"cosign verify-attestation {shlex.join([*signer, '--type', PREDICATE])} {image}"
+
+
+def _comment(signatory: Signatory, rule: str, command: str) -> str:
+    lines = ["Written by `python -m validator trust export`.", rule, command]
+    if signatory.key is not None:
+        lines += [f"{_KEY_FILE}:", *public_pem(signatory.key).splitlines()]
+    # A name in the trust file must not end the comment.
+    return "".join(f"# {part}\n" for line in lines for part in line.splitlines())
+
+
+def _yaml(document: dict[str, Any]) -> str:
+    head = "# Written by `python -m validator trust export`.\n"
+    return head + yaml.dump(document, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=4096)
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes text of several lines as a block."""
+
+
+def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    style = "|" if "\n" in text else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+_Dumper.add_representer(str, _text)
