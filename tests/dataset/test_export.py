@@ -133,19 +133,21 @@ def test_an_older_export_is_replaced(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("names", "message"),
+    ("name", "text"),
     [
-        (["notes.txt"], "is not empty and is not an export"),
-        (["datapackage.json"], "is not empty and is not an export"),
+        ("notes.txt", "mine"),
+        ("datapackage.json", "{"),
+        ("datapackage.json", '{"name": "tensorflow-gpu-matrix", "resources": []}'),
+        ("datapackage.json", '{"name": "of-somebody", "resources": [], "export": {"files": []}}'),
+        ("datapackage.json", '["name"]'),
     ],
 )
-def test_another_directory_is_never_replaced(tmp_path: Path, names: list[str], message: str) -> None:
-    for name in names:
-        (tmp_path / name).write_text('{"name": "of-somebody", "resources": [{"path": "notes.txt"}]}')
-    with pytest.raises(InputError, match=message) as error:
+def test_another_directory_is_never_replaced(tmp_path: Path, name: str, text: str) -> None:
+    (tmp_path / name).write_text(text)
+    with pytest.raises(InputError, match="is not empty and is not an export") as error:
         exports.write(tmp_path, selectors=FEW, formats=["csv"])
     assert error.value.hint == "choose a new directory"
-    assert os.listdir(tmp_path) == names
+    assert exports.files(tmp_path) == {name: text.encode()}
 
 
 def test_an_export_with_a_file_of_the_user_s_is_not_replaced(tmp_path: Path) -> None:

@@ -82,13 +82,16 @@ def test_names_stay_if_the_user_asks_for_that(tmp_path: Path) -> None:
 
 
 def test_a_cell_of_the_matrix_is_not_taken_for_a_user_at_a_host(tmp_path: Path) -> None:
-    directory = written(tmp_path, measured(reason=f"compared with {CELL}"), measured(key="b"))
-    assert {row["cell"] for row in exports.read_json(directory, "records")} == {CELL}
+    directory = written(tmp_path, measured(reason=f"as {CELL}"), measured(key="b", reason=f"on {HOST}"))
+    rows = exports.read_json(directory, "records")
+    assert {row["cell"] for row in rows} == {CELL}
+    assert rows[1]["reason"] == f"on {HOST}"
 
 
 def test_a_cell_that_the_matrix_does_not_have_stays_as_well(tmp_path: Path) -> None:
     host = "r999-h900"
-    [row] = record_rows([measured(host_class=host)], Cleaner(set(), set()))
+    records = [measured(cell=f"{IMAGE}@{host}", host_class=host)]
+    [row] = record_rows(records, Cleaner(names_of(records, ()), ()))
     assert (row.cell, row.image, row.host) == (f"{IMAGE}@{host}", IMAGE, host)
 
 
