@@ -182,7 +182,9 @@ def test_the_configuration(shelf: Shelf, table: LayerTable, tmp_path: Path) -> N
     assert settings["User"] == "10001:10001" and settings["WorkingDir"] == "/home/tensorflow"
     labels = settings["Labels"]
     assert labels[names.LABEL_SPEC] == "tf2.21.0-cuda12.5-cudnn9.3-py311_ours"
-    assert labels[names.LABEL_LOCK] == lock.digest and labels[names.LABEL_RECIPE] == recipe_digest()
+    assert labels[names.LABEL_LOCK] == lock.digest and labels[names.LABEL_RECIPE] == recipe_digest(
+        GPU.variant
+    )
     assert labels[names.LABEL_BASE] == "bootstrap:test@sha256:ba5e"
     assert labels[names.LABEL_DRIVER] == "525.60.13" and labels[names.LABEL_CUDA] == "12.5"
     assert "org.opencontainers.image.base.digest" not in labels

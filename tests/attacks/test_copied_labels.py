@@ -37,7 +37,7 @@ LOCK = Lock(SPEC.identifier, "3.12", "x86_64-manylinux_2_28", (), ())
 LABELS = {
     names.LABEL_SPEC: SPEC.identifier,
     names.LABEL_LOCK: LOCK.digest,
-    names.LABEL_RECIPE: recipe_digest(),
+    names.LABEL_RECIPE: recipe_digest(SPEC.variant),
     names.LABEL_BASE: INPUTS.base,
     "org.opencontainers.image.version": "2.21.0",
 }
@@ -46,8 +46,8 @@ LABELS = {
 class Maker(FakeMaker):
     """Makes images with today's recipe and base."""
 
-    def recipe(self) -> str:
-        return recipe_digest()
+    def recipe(self, spec: ImageSpec) -> str:
+        return recipe_digest(spec.variant)
 
     def is_current_base(self, spec: ImageSpec, origin: str) -> bool:
         return origin == INPUTS.base

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from uv import find_uv_bin
 
+from validator.matrix.additions import JUPYTER_PACKAGES
 from validator.matrix.load import Matrix, parse_matrix
 from validator.matrix.problems import MatrixError
 from validator.model.additions import Additions, CheckFile, LocalWheel, Requirements
@@ -138,10 +139,10 @@ def test_the_variant_jupyter_has_cuda_and_jupyterlab(project: Path) -> None:
     plain, jupyter = load(project, "    variant: [gpu, jupyter]\n").images
     assert plain.additions is None
     assert jupyter.identifier == "tf2.21.0-cuda12.5-cudnn9.3-py312_jupyter"
-    assert jupyter.additions == Additions("jupyter", packages=("jupyterlab",))
+    assert jupyter.additions == Additions("jupyter", packages=JUPYTER_PACKAGES)
     assert jupyter.cuda == plain.cuda
     [ours] = load(project, "    variant: jupyter\n    name: lab\n    packages: pandas\n").images
-    assert ours.additions == Additions("lab", packages=("jupyterlab", "pandas"))
+    assert ours.additions == Additions("lab", packages=(*JUPYTER_PACKAGES, "pandas"))
 
 
 def test_two_images_with_one_name_are_refused(project: Path) -> None:

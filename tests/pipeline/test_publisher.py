@@ -106,7 +106,7 @@ class FakeMaker:
     def provides(self, python: str) -> str | None:
         return None
 
-    def recipe(self) -> str:
+    def recipe(self, spec: ImageSpec) -> str:
         return self.followed
 
     def is_current_base(self, spec: ImageSpec, origin: str) -> bool:

@@ -28,7 +28,7 @@ class ImageMaker(Protocol):
     def provides(self, python: str) -> str | None:
         """Return None if there is a base with this Python (`3.12`), otherwise the reason why not."""
 
-    def recipe(self) -> str:
+    def recipe(self, spec: ImageSpec) -> str:
         """Return the digest of everything but the lock and the base that decides what is in an image."""
 
     def is_current_base(self, spec: ImageSpec, origin: str) -> bool:
@@ -73,8 +73,8 @@ class Assembler:
     def provides(self, python: str) -> str | None:
         return self.bases.provides(python)
 
-    def recipe(self) -> str:
-        return recipe_digest()
+    def recipe(self, spec: ImageSpec) -> str:
+        return recipe_digest(spec.variant)
 
     def is_current_base(self, spec: ImageSpec, origin: str) -> bool:
         return self.bases.is_current(spec, origin)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Protocol
 
 from ..model.lock import Lock, Wheel
-from ..model.spec import ImageSpec
+from ..model.spec import ImageSpec, Variant
 from . import bytecode, configuration, host_files, install, wheel_facts
 from .base import Base
 from .bytecode import Runner
@@ -23,6 +23,7 @@ from .entries import Entry
 from .entry_point import entry_point
 from .layers import LayerSource
 from .merge import merged
+from .notebooks import notebooks
 from .plan import LARGE_FILE, LARGE_WHEEL, Group, WheelLayer, wheel_layers, wheels_of
 from .table import LayerTable
 from .wheel import WheelFile, open_wheel
@@ -84,14 +85,15 @@ def layers_of_wheels(spec: ImageSpec, lock: Lock, wheels: Wheels, table: LayerTa
         yield from made.layers(group)
 
 
-def recipe_digest() -> str:
-    """Return the SHA-256 digest of the rules that turn a base and a lock into the content of an image.
+def recipe_digest(variant: Variant) -> str:
+    """Return the SHA-256 digest of the rules that turn a base and a lock into the content of a variant.
 
     An image with another recipe digest is not up to date.
     """
     rules = [
         _WHEELS, _LARGE, f"large wheels: {LARGE_WHEEL}", bytecode.RECIPE, host_files.RECIPE,
         configuration.RECIPE, wheel_facts.RECIPE, *entry_point().made_from,
+        *(notebooks().made_from if variant is Variant.JUPYTER else ()),
     ]  # fmt: skip
     return f"sha256:{hashlib.sha256(json.dumps(rules).encode()).hexdigest()}"
 
@@ -109,6 +111,8 @@ class _Planner:
         layers = [entry_point()] if self.spec.variant.has_cuda else []
         for group in groups:
             layers += self.made.layers(group)
+        if self.spec.variant is Variant.JUPYTER:
+            layers.append(notebooks())
         if self.runner is not None:
             for name in (Group.PYTHON, Group.TENSORFLOW):
                 if wheels := wheels_of(groups, name):
@@ -120,7 +124,7 @@ class _Planner:
             self.base,
             tuple(layers),
             lambda: host_files.host_files(self.base.files, self.made.libraries(nvidia)),
-            recipe_digest(),
+            recipe_digest(self.spec.variant),
             self.lock.resolved,
         )
 

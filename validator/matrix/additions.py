@@ -17,9 +17,9 @@ from .pylock import read_project, read_pylock
 from .requirements import Collected, read_requirements_txt
 from .schema import CheckEntry, ImageEntry, ProjectEntry
 
-#: What the variant jupyter adds.
+#: What the variant jupyter adds: JupyterLab, and what `%gpu_doctor` needs in addition.
 JUPYTER = "jupyter"
-JUPYTER_PACKAGES = ("jupyterlab",)
+JUPYTER_PACKAGES = ("jupyterlab", "msgspec", "click")
 
 _Value = TypeVar("_Value")
 _Read = TypeVar("_Read")

@@ -96,7 +96,7 @@ class Publisher:
         found = self._provenance(spec, lock, digest)
         if (
             isinstance(found, Refusal)
-            or found.inputs.recipe_digest != self.maker.recipe()
+            or found.inputs.recipe_digest != self.maker.recipe(spec)
             or not self.maker.is_current_base(spec, found.inputs.base)
         ):
             return None
@@ -167,7 +167,7 @@ class Publisher:
             return
         version = f"{__version__} ({REHEARSAL})" if self.rehearsal else __version__
         inputs = Inputs(
-            spec.identifier, lock.digest, self.maker.recipe(), made.base.origin, source_commit(), version
+            spec.identifier, lock.digest, self.maker.recipe(spec), made.base.origin, source_commit(), version
         )
         if inputs.base_digest is None:
             progress(f"not signed, so it can't be certified: its base {inputs.base} has no digest")

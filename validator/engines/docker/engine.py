@@ -109,7 +109,7 @@ class DockerEngine:
         return (
             labels.get(names.LABEL_SPEC) == spec.identifier
             and labels.get(names.LABEL_LOCK) == lock.digest
-            and labels.get(names.LABEL_RECIPE) == self._images.recipe()
+            and labels.get(names.LABEL_RECIPE) == self._images.recipe(spec)
             and self._images.is_current_base(spec, labels.get(names.LABEL_BASE, ""))
         )
 
