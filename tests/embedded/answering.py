@@ -1,6 +1,6 @@
 """A plugin for the pytest that a test starts: the probe answers with the file $ANSWER.
 
-Without that file, it fails. Each time that it is asked, it adds a line to $ASKED.
+Without that file, it fails. Each time that it is asked, it adds a line with its arguments to $ASKED.
 """
 
 from __future__ import annotations
@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from validator.embedded import examine
+from validator.engines.base import ProbeRequest
 from validator.errors import ValidatorError
 
 
-def run_probe(*arguments: Any, **named: Any) -> bytes:
+def run_probe(python: Path, request: ProbeRequest, *others: Any, **named: Any) -> bytes:
     with Path(os.environ["ASKED"]).open("a") as asked:
-        asked.write("asked\n")
+        asked.write(" ".join(request.arguments) + "\n")
     answer = Path(os.environ["ANSWER"])
     if not answer.exists():
         raise ValidatorError("the probe exited with status 7 without a report", hint="run it yourself")

@@ -40,11 +40,11 @@ context._context = types.SimpleNamespace(_physical_devices=DEVICES)
 
 
 class Shown(NamedTuple):
-    """What the cells showed, and what the process wrote to stderr."""
+    """What the cells showed, what the process wrote to stderr, and the arguments of each run of the probe."""
 
     cells: list[dict[str, str]]
     stderr: str
-    asked: int
+    asked: list[str]
 
 
 Run = Callable[..., Shown]
@@ -70,7 +70,7 @@ def run(tmp_path: Path) -> Run:
         )  # fmt: skip
         assert done.returncode == 0, done.stdout + done.stderr
         shown = json.loads(done.stdout.rpartition("\nSHOWN ")[2])
-        return Shown(shown, done.stderr, len(asked.read_text().splitlines()))
+        return Shown(shown, done.stderr, asked.read_text().splitlines())
 
     return run
 
@@ -121,7 +121,7 @@ def test_it_reads_the_environment_and_what_the_notebook_printed(run: Run) -> Non
     assert "restart the kernel" in answer["text/plain"]
     parsed = Tags(answer["text/html"])
     assert all(words in parsed.text for words in ("visible_devices_misset", "cell 3, output line 1: "))
-    assert shown.asked == 1
+    assert len(shown.asked) == 1
     # The log goes where it went before.
     assert MISMATCH in shown.stderr
 
@@ -145,33 +145,39 @@ def test_words_in_code_are_no_complaint(run: Run) -> None:
     assert "visible_devices_misset" in shown.cells[3]["text/plain"]
 
 
+#: A new process without a GPU, and one with a GPU: what a kernel knows, and what the answer says first.
+WITHOUT = [
+    ("", "TensorFlow doesn't use a GPU.", "is not imported in this kernel."),
+    (fake(asked=False), "TensorFlow doesn't use a GPU.", "and has not looked for GPUs yet."),
+    (fake(), "TensorFlow doesn't use a GPU.", "2.21.0 is imported in this kernel, and has no GPU."),
+    # The child found no memory left.
+    (fake(listed=1, used=1), "TensorFlow sees the GPU in this kernel.", "has 1 GPU."),
+]
+WITH = [
+    ("", "TensorFlow uses the GPU, as far as a new process", "is not imported in this kernel."),
+    (fake(), "A new process with the settings of this kernel uses the GPU", "has no GPU."),
+    (fake(listed=2), "This notebook has told TensorFlow not to use the GPU", "uses 0 of 2 GPUs."),
+    (fake(listed=1, used=1), "TensorFlow sees the GPU in this kernel.", "has 1 GPU."),
+]
+
+
 @pytest.mark.parametrize(
-    ("tensorflow", "sees", "headline", "note"),
+    ("kernels", "answer"),
     [
-        ("", False, "TensorFlow doesn't use a GPU.", "is not imported in this kernel."),
-        ("", True, "TensorFlow uses the GPU, as far as a new process", "is not imported in this kernel."),
-        (fake(asked=False), False, "TensorFlow doesn't use a GPU.", "and has not looked for GPUs yet."),
-        (
-            fake(),
-            False,
-            "TensorFlow doesn't use a GPU.",
-            "2.21.0 is imported in this kernel, and has no GPU.",
-        ),
-        (fake(), True, "A new process with the settings of this kernel uses the GPU", "has no GPU."),
-        (fake(listed=2), True, "This notebook has told TensorFlow not to use the GPU", "uses 0 of 2 GPUs."),
-        (fake(listed=1, used=1), True, "TensorFlow sees the GPU in this kernel.", "has 1 GPU."),
-        # The child finds no memory left.
-        (fake(listed=1, used=1), False, "TensorFlow sees the GPU in this kernel.", "has 1 GPU."),
+        pytest.param(WITHOUT, report(H100, gpu_visible="skip", gpu_compute="skip"), id="without"),
+        pytest.param(WITH, report(H100), id="with"),
     ],
 )
 def test_what_this_kernel_knows_is_part_of_the_answer(
-    run: Run, tensorflow: str, sees: bool, headline: str, note: str
+    run: Run, kernels: list[tuple[str, str, str]], answer: bytes
 ) -> None:
-    answer = report(H100) if sees else report(H100, gpu_visible="skip", gpu_compute="skip")
-    text = run(LOAD, tensorflow, DOCTOR, answer=answer).cells[2]["text/plain"]
-    first, second = text.splitlines()[:2]
-    assert first.startswith(headline)
-    assert second.endswith(note)
+    shown = run(LOAD, *(cell for kernel, _, _ in kernels for cell in (kernel, DOCTOR)), answer=answer)
+    for (_, headline, note), cell in zip(kernels, shown.cells[2::2], strict=True):
+        first, second = cell["text/plain"].splitlines()[:2]
+        assert first.startswith(headline)
+        assert second.endswith(note)
+    # A kernel that uses the GPU may hold all of its memory.
+    assert ["gpu_compute" in arguments for arguments in shown.asked] == [True, True, True, False]
 
 
 def test_what_was_printed_before_is_not_known(run: Run) -> None:
@@ -198,7 +204,7 @@ def test_pasted_text_and_files(run: Run, tmp_path: Path) -> None:
     (tmp_path / "train.ipynb").write_text(json.dumps(notebook))
     cells = [f"%%gpu_doctor\n{MISMATCH}", "%gpu_doctor --log 'my train.log'", "%gpu_doctor --log train.ipynb"]
     shown = run(LOAD, *cells, answer=hidden())
-    assert shown.asked == 0
+    assert shown.asked == []
     for answer in shown.cells[1:]:
         assert answer["text/plain"].startswith("The driver's libraries and its loaded kernel module")
     assert "cell 1, output line 1: " in shown.cells[3]["text/plain"]
@@ -252,6 +258,28 @@ def test_a_long_output_is_kept_at_both_ends(run: Run) -> None:
     shown = run(LOAD, noise, DOCTOR, answer=hidden())
     assert re.search(r"cell 2, output line \d+: .*MISMATCH", shown.cells[2]["text/plain"])
     assert shown.stderr.count("x" * 99 + "\n") == 5000
+
+
+def test_a_log_stays_when_many_cells_print_nothing(run: Run) -> None:
+    shown = run(LOAD, written(MISMATCH), *["1"] * 100, DOCTOR, answer=hidden())
+    assert "cell 2, output line 1: " in shown.cells[-1]["text/plain"]
+
+
+def test_of_many_outputs_the_first_and_the_last_are_kept(run: Run) -> None:
+    noise = [written(f"line of cell {number}\n") for number in range(100)]
+    log = "get_ipython().magics_manager.registry['GpuDoctor']._log.outputs(0)"
+    kept = run(LOAD, *noise, f"sorted({log})", answer=hidden()).cells[-1]["text/plain"]
+    assert kept == str([*range(2, 18), *range(54, 102)])
+
+
+def test_what_a_thread_prints_later_belongs_to_the_last_cell(run: Run) -> None:
+    thread = (
+        "import os, threading; begin = threading.Event();"
+        f" t = threading.Thread(target=lambda: (begin.wait(), os.write(2, {MISMATCH.encode()!r}))); t.start()"
+    )
+    ended = "get_ipython().events.register('post_run_cell', lambda result: (begin.set(), t.join()))"
+    shown = run(LOAD, f"{thread}\n{ended}", "1", DOCTOR, answer=hidden())
+    assert "cell 2, output line 1: " in shown.cells[3]["text/plain"]
 
 
 def test_what_children_print_later_is_passed_on(run: Run) -> None:

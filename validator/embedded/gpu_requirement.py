@@ -9,7 +9,6 @@ the memory of the GPU.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import shutil
@@ -143,6 +142,9 @@ def _shared_answer(path: str | None) -> Answer:
 @contextlib.contextmanager
 def _held(path: str) -> Iterator[int | None]:
     """Open a file that no other process may open meanwhile; None if its directory is not on this machine."""
+    # Windows does not have it, and every pytest loads this module.
+    import fcntl
+
     try:
         held = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     except OSError:

@@ -43,6 +43,9 @@ class Output:
         self._dropped = self._dropped or len(rest) > _TAIL
         self._tail = rest[-_TAIL:]
 
+    def __bool__(self) -> bool:
+        return bool(self._head)
+
     def text(self) -> str:
         """Return it. The line that is cut off where something is missing is left out."""
         last = self._tail.partition(b"\n")[2] if self._dropped else self._tail
@@ -60,6 +63,7 @@ class KernelLog:
         self._lock = threading.Lock()
         self._outputs: dict[int, Output] = {}
         self._current = Output()
+        self._number: int | None = None
         self._process = os.getpid()
         self._reader = self._saved = -1
 
@@ -87,13 +91,15 @@ class KernelLog:
         """Say that a cell begins."""
         self._drain()
         with self._lock:
-            self._current = Output()
+            self._keep()
+            self._current, self._number = Output(), None
 
     def end(self, cell: int | None) -> None:
         """Say that the cell has ended. cell: its number; None if it has none, as those of a widget."""
         self._drain()
         with self._lock:
-            self._keep(cell)
+            self._number = cell
+            self._keep()
 
     def add(self, text: str) -> None:
         """Add text that does not come through the pipe, such as a traceback."""
@@ -105,13 +111,13 @@ class KernelLog:
         """Return the text by the number of its cell. cell: the one that runs."""
         self._drain()
         with self._lock:
-            self._keep(cell)
-            found = {number: output.text() for number, output in self._outputs.items()}
-        return {number: text for number, text in found.items() if text}
+            self._number = cell
+            self._keep()
+            return {number: output.text() for number, output in self._outputs.items()}
 
-    def _keep(self, cell: int | None) -> None:
-        if cell is not None:
-            self._outputs[cell] = self._current
+    def _keep(self) -> None:
+        if self._current and self._number is not None:
+            self._outputs[self._number] = self._current
         if len(self._outputs) > _CELLS:
             del self._outputs[sorted(self._outputs)[_FIRST_CELLS]]
 
