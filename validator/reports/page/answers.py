@@ -44,7 +44,7 @@ _LARGEST = 64 << 20
 _UNUSED = (
     "_pyrepl/", "_sysconfigdata", "_strptime.py", "argparse.py", "bdb.py", "calendar.py", "cmd.py", "code.py",
     "config-3", "configparser.py", "cProfile.py", "csv.py", "ctypes/", "dbm/", "doctest.py", "email/",
-    "ensurepip/", "filecmp.py", "fractions.py", "ftplib.py", "html/", "http/", "imaplib.py", "mailbox.py",
+    "ensurepip/", "filecmp.py", "fractions.py", "ftplib.py", "http/", "imaplib.py", "mailbox.py",
     "mimetypes.py", "multiprocessing/", "netrc.py", "optparse.py", "pdb.py", "pickletools.py", "plistlib.py",
     "poplib.py", "profile.py", "pstats.py", "pydoc.py", "pydoc_data/", "smtplib.py", "socketserver.py",
     "sqlite3/", "statistics.py", "sysconfig/", "tarfile.py", "timeit.py", "tomllib/", "trace.py",
@@ -57,7 +57,7 @@ _ENCODING = re.compile(r"encodings/(?!__init__|aliases|ascii|latin_1|utf_8|utf_1
 _RULES = (
     "__init__.py", "errors.py", "versions.py", "conditions.py", "problems.py", "problems.json",
     "resources.py",
-    "_vendor", "compat", "diagnosis", "answers",
+    "_vendor/__init__.py", "_vendor/packaging", "compat", "diagnosis", "answers",
     "model/__init__.py", "model/additions.py", "model/diagnosis.py", "model/prediction.py",
     "model/situation.py", "model/spec.py",
     "reports/__init__.py", "reports/printable.py", "reports/diagnosis_words.py",
@@ -65,6 +65,7 @@ _RULES = (
 #: Of these, what only people edit, or what needs packages that a browser does not have.
 _NOT_RULES = re.compile(
     r"__pycache__|\.yaml$|README|/inspect/|/(compile|document|read_report|report_problems)\.py$"
+    r"|/packaging/(?!__init__|version|LICENSE)"
 )
 
 

@@ -24,7 +24,10 @@
       if (data.parts) postMessage({ limits: await start(data.parts) });
       else postMessage({ answer: ask(data.question, data.first, data.last, data.total) });
     } catch (error) {
-      postMessage({ fault: String(error.message ?? error).trim().split("\n").at(-1).slice(0, 300) });
+      // The last line that names an exception; Pyodide may add advice below it.
+      const lines = String(error.message ?? error).trim().split("\n");
+      const named = lines.findLast((line) => /^[\w.]+(?:Error|Exception|Interrupt)\b/.test(line));
+      postMessage({ fault: (named ?? lines.at(-1)).slice(0, 300) });
     }
   };
 }

@@ -1,0 +1,73 @@
+"""Why a GPU is not used, as the page asks for it: the answer is that of `doctor`."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+from typing import Any
+
+import click
+import pytest
+
+from validator.answers import ask
+from validator.answers.browser import limits
+from validator.diagnosis import diagnose_file
+from validator.diagnosis import text as text_module
+from validator.reports import diagnosis as rendered
+
+from ..corpus import reader
+
+
+def why(
+    content: bytes, name: str = "the text", last: bytes = b"", total: int | None = None
+) -> dict[str, Any]:
+    question = json.dumps({"kind": "why", "name": name})
+    found: dict[str, Any] = json.loads(ask(question, content, last, len(content) if total is None else total))
+    return found
+
+
+@pytest.mark.parametrize("kind", ["pasted", "captured"])
+def test_the_answer_is_that_of_doctor(kind: str) -> None:
+    for entry in list(reader.entries(kind))[::60]:
+        native = diagnose_file(io.BytesIO(entry.content()), entry.name)
+        answer = why(entry.content(), entry.name)
+        assert answer["diagnosis"] == json.loads(json.dumps(dataclasses.asdict(native)))
+        shown = " ".join(click.unstyle(rendered.text(native)).split())
+        words = answer["words"]
+        for line in (
+            words["headline"],
+            *words["headlines"],
+            *(way for ways in words["ways"] for way in ways),
+        ):
+            assert " ".join(line.split()) in shown
+
+
+def test_a_long_text_is_read_at_both_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(text_module, "LIMIT", 4 << 20)
+    entry = next(iter(reader.entries("captured")))
+    content = entry.content() + b"nothing\n" * (1 << 20)
+    native = diagnose_file(io.BytesIO(content), "big.log")
+    half = 2 << 20
+    answer = why(content[:half], "big.log", content[-half:], len(content))
+    assert answer["diagnosis"]["read"] == native.read == "the first and the last 2 MiB of 8 MiB"
+    assert answer["diagnosis"] == json.loads(json.dumps(dataclasses.asdict(native)))
+
+
+def test_the_limits_are_those_of_doctor() -> None:
+    assert json.loads(limits()) == {"whole": text_module.LIMIT, "each": text_module.LIMIT // 2}
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"  \n", "is empty"),
+        (b"\x1f\x8b\x08", "compressed (gzip)"),
+        (b"a\0b" * 9000, "is binary"),
+        (b'{"format": 1, "probe": 2}', "a report"),
+    ],
+)
+def test_what_is_not_a_log_is_refused_as_doctor_does(content: bytes, words: str) -> None:
+    error = why(content)["error"]
+    assert words in error["message"]
+    assert error["hint"]

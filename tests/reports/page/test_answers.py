@@ -1,0 +1,140 @@
+"""The files with which the page answers questions, without a browser."""
+
+from __future__ import annotations
+
+import ast
+import io
+import json
+import re
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from validator.errors import InputError
+from validator.model.record import Verdict
+from validator.reports.page import answers
+from validator.reports.page.answers import make_answers, pinned, rules_archive
+from validator.reports.page.site import ENTRY, MARK, site
+
+from .values import H100, IMAGES, measured, sources
+
+#: Answers both questions in a Python without any installed package.
+PROGRAM = """
+import sys
+sys.path.insert(0, sys.argv[1])
+
+class Refuse:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] not in {"validator", *sys.stdlib_module_names}:
+            raise ImportError(f"{name} is not part of the standard library")
+
+sys.meta_path.insert(0, Refuse())
+import json
+from validator.answers.browser import ask
+works = {"kind": "works", "gpu": "a100", "driver": "580", "python": "3.12", "system": "linux",
+         "machine": "x86_64", "registry": None, "images": {}}
+name = "libcudart.so.11.0"
+line = f"Could not load dynamic library '{name}'; dlerror: {name}: cannot open shared object file".encode()
+why = json.loads(ask(json.dumps({"kind": "why", "name": "x"}), line, b"", len(line)))
+print(json.loads(ask(json.dumps(works)))["modes"][0]["outcome"], why["diagnosis"]["answer"])
+"""
+
+
+def modules() -> dict[str, str]:
+    """Return the modules in the archive with their text."""
+    with zipfile.ZipFile(io.BytesIO(rules_archive())) as archive:
+        return {name: archive.read(name).decode() for name in archive.namelist() if name.endswith(".py")}
+
+
+def imported(text: str) -> set[str]:
+    """Return the modules of the standard library that a module imports, in a function or not."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
+            found.add(node.module)
+    # Both are imported only where they are there.
+    return found - {"re2", "typing_extensions"}
+
+
+def test_the_archive_answers_with_nothing_but_the_standard_library(tmp_path: Path) -> None:
+    with zipfile.ZipFile(io.BytesIO(rules_archive())) as archive:
+        archive.extractall(tmp_path)
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", PROGRAM, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr, done.stdout) == (0, "", "works cause_found\n")
+
+
+def test_nothing_that_the_answers_import_is_left_out() -> None:
+    names = {name.replace(".", "/") for text in modules().values() for name in imported(text)}
+    assert {"html", "difflib", "json"} <= names
+    files = {file for name in names for file in (f"{name}.py", f"{name}/")}
+    assert {file for file in files if file.startswith(answers._UNUSED)} == set()
+
+
+def test_the_archive_has_no_module_that_needs_a_package() -> None:
+    names = {name.partition(".")[0] for text in modules().values() for name in imported(text)}
+    assert names <= {*sys.stdlib_module_names, "validator"}
+
+
+def test_equal_files_give_an_equal_archive() -> None:
+    assert rules_archive() == rules_archive()
+
+
+def test_only_the_pinned_package_is_taken(tmp_path: Path) -> None:
+    package = tmp_path / "pyodide.tgz"
+    with pytest.raises(InputError, match="No such file") as missing:
+        make_answers(package, MARK)
+    package.write_bytes(b"something else")
+    with pytest.raises(InputError, match="its SHA-512 differs") as wrong:
+        make_answers(package, MARK)
+    hint = f"`npm pack pyodide@{pinned().version}` downloads it"
+    assert missing.value.hint == wrong.value.hint == hint
+
+
+def test_another_pyodide_is_not_changed_blindly() -> None:
+    with pytest.raises(ValueError, match="3"):
+        answers._script("import.meta.url", "")
+
+
+def test_a_page_without_answers_says_how_to_get_them() -> None:
+    page = dict(site(sources()))[ENTRY].decode()
+    assert f"npm pack pyodide@{pinned().version}" in page
+    assert "wasm-unsafe-eval" not in page
+    assert "worker-src" not in page
+    assert "answers-data" not in page
+
+
+def test_the_policy_allows_only_what_answers_need() -> None:
+    made = answers.Answers("answers/a.js", "answers/b.js", {"answers/a.js": b"", "answers/b.js": b""})
+    page = dict(site(sources(answers=made)))[ENTRY].decode()
+    policy = re.search(r'Content-Security-Policy" content="([^"]*)"', page)
+    assert policy
+    rules = dict(rule.strip().partition(" ")[::2] for rule in policy[1].split(";"))
+    assert rules["default-src"] == "'none'"
+    # Nothing else gives the right to connect, so that nothing can leave the browser.
+    assert rules.keys() == {
+        "default-src", "script-src", "worker-src", "style-src", "img-src", "base-uri", "form-action",
+        "require-trusted-types-for", "trusted-types",
+    }  # fmt: skip
+    assert "unsafe-inline" not in policy[1]
+    assert re.fullmatch(r"'self' file: 'sha256-[^']+' 'wasm-unsafe-eval'", rules["script-src"])
+    assert rules["worker-src"] == "blob:"
+
+
+def test_only_a_digest_gets_into_a_command() -> None:
+    made = answers.Answers("answers/a.js", "answers/b.js", {})
+    records = [
+        measured(IMAGES[0], H100, Verdict.CERTIFIED, 1),
+        measured(IMAGES[1], H100, Verdict.CERTIFIED, image_digest="sha256:1; rm -rf /"),
+    ]
+    found = answers.context(made, "registry.example.org/x", sources(records).measurements)
+    assert json.loads(str(found["data"]))["images"] == {IMAGES[0].identifier: records[0].image_digest}
