@@ -38,6 +38,7 @@ def test_the_pages_about_checks_are_current() -> None:
     assert len(checks.TABLE.findall(page)) == 1
     assert checks.report(page) == page, "run scripts/update-docs"
     assert checks.codes() == PAGES["docs/reference/codes.md"], "run scripts/update-docs"
+    assert checks.lint() == PAGES["docs/reference/lint.md"], "run scripts/update-docs"
 
 
 def test_the_pages_of_the_commands_are_current() -> None:

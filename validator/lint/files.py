@@ -24,13 +24,13 @@ def _requirements(path: Path) -> tuple[Sequence[Environment], Sequence[Source]]:
 #: The name of a file -> what reads it. The first one that matches counts.
 _READERS: tuple[tuple[re.Pattern[str], _Read], ...] = (
     (
-        re.compile(r"(?:.+[._-])?(?:dockerfile|containerfile)(?:[._-].+)?", re.IGNORECASE),
+        re.compile(r"(?is)(?:.+[._-])?(?:dockerfile|containerfile)(?:[._-].+)?"),
         dockerfile.environments,
     ),
     (re.compile(r"pyproject\.toml"), project.environments),
     (re.compile(r"(?:uv|poetry|pdm)\.lock|pylock(?:\..+)?\.toml"), locks.environments),
-    (re.compile(r".+\.ya?ml", re.IGNORECASE), conda.environments),
-    (re.compile(r".+\.(?:txt|in)", re.IGNORECASE), _requirements),
+    (re.compile(r"(?is).+\.ya?ml"), conda.environments),
+    (re.compile(r"(?is).+\.(?:txt|in)"), _requirements),
 )
 _KNOWN = (
     "Dockerfiles, requirements files (*.txt, *.in), pyproject.toml, environment.yml, uv.lock, poetry.lock,"
@@ -60,6 +60,11 @@ def lint(
         if finding.code not in ignored
         and finding.code not in silenced.get((finding.place.file, finding.place.line), ())
     )
+
+
+def reads(path: Path) -> bool:
+    """Return True for a file of a kind that lint knows."""
+    return any(pattern.fullmatch(path.name) for pattern, _ in _READERS)
 
 
 def _reader(path: Path) -> _Read:
