@@ -113,7 +113,7 @@ def test_records_are_marked_as_what_they_prove(tmp_path: Path) -> None:
 
 def test_values_of_a_record_are_where_they_belong(tmp_path: Path) -> None:
     kept = measured(
-        started="2026-01-01T01:00:00.25+01:00",
+        started="2026-01-01T01:00:00.250+01:00",
         finished="yesterday",
         versions={"tensorflow": "2.21.0", "cuda": "12.5.82"},
         checks=[check(), check(), check("gpu_compute", outcome="fail", required=False)],
