@@ -21,7 +21,7 @@ DIGEST = f"sha256:{7:064x}"
 
 
 def works(**changes: Any) -> dict[str, Any]:
-    question = {
+    question: dict[str, Any] = {
         "kind": "works", "gpu": "", "driver": "", "python": "", "system": "linux", "machine": "x86_64",
         "registry": None, "images": {},
     }  # fmt: skip
