@@ -63,10 +63,11 @@ ALLOWED = {
     "redaction": set(),
     "reports": {"model", "versions", "compat", "records", "redaction", "audit", "errors"},
     "answers": {"model", "versions", "compat", "diagnosis", "reports", "errors"},
+    "serve": {"model", "reports", "errors"},
     "cli": {
         "model", "versions", "compat", "matrix", "locks", "registry", "assemble", "engines", "records",
         "fleet", "certify", "delivery", "pipeline", "diagnosis", "lint", "reports", "dataset",
-        "redaction", "sbom", "audit", "admission", "supply", "system", "errors", "resources",
+        "redaction", "sbom", "audit", "admission", "serve", "supply", "system", "errors", "resources",
         "__init__",
     },
 }  # fmt: skip

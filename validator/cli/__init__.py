@@ -39,6 +39,7 @@ COMMANDS = {
     "run": "Print or run the `docker run` line for the best certified image.",
     "runner": "Make the key that this machine signs its measurements with, and register it.",
     "sbom": "List what is in an image, in CycloneDX or SPDX.",
+    "serve": "Show the page on this machine, with the progress of a running `build-matrix`.",
     "trust": "Write whom the trust file trusts as a policy of a cluster.",
     "verify": "Verify the certificates of the images in a registry.",
 }

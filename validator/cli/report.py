@@ -2,19 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
-from ..errors import InputError
-from ..model.certificate import Certificate, read_verification
-from ..model.codec import DocumentError
-from ..model.diagnosis import Diagnosis
-from ..model.record import Record, Verdict
-from ..model.report import ReportError
-from ..model.spec import ImageSpec, python_label
 from ..model.timestamps import now_utc
 from ..records.finish_time import credible_time
 from ..reports.markdown import markdown
@@ -22,7 +13,6 @@ from ..reports.overview import overview
 from ..reports.page.measurements import gather
 from ..reports.printable import counted, json_text
 from ..system.files import write_atomically
-from ..system.output_directory import update_directory
 from .options import (
     format_option,
     matrix_option,
@@ -33,9 +23,7 @@ from .options import (
     store_option,
     verbose_option,
 )
-
-if TYPE_CHECKING:
-    from ..reports.page.site import Sources
+from .page import PageOptions, measured_python, page_sources, write_page
 
 
 @click.command("report")
@@ -111,24 +99,16 @@ def command(
                 f"{counted(len(wrong), 'record')} left out, because of a finish time that can't be right:"
                 " see `records list`"
             )
-        plan = load_plan(matrix_path, profile, selectors, _measured_python(latest))
+        plan = load_plan(matrix_path, profile, selectors, measured_python(latest))
         rows = overview(plan.cells, latest)
         if directory is not None and measurements is not None:
-            from ..reports.page.answers import make_answers
-            from ..reports.page.site import MARK, Sources
-
-            sources = Sources(
-                rows=rows,
-                measurements=measurements,
-                profile=profile or DEFAULT_PROFILE,
-                certificates=_certificates(certificate_files),
-                diagnose=_diagnose,
-                registry=registry,
-                fetch=store.fetch,
-                answers=make_answers(pyodide, MARK) if pyodide else None,
-                wheels=_locked_wheels(matrix_path),
+            asked = PageOptions(matrix_path, profile, registry, certificate_files, pyodide)
+            done = write_page(directory, page_sources(asked, rows, measurements, store))
+            written = f"{counted(done.written, 'file')} written"
+            print_status(
+                f"Wrote {directory / 'index.html'}"
+                f" ({written}, {done.unchanged} unchanged, {done.removed} removed)"
             )
-            _write_page(directory, sources)
     if format_ == "terminal" and directory is None:
         from ..reports.terminal import overview_text, show
 
@@ -146,78 +126,3 @@ def command(
     if contradicted:
         cells = counted(len(contradicted), "cell")
         print_status(f"{cells} with a prediction that the measurement contradicts: {', '.join(contradicted)}")
-
-
-def _measured_python(latest: Mapping[str, Record]) -> Callable[[str], str | None]:
-    """Return the function that chooses the measured Python for a profile that needs only one of several."""
-    measured = {record.image for record in latest.values()}
-
-    def available(python: str) -> str | None:
-        ending = python_label(python)
-        return "records" if any(ending in image.split("-") for image in measured) else None
-
-    return available
-
-
-def _locked_wheels(matrix_path: Path) -> Callable[[ImageSpec], Mapping[str, str]]:
-    """Return the function that reads the wheels of an image's lock; a wrong lock has none."""
-    from .planning import locks_of
-
-    locks = locks_of(matrix_path)
-
-    def wheels(image: ImageSpec) -> Mapping[str, str]:
-        try:
-            lock = locks.read(image.identifier)
-        except InputError:
-            return {}
-        return {wheel.name: wheel.version for wheel in lock.wheels} if lock else {}
-
-    return wheels
-
-
-def _write_page(directory: Path, sources: Sources) -> None:
-    """Write the page, or update an existing one."""
-    from ..reports.page.site import ENTRY, FOLDERS, MARK, site
-
-    done = update_directory(directory, site(sources), entry=ENTRY, mark=MARK.encode(), folders=FOLDERS)
-    print_status(
-        f"Wrote {directory / ENTRY}"
-        f" ({counted(done.written, 'file')} written, {done.unchanged} unchanged, {done.removed} removed)"
-    )
-
-
-def _certificates(files: Sequence[Path]) -> dict[str, list[Certificate]]:
-    """Return the certificates by image digest, newest measurement first. `verify` has verified them."""
-    by_digest: dict[str, list[Certificate]] = {}
-    for certificate in [certificate for path in files for certificate in _certificates_in(path)]:
-        known = by_digest.setdefault(certificate.image_digest, [])
-        if certificate not in known:
-            known.append(certificate)
-    for known in by_digest.values():
-        known.sort(key=lambda each: (each.measured, each.issued, each.signer), reverse=True)
-    return by_digest
-
-
-def _certificates_in(path: Path) -> list[Certificate]:
-    try:
-        return list(read_verification(path.read_bytes()).certificates)
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror}") from error
-    except DocumentError as error:
-        raise InputError(
-            f"{path}: not a file with certificates ({error})",
-            hint="write it with `python -m validator verify --format json`",
-        ) from error
-
-
-def _diagnose(record: Record) -> Diagnosis | None:
-    if record.verdict in (Verdict.CERTIFIED, Verdict.WORKS_ON_CPU):
-        return None
-    from ..diagnosis import diagnose_report
-
-    try:
-        report = record.read_report()
-    except ReportError:
-        # The page shows the record's checks without a diagnosis.
-        return None
-    return diagnose_report(report) if report else None

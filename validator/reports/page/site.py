@@ -54,6 +54,7 @@ class Sources:
     registry: the repository to pull images from (`host/path`), or None.
     fetch: returns the records with these ids, by id.
     answers: the files that answer questions, or None for a page that does not.
+    live: for a page that `serve` shows, the version by which it notices that there is a newer one; else None.
     wheels: returns the wheels of an image's lock by name, with their versions; empty if it has no lock.
     """
 
@@ -65,6 +66,7 @@ class Sources:
     registry: str | None = None
     fetch: Fetch = lambda identifiers: {}
     answers: Answers | None = None
+    live: str | None = None
     wheels: Callable[[ImageSpec], Mapping[str, str]] = lambda image: {}
 
 
@@ -135,7 +137,8 @@ def _feed(sources: Sources, found: Layout, changed: Sequence[Step]) -> str:
 
 
 def _index(sources: Sources, found: Layout, files: Files, changed: Sequence[Step]) -> str:
-    style, script = _text("page.css") + _text("answers.css"), _script(answers=sources.answers is not None)
+    style = _text("page.css") + _text("answers.css")
+    script = _script(answers=sources.answers is not None, live=sources.live is not None)
     attention = [
         row
         for row in found.rows
@@ -160,6 +163,7 @@ def _index(sources: Sources, found: Layout, files: Files, changed: Sequence[Step
         script_hash=_hash(script),
         answers=context(sources.answers, sources.registry, sources.measurements) if sources.answers else None,
         pyodide=pinned(),
+        live=sources.live,
         data=markupsafe.Markup(script_json(_data(sources, found, files))),
     )
 
@@ -273,10 +277,11 @@ def _hash(text: str) -> str:
 
 
 @functools.cache
-def _script(*, answers: bool) -> str:
-    """Return the page's script: what all share, the matrix in a scope of its own, and the answers."""
+def _script(*, answers: bool, live: bool) -> str:
+    """Return the page's script: what all share, the matrix, and what else is wanted."""
     matrix = "\n".join(_text(name) for name in _MATRIX)
-    return f"{_text('dom.js')}(() => {{\n{matrix}}})();\n" + (_text("answers.js") if answers else "")
+    others = [name for name, wanted in (("answers.js", answers), ("live.js", live)) if wanted]
+    return f"{_text('dom.js')}(() => {{\n{matrix}}})();\n" + "".join(map(_text, others))
 
 
 @functools.cache

@@ -1,0 +1,237 @@
+"""Test the server with raw requests, as a browser or somebody hostile sends them."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from collections.abc import Iterator
+from email.message import Message
+from email.parser import BytesParser
+from pathlib import Path
+
+import pytest
+
+from validator.errors import InputError, MissingError
+from validator.serve.events import Events
+from validator.serve.server import PageServer
+
+INDEX = b"<!doctype html><title>page</title>"
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    page = tmp_path / "page"
+    (page / "data").mkdir(parents=True)
+    (page / "index.html").write_bytes(INDEX)
+    (page / "data" / "a b.js").write_text("detail()")
+    (page / ".hidden").write_text("secret")
+    (tmp_path / "outside.txt").write_text("secret")
+    (page / "link.txt").symlink_to(tmp_path / "outside.txt")
+    (page / "up").symlink_to(tmp_path)
+    os.mkfifo(page / "pipe")
+    return page
+
+
+@pytest.fixture
+def events() -> Events:
+    return Events()
+
+
+@pytest.fixture
+def server(directory: Path, events: Events) -> Iterator[PageServer]:
+    with PageServer(directory, events, "127.0.0.1", 0) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+def port(server: PageServer) -> int:
+    return int(server.server_address[1])
+
+
+class Answer:
+    def __init__(self, raw: bytes) -> None:
+        head, _, self.body = raw.partition(b"\r\n\r\n")
+        status, _, fields = head.partition(b"\r\n")
+        self.status = int(status.split()[1])
+        self.headers: Message = BytesParser().parsebytes(fields + b"\r\n\r\n")
+
+
+def ask(server: PageServer, path: str = "/", method: str = "GET", **headers: str | None) -> Answer:
+    fields = {"Host": f"127.0.0.1:{port(server)}"} | {
+        name.replace("_", "-"): value for name, value in headers.items()
+    }
+    lines = [f"{name}: {value}\r\n" for name, value in fields.items() if value is not None]
+    return Answer(send(server, f"{method} {path} HTTP/1.1\r\n{''.join(lines)}\r\n".encode()))
+
+
+def send(server: PageServer, raw: bytes) -> bytes:
+    with socket.create_connection(("127.0.0.1", port(server)), timeout=20) as connection:
+        connection.sendall(raw)
+        return b"".join(iter(lambda: connection.recv(65536), b""))
+
+
+def test_the_page_is_served_with_headers_that_protect_it(server: PageServer) -> None:
+    for path in ("/", "/index.html", "/?x=1"):
+        answer = ask(server, path)
+        assert (answer.status, answer.body) == (200, INDEX)
+    assert answer.headers["Content-Type"] == "text/html; charset=utf-8"
+    assert answer.headers["X-Content-Type-Options"] == "nosniff"
+    assert answer.headers["X-Frame-Options"] == "DENY"
+    assert answer.headers["Content-Security-Policy"] == "frame-ancestors 'none'"
+    assert answer.headers["Cross-Origin-Resource-Policy"] == "same-origin"
+    assert answer.headers["Referrer-Policy"] == "no-referrer"
+    assert answer.headers["Access-Control-Allow-Origin"] is None
+    assert "Python" not in answer.headers["Server"]
+
+
+def test_head_has_no_body(server: PageServer) -> None:
+    answer = ask(server, method="HEAD")
+    assert (answer.status, answer.body, answer.headers["Content-Length"]) == (200, b"", str(len(INDEX)))
+    assert ask(server, "/nothing", "HEAD").body == b""
+    assert ask(server, "/events", "HEAD").body == b""
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("a.wasm", "application/wasm"), ("a.js", "text/javascript; charset=utf-8"),
+        ("a.mjs", "text/javascript; charset=utf-8"), ("a.json", "application/json"),
+        ("a.zip", "application/zip"), ("a.svg", "image/svg+xml"),
+        ("feed.xml", "application/atom+xml; charset=utf-8"),
+        ("a", "application/octet-stream"),
+    ],
+)  # fmt: skip
+def test_files_have_the_type_that_browsers_ask_for(
+    server: PageServer, directory: Path, name: str, kind: str
+) -> None:
+    (directory / name).write_bytes(b"\0")
+    assert ask(server, f"/{name}").headers["Content-Type"] == kind
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/../outside.txt", "/%2e%2e/outside.txt", "/data/../../outside.txt", "/..%2foutside.txt",
+        "//outside.txt", "/link.txt", "/up/outside.txt", "/.hidden", "/%2ehidden", "/data", "/data/",
+        "/data//a%20b.js", "/pipe", "/index.html%00", "/index.html/x", "/%ff",
+        "/data%5c..%5c..%5coutside.txt", "index.html",
+        "http://127.0.0.1/index.html", "/" + "a" * 5000, "*",
+    ],
+)  # fmt: skip
+def test_nothing_else_is_served(server: PageServer, path: str) -> None:
+    answer = ask(server, path)
+    assert answer.status == 404
+    assert b"secret" not in answer.body
+    assert path.encode() not in answer.body
+
+
+def test_a_name_with_a_space_is_found(server: PageServer) -> None:
+    assert ask(server, "/data/a%20b.js").body == b"detail()"
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("localhost:{}", 200), ("LOCALHOST:{}", 200), ("localhost.:{}", 200), ("127.0.0.1:{}", 200),
+        ("[::1]:{}", 200), ("evil.example:{}", 421), ("localhost.evil.example:{}", 421), ("127.0.0.1", 421),
+        ("127.0.0.1:1", 421), ("127.0.0.1.nip.io:{}", 421), ("user@localhost:{}", 421),
+        ("localhost:{}/x", 421), ("localhost:99999", 421), ("[::1", 421), ("", 421), (None, 421),
+    ],
+)  # fmt: skip
+def test_a_name_that_was_pointed_here_is_refused(server: PageServer, host: str | None, status: int) -> None:
+    for path in ("/", "/nothing", "/events"):
+        if status == 421 or path == "/":
+            named = None if host is None else host.format(port(server))
+            assert ask(server, path, Host=named).status == status
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "PATCH", "TRACE", "CONNECT", "X"])
+def test_nothing_can_be_written(server: PageServer, directory: Path, method: str) -> None:
+    answer = ask(server, "/index.html", method, Content_Length="0")
+    assert (answer.status, answer.headers["Allow"]) == (405, "GET, HEAD")
+    assert (directory / "index.html").read_bytes() == INDEX
+
+
+def test_what_is_not_http_is_refused_and_not_quoted(server: PageServer) -> None:
+    for raw in (b"<script>alert(1)</script>\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n", b"GET /" + b"a" * 70000):
+        answer = send(server, raw + b"\r\n\r\n")
+        assert b"script" not in answer
+        assert answer and INDEX not in answer
+    assert ask(server).status == 200
+
+
+def test_an_unchanged_file_is_not_sent_again(server: PageServer, directory: Path) -> None:
+    tag = ask(server).headers["ETag"]
+    again = ask(server, If_None_Match=tag)
+    assert (again.status, again.body) == (304, b"")
+    (directory / "index.html").write_bytes(b"new")
+    assert ask(server, If_None_Match=tag).body == b"new"
+
+
+def read_until(connection: socket.socket, text: bytes) -> bytes:
+    found = b""
+    while text not in found:
+        part = connection.recv(65536)
+        assert part, found
+        found += part
+    return found
+
+
+def test_a_page_gets_the_newest_states_and_then_each_change(server: PageServer, events: Events) -> None:
+    events.tell("progress", ["old"])
+    events.tell("progress", ["new"])
+    request = f"GET /events HTTP/1.1\r\nHost: localhost:{port(server)}\r\n\r\n".encode()
+    # The second connection is that of a client that comes back: it misses nothing.
+    for last in ("one", "two"):
+        with socket.create_connection(("127.0.0.1", port(server)), timeout=20) as connection:
+            connection.sendall(request)
+            begin = read_until(connection, b'data: ["new"]\n\n')
+            assert b"Content-Type: text/event-stream" in begin
+            assert b"retry: 2000" in begin and b"old" not in begin
+            events.tell("page", {"text": f"{last}\n\nevent: forged <b>"})
+            assert b"\\n\\nevent: forged" in read_until(connection, f'"{last}'.encode())
+
+
+def test_streams_end_with_the_server(directory: Path) -> None:
+    events = Events()
+    with PageServer(directory, events, "127.0.0.1", 0) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+        thread.start()
+        with socket.create_connection(("127.0.0.1", port(server)), timeout=20) as connection:
+            connection.sendall(f"GET /events HTTP/1.1\r\nHost: localhost:{port(server)}\r\n\r\n".encode())
+            read_until(connection, b"retry")
+            server.shutdown()
+            thread.join()
+            server.server_close()
+            assert b"".join(iter(lambda: connection.recv(65536), b"")) == b""
+
+
+def test_too_many_listeners_are_refused(server: PageServer) -> None:
+    taken = 0
+    while server.listeners.acquire(blocking=False):
+        taken += 1
+    assert ask(server, "/events").status == 503
+    assert ask(server).status == 200
+    server.listeners.release(taken)
+
+
+def test_a_port_in_use_is_an_error_with_a_way_out(server: PageServer, directory: Path) -> None:
+    with pytest.raises(MissingError, match=f"port {port(server)} of 127.0.0.1 is in use") as caught:
+        PageServer(directory, Events(), "127.0.0.1", port(server))
+    assert "--port" in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize("host", ["192.0.2.1", "not a name"])
+def test_an_address_of_another_machine_is_an_error(directory: Path, host: str) -> None:
+    with pytest.raises(InputError, match="--host"):
+        PageServer(directory, Events(), host, 0)
+
+
+def test_a_silent_stream_gets_signs_of_life() -> None:
+    stream = Events().stream(beat_s=0.01)
+    assert next(stream).startswith(b"retry:")
+    assert next(stream) == b": still here\n\n"

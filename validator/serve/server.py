@@ -1,0 +1,226 @@
+"""Answer requests for the page's files and events. Only reads, and only for pages of this machine.
+
+A browser sends requests to this server for every page that asks it to. So a request must name this server in
+`Host`: a name on the internet that somebody points at 127.0.0.1 (DNS rebinding) is refused. The answers can't
+be read or framed by other sites.
+"""
+
+from __future__ import annotations
+
+import errno
+import http.server
+import ipaddress
+import os
+import shutil
+import socket
+import socketserver
+import threading
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from ..errors import InputError, MissingError
+from .events import Events
+from .files import find
+
+#: Where pages listen to events.
+EVENTS = "/events"
+#: Connections that listen to events, and all connections at once.
+_LISTENERS, _CONNECTIONS = 32, 128
+#: Seconds in which a client has to send its request, and in which it has to take what is sent to it.
+_PATIENCE_S = 30
+_HEADERS = {
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Content-Security-Policy": "frame-ancestors 'none'",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+}
+
+
+class PageServer(socketserver.ThreadingMixIn, http.server.HTTPServer):
+    """Serve a directory and events. Use it as a context manager; `serve_forever` until `shutdown`.
+
+    Raises MissingError if the port is in use, and InputError for an address that this machine does not have.
+    """
+
+    daemon_threads = True
+    # Streams of events end by themselves; a client that does not read must not hold up the end.
+    block_on_close = False
+    request_queue_size = 64
+
+    def __init__(self, directory: Path, events: Events, host: str, port: int) -> None:
+        self.directory = -1
+        self.events = events
+        self.listeners = threading.BoundedSemaphore(_LISTENERS)
+        self._connections = threading.BoundedSemaphore(_CONNECTIONS)
+        self._name = host.lower()
+        self.address_family, address = _address(host, port)
+        try:
+            super().__init__(address, _Handler)
+        except OSError as error:
+            raise _cannot_listen(host, port, error) from error
+        self.directory = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+    @property
+    def url(self) -> str:
+        """Return the address to open in a browser."""
+        host, port = self.server_address[:2]
+        shown = f"[{host!s}]" if ":" in str(host) else str(host)
+        return f"http://{shown}:{port}/"
+
+    def server_bind(self) -> None:
+        # HTTPServer's own asks the network for the machine's name, which may take seconds.
+        socketserver.TCPServer.server_bind(self)
+
+    def server_close(self) -> None:
+        self.events.close()
+        super().server_close()
+        if self.directory >= 0:
+            os.close(self.directory)
+            self.directory = -1
+
+    def accepts(self, host: str | None) -> bool:
+        """Return whether a `Host` names this server: an address, localhost, or its own --host."""
+        if host is None:
+            return False
+        try:
+            parts = urlsplit(f"//{host}")
+            port = parts.port if parts.port is not None else 80
+        except ValueError:
+            return False
+        name = (parts.hostname or "").removesuffix(".")
+        if parts.username is not None or parts.path or port != self.server_address[1]:
+            return False
+        return name in ("localhost", self._name) or _is_address(name)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if not self._connections.acquire(blocking=False):
+            self.shutdown_request(request)
+            return
+        super().process_request(request, client_address)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._connections.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing about clients that went away."""
+
+
+class _Handler(http.server.BaseHTTPRequestHandler):
+    server: PageServer
+    server_version = "validator"
+    sys_version = ""
+    timeout = _PATIENCE_S
+
+    def do_GET(self) -> None:
+        if not self.server.accepts(self.headers.get("Host")):
+            self._refuse(HTTPStatus.MISDIRECTED_REQUEST, "This server is not known by that name.")
+        elif self.path.partition("?")[0] == EVENTS:
+            self._send_events()
+        else:
+            self._send_file()
+
+    do_HEAD = do_GET
+
+    def __getattr__(self, name: str) -> Any:
+        # http.server looks for a method with the name of the request's.
+        if name.startswith("do_"):
+            return self._only_reads
+        raise AttributeError(name)
+
+    def _only_reads(self) -> None:
+        self._refuse(
+            HTTPStatus.METHOD_NOT_ALLOWED, "This server only answers GET and HEAD.", Allow="GET, HEAD"
+        )
+
+    def _send_file(self) -> None:
+        found = find(self.server.directory, self.path)
+        if found is None:
+            self._refuse(HTTPStatus.NOT_FOUND, "There is no such file.")
+            return
+        with found.stream:
+            if found.tag in (self.headers.get("If-None-Match") or ""):
+                self._begin(HTTPStatus.NOT_MODIFIED, ETag=found.tag)
+                return
+            size = str(found.size)
+            self._begin(
+                HTTPStatus.OK, **{"Content-Type": found.kind, "Content-Length": size, "ETag": found.tag}
+            )
+            if self.command == "GET":
+                shutil.copyfileobj(found.stream, self.wfile)
+
+    def _send_events(self) -> None:
+        if not self.server.listeners.acquire(blocking=False):
+            self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, "Too many pages are open.", **{"Retry-After": "10"})
+            return
+        try:
+            self._begin(HTTPStatus.OK, **{"Content-Type": "text/event-stream"})
+            if self.command == "GET":
+                for part in self.server.events.stream():
+                    self.wfile.write(part)
+        finally:
+            self.server.listeners.release()
+
+    def _begin(self, status: HTTPStatus, **headers: str) -> None:
+        self.send_response(status)
+        for name, value in {**_HEADERS, "Cache-Control": "no-cache", **headers}.items():
+            self.send_header(name, value)
+        self.end_headers()
+
+    def _refuse(self, status: HTTPStatus, text: str, **headers: str) -> None:
+        body = f"{text}\n".encode()
+        kind = "text/plain; charset=utf-8"
+        self._begin(status, **{"Content-Type": kind, "Content-Length": str(len(body)), **headers})
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        """Answer a request that is no HTTP, without quoting it."""
+        self.command = getattr(self, "command", None) or "GET"
+        status = HTTPStatus(code)
+        self._refuse(status, status.phrase)
+
+    def log_message(self, format: str, *arguments: Any) -> None:
+        """Log nothing: a page asks for hundreds of files."""
+
+
+def _address(host: str, port: int) -> tuple[socket.AddressFamily, tuple[str, int]]:
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    except OSError as error:
+        raise InputError(
+            f"--host {host}: not a name or address that this machine knows: {error.strerror}",
+            hint="for example 127.0.0.1, or 0.0.0.0 for all addresses of this machine",
+        ) from error
+    return family, (str(address[0]), int(address[1]))
+
+
+def _cannot_listen(host: str, port: int, error: OSError) -> Exception:
+    if error.errno == errno.EADDRINUSE:
+        return MissingError(
+            f"port {port} of {host} is in use by another program",
+            hint="choose another with --port, or let the system choose a free one with --port 0",
+        )
+    if error.errno == errno.EACCES:
+        return MissingError(
+            f"port {port} of {host} is not allowed for this user", hint="choose one above 1023 with --port"
+        )
+    return InputError(
+        f"--host {host}: this machine can't listen there: {error.strerror}",
+        hint="choose an address of this machine; 127.0.0.1 is only reachable from this machine itself",
+    )
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
