@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TypeVar
 
 import click
@@ -33,7 +34,7 @@ from ..model.situation import (
 )
 from ..model.spec import AS_BUILT, Cell, HostClass, ImageSpec, Variant, host_identifier, slug
 from ..versions import ComputeCapability, CudaVersion, DriverRelease
-from .options import format_option, print_status, verbose_option
+from .options import format_option, print_status, reject_options, verbose_option
 from .staleness import say_if_stale
 
 T = TypeVar("T")
@@ -74,8 +75,22 @@ class Combination:
 
 
 @click.command("predict")
+@click.option("--tensorflow", metavar="VERSION", help="The TensorFlow release, such as 2.21.0.")
 @click.option(
-    "--tensorflow", required=True, metavar="VERSION", help="The TensorFlow release, such as 2.21.0."
+    "--requirements",
+    "files",
+    multiple=True,
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Predict for the TensorFlow that this file pins, on each --host: a lock, requirements.txt,"
+    " pyproject.toml, environment.yml or a Dockerfile; repeatable.",
+)
+@click.option(
+    "--host",
+    "hosts",
+    multiple=True,
+    metavar="GPU:DRIVER",
+    help="A machine for --requirements, such as h100:535.183.01 or 'RTX 4090:580'; repeatable.",
 )
 @click.option(
     "--python",
@@ -136,10 +151,12 @@ class Combination:
     is_flag=True,
     help="Use this machine's system, architecture, driver and GPU where they are not given.",
 )
-@format_option("text", "json")
+@format_option("text", "json", "markdown", "github", short=("json",))
 @verbose_option
 def command(
-    tensorflow: str,
+    tensorflow: str | None,
+    files: tuple[Path, ...],
+    hosts: tuple[str, ...],
     python: str | None,
     policy: str | None,
     cuda: str | None,
@@ -161,9 +178,18 @@ def command(
 ) -> int:
     """Predict whether one combination works, and show every reason with its fact and its source.
 
+    With --requirements and --host: predict for what a project pins on the machines that it uses. The formats
+    markdown (a table for a job's summary) and github (annotations) are only for these two.
+
     Without --driver and --gpu: show which CUDA, cuDNN and driver the release needs, and which GPUs it can run
     on. The exit code is 1 if the combination fails.
     """
+    if files or hosts:
+        return _for_project(files, hosts, format_)
+    if tensorflow is None:
+        raise click.UsageError("Missing option '--tensorflow' (or '--requirements' with '--host').")
+    if format_ not in ("text", "json"):
+        raise click.UsageError(f"--format {format_} is only for --requirements")
     combination = Combination(
         tensorflow=tensorflow,
         python=python,
@@ -200,6 +226,28 @@ def command(
     if host is None and prediction.outcome is not Outcome.FAILS:
         raise _incomplete(combination)
     return _show(image, host, situation, prediction, format_)
+
+
+def _for_project(files: tuple[Path, ...], hosts: tuple[str, ...], format_: str) -> int:
+    from .predict_project import predict_project
+
+    context = click.get_current_context()
+    kept = ("files", "hosts", "format_", "as_json")
+    others = [one.name for one in context.command.params if one.name and one.name not in kept]
+    reject_options(others, "has no effect with --requirements and --host")
+    if not (files and hosts):
+        raise click.UsageError("--requirements and --host need each other")
+
+    def host(gpu: str, capability: str, driver: str) -> HostClass:
+        found = host_of(Combination(
+            tensorflow="", python=None, policy=None, cuda=None, cudnn=None, variant=Variant.GPU,
+            driver=driver, gpu=gpu or None, compute_capability=capability or None, compat=None,
+        ))  # fmt: skip
+        assert found is not None
+        return found
+
+    say_if_stale()
+    return predict_project(files, hosts, format_, host)
 
 
 def _show(

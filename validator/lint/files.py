@@ -49,10 +49,10 @@ def lint(
     found: set[Finding] = set()
     silenced: dict[tuple[str, int], frozenset[str]] = {}
     for path in paths:
-        read, sources = _reader(path)(path)
+        environments, sources = read(path)
         for source in sources:
             silenced.update({(source.name, line): codes for line, codes in source.ignored.items()})
-        for environment in read:
+        for environment in environments:
             found.update(findings(environment.meant_for_gpu() if for_gpu else environment))
     return sorted(
         finding
@@ -60,6 +60,14 @@ def lint(
         if finding.code not in ignored
         and finding.code not in silenced.get((finding.place.file, finding.place.line), ())
     )
+
+
+def read(path: Path) -> tuple[Sequence[Environment], Sequence[Source]]:
+    """Return what a file installs, and the files that were read.
+
+    Raises InputError for a file that can't be read, or of an unknown kind.
+    """
+    return _reader(path)(path)
 
 
 def reads(path: Path) -> bool:

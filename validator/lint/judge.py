@@ -65,6 +65,18 @@ def findings(environment: Environment) -> list[Finding]:
     return found
 
 
+def situations(environment: Environment) -> tuple[Pin | None, list[Situation]]:
+    """Return the pin of TensorFlow, and the facts of each combination of versions that the pins allow.
+
+    The newest combination is the last one. There is none if not all of them are known.
+    """
+    tensorflow = _tensorflow(environment)
+    if tensorflow is None or tensorflow.from_conda:
+        return None, []
+    cases = _cases(environment, tensorflow)
+    return tensorflow, [_situation(environment, tensorflow, case, None) for case in cases]
+
+
 def _tensorflow(environment: Environment) -> Pin | None:
     by_name = {pin.name: pin for pin in environment.pins}
     return next((by_name[name] for name in _TENSORFLOW if name in by_name), None)

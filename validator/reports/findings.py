@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..model.finding import Finding
+from ..model.finding import Finding, Place
 from .printable import counted, json_text, one_line
 
 
@@ -30,9 +30,16 @@ def as_json(findings: Sequence[Finding]) -> str:
 def github(findings: Sequence[Finding]) -> str:
     """Return a workflow command for each finding, which GitHub shows next to the line."""
     return "".join(
-        f"::error file={_property(one.place.file)},line={one.place.line},col={one.place.column},"
-        f"title={_property(one.code)}::{_data(' '.join(filter(None, (f'{one.message}.', one.fix))))}\n"
+        workflow_command(one.place, one.code, " ".join(filter(None, (f"{one.message}.", one.fix))))
         for one in findings
+    )
+
+
+def workflow_command(place: Place, title: str, message: str) -> str:
+    """Return the line with which a step shows an error next to a line of a file."""
+    return (
+        f"::error file={_property(place.file)},line={place.line},col={place.column},"
+        f"title={_property(title)}::{_data(message)}\n"
     )
 
 

@@ -42,31 +42,31 @@ def _lines(diagnosis: Diagnosis) -> Iterator[str]:
     if diagnosis.unknown:
         yield from _details("Lines that were not recognized", fenced(_quoted(diagnosis.unknown)))
     if diagnosis.harmless:
-        lines = (f"- `{entry.code}`: {_escaped(entry.says)}" for entry in diagnosis.harmless)
+        lines = (f"- `{entry.code}`: {escaped(entry.says)}" for entry in diagnosis.harmless)
         yield from _details("Harmless messages", lines)
     facts = environment_facts(diagnosis)
     if facts:
-        yield from _details("Environment", (f"- {_escaped(fact)}" for fact in facts))
+        yield from _details("Environment", (f"- {escaped(fact)}" for fact in facts))
     end = ":" if diagnosis.next_command else "."
-    yield f"Read: {_escaped(diagnosis.read)}. Next: {_escaped(diagnosis.next_step, commands=True)}{end}"
+    yield f"Read: {escaped(diagnosis.read)}. Next: {escaped(diagnosis.next_step, commands=True)}{end}"
     if diagnosis.next_command:
         yield ""
         yield from fenced([diagnosis.next_command], "sh")
 
 
 def _cause(cause: Cause, number: int | None) -> Iterator[str]:
-    yield f"### {f'{number}. ' if number else ''}{_escaped(cause.headline)}"
+    yield f"### {f'{number}. ' if number else ''}{escaped(cause.headline)}"
     yield ""
-    yield f"`{cause.code}`: {_escaped(cause.means)}"
+    yield f"`{cause.code}`: {escaped(cause.means)}"
     yield ""
     yield from _details("Evidence", fenced(_quoted(cause.evidence)))
     for reason in cause.reasons:
-        yield f"- {_escaped(reason.text)} ({_source(reason.source)})"
+        yield f"- {escaped(reason.text)} ({_source(reason.source)})"
     if cause.reasons:
         yield ""
     for remedy in cause.remedies:
         way = WAYS.get(remedy.way, remedy.way)
-        yield f"{f'**{way[:1].upper()}{way[1:]}:** ' if way else ''}{_escaped(remedy.says)}"
+        yield f"{f'**{way[:1].upper()}{way[1:]}:** ' if way else ''}{escaped(remedy.says)}"
         yield ""
         if remedy.commands:
             yield from fenced(remedy.commands, "sh")
@@ -103,14 +103,14 @@ def fenced(lines: Iterable[str], language: str = "text") -> Iterator[str]:
 
 def _source(source: str) -> str:
     """Return a source, which the project wrote itself. An address stays a link."""
-    return source if _ADDRESS.fullmatch(source) else _escaped(source)
+    return source if _ADDRESS.fullmatch(source) else escaped(source)
 
 
-def _escaped(sentence: str, commands: bool = False) -> str:
+def escaped(sentence: str, commands: bool = False) -> str:
     """Return a sentence with all markup escaped. With `commands`, text in backticks stays code."""
     sentence = one_line(sentence)
     if commands:
         return "`".join(
-            part if position % 2 else _escaped(part) for position, part in enumerate(sentence.split("`"))
+            part if position % 2 else escaped(part) for position, part in enumerate(sentence.split("`"))
         )
     return _LINKED.sub(_APART, _MARKUP.sub(r"\\\1", sentence))

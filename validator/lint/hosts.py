@@ -1,0 +1,96 @@
+"""Predict whether the software that a project pins works on machines: a GPU and a driver each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ..compat.judge import judge
+from ..compat.older import release_of_any_age
+from ..errors import InputError
+from ..model.finding import Place
+from ..model.prediction import Outcome, Prediction, Reason
+from ..model.situation import Situation
+from ..model.spec import HostClass
+from .environment import Pin
+from .files import read
+from .judge import situations
+
+_WORST_FIRST = (Outcome.FAILS, Outcome.UNKNOWN, Outcome.WORKS)
+
+
+@dataclass(frozen=True)
+class OnHost:
+    """What is predicted for one pin of TensorFlow on one machine.
+
+    place: that of the pin. tensorflow: the release, the newest one if the pin allows several. host: its
+    identifier.
+    """
+
+    place: Place
+    tensorflow: str
+    host: str
+    prediction: Prediction
+
+    @property
+    def reason(self) -> Reason | None:
+        """The reason that decides, None if nothing speaks against it."""
+        first = next(iter(self.prediction.reasons), None)
+        return first if first is not None and first.outcome is not Outcome.WORKS else None
+
+
+def on_hosts(paths: Iterable[Path], hosts: Sequence[HostClass]) -> list[OnHost]:
+    """Return the predictions for each pin of TensorFlow in the files on each machine, sorted by place.
+
+    A pin that is installed in several ways, such as with each extra of a project, has its worst prediction.
+    If a pin allows several releases, it fails only if each of them fails. Raises InputError for a file that
+    can't be read, or that pins no TensorFlow that the facts know.
+    """
+    found: dict[tuple[Place, str], OnHost] = {}
+    for path in paths:
+        asked = [
+            (pin, known)
+            for environment in read(path)[0]
+            for pin, known in [situations(environment.meant_for_gpu())]
+            if pin is not None and known
+        ]
+        if not asked:
+            raise InputError(
+                f"{path} pins no TensorFlow that the facts know, so there is nothing to predict",
+                hint="name a file that pins it, such as a lock or requirements.txt with tensorflow==2.21.0",
+            )
+        for pin, known in asked:
+            for host in hosts:
+                one = _on_host(pin, known, host)
+                before = found.get((one.place, one.host))
+                if before is None or _rank(one) < _rank(before):
+                    found[one.place, one.host] = one
+    return [found[key] for key in sorted(found)]
+
+
+def _rank(one: OnHost) -> int:
+    return _WORST_FIRST.index(one.prediction.outcome)
+
+
+def _on_host(pin: Pin, known: Sequence[Situation], host: HostClass) -> OnHost:
+    predictions = [(situation.tensorflow or "", judge(_on(situation, host))) for situation in known]
+    works = [one for one in predictions if one[1].outcome is not Outcome.FAILS]
+    release, prediction = (works or predictions)[-1]
+    return OnHost(pin.place, release, host.identifier, prediction)
+
+
+def _on(situation: Situation, host: HostClass) -> Situation:
+    """Return the software on a machine. Its wheel opens the libraries that it was built for, if no others."""
+    release = release_of_any_age(situation.tensorflow or "")
+    cuda = situation.cuda
+    if cuda is None and release is not None and situation.extra is None:
+        cuda = release.cuda
+    return replace(
+        situation,
+        cuda=cuda,
+        driver=str(host.driver),
+        gpu=host.gpu,
+        capability=str(host.compute_capability),
+        compat=host.compat,
+    )

@@ -1,0 +1,89 @@
+"""Predictions for what a project pins on machines: as text, JSON, Markdown, and annotations of a workflow."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from ..model.finding import Place
+from ..model.prediction import Outcome, Prediction, Reason
+from .findings import workflow_command
+from .issue import escaped
+from .printable import json_text, one_line
+
+
+class OnHost(Protocol):
+    """A prediction for one pin on one machine."""
+
+    @property
+    def place(self) -> Place: ...
+    @property
+    def tensorflow(self) -> str: ...
+    @property
+    def host(self) -> str: ...
+    @property
+    def prediction(self) -> Prediction: ...
+    @property
+    def reason(self) -> Reason | None: ...
+
+
+def why(one: OnHost) -> str:
+    """Return the reason that decides as a sentence, or what is not known; nothing if it works."""
+    if one.reason is not None:
+        return one.reason.sentence
+    if one.prediction.outcome is Outcome.UNKNOWN and one.prediction.missing:
+        return f"not known: {', '.join(one.prediction.missing)}"
+    return ""
+
+
+def text(found: Sequence[OnHost]) -> str:
+    """Return two lines for each prediction: the outcome, and the reason that decides."""
+    lines = []
+    for one in found:
+        place = f"{one.place.file}:{one.place.line}:{one.place.column}"
+        lines.append(
+            one_line(f"{place}: tensorflow {one.tensorflow} on {one.host}: {one.prediction.outcome.value}")
+        )
+        if why(one):
+            source = f" ({one.reason.source})" if one.reason else ""
+            lines.append(one_line(f"  {why(one)}{source}"))
+    return "".join(f"{line}\n" for line in lines)
+
+
+def as_json(found: Sequence[OnHost]) -> str:
+    """Return the predictions as JSON."""
+    rows = [
+        {
+            "file": one.place.file,
+            "line": one.place.line,
+            "column": one.place.column,
+            "tensorflow": one.tensorflow,
+            "host": one.host,
+            "prediction": one.prediction.as_json(),
+        }
+        for one in found
+    ]
+    return json_text({"predictions": rows}) + "\n"
+
+
+def markdown(found: Sequence[OnHost]) -> str:
+    """Return a table for the summary of a job, in which nothing from the files is markup."""
+    lines = ["| pinned in | TensorFlow | host | prediction | why |", "|---|---|---|---|---|"]
+    for one in found:
+        cells = (f"{one.place.file}:{one.place.line}", one.tensorflow, one.host)
+        shown = " | ".join(map(escaped, cells))
+        lines.append(f"| {shown} | **{one.prediction.outcome.value}** | {escaped(why(one))} |")
+    return "\n".join(lines) + "\n"
+
+
+def github(found: Sequence[OnHost]) -> str:
+    """Return a workflow command for each prediction that fails: an error next to the pin."""
+    return "".join(
+        workflow_command(
+            one.place,
+            one.reason.rule or "fails",
+            f"tensorflow {one.tensorflow} is predicted to fail on {one.host}: {one.reason.sentence}.",
+        )
+        for one in found
+        if one.prediction.outcome is Outcome.FAILS and one.reason is not None
+    )
