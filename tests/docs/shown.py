@@ -14,7 +14,6 @@ from ..diagnosis import shell
 
 #: The page of causes: its commands are those of the remedies, which tests/diagnosis checks.
 CAUSES = "docs/causes.md"
-SHELL = ("console", "sh")
 #: The mark of a block whose output no test compares, with where it comes from.
 ELSEWHERE = re.compile(r"<!-- output: (.+?) -->", re.DOTALL)
 
@@ -23,7 +22,7 @@ ELSEWHERE = re.compile(r"<!-- output: (.+?) -->", re.DOTALL)
 class Block:
     """One block of code.
 
-    commands: what a person types, if it is a console or a shell script. output: what is shown below them.
+    commands: what a person types in a console, or a shell script as a whole. output: what is shown below.
     origin: what the comment above the block says about its output, or None.
     """
 
@@ -56,7 +55,7 @@ def read(page: str, text: str) -> Iterator[Block]:
             language = token.info.strip()
             commands, output = _typed(token.content) if language == "console" else ([], "")
             if language == "sh":
-                commands = [line for line in _joined(token.content) if not line.startswith("#")]
+                commands = [token.content]
             origin = ELSEWHERE.search(above)
             yield Block(
                 page,
@@ -71,7 +70,10 @@ def read(page: str, text: str) -> Iterator[Block]:
 
 
 def of_this_tool(command: str) -> Iterator[list[str]]:
-    """Yield the arguments of each call of this tool in a command, however it is started."""
+    """Yield the arguments of each call of this tool in a command, however it is started.
+
+    Raises ShellSyntaxError.
+    """
     for words in shell.programs(command):
         while words and "=" in words[0]:
             words = words[1:]
@@ -99,7 +101,3 @@ def _typed(text: str) -> tuple[list[str], str]:
             output.append(line)
         going_on = bool(commands) and not output and line.endswith("\\")
     return commands, "\n".join(output)
-
-
-def _joined(text: str) -> list[str]:
-    return [line for line in re.split(r"(?<!\\)\n", text) if line.strip()]

@@ -28,10 +28,20 @@ from ..commands import run
 from ..corpus.reader import REPORTS
 from ..diagnosis import options, shell
 from ..records.values import lines, record
-from .shown import SHELL, blocks, of_this_tool
+from .shown import Block, blocks, of_this_tool
 
 BLOCKS = list(blocks())
 COMMANDS = [(str(block), command) for block in BLOCKS for command in block.commands]
+
+
+def _calls(command: str) -> list[list[str]]:
+    """Return the calls of this tool in a command; none if its syntax is wrong, which a test reports."""
+    try:
+        return list(of_this_tool(command))
+    except shell.ShellSyntaxError:
+        return []
+
+
 #: Programs whose options are not checked, besides those of remedies. tests/certify runs cosign's lines.
 OTHERS = {
     "base64",
@@ -113,7 +123,7 @@ def test_every_program_is_known() -> None:
         f"{where}: {word}"
         for where, command in COMMANDS
         for words in shell.programs(command)
-        if not _is_known(word := next(word for word in words if "=" not in word))
+        if (word := next((word for word in words if "=" not in word), None)) and not _is_known(word)
     ]
     assert unknown == []
 
@@ -123,7 +133,7 @@ def test_this_tool_accepts_every_command(any_file: None, monkeypatch: pytest.Mon
     # Pages set these once, with `export`.
     monkeypatch.setenv("VALIDATOR_REGISTRY", "ghcr.io/team/tensorflow")
     for where, command in COMMANDS:
-        for arguments in of_this_tool(command):
+        for arguments in _calls(command):
             try:
                 with contextlib.suppress(click.exceptions.Exit):  # --help
                     parse(arguments)
@@ -155,9 +165,7 @@ def test_files_in_blocks_can_be_read() -> None:
 
 def test_output_is_compared_or_says_where_it_is_from() -> None:
     """What a command printed is compared with what it prints now, or a comment says where somebody saw it."""
-    shown = [block for block in BLOCKS if block.language in SHELL and block.output]
-    # test_tutorial.py compares that of the tutorial.
-    assert [str(one) for one in shown if not one.origin and one.page != "docs/tutorial/first-image.md"] == []
+    assert [str(block) for block in SHOWN if not all(map(_here, map(list, _of_block(block))))] == []
 
 
 #: The beginnings of commands that need neither an engine, a registry, a fleet, a package index nor a GPU.
@@ -191,8 +199,18 @@ def _here(arguments: list[str]) -> bool:
     return bool(beginnings & HERE) and not other
 
 
-CALLS = {tuple(arguments) for _, command in COMMANDS for arguments in of_this_tool(command)}
+CALLS = {tuple(arguments) for _, command in COMMANDS for arguments in _calls(command)}
+#: The blocks whose output is compared here. test_tutorial.py compares that of the tutorial.
+SHOWN = [
+    block
+    for block in BLOCKS
+    if block.output and not block.origin and block.page != "docs/tutorial/first-image.md"
+]
 RUN = sorted(arguments for arguments in CALLS if _here(list(arguments)))
+
+
+def _of_block(block: Block) -> list[list[str]]:
+    return [arguments for command in block.commands for arguments in _calls(command)]
 
 
 @pytest.fixture(scope="module")
@@ -209,6 +227,11 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("good.jsonl", "last-release.jsonl", "artifacts/records-a/records.jsonl"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes(lines(*found))
+    (tmp_path / "Dockerfile").write_text(
+        "FROM nvidia/cuda:11.8.0-runtime-ubuntu22.04\n"
+        "COPY requirements.txt .\nRUN pip install -r requirements.txt\n"
+    )
+    (tmp_path / "requirements.txt").write_text("tensorflow==2.18.0\n")
     (tmp_path / "more.jsonl.gz").write_bytes(gzip.compress(lines(*found)))
     for name in (".validator/records.db", "damaged.db"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
@@ -230,6 +253,12 @@ def test_what_needs_nothing_else_runs(arguments: tuple[str, ...], workspace: Pat
     assert done.returncode in (EXIT_OK, EXIT_FAILED), done.stderr
     assert "error:" not in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("block", SHOWN, ids=str)
+def test_a_command_prints_what_the_page_shows(block: Block, workspace: Path) -> None:
+    done = [run(*arguments, cwd=workspace) for arguments in _of_block(block)]
+    assert "".join(one.stdout + one.stderr for one in done).rstrip("\n") == block.output
 
 
 def test_every_row_of_what_runs_is_in_the_documentation() -> None:
