@@ -63,6 +63,7 @@ class FakeRegistry(Registry):
         self.manifests: set[str] = set()
         self.proven: dict[str, Inputs] = {}
         self.listed: dict[str, Mapping[str, object]] = {}
+        self.described: list[str] = []
         self.fails: ValidatorError | None = None
 
     def digest_of(self, tag: str) -> str | None:
@@ -207,6 +208,9 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
 
     monkeypatch.setattr(publishing, "attach_provenance", attach_provenance)
     monkeypatch.setattr(publishing, "attach_sboms", attach_sboms)
+    monkeypatch.setattr(
+        publishing, "attach_compatibility", lambda registry, held, spec: registry.described.append(held)
+    )
     monkeypatch.setattr(signing, "is_installed", lambda: True)
     lock = write_lock(tmp_path, SPEC)
     with Store(str(tmp_path / "records.db")) as store:
@@ -292,6 +296,7 @@ def test_what_a_pushed_image_was_made_from_is_signed(bench: Bench) -> None:
     assert (made.image, made.lock_digest) == (SPEC.identifier, bench.lock.digest)
     assert (made.recipe_digest, made.base) == (bench.maker.followed, bench.maker.base)
     assert list(bench.registry.listed[digest("a")]) == list(PREDICATES.values())
+    assert bench.registry.described == [digest("a")]
     # So another machine need not make it.
     assert bench.run().status is Status.UNCHANGED
     assert len(bench.maker.makes) == 1

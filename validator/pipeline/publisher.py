@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from .. import __version__
 from ..assemble.assembler import ImageMaker
+from ..assemble.compatibility import attach_compatibility
 from ..assemble.destinations import Destination
 from ..assemble.image import Assembled
 from ..assemble.layers import Encoded, Write
@@ -173,6 +174,7 @@ class Publisher:
             progress(f"not signed, so it can't be certified: its base {inputs.base} has no digest")
             return
         attach_provenance(self.registry, made.digest, inputs, self.signer)
+        attach_compatibility(self.registry, made.digest, spec)
         attach_sboms(self.registry, made.digest, documents(bill(lock, made.base)), self.signer)
 
 

@@ -151,9 +151,18 @@ class Registry:
         # Without the referrers API, the list in the fallback tag may lack types. The manifests have them.
         return [entry for entry in map(self._described, found) if entry.artifact_type == artifact_type]
 
-    def attach(self, digest: str, artifact_type: str, content: bytes, annotations: Mapping[str, str]) -> str:
+    def attach(
+        self,
+        digest: str,
+        artifact_type: str,
+        content: bytes,
+        annotations: Mapping[str, str],
+        *,
+        media_type: str | None = None,
+    ) -> str:
         """Attach a small file to a manifest, as an artifact that refers to it. Return the artifact's digest.
 
+        media_type: of the file; None: the artifact's.
         If the registry has no referrers API, clients keep the list of attached artifacts under a tag, and if
         two add to it at the same time, an entry can be lost. So this checks that the entry stays, and
         retries.
@@ -176,7 +185,9 @@ class Registry:
                     *flags,
                     reference,
                 ]
-                answer = self._oras([*arguments, f"content:{artifact_type}"], what=what, cwd=directory)
+                answer = self._oras(
+                    [*arguments, f"content:{media_type or artifact_type}"], what=what, cwd=directory
+                )
                 if answer is None:
                     raise ValidatorError(f"{what}: the image is not in the registry")
                 attached = parse(answer, Digested, "the answer of oras").digest

@@ -1,0 +1,56 @@
+"""What an image needs of a node is attached to it, and found among what refers to it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from validator.assemble.compatibility import ARTIFACT, MEDIA_TYPE, attach_compatibility, compatibility
+from validator.registry.client import Registry
+from validator.registry.names import Repository
+
+from ..assemble.bases import CPU, GPU
+from .images import oras, push_image
+
+pytestmark = pytest.mark.service
+
+
+def referrers(repository: Repository, digest: str) -> list[dict[str, Any]]:
+    """Return what refers to an image, from the referrers API or the tag that stands in for it.
+
+    Node Feature Discovery uses the same library.
+    """
+    answer = oras(
+        "discover", "--format", "json", "--artifact-type", ARTIFACT, "--plain-http", repository.at(digest)
+    )  # fmt: skip
+    found: list[dict[str, Any]] = json.loads(answer).get("referrers") or []
+    return found
+
+
+def test_it_is_found_among_what_refers_to_the_image(repository: Repository) -> None:
+    digest, registry = push_image(repository, "one"), Registry(repository)
+    attach_compatibility(registry, digest, GPU)
+    (entry,) = referrers(repository, digest)
+    # Of several, the newest by this time counts.
+    assert entry["annotations"]["org.opencontainers.image.created"]
+    manifest = registry.manifest(entry["digest"])
+    assert manifest is not None and manifest.layers is not None
+    (layer,) = manifest.layers
+    assert layer.media_type == MEDIA_TYPE
+    assert registry.blob(layer.digest, 1 << 16) == compatibility(GPU)
+
+
+def test_the_same_is_attached_once(repository: Repository) -> None:
+    digest, registry = push_image(repository, "one"), Registry(repository)
+    registry.attach(digest, ARTIFACT, b"version: v1alpha1\n", {}, media_type=MEDIA_TYPE)
+    for _ in range(2):
+        attach_compatibility(registry, digest, GPU)
+    assert len(referrers(repository, digest)) == 2, "somebody else's, and this one"
+
+
+def test_an_image_without_cuda_gets_none(repository: Repository) -> None:
+    digest = push_image(repository, "one")
+    attach_compatibility(Registry(repository), digest, CPU)
+    assert referrers(repository, digest) == []
