@@ -27,6 +27,7 @@ from validator.registry.names import Repository
 from ..registry.images import push_image
 from .attestations import cosign
 from .fixtures import MEASURED_AT, record
+from .sigstore import IDENTITY, ISSUER, Sigstore
 from .test_issue import issue
 
 pytestmark = pytest.mark.service
@@ -49,20 +50,20 @@ class Cluster:
     """A cluster with R580 and H100, that asks about one image."""
 
     def __init__(self, registry: Registry, image: str, signer: Signer, trust: Trust, directory: Path) -> None:
-        self.registry, self.image, self.signer, self.trust = registry, image, signer, trust
+        self.registry, self.trust = registry, trust
+        self.sign: Callable[[bytes], bytes] = signer.sign
         self.directory = directory
         issue(registry, record(image), signer)
         (one,) = attached.candidates(registry, image, PREDICATE)
         self.statement = json.loads(one.read().payload)
-        self.image = ""
 
-    def attach(self, image: str, *changes: Change, signer: Signer | None = None) -> None:
+    def attach(self, image: str, *changes: Change) -> None:
         """Attach a certificate, changed in these ways."""
         statement = copy.deepcopy(self.statement)
         statement["subject"][0]["digest"]["sha256"] = image.removeprefix("sha256:")
         for change in changes:
             change(statement["predicate"])
-        bundle = (signer or self.signer).sign(json.dumps(statement).encode())
+        bundle = self.sign(json.dumps(statement).encode())
         attached.attach(self.registry, image, bundle, PREDICATE)
 
     def policy(self, format_: str, **changes: Any) -> str:
@@ -140,7 +141,8 @@ def test_an_image_without_a_certificate_of_the_signer_is_rejected(
     cluster: Cluster, other: str, foreign: tuple[Signer, Trust]
 ) -> None:
     assert cluster.accepts(other) == (False, False)
-    cluster.attach(other, signer=foreign[0])
+    cluster.sign = foreign[0].sign
+    cluster.attach(other)
     assert cluster.accepts(other) == (False, False)
 
 
@@ -180,3 +182,27 @@ def test_policy_controller_is_given_the_same_rules(cluster: Cluster) -> None:
     document = yaml.safe_load(cluster.policy("policy-controller"))
     (attestation,) = document["spec"]["authorities"][0]["attestations"]
     assert attestation["policy"]["data"] == f"package sigstore\n\n{expected}"
+
+
+def test_an_identity_may_have_signed(
+    cluster: Cluster, other: str, sigstore: Sigstore, tmp_path: Path
+) -> None:
+    trust = sigstore.trust(tmp_path)
+    wanted = demands(TrustFile(release=trust), ("580",), ("h100",))
+    file = tmp_path / "policy.rego"
+    file.write_text(policy("cosign", wanted, None))
+    cluster.sign = sigstore.sign
+    cluster.attach(other, lambda p: part(p, "certificate").update(fixture=False))
+
+    def accepted(identity: str) -> bool:
+        done = cosign(
+            "verify-attestation", "--certificate-identity", identity, "--certificate-oidc-issuer", ISSUER,
+            "--trusted-root", str(trust.trusted_root), "--type", PREDICATE, "--allow-http-registry",
+            "--policy", file, cluster.registry.repository.at(other),
+        )  # fmt: skip
+        return done.returncode == 0
+
+    assert accepted(IDENTITY)
+    assert not accepted("https://github.example/somebody/else")
+    file.write_text(policy("cosign", demands(TrustFile(release=trust), ("535",), ("h100",)), None))
+    assert not accepted(IDENTITY)
