@@ -46,16 +46,34 @@ def test_the_description_is_a_data_package(exported: Path) -> None:
     published("data-package-1.json").validate(package)
     resources = package["resources"]
     assert len(resources) == len(TABLES) * len(formats.FORMATS)
-    names = {resource["name"] for resource in resources}
+    assert len({resource["name"] for resource in resources}) == len(resources)
     for resource in resources:
         content = (exported / resource["path"]).read_bytes()
         assert resource["bytes"] == len(content)
         assert resource["hash"] == f"sha256:{hashlib.sha256(content).hexdigest()}"
-        published("tabular-data-resource-1.json").validate(resource | {"profile": "tabular-data-resource"})
-        for key in resource["schema"].get("foreignKeys", []):
-            assert key["reference"]["resource"] in names
-    wrong = resources[0] | {"schema": {"fields": [{"name": "id", "type": "text"}]}}
-    assert not published("tabular-data-resource-1.json").is_valid(wrong)
+        if resource["format"] == "json":
+            assert (exported / resource["json_schema"]).is_file()
+
+
+def test_the_tables_in_csv_have_a_schema(exported: Path) -> None:
+    resources = package_of(exported)["resources"]
+    tables = [resource for resource in resources if resource["profile"] == "tabular-data-resource"]
+    assert [table["path"] for table in tables] == [f"{name}.csv" for name in exports.table_names()]
+    valid = published("tabular-data-resource-1.json")
+    keys = {}
+    for table in tables:
+        valid.validate(table)
+        names = (exported / table["path"]).read_bytes().partition(b"\r\n")[0].decode().split(",")
+        assert [field["name"] for field in table["schema"]["fields"]] == names
+        for key in table["schema"].get("foreignKeys", []):
+            keys[table["title"], key["fields"]] = key["reference"]["resource"]
+    assert keys == {
+        ("reasons", "fact"): "facts-csv",
+        ("checks", "record"): "records-csv",
+        ("fixes", "cause"): "causes-csv",
+    }
+    wrong = tables[0] | {"schema": {"fields": [{"name": "id", "type": "text"}]}}
+    assert not valid.is_valid(wrong)
 
 
 def test_the_description_has_versions_and_a_digest_of_the_rows(exported: Path) -> None:

@@ -22,18 +22,15 @@ from ..model.prediction import PlannedCell
 from ..model.record import Record
 from ..resources import root_directory
 from ..system.whole_directory import whole_directory
-from . import package
+from . import package, schemas
 from .card import card
 from .catalogue import cause_rows, fix_rows, message_rows
 from .facts import fact_rows, source_rows
 from .formats import WRITERS, encoded
 from .predictions import Predictions
 from .records import Cleaner, check_rows, exported, names_of, record_rows
-from .schemas import json_schema
 from .tables import TABLES, Table
 
-#: The directory of the JSON Schemas in an export.
-SCHEMAS = "schemas"
 SUMS = "SHA256SUMS"
 #: Bytes that are read at once.
 _BLOCK = 1 << 20
@@ -99,10 +96,10 @@ def export(directory: Path, inputs: Inputs, formats: Sequence[str]) -> Exported:
         done = Exported(tables, f"sha256:{hashlib.sha256(lines.encode()).hexdigest()}")
         in_tables = [file for written in tables for file in written.files.values()]
         files = list(in_tables)
-        (place / SCHEMAS).mkdir()
+        (place / schemas.DIRECTORY).mkdir()
         for table in TABLES:
-            schema = package.json_text(json_schema(table))
-            files.append(_write_file(place, f"{SCHEMAS}/{table.name}.schema.json", schema))
+            schema = package.json_text(schemas.json_schema(table))
+            files.append(_write_file(place, schemas.schema_path(table), schema))
         for name in _COPIED:
             files.append(_write_file(place, name, (root_directory() / name).read_bytes()))
         files.append(_write_file(place, "README.md", card(done, inputs).encode()))

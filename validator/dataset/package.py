@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from .. import __version__
 from ..model import codec
 from ..model.codec import DocumentError
-from .formats import FORMATS
-from .schemas import table_schema
+from .formats import CSV, FORMATS, JSON
+from .schemas import schema_path, table_schema
 from .tables import SCHEMA_VERSION
 
 if TYPE_CHECKING:
@@ -78,13 +78,13 @@ def _resource(written: TableWritten, format_: str) -> dict[str, Any]:
         "description": " ".join((table.row.__doc__ or "").split()),
         "format": format_,
         "mediatype": FORMATS[format_],
-        "encoding": "utf-8",
         "bytes": file.size,
         "hash": f"sha256:{file.sha256}",
-        "schema": table_schema(table, f"{{}}-{format_}"),
     }
-    if format_ == "parquet":
-        # The profile for tables is for text formats only.
-        del resource["encoding"]
-        return {"profile": "data-resource"} | resource
-    return {"profile": "tabular-data-resource"} | resource
+    if format_ == CSV:
+        schema = table_schema(table, f"{{}}-{CSV}")
+        return resource | {"profile": "tabular-data-resource", "encoding": "utf-8", "schema": schema}
+    # Parquet has the types in the file, and JSON has a JSON Schema. The program `frictionless` checks the size
+    # of files, but not of tables in these formats.
+    resource |= {"profile": "data-resource", "type": "file"}
+    return resource | ({"json_schema": schema_path(table)} if format_ == JSON else {})

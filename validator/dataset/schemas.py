@@ -9,6 +9,8 @@ import msgspec
 from .columns import Column, Kind, columns_of
 from .tables import SCHEMA_VERSION, Table
 
+#: The directory of the JSON Schemas in an export.
+DIRECTORY = "schemas"
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 #: The types of Table Schema (https://specs.frictionlessdata.io/table-schema/).
 _TYPES = {
@@ -20,6 +22,11 @@ _TYPES = {
     Kind.TIME: "datetime",
     Kind.LIST: "array",
 }
+
+
+def schema_path(table: Table) -> str:
+    """Return the path of a table's JSON Schema in an export."""
+    return f"{DIRECTORY}/{table.name}.schema.json"
 
 
 def json_schema(table: Table) -> dict[str, Any]:
