@@ -84,7 +84,7 @@ def _resource(written: TableWritten, format_: str) -> dict[str, Any]:
     if format_ == CSV:
         schema = table_schema(table, f"{{}}-{CSV}")
         return resource | {"profile": "tabular-data-resource", "encoding": "utf-8", "schema": schema}
-    # Parquet has the types in the file, and JSON has a JSON Schema. The program `frictionless` checks the size
-    # of files, but not of tables in these formats.
+    # Parquet has the types in the file, and JSON has a JSON Schema. The program `frictionless` checks the
+    # size of files, but not of tables in these formats.
     resource |= {"profile": "data-resource", "type": "file"}
     return resource | ({"json_schema": schema_path(table)} if format_ == JSON else {})
