@@ -16,9 +16,12 @@ import tempfile
 from collections.abc import Generator, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
+
+if TYPE_CHECKING:
+    from ..model.diagnosis import Diagnosis
 
 MARKER = "requires_gpu"
 #: The key of the file for the answer in a worker's input, and of the answer in its output.
@@ -174,15 +177,17 @@ def _answer() -> Answer:
     return Answer(_failure(diagnosis), text(diagnosis))
 
 
-def _failure(diagnosis: Any) -> str:
+def _failure(diagnosis: Diagnosis) -> str:
     """Return the message of a test: the cause, then its fix. The evidence is at the end of the output."""
+    from ..model.diagnosis import WAYS
     from ..reports.printable import one_line
 
     if not diagnosis.causes:
         return f"{_TITLE}. No known cause fits: see the end of pytest's output."
     cause = diagnosis.causes[0]
     remedy = cause.remedies[0]
-    lines = [f"{_TITLE}: {cause.headline}", f"To fix it: {remedy.says}"]
+    way = WAYS.get(remedy.way, remedy.way)
+    lines = [f"{_TITLE}: {cause.headline}", f"To fix it{f' {way}' if way else ''}: {remedy.says}"]
     lines += [f"    {command}" for command in remedy.commands]
     lines.append(f"The evidence for {cause.code} is at the end of pytest's output.")
     return "\n".join(one_line(line) for line in lines)
