@@ -43,15 +43,33 @@ def test_the_answer_is_that_of_doctor(kind: str) -> None:
             assert " ".join(line.split()) in shown
 
 
-def test_a_long_text_is_read_at_both_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(text_module, "LIMIT", 4 << 20)
-    entry = next(iter(reader.entries("captured")))
-    content = entry.content() + b"nothing\n" * (1 << 20)
-    native = diagnose_file(io.BytesIO(content), "big.log")
-    half = 2 << 20
-    answer = why(content[:half], "big.log", content[-half:], len(content))
-    assert answer["diagnosis"]["read"] == native.read == "the first and the last 2 MiB of 8 MiB"
-    assert answer["diagnosis"] == json.loads(json.dumps(dataclasses.asdict(native)))
+def test_a_long_text_is_read_at_both_ends() -> None:
+    line = b"Could not load dynamic library 'libcudart.so.11.0'; dlerror: libcudart.so.11.0: cannot open\n"
+    for content in (line + b"nothing\n" * (1 << 19), b"nothing\n" * (1 << 19) + line):
+        diagnosis = why(content, "big.log")["diagnosis"]
+        assert diagnosis["read"] == "the first and the last 1 MiB of 4 MiB"
+        assert diagnosis["answer"] == "cause_found"
+    inside = b"nothing\n" * (1 << 18) + line + b"nothing\n" * (1 << 18)
+    assert why(inside)["diagnosis"]["answer"] == "not_shown"
+
+
+def test_what_the_page_leaves_out_of_a_long_text_is_not_missed() -> None:
+    half = b"nothing\n" * (1 << 18)
+    diagnosis = why(half, "big.log", half, 50 << 20)["diagnosis"]
+    assert diagnosis["read"] == "the first and the last 1 MiB of 50 MiB"
+
+
+def test_a_long_notebook_is_read_whole() -> None:
+    picture = {"output_type": "display_data", "data": {"image/png": "A" * (3 << 20)}}
+    fault = {
+        "output_type": "stream",
+        "text": ["ImportError: libcudart.so.11.0: cannot open shared object file"],
+    }
+    cell = {"cell_type": "code", "source": ["import tensorflow"], "outputs": [picture, fault]}
+    notebook = {"cells": [cell], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
+    diagnosis = why(json.dumps(notebook).encode(), "train.ipynb")["diagnosis"]
+    assert diagnosis["read"].endswith("of a notebook")
+    assert diagnosis["answer"] == "cause_found"
 
 
 def test_the_limits_are_those_of_doctor() -> None:

@@ -46,9 +46,13 @@ class Pasted:
     """A text that was read.
 
     read: how much of it, in words. is_paste: it is short enough to be a person's paste.
+
+    each: the size of both parts, if there is a last one.
     """
 
-    def __init__(self, first: bytes, last: bytes, total: int, places: Sequence[str] = ()) -> None:
+    def __init__(
+        self, first: bytes, last: bytes, total: int, places: Sequence[str] = (), *, each: int = LIMIT // 2
+    ) -> None:
         self._first, self._places = first, places
         # The number of lines between the two parts is not known, so the last part has no line numbers.
         self._last = last.partition(b"\n")[2] or last
@@ -56,8 +60,7 @@ class Pasted:
         self.is_paste = not last and count <= PASTE_LINES
         self.read = "1 line" if count == 1 else f"{count:,} lines"
         if last:
-            half = LIMIT // 2 >> 20
-            self.read = f"the first and the last {half} MiB of {total / (1 << 20):,.0f} MiB"
+            self.read = f"the first and the last {each >> 20} MiB of {total / (1 << 20):,.0f} MiB"
 
     def place(self, number: int) -> str:
         """Return where a line stands, in words. number: 0 where it is not known."""
@@ -95,8 +98,8 @@ class Pasted:
 class Ends:
     """The part of a text that is examined.
 
-    first: all of it, or its first half of `LIMIT`. last: its last half of `LIMIT` if it is longer than that,
-    else nothing. total: its size in bytes.
+    first: all of it, or its beginning. last: if it is longer than the limit, its end, of the same size, else
+    nothing. total: its size in bytes.
     """
 
     first: bytes
@@ -127,7 +130,7 @@ def read_ends(ends: Ends, name: str) -> Pasted:
         raise InputError(f"{name} is a report of `check`, not a log", hint="use --report to read it")
     if notebook.is_notebook(first):
         return _notebook(first, name)
-    return Pasted(first, last, total)
+    return Pasted(first, last, total, each=len(ends.first))
 
 
 def _notebook(data: bytes, name: str) -> Pasted:
