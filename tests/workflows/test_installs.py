@@ -43,6 +43,7 @@ def files() -> Iterator[tuple[str, str]]:
         ".github",
         "scripts",
         ".ci",
+        "actions",
         "images/system-packages",
         "images/base",
         "images/entrypoint",
@@ -94,7 +95,7 @@ def test_the_rules_see_the_installs_that_there_are() -> None:
         for command in commands(text)
         if PYTHON.search(command) or DISTRIBUTION.search(command)
     }
-    assert seen == {"scripts/environment", SYSTEM_PACKAGES, TOOLS}
+    assert seen == {"actions/install", "scripts/environment", SYSTEM_PACKAGES, TOOLS}
 
 
 @pytest.mark.parametrize(
