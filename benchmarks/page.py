@@ -8,8 +8,9 @@ real browser, by turns in one run. The median of several turns each:
  - an arrow key, the same;
  - opening a cell: from the click until its checks are there.
 
-Limits for 5,000 cells: 200 ms for what follows a finger or a key (what web.dev calls a good "interaction to
-next paint"), 1 s for the first paint. Ratios tell what is left of a figure on another machine.
+Limits for 5,000 cells: 400 ms for the first paint, 100 ms for a filter and a key, and 200 ms for what loads a
+file (web.dev calls that a good "interaction to next paint"). Ratios tell what is left of a figure on another
+machine.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ RUNS = 7
 #: Bytes of evidence of a record, about what a real one has.
 EVIDENCE = 20_000
 HOSTS = 50
-LIMITS_MS = {"first paint": 1000, "filter": 200, "arrow key": 200, "opening a cell": 200}
+LIMITS_MS = {"first paint": 400, "filter": 100, "arrow key": 100, "opening a cell": 200}
 
 #: Each is run in the page and gives milliseconds. Reading a size makes the browser lay everything out.
 FILTER = """(value) => {

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from ..errors import ValidatorError
 from ..model.codec import encode
 from ..model.run_progress import RUNNING, RunProgress
+from ..reports.page.details import clean
 from ..reports.printable import printable
 from .events import Events
 
@@ -80,5 +81,5 @@ def _shown_runs(runs: list[RunProgress]) -> list[RunProgress]:
 
 def _state(run: RunProgress) -> object:
     """Return a run as JSON, without what only tells this machine's processes apart."""
-    state = encode(run)
+    state = clean(encode(run))
     return {name: value for name, value in state.items() if name not in ("run", "boot")}

@@ -314,8 +314,10 @@ function hideTip() {
 
 const EXPLAINED = "thead th, tbody tr:not(.part) th, td a";
 let leaving;
+// After Escape, what comes to light below the pointer is not explained until the pointer moves.
+let dismissed = false;
 function hover(event) {
-  if (event.pointerType === "touch") return;
+  if (event.pointerType === "touch" || dismissed) return;
   clearTimeout(leaving);
   const target = event.target.closest(EXPLAINED);
   if (target) explain(target);

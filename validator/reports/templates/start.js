@@ -38,9 +38,18 @@ table?.addEventListener("pointerleave", leave);
 tip.addEventListener("pointerleave", leave);
 document.addEventListener("keydown", (event) => {
   if (event.key !== "Escape" || dialog.open) return;
-  if (!tip.hidden) hideTip();
-  else if (address().has("compare")) goto({ compare: "" });
+  if (!tip.hidden) {
+    dismissed = true;
+    hideTip();
+  } else if (address().has("compare")) {
+    goto({ compare: "" });
+  }
 });
+document.addEventListener("pointermove", (event) => {
+  if (!dismissed) return;
+  dismissed = false;
+  if (table?.contains(event.target)) hover(event);
+}, { passive: true });
 box?.addEventListener("scroll", () => {
   hideTip();
   requestAnimationFrame(cue);
