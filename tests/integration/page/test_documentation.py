@@ -35,6 +35,20 @@ def home(request: pytest.FixtureRequest, documentation: Path) -> Iterator[str]:
         yield url
 
 
+def test_a_directory_with_other_files_is_not_emptied(documentation: Path, tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("years of work")
+    done = subprocess.run(
+        ["scripts/site"],
+        cwd=documentation.parent,
+        env=outside() | {"SITE": str(tmp_path)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 2
+    assert f"{tmp_path} is not empty and holds no site" in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
+
+
 def test_a_search_finds_pages(open_page: Open, home: str) -> None:
     page = open_page(home)
     field = page.get_by_role("textbox", name="Search")
