@@ -221,8 +221,6 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (tmp_path / "train.log").write_bytes(log.read_bytes())
     report = REPORTS / "no-gpu-tf2.21.0-cuda12.5-cudnn9.3-py311.json"
     (tmp_path / "report.json").write_bytes(report.read_bytes())
-    (tmp_path / "Dockerfile").write_text("FROM nvidia/cuda:12.5.1-base-ubuntu22.04\n")
-    (tmp_path / "requirements.txt").write_text("tensorflow==2.21.0\n")
     found = [record(number, cell=CELL) for number in range(3)]
     for name in ("good.jsonl", "last-release.jsonl", "artifacts/records-a/records.jsonl"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -232,6 +230,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "COPY requirements.txt .\nRUN pip install -r requirements.txt\n"
     )
     (tmp_path / "requirements.txt").write_text("tensorflow==2.18.0\n")
+    (tmp_path / "uv.lock").write_text('version = 1\n[[package]]\nname = "tensorflow"\nversion = "2.18.0"\n')
     (tmp_path / "more.jsonl.gz").write_bytes(gzip.compress(lines(*found)))
     for name in (".validator/records.db", "damaged.db"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
