@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 
 from validator.certify import attached
+from validator.certify import bundle as bundle_module
 from validator.certify.provenance import Refusal
 from validator.certify.sboms import attach_sboms, sbom_of
 from validator.certify.signing import Signer
 from validator.certify.trust import Trust, read_key
+from validator.errors import ValidatorError
 from validator.model.timestamps import now_utc
 from validator.registry.client import Registry
 from validator.registry.names import Repository
@@ -105,6 +107,17 @@ def test_a_signed_statement_that_is_no_list_of_this_image_does_not_count(
     attached.attach(registry, image, signed(json.dumps(statement).encode(), stranger.key), CYCLONEDX)
     found = sbom_of(registry, image, CYCLONEDX, trusting(stranger.party.signatory))
     assert isinstance(found, Refusal) and "does not count" in found.why
+
+
+def test_a_list_that_nobody_could_read_back_is_not_attached(
+    registry: Registry, image: str, signer: Signer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bundle_module, "LARGEST", 1000)
+    with pytest.raises(
+        ValidatorError, match=r"list of packages of sha256:.* can't be attached: .*larger than"
+    ):
+        attach_sboms(registry, image, DOCUMENTS, signer)
+    assert list(attached.candidates(registry, image, CYCLONEDX)) == []
 
 
 def test_the_command_prints_what_the_builder_signed(

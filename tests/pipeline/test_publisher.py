@@ -302,6 +302,22 @@ def test_what_a_pushed_image_was_made_from_is_signed(bench: Bench) -> None:
     assert len(bench.maker.makes) == 1
 
 
+def test_an_image_whose_packages_could_not_be_listed_is_signed_by_the_next_run(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.signer = Signer(key="the builder's")
+    with monkeypatch.context() as patch:
+
+        def fails(*_: object) -> None:
+            raise MissingError("the registry is full")
+
+        patch.setattr(publishing, "attach_sboms", fails)
+        assert bench.run(validate=False).status is Status.MISSING
+    assert bench.registry.proven == {}, "otherwise the next run would take it for finished"
+    assert bench.run(validate=False).status is Status.BUILT
+    assert bench.registry.listed and bench.registry.proven
+
+
 def test_an_image_that_is_in_the_registry_already_is_signed_by_whoever_builds_the_same(bench: Bench) -> None:
     bench.signer = Signer(key="the builder's")
     bench.registry.held[TAG] = digest("a")

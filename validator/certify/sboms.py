@@ -66,7 +66,14 @@ def attach_sboms(
                     "predicate": document,
                 }
             )
-            bundle = parse_bundle(signer.sign(statement))
+            try:
+                bundle = parse_bundle(signer.sign(statement))
+            except BundleError as error:
+                raise ValidatorError(
+                    f"the list of packages of {digest} can't be attached: its signed statement is not valid:"
+                    f" {error}",
+                    hint="use a base with fewer packages",
+                ) from None
             attached.attach(registry, digest, bundle.canonical, predicate_type)
 
 

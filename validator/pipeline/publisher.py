@@ -173,9 +173,10 @@ class Publisher:
         if inputs.base_digest is None:
             progress(f"not signed, so it can't be certified: its base {inputs.base} has no digest")
             return
-        attach_provenance(self.registry, made.digest, inputs, self.signer)
         attach_compatibility(self.registry, made.digest, spec)
         attach_sboms(self.registry, made.digest, documents(bill(lock, made.base)), self.signer)
+        # Last: an image that has provenance is not looked at again.
+        attach_provenance(self.registry, made.digest, inputs, self.signer)
 
 
 class _Tagged:
