@@ -50,6 +50,7 @@ OTHERS = {
     "createuser",
     "gh",
     "jq",
+    "nfd",
     "paste",
     "pytest",
     "scp",
