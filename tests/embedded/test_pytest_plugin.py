@@ -226,6 +226,19 @@ def test_the_entry_point_may_also_be_loaded_by_name(run: Run, tmp_path: Path) ->
         assert done.outcomes() == {"failed": 1, "deselected": 4}, done.out
 
 
+def test_a_conftest_may_load_it_late(run: Run, tmp_path: Path) -> None:
+    below = tmp_path / "below"
+    below.mkdir()
+    (below / "test_below.py").write_text(TESTS)
+    (below / "conftest.py").write_text(
+        f"def pytest_collection_modifyitems(config):\n    import {PLUGIN} as plugin\n"
+        "    config.pluginmanager.register(plugin, plugin.__name__)\n"
+    )
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = requires_gpu\n")
+    done = run("--ignore=test_user.py", answer=hidden(), load=False)
+    assert done.outcomes() == {"failed": 3, "passed": 1, "skipped": 1}, done.out
+
+
 def test_it_can_be_imported_without_pytest() -> None:
     program = f"import sys; sys.modules['pytest'] = None; import {PLUGIN}"
     subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import re
 import traceback
 from collections.abc import Mapping
@@ -221,8 +222,13 @@ def _of_file(path: Path) -> Answer:
         with path.open("rb") as stream:
             diagnosis = diagnose_file(stream, str(path))
             # The lines that are shown may hold names that only other lines give away.
-            stream.seek(0)
-            text = stream.read(_NAMES).replace(b"\0", b"").decode("utf-8", errors="replace")
+            size = stream.seek(0, os.SEEK_END)
+            ends = []
+            for start in (0, max(_NAMES, size - _NAMES)):
+                stream.seek(start)
+                ends.append(stream.read(_NAMES))
     except OSError as error:
         raise InputError(f"{path} can't be read: {error.strerror}") from error
+    # Without its zeros, Latin text in UTF-16 is plain text.
+    text = b"\n".join(ends).replace(b"\0", b"").decode("utf-8", errors="replace")
     return Answer("", (), shareable(diagnosis, names_in(text)))
