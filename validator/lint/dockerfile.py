@@ -9,12 +9,16 @@ from pathlib import Path
 
 from ..compat.loose import numbers
 from ..diagnosis import commands as shown
+from ..errors import InputError
 from ..model.finding import Place
 from .base_images import BaseImage, base_image
 from .environment import Collected, Environment, Pin, Stated, normalized, specifier
 from .instructions import Instruction, assignments, commands, flags, instructions, substituted, without_flags
 from .requirements import from_other_index, is_other_index, read_requirements
 from .source import Source, read_source
+
+#: A Dockerfile may have this many stages.
+MAX_STAGES = 500
 
 #: Variables that the NVIDIA runtime reads.
 _FOR_GPU = re.compile(r"NVIDIA_(?:VISIBLE_DEVICES|DRIVER_CAPABILITIES|REQUIRE_CUDA)")
@@ -143,6 +147,8 @@ class _Reader:
         words = without_flags(instruction.rest).split()
         if not words:
             return
+        if len(self.stages) >= MAX_STAGES:
+            raise InputError(f"{self.name} has more than {MAX_STAGES} stages, so it is not checked")
         reference = substituted(words[0], self.arguments)
         line, column = instruction.place_of(re.escape(words[0]))
         place = Place(self.name, line, column)
@@ -312,8 +318,13 @@ class _Reader:
             directories += [one for one in directory.parents if one.is_relative_to(here)]
         for one in directories:
             for relative in wanted:
-                path = (one / relative.lstrip("/")).resolve()
-                if path.is_file() and path.is_relative_to(directories[-1]):
+                try:
+                    path = (one / relative.lstrip("/")).resolve()
+                    found = path.is_file() and path.is_relative_to(directories[-1])
+                except (OSError, ValueError):
+                    # Nothing can have this name: it is too long, or has a NUL.
+                    continue
+                if found:
                     return self._shown(path, here)
         return None
 

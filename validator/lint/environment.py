@@ -8,6 +8,9 @@ from .._vendor.packaging.specifiers import InvalidSpecifier, SpecifierSet
 from .._vendor.packaging.utils import canonicalize_name
 from ..model.finding import Place
 
+#: A package with more parts in its specifiers counts as one whose version is not known.
+_MOST = 100
+
 
 @dataclass(frozen=True)
 class Stated:
@@ -100,7 +103,9 @@ class Collected:
 def together(one: Pin, other: Pin) -> Pin:
     """Return the pin that two pins of the same package make. Its place is that of the exact version."""
     unknown = one.versions is None or other.versions is None
-    versions = None if one.versions is None or other.versions is None else one.versions & other.versions
+    versions = one.versions if one.versions == other.versions else None
+    if one.versions is not None and other.versions is not None and len(one.versions) < _MOST:
+        versions = one.versions & other.versions
     exact = other if not unknown and one.exact is None and other.exact is not None else one
     return Pin(
         one.name,

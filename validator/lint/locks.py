@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..errors import InputError
+from ..model.finding import Place
 from . import markers
 from .environment import Environment, Pin, Stated, normalized, specifier
 from .source import Source, read_source
@@ -16,6 +18,8 @@ from .toml_places import Places, parse
 _ELSEWHERE = ("git", "url", "directory", "path", "vcs", "archive")
 #: The sources of a project's own packages in uv.lock.
 _OWN = ("virtual", "editable", "workspace")
+#: A lock may be that of this many projects.
+MAX_PROJECTS = 200
 #: The groups that are always installed: Poetry's, and PDM's.
 _ALWAYS = frozenset({"main", "default"})
 
@@ -26,7 +30,7 @@ class _Locked:
 
     name: str
     entry: Mapping[str, Any]
-    place: Any
+    place: Place
 
 
 def environments(path: Path) -> tuple[list[Environment], list[Source]]:
@@ -96,6 +100,8 @@ def _is_own(one: _Locked) -> bool:
 
 def _of_uv(locked: Sequence[_Locked], own: Sequence[_Locked]) -> Iterator[Iterable[str]]:
     """Yield what each package of the project installs: by itself, with each extra, and with each group."""
+    if len(own) > MAX_PROJECTS:
+        raise InputError(f"{own[0].place.file} has more than {MAX_PROJECTS} projects, so it is not checked")
     by_name = {one.name: one for one in locked}
     for project in own:
         base = _references(project.entry.get("dependencies"))

@@ -38,7 +38,7 @@ def _holds(marker: str, python: str, extra: str) -> bool | None:
         return None
     try:
         return Marker(marker).evaluate({**values})
-    except (InvalidMarker, UndefinedComparison, UndefinedEnvironmentName, KeyError):
+    except (InvalidMarker, UndefinedComparison, UndefinedEnvironmentName, KeyError, RecursionError):
         return None
 
 

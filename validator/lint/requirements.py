@@ -8,6 +8,7 @@ from pathlib import Path
 
 from .._vendor.packaging.requirements import InvalidRequirement, Requirement
 from .._vendor.packaging.specifiers import SpecifierSet
+from ..errors import InputError
 from ..matrix.requirements import CONSTRAIN, INCLUDE, MAX_FILES, OPTIONS, logical_lines
 from ..model.finding import Place
 from . import markers
@@ -84,8 +85,14 @@ def _read(path: Path, read: Read, seen: set[Path], python: str | None, *, constr
         inner = INCLUDE.fullmatch(text) or CONSTRAIN.fullmatch(text)
         if inner is not None:
             included = path.parent / inner["file"]
-            if included.resolve() not in seen and len(seen) < MAX_FILES and "://" not in inner["file"]:
-                seen.add(included.resolve())
+            try:
+                resolved = included.resolve()
+            except (OSError, ValueError) as error:
+                raise InputError(
+                    f"{source.name}:{number}: the included file can't be read: {error}"
+                ) from None
+            if resolved not in seen and len(seen) < MAX_FILES and "://" not in inner["file"]:
+                seen.add(resolved)
                 _read(included, read, seen, python, constraint=constraint or inner.re is CONSTRAIN)
         elif text.startswith("-"):
             read.other_index = read.other_index or is_other_index(text)
@@ -107,7 +114,7 @@ def pin_of(
     """
     try:
         wanted = Requirement(text)
-    except InvalidRequirement:
+    except (InvalidRequirement, RecursionError):
         return None
     holds = markers.holds(str(wanted.marker), pythons, extra) if wanted.marker else True
     if holds is False:
