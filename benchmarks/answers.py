@@ -33,6 +33,7 @@ from tests.corpus import reader  # noqa: E402
 from tests.integration.page.asking import REMEMBER, ask, start, why, works  # noqa: E402
 from tests.reports.page.values import sources  # noqa: E402
 from validator.answers import ask as native  # noqa: E402
+from validator.answers.browser import cleaned  # noqa: E402
 from validator.diagnosis import diagnose_file  # noqa: E402
 from validator.reports.page.answers import make_answers  # noqa: E402
 from validator.reports.page.site import ENTRY, FOLDERS, MARK, site  # noqa: E402
@@ -120,7 +121,7 @@ def measured_why(page: Page, entries: list[reader.Entry]) -> tuple[tuple[float, 
         wanted = diagnose_file(io.BytesIO(entry.content()), entry.name)
         natively.append((time.perf_counter() - begun) * 1000)
         taken.append(each)
-        if answer.get("diagnosis") != json.loads(json.dumps(dataclasses.asdict(wanted))):
+        if answer.get("diagnosis") != cleaned(dataclasses.asdict(wanted)):
             different.append(entry.name)
     return (statistics.median(taken), statistics.median(natively)), different
 

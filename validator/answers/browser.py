@@ -9,6 +9,7 @@ from typing import Any
 from ..compat.errors import UnknownNameError
 from ..diagnosis.text import LIMIT, Ends
 from ..errors import ValidatorError
+from ..reports.printable import printable
 from .what_works import what_works
 from .why import why
 
@@ -32,7 +33,18 @@ def ask(question: str, first: Buffer = b"", last: Buffer = b"", total: int = 0) 
     except ValidatorError as error:
         nearest = list(error.nearest) if isinstance(error, UnknownNameError) else []
         answer = {"error": {"message": str(error), "hint": error.hint or "", "nearest": nearest}}
-    return json.dumps(answer)
+    return json.dumps(cleaned(answer))
+
+
+def cleaned(value: Any) -> Any:
+    """Return a value in whose texts controls, and characters that change the text direction, are codes."""
+    if isinstance(value, str):
+        return printable(value)
+    if isinstance(value, Mapping):
+        return {cleaned(key): cleaned(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [cleaned(each) for each in value]
+    return value
 
 
 def limits() -> str:

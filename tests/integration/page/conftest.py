@@ -144,7 +144,7 @@ def open_page(browser: Browser) -> Iterator[Open]:
             "request",
             lambda request: (
                 None
-                if request.url.startswith((address, "data:"))
+                if request.url.startswith((address, "data:", "blob:"))
                 else faults.append(f"a request to {request.url}")
             ),
         )

@@ -333,6 +333,7 @@
 
   // --- start --------------------------------------------------------------------------------------------
 
+  byId("answers-no-script").hidden = true;
   const lacks = Object.entries({
     WebAssembly: typeof WebAssembly === "object", "web workers": "Worker" in window, "decompression (DecompressionStream)": "DecompressionStream" in window,
   }).filter(([, there]) => !there).map(([name]) => name);

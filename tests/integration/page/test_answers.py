@@ -1,0 +1,347 @@
+"""The questions of the page in a real Chromium, with this project's Python in a worker."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import itertools
+import json
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from validator.answers import ask as native
+from validator.answers.browser import cleaned
+from validator.diagnosis import diagnose_file
+from validator.reports.page.answers import Answers, make_answers
+from validator.reports.page.site import ENTRY, MARK
+
+from ...corpus import reader
+from ...loop import tiers
+from ...reports.page.test_site import HOSTILE
+from ...reports.page.values import sources
+from .asking import REMEMBER, ask, start, why, works
+from .conftest import RECORDS, REGISTRY, Open, serve, write
+from .test_accessible import SIZES, violations
+
+ROOT = Path(__file__).parents[3]
+#: One text of the corpus in so many is compared. `benchmarks/answers.py --corpus` compares all of them, which
+#: takes a minute and a half.
+SHARE = 10
+#: Python starts in a few seconds, in more on a slow machine.
+STARTED_MS = 120_000
+FAULT = "Could not load dynamic library 'libcudart.so.11.0'; dlerror: libcudart.so.11.0: cannot open shared"
+#: Makes the page's worker silent for questions while `window.deaf` is set.
+DEAF = """
+const Before = Worker;
+window.Worker = class extends Before {
+    postMessage(message) { if (!(window.deaf && message.question)) super.postMessage(message); }
+};
+"""
+#: Pastes a text into the field as a person does.
+PASTE = """(line) => {
+    const clipboardData = new DataTransfer();
+    clipboardData.setData("text/plain", line + "nothing to see here\\n".repeat(2_500_000));
+    document.querySelector("#why textarea").dispatchEvent(
+        new ClipboardEvent("paste", { clipboardData, bubbles: true, cancelable: true }));
+}"""
+
+#: The name or the text of what has the focus.
+FOCUSED = "document.activeElement.name || document.activeElement.textContent.trim()"
+
+pytestmark = pytest.mark.xdist_group("answers")
+
+
+@pytest.fixture(scope="session")
+@tiers.engine
+def answers() -> Answers:
+    """The files of the answers, with the pinned Pyodide from npm."""
+    done = subprocess.run([str(ROOT / "scripts/pyodide")], capture_output=True, text=True, check=False)
+    if done.returncode:
+        pytest.skip(f"npm has no Pyodide here: {(done.stderr.strip() or 'no message').splitlines()[-1]}")
+    return make_answers(Path(done.stdout.strip()), MARK)
+
+
+@pytest.fixture(scope="session")
+def asked_directory(answers: Answers, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write(tmp_path_factory.mktemp("asked"), sources(RECORDS, registry=REGISTRY, answers=answers))
+
+
+@pytest.fixture(scope="module")
+def started(browser: Browser, asked_directory: Path) -> Iterator[tuple[Page, list[str]]]:
+    """A page from disk on which Python runs, and the faults that were seen on it."""
+    context = browser.new_context(viewport=SIZES["large"], reduced_motion="reduce")  # type: ignore[arg-type]
+    context.set_default_timeout(30_000)
+    page, faults = context.new_page(), []
+    page.add_init_script(REMEMBER)
+    page.on("pageerror", lambda error: faults.append(str(error)))
+    page.on("dialog", lambda dialog: faults.append(f"a dialog: {dialog.message}"))
+    page.on("console", lambda message: faults.append(message.text))
+    page.goto(f"{asked_directory.as_uri()}/{ENTRY}")
+    start(page)
+    yield page, faults
+    context.close()
+
+
+@pytest.fixture
+def page(started: tuple[Page, list[str]]) -> Iterator[Page]:
+    """The same page for all tests, since starting Python takes seconds. Nothing may go wrong on it."""
+    page, faults = started
+    yield page
+    assert faults == []
+
+
+def submit(page: Page, name: str) -> None:
+    page.locator(f"#{name} [type=submit]").click()
+
+
+def fill(page: Page, gpu: str, driver: str = "", python: str = "") -> None:
+    page.locator("#works [name=gpu]").fill(gpu)
+    page.locator("#works [name=driver]").fill(driver)
+    page.locator("#works [name=python]").select_option(python)
+
+
+def test_the_answers_to_the_corpus_are_those_of_doctor(page: Page) -> None:
+    entries = [entry for entry in reader.entries() if entry.kind != "reports"][::SHARE]
+    assert len(entries) > 100
+    answers = ask(page, [(why(entry.name), entry.content()) for entry in entries])
+    for entry, (answer, _) in zip(entries, answers, strict=True):
+        wanted = cleaned(dataclasses.asdict(diagnose_file(io.BytesIO(entry.content()), entry.name)))
+        assert answer.get("diagnosis", answer) == wanted, entry.name
+
+
+def test_the_answers_about_machines_are_those_of_this_python(page: Page) -> None:
+    gpus = (
+        "rtx 5090",
+        "RTX 3060 Laptop",
+        "NVIDIA A100-SXM4-80GB",
+        "gtx 1080",
+        "k80",
+        "7.5",
+        "3060",
+        "RX 580",
+    )
+    questions = [
+        works(gpu=gpu, driver=driver, python=python, system=system)
+        for gpu, driver, python in itertools.product(
+            gpus, ("390.48", "470", "535.183.01", "12.8", ""), ("", "3.10")
+        )
+        for system in (("linux", "windows") if python else ("linux",))
+    ]
+    answers = ask(page, [(question, b"") for question in questions])
+    for question, (answer, _) in zip(questions, answers, strict=True):
+        assert answer == json.loads(native(json.dumps(question))), question
+
+
+def test_what_works_is_shown(page: Page) -> None:
+    fill(page, "H100", "580.65.06", "3.12")
+    submit(page, "works")
+    answer = page.locator("#works-answer")
+    expect(answer.locator(".result")).to_have_text(re.compile(r"TensorFlow 2\.\d+\.\d works\."))
+    expect(page.locator("#works-status")).to_have_text(re.compile(r"TensorFlow .* works\."))
+    expect(answer).to_contain_text(f"docker pull {REGISTRY}@{RECORDS[1].image_digest}"[:40])
+    expect(answer).to_contain_text("python -m pip install")
+    # The page has measured this image on such a machine.
+    link = answer.locator("a[href^='#cell=']")
+    expect(link).to_have_text("failed")
+    link.click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("r580-h100")
+    page.keyboard.press("Escape")
+    expect(dialog).to_be_hidden()
+    answer.get_by_text("Why no newer release").last.click()
+    expect(answer).to_contain_text("on its own, the wheel does not find")
+    answer.get_by_text(re.compile("^All .* releases$")).click()
+    expect(answer.get_by_role("region", name="All releases").get_by_role("row")).to_have_count(33)
+
+
+def test_a_wrong_name_is_replaced_by_a_suggestion(page: Page) -> None:
+    fill(page, "3060", "535")
+    submit(page, "works")
+    expect(page.locator("#works-answer")).to_contain_text('GPU "3060" is not known')
+    page.get_by_role("button", name="RTX 3060").click()
+    expect(page.locator("#works [name=gpu]")).to_have_value("RTX 3060")
+    expect(page.locator("#works-answer .result")).to_contain_text("works")
+
+
+def test_names_are_suggested_while_one_is_typed(page: Page) -> None:
+    names = page.locator("#gpu-names option").evaluate_all("options => options.map((option) => option.value)")
+    assert {"RTX 4090", "A100", "V100", "GTX 1080"} <= set(names)
+    for name in names:
+        assert "error" not in json.loads(native(json.dumps(works(gpu=name)))), name
+
+
+def test_why_a_gpu_is_not_used_is_shown(page: Page) -> None:
+    page.locator("#why textarea").fill(FAULT)
+    submit(page, "why")
+    answer = page.locator("#why-answer")
+    for text in ("libcudart.so.11.0 can't be opened", "Evidence", "How to fix it", "Read: 1 line", "Next:"):
+        expect(answer).to_contain_text(text)
+    page.locator("#why textarea").fill("")
+    submit(page, "why")
+    expect(answer).to_contain_text("Paste what TensorFlow printed")
+
+
+def test_a_file_is_read(page: Page, tmp_path: Path) -> None:
+    file = tmp_path / "train <b>.log"
+    file.write_bytes(b"\xff\xfe" + FAULT.encode("utf-16-le"))
+    page.locator("#why-input").set_input_files(file)
+    expect(page.locator("#why-file")).to_contain_text("train <b>.log (0.0 MB)")
+    expect(page.locator("#why textarea")).to_be_disabled()
+    submit(page, "why")
+    expect(page.locator("#why-answer")).to_contain_text("libcudart.so.11.0 can't be opened")
+    page.get_by_role("button", name="Remove").click()
+    expect(page.locator("#why textarea")).to_be_focused()
+    file.write_bytes(b"\x1f\x8b\x08")
+    page.locator("#why-input").set_input_files(file)
+    submit(page, "why")
+    expect(page.locator("#why-answer")).to_contain_text("train <b>.log is compressed (gzip), not text")
+    page.get_by_role("button", name="Remove").click()
+
+
+def test_fifty_megabytes_are_read_at_both_ends(page: Page) -> None:
+    page.evaluate(PASTE, FAULT + "\n")
+    expect(page.locator("#why-file")).to_contain_text("The pasted text (50.0 MB)")
+    submit(page, "why")
+    # The page answers to clicks while the text is read.
+    page.locator("#works-answer summary").last.click()
+    answer = page.locator("#why-answer")
+    expect(answer).to_contain_text("the first and the last 1 MiB of 48 MiB", timeout=90_000)
+    expect(answer).to_contain_text("libcudart.so.11.0 can't be opened")
+    page.get_by_role("button", name="Remove").click()
+
+
+def test_hostile_text_stays_text(page: Page) -> None:
+    fill(page, HOSTILE[:150], "535")
+    submit(page, "works")
+    expect(page.locator("#works-answer")).to_contain_text("<script>alert(1)</script>")
+    fill(page, "", HOSTILE[:150])
+    submit(page, "works")
+    expect(page.locator("#works-answer")).to_contain_text("<script>alert(1)</script>")
+    # A text with a zero byte is refused as binary.
+    hostile = HOSTILE.replace("\0", "").replace("\ud800", "")
+    page.locator("#why textarea").fill(f"{FAULT}\nE tensorflow: {hostile}\nError: {hostile}")
+    submit(page, "why")
+    expect(page.locator("#why-answer")).to_contain_text("<script>alert(1)</script>")
+    assert not re.search("[\u202e\x1b]", page.locator("#why-answer").inner_text())
+    assert page.locator(".answer img, .answer script").count() == 0
+
+
+def test_the_questions_can_be_asked_with_the_keyboard(page: Page) -> None:
+    fill(page, "", "")
+    page.locator("#works [name=gpu]").focus()
+    page.keyboard.type("t4")
+    page.keyboard.press("Tab")
+    page.keyboard.type("535")
+    # The browser's list of suggestions is open; Escape closes it.
+    page.keyboard.press("Escape")
+    page.keyboard.press("Enter")
+    expect(page.locator("#works-status")).to_contain_text("works")
+    reached = []
+    page.locator("#works [name=gpu]").focus()
+    for _ in range(12):
+        reached.append(page.evaluate(FOCUSED))
+        page.keyboard.press("Tab")
+    assert reached[:5] == ["gpu", "driver", "system", "python", "Show what works"]
+    assert "Copy" in reached
+    page.locator("#works-answer summary").first.focus()
+    page.keyboard.press("Enter")
+    expect(page.locator("#works-answer details").first).to_have_attribute("open", "")
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_serious_in_the_answers(page: Page, size: str, scheme: str) -> None:
+    page.set_viewport_size(SIZES[size])  # type: ignore[arg-type]
+    page.emulate_media(color_scheme=scheme, reduced_motion="reduce")  # type: ignore[arg-type]
+    fill(page, "rtx 5090", "570.124.06", "3.12")
+    submit(page, "works")
+    expect(page.locator("#works-answer .result")).to_contain_text("eager")
+    page.locator("#why textarea").fill(f"{FAULT}\nE0000 something odd happened")
+    submit(page, "why")
+    expect(page.locator("#why-answer .cause").first).to_be_visible()
+    page.locator(".answer details").evaluate_all("all => all.forEach((each) => { each.open = true; })")
+    assert page.evaluate("document.documentElement.scrollWidth") <= SIZES[size]["width"]
+    assert violations(page, "moderate", "serious", "critical") == []
+
+
+def test_nothing_can_leave_the_browser(browser: Browser, asked_directory: Path) -> None:
+    """Neither the page nor its worker may connect to anything, its own host included."""
+    with serve(asked_directory) as address:
+        context = browser.new_context()
+        page, requests, blocked = context.new_page(), [], []
+        page.goto(f"{address}/{ENTRY}")
+        page.on("request", lambda request: requests.append(request.url))
+        page.on("console", lambda message: blocked.append(message.text))
+        start(page)
+        page.locator("#why textarea").fill(FAULT)
+        submit(page, "why")
+        expect(page.locator("#why-answer .cause")).to_be_visible()
+        scripts = [url for url in requests if not url.startswith("blob:")]
+        assert len(scripts) == 2
+        assert all(re.fullmatch(rf"{re.escape(address)}/answers/[0-9a-f]{{20}}\.js", url) for url in scripts)
+        assert blocked == []
+        [worker] = page.workers
+        attempt = """(address) => new Promise((resolve) => {
+            const request = new XMLHttpRequest();
+            request.onload = () => resolve("loaded");
+            request.onerror = () => resolve("refused");
+            request.open("GET", address);
+            request.send();
+        })"""
+        assert page.evaluate(attempt, f"{address}/{ENTRY}") == "refused"
+        assert worker.evaluate(attempt, f"{address}/{ENTRY}") == "refused"
+        assert any("Content Security Policy" in text for text in blocked)
+        context.close()
+
+
+def test_an_answer_that_takes_too_long_is_stopped(open_page: Open, asked_directory: Path) -> None:
+    page = open_page(asked_directory.as_uri())
+    page.add_init_script(DEAF)
+    page.clock.install()
+    page.reload()
+    start(page)
+    page.evaluate("window.deaf = true")
+    submit(page, "works")
+    expect(page.locator("#works-answer .busy")).to_be_visible()
+    page.clock.fast_forward("01:01")
+    expect(page.locator("#works-answer")).to_contain_text("no answer within 60 seconds, so it was stopped")
+    # The next question starts Python again, and can be stopped by hand.
+    submit(page, "works")
+    page.get_by_role("button", name="Stop").click()
+    expect(page.locator("#works-answer")).to_have_text("Stopped.")
+    page.evaluate("window.deaf = false")
+    submit(page, "works")
+    expect(page.locator("#works-answer .result")).to_be_visible(timeout=STARTED_MS)
+
+
+def test_missing_files_are_said(open_page: Open, answers: Answers, tmp_path: Path) -> None:
+    directory = write(tmp_path / "page", sources(RECORDS, answers=answers))
+    (directory / answers.runtime).unlink()
+    page = open_page(directory.as_uri(), allowed=["Failed to load resource"])
+    submit(page, "works")
+    expect(page.locator("#works-answer")).to_contain_text("python -m validator serve")
+    expect(page.locator("#grid")).to_be_visible()
+
+
+@pytest.mark.parametrize("missing", ["WebAssembly", "Worker", "DecompressionStream"])
+def test_a_browser_that_lacks_something_still_shows_the_matrix(
+    open_page: Open, asked_directory: Path, missing: str
+) -> None:
+    page = open_page(asked_directory.as_uri())
+    page.add_init_script(f"delete window.{missing}")
+    page.reload()
+    expect(page.locator("#answers-missing")).to_contain_text("This browser lacks")
+    expect(page.locator("#works")).to_be_hidden()
+    expect(page.get_by_role("grid")).to_be_visible()
+
+
+def test_without_scripts_the_page_says_what_is_missing(open_page: Open, asked_directory: Path) -> None:
+    page = open_page(asked_directory.as_uri(), java_script_enabled=False)
+    expect(page.get_by_text("The answers need JavaScript and WebAssembly.")).to_be_visible()
+    expect(page.locator("#works")).to_be_hidden()
+    expect(page.locator("#grid")).to_be_visible()
