@@ -1,0 +1,76 @@
+"""A push leaves everything with the image that its builder says about it, and cosign accepts each of it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from validator.assemble.compatibility import ARTIFACT
+from validator.assemble.destinations import Destination
+from validator.assemble.image import Assembled
+from validator.assemble.progress import Progress
+from validator.assemble.registry_destination import RegistryDestination
+from validator.certify import provenance
+from validator.certify.signing import Signer
+from validator.certify.trust import Trust
+from validator.model.lock import Lock
+from validator.model.spec import Choice, ImageSpec, Variant
+from validator.pipeline.publisher import Publisher
+from validator.registry.client import Registry
+from validator.registry.names import Repository
+from validator.sbom.bill import bill
+from validator.sbom.documents import PREDICATES, documents
+
+from ..pipeline.test_publisher import FakeMaker
+from ..registry.images import push_image
+from ..sbom.images import BASE, LOCK
+from .attestations import cosign, payload
+from .building import trusting
+from .conftest import TAG
+
+pytestmark = pytest.mark.service
+
+SPEC = ImageSpec("2.21.0", "3.12", Variant.GPU, Choice("12.5", "12.5"), Choice("9.3", "9.3"))
+OURS = replace(LOCK, identifier=SPEC.identifier, python="3.12")
+TYPES = {
+    "slsaprovenance1": provenance.PREDICATE,
+    "cyclonedx": PREDICATES["cyclonedx"],
+    "spdxjson": PREDICATES["spdx"],
+}
+
+
+@dataclass
+class Maker(FakeMaker):
+    """Pushes a small image, whose base is that of the tests of lists."""
+
+    repository: Repository = field(default_factory=lambda: Repository("localhost", "x"))
+
+    def make(self, spec: ImageSpec, lock: Lock, destination: Destination, progress: Progress) -> Assembled:
+        self.makes.append(spec.identifier)
+        return Assembled(push_image(self.repository, TAG), b"", b"", (), BASE)
+
+
+def test_a_push_leaves_provenance_lists_and_what_the_image_needs(
+    repository: Repository, registry: Registry, signer: Signer, trust: Trust
+) -> None:
+    maker = Maker(base=BASE.origin, repository=repository)
+    destination = RegistryDestination(repository, tag=None)
+    publisher = Publisher(maker, lambda spec: destination, registry, trusting(trust), signer=signer)
+    pushed = publisher.push(SPEC, OURS, lambda _: None)
+    for name, kind in TYPES.items():
+        done = cosign(
+            "verify-attestation", "--key", str(trust.key), "--type", name, "--insecure-ignore-tlog",
+            "--allow-http-registry", pushed.reference,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        (line,) = done.stdout.splitlines()
+        statement = payload(json.dumps({"dsseEnvelope": json.loads(line)}).encode())
+        assert statement["predicateType"] == kind
+        if kind != provenance.PREDICATE:
+            assert statement["predicate"] == documents(bill(OURS, BASE))[kind]
+    assert len(registry.attached(pushed.digest, ARTIFACT)) == 1
+    # The image has all of it, so the next run neither makes it nor attaches anything.
+    assert publisher.current(SPEC, OURS) is not None
+    assert maker.makes == [SPEC.identifier]
