@@ -8,7 +8,7 @@ from __future__ import annotations
 
 #: Everything succeeded.
 EXIT_OK = 0
-#: A cell, a check or a prediction failed, or a problem was found.
+#: A cell, a check or a prediction failed, or `doctor` or `lint` found a problem.
 EXIT_FAILED = 1
 #: The input is wrong: the command line, the matrix or a lock.
 EXIT_INPUT = 2

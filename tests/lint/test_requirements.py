@@ -119,3 +119,10 @@ def test_a_framework_for_another_cuda_overwrites_the_cudnn_of_the_extra(tmp_path
     text = "tensorflow[and-cuda]==2.20.0\ntorch==2.12.1\n"
     assert short(write(tmp_path, "requirements.txt", text)) == ["2:1 mixed_frameworks"]
     assert short(write(tmp_path, "requirements.txt", text.replace("2.12.1", "2.9.1"))) == []
+
+
+def test_a_package_of_another_system_is_not_there(tmp_path: Path) -> None:
+    path = write(tmp_path, "requirements.txt", "tensorflow-cpu; sys_platform == 'darwin'\n")
+    assert short(path, for_gpu=True) == []
+    path.write_text("tensorflow-cpu; sys_platform == 'linux'\n")
+    assert short(path, for_gpu=True) == ["1:1 cpu_package"]

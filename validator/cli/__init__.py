@@ -67,7 +67,8 @@ class _LazyGroup(SuggestingGroup):
 @click.group(
     cls=_LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="Exit codes: 0 success; 1 a cell, a check or a prediction failed, or doctor found a problem;"
+    epilog="Exit codes: 0 success; 1 a cell, a check or a prediction failed, or doctor or lint found"
+    " a problem;"
     " 2 the input is wrong; 3 something that is needed is missing.",
 )
 @click.version_option(__version__, prog_name="validator")
