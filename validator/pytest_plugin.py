@@ -33,6 +33,5 @@ def pytest_configure(config: pytest.Config) -> None:
     from .embedded.gpu_requirement import GpuRequirement
 
     config.addinivalue_line("markers", _MARKER)
-    # A conftest.py may load this module after the command line was read.
-    every_test = config.getoption(OPTION, default=False) or config.getini(OPTION)
+    every_test = config.getoption(OPTION) or config.getini(OPTION)
     config.pluginmanager.register(GpuRequirement(every_test=bool(every_test)), "validator-gpu-requirement")
