@@ -6,9 +6,10 @@ import re
 
 import pytest
 
-from docs import checks, cited, commands, releases, tables
+from docs import checks, cited, commands, releases, starts, tables
 from docs.transcripts import ROOT, TRANSCRIPT, on_a_terminal, pages, refreshed
 from validator.cli import COMMANDS
+from validator.delivery.formats import FORMATS
 
 PAGES = {str(page.relative_to(ROOT)): page.read_text(encoding="utf-8") for page in pages()}
 TRANSCRIPTS = [
@@ -80,6 +81,12 @@ def test_every_environment_variable_of_an_option_has_a_row() -> None:
 
 def test_the_page_about_tables_is_current() -> None:
     assert tables.page() == PAGES["docs/reference/data.md"], "run scripts/update-docs"
+
+
+def test_the_examples_of_starts_are_current() -> None:
+    page = PAGES["docs/how-to/start-an-image.md"]
+    assert {match["format"] for match in starts.EXAMPLE.finditer(page)} == set(FORMATS)
+    assert starts.refreshed(page) == page, "run scripts/update-docs"
 
 
 @pytest.mark.parametrize("page", PAGES)
