@@ -23,8 +23,6 @@ def main(directory: Path) -> int:
             viewport={"width": WIDTH, "height": HEIGHT}, color_scheme="light", reduced_motion="reduce"
         )
         page.goto(f"{directory.resolve().as_uri()}/index.html")
-        # The last rows: what was measured here next to what is predicted elsewhere.
-        page.locator(".grid-box").evaluate("(box) => box.scrollTo(0, box.scrollHeight)")
         figure = page.locator("figure:visible .chart-box").first
         bottom = figure.bounding_box() or {"y": HEIGHT, "height": 0}
         page.screenshot(

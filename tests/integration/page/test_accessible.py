@@ -13,6 +13,8 @@ from .conftest import RECORDS, Open
 
 AXE = (importlib.resources.files("axe_playwright_python") / "axe.min.js").read_text(encoding="utf-8")
 MEASURED = f"#cell={RECORDS[2].cell}"
+COMPARED = f"#compare={RECORDS[2].cell}&with={RECORDS[3].cell}"
+CHOOSING = f"#compare={RECORDS[2].cell}"
 PREDICTED = "#cell=tf2.21.0-cuda12.5-cudnn9.3-py311@r535-t4"
 SIZES = {"large": {"width": 1280, "height": 900}, "phone": {"width": 390, "height": 844}}
 
@@ -30,7 +32,11 @@ def violations(page: Page, *impacts: str) -> list[str]:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("fragment", ["", MEASURED, PREDICTED], ids=["closed", "measured", "predicted"])
+@pytest.mark.parametrize(
+    "fragment",
+    ["", MEASURED, PREDICTED, COMPARED, CHOOSING],
+    ids=["closed", "measured", "predicted", "compared", "choosing"],
+)
 def test_axe_finds_nothing_serious(
     open_page: Open, directory: Path, scheme: str, size: str, fragment: str
 ) -> None:
@@ -42,10 +48,13 @@ def test_axe_finds_nothing_serious(
         viewport=SIZES[size],
         reduced_motion="reduce",
     )
-    if fragment:
-        expect(page.get_by_role("dialog")).to_contain_text(
-            "History" if fragment == MEASURED else "Not measured"
-        )
+    if fragment == CHOOSING:
+        # With the full name of a heading, too.
+        page.locator("#grid thead th").nth(1).focus()
+        expect(page.locator("#tip")).to_be_visible()
+    elif fragment:
+        says = {MEASURED: "History", PREDICTED: "Not measured", COMPARED: "differ."}
+        expect(page.get_by_role("dialog")).to_contain_text(says[fragment])
         for summary in page.get_by_role("dialog").locator("summary").all():
             summary.click()
     else:

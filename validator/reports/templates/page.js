@@ -146,15 +146,17 @@ function filter(wanted) {
 
 // Return the columns that are empty for nearly every machine, and in which nothing was measured.
 function almostEmpty() {
-  const rows = new Set(), filled = new Map(), measured = new Set();
+  const rows = new Set(), filled = new Array(data.columns.length).fill(0), measured = new Set();
   for (const place of places) {
     if (!place.passing.length) continue;
     rows.add(place.host);
-    filled.set(place.column, (filled.get(place.column) ?? 0) + 1);
-    if (place.passing.some((number) => data.cells[number][MEASURED] !== null)) measured.add(place.column);
+    filled[place.column] += 1;
+    if (!measured.has(place.column) && place.passing.some((number) => data.cells[number][MEASURED] !== null)) {
+      measured.add(place.column);
+    }
   }
-  const isSparse = ([column, count]) => !measured.has(column) && count * 8 <= rows.size;
-  return new Set([...filled].filter(isSparse).map(([column]) => column));
+  const isSparse = (column) => filled[column] > 0 && !measured.has(column) && filled[column] * 8 <= rows.size;
+  return new Set([...filled.keys()].filter(isSparse));
 }
 
 const worst = (words) => WORST.find((each) => words.includes(each)) ?? "";
