@@ -16,6 +16,8 @@ from ..diagnosis import shell
 CAUSES = "docs/causes.md"
 #: The mark of a block whose output no test compares, with where it comes from.
 ELSEWHERE = re.compile(r"<!-- output: (.+?) -->", re.DOTALL)
+#: The mark of a file that `run --format` writes. tests/delivery gives each to the tool that it is for.
+WRITTEN = re.compile(r"<!-- start: \w+ -->")
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,7 @@ def read(page: str, text: str) -> Iterator[Block]:
             assert token.map is not None
             language = token.info.strip()
             commands, output = _typed(token.content) if language == "console" else ([], "")
-            if language == "sh":
+            if language == "sh" and not WRITTEN.search(above):
                 commands = [token.content]
             origin = ELSEWHERE.search(above)
             yield Block(

@@ -59,7 +59,7 @@ OTHERS = {
     "uvx",
 }
 #: What the language of a block says about its content.
-LANGUAGES = {"console", "dockerfile", "json", "python", "sh", "sql", "text", "yaml"}
+LANGUAGES = {"console", "dockerfile", "json", "jsonc", "python", "sh", "sql", "text", "yaml"}
 
 
 def parse(arguments: list[str]) -> None:
@@ -157,7 +157,7 @@ def test_a_wrong_command_is_found(command: str) -> None:
 def test_files_in_blocks_can_be_read() -> None:
     for block in BLOCKS:
         if block.language == "yaml":
-            assert isinstance(yaml.safe_load(block.text), (dict, list)), str(block)
+            assert all(isinstance(one, (dict, list)) for one in yaml.safe_load_all(block.text)), str(block)
         elif block.language == "json":
             json.loads(block.text if block.text.startswith("{") else f"{{{block.text}}}")
         elif block.language == "python":
