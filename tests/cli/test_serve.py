@@ -37,7 +37,7 @@ def serving(project: Path) -> Iterator[tuple[str, subprocess.Popen[str]]]:
     environment = os.environ | {"PYTHONPATH": str(ROOT), "XDG_STATE_HOME": str(project / "state")}
     environment.pop("VALIDATOR_STORE", None)
     with subprocess.Popen(
-        [sys.executable, "-m", "validator", "serve", "--profile", "quick", "--port", "0"],
+        [sys.executable, "-m", "validator", "serve", "--profile", "quick", "--port=0", "--answers=none"],
         cwd=project, env=environment, stderr=subprocess.PIPE, text=True,
     ) as process:  # fmt: skip
         try:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..errors import InputError
+from ..errors import InputError, MissingError
 from ..model.certificate import Certificate, read_verification
 from ..model.codec import DocumentError
 from ..model.diagnosis import Diagnosis
@@ -17,6 +17,7 @@ from ..model.spec import ImageSpec, python_label
 from ..reports.overview import Row
 from ..reports.page.measurements import Measurements
 from ..system.output_directory import Changes, update_directory
+from .options import print_status
 
 if TYPE_CHECKING:
     from ..records.store import Store
@@ -25,13 +26,37 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PageOptions:
-    """The options of a page; see the options of `report`. pyodide: the file of --answers."""
+    """The options of a page; see the options of `report`. pyodide: the file of `pyodide_of`."""
 
     matrix_path: Path
     profile: str | None
     registry: str | None
     certificate_files: tuple[Path, ...]
     pyodide: Path | None
+
+
+#: The values of --answers that are not a file: let npm download the pinned version, or answer nothing.
+NPM, NONE = "npm", "none"
+
+
+def pyodide_of(answers: str | None) -> Path | None:
+    """Return the package of Pyodide that --answers asks for, or None.
+
+    If npm can't provide it, say so and return None: the page shows all the rest.
+    """
+    if answers is None or answers == NONE:
+        return None
+    if answers != NPM:
+        return Path(answers)
+    from ..reports.page.answers import pinned
+    from ..supply.pyodide import pyodide_package
+
+    pin = pinned()
+    try:
+        return pyodide_package(pin.version, pin.integrity)
+    except MissingError as error:
+        print_status(f"The page can't answer questions: {error}. To change that, {error.hint}.")
+        return None
 
 
 def page_sources(

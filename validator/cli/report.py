@@ -23,7 +23,7 @@ from .options import (
     store_option,
     verbose_option,
 )
-from .page import PageOptions, measured_python, page_sources, write_page
+from .page import PageOptions, measured_python, page_sources, pyodide_of, write_page
 
 
 @click.command("report")
@@ -57,10 +57,9 @@ from .page import PageOptions, measured_python, page_sources, write_page
 )
 @click.option(
     "--answers",
-    "pyodide",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="With --html: let the page answer questions. FILE is Pyodide's package, as `npm pack` writes it.",
+    metavar="npm|none|FILE",
+    help="With --html: let the page answer questions. npm downloads what it needs, Pyodide, once; FILE is"
+    " what `npm pack` wrote.  [default: none]",
 )
 @format_option("terminal", "markdown", "json")
 @verbose_option
@@ -73,7 +72,7 @@ def command(
     directory: Path | None,
     registry: str | None,
     certificate_files: tuple[Path, ...],
-    pyodide: Path | None,
+    answers: str | None,
     format_: str,
 ) -> None:
     """Show the matrix with its predictions and measured verdicts, or write it as a web page."""
@@ -81,7 +80,7 @@ def command(
         raise click.UsageError("--html can't be combined with --output or --format")
     if directory is None and certificate_files:
         raise click.UsageError("--certificates has no effect without --html")
-    if directory is None and pyodide is not None:
+    if directory is None and answers is not None:
         raise click.UsageError("--answers has no effect without --html")
     if output is not None and format_ == "terminal":
         raise click.UsageError("--output needs --format markdown or --format json")
@@ -102,7 +101,7 @@ def command(
         plan = load_plan(matrix_path, profile, selectors, measured_python(latest))
         rows = overview(plan.cells, latest)
         if directory is not None and measurements is not None:
-            asked = PageOptions(matrix_path, profile, registry, certificate_files, pyodide)
+            asked = PageOptions(matrix_path, profile, registry, certificate_files, pyodide_of(answers))
             done = write_page(directory, page_sources(asked, rows, measurements, store))
             written = f"{counted(done.written, 'file')} written"
             print_status(

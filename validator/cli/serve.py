@@ -22,7 +22,7 @@ from .options import (
     store_url_for,
     verbose_option,
 )
-from .page import PageOptions, measured_python, page_sources, write_page
+from .page import NPM, PageOptions, measured_python, page_sources, pyodide_of, write_page
 
 #: Not registered for anything else at IANA, and no browser refuses it.
 _PORT = 8642
@@ -64,10 +64,11 @@ _PORT = 8642
 )
 @click.option(
     "--answers",
-    "pyodide",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Let the page answer questions. FILE is Pyodide's package, as `npm pack` writes it.",
+    metavar="npm|none|FILE",
+    default=NPM,
+    show_default=True,
+    help="Let the page answer questions. npm downloads what it needs, Pyodide, once; FILE is what `npm pack`"
+    " wrote; with none, the page does not answer.",
 )
 @verbose_option
 def command(
@@ -79,7 +80,7 @@ def command(
     port: int,
     registry: str | None,
     certificate_files: tuple[Path, ...],
-    pyodide: Path | None,
+    answers: str,
 ) -> int:
     """Show the page on this machine, with the progress of a running `build-matrix`, until Ctrl-C.
 
@@ -95,7 +96,7 @@ def command(
 
     # Report wrong input before reading anything else.
     load_plan(matrix_path, profile, selectors)
-    asked = PageOptions(matrix_path, profile, registry, certificate_files, pyodide)
+    asked = PageOptions(matrix_path, profile, registry, certificate_files, pyodide_of(answers))
     progress = progress_directory(matrix_path)
     records = _Records(matrix_path, store_url)
     events = Events()

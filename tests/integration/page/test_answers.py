@@ -7,7 +7,6 @@ import io
 import itertools
 import json
 import re
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,8 +16,10 @@ from playwright.sync_api import Browser, Page, expect
 from validator.answers import ask as native
 from validator.answers.browser import cleaned
 from validator.diagnosis import diagnose_file
-from validator.reports.page.answers import Answers, make_answers
+from validator.errors import MissingError
+from validator.reports.page.answers import Answers, make_answers, pinned
 from validator.reports.page.site import ENTRY, MARK
+from validator.supply.pyodide import pyodide_package
 
 from ...corpus import reader
 from ...loop import tiers
@@ -28,10 +29,6 @@ from .asking import REMEMBER, ask, start, why, works
 from .conftest import RECORDS, REGISTRY, Open, serve, write
 from .test_accessible import SIZES, violations
 
-ROOT = Path(__file__).parents[3]
-#: One text of the corpus in so many is compared. `benchmarks/answers.py --corpus` compares all of them, which
-#: takes a minute and a half.
-SHARE = 10
 #: Python starts in a few seconds, in more on a slow machine.
 STARTED_MS = 120_000
 FAULT = "Could not load dynamic library 'libcudart.so.11.0'; dlerror: libcudart.so.11.0: cannot open shared"
@@ -60,10 +57,11 @@ pytestmark = pytest.mark.xdist_group("answers")
 @tiers.engine
 def answers() -> Answers:
     """The files of the answers, with the pinned Pyodide from npm."""
-    done = subprocess.run([str(ROOT / "scripts/pyodide")], capture_output=True, text=True, check=False)
-    if done.returncode:
-        pytest.skip(f"npm has no Pyodide here: {(done.stderr.strip() or 'no message').splitlines()[-1]}")
-    return make_answers(Path(done.stdout.strip()), MARK)
+    try:
+        package = pyodide_package(pinned().version, pinned().integrity)
+    except MissingError as error:
+        pytest.skip(str(error))
+    return make_answers(package, MARK)
 
 
 @pytest.fixture(scope="session")
@@ -106,8 +104,8 @@ def fill(page: Page, gpu: str, driver: str = "", python: str = "") -> None:
 
 
 def test_the_answers_to_the_corpus_are_those_of_doctor(page: Page) -> None:
-    entries = [entry for entry in reader.entries() if entry.kind != "reports"][::SHARE]
-    assert len(entries) > 100
+    entries = [entry for entry in reader.entries() if entry.kind != "reports"]
+    assert len(entries) > 1000
     answers = ask(page, [(why(entry.name), entry.content()) for entry in entries])
     for entry, (answer, _) in zip(entries, answers, strict=True):
         wanted = cleaned(dataclasses.asdict(diagnose_file(io.BytesIO(entry.content()), entry.name)))

@@ -24,7 +24,7 @@ from ...redaction.identifiers import without_gpu_uuids
 from ..markdown import markdown
 from ..overview import Row
 from ..printable import printable
-from .answers import Answers, context, pinned
+from .answers import Answers, context
 from .chart import charts, factor, milliseconds
 from .details import detail, detail_file, script_json
 from .feed import Fetch, Step, feed, steps
@@ -162,7 +162,6 @@ def _index(sources: Sources, found: Layout, files: Files, changed: Sequence[Step
         style_hash=_hash(style),
         script_hash=_hash(script),
         answers=context(sources.answers, sources.registry, sources.measurements) if sources.answers else None,
-        pyodide=pinned(),
         live=sources.live,
         data=markupsafe.Markup(script_json(_data(sources, found, files))),
     )

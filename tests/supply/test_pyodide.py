@@ -1,0 +1,90 @@
+"""The download of Pyodide, with a program that stands in for npm."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import sys
+from pathlib import Path
+
+import pytest
+
+from validator.cli.page import NPM, pyodide_of
+from validator.errors import MissingError
+from validator.supply.pyodide import pyodide_package
+
+#: It runs a program that is named npm.
+pytestmark = pytest.mark.service
+
+CONTENT = b"a package"
+INTEGRITY = f"sha512-{base64.b64encode(hashlib.sha512(CONTENT).digest()).decode()}"
+#: Writes what npm would, and notes its arguments.
+PACK = """
+import pathlib, sys
+words = sys.argv[1:]
+place = pathlib.Path(words[words.index("--pack-destination") + 1])
+(place / "pyodide-1.2.3.tgz").write_bytes(CONTENT)
+with open(CALLS, "a") as file:
+    print(*words, file=file)
+"""
+
+
+@pytest.fixture
+def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the file with npm's calls. The cache and the PATH are empty but for npm."""
+    monkeypatch.setenv("VALIDATOR_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    npm(tmp_path, PACK, CONTENT)
+    return tmp_path / "calls"
+
+
+def npm(tmp_path: Path, program: str, content: bytes = b"") -> None:
+    (tmp_path / "bin").mkdir(exist_ok=True)
+    file = tmp_path / "bin" / "npm"
+    head = f"#!{sys.executable}\nCONTENT, CALLS = {content!r}, {str(tmp_path / 'calls')!r}\n"
+    file.write_text(head + program, encoding="utf-8")
+    file.chmod(0o755)
+
+
+def test_the_package_is_downloaded_once(calls: Path, tmp_path: Path) -> None:
+    found = {pyodide_package("1.2.3", INTEGRITY) for _ in range(2)}
+    assert found == {tmp_path / "cache" / "pyodide-1.2.3.tgz"}
+    assert found.pop().read_bytes() == CONTENT
+    (call,) = calls.read_text().splitlines()
+    assert call.startswith("pack ") and call.endswith(" pyodide@1.2.3") and "--ignore-scripts" in call
+    assert [path.name for path in (tmp_path / "cache").iterdir()] == ["pyodide-1.2.3.tgz"]
+
+
+def test_a_damaged_file_in_the_cache_is_replaced(calls: Path, tmp_path: Path) -> None:
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "cache" / "pyodide-1.2.3.tgz").write_bytes(CONTENT[:-1])
+    assert pyodide_package("1.2.3", INTEGRITY).read_bytes() == CONTENT
+
+
+def test_another_package_is_refused_and_not_kept(calls: Path, tmp_path: Path) -> None:
+    npm(tmp_path, PACK, b"something else")
+    with pytest.raises(MissingError, match="SHA-512 differs"):
+        pyodide_package("1.2.3", INTEGRITY)
+    assert list((tmp_path / "cache").iterdir()) == []
+
+
+def test_what_npm_says_is_the_reason(calls: Path, tmp_path: Path) -> None:
+    npm(tmp_path, "import sys\nsys.exit('npm error network: no route')\n")
+    with pytest.raises(MissingError, match=r"can't download pyodide 1\.2\.3: npm error network: no route"):
+        pyodide_package("1.2.3", INTEGRITY)
+
+
+def test_a_page_without_npm_says_how_to_get_the_answers(
+    calls: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "bin" / "npm").unlink()
+    assert pyodide_of(NPM) is None
+    said = capsys.readouterr().err
+    assert said.startswith("The page can't answer questions: npm is not installed, which downloads Pyodide.")
+    assert "To change that, install Node.js, or run `npm pack pyodide@" in said
+
+
+def test_a_file_is_taken_as_it_is_named(calls: Path) -> None:
+    assert pyodide_of("package.tgz") == Path("package.tgz")
+    assert pyodide_of("none") is pyodide_of(None) is None
+    assert not calls.exists()
