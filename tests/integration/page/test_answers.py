@@ -148,7 +148,7 @@ def test_what_works_is_shown(page: Page) -> None:
     expect(link).to_have_text("failed")
     link.click()
     dialog = page.get_by_role("dialog")
-    expect(dialog).to_contain_text("r580-h100")
+    expect(dialog).to_contain_text("NVIDIA H100, driver 580")
     page.keyboard.press("Escape")
     expect(dialog).to_be_hidden()
     answer.get_by_text("Why no newer release").last.click()
