@@ -18,9 +18,9 @@ from validator.model.spec import AS_BUILT, ImageSpec, Variant
 from validator.reports.terminal import driver_range
 
 PAGE = Path(__file__).parent / "reference" / "releases.md"
-#: As many releases are next to each other in a table.
+#: The number of releases next to each other in a table.
 _COLUMNS = 8
-#: As many models of a GPU generation are named.
+#: The number of models that are named for a GPU generation.
 _MODELS = 6
 _HEAD = """\
 # TensorFlow releases

@@ -1,4 +1,4 @@
-"""What a cluster demands of the certificate of an image."""
+"""Collect the demands that a cluster makes on the certificate of an image."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from ..versions import ComputeCapability, DriverRelease
 
 @dataclass(frozen=True)
 class Demands:
-    """What a certificate must say.
+    """The demands on a certificate.
 
     signatory: who must have signed it. drivers: the driver branches of the cluster. capabilities: the compute
-    capabilities of its GPUs. max_age: of the measurement; None for any. fixtures: only certificates that a
-    test made up count.
+    capabilities of its GPUs. max_age: the highest age of the measurement, or None. fixtures: True to accept
+    only certificates that a test made up.
     """
 
     signatory: Signatory

@@ -44,7 +44,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Audit:
-    """What an audit found.
+    """The result of an audit.
 
     undecided: ids of entries whose versions can't be compared with that of an installed package.
     newest: when the last entry of the database was changed.

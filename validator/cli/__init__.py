@@ -36,11 +36,11 @@ COMMANDS = {
     "records": "List, show, export, import, merge, compare and salvage records; find regressions.",
     "refresh": "Bring the facts and what is pinned by hash up to date, or only say what is new.",
     "report": "Show the matrix with its predictions and measured verdicts, or write it as a web page.",
-    "run": "Print or run the `docker run` line for the best certified image.",
+    "run": "Write how to start the best certified image with docker or another tool, or start it.",
     "runner": "Make the key that this machine signs its measurements with, and register it.",
     "sbom": "List what is in an image, in CycloneDX or SPDX.",
     "serve": "Show the page on this machine, with the progress of a running `build-matrix`.",
-    "trust": "Write whom the trust file trusts as a policy of a cluster.",
+    "trust": "Write a policy with which a cluster runs only images with a good certificate.",
     "verify": "Verify the certificates of the images in a registry.",
 }
 #: A module named `run` would hide the function `run` of this package.

@@ -35,14 +35,14 @@ _SHOWN = 5
     type=click.Choice(("any", "fixable", "low", "medium", "high", "critical", "none")),
     default="any",
     show_default=True,
-    help="Exit with 1 if there is a finding, one with a fix, or one of at least this severity.",
+    help="Exit with 1 only for these findings: any, those with a fix, or those of at least this severity.",
 )
 @format_option("text", "json")
 def command(asked: Asked, database: Path, fail_on: str, format_: str) -> int:
     """Match what is in an image against known vulnerabilities, without a network.
 
     Name an image in a registry, whose list of packages its builder must have signed, or a lock: see `sbom`.
-    The wheels are matched by PyPI's advisories, and the Debian packages by those of their Debian release.
+    `audit` matches wheels against PyPI's advisories, and Debian packages against those of their release.
     """
     from ..audit.findings import audit
     from ..audit.packages import listed
@@ -108,6 +108,4 @@ def _say(found: Audit, fail_on: str, age: timedelta) -> None:
         print_status(f"Not audited, because no database has them: {', '.join(found.listed.others)}")
     unrated = [one for one in found.findings if not one.rating]
     if unrated and fail_on in ("low", "medium", "high", "critical"):
-        print_status(
-            f"{counted(len(unrated), 'finding')} without a severity can't count for --fail-on {fail_on}."
-        )
+        print_status(f"--fail-on {fail_on} ignores {counted(len(unrated), 'finding')} without a severity.")

@@ -51,7 +51,7 @@ def _formats(_: click.Context, __: click.Parameter, value: str) -> tuple[str, ..
 @click.option(
     "--no-redact",
     is_flag=True,
-    help="Leave names of people and machines, addresses and credentials in the records. Do not publish that.",
+    help="Keep names of people and machines, addresses and credentials. Do not publish such an export.",
 )
 @verbose_option
 def export_command(
@@ -65,8 +65,8 @@ def export_command(
 ) -> None:
     """Write facts, predictions, records and messages to DIRECTORY, with schemas and a description.
 
-    DIRECTORY must be new, be empty, or hold an older export, which is replaced at once when everything is
-    written. The same input gives the same bytes.
+    DIRECTORY must be new, be empty, or hold an older export, which the new one replaces when it is complete.
+    The same input gives the same bytes.
     """
     from ..dataset.export import Inputs, export
     from ..dataset.formats import require

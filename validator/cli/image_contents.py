@@ -115,8 +115,8 @@ def _signed(asked: Asked, repository: str, reference: str, predicate: str) -> di
     if isinstance(found, Refusal):
         raise ValidatorError(
             f"{asked.name}: {found.why}",
-            hint="name the trust file that has the image's builder with --trust; or name the lock of the"
-            " image, from which its list is made",
+            hint="pass --trust with the trust file that lists the image's builder, or name the image's lock"
+            " instead",
         )
     return found
 
@@ -154,7 +154,7 @@ def _locked(asked: Asked) -> tuple[ImageSpec, Lock]:
     if identifier not in specs:
         raise InputError(
             f"{asked.name} is neither a lock of {asked.matrix_path} nor an image in a registry",
-            hint="write a lock as `plan --format json` names its image, or its file; and an image as"
+            hint="name a lock by its file, or as `plan --format json` names its image; name an image as"
             " REGISTRY/NAME:TAG or REGISTRY/NAME@sha256:…",
         )
     lock = lock or locks_of(asked.matrix_path).read(identifier)

@@ -178,8 +178,8 @@ def command(
 ) -> int:
     """Predict whether one combination works, and show every reason with its fact and its source.
 
-    With --requirements and --host: predict for what a project pins on the machines that it uses. The formats
-    markdown (a table for a job's summary) and github (annotations) are only for these two.
+    With --requirements and --host: predict whether the TensorFlow that a project pins works on its machines.
+    Only these two options allow the formats markdown (a table for a job's summary) and github (annotations).
 
     Without --driver and --gpu: show which CUDA, cuDNN and driver the release needs, and which GPUs it can run
     on. The exit code is 1 if the combination fails.

@@ -58,8 +58,8 @@ from .page import PageOptions, measured_python, page_sources, pyodide_of, write_
 @click.option(
     "--answers",
     metavar="npm|none|FILE",
-    help="With --html: let the page answer questions. npm downloads what it needs, Pyodide, once; FILE is"
-    " what `npm pack` wrote.  [default: none]",
+    help="With --html: let the page answer questions. npm: download Pyodide, which answers them, once; FILE:"
+    " use what `npm pack` wrote.  [default: none]",
 )
 @format_option("terminal", "markdown", "json")
 @verbose_option

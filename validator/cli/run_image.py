@@ -41,13 +41,13 @@ _FORMATS = ("docker", "compose", "devcontainer", "apptainer", "slurm", "kubernet
     type=click.Choice(_FORMATS),
     default="docker",
     show_default=True,
-    help="The tool to write for: a command line of docker or podman, or the file of another one.",
+    help="What to write: a docker or podman command line, or a file for one of the other tools.",
 )
 @click.option(
     "--output",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="Write to this file, for a dev container .devcontainer/devcontainer.json.  [default: stdout]",
+    help="Write to this file; a dev container needs .devcontainer/devcontainer.json.  [default: stdout]",
 )
 @click.option("--force", is_flag=True, help="Replace the file of --output if it exists.")
 @click.option(
@@ -66,13 +66,13 @@ _FORMATS = ("docker", "compose", "devcontainer", "apptainer", "slurm", "kubernet
     type=click.Choice(["auto", "gpus", "cdi"]),
     default="auto",
     show_default=True,
-    help="How a Docker Engine gives GPUs: as the local one offers them, with --gpus, or as CDI devices.",
+    help="How Docker provides GPUs: as the local engine offers them (auto), with --gpus, or as CDI devices.",
 )
 @click.option(
     "--uncertified",
     is_flag=True,
-    help="Also accept an image that is not certified for this host, and say so. Without --registry, it is one"
-    " of the local Docker Engine.",
+    help="Also accept an image that is not certified for this host, and say so. Without --registry, look in"
+    " the local Docker Engine.",
 )
 @host_options
 @version_options
@@ -107,8 +107,8 @@ def command(
 ) -> int:
     """Write how to start the image that `pull` would pull on this host, or start it with --exec.
 
-    The image is verified as `pull` does and named by its digest. Comments give the reason for each line. With
-    --uncertified, an image that is not certified is started as well, in a registry or in the local engine.
+    `run` verifies the image as `pull` does, and names it by its digest. Comments give the reason for each
+    line. --uncertified also accepts an image that is not certified, from a registry or the local engine.
     """
     from ..delivery.candidates import Terms
     from ..delivery.formats import FORMATS

@@ -24,7 +24,7 @@ from .options import (
 )
 from .page import NPM, PageOptions, measured_python, page_sources, pyodide_of, write_page
 
-#: Not registered for anything else at IANA, and no browser refuses it.
+#: IANA has not registered this port for another program, and no browser blocks it.
 _PORT = 8642
 
 
@@ -67,8 +67,8 @@ _PORT = 8642
     metavar="npm|none|FILE",
     default=NPM,
     show_default=True,
-    help="Let the page answer questions. npm downloads what it needs, Pyodide, once; FILE is what `npm pack`"
-    " wrote; with none, the page does not answer.",
+    help="Let the page answer questions. npm: download Pyodide, which answers them, once; FILE: use what"
+    " `npm pack` wrote; none: don't answer.",
 )
 @verbose_option
 def command(

@@ -1,4 +1,4 @@
-"""`trust export`: write whom to trust as a policy of a cluster."""
+"""`trust export`: write a policy that accepts only images with a good certificate."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .trust_options import parse_age, registry_option, trust_file_option, trust_
 
 @click.group("trust", cls=SuggestingGroup)
 def command() -> None:
-    """Use the trust file elsewhere."""
+    """Write policies that enforce the trust file in other programs."""
 
 
 @command.command("export")
@@ -70,9 +70,9 @@ def export_command(
 ) -> int:
     """Write a policy that accepts only images with a good certificate for a cluster.
 
-    It must be signed by whom the trust file names under `release`, be about a driver branch and a GPU of the
-    cluster, contain every check that is required today, and not have expired. The policy contains public keys
-    only.
+    The certificate must be signed by the key or the identity under `release` in the trust file, cover a
+    driver branch and a GPU of the cluster, contain every check that is required today, and not have expired.
+    The policy contains only public keys.
     """
     from ..admission.demands import demands
     from ..admission.policies import policy

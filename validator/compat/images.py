@@ -1,4 +1,4 @@
-"""What is in NVIDIA's images of CUDA."""
+"""Look up the cuDNN in NVIDIA's CUDA images."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ class Source(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class PredictionRow(Struct, frozen=True, forbid_unknown_fields=True):
-    """What the rules predict for each cell of the matrix, before anything runs."""
+    """The prediction of the rules for each cell of the matrix, before anything runs."""
 
     id: Annotated[
         str,
@@ -127,7 +127,7 @@ class PredictionRow(Struct, frozen=True, forbid_unknown_fields=True):
     reasons: Annotated[
         Strings,
         Meta(
-            description="Ids of `reasons`, those that decide first.",
+            description="Ids of `reasons`. Those that decide come first.",
             examples=[["minor-version-12/1f3870be274f"]],
         ),
     ]
@@ -299,7 +299,7 @@ class RecordRow(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class CheckRow(Struct, frozen=True, forbid_unknown_fields=True):
-    """What the probe asked in each run, and the answers."""
+    """The questions of the probe in each run, with the answers."""
 
     id: Annotated[
         str,

@@ -1,6 +1,6 @@
 """Find an image that need not be certified, in a registry or in the local Docker Engine.
 
-Only `run --uncertified` asks for one. What is certified for the host is still called so.
+Only `run --uncertified` asks for one. An image that is certified for the host is still reported as certified.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def _best(
             tell(f"rejected: {one.image.tag}: {found.why}")
         raise NotCertified(
             f"{registry.repository} has no image that may work on this host ({host})",
-            hint="name one with --image to start it nevertheless",
+            hint="to start an image anyway, name it with --image",
         )
     candidate, _ = min(fit, key=lambda pair: order.index(pair[1].outcome))
     digest = candidate.digest or registry.digest_of(candidate.image.tag)
@@ -137,7 +137,7 @@ def _described(
         standing = certified_standing(certificates)
     else:
         if terms is None:
-            why = "Its certificates were not looked at, because no --key or --identity says whose count."
+            why = "Its certificates were not checked, because no --key or --identity says whose count."
         elif host is None:
             why = "Certificates are about GPUs, and it has no CUDA."
         else:

@@ -1,4 +1,4 @@
-"""What the name of a base image says about the software in it. Only names whose tags say it are read."""
+"""Read from the tag of a base image which software the image contains, if the tag says so."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _WITHOUT_CUDA = re.compile(
 
 @dataclass(frozen=True)
 class BaseImage:
-    """What is known of a base image. Empty values are not known.
+    """The software of a base image, as far as it is known. An empty value is not known.
 
     without_cuda: True if it has no CUDA. for_gpu: True if it makes sense only with a GPU.
     """

@@ -52,8 +52,8 @@ class Stage:
     """A stage of a Dockerfile, as far as it was read.
 
     installed: what is installed, by the environment that the command names. pythons: the Pythons that such
-    commands name. copied: files of the build
-    context. copied_from: stages whose packages it copies. used: True if another stage copies from it.
+    commands name. copied: files of the build context. copied_from: stages whose packages it copies. used:
+    True if another stage copies from it.
     cuda_unclear: True if a command may have installed a CUDA or a cuDNN that is not known.
     """
 

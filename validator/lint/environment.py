@@ -51,7 +51,7 @@ class Pin:
 
 @dataclass(frozen=True)
 class Environment:
-    """What is installed together.
+    """The software that is installed together.
 
     pins: at most one for each name. python: versions that may run it. cuda, cudnn: libraries of the system or
     of conda. without_cuda: True if the system is known to have no CUDA. for_gpu: True if the file says that a

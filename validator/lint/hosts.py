@@ -22,9 +22,9 @@ _WORST_FIRST = (Outcome.FAILS, Outcome.UNKNOWN, Outcome.WORKS)
 
 @dataclass(frozen=True)
 class OnHost:
-    """What is predicted for one pin of TensorFlow on one machine.
+    """The prediction for one pin of TensorFlow on one machine.
 
-    place: that of the pin. tensorflow: the release, the newest one if the pin allows several. host: its
+    place: where the pin is. tensorflow: the release, the newest one if the pin allows several. host: its
     identifier.
     """
 

@@ -1,4 +1,4 @@
-"""How far a run of `build-matrix` is, as it writes it to a file that others read while it runs."""
+"""The progress of a run of `build-matrix`, in the file that other processes read meanwhile."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from typing import BinaryIO
 
 #: The file that a request for the directory itself gets.
 ENTRY = "index.html"
-#: Those of the files of a page; browsers refuse scripts, modules and WebAssembly of another type.
+#: The media types of a page's files. Browsers refuse scripts, modules and WebAssembly of another type.
 TYPES = {
     ".html": "text/html; charset=utf-8",
     ".css": "text/css; charset=utf-8",

@@ -1,6 +1,6 @@
-"""Answer requests for the page's files and events. Only reads, and only for pages of this machine.
+"""Answer requests for the page's files and events. It only reads, and only its own pages can use it.
 
-A browser sends requests to this server for every page that asks it to. So a request must name this server in
+Any web page can make a browser send requests to this server. So a request must name this server in
 `Host`: a name on the internet that somebody points at 127.0.0.1 (DNS rebinding) is refused. The answers can't
 be read or framed by other sites.
 """

@@ -144,7 +144,7 @@ def test_the_comments_give_the_reason_for_each_flag(program: str) -> None:
     assert shlex.split(line) == command(made)
     told = " ".join(note.removeprefix("# ") for note in notes)
     assert all(note.startswith("# ") for note in notes)
-    for flag in ("--rm: ", "-it: ", "--shm-size 1g: ", "--ulimit memlock=-1: ", "--env 'A=b c': you asked"):
+    for flag in ("--rm: ", "-it: ", "--shm-size 1g: ", "--ulimit memlock=-1: ", "--env 'A=b c': you set"):
         assert flag in told
     assert IMAGE.name in told and IMAGE.standing[0] in told and "NOT CERTIFIED" not in told
 

@@ -39,9 +39,7 @@ def body(start: Start) -> list[str]:
     if start.image.plain_http:
         words.append("--no-https")
         told.append("--no-https: the registry answers without TLS.")
-    told.append(
-        "Nothing is needed for your user, who is the same inside, or for shared memory, which is the host's."
-    )
+    told.append("Nothing is needed for your user or for shared memory: the container has those of the host.")
     if start.port is not None:
         told.append(
             f"The container has the host's network: JupyterLab answers on port {start.port} of this machine,"

@@ -22,7 +22,7 @@ from .text import Noted, header, sentence, to_jsonc
 #: Where such a file is found.
 USUAL = ".devcontainer/devcontainer.json"
 _PYTHON = "/opt/venv/bin/python"
-#: What is replaced in values, and nothing says how not to (Variables in devcontainer.json).
+#: Editors replace these variables in values, and no escape is documented (Variables in devcontainer.json).
 _REPLACED = re.compile(
     r"\$\{(?:env|localEnv|containerEnv|(?:local|container)WorkspaceFolder(?:Basename)?|devcontainerId)[:}]"
 )

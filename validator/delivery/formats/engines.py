@@ -82,7 +82,7 @@ def podman_flags(start: Start) -> list[Flag]:
         found.append(
             Flag(
                 ("--security-opt", "label=disable"),
-                "where SELinux is on, the container may use the GPUs and your files as they are labeled",
+                "with SELinux, lets the container use the GPUs and your files without new labels",
             )
         )
     # A user may not raise the limit, and the container would not start.
@@ -129,7 +129,7 @@ def _variables(start: Start) -> list[Flag]:
     why = {
         "HOME": "in the image, your user may have no home directory",
         **dict.fromkeys(("CUDA_CACHE_PATH", "KERAS_HOME", "XDG_CACHE_HOME"), CACHE_WHY),
-        **dict.fromkeys(start.environment, "you asked for it"),
+        **dict.fromkeys(start.environment, "you set it with --env"),
     }
     home = "/tmp" if start.directory is not None else None
     return [Flag(("--env", f"{name}={value}"), why[name]) for name, value in start.variables(home).items()]

@@ -86,8 +86,8 @@ def _spec(start: Start) -> dict[str, Any]:
     if start.host is not None:
         found["nodeSelector"] = Noted(
             _labels(start),
-            "Nodes like this host, by the labels of GPU Feature Discovery. If the cluster does not have"
-            " it, name its own labels.",
+            "Nodes like this host, by the labels of GPU Feature Discovery. If the cluster does not run"
+            " it, use the labels that the cluster has.",
         )
         found["tolerations"] = Noted(
             [{"key": GPU_RESOURCE, "operator": "Exists", "effect": "NoSchedule"}],

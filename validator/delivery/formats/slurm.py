@@ -51,5 +51,5 @@ def _requests(start: Start) -> list[str]:
         lines.append(f"#SBATCH --gres=gpu:{start.gpu_count}")
     lines += comments(["The longest time that the job may take. Slurm starts short jobs earlier."])
     lines.append("#SBATCH --time=01:00:00")
-    lines += comments(["What it prints, with the name and the number of the job."])
+    lines += comments(["The output goes to this file: %x is the name of the job, and %j its number."])
     return [*lines, "#SBATCH --output=%x-%j.log"]

@@ -9,7 +9,7 @@ from ...compat.gpus import gpu
 from ...model.record import Record
 from ...model.spec import AS_BUILT, LATEST, Choice, HostClass, ImageSpec, Variant
 
-#: Of a machine without a GPU.
+#: The two parts of the name of a machine without a GPU.
 WITHOUT_GPU = ("No GPU", "only the CPU")
 
 

@@ -24,7 +24,7 @@ _FAILING = (Verdict.FAILED, Verdict.BROKEN)
 
 @dataclass(frozen=True)
 class Advice:
-    """What pip installs so that TensorFlow works on a machine. reason: why nothing does, as a sentence."""
+    """The requirement with which TensorFlow works on a machine. reason: why there is none, as a sentence."""
 
     suggestion: Suggestion | None
     reason: str = ""

@@ -27,7 +27,7 @@
       script.onload = () => script.remove();
       script.onerror = () => {
         script.remove();
-        reject(new Error("The files of the answers can't be loaded. If the page was updated, reload it. Otherwise the directory answers next to it is missing: python -m validator serve shows the page with its answers."));
+        reject(new Error("The files of the answers can't be loaded. If the page was updated, reload it. Otherwise the directory 'answers' next to the page is missing: python -m validator serve shows the page with its answers."));
       };
       script.src = trusted(file);
       document.head.append(script);
@@ -224,7 +224,7 @@
     if (!eager.release) return ["No TensorFlow release uses the GPU here.", "fails"];
     if (eager.outcome === "unknown") {
       const unknown = missing.length ? `, but ${missing.join(" and ")} ${missing.length > 1 ? "are" : "is"} not known` : ", but it is not certain that it works";
-      return [`Nothing speaks against TensorFlow ${eager.release}${unknown}.`, "unknown"];
+      return [`No known fact rules out TensorFlow ${eager.release}${unknown}.`, "unknown"];
     }
     if (eager.release === xla.release && xla.outcome === "works") return [`TensorFlow ${eager.release} works.`, "works"];
     if (xla.outcome === "works") return [`TensorFlow ${eager.release} works for eager operations, and ${xla.release} also with XLA.`, "works"];

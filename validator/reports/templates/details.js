@@ -31,7 +31,7 @@ function load(file, folder = "data") {
 }
 
 const UNREADABLE =
-  "The details can't be read. If the page was updated, reload it. Otherwise the directory data next to it is missing.";
+  "The details can't be read. If the page was updated, reload it. Otherwise the directory 'data' next to the page is missing.";
 
 // What the dialog shows: a combination, or the two of a comparison, as text.
 let shownKey = "";

@@ -3,12 +3,12 @@
   const section = document.getElementById("live"), runs = document.getElementById("live-runs"), news = document.getElementById("live-news");
   const STATES = {
     running: "is running", finished: "has finished", stopped: "was stopped before it was done", failed: "ended with an error",
-    vanished: "was killed before it was done", unknown: "has not been heard of for a while",
+    vanished: "was killed before it was done", unknown: "has not reported for a while",
   };
   const time = (text) => new Date(text).toLocaleTimeString(undefined, { hour: "2-digit", minute: "2-digit" });
   const images = (number) => `${number} image${number === 1 ? "" : "s"}`;
 
-  // Announce a sentence once: the reader of a screen says what changes in it.
+  // Announce a sentence once: a screen reader reads out every change of it.
   function say(text, ...more) {
     if (news.dataset.text === text) return;
     news.dataset.text = text;
@@ -28,7 +28,7 @@
 
   function show(found) {
     if (!found.length) {
-      runs.replaceChildren(element("p", { class: "quiet" }, "Nothing is running. `python -m validator build-matrix` measures; its progress appears here."));
+      runs.replaceChildren(element("p", { class: "quiet" }, "Nothing is running. Start `python -m validator build-matrix` to see its progress here."));
       return;
     }
     const open = new Set([...runs.querySelectorAll("details[open]")].map((each) => each.dataset.key));

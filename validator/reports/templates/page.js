@@ -316,7 +316,7 @@ function hideTip() {
 
 const EXPLAINED = "thead th, tbody tr:not(.part) th, td a";
 let leaving;
-// After Escape, what comes to light below the pointer is not explained until the pointer moves.
+// After Escape, don't explain what appears below the pointer until the pointer moves.
 let dismissed = false;
 function hover(event) {
   if (event.pointerType === "touch" || dismissed) return;
