@@ -75,7 +75,19 @@ def test_kyverno_asks_the_same_of_each_certificate() -> None:
     assert ("AnyIn", ["PASSED", "WARNED"]) in asked
     assert ("AllIn", ["8.0", "9.0"]) in asked
     assert [one["key"] for one in conditions["all"] if one["value"] == "{{ passedTests }}"] == [
-        list(REQUIRED_CHECKS)
+        list(REQUIRED_CHECKS),
+        "{{ configuration[?starts_with(name, 'ours/') && annotations.required].name }}",
+    ]
+    assert [one["key"] for one in conditions["all"] if "contains(" in one["key"]] == [
+        "{{ !contains(configuration[?name=='image'].annotations.spec | [0], '_')"
+        " || contains(passedTests, 'packages') }}"
+    ]
+    issued = "configuration[?name=='certificate'].annotations.issued | [0]"
+    measured = "configuration[?name=='record'].annotations.finished | [0]"
+    times = [one["key"] for one in conditions["all"] if "'600s'" in one["key"]]
+    assert times == [
+        f"{{{{ time_after(time_add(time_now_utc(), '600s'), {issued}) }}}}",
+        f"{{{{ time_after(time_add({issued}, '600s'), {measured}) }}}}",
     ]
     keys = " ".join(str(one["key"]) for one in conditions["all"])
     assert "regex_match('^(535|580)[.]'" in keys and "annotations.expires" in keys and "'48h'" in keys

@@ -18,6 +18,9 @@ import yaml
 from ..certify.statement import PREDICATE
 from ..certify.trust import Signatory, public_pem
 from ..errors import InputError
+from ..model.additions import PREFIX
+from ..model.own_checks import PACKAGES
+from ..model.timestamps import TOLERANCE
 from ..model.verdict import REQUIRED_CHECKS
 from ..registry.names import Repository
 from .demands import Demands
@@ -146,6 +149,10 @@ def _conditions(demands: Demands) -> list[dict[str, Any]]:
 
     gpus = "configuration[?name=='host'].annotations.gpus[].compute_capability"
     branches = "|".join(map(str, demands.drivers))
+    spec, issued = part("image", "spec"), part("certificate", "issued")
+    measured = part("record", "finished")
+    own = f"configuration[?starts_with(name, '{PREFIX}') && annotations.required].name"
+    tolerance = f"{int(TOLERANCE.total_seconds())}s"
     found: list[tuple[object, str, object]] = [
         ("{{ result }}", "AnyIn", ["PASSED", "WARNED"]),
         (f"{{{{ {part('certificate', 'fixture')} }}}}", "Equals", demands.fixtures),
@@ -153,10 +160,14 @@ def _conditions(demands: Demands) -> list[dict[str, Any]]:
         (f"{{{{ length({gpus}) }}}}", "GreaterThan", 0),
         (f"{{{{ {gpus} }}}}", "AllIn", [str(one) for one in demands.capabilities]),
         (list(REQUIRED_CHECKS), "AllIn", "{{ passedTests }}"),
+        (f"{{{{ !contains({spec}, '_') || contains(passedTests, '{PACKAGES}') }}}}", "Equals", True),
+        (f"{{{{ {own} }}}}", "AllIn", "{{ passedTests }}"),
         (f"{{{{ time_after({part('certificate', 'expires')}, time_now_utc()) }}}}", "Equals", True),
+        (f"{{{{ time_after(time_add(time_now_utc(), '{tolerance}'), {issued}) }}}}", "Equals", True),
+        (f"{{{{ time_after(time_add({issued}, '{tolerance}'), {measured}) }}}}", "Equals", True),
     ]
     if demands.max_age is not None:
-        until = f"time_add({part('record', 'finished')}, '{_hours(demands.max_age)}h')"
+        until = f"time_add({measured}, '{_hours(demands.max_age)}h')"
         found.append((f"{{{{ time_after({until}, time_now_utc()) }}}}", "Equals", True))
     return [{"key": key, "operator": operator, "value": value} for key, operator, value in found]
 
