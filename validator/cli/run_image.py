@@ -101,6 +101,7 @@ def command(
     additions: str | None,
     image: str | None,
     registry: Registry | None,
+    plain_http: bool,
     trust: Trust | None,
     max_age: timedelta | None,
     accept_expired: bool,
@@ -122,7 +123,7 @@ def command(
     if image and (tensorflow or python or additions):
         raise click.UsageError("--image already names one image: leave out --tensorflow, --python and --name")
     if image and (reference := split_reference(image)):
-        registry, image = Registry(reference[0]), reference[1]
+        registry, image = Registry(reference[0], plain_http=plain_http or None), reference[1]
     if registry is None and not uncertified:
         raise click.UsageError("Missing option '--registry': certified images are in a registry.")
     terms = Terms(trust, max_age, accept_expired) if trust is not None else None

@@ -106,8 +106,8 @@ def certificate_options(function: F) -> F:
 def optional_certificate_options(function: F) -> F:
     """Add the same options to a command that has the option `uncertified`.
 
-    Without --registry, `registry` is None. If `uncertified` is set, nobody has to be trusted, and without a
-    key or an identity, `trust` is None.
+    Without --registry, `registry` is None. The command gets `plain_http` too, for the registry of --image. If
+    `uncertified` is set, nobody has to be trusted, and without a key or an identity, `trust` is None.
     """
     return _certificate_options(function, registry_required=False)
 
@@ -129,6 +129,8 @@ def _certificate_options(function: F, *, registry_required: bool) -> F:
         nobody = options.get("rebuild") or (options.get("uncertified") and not (key or identity or issuer))
         trust = None if nobody else _trust(key, identity, issuer, trusted_root, fixtures)
         registry = open_registry(repository, plain_http) if repository else None
+        if not registry_required:
+            options["plain_http"] = plain_http
         return function(*arguments, registry=registry, trust=trust, **options)
 
     decorated: Any = command

@@ -1,0 +1,26 @@
+"""The options of `run` that need neither a registry nor an engine."""
+
+from __future__ import annotations
+
+import pytest
+
+from validator import cli
+from validator.cli import run_image
+from validator.errors import MissingError
+from validator.registry.names import Repository
+
+
+@pytest.mark.parametrize(("options", "plain_http"), [([], None), (["--plain-http"], True)])
+def test_plain_http_also_counts_for_the_registry_of_an_image(
+    options: list[str], plain_http: bool | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def registry(repository: Repository, plain_http: bool | None = None) -> None:
+        asked.append((str(repository), plain_http))
+        raise MissingError("no network in this test")
+
+    monkeypatch.setattr(run_image, "Registry", registry)
+    with pytest.raises(MissingError, match="no network in this test"):
+        cli.run(["run", "--uncertified", "--image", "registry.example.org:5000/team/tf:x", *options])
+    assert asked == [("registry.example.org:5000/team/tf", plain_http)]
