@@ -92,6 +92,13 @@ def test_an_image_that_can_be_pulled_is_pulled_by_its_digest() -> None:
     assert pulled["commands"] == [f"docker pull registry.example.org/tf@{DIGEST}"]
 
 
+def test_an_image_for_another_python_is_pulled_if_any_will_do() -> None:
+    image = way(works(gpu="a100", driver="580", python="3.11"), "image")["image"]
+    assert way(works(gpu="a100", driver="580"), "image")["image"] != image
+    asked = works(gpu="a100", driver="580", registry="registry.example.org/tf", images={image: DIGEST})
+    assert way(asked, "image")["commands"] == [f"docker pull registry.example.org/tf@{DIGEST}"]
+
+
 def test_an_image_that_is_suggested_is_in_the_matrix() -> None:
     built = {image.identifier for image in plan(load_matrix(shipped_matrix()), "full").images}
     suggested = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
@@ -88,12 +89,15 @@ def _image(machine: Situation, release: Release, preferred: Collection[str]) -> 
     """Return the release's best image: the CUDA and cuDNN it was built with before the newest ones."""
     if machine.system not in (None, LINUX, WSL2) or machine.machine not in (None, X86_64):
         return None
-    python = _python(machine, release)
-    if python is None or not release.wheels:
+    pythons = _pythons(machine, release)
+    if not pythons or not release.wheels:
         return None
     found = []
-    for cuda, cudnn in _choices(release):
+    for python, (cuda, cudnn) in itertools.product(pythons, _choices(release)):
         spec = ImageSpec(release.version, python, Variant.GPU, cuda, cudnn)
+        # The other Pythons have the same prediction. They are there to find an image that is preferred.
+        if python != pythons[0] and spec.identifier not in preferred:
+            continue
         situation = replace(
             situation_of(Cell(spec, HostClass.without_gpu())),
             system=machine.system or LINUX,
@@ -110,11 +114,11 @@ def _image(machine: Situation, release: Release, preferred: Collection[str]) -> 
     )
 
 
-def _python(machine: Situation, release: Release) -> str | None:
-    """Return the machine's Python if the release has a wheel for it, else the newest that it has."""
+def _pythons(machine: Situation, release: Release) -> list[str]:
+    """Return the machine's Python if the release has a wheel for it, else those of the release."""
     usable = [python for python in release.pythons if tuple(map(int, python.split("."))) >= _OLDEST_PYTHON]
     wanted = loose.minor(machine.python)
-    return wanted if wanted in usable else usable[-1] if usable else None
+    return [wanted] if wanted in usable else usable[::-1]
 
 
 def _choices(release: Release) -> Iterator[tuple[Choice, Choice]]:

@@ -136,14 +136,23 @@ def test_the_answers_about_machines_are_those_of_this_python(page: Page) -> None
 
 
 def test_what_works_is_shown(page: Page) -> None:
-    fill(page, "H100", "580.65.06", "3.12")
+    fill(page, "H100", "580.65.06", "3.11")
     submit(page, "works")
     answer = page.locator("#works-answer")
     expect(answer.locator(".result")).to_have_text(re.compile(r"TensorFlow 2\.\d+\.\d works\."))
     expect(page.locator("#works-status")).to_have_text(re.compile(r"TensorFlow .* works\."))
-    expect(answer).to_contain_text(f"docker pull {REGISTRY}@{RECORDS[1].image_digest}"[:40])
+    expect(answer).to_contain_text(f"docker pull {REGISTRY}@{RECORDS[0].image_digest}")
     expect(answer).to_contain_text("python -m pip install")
-    # The page has measured this image on such a machine.
+    expect(answer.locator("a[href^='#cell=']")).to_have_text("certified")
+
+
+def test_an_image_that_was_measured_to_fail_is_not_offered(page: Page) -> None:
+    fill(page, "H100", "580.65.06", "3.12")
+    submit(page, "works")
+    answer = page.locator("#works-answer")
+    expect(answer.locator(".result")).to_contain_text("it was measured to fail")
+    expect(answer).not_to_contain_text("docker pull")
+    expect(answer).to_contain_text("python -m pip install")
     link = answer.locator("a[href^='#cell=']")
     expect(link).to_have_text("failed")
     link.click()

@@ -205,7 +205,8 @@
   const WAYS = { image: "In an image", pip: "With pip" };
 
   function showWorks(answer) {
-    const [headline, outcome] = worksHeadline(answer);
+    const bad = answer.ways.some(failed);
+    const [headline, outcome] = bad ? ["The prediction is that it works, but it was measured to fail: see below.", "fails"] : worksHeadline(answer);
     const newest = answer.releases[0];
     return [
       headline,
@@ -231,13 +232,16 @@
     return [`TensorFlow ${eager.release} works for eager operations. No release is known to work with XLA.`, "works"];
   }
 
+  // An image that was measured to fail on such a machine is not offered.
+  const failed = (found) => Boolean(found.cell) && ["failed", "broken"].includes(verdictOf(found.cell)?.textContent);
+
   function way(found, index) {
     const only = found.modes === "eager only" ? ", only for eager operations" : "";
     const measured = found.cell ? verdictOf(found.cell) : null;
     return element("div", {},
       element("h3", {}, `${WAYS[found.way]}: TensorFlow ${found.release}${found.python ? `, Python ${found.python}` : ""}${only}`),
       ...found.notes.map((note) => element("p", {}, note)),
-      command(`${found.way}-${index}`, found.commands.join("\n")),
+      failed(found) ? "" : command(`${found.way}-${index}`, found.commands.join("\n")),
       measured ? element("p", {}, "Measured on this class of machines: ", measured, ".") : "",
       details("Why this is predicted", reasons(found.reasons)),
       ...(found.newer.length ? [details("Why no newer release", ...found.newer.map((group) =>
