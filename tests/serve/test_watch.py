@@ -22,9 +22,11 @@ class World:
             self.events, self.ask, self.written.append, lambda: self.runs, self.said.append, "1"
         )
 
+        self.error: type[Exception] = MissingError
+
     def ask(self) -> str:
         if self.fault:
-            raise MissingError(self.fault)
+            raise self.error(self.fault)
         return self.version
 
     def told(self) -> str:
@@ -59,6 +61,16 @@ def test_a_fault_is_told_once_and_ends() -> None:
     world.fault, world.version = "", "2"
     world.watch.look()
     assert 'event: trouble\ndata: ""' in world.told()
+    assert world.written == ["2"]
+
+
+def test_a_mistake_of_this_program_is_told_and_does_not_end_the_watch() -> None:
+    world = World()
+    world.fault, world.error = "too deep", RecursionError
+    world.watch.look()
+    assert world.said == ["error: RecursionError: too deep"]
+    world.fault, world.version = "", "2"
+    world.watch.look()
     assert world.written == ["2"]
 
 

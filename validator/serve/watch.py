@@ -63,6 +63,8 @@ class Watch:
             fault = ""
         except ValidatorError as error:
             fault = printable(str(error))[:_LENGTH]
+        except Exception as error:  # without this thread, the page would stay as it is and say nothing
+            fault = printable(f"{type(error).__name__}: {error}")[:_LENGTH]
         if fault != self._fault:
             self._fault = fault
             self._events.tell("trouble", fault)
