@@ -80,7 +80,7 @@ def test_a_page_without_npm_says_how_to_get_the_answers(
     (tmp_path / "bin" / "npm").unlink()
     assert pyodide_of(NPM) is None
     said = capsys.readouterr().err
-    assert said.startswith("The page can't answer questions: npm is not installed, which downloads Pyodide.")
+    assert "The page can't answer questions: npm is not installed, which downloads Pyodide." in said
     assert "To change that, install Node.js, or run `npm pack pyodide@" in said
 
 
@@ -88,3 +88,12 @@ def test_a_file_is_taken_as_it_is_named(calls: Path) -> None:
     assert pyodide_of("package.tgz") == Path("package.tgz")
     assert pyodide_of("none") is pyodide_of(None) is None
     assert not calls.exists()
+
+
+def test_a_cache_that_cannot_be_written_is_named(
+    calls: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("VALIDATOR_CACHE", str(tmp_path / "file" / "cache"))
+    with pytest.raises(MissingError, match="cache: can't be written"):
+        pyodide_package("1.2.3", INTEGRITY)

@@ -52,6 +52,7 @@ def pyodide_of(answers: str | None) -> Path | None:
     from ..supply.pyodide import pyodide_package
 
     pin = pinned()
+    print_status(f"Pyodide {pin.version} answers the questions: npm downloads it if it is not in the cache.")
     try:
         return pyodide_package(pin.version, pin.integrity)
     except MissingError as error:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ..errors import MissingError
 from ..system import processes
-from ..system.files import cache_directory
+from ..system.files import cache_directory, writing
 from ..system.runs import temporary_directory
 
 #: npm itself tries three times, and waits up to 70 seconds between.
@@ -32,7 +32,8 @@ def pyodide_package(version: str, integrity: str) -> Path:
             hint=f"install Node.js, or run `npm pack pyodide@{version}` elsewhere and name the file with"
             " --answers",
         )
-    file.parent.mkdir(parents=True, exist_ok=True)
+    with writing(file.parent):
+        file.parent.mkdir(parents=True, exist_ok=True)
     # Into a directory of its own, so that a file that is being written is never read.
     with temporary_directory("pyodide", file.parent) as partial:
         command: list[str | Path] = [*_NPM, "--pack-destination", partial, f"pyodide@{version}"]
@@ -49,7 +50,8 @@ def pyodide_package(version: str, integrity: str) -> Path:
                 f"npm downloaded another pyodide {version} than the pinned one: its SHA-512 differs",
                 hint="check which registry npm uses: npm config get registry",
             )
-        made.replace(file)
+        with writing(file):
+            made.replace(file)
     return file
 
 
