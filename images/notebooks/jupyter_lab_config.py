@@ -1,7 +1,7 @@
 """JupyterLab's settings in images of this project: it opens with a notebook that checks the GPU.
 
-The notebook is copied only into an empty directory, such as the home directory of a new container. Nothing is
-written next to the files of a directory that you have mounted.
+The notebook is copied only into a directory with nothing but hidden files, such as the home directory of a
+new container. Nothing is written next to other files of a directory that you have mounted.
 """
 
 import os
