@@ -72,6 +72,25 @@ def test_the_python_of_the_distribution_is_one_of_its_packages(tmp_path: Path) -
     assert contents(base(tmp_path, var__lib__dpkg__status=status)).python is None
 
 
+@pytest.mark.parametrize(
+    ("status", "is_there"),
+    [
+        ("hold ok installed", True),
+        ("install ok unpacked", True),
+        ("install ok half-configured", True),
+        ("install reinstreq half-installed", True),
+        ("install ok triggers-pending", True),
+        ("deinstall ok installed", True),
+        ("deinstall ok config-files", False),
+        ("unknown ok not-installed", False),
+    ],
+)
+def test_a_package_counts_if_dpkg_has_its_files(tmp_path: Path, status: str, is_there: bool) -> None:
+    entry = f"Package: openssl\nStatus: {status}\nArchitecture: amd64\nVersion: 3.0.15-1\n".encode()
+    found = contents(base(tmp_path, var__lib__dpkg__status=STATUS + b"\n" + entry))
+    assert ("openssl" in {one.name for one in found.packages or ()}) is is_there
+
+
 def test_an_image_without_a_package_manager_has_a_file_for_each_package(tmp_path: Path) -> None:
     files = {
         "var__lib__dpkg__status.d__base": b"Package: base-files\nVersion: 12.4\nArchitecture: all\n",

@@ -15,7 +15,8 @@ _STATUS = "var/lib/dpkg/status"
 #: Images without a package manager have one file for each package.
 _STATUS_FILES = f"{_STATUS}.d/"
 _OS_RELEASE = ("usr/lib/os-release", "etc/os-release")
-_INSTALLED = "install ok installed"
+#: What dpkg says of packages without files; all others have some, whatever is left to do.
+_WITHOUT_FILES = ("config-files", "not-installed")
 # https://www.debian.org/doc/debian-policy/ch-controlfields.html
 _NAME = re.compile(r"[a-z0-9][a-z0-9+.-]+")
 _VERSION = re.compile(r"(\d+:)?\d[A-Za-z0-9.+:~-]*")
@@ -104,14 +105,14 @@ def _installed(base: Base) -> tuple[SystemPackage, ...] | None:
 
 
 def read_status(content: bytes, base: str) -> Iterator[SystemPackage]:
-    """Yield the packages that dpkg has installed. base: its name, for messages.
+    """Yield the packages whose files dpkg has unpacked. base: its name, for messages.
 
     Raises InputError for an entry that is not what dpkg writes.
     """
     for number, stanza in enumerate(re.split(r"\n\s*\n", content.decode("utf-8", "replace").strip()), 1):
         fields = _fields(stanza)
-        # The files of images without a package manager don't say more than that a package is there.
-        if fields.get("Status", _INSTALLED) != _INSTALLED:
+        # The files of images without a package manager have no status: each package is there.
+        if fields.get("Status", "").rpartition(" ")[2] in _WITHOUT_FILES:
             continue
         name, version = fields.get("Package", ""), fields.get("Version", "")
         source = _SOURCE.fullmatch(fields.get("Source", name))
