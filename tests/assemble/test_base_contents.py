@@ -101,6 +101,18 @@ def test_an_image_without_a_package_manager_has_a_file_for_each_package(tmp_path
     )
 
 
+@pytest.mark.parametrize("status", [b"", b"\n\n\n"])
+def test_an_empty_database_lists_nothing(tmp_path: Path, status: bytes) -> None:
+    assert contents(base(tmp_path, var__lib__dpkg__status=status)).packages == ()
+
+
+def test_a_version_may_begin_with_a_letter(tmp_path: Path) -> None:
+    status = b"Package: driver\nStatus: install ok installed\nArchitecture: amd64\nVersion: v1.2\n"
+    assert contents(base(tmp_path, var__lib__dpkg__status=status)).packages == (
+        SystemPackage("driver", "v1.2", "amd64", "driver", "v1.2"),
+    )
+
+
 def test_without_dpkg_nobody_can_list_the_packages(tmp_path: Path) -> None:
     found = contents(base(tmp_path))
     assert found.packages is None and found.distribution == ""

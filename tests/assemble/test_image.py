@@ -88,6 +88,14 @@ def put(made: ImagePlan, table: LayerTable, directory: Path, layers: Layers = La
     return assemble(made, OciLayout(directory, "test"), table, encoding(layers), lambda _: None)
 
 
+def test_an_image_is_made_on_a_base_whose_packages_cannot_be_listed(
+    shelf: Shelf, table: LayerTable, tmp_path: Path
+) -> None:
+    base = base_of(table, layer({**FILES, "var/lib/dpkg/status": b"Package: ../x\nVersion: 1\n"}))
+    image = put(plan_image(GPU, gpu_lock(shelf), base, shelf, table, None), table, tmp_path / "image")
+    assert image.base is base
+
+
 def blob(directory: Path, digest: str) -> bytes:
     return (directory / "blobs" / "sha256" / digest.removeprefix("sha256:")).read_bytes()
 

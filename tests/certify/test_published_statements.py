@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
+from validator.assemble.base_contents import contents
 from validator.assemble.compatibility import ARTIFACT
 from validator.assemble.destinations import Destination
 from validator.assemble.image import Assembled
@@ -25,7 +26,7 @@ from validator.sbom.documents import PREDICATES, documents
 
 from ..pipeline.test_publisher import FakeMaker
 from ..registry.images import push_image
-from ..sbom.images import BASE, LOCK
+from ..sbom.images import LOCK
 from .attestations import cosign, payload
 from .building import trusting
 from .conftest import TAG
@@ -43,22 +44,25 @@ TYPES = {
 
 @dataclass
 class Maker(FakeMaker):
-    """Pushes a small image, whose base is that of the tests of lists."""
+    """Pushes a small image."""
 
     repository: Repository = field(default_factory=lambda: Repository("localhost", "x"))
 
     def make(self, spec: ImageSpec, lock: Lock, destination: Destination, progress: Progress) -> Assembled:
         self.makes.append(spec.identifier)
-        return Assembled(push_image(self.repository, TAG), b"", b"", (), BASE)
+        return Assembled(push_image(self.repository, TAG), b"", b"", (), self.made_from())
 
 
 def test_a_push_leaves_provenance_lists_and_what_the_image_needs(
     repository: Repository, registry: Registry, signer: Signer, trust: Trust
 ) -> None:
-    maker = Maker(base=BASE.origin, repository=repository)
+    status = b"Package: bash\nStatus: install ok installed\nArchitecture: amd64\nVersion: 5.2.15-2+b13\n"
+    maker = Maker(status=status, repository=repository)
     destination = RegistryDestination(repository, tag=None)
     publisher = Publisher(maker, lambda spec: destination, registry, trusting(trust), signer=signer)
     pushed = publisher.push(SPEC, OURS, lambda _: None)
+    listed = documents(bill(OURS, contents(maker.made_from())))
+    assert "5.2.15-2+b13" in str(listed)
     for name, kind in TYPES.items():
         done = cosign(
             "verify-attestation", "--key", str(trust.key), "--type", name, "--insecure-ignore-tlog",
@@ -69,7 +73,7 @@ def test_a_push_leaves_provenance_lists_and_what_the_image_needs(
         statement = payload(json.dumps({"dsseEnvelope": json.loads(line)}).encode())
         assert statement["predicateType"] == kind
         if kind != provenance.PREDICATE:
-            assert statement["predicate"] == documents(bill(OURS, BASE))[kind]
+            assert statement["predicate"] == listed[kind]
     assert len(registry.attached(pushed.digest, ARTIFACT)) == 1
     # The image has all of it, so the next run neither makes it nor attaches anything.
     assert publisher.current(SPEC, OURS) is not None

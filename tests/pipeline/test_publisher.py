@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from validator.assemble.base_contents import BaseContents
+from validator.assemble.base import Base
+from validator.assemble.base_files import BaseFile, BaseFiles, Interpreter
 from validator.assemble.destinations import Destination
 from validator.assemble.image import Assembled
 from validator.assemble.layers import Encoded, Write
@@ -96,11 +97,12 @@ class FakeDestination:
 
 @dataclasses.dataclass
 class FakeMaker:
-    """Makes images whose manifest is one letter. `makes` lists them."""
+    """Makes images whose manifest is one letter. `makes` lists them. status: dpkg's list in their base."""
 
     manifest: str = "a"
     followed: str = digest("1")
     base: str = f"registry:python:3.11@{digest('9')}"
+    status: bytes | None = None
     error: ValidatorError | None = None
     makes: list[str] = dataclasses.field(default_factory=list)
 
@@ -118,7 +120,12 @@ class FakeMaker:
         if self.error is not None:
             raise self.error
         found = destination.finish(self.manifest.encode(), "an image")
-        return Assembled(found, self.manifest.encode(), b"", (), BaseContents(self.base))
+        return Assembled(found, self.manifest.encode(), b"", (), self.made_from())
+
+    def made_from(self) -> Base:
+        files = {} if self.status is None else {"var/lib/dpkg/status": BaseFile(self.status)}
+        interpreter = Interpreter("/usr/bin/python3.11", "3.11.2")
+        return Base(self.base, "python:3.11", None, {}, (), BaseFiles(interpreter, "2.36", files))
 
 
 @dataclasses.dataclass
@@ -316,6 +323,15 @@ def test_an_image_whose_packages_could_not_be_listed_is_signed_by_the_next_run(
     assert bench.registry.proven == {}, "otherwise the next run would take it for finished"
     assert bench.run(validate=False).status is Status.BUILT
     assert bench.registry.listed and bench.registry.proven
+
+
+def test_only_what_is_signed_needs_a_list_of_packages(bench: Bench) -> None:
+    bench.maker.status = b"Package: ../x\nVersion: 1\n"
+    assert bench.run(validate=False).status is Status.BUILT
+    bench.signer = Signer(key="the builder's")
+    result = bench.run(validate=False)
+    assert result.status is not Status.BUILT and "list of packages" in result.detail
+    assert bench.registry.proven == {}
 
 
 def test_an_image_that_is_in_the_registry_already_is_signed_by_whoever_builds_the_same(bench: Bench) -> None:

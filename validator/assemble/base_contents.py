@@ -19,7 +19,8 @@ _OS_RELEASE = ("usr/lib/os-release", "etc/os-release")
 _WITHOUT_FILES = ("config-files", "not-installed")
 # https://www.debian.org/doc/debian-policy/ch-controlfields.html
 _NAME = re.compile(r"[a-z0-9][a-z0-9+.-]+")
-_VERSION = re.compile(r"(\d+:)?\d[A-Za-z0-9.+:~-]*")
+#: dpkg also accepts versions that don't begin with a digit, such as `v1.2`.
+_VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+:~-]*")
 _SOURCE = re.compile(r"(?P<name>[a-z0-9][a-z0-9+.-]+)(?: \((?P<version>[A-Za-z0-9.+:~-]+)\))?")
 #: The number of each release that a base can be bootstrapped from.
 _RELEASES = {"bookworm": "12", "trixie": "13"}
@@ -109,7 +110,9 @@ def read_status(content: bytes, base: str) -> Iterator[SystemPackage]:
 
     Raises InputError for an entry that is not what dpkg writes.
     """
-    for number, stanza in enumerate(re.split(r"\n\s*\n", content.decode("utf-8", "replace").strip()), 1):
+    text = content.decode("utf-8", "replace").strip()
+    # A base that has removed its packages may have an empty file.
+    for number, stanza in enumerate(re.split(r"\n\s*\n", text) if text else (), 1):
         fields = _fields(stanza)
         # The files of images without a package manager have no status: each package is there.
         if fields.get("Status", "").rpartition(" ")[2] in _WITHOUT_FILES:

@@ -15,7 +15,6 @@ from ..system.memory import share_arenas
 from ..system.meter import Meter
 from ..system.pools import map_in_threads
 from .base import Base, BaseLayer
-from .base_contents import BaseContents, contents
 from .configuration import CONFIG_TYPE, MANIFEST_TYPE, Step, canonical_json, config_document, settings
 from .destinations import Destination
 from .layers import Encoded, Encoding, LayerSource, Write, layer_key
@@ -41,14 +40,14 @@ class Placed:
 class Assembled:
     """An image at its destination.
 
-    digest: of the manifest. layers: lowest first, with those of the base. base: its origin and packages.
+    digest: of the manifest. layers: lowest first, with those of the base.
     """
 
     digest: str
     manifest: bytes
     config: bytes
     layers: tuple[Placed, ...]
-    base: BaseContents
+    base: Base
 
 
 def assemble(
@@ -95,7 +94,7 @@ def assemble(
     digest = destination.finish(manifest, MANIFEST_TYPE)
     if digest != _digest(manifest):
         raise BuildError(f"{plan.spec}: the destination stored {digest} instead of {_digest(manifest)}")
-    return Assembled(digest, manifest, config, layers, contents(plan.base))
+    return Assembled(digest, manifest, config, layers, plan.base)
 
 
 def put_base(base: Base, destination: Destination, table: LayerTable, encoding: Encoding) -> str:

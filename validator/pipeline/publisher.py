@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from .. import __version__
 from ..assemble.assembler import ImageMaker
+from ..assemble.base_contents import contents
 from ..assemble.compatibility import attach_compatibility
 from ..assemble.destinations import Destination
 from ..assemble.image import Assembled
@@ -174,7 +175,7 @@ class Publisher:
             progress(f"not signed, so it can't be certified: its base {inputs.base} has no digest")
             return
         attach_compatibility(self.registry, made.digest, spec)
-        attach_sboms(self.registry, made.digest, documents(bill(lock, made.base)), self.signer)
+        attach_sboms(self.registry, made.digest, documents(bill(lock, contents(made.base))), self.signer)
         # Last: an image that has provenance is not looked at again.
         attach_provenance(self.registry, made.digest, inputs, self.signer)
 
