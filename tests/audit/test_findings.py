@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import zipfile
 from pathlib import Path
@@ -208,6 +209,34 @@ def test_a_damaged_archive_is_counted(tmp_path: Path) -> None:
     result = audit(LISTED, place)
     assert (result.read, result.unreadable) == (2, 2)
     assert "damaged" in result.faults[0] and "can't be unpacked" in result.faults[1]
+
+
+def set_bytes(archive: Path, signature: bytes, offset: int, value: bytes) -> None:
+    """Change an archive after the first of its records with a signature."""
+    data = bytearray(archive.read_bytes())
+    at = data.index(signature) + offset
+    data[at : at + len(value)] = value
+    archive.write_bytes(data)
+
+
+CENTRAL, LOCAL = b"PK\x01\x02", b"PK\x03\x04"
+
+
+def test_an_archive_in_a_newer_format_is_counted(tmp_path: Path) -> None:
+    place = write(tmp_path / "database", GHSA)
+    set_bytes(write_zip(place / "new.zip", {"1.json": PYSEC}), CENTRAL, 6, b"\xff\0")
+    result = audit(LISTED, place)
+    assert (result.read, result.unreadable) == (1, 1) and "the archive is damaged" in result.faults[0]
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_LZMA, zipfile.ZIP_BZIP2, zipfile.ZIP_DEFLATED])
+def test_a_damaged_member_is_counted(tmp_path: Path, method: int) -> None:
+    place = write(tmp_path / "database", GHSA)
+    with zipfile.ZipFile(place / "odd.zip", "w", method) as archive:
+        archive.writestr("1.json", json.dumps(PYSEC))
+    set_bytes(place / "odd.zip", LOCAL, 50, b"\xff" * 40)
+    result = audit(LISTED, place)
+    assert (result.read, result.unreadable) == (1, 1) and "1.json: it can't be unpacked" in result.faults[0]
 
 
 def test_an_empty_database_is_an_error(tmp_path: Path) -> None:

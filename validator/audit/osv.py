@@ -6,6 +6,7 @@ in one directory. It has hundreds of thousands of entries, so only those about w
 
 from __future__ import annotations
 
+import lzma
 import os
 import stat
 import zipfile
@@ -31,8 +32,9 @@ MOST_ENTRIES = 4_000_000
 _SHOWN = 3
 _ZIP = b"PK\x03\x04"
 _TOO_LARGE = f"it is larger than {LARGEST >> 20} MiB"
-#: What the standard library raises for a member that is damaged, encrypted or compressed in an unknown way.
-_DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, OSError, ValueError)
+#: What the standard library raises for what is damaged, encrypted or compressed in an unknown way.
+#: NotImplementedError is a RuntimeError.
+_DAMAGED = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, RuntimeError, OSError, ValueError)
 _HINT = (
     "download a database, such as https://osv-vulnerabilities.storage.googleapis.com/PyPI/all.zip, and name"
     " the archive or a directory with several"
@@ -211,7 +213,7 @@ def _file(path: Path) -> Iterator[tuple[str, bytes | str]]:
 def _archive(path: Path) -> Iterator[tuple[str, bytes | str]]:
     try:
         archive = zipfile.ZipFile(path)
-    except (zipfile.BadZipFile, OSError, ValueError) as error:
+    except _DAMAGED as error:
         yield str(path), f"the archive is damaged: {error}"
         return
     with archive:
