@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import re
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -237,6 +239,22 @@ def test_a_damaged_member_is_counted(tmp_path: Path, method: int) -> None:
     set_bytes(place / "odd.zip", LOCAL, 50, b"\xff" * 40)
     result = audit(LISTED, place)
     assert (result.read, result.unreadable) == (1, 1) and "1.json: it can't be unpacked" in result.faults[0]
+
+
+def test_a_directory_that_cannot_be_read_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = write(tmp_path / "database", GHSA)
+    closed = write(place / "Debian", UTIL_LINUX)
+    scandir = os.scandir
+
+    def refuse(path: str) -> object:
+        if Path(path) == closed:
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+        return scandir(path)
+
+    # The tests may run as root, who can read everything.
+    monkeypatch.setattr(os, "scandir", refuse)
+    with pytest.raises(InputError, match=f"{re.escape(str(closed))}: can't be read: Permission denied"):
+        audit(LISTED, place)
 
 
 def test_an_empty_database_is_an_error(tmp_path: Path) -> None:

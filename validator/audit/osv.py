@@ -183,7 +183,7 @@ def _files(path: Path) -> Iterator[tuple[str, bytes | str]]:
     """Yield the name of each file of a database with its content, or with the reason why it has none."""
     try:
         if path.is_dir():
-            for directory, names, files in os.walk(path):
+            for directory, names, files in os.walk(path, onerror=_fail):
                 names.sort()
                 for name in sorted(files):
                     if name.endswith((".json", ".zip")):
@@ -193,7 +193,12 @@ def _files(path: Path) -> Iterator[tuple[str, bytes | str]]:
         else:
             raise InputError(f"{path}: is neither a file nor a directory", hint=_HINT)
     except OSError as error:
-        raise InputError(f"{path}: can't be read: {error.strerror}", hint=_HINT) from error
+        raise InputError(f"{error.filename or path}: can't be read: {error.strerror}", hint=_HINT) from error
+
+
+def _fail(error: OSError) -> None:
+    """Pass on an error that `os.walk` would ignore: what is in that directory would be missing."""
+    raise error
 
 
 def _file(path: Path) -> Iterator[tuple[str, bytes | str]]:
