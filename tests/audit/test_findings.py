@@ -128,6 +128,27 @@ def test_of_two_files_about_the_same_the_newer_one_counts(tmp_path: Path, order:
     assert found(tmp_path, *(pair[number] for number in order)).findings == ()
 
 
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+@pytest.mark.parametrize(
+    ("older", "newer"),
+    [
+        # As text, each pair has the other order.
+        ("2026-11-21T00:00:00Z", "2026-11-21T00:00:00.500000Z"),
+        ("2026-11-21T12:00:00+12:00", "2026-11-21T08:00:00Z"),
+    ],
+)
+def test_times_are_compared_whatever_their_notation(
+    tmp_path: Path, older: str, newer: str, order: tuple[int, int]
+) -> None:
+    harmless = affected("tensorflow", events(("introduced", "0"), ("fixed", "1.0")))
+    corrected = ({**GHSA, "modified": older}, {**GHSA, "modified": newer, "affected": [harmless]})
+    assert found(tmp_path / "1", *(corrected[number] for number in order)).findings == ()
+    gone = ({**GHSA, "modified": older}, {**GHSA, "modified": newer, "withdrawn": newer})
+    assert found(tmp_path / "2", *(gone[number] for number in order)).findings == ()
+    restored = ({**GHSA, "modified": older, "withdrawn": older}, {**GHSA, "modified": newer})
+    assert len(found(tmp_path / "3", *(restored[number] for number in order)).findings) == 1
+
+
 def test_a_version_that_cannot_be_compared_is_reported(tmp_path: Path) -> None:
     one = entry(
         "X-1", affected("bash", events(("introduced", "0"), ("fixed", "<end>")), ecosystem="Debian:12")

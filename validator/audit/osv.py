@@ -110,13 +110,14 @@ _DECODER = msgspec.json.Decoder(Entry)
 class Reading:
     """What was read of a database.
 
-    entries: those that were wanted, by id. withdrawn: when the withdrawn ones were changed, by id.
+    entries: those that were wanted, by id. changed, withdrawn: when they and the withdrawn ones were changed.
     read: the number of all entries. newest: when the last of them was changed. unreadable: the number of
     files that are not entries. faults: the first of them, with the reason.
     """
 
     entries: dict[str, Entry] = field(default_factory=dict)
-    withdrawn: dict[str, str] = field(default_factory=dict)
+    changed: dict[str, datetime] = field(default_factory=dict)
+    withdrawn: dict[str, datetime] = field(default_factory=dict)
     read: int = 0
     newest: datetime | None = None
     unreadable: int = 0
@@ -146,7 +147,7 @@ def read_database(path: Path, wanted: Callable[[Entry], bool]) -> Reading:
         raise InputError(f"{path}: no vulnerability in the format OSV was found{why}", hint=_HINT)
     for name, modified in found.withdrawn.items():
         # Another file may have an older or a newer state of the same entry.
-        if name in found.entries and found.entries[name].modified <= modified:
+        if name in found.entries and found.changed[name] <= modified:
             del found.entries[name]
     return found
 
@@ -166,11 +167,10 @@ def _add(found: Reading, name: str, content: bytes, wanted: Callable[[Entry], bo
     found.read += 1
     found.newest = max(found.newest or modified, modified)
     if entry.withdrawn is not None:
-        found.withdrawn[entry.id] = max(found.withdrawn.get(entry.id, ""), entry.modified)
-    elif wanted(entry):
-        before = found.entries.get(entry.id)
-        if before is None or before.modified < entry.modified:
-            found.entries[entry.id] = entry
+        found.withdrawn[entry.id] = max(found.withdrawn.get(entry.id, modified), modified)
+    elif wanted(entry) and (entry.id not in found.changed or found.changed[entry.id] < modified):
+        found.entries[entry.id] = entry
+        found.changed[entry.id] = modified
 
 
 def _note(found: Reading, name: str, why: str) -> None:
