@@ -134,6 +134,11 @@ DSA = entry(
     upstream=["CVE-2026-2000"],
     summary="util-linux security update",
 )
+#: About no package of the tests, so that the database has something about each of their ecosystems.
+OTHER = entry(
+    "X-0", affected("other", versions=["1"]), affected("other", versions=["1"], ecosystem="Debian"),
+    modified="2000-01-01T00:00:00Z",
+)  # fmt: skip
 ENTRIES = (GHSA, PYSEC, ABSL, UTIL_LINUX, DSA)
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from validator.audit import osv
 from validator.audit.findings import Audit, Finding, audit
-from validator.audit.packages import Audited, listed
+from validator.audit.packages import PYPI, Audited, Listed, listed
 from validator.audit.severity import Rating
 from validator.errors import InputError, ValidatorError
 from validator.sbom.bill import bill
@@ -27,6 +27,7 @@ from .databases import (
     DSA,
     ENTRIES,
     GHSA,
+    OTHER,
     PYSEC,
     SCHEMA,
     TENSORFLOW,
@@ -40,10 +41,12 @@ from .databases import (
 )
 
 LISTED = listed(cyclonedx(bill(LOCK, BASE, {})))
+#: Of an image whose base has no packages.
+WHEELS = Listed(tuple(one for one in LISTED.audited if one.ecosystem == PYPI), ())
 
 
 def found(path: Path, *entries: Entry | bytes) -> Audit:
-    return audit(LISTED, write(path / "database", *entries))
+    return audit(LISTED, write(path / "database", *entries, OTHER))
 
 
 def ids(result: Audit) -> list[tuple[str, tuple[str, ...]]]:
@@ -79,7 +82,7 @@ def test_each_vulnerability_is_found_once_with_all_its_names(tmp_path: Path) -> 
                 ("CVE-2026-2000", "DEBIAN-CVE-2026-2000", "DSA-6000-1"), Rating.LOW, "2.38.1-5+deb12u4",
                 "util-linux security update"),
     )  # fmt: skip
-    assert (result.read, result.unreadable, result.undecided) == (5, 0, ())
+    assert (result.read, result.unreadable, result.undecided) == (6, 0, ())
 
 
 def test_aliases_join_what_has_no_name_in_common(tmp_path: Path) -> None:
@@ -159,9 +162,9 @@ def test_a_version_that_cannot_be_compared_is_reported(tmp_path: Path) -> None:
 
 def test_a_database_is_a_file_an_archive_or_a_directory_of_both(tmp_path: Path) -> None:
     archive = write_zip(tmp_path / "all.zip", {"GHSA.json": GHSA, "README.md": b"no"})
-    assert len(audit(LISTED, archive).findings) == 1
+    assert len(audit(WHEELS, archive).findings) == 1
     file = write(tmp_path / "one", PYSEC) / "000.json"
-    assert len(audit(LISTED, file).findings) == 1
+    assert len(audit(WHEELS, file).findings) == 1
     directory = tmp_path / "both"
     write(directory / "Debian", UTIL_LINUX)
     write_zip(directory / "PyPI.zip", {"1.json": ABSL, "2.json": GHSA})
@@ -186,11 +189,11 @@ def test_a_database_is_a_file_an_archive_or_a_directory_of_both(tmp_path: Path) 
 def test_files_that_cannot_be_read_are_counted_and_the_others_used(
     tmp_path: Path, content: bytes, why: str
 ) -> None:
-    result = found(tmp_path, GHSA, content)
+    result = audit(WHEELS, write(tmp_path, GHSA, content))
     assert (len(result.findings), result.read, result.unreadable) == (1, 1, 1)
     assert "001.json" in result.faults[0] and why in result.faults[0]
     with pytest.raises(InputError, match=r"no vulnerability in the format OSV.*000\.json"):
-        found(tmp_path / "alone", content)
+        audit(WHEELS, write(tmp_path / "alone", content))
 
 
 def test_pipes_and_large_files_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -198,26 +201,26 @@ def test_pipes_and_large_files_are_not_read(tmp_path: Path, monkeypatch: pytest.
     place = write(tmp_path / "database", GHSA, {**PYSEC, "details": "x" * 1000})
     os.mkfifo(place / "pipe.json")
     (place / "gone.json").symlink_to("nowhere")
-    result = audit(LISTED, place)
+    result = audit(WHEELS, place)
     assert (result.read, result.unreadable) == (1, 3)
     assert [fault.rpartition("/")[2].partition(":")[0] for fault in result.faults] == [
         "001.json", "gone.json", "pipe.json"
     ]  # fmt: skip
     with pytest.raises(InputError, match="neither a file nor a directory"):
-        audit(LISTED, place / "pipe.json")
+        audit(WHEELS, place / "pipe.json")
 
 
 def test_an_archive_does_not_expand_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bomb = write_zip(tmp_path / "all.zip", {"bomb.json": b" " * (64 << 20), "ok.json": GHSA})
     assert bomb.stat().st_size < 100_000
-    result = audit(LISTED, bomb)
+    result = audit(WHEELS, bomb)
     assert (result.read, result.unreadable) == (1, 1) and "larger than 32 MiB" in result.faults[0]
     monkeypatch.setattr(osv, "LARGEST_DATABASE", 1000)
     with pytest.raises(InputError, match="the database is larger than"):
-        audit(LISTED, write_zip(tmp_path / "more.zip", {f"{n}.json": GHSA for n in range(9)}))
+        audit(WHEELS, write_zip(tmp_path / "more.zip", {f"{n}.json": GHSA for n in range(9)}))
     monkeypatch.setattr(osv, "MOST_ENTRIES", 8)
     with pytest.raises(InputError, match="more than 8 files"):
-        audit(LISTED, tmp_path / "more.zip")
+        audit(WHEELS, tmp_path / "more.zip")
 
 
 def test_a_damaged_archive_is_counted(tmp_path: Path) -> None:
@@ -229,7 +232,7 @@ def test_a_damaged_archive_is_counted(tmp_path: Path) -> None:
     data = bytearray(whole.read_bytes())
     data[start + 60] ^= 0xFF
     whole.write_bytes(data)
-    result = audit(LISTED, place)
+    result = audit(WHEELS, place)
     assert (result.read, result.unreadable) == (2, 2)
     assert "damaged" in result.faults[0] and "can't be unpacked" in result.faults[1]
 
@@ -248,7 +251,7 @@ CENTRAL, LOCAL = b"PK\x01\x02", b"PK\x03\x04"
 def test_an_archive_in_a_newer_format_is_counted(tmp_path: Path) -> None:
     place = write(tmp_path / "database", GHSA)
     set_bytes(write_zip(place / "new.zip", {"1.json": PYSEC}), CENTRAL, 6, b"\xff\0")
-    result = audit(LISTED, place)
+    result = audit(WHEELS, place)
     assert (result.read, result.unreadable) == (1, 1) and "the archive is damaged" in result.faults[0]
 
 
@@ -258,7 +261,7 @@ def test_a_damaged_member_is_counted(tmp_path: Path, method: int) -> None:
     with zipfile.ZipFile(place / "odd.zip", "w", method) as archive:
         archive.writestr("1.json", json.dumps(PYSEC))
     set_bytes(place / "odd.zip", LOCAL, 50, b"\xff" * 40)
-    result = audit(LISTED, place)
+    result = audit(WHEELS, place)
     assert (result.read, result.unreadable) == (1, 1) and "1.json: it can't be unpacked" in result.faults[0]
 
 
@@ -275,12 +278,42 @@ def test_a_directory_that_cannot_be_read_is_an_error(tmp_path: Path, monkeypatch
     # The tests may run as root, who can read everything.
     monkeypatch.setattr(os, "scandir", refuse)
     with pytest.raises(InputError, match=f"{re.escape(str(closed))}: can't be read: Permission denied"):
+        audit(WHEELS, place)
+
+
+@pytest.mark.parametrize(
+    ("entries", "missing"),
+    [
+        ((GHSA,), "Debian:12"),
+        ((UTIL_LINUX,), "PyPI"),
+        ((entry("X-1"),), "Debian:12 and PyPI"),
+        ((GHSA, entry("X-1", affected("bash", versions=["1"], ecosystem="Debian:13"))), "Debian:12"),
+        ((GHSA, {**UTIL_LINUX, "withdrawn": "2026-11-01T00:00:00Z"}), ""),
+        ((GHSA, entry("X-1", affected("other", versions=["1"], ecosystem="Debian"))), ""),
+    ],
+)
+def test_a_database_without_an_ecosystem_of_the_packages_is_an_error(
+    tmp_path: Path, entries: tuple[Entry, ...], missing: str
+) -> None:
+    place = write(tmp_path / "database", *entries)
+    if not missing:
+        assert audit(LISTED, place).read == len(entries)
+        return
+    with pytest.raises(InputError, match=f"no entries about {missing}, so") as caught:
+        audit(LISTED, place)
+    assert "Debian/all.zip" in str(caught.value.hint)
+
+
+def test_an_archive_that_is_damaged_is_named_when_its_ecosystem_is_missing(tmp_path: Path) -> None:
+    place = write(tmp_path / "database", GHSA)
+    (place / "Debian.zip").write_bytes(b"PK\x03\x04 and nothing")
+    with pytest.raises(InputError, match=r"no entries about Debian:12.*Debian\.zip: the archive is damaged"):
         audit(LISTED, place)
 
 
 def test_an_empty_database_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no vulnerability in the format OSV was found"):
-        found(tmp_path)
+        audit(LISTED, write(tmp_path))
 
 
 @pytest.mark.parametrize(

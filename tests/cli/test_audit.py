@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ..audit.databases import Entry, affected, entry, events, write
+from ..audit.databases import OTHER, Entry, affected, entry, events, write
 from ..commands import Done, run
 
 NAME = "tf2.21.0-cuda12.5-cudnn9.3-py313"
@@ -55,12 +55,12 @@ def test_the_exit_code_is_chosen(tmp_path: Path, fail_on: str, with_fixable: int
 
 
 def test_json_has_what_the_table_has_and_more(tmp_path: Path) -> None:
-    done = audited(tmp_path, FIXABLE, b"{", options=("--json",), base="bootstrap")
+    done = audited(tmp_path, FIXABLE, b"{", OTHER, options=("--json",), base="bootstrap")
     document = json.loads(done.stdout)
     assert (done.returncode, document["failed"], document["image"]) == (1, True, NAME)
     (finding,) = document["findings"]
     assert (finding["name"], finding["severity"], finding["fixed"]) == ("tensorflow", "high", "2.21.1")
-    assert document["database"]["entries"] == 1 and document["database"]["unreadable"] == 1
+    assert document["database"]["entries"] == 2 and document["database"]["unreadable"] == 1
     assert document["packages"]["system"] and document["packages"]["not_audited"] == []
     assert "no Debian packages" not in done.stderr
 
@@ -74,9 +74,15 @@ def test_an_old_database_and_files_that_cannot_be_read_are_reported(tmp_path: Pa
 
 
 def test_without_a_finding_all_is_well(tmp_path: Path) -> None:
-    done = audited(tmp_path, entry("X-1", modified="2100-01-01T00:00:00Z"), base="bootstrap")
+    done = audited(tmp_path, OTHER, base="bootstrap")
     assert (done.returncode, done.stdout) == (0, "")
     assert "No known vulnerability in the" in done.stderr
+
+
+def test_a_database_of_another_ecosystem_is_not_a_success(tmp_path: Path) -> None:
+    done = audited(tmp_path, UNFIXED, base="bootstrap", options=("--fail-on", "none"))
+    assert done.returncode == 2 and "no entries about Debian:1" in done.stderr
+    assert "No known vulnerability" not in done.stderr and done.stdout == ""
 
 
 @pytest.mark.parametrize("content", [b"", b"not json"])

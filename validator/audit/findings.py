@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
+from ..errors import InputError
 from .affected import fixed_in, is_affected, key_of, keys_of, newest
-from .osv import Entry, Reading, read_database
+from .osv import HINT, Entry, Reading, read_database
 from .packages import Audited, Listed
 from .severity import Rating, rating
 
@@ -82,7 +83,10 @@ class _Match:
 
 
 def audit(listed: Listed, database: Path) -> Audit:
-    """Match the packages of an image against a database. Raises InputError if it has no entries."""
+    """Match the packages of an image against a database.
+
+    Raises InputError if it has no entries, or none about an ecosystem of the packages.
+    """
     keys: dict[tuple[str, str], list[Audited]] = defaultdict(list)
     for package in listed.audited:
         for key in keys_of(package):
@@ -92,6 +96,13 @@ def audit(listed: Listed, database: Path) -> Audit:
         return any(one.package and key_of(one.package) in keys for one in entry.affected or ())
 
     reading = read_database(database, is_wanted)
+    if missing := _missing(listed, reading):
+        why = f" ({reading.faults[0]})" if reading.faults else ""
+        raise InputError(
+            f"{database}: the database has no entries about {' and '.join(missing)}, so it can't say what is"
+            f" known about these packages of the image{why}",
+            hint=HINT,
+        )
     findings, undecided = _matched(reading, keys)
     assert reading.newest is not None
     return Audit(
@@ -102,6 +113,17 @@ def audit(listed: Listed, database: Path) -> Audit:
         reading.unreadable,
         tuple(reading.faults),
         tuple(sorted(undecided)),
+    )
+
+
+def _missing(listed: Listed, reading: Reading) -> list[str]:
+    """Return the ecosystems of packages about which the database has no entries under any of their names."""
+    return sorted(
+        {
+            package.ecosystem
+            for package in listed.audited
+            if not any(ecosystem in reading.ecosystems for ecosystem, _ in keys_of(package))
+        }
     )
 
 

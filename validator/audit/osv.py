@@ -35,9 +35,11 @@ _TOO_LARGE = f"it is larger than {LARGEST >> 20} MiB"
 #: What the standard library raises for what is damaged, encrypted or compressed in an unknown way.
 #: NotImplementedError is a RuntimeError.
 _DAMAGED = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, RuntimeError, OSError, ValueError)
-_HINT = (
-    "download a database, such as https://osv-vulnerabilities.storage.googleapis.com/PyPI/all.zip, and name"
-    " the archive or a directory with several"
+#: How to get a database.
+HINT = (
+    "download the archive of each ecosystem, such as"
+    " https://osv-vulnerabilities.storage.googleapis.com/PyPI/all.zip and"
+    " https://osv-vulnerabilities.storage.googleapis.com/Debian/all.zip, and name the directory with them"
 )
 
 
@@ -111,13 +113,14 @@ class Reading:
     """What was read of a database.
 
     entries: those that were wanted, by id. changed, withdrawn: when they and the withdrawn ones were changed.
-    read: the number of all entries. newest: when the last of them was changed. unreadable: the number of
-    files that are not entries. faults: the first of them, with the reason.
+    ecosystems: those of all entries. read: the number of all entries. newest: when the last of them was
+    changed. unreadable: the number of files that are not entries. faults: the first of them, with the reason.
     """
 
     entries: dict[str, Entry] = field(default_factory=dict)
     changed: dict[str, datetime] = field(default_factory=dict)
     withdrawn: dict[str, datetime] = field(default_factory=dict)
+    ecosystems: set[str] = field(default_factory=set)
     read: int = 0
     newest: datetime | None = None
     unreadable: int = 0
@@ -144,7 +147,7 @@ def read_database(path: Path, wanted: Callable[[Entry], bool]) -> Reading:
         _add(found, name, content, wanted)
     if not found.read:
         why = f": {found.faults[0]}" if found.faults else ""
-        raise InputError(f"{path}: no vulnerability in the format OSV was found{why}", hint=_HINT)
+        raise InputError(f"{path}: no vulnerability in the format OSV was found{why}", hint=HINT)
     for name, modified in found.withdrawn.items():
         # Another file may have an older or a newer state of the same entry.
         if name in found.entries and found.changed[name] <= modified:
@@ -166,6 +169,7 @@ def _add(found: Reading, name: str, content: bytes, wanted: Callable[[Entry], bo
         return
     found.read += 1
     found.newest = max(found.newest or modified, modified)
+    found.ecosystems.update(one.package.ecosystem for one in entry.affected or () if one.package)
     if entry.withdrawn is not None:
         found.withdrawn[entry.id] = max(found.withdrawn.get(entry.id, modified), modified)
     elif wanted(entry) and (entry.id not in found.changed or found.changed[entry.id] < modified):
@@ -191,9 +195,9 @@ def _files(path: Path) -> Iterator[tuple[str, bytes | str]]:
         elif stat.S_ISREG(path.stat().st_mode):
             yield from _file(path)
         else:
-            raise InputError(f"{path}: is neither a file nor a directory", hint=_HINT)
+            raise InputError(f"{path}: is neither a file nor a directory", hint=HINT)
     except OSError as error:
-        raise InputError(f"{error.filename or path}: can't be read: {error.strerror}", hint=_HINT) from error
+        raise InputError(f"{error.filename or path}: can't be read: {error.strerror}", hint=HINT) from error
 
 
 def _fail(error: OSError) -> None:
