@@ -85,6 +85,21 @@ def test_a_database_of_another_ecosystem_is_not_a_success(tmp_path: Path) -> Non
     assert "No known vulnerability" not in done.stderr and done.stdout == ""
 
 
+def test_what_is_not_matched_is_named_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    components = [
+        {"name": "tensorflow", "purl": "pkg:pypi/tensorflow@2.21.1"},
+        {"name": "bash", "purl": "pkg:deb/ubuntu/bash@5.2?distro=ubuntu-24.04"},
+    ]
+    document = {"bomFormat": "CycloneDX", "components": components}
+    monkeypatch.setattr("validator.cli.audit.read_sbom", lambda *_: document)
+    done = audited(tmp_path, FIXABLE)
+    assert done.returncode == 0
+    # osv.dev has a database of Ubuntu, which would not help.
+    assert "Not audited, because `audit` matches only packages of PyPI and of Debian: bash\n" in done.stderr
+
+
 @pytest.mark.parametrize("content", [b"", b"not json"])
 def test_a_path_that_is_no_database_is_an_error(tmp_path: Path, content: bytes) -> None:
     file = tmp_path / "file.json"

@@ -105,7 +105,10 @@ def _say(found: Audit, fail_on: str, age: timedelta) -> None:
     if not found.listed.has_system_packages:
         print_status("Warning: no Debian packages are listed, so those of the base are not audited.")
     if found.listed.others:
-        print_status(f"Not audited, because no database has them: {', '.join(found.listed.others)}")
+        print_status(
+            "Not audited, because `audit` matches only packages of PyPI and of Debian:"
+            f" {', '.join(found.listed.others)}"
+        )
     unrated = [one for one in found.findings if not one.rating]
     if unrated and fail_on in ("low", "medium", "high", "critical"):
         print_status(f"--fail-on {fail_on} ignores {counted(len(unrated), 'finding')} without a severity.")
