@@ -117,6 +117,7 @@ def test_the_same_lock_gives_the_same_bytes() -> None:
         listed(base=replace(BASE, packages=())),
         listed(base=replace(BASE, origin=BASE.origin.replace("7", "8"))),
         bill(LOCK, BASE, {"SOURCE_DATE_EPOCH": "0"}),
+        replace(listed(), tool_version="0.0.1"),
     ],
 )
 def test_another_image_has_another_number(other: Bill) -> None:

@@ -33,7 +33,8 @@ def command(asked: Asked, format_: str, output: Path | None) -> int:
     signed and attached; the builder must be in the trust file. Name a lock, by its image spec or its file, to
     make the list from it: the wheels with their hashes, and the packages of the base.
 
-    The same lock and base always give the same bytes. The date is that of the lock, or SOURCE_DATE_EPOCH.
+    The same lock and base always give the same bytes with the same version of this tool. The date is that of
+    the lock, or SOURCE_DATE_EPOCH.
     """
     from ..sbom.documents import render
     from ..system.files import write_atomically
