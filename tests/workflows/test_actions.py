@@ -180,6 +180,15 @@ def test_doctor_finds_nothing_in_a_clean_log(runner: Runner) -> None:
     assert runner.output.read_text() == "found=false\n"
 
 
+def test_doctor_reads_a_log_whose_name_starts_with_a_dash(runner: Runner) -> None:
+    for name in ("-f", "--format=json"):
+        (runner.workspace / name).write_text(FAILING)
+        done = runner.run("doctor", log=name)
+        assert done.returncode == 0, done.stderr
+        assert runner.output.read_text() == "found=true\n"
+        assert runner.summary.read_text().startswith(f"## doctor: `./{name}`\n")
+
+
 def test_doctor_fetches_the_logs_of_failed_jobs(runner: Runner) -> None:
     jobs = [
         {"id": 1, "name": "lint", "conclusion": "success", "status": "completed"},
