@@ -26,6 +26,7 @@ every_action = pytest.mark.parametrize("name", NAMES)
 FAILING = "2026-11-23T10:00:00.1234567Z failed call to cuInit: CUDA_ERROR_UNKNOWN: unknown error\n"
 CLEAN = "2026-11-23T10:00:00.1234567Z Epoch 1/2\n2026-11-23T10:00:01.1234567Z all is well\n"
 #: A GitHub that answers `gh api` from a file: path -> answer. Without one, a permission is missing.
+#: A number is the status of an error.
 GH = """\
 #!{python}
 import json, os, sys
@@ -34,6 +35,9 @@ path = next(word for word in sys.argv[2:] if word.startswith("repos/"))
 answer = answers.get(path.partition("?")[0])
 if answer is None:
     sys.exit("gh: Resource not accessible by integration (HTTP 403)")
+if isinstance(answer, int):
+    sys.stdout.write('{{"message": "..."}}')
+    sys.exit(f"gh: ... (HTTP {{answer}})")
 if isinstance(answer, dict):
     import jq
     program = sys.argv[sys.argv.index("--jq") + 1]
@@ -217,6 +221,48 @@ def test_doctor_names_the_permission_that_is_missing(runner: Runner) -> None:
     done = runner.run("doctor")
     assert done.returncode == 3
     assert "the job needs the permission actions: read" in done.stdout
+
+
+@pytest.mark.parametrize("without", [404, 410, "", "\n"])
+def test_doctor_leaves_out_a_failed_job_that_has_no_log(runner: Runner, without: int | str) -> None:
+    """GitHub has no log of a job that never got a runner, and keeps logs for a limited time."""
+    jobs = [
+        {"id": number, "name": name, "conclusion": "failure", "status": "completed"}
+        for number, name in ((1, "gpu"), (2, "train"))
+    ]
+    runner.answers = {
+        "repos/owner/repo/actions/runs/7/attempts/1/jobs": {"jobs": jobs},
+        "repos/owner/repo/actions/jobs/1/logs": without,
+        "repos/owner/repo/actions/jobs/2/logs": FAILING,
+    }
+    done = runner.run("doctor")
+    assert (done.returncode, done.stderr) == (
+        0,
+        "The job gpu has no log that can be fetched, so it is left out.\n",
+    )
+    assert runner.summary.read_text().startswith("## doctor: `train`\n")
+    assert runner.output.read_text() == "found=true\n"
+    jobs.pop()
+    for inputs in ({}, {"job": "gpu"}):
+        done = runner.run("doctor", **inputs)
+        assert (done.returncode, done.stdout.count("\n")) == (3, 1)
+        assert done.stdout.startswith("::error title=doctor::no failed job has a log that can be fetched")
+        assert "permission" not in done.stdout
+
+
+@pytest.mark.parametrize(("status", "says"), [(403, "needs the permission actions: read"), (502, "again")])
+def test_doctor_says_why_a_log_is_not_fetched(runner: Runner, status: int, says: str) -> None:
+    jobs = [{"id": 1, "name": "gpu", "conclusion": "failure", "status": "completed"}]
+    runner.answers = {
+        "repos/owner/repo/actions/runs/7/attempts/1/jobs": {"jobs": jobs},
+        "repos/owner/repo/actions/jobs/1/logs": status,
+    }
+    done = runner.run("doctor")
+    assert done.returncode == 3
+    assert done.stdout.startswith("::error title=doctor::the log of the job gpu can't be fetched")
+    assert says in done.stdout
+    assert ("permission" in done.stdout) == (status == 403)
+    assert f"HTTP {status}" in done.stderr
 
 
 HOSTILE = (
