@@ -23,6 +23,10 @@ def test_a_marker_that_nests_too_deep_is_left_out(tmp_path: Path) -> None:
     assert short(write(tmp_path, "requirements.txt", f"a; {'(' * 5000}\ntensorflow==2.18.0\n")) == []
 
 
+def test_a_command_that_nests_too_deep_is_left_out(tmp_path: Path) -> None:
+    assert short(write(tmp_path, "Dockerfile", f"FROM a\nRUN {'[' * 5000}\n")) == []
+
+
 def test_a_package_with_countless_limits_is_not_judged(tmp_path: Path) -> None:
     limits = "".join(f"tensorflow!=0.{number}\n" for number in range(300))
     text = f"{limits}tensorflow==2.18.0\nnvidia-cudnn-cu12==8.9.7.29\n"

@@ -135,7 +135,7 @@ def commands(rest: str) -> Iterator[str]:
     if text.startswith("["):
         try:
             words = json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             words = None
         if isinstance(words, list) and all(isinstance(word, str) for word in words):
             shell = len(words) == 3 and words[1] in ("-c", "-lc", "-exc")
