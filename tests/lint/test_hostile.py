@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from validator.errors import InputError
 from validator.lint import source
 
+from ..redaction.test_linear import seconds
 from .support import found, short, write
 
 
@@ -51,3 +53,49 @@ def test_a_large_file_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(source, "MAX_BYTES", 10)
     with pytest.raises(InputError, match="is larger than 10 bytes"):
         found(write(tmp_path, "requirements.txt", "tensorflow==2.18.0\n"))
+
+
+#: What a hostile file repeats: characters that expressions tell apart, and words that they begin with.
+UNITS = (
+    *"a0_-./ \t\u00a0:@='\\,;[({#",
+    *("a.", "a:", "a/", "1.", "a ", "a=b ", "-a ", " #", "${a:-", "<<a ", "cuda-", "libcudnn1=1.", "a\\\n"),
+)
+#: Characters of a text, and how much longer the one is that it is compared with.
+LENGTH, FACTOR = 6000, 4
+#: Seconds of the processor that need no comparison: the time of a text that is read once is far below.
+LITTLE = 0.04
+
+
+@pytest.mark.parametrize(
+    ("name", "head"),
+    [
+        ("Dockerfile", ""),
+        ("Dockerfile", "ARG a="),
+        *(
+            ("Dockerfile", f"FROM {head}")
+            for head in ("", "python:", "nvidia/cuda:12.5.1-base\nRUN apt install ")
+        ),
+        *(("Dockerfile", f"FROM a\n{head}") for head in ("RUN ", "ENV a ", "COPY --from=")),
+        *(
+            ("Dockerfile", f"FROM a\nRUN {head} ")
+            for head in ("pip install", "pip install -r", "python -m", "conda install")
+        ),
+        *(("requirements.txt", head) for head in ("", "a", "a==", "a; python_version", "-r", "#")),
+        *(("environment.yml", f"dependencies:\n  - {head}") for head in ("", "a", "a=", "a=1", "a::")),
+        *(("pyproject.toml", f"[project]\ndependencies=[{head}") for head in ("", '"', '"a==')),
+        ("uv.lock", '[[package]]\nname="'),
+    ],
+)
+def test_a_file_takes_time_in_proportion_to_its_length(tmp_path: Path, name: str, head: str) -> None:
+    def read(text: str) -> None:
+        with contextlib.suppress(InputError):
+            path.write_text(text, encoding="utf-8")
+            found(path, for_gpu=True)
+
+    path = tmp_path / name
+    for unit in UNITS:
+        for tail in ("", '!"]\n'):
+            short, long = (head + unit * (length // len(unit)) + tail for length in (LENGTH, LENGTH * FACTOR))
+            took = seconds(read, short, LITTLE)
+            bound = took * FACTOR * 2
+            assert took < LITTLE or seconds(read, long, bound) < bound, (head, unit, tail)

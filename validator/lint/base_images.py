@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ..compat.images import cudnn_of_image
 from ..compat.older import release_of_any_age
 
-_REFERENCE = re.compile(r"(?:(?P<registry>[^/]*[.:][^/]*)/)?(?P<name>[^:@]+)(?::(?P<tag>[^@]+))?(?:@.*)?")
+_REFERENCE = re.compile(r"(?:(?P<registry>(?=[^/]*[.:])[^/]*)/)?(?P<name>[^:@]+)(?::(?P<tag>[^@]+))?(?:@.*)?")
 _CUDA_TAG = re.compile(
     r"(?P<release>(?P<cuda>\d+\.\d+)(?:\.\d+)?)(?:-(?P<cudnn>cudnn\d*))?-(?:base|runtime|devel)(?:-\S+)?"
 )

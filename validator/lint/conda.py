@@ -19,8 +19,8 @@ from .source import Source, read_source
 
 #: A package of conda: `python=3.11`, `cudatoolkit 11.2.*`, `conda-forge::cudnn=8.1.0=h90431f1_0`.
 _SPEC = re.compile(
-    r"(?:(?P<channel>[\w./-]+)::)?(?P<name>[A-Za-z_][\w.-]*)"
-    r"(?:\s*(?P<operator>==?)\s*|\s+(?=[\d*]))?(?P<version>\d[\w.]*(?:\.\*)?)?(?:=(?P<build>[\w.*]+))?\s*"
+    r"(?:(?P<channel>[\w./-]+)::)?(?P<name>[A-Za-z_][\w.-]*)(?![\w.-])"
+    r"(?:(?:\s*==?\s*|\s+)(?P<version>\d[\w.]*(?:\.\*)?)(?:=(?P<build>[\w.*]+))?)?"
 )
 #: conda's packages that say which CUDA is installed, the most exact ones first.
 _CUDA = ("cuda-cudart", "cuda-runtime", "cuda-toolkit", "cudatoolkit", "cuda-version", "cuda")

@@ -31,10 +31,10 @@ _SOMETHING_OF_CUDA = re.compile(r"cuda|cudnn|nvidia|libcu", re.IGNORECASE)
 _INSTALLS = re.compile(
     r"(?:apt|apt-get|yum|dnf|aptitude|microdnf|zypper)\b.*\binstall\b|\bwget\b|\bcurl\b|\bdpkg\b"
 )
-_CUDA_PACKAGE = re.compile(r"\bcuda(?:-[a-z]+)*-(?P<major>\d+)[-.](?P<minor>\d+)\b")
+_CUDA_PACKAGE = re.compile(r"\bcuda(?:-[a-z]{1,30}){0,6}-(?P<major>\d+)[-.](?P<minor>\d+)\b")
 _CUDNN_PACKAGE = re.compile(r"\blibcudnn(?P<major>\d+)(?:-cuda-\d+)?=(?P<version>\d+(?:\.\d+)+)")
 _PIP = re.compile(
-    r"(?P<directory>\S*/)?(?:python(?P<python>[\d.]*)\s+-m\s+)?(?:uv\s+pip|(?:\S*/)?pip[\d.]*)\s+(?:\S+\s+)??"
+    r"(?P<directory>\S*/)?(?:python(?P<python>[\d.]*)\s+-m\s+)?(?:uv\s+pip|pip[\d.]*)\s+(?:\S+\s+)??"
     r"(?P<verb>install|sync)\b"
 )
 _PREFIX = re.compile(r"(?:(?:sudo|time|exec|nohup|env|-\w+|[A-Za-z_]\w*=\S*)\s+)+")

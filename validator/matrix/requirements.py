@@ -13,7 +13,7 @@ from ..model.additions import LocalWheel, Requirements
 from .packages import read_package, relative_to
 from .problems import quote
 
-_COMMENT = re.compile(r"(?:^|\s+)#.*$")
+_COMMENT = re.compile(r"(?:^|(?<=\s))#.*$")
 INCLUDE = re.compile(r"(?:-r|--requirement)(?:\s+|\s*=\s*|(?=[^-\s]))(?P<file>\S.*)$")
 CONSTRAIN = re.compile(r"(?:-c|--constraint)(?:\s+|\s*=\s*|(?=[^-\s]))(?P<file>\S.*)$")
 OPTIONS = re.compile(r"\s+(?=--)")
@@ -136,7 +136,7 @@ def logical_lines(text: str) -> Iterator[tuple[int, str]]:
     first, collected = 0, ""
     for number, line in enumerate(text.splitlines(), start=1):
         first = first or number
-        if line.endswith("\\") and not _COMMENT.match(line):
+        if line.endswith("\\") and not line.lstrip().startswith("#"):
             collected += line[:-1] + " "
             continue
         complete = " ".join(_COMMENT.sub("", collected + line).split())
