@@ -55,7 +55,8 @@ def test_the_manifest_is_one_that_pre_commit_accepts() -> None:
         "constraints.txt",
         "a/pyproject.toml",
         "environment.yml",
-        "conda/environment-gpu.yaml",
+        "conda/environment.yaml",
+        "conda-environment.yml",
         "conda-lock.yml",
         "uv.lock",
         "poetry.lock",
@@ -70,7 +71,19 @@ def test_the_files_that_the_hook_takes_are_read(name: str) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["docker.md", "notes.txt", "compose.yml", "environments.py", "Cargo.lock", "Dockerfile.md/x", "setup.py"],
+    [
+        *(
+            "docker.md",
+            "notes.txt",
+            "compose.yml",
+            "environments.py",
+            "Cargo.lock",
+            "Dockerfile.md/x",
+            "setup.py",
+        ),
+        # Files of other tools have such names, and lint refuses what is no environment of conda.
+        *("environment.prod.yml", "deploy/environment-staging.yaml", "environment_variables.yml"),
+    ],
 )
 def test_other_files_are_left_alone(name: str) -> None:
     assert not re.search(HOOK["files"], name)
