@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -17,6 +19,9 @@ from .postgresql import Server, running_server
 from .registry.proxy import Proxy, running_proxy
 from .registry.server import RunningRegistry, running_registry
 
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
 
 @pytest.fixture(scope="session")
 @tiers.service
@@ -24,6 +29,22 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningRegistry
     """Yield a registry. Tests take repositories of their own in it."""
     with running_registry(tmp_path_factory.mktemp("registry")) as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+@tiers.service
+def browser() -> Iterator[Browser]:
+    """Yield a Chromium. A process can have only one Playwright at a time, so all tests share it."""
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if chromium is None:
+        pytest.skip("no Chromium here (Debian, Ubuntu: apt install chromium)")
+    # Most workers need no browser.
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium)
+        yield browser
+        browser.close()
 
 
 @pytest.fixture

@@ -25,10 +25,7 @@ from validator.matrix.additions import JUPYTER_PACKAGES
 from validator.model.spec import JUPYTER_PORT, Variant
 from validator.system.sources import host_sources
 
-from ..page.conftest import browser
 from .conftest import GPU, REAL_CPU, quiet, removed_afterwards
-
-__all__ = ["browser"]
 
 SPEC = replace(GPU, tensorflow=REAL_CPU.tensorflow, variant=Variant.JUPYTER)
 #: JupyterLab's first start, and the imports of TensorFlow, on a machine with much to do.

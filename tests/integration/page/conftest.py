@@ -1,23 +1,21 @@
-"""A real Chromium, and a page in it. Skipped, with the reason, if there is no Chromium."""
+"""A page in a real Chromium."""
 
 from __future__ import annotations
 
 import functools
 import http.server
-import shutil
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page
 
 from validator.model.record import Layer, Verdict
 from validator.reports.page.site import ENTRY, FOLDERS, MARK, Sources, site
 from validator.system.output_directory import update_directory
 
-from ...loop import tiers
 from ...reports.page.test_site import hostile
 from ...reports.page.values import H100, IMAGES, T4, certificate, check, measured, sources, speedup
 
@@ -69,18 +67,6 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def hostile_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The page of a record that would leave its place."""
     return write(tmp_path_factory.mktemp("hostile"), sources([hostile()], diagnose=lambda _: None))
-
-
-@pytest.fixture(scope="session")
-@tiers.service
-def browser() -> Iterator[Browser]:
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if chromium is None:
-        pytest.skip("no Chromium here (Debian, Ubuntu: apt install chromium)")
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium)
-        yield browser
-        browser.close()
 
 
 @pytest.fixture(params=["from disk", "from a host"])
