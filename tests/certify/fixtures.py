@@ -21,7 +21,7 @@ from validator.registry.names import additions_of
 
 from .private_keys import KeyOwner, make_key
 
-PASSWORD = "of a test"
+PASSWORD = "c0b6-a-password-of-these-tests-9f31"
 LOCK = "sha256:" + "5" * 64
 #: The made-up measurements ended an hour ago, since certificates expire.
 MEASURED_AT = now_utc().replace(microsecond=0) - timedelta(hours=1)
