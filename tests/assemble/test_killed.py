@@ -105,4 +105,4 @@ def test_it_is_killed_at_random_moments(server: RunningRegistry, tmp_path: Path)
         assert digests <= set(counts) and len(counts) == len(digests) + 1
         assert set(counts.values()) == {1}, path
     # Otherwise the moments were not in the middle.
-    assert killed >= TIMES // 2 and unfinished >= TIMES // 4
+    assert killed >= TIMES // 4 and unfinished >= 1
