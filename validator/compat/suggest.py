@@ -87,6 +87,14 @@ def why_nothing_works(machine: Situation) -> str:
     return next((reason.text for reason in reasons if reason.outcome is Outcome.FAILS), "")
 
 
+#: The directories of NVIDIA's wheels, in Python.
+NVIDIA_DIRECTORIES = 'glob.glob(sysconfig.get_path("purelib") + "/nvidia/*/lib")'
+#: Tells the loader about them. It has to be run before Python starts, with the Python of the environment.
+EXPORT_LIBRARY_PATH = (
+    f"""export LD_LIBRARY_PATH=$(python -c 'import glob, sysconfig; print(":".join({NVIDIA_DIRECTORIES}))')"""
+)
+
+
 def suggestion_notes(found: Suggestion, *, has_cuda: bool = False) -> list[str]:
     """Return what to know about a suggested release, as sentences.
 

@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 
 from ..compat import policies
 from ..compat.suggest import (
+    EXPORT_LIBRARY_PATH,
+    NVIDIA_DIRECTORIES,
     Suggestion,
     newest_that_works,
     same_or_newest,
@@ -31,10 +33,8 @@ PLACEHOLDERS = frozenset({"release_that_works", "pin_that_works", KEEP, PYTHON})
 _NEW_PYTHON = re.compile(r"\bpy(?:thon)?[ =:]?-?(3\.\d+)")
 #: Ways in which commands run in an image and not in the reader's shell.
 _IN_IMAGES = frozenset({"docker", "podman", "compose", "kubernetes", "apptainer"})
-_DIRECTORIES = 'glob.glob(sysconfig.get_path("purelib") + "/nvidia/*/lib")'
-_EXPORT = f"""export LD_LIBRARY_PATH=$(python -c 'import glob, sysconfig; print(":".join({_DIRECTORIES}))')"""
 _CONFIGURE_LOADER = (
-    f"""RUN python -c 'import glob, sysconfig; print("\\n".join({_DIRECTORIES}))'"""
+    f"""RUN python -c 'import glob, sysconfig; print("\\n".join({NVIDIA_DIRECTORIES}))'"""
     " > /etc/ld.so.conf.d/nvidia-wheels.conf && ldconfig   # in the Dockerfile"
 )
 
@@ -120,4 +120,4 @@ def _after(found: Suggestion, in_image: bool, named: bool) -> Iterator[str]:
     for requirement in policies.constraints(found.release.version):
         yield f"{pip} install '{requirement}'"
     if found.library_path and not named:
-        yield _CONFIGURE_LOADER if in_image else _EXPORT
+        yield _CONFIGURE_LOADER if in_image else EXPORT_LIBRARY_PATH

@@ -6,11 +6,13 @@ from collections.abc import Iterable
 
 import pytest
 
+from validator.compat.suggest import EXPORT_LIBRARY_PATH
 from validator.model.prediction import Outcome, PlannedCell
 from validator.model.record import Record, Verdict
 from validator.model.spec import Cell, HostClass, ImageSpec, Variant
 from validator.reports.overview import overview
 from validator.reports.page.nearest import advice, nearest
+from validator.reports.page.site import advice_data
 from validator.versions import ComputeCapability, DriverRelease
 
 from .values import H100, IMAGES, T4, image, measured, planned
@@ -92,3 +94,14 @@ def test_advice_is_what_pip_installs_on_the_machine() -> None:
     blackwell = advice(HostClass("x", DriverRelease.parse("525"), ComputeCapability(10, 0), "b200"))
     assert blackwell.suggestion is None
     assert "older than the GPU" in blackwell.reason
+
+
+def test_a_release_that_needs_the_library_path_comes_with_the_command_that_sets_it() -> None:
+    rtx_5090 = HostClass("r570-rtx-5090", DriverRelease.parse("570"), ComputeCapability(12, 0), "rtx 5090")
+    install, export = advice_data(rtx_5090)["commands"]
+    assert install.startswith("python3.") and install.endswith(
+        '-m pip install "tensorflow[and-cuda]==2.21.0"'
+    )
+    assert export == EXPORT_LIBRARY_PATH
+    t4 = HostClass("r535-t4", DriverRelease.parse("535"), ComputeCapability(7, 5), "t4")
+    assert len(advice_data(t4)["commands"]) == 1

@@ -14,7 +14,7 @@ from typing import Any
 import jinja2
 import markupsafe
 
-from ...compat.suggest import suggestion_notes
+from ...compat.suggest import EXPORT_LIBRARY_PATH, suggestion_notes
 from ...model.certificate import Certificate
 from ...model.diagnosis import Diagnosis
 from ...model.prediction import Reason
@@ -233,20 +233,23 @@ def _host_data(found: Layout) -> list[dict[str, Any]]:
             "machine": list(host.machine),
             "driver": host.driver,
             "gpu": host.gpu,
-            "advice": _advice(planned[host.identifier]) if host.identifier in planned else None,
+            "advice": advice_data(planned[host.identifier]) if host.identifier in planned else None,
         }
         for host in found.hosts
     ]
 
 
-def _advice(host: HostClass) -> dict[str, Any]:
+def advice_data(host: HostClass) -> dict[str, Any]:
+    """Return what to install with pip on a kind of machine, as the page's script reads it."""
     made = advice(host)
     if made.suggestion is None:
         return {"reason": made.reason}
+    suggestion = made.suggestion
+    install = f'python{suggestion.python} -m pip install "{suggestion.requirement}"'
     return {
-        "requirement": made.suggestion.requirement,
-        "python": made.suggestion.python,
-        "notes": suggestion_notes(made.suggestion),
+        "commands": [install, *([EXPORT_LIBRARY_PATH] if suggestion.library_path else [])],
+        "python": suggestion.python,
+        "notes": suggestion_notes(suggestion),
     }
 
 

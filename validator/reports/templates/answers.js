@@ -131,6 +131,8 @@
     const say = (words, ...content) => {
       status.textContent = words;
       place.replaceChildren(...content);
+      // On a narrow screen, the answer is below what is visible.
+      place.scrollIntoView({ block: "nearest" });
     };
     const progress = (mine) => (words) => {
       if (mine !== number) return;
@@ -210,7 +212,7 @@
     const newest = answer.releases[0];
     return [
       headline,
-      element("p", { class: `result ${outcome}` }, headline),
+      element("h3", { class: `result ${outcome}` }, headline),
       element("p", { class: "quiet" }, `For ${answer.machine.join(", ")}.`),
       element("dl", { class: "modes" }, ...answer.modes.map(({ mode, release, outcome: found }) =>
         element("div", { class: found }, element("dt", {}, MODES[mode]),
@@ -306,7 +308,7 @@
     const outcome = causes.length ? "fails" : diagnosis.answer === "no_fault" ? "works" : "unknown";
     return [
       headline,
-      ...(causes.length === 1 ? [] : [element("p", { class: `result ${outcome}` }, headline)]),
+      ...(causes.length === 1 ? [] : [element("h3", { class: `result ${outcome}` }, headline)]),
       ...causes.map((cause, index) => causeOf(cause, words, index, causes.length > 1)),
       words.missing.length ? element("p", {}, `Not known: ${words.missing.join(", ")}.`) : "",
       ...(unknown.length ? [element("h3", {}, "Not recognized"), ...evidence(unknown, 10)] : []),

@@ -122,9 +122,9 @@ function instead(number) {
     found.push(element("p", {}, link, ` ${where}.`, proof));
   }
   const advice = host.advice;
-  if (advice?.requirement && imageOf(number).cuda !== "none") {
+  if (advice?.commands && imageOf(number).cuda !== "none") {
     found.push(element("p", { class: "quiet" }, `Without an image, on your GPU and driver, with Python ${advice.python}:`),
-      command("pip", `python${advice.python} -m pip install "${advice.requirement}"`),
+      command("pip", advice.commands.join("\n")),
       ...advice.notes.map((note) => element("p", { class: "quiet" }, note)));
   } else if (near === null) {
     found.push(element("p", {}, advice?.reason ? `Nothing: ${advice.reason}.` : "Nothing on this page works on this machine."));
