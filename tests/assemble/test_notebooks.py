@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[2]
 CONFIG = images_directory() / "notebooks" / "jupyter_lab_config.py"
 NOTEBOOK = images_directory() / "notebooks" / "check-the-gpu.ipynb"
 #: The dependencies of this tool that no image with JupyterLab has to have.
-ABSENT = sorted({*NEEDED} - {"click", "jinja2", "msgspec"})
+ABSENT = sorted({*NEEDED} - {"click", "jinja2", "markupsafe", "msgspec"})
 
 
 @pytest.fixture(scope="module")
