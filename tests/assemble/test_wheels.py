@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import signal
@@ -146,6 +147,23 @@ def test_several_processes_download_a_wheel_once(index: LocalIndex, tmp_path: Pa
     assert outputs == [f"{tmp_path / wheel.sha256}.whl\n"] * 3
     assert len(index.downloads()) == 1
     assert cached(tmp_path) == {f"{wheel.sha256}.whl"}
+
+
+def test_a_wheel_that_another_process_finished_and_uses_is_not_waited_for(
+    index: LocalIndex, tmp_path: Path
+) -> None:
+    wheel = added(index, "demo", b"content")
+    path = tmp_path / f"{wheel.sha256}.whl"
+    partial = path.with_name(f"{path.name}.partial")
+    partial.write_bytes(b"content")
+    with partial.open("rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        with user(index, tmp_path, wheel) as other:
+            time.sleep(1.5)
+            partial.rename(path)
+            fcntl.flock(file, fcntl.LOCK_SH)
+            assert other.communicate(timeout=60)[0] == f"{path}\n"
+    assert index.downloads() == []
 
 
 def test_a_download_goes_on_after_its_process_was_killed(index: LocalIndex, tmp_path: Path) -> None:

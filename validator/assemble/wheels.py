@@ -34,6 +34,8 @@ logger = logging.getLogger(__name__)
 MOST_BYTES = 20_000_000_000
 #: More connections don't make one index faster.
 _AT_ONCE = 4
+#: Seconds between two looks at a download of another process.
+_PAUSE_S = 0.1
 _SUFFIX = ".whl"
 
 
@@ -143,10 +145,16 @@ class Wheelhouse:
         """Download and verify a wheel. Return False if another process has done so meanwhile."""
         path = self._path(wheel)
         partial = path.with_name(f"{path.name}.partial")
-        partial.touch()
-        file = _locked(partial, fcntl.LOCK_EX)
-        if file is None:
-            return False
+        file = None
+        while file is None:
+            if path.exists():
+                return False
+            partial.touch()
+            # The unfinished file becomes the wheel. A call that waits for its lock would go on waiting while
+            # anybody uses the wheel.
+            file = _locked(partial, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if file is None:
+                time.sleep(_PAUSE_S)
         with _closing(file):
             if path.exists():
                 partial.unlink(missing_ok=True)
