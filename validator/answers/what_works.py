@@ -32,7 +32,7 @@ _SYSTEMS = {LINUX: "Linux", WSL2: "WSL2", WINDOWS: "Windows", MACOS: "macOS"}
 #: The most reasons that are given for one release.
 _REASONS = 3
 
-#: Returns the prediction of one way of getting a release; None if it can't be had in this way.
+#: Returns the prediction of one way of getting a release; None if it is not available in this way.
 _Predict = Callable[[Offer], Prediction | None]
 
 
