@@ -104,7 +104,10 @@ def it_is_marked_as_wordless_when_its_pattern_needs_no_word(row: Row) -> None:
 
 @functools.cache
 def finders() -> tuple[Re2Finder, WordFinder, WordFinder]:
-    given = [Pattern(row.message.pattern, row.message.wordless, row.message.words) for row in ROWS]
+    given = [
+        Pattern(row.message.pattern, row.message.wordless, row.message.words, row.message.needs)
+        for row in ROWS
+    ]
     return Re2Finder(given), WordFinder(given, compiled_by_re), WordFinder(given, compiled_by_re2)
 
 

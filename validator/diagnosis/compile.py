@@ -22,6 +22,7 @@ from .causes import POSSIBLE, cause
 from .compiled import DATA, PATH
 from .known import FACTS
 from .messages import SAID
+from .patterns import AllOf, AnyOf, Need
 
 if sys.version_info >= (3, 11):
     from re import _constants as constants
@@ -58,8 +59,9 @@ FAMILIES = (
 _FACTS = "facts"
 #: The name of a fragment in a pattern. Repetitions, such as {0,60}, have no letters.
 _FRAGMENT = re.compile(r"(?<!\\[pP])\{[a-z_]+\}")
-#: Characters of a word, at least. A shorter one is in too many texts.
-_SHORTEST = 3
+#: Characters of a word, at least, and of a word by which patterns are looked up. Shorter ones are in too many
+#: texts.
+_SHORTEST, _SHORTEST_LOOKED_UP = 2, 3
 
 
 def content() -> str:
@@ -136,7 +138,10 @@ def _message(family: str, row: Row) -> Row:
             )
     kept = {name: value for name, value in row.items() if name not in _FOR_PEOPLE}
     fact = {"fact": True} if family == _FACTS and "fact" not in row else {}
-    return {**kept, **fact, "words": required_words(row["pattern"])}
+    words, also = required_words(row["pattern"]), needs(row["pattern"])
+    if also in ((), words, (words,)):
+        return {**kept, **fact, "words": words}
+    return {**kept, **fact, "words": words, "needs": also}
 
 
 def _causes() -> list[Row]:
@@ -175,33 +180,62 @@ def _compact(row: object) -> str:
 
 def required_words(expression: str) -> Words:
     """Return words in lower case of which every match contains at least one; empty where there are none."""
-    return _best(_in_sequence(parser.parse(expression).data))
+    return _looked_up(needs(expression))
 
 
-def _best(alternatives: Iterable[Words]) -> Words:
-    """Return the set of words that is least likely to be in a text by chance."""
-    usable = [words for words in alternatives if words and min(map(len, words)) >= _SHORTEST]
-    return max(usable, key=lambda words: (min(map(len, words)), -len(words)), default=())
+def needs(expression: str) -> AllOf:
+    """Return what every match contains, in lower case; see `Pattern.needs`."""
+    return _in_sequence(parser.parse(expression).data)
 
 
-def _in_sequence(items: Iterable[Any]) -> list[Words]:
-    """Return the sets of words of which every match of a sequence contains one each."""
-    found: list[Words] = []
-    run = ""
+def _in_sequence(items: Iterable[Any]) -> AllOf:
+    found: list[Need] = []
+    word = ""
     for operator, argument in items:
         if operator is constants.LITERAL:
-            run += chr(argument).lower()
+            word += chr(argument).lower()
             continue
-        found, run = [*found, (run,)], ""
+        found, word = [*found, word], ""
         if operator is constants.SUBPATTERN:
             found += _in_sequence(argument[-1])
         elif operator in (constants.MAX_REPEAT, constants.MIN_REPEAT) and argument[0] > 0:
             found += _in_sequence(argument[2])
         elif operator is constants.BRANCH:
-            branches = [_best(_in_sequence(branch)) for branch in argument[1]]
+            branches = [_in_sequence(branch) for branch in argument[1]]
             if all(branches):
-                found.append(tuple(dict.fromkeys(word for words in branches for word in words)))
-    return [*found, (run,)]
+                found.append(_any_of(branches))
+    found = [need for need in (*found, word) if not isinstance(need, str) or len(need) >= _SHORTEST]
+    words = [need for need in found if isinstance(need, str)]
+    # A word that another one contains needs no look of its own.
+    return tuple(
+        need
+        for need in dict.fromkeys(found)
+        if not isinstance(need, str) or not any(need in other for other in words if need != other)
+    )
+
+
+def _any_of(branches: Iterable[AllOf]) -> AnyOf:
+    found: list[str | AllOf] = []
+    for branch in branches:
+        if len(branch) > 1:
+            found.append(branch)
+        elif isinstance(branch[0], str):
+            found.append(branch[0])
+        else:
+            found += branch[0]
+    return tuple(dict.fromkeys(found))
+
+
+def _looked_up(needs: AllOf) -> Words:
+    """Return the alternatives that are least likely to be in a text by chance."""
+    found = [(need,) if isinstance(need, str) else _looked_up_in_each(need) for need in needs]
+    usable = [words for words in found if words and min(map(len, words)) >= _SHORTEST_LOOKED_UP]
+    return max(usable, key=lambda words: (min(map(len, words)), -len(words)), default=())
+
+
+def _looked_up_in_each(alternatives: AnyOf) -> Words:
+    found = [(each,) if isinstance(each, str) else _looked_up(each) for each in alternatives]
+    return tuple(dict.fromkeys(word for words in found for word in words)) if all(found) else ()
 
 
 def is_current() -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 
 from . import commands, compiled
 from .observations import Certainty
-from .patterns import Pattern, finder
+from .patterns import AllOf, Pattern, finder
 
 #: The kind of a line that reports a fault and matches nothing else.
 UNRECOGNIZED = "unrecognized"
@@ -34,7 +34,7 @@ class Message:
     harmless: one sentence that says why it may be ignored; None if it may not.
     fact: it only describes the environment, so it does not explain the line that it is in.
     certainty: `stated` if people write it in their own words; a program prints it otherwise.
-    wordless, words: see `patterns.Pattern`.
+    wordless, words, needs: see `patterns.Pattern`.
     """
 
     kind: str
@@ -45,6 +45,7 @@ class Message:
     certainty: Certainty = Certainty.OBSERVED
     wordless: bool = False
     words: tuple[str, ...] = ()
+    needs: AllOf = ()
 
 
 class Catalogue:
@@ -57,7 +58,7 @@ class Catalogue:
         self.messages = messages
         self.outside = {FAULT, *commands.KINDS, *(message.kind for message in messages if message.fact)}
         self._finder = finder(
-            Pattern(message.pattern, message.wordless, message.words) for message in messages
+            Pattern(message.pattern, message.wordless, message.words, message.needs) for message in messages
         )
         self._positions = {message.pattern: position for position, message in enumerate(messages)}
         self._as_fault = {

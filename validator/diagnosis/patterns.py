@@ -18,13 +18,17 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, Union
 
 try:
     import re2
 except ImportError:
     re2 = None
 
+#: What a text has to contain: a word, or one of several alternatives.
+Need = Union[str, "AnyOf"]
+AllOf = Sequence[Need]
+AnyOf = Sequence[str | AllOf]
 #: The most bytes that the automaton of one pattern may take.
 _MEMORY = 64 << 20
 #: A text has the words of at most this many patterns by chance; it is worth trying so few on a whole block.
@@ -33,7 +37,6 @@ _CHANCE = 4
 _START = 3
 #: From this many characters on, compiling all patterns is worthwhile. It takes a tenth of a second.
 _FEW = 8192
-_NO_WORDS: Mapping[str, list[int]] = {}
 
 
 @dataclass(frozen=True)
@@ -42,11 +45,13 @@ class Pattern:
 
     wordless: RE2 finds no word of three letters that every match contains.
     words: in lower case; every match contains at least one of them. Empty where there are none.
+    needs: what else every match contains, in lower case.
     """
 
     expression: str
     wordless: bool = False
     words: tuple[str, ...] = ()
+    needs: AllOf = ()
 
 
 class Finder(Protocol):
@@ -192,6 +197,21 @@ def compiled_by_re(expression: str) -> re.Pattern[str]:
     return re.compile(expression, re.MULTILINE | re.ASCII)
 
 
+def _contains(text: str, needs: AllOf) -> bool:
+    # Generators would take most of the time that this saves.
+    for need in needs:
+        if isinstance(need, str):
+            if need not in text:
+                return False
+            continue
+        for each in need:
+            if each in text if isinstance(each, str) else _contains(text, each):
+                break
+        else:
+            return False
+    return True
+
+
 class WordFinder:
     """Match the patterns whose words a text has. They are compiled when their words are first seen.
 
@@ -227,15 +247,16 @@ class WordFinder:
     def has_groups(self, position: int) -> bool:
         return bool(self._expression(position).groupindex)
 
-    def _candidates(self, text: str) -> set[int]:
-        """Return each pattern that has a word in a text, and those that need none."""
+    def _candidates(self, text: str) -> list[int]:
+        """Return each pattern that has the words it needs in a text."""
         lowered = text.lower()
+        starts = {lowered[place : place + _START] for place in range(len(lowered) - _START + 1)}
         found = set(self._always)
-        for place in range(len(lowered) - _START + 1):
-            for word, positions in self._by_start.get(lowered[place : place + _START], _NO_WORDS).items():
-                if lowered.startswith(word, place):
+        for start in starts & self._by_start.keys():
+            for word, positions in self._by_start[start].items():
+                if word in lowered:
                     found.update(positions)
-        return found
+        return [position for position in found if _contains(lowered, self._patterns[position].needs)]
 
     def _expression(self, position: int) -> Any:
         found = self._compiled.get(position)
