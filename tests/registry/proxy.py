@@ -7,6 +7,7 @@ import http.client
 import json
 import re
 import socket
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -40,7 +41,7 @@ class Fault:
     method, path, body: regular expressions that a request is searched for; those with a body alone are held
         against it.
     status: the answer; 0 drops the connection, None passes the request on, `delay_s` late.
-    after_bytes: drops the connection when that much of the request's body has come; for no smaller body.
+    after_bytes: drops the connection when that much of the request's body has come; not for smaller ones.
     after_answer: drops the connection when the registry has answered.
     replace: the body of the registry's answer is replaced by what this makes of it.
     times: how often; None for always.
@@ -119,7 +120,7 @@ def running_proxy(upstream: str) -> Iterator[Proxy]:
         def serve(self) -> None:
             # Manifests are small and looked into; blobs are passed on as they come.
             body = self._read() if "/manifests/" in self.path else None
-            length = int(self.headers.get("Content-Length") or 0)
+            length = sys.maxsize if self._chunked else int(self.headers.get("Content-Length") or 0)
             fault = proxy.fault_for(self.command, self.path, body, length)
             if fault is not None:
                 time.sleep(fault.delay_s)

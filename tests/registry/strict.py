@@ -43,7 +43,8 @@ class StrictRegistry:
     FORGET for a lost upload; such a chunk is refused. login: user and password, None for no login.
     identity: an identity token that is used instead. life_s: how long a token is valid.
     expires_in: what clients are told about that.
-    redirect: where downloads are redirected to.
+    redirect: where downloads are redirected to. streams: accept bodies without a length, as no specification
+    demands.
     """
 
     address: str
@@ -60,6 +61,7 @@ class StrictRegistry:
     realm: str | None = None
     tokens: dict[str, float] = field(default_factory=dict)
     cut: list[int] = field(default_factory=list)
+    streams: bool = False
 
     def methods(self) -> list[str]:
         return [asked.method for asked in self.asked]
@@ -75,7 +77,11 @@ def running_strict_registry() -> Iterator[StrictRegistry]:
 
         def serve(self) -> None:
             address = urlsplit(self.path)
-            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            streamed = self.headers.get("Transfer-Encoding") == "chunked"
+            if streamed and registry.streams:
+                body = self.chunked()
+            else:
+                body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
             query = parse_qs(address.query)
             form = parse_qs(body.decode()) if address.path == "/token" else {}
             asked = Asked(self.command, address.path, query, dict(self.headers), len(body), form)
@@ -84,6 +90,9 @@ def running_strict_registry() -> Iterator[StrictRegistry]:
                 self.token(asked)
             elif not self.authorized():
                 self.challenge()
+            elif streamed and not registry.streams:
+                self.answer(411, {})
+                self.close_connection = True
             elif found := _UPLOAD.match(address.path):
                 self.upload(found["name"], found["number"], query, body)
             elif self.command == "POST":
@@ -98,6 +107,14 @@ def running_strict_registry() -> Iterator[StrictRegistry]:
             else:
                 self.blob(address.path.rpartition("/")[2])
 
+        def chunked(self) -> bytes:
+            parts = []
+            while size := int(self.rfile.readline(), 16):
+                parts.append(self.rfile.read(size))
+                self.rfile.readline()
+            self.rfile.readline()
+            return b"".join(parts)
+
         do_GET = do_HEAD = do_POST = do_PATCH = do_PUT = do_DELETE = serve
 
         def upload(self, name: str, number: str, query: dict[str, list[str]], body: bytes) -> None:
@@ -111,7 +128,8 @@ def running_strict_registry() -> Iterator[StrictRegistry]:
                 self.answer(204, {})
                 return
             if self.command == "PATCH":
-                start, _, end = self.headers["Content-Range"].partition("-")
+                everything = f"0-{len(body) - 1}" if "Transfer-Encoding" in self.headers else ""
+                start, _, end = self.headers.get("Content-Range", everything).partition("-")
                 assert int(end) - int(start) + 1 == len(body)
                 keep = registry.keep.pop(0) if registry.keep else None
                 if isinstance(keep, str):

@@ -79,7 +79,7 @@ def test_an_image_arrives_and_is_not_sent_again(
     assert server.tags(repository.path) == {"v1": pushed, "v2": pushed}
 
 
-def test_a_known_layer_is_one_request_and_an_unknown_one_chunks(
+def test_a_layer_is_one_request_and_after_a_failure_chunks(
     through: Repository, proxy: Proxy, fresh: Image
 ) -> None:
     destination = RegistryDestination(through, "v1")
@@ -87,8 +87,13 @@ def test_a_known_layer_is_one_request_and_an_unknown_one_chunks(
     destination.receive(first.encode, first.encoded)
     assert [(asked.method, asked.sent) for asked in proxy.uploads()] == [("PUT", first.encoded.size)]
     destination.receive(second.encode, None)
-    rest = second.encoded.size - 2 * CHUNK
-    assert [(asked.method, asked.sent) for asked in proxy.uploads()[1:]] == [
+    size = second.encoded.size
+    assert [(asked.method, asked.sent) for asked in proxy.uploads()[1:]] == [("PATCH", size)]
+    third = Layer(next(_seeds), size=2_500_000)
+    proxy.faults = [Fault("PATCH", status=500, times=1)]
+    destination.receive(third.encode, None)
+    rest = third.encoded.size - 2 * CHUNK
+    assert [(asked.method, asked.sent) for asked in proxy.uploads() if asked.status == 202][-3:] == [
         ("PATCH", CHUNK), ("PATCH", CHUNK), ("PATCH", rest),
     ]  # fmt: skip
 
@@ -315,17 +320,19 @@ def test_a_push_that_is_killed_is_resumed_without_sending_a_blob_twice(
         return child
 
     chance = random.Random(20)
-    with push(f"{repository.path}-whole", 50_000, True) as child:
-        started = time.monotonic()
-        assert child.stdout is not None and child.stdout.readline()
-    duration = time.monotonic() - started
+    durations = {}
+    for whether in (True, False):
+        with push(f"{repository.path}-{whether}".lower(), 50_000 + 10 * whether, whether) as child:
+            started = time.monotonic()
+            assert child.stdout is not None and child.stdout.readline()
+        durations[whether] = time.monotonic() - started
     killed = 0
     for number in range(20):
         path, seed, known = f"{repository.path}-{number}", 51_000 + 10 * number, number % 2 == 0
         whole = image(*range(seed, seed + 6), size=2_500_000)
         proxy.asked.clear()
         with push(path, seed, known) as child:
-            time.sleep(duration * (number + chance.random()) / 20)
+            time.sleep(durations[known] * (number + chance.random()) / 20)
             child.kill()
             killed += child.wait() != 0
         published = server.tags(path)

@@ -66,7 +66,10 @@ class Maker:
 
 
 def blobs(registry: StrictRegistry) -> Blobs:
-    return Blobs.to_write(Repository(registry.address, "team/tf"))
+    """Return the blobs of a registry whose opinion on bodies without a length is known."""
+    found = Blobs.to_write(Repository(registry.address, "team/tf"))
+    found.session.accepts_streams = registry.streams
+    return found
 
 
 def send(registry: StrictRegistry, maker: Maker, known: Known | None = None) -> str:
@@ -84,6 +87,37 @@ def test_a_known_blob_is_sent_in_one_request(strict: StrictRegistry) -> None:
     assert strict.asked[1].headers["Content-Length"] == str(len(CONTENT))
 
 
+def test_an_unknown_blob_is_sent_in_one_request_too(strict: StrictRegistry) -> None:
+    strict.streams = True
+    maker = Maker()
+    assert send(strict, maker) == DIGEST
+    assert strict.blobs == {DIGEST: CONTENT}
+    assert maker.times == 1
+    assert strict.methods() == ["POST", "PATCH", "PUT"]
+    assert "Content-Length" not in strict.asked[1].headers
+
+
+def test_a_registry_that_wants_a_length_is_asked_only_once(strict: StrictRegistry) -> None:
+    there = Blobs.to_write(Repository(strict.address, "team/tf"))
+    first, second = Maker(), Maker(CONTENT[::-1])
+    assert there.send(first, str) == DIGEST
+    assert there.send(second, str) == digest_of(CONTENT[::-1])
+    assert strict.blobs == {DIGEST: CONTENT, digest_of(CONTENT[::-1]): CONTENT[::-1]}
+    assert (first.times, second.times) == (2, 1)
+    assert strict.uploads == {}
+
+
+@pytest.mark.parametrize("kept", [0, 3_000_000])
+def test_one_request_that_failed_is_continued_in_chunks(strict: StrictRegistry, kept: int) -> None:
+    strict.streams, strict.keep = True, [kept]
+    maker = Maker()
+    assert send(strict, maker) == DIGEST
+    assert strict.blobs == {DIGEST: CONTENT}
+    assert maker.times == 2
+    ranges = [asked.headers.get("Content-Range") for asked in strict.asked if asked.method == "PATCH"]
+    assert ranges[:2] == [None, f"{kept}-{kept + CHUNK - 1}"]
+
+
 def test_an_unknown_blob_is_sent_in_chunks(strict: StrictRegistry) -> None:
     assert send(strict, Maker()) == DIGEST
     assert strict.blobs == {DIGEST: CONTENT}
@@ -96,7 +130,7 @@ def test_an_unknown_blob_is_sent_in_chunks(strict: StrictRegistry) -> None:
 def test_chunks_have_the_length_that_the_registry_wants(strict: StrictRegistry) -> None:
     strict.least = 5_000_000
     send(strict, Maker())
-    assert chunks(strict) == ["0-5242879", "5242880-7299999"]
+    assert chunks(strict) == ["0-4999999", "5000000-7299999"]
 
 
 @pytest.mark.parametrize("kept", [0, 1_000_000, CHUNK])
@@ -135,14 +169,23 @@ def test_an_upload_that_the_registry_forgot_is_started_again(strict: StrictRegis
     assert maker.times == 2 and strict.methods().count("POST") == 2
 
 
+@pytest.mark.parametrize("streams", [False, True])
 @pytest.mark.parametrize("known", [None, Known(DIGEST, len(CONTENT))])
-def test_an_error_while_the_blob_is_made_passes_through(strict: StrictRegistry, known: Known | None) -> None:
+def test_an_error_while_the_blob_is_made_passes_through(
+    strict: StrictRegistry, known: Known | None, streams: bool
+) -> None:
+    strict.streams = streams
+    times = 0
+
     def fail(write: Write) -> str:
+        nonlocal times
+        times += 1
         write(CONTENT[:5_000_000])
         raise OSError("the wheel is gone")
 
     with pytest.raises(OSError, match="the wheel is gone"):
         blobs(strict).send(fail, str, known)
+    assert times == 1
     assert strict.blobs == strict.uploads == {}
 
 

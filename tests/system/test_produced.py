@@ -14,18 +14,21 @@ CONTENT = bytes(range(256)) * 20_000
 
 @pytest.mark.parametrize("part", [1_000, BLOCK, 3 * BLOCK + 7])
 @pytest.mark.parametrize("skip", [0, 1, BLOCK, 3_000_001])
-@pytest.mark.parametrize("size", [BLOCK, 2 * BLOCK])
-def test_the_blocks_have_what_was_written(part: int, skip: int, size: int) -> None:
+@pytest.mark.parametrize("size", [None, BLOCK, 2 * BLOCK + 1])
+def test_the_blocks_have_what_was_written(part: int, skip: int, size: int | None) -> None:
     def produce(write: Callable[[bytes], object]) -> str:
         for start in range(0, len(CONTENT), part):
             write(CONTENT[start : start + part])
         return "done"
 
     with Produced(produce, skip) as made:
-        blocks = list(made.blocks(size))
+        blocks = list(made.blocks_of(size) if size else made.blocks())
         assert made.result == "done"
     assert b"".join(blocks) == CONTENT[skip:]
-    assert {len(block) for block in blocks[:-1]} <= {size}
+    if size:
+        assert {len(block) for block in blocks[:-1]} <= {size}
+    else:
+        assert all(len(block) >= BLOCK for block in blocks[:-1])
 
 
 def test_an_error_comes_after_what_was_written() -> None:

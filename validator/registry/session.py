@@ -116,10 +116,12 @@ class Session:
     """Connections to the registry of a repository. Usable from several threads.
 
     push: ask for permission to write. also: repositories of the same registry to read from.
+    accepts_streams: False once the registry refused a body without a length.
     """
 
     def __init__(self, repository: Repository, *, push: bool, also: Sequence[Repository] = ()) -> None:
         self.repository = repository
+        self.accepts_streams = True
         self.host = repository.host
         plain = repository.is_loopback
         self._base = f"{'http' if plain else 'https'}://{_API_HOSTS.get(self.host, self.host)}"
@@ -166,8 +168,8 @@ class Session:
     ) -> requests.Response:
         """Send a request once. Raises FailedRequest if there is no response, or its status is not expected.
 
-        address: absolute, or relative to the registry. data: bytes, or an iterable with a length, which is
-        sent as it comes.
+        address: absolute, or relative to the registry. data: bytes, or an iterable, sent as it comes.
+        If it has no length, then neither has the request.
         """
         address = self.absolute(address)
         for _ in range(_MOST_REDIRECTIONS):

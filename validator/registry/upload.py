@@ -1,7 +1,8 @@
 """Send one blob to a registry while it is made, and go on after a failure where the registry stopped.
 
-A blob whose digest and size are known is sent in one request, another one in chunks. The registry says how
-much of an unfinished upload it has, and the blob is made again without what is there.
+A blob is sent in one request. After a failure, or if the registry does not accept a request without a length,
+a blob whose size is unknown is sent in chunks. The registry says how much of an unfinished upload it has, and
+the blob is made again without what is there.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from urllib.parse import quote
 import requests
 
 from ..errors import ValidatorError
-from ..system.produced import BLOCK, Produced
+from ..system.produced import Produced
 from .errors import INTERNAL
 from .session import FailedRequest, Retries, Session
 
@@ -22,6 +23,8 @@ Write = Callable[[bytes], object]
 
 #: The size of a chunk, unless the registry wants larger ones. One is in memory at a time.
 _CHUNK = 8 << 20
+#: The responses of a registry that does not accept a request without a length or without a range.
+_NO_STREAM = (400, 405, 411, 413, 416, 501)
 _BINARY = {"Content-Type": "application/octet-stream"}
 
 T = TypeVar("T")
@@ -79,6 +82,7 @@ class Upload(Generic[T]):
         )
         self._retries = Retries(session.host, self._what)
         self._furthest = 0
+        self._streamed = False
 
     def run(self) -> T:
         """Send the blob and return what `produce` returned."""
@@ -89,6 +93,9 @@ class Upload(Generic[T]):
                     place = place or self._started()
                     if self._known is not None and place.offset == 0:
                         return self._send_whole(place, self._known)
+                    if self._known is None and not self._streamed and self._session.accepts_streams:
+                        self._streamed = True
+                        return self._send_stream(place)
                     return self._send_chunks(place)
                 except FailedRequest as failure:
                     if place is not None and place.resumed and failure.code == "DIGEST_INVALID":
@@ -111,7 +118,7 @@ class Upload(Generic[T]):
         )
         least = answer.headers.get("OCI-Chunk-Min-Length", "")
         chunk = max(_CHUNK, int(least)) if least.isdigit() else _CHUNK
-        return _Place(self._location(answer, ""), chunk=-(-chunk // BLOCK) * BLOCK)
+        return _Place(self._location(answer, ""), chunk=chunk)
 
     def _send_whole(self, place: _Place, known: Known) -> T:
         with Produced(self._produce) as made:
@@ -136,11 +143,53 @@ class Upload(Generic[T]):
                 raise
             return made.result
 
+    def _send_stream(self, place: _Place) -> T:
+        """Send a blob of unknown size in one request, while it is made.
+
+        Raises _Repeat if the registry wants a length, or does not have everything that was sent.
+        """
+        with Produced(self._produce) as made:
+            sent = 0
+
+            def counted() -> Iterator[bytes]:
+                nonlocal sent
+                try:
+                    for block in made.blocks():
+                        sent += len(block)
+                        yield block
+                except BaseException:
+                    # The request ends as usual, because a registry may not forget what a broken one sent.
+                    if made.error is None:
+                        raise
+
+            try:
+                answer = self._session.send(
+                    "PATCH", place.location, expect=(202,), headers=_BINARY, data=counted()
+                )
+            except FailedRequest as failure:
+                if failure.status in _NO_STREAM:
+                    self._session.accepts_streams = False
+                    raise _Repeat(self._recovered(place)) from None
+                raise
+            place.location = self._location(answer, place.location)
+            if made.error is not None:
+                raise made.error
+            result = made.result
+        place.offset = _received(answer, sent)
+        if place.offset != sent:
+            self._session.accepts_streams = False
+            raise _Repeat(self._recovered(place))
+        return self._finished(place, result)
+
     def _send_chunks(self, place: _Place) -> T:
         with Produced(self._produce, skip=place.offset) as made:
-            for chunk in made.blocks(place.chunk):
+            for chunk in made.blocks_of(place.chunk):
                 self._send_chunk(place, chunk)
             result = made.result
+        return self._finished(place, result)
+
+    def _finished(self, place: _Place, result: T) -> T:
+        """Give an upload the digest of its blob, which ends it. Return the result."""
         digest = self._digest_of(result)
         if self._known is not None and digest != self._known.digest:
             raise self._differs(digest)

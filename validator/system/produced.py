@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Generic, TypeVar
 
-#: The size of the blocks, and how many of them may wait for the reader.
+#: The least size of the blocks, and how many of them may wait for the reader.
 BLOCK = 1 << 20
 _WAITING = 4
 _POLL_S = 0.2
@@ -36,13 +36,12 @@ class Pipe:
 
     def write(self, data: bytes) -> None:
         """Pass on bytes. Raises Abandoned if nobody reads them any more."""
-        view = memoryview(data)
-        while len(self._buffer) + len(view) >= BLOCK:
-            room = BLOCK - len(self._buffer)
-            self._put(bytes(self._buffer + view[:room]) if self._buffer else bytes(view[:room]))
-            self._buffer.clear()
-            view = view[room:]
-        self._buffer += view
+        if len(data) >= BLOCK and not self._buffer:
+            self._put(data)
+            return
+        self._buffer += data
+        if len(self._buffer) >= BLOCK:
+            self.flush()
 
     def flush(self) -> None:
         """Pass on all bytes so far, so that the reader need not wait for the rest of a block."""
@@ -61,23 +60,15 @@ class Pipe:
         with contextlib.suppress(Abandoned):
             self._put(None)
 
-    def blocks(self, size: int = BLOCK) -> Iterator[bytes]:
-        """Return the bytes in blocks of this size, a multiple of `BLOCK`.
-
-        The last one may be shorter, and those after which the writer called `flush`.
+    def blocks(self) -> Iterator[bytes]:
+        """Return the bytes in blocks as they come.
 
         Raises CutError after the last one if the writer gave up.
         """
-        gathered: list[bytes] = []
         while (block := self._queue.get()) is not None:
-            gathered.append(block)
-            if len(gathered) * BLOCK >= size:
-                yield b"".join(gathered)
-                gathered.clear()
+            yield block
         if self._cut:
             raise CutError
-        if gathered:
-            yield b"".join(gathered)
 
     def abandon(self) -> None:
         """Say that nobody reads any more."""
@@ -115,11 +106,22 @@ class Produced(Generic[T]):
         self._pipe.abandon()
         self._thread.join()
 
-    def blocks(self, size: int = BLOCK) -> Iterator[bytes]:
-        """Return the bytes in blocks, as `Pipe.blocks` does. Raises what the function raises."""
-        yield from self._pipe.blocks(size)
+    def blocks(self) -> Iterator[bytes]:
+        """Return the bytes in blocks as they come. Raises what the function raises."""
+        yield from self._pipe.blocks()
         if self.error is not None:
             raise self.error
+
+    def blocks_of(self, size: int) -> Iterator[bytes]:
+        """Return the bytes in blocks of this size, of which only the last one may be shorter."""
+        gathered = bytearray()
+        for block in self.blocks():
+            gathered += block
+            while len(gathered) >= size:
+                yield bytes(memoryview(gathered)[:size])
+                del gathered[:size]
+        if gathered:
+            yield bytes(gathered)
 
     @property
     def result(self) -> T:
