@@ -67,8 +67,8 @@ ALLOWED = {
     "cli": {
         "model", "versions", "compat", "matrix", "locks", "registry", "assemble", "engines", "records",
         "fleet", "certify", "delivery", "pipeline", "diagnosis", "lint", "reports", "dataset",
-        "redaction", "sbom", "audit", "admission", "serve", "supply", "system", "errors", "resources",
-        "__init__",
+        "redaction", "sbom", "audit", "admission", "answers", "serve", "supply", "system", "errors",
+        "resources", "__init__",
     },
 }  # fmt: skip
 #: tensorflow lives in images and environments; the host side never imports it.

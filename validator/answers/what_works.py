@@ -1,4 +1,6 @@
-"""Answer "What works on my GPU and driver?" for every release that the facts know."""
+"""Answer "What works on my GPU and driver?" for every release that the facts know, on the page and in
+`predict`.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,7 @@ def what_works(asked: Mapping[str, Any]) -> dict[str, Any]:
 
     asked: `gpu`, `driver` and `python` as a person wrote them, each of which may be empty; `system` and
     `machine` as in `Situation`; `registry`: the repository of the images, or None; `images`: the digest of
-    each image that can be pulled from there, by its identifier.
+    each image that can be pulled from there, by its identifier, or None if nobody has looked.
 
     Raises InputError for what can't be understood, and UnknownGpu with the nearest names.
     """
@@ -56,12 +58,15 @@ def what_works(asked: Mapping[str, Any]) -> dict[str, Any]:
         system=_one_of(asked["system"], SYSTEMS),
         machine=_one_of(asked["machine"], MACHINES),
     )
-    found = list(offers(machine, asked["images"]))
-    missing = found[0].pip.prediction.missing
+    found = list(offers(machine, asked["images"] or ()))
+    missing = fact_names(name for name in found[0].pip.prediction.missing if name in ("driver", "gpu"))
+    modes = [_newest(found, mode) for mode in MODES]
+    headline, best = _headline(modes, missing)
     return {
         "machine": list(_words(machine, gpu, driver)),
-        "missing": list(fact_names(name for name in missing if name in ("driver", "gpu"))),
-        "modes": [_newest(found, mode) for mode in MODES],
+        "headline": headline,
+        "outcome": best.value,
+        "modes": modes,
         "ways": [
             *_images(found, machine, gpu, asked["registry"], asked["images"]),
             *_pips(found, machine),
@@ -87,8 +92,8 @@ def _one_of(value: str, known: Sequence[str]) -> str:
 def _words(machine: Situation, gpu: Gpu | None, driver: Driver) -> Iterator[str]:
     """Yield how the question was understood."""
     if gpu is not None:
-        name = f"{gpu.name}, c" if gpu.name else "C"
-        yield f"{name}ompute capability {gpu.capability}"
+        name = f"{gpu.name}, " if gpu.name else ""
+        yield f"{name}compute capability {gpu.capability}"
     if driver.release:
         yield f"driver {driver.release}"
     elif driver.cuda:
@@ -108,6 +113,24 @@ def _newest(found: Sequence[Offer], mode: str) -> dict[str, Any]:
     return {"mode": mode, "release": None, "outcome": Outcome.FAILS.value}
 
 
+def _headline(modes: Sequence[Mapping[str, Any]], missing: Sequence[str]) -> tuple[str, Outcome]:
+    """Return the answer as a sentence, and the best outcome that it promises."""
+    eager, xla = modes
+    newest = f"TensorFlow {eager['release']}"
+    if eager["release"] is None:
+        return "No TensorFlow release uses the GPU here.", Outcome.FAILS
+    if eager["outcome"] == Outcome.UNKNOWN.value:
+        unknown = "it is not certain that it works"
+        if missing:
+            unknown = f"{' and '.join(missing)} {'are' if len(missing) > 1 else 'is'} not known"
+        return f"No known fact rules out {newest}, but {unknown}.", Outcome.UNKNOWN
+    if xla["outcome"] != Outcome.WORKS.value:
+        return f"{newest} works for eager operations. No release is known to work with XLA.", Outcome.WORKS
+    if eager["release"] == xla["release"]:
+        return f"{newest} works.", Outcome.WORKS
+    return f"{newest} works for eager operations, and {xla['release']} also with XLA.", Outcome.WORKS
+
+
 # The ways of getting a release
 
 
@@ -116,18 +139,18 @@ def _images(
     machine: Situation,
     gpu: Gpu | None,
     registry: str | None,
-    digests: Mapping[str, str],
+    digests: Mapping[str, str] | None,
 ) -> Iterator[dict[str, Any]]:
     for offer, modes in _chosen(found, _of_image):
         if offer.image is None:
             continue
         spec = offer.image.spec
-        digest = digests.get(spec.identifier)
+        digest = (digests or {}).get(spec.identifier)
         if registry and digest:
             command, notes = f"docker pull {registry}@{digest}", []
         else:
             command = f"python -m validator build-matrix --profile full --select image={spec.identifier}"
-            notes = ["There is no such image to pull. This builds it."]
+            notes = ["There is no such image to pull. This builds it."] if digests is not None else []
         host = _host(machine, gpu)
         yield _way("image", offer, modes, offer.image.prediction, [command], notes, found, _of_image) | {
             "image": spec.identifier,

@@ -75,7 +75,11 @@ class Combination:
 
 
 @click.command("predict")
-@click.option("--tensorflow", metavar="VERSION", help="The TensorFlow release, such as 2.21.0.")
+@click.option(
+    "--tensorflow",
+    metavar="VERSION",
+    help="The TensorFlow release, such as 2.21.0; without it, the newest that works is named.",
+)
 @click.option(
     "--requirements",
     "files",
@@ -178,20 +182,23 @@ def command(
 ) -> int:
     """Predict whether one combination works, and show every reason with its fact and its source.
 
+    Without --tensorflow: name the newest release that works on the machine, for eager operations and for XLA,
+    how to get it, and why newer ones don't work. The exit code is 1 if no release works.
+
     With --requirements and --host: predict whether the TensorFlow that a project pins works on its machines.
     Only these two options allow the formats markdown (a table for a job's summary) and github (annotations).
 
-    Without --driver and --gpu: show which CUDA, cuDNN and driver the release needs, and which GPUs it can run
+    With only --tensorflow: show which CUDA, cuDNN and driver the release needs, and which GPUs it can run
     on. The exit code is 1 if the combination fails.
     """
     if files or hosts:
         return _for_project(files, hosts, format_)
-    if tensorflow is None:
-        raise click.UsageError("Missing option '--tensorflow' (or '--requirements' with '--host').")
     if format_ not in ("text", "json"):
         raise click.UsageError(f"--format {format_} is only for --requirements")
+    if tensorflow is None:
+        reject_options(_ABOUT_ONE_RELEASE, "has no effect without --tensorflow")
     combination = Combination(
-        tensorflow=tensorflow,
+        tensorflow=tensorflow or "",
         python=python,
         policy=policy,
         cuda=cuda,
@@ -217,6 +224,8 @@ def command(
     say_if_stale()
     if from_host:
         combination = _with_this_host(combination)
+    if tensorflow is None:
+        return _newest(combination, format_)
     image = image_of(combination)
     if combination.variant is Variant.GPU and not combination.names_host and not combination.says_more:
         return _show_support(image, format_)
@@ -226,6 +235,33 @@ def command(
     if host is None and prediction.outcome is not Outcome.FAILS:
         raise _incomplete(combination)
     return _show(image, host, situation, prediction, format_)
+
+
+#: Parameters that describe a combination of one release, not a machine.
+_ABOUT_ONE_RELEASE = (
+    "policy", "cuda", "cudnn", "variant", "compat", "kernel_modules", "wheel", "extra", "packages", "mode",
+)  # fmt: skip
+
+
+def _newest(combination: Combination, format_: str) -> int:
+    from .predict_newest import predict_newest
+
+    if not combination.names_host:
+        raise click.UsageError(
+            "--tensorflow is missing. To see which release works, describe a machine: --gpu and --driver, or"
+            " --from-host on that machine."
+        )
+    # Reports contradictions and values that can't be read.
+    host_of(combination)
+    return predict_newest(
+        gpu=combination.gpu,
+        capability=combination.compute_capability,
+        driver=combination.driver,
+        python=combination.python,
+        system=combination.system,
+        machine=combination.machine,
+        format_=format_,
+    )
 
 
 def _for_project(files: tuple[Path, ...], hosts: tuple[str, ...], format_: str) -> int:

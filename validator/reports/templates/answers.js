@@ -208,7 +208,7 @@
 
   function showWorks(answer) {
     const bad = answer.ways.some(failed);
-    const [headline, outcome] = bad ? ["The prediction is that it works, but it was measured to fail: see below.", "fails"] : worksHeadline(answer);
+    const [headline, outcome] = bad ? ["The prediction is that it works, but it was measured to fail: see below.", "fails"] : [answer.headline, answer.outcome];
     const newest = answer.releases[0];
     return [
       headline,
@@ -221,17 +221,6 @@
       ...(answer.ways.length ? [] : [element("h3", {}, `Why TensorFlow ${newest.release} does not work`), reasons(newest.reasons)]),
       details(`All ${answer.releases.length} releases`, table("All releases", ["TensorFlow", "CUDA/cuDNN", "Image", "pip", "Python", "Why not"], answer.releases.map(releaseRow))),
     ];
-  }
-
-  function worksHeadline({ modes: [eager, xla], missing }) {
-    if (!eager.release) return ["No TensorFlow release uses the GPU here.", "fails"];
-    if (eager.outcome === "unknown") {
-      const unknown = missing.length ? `, but ${missing.join(" and ")} ${missing.length > 1 ? "are" : "is"} not known` : ", but it is not certain that it works";
-      return [`No known fact rules out TensorFlow ${eager.release}${unknown}.`, "unknown"];
-    }
-    if (eager.release === xla.release && xla.outcome === "works") return [`TensorFlow ${eager.release} works.`, "works"];
-    if (xla.outcome === "works") return [`TensorFlow ${eager.release} works for eager operations, and ${xla.release} also with XLA.`, "works"];
-    return [`TensorFlow ${eager.release} works for eager operations. No release is known to work with XLA.`, "works"];
   }
 
   // An image that was measured to fail on such a machine is not offered.

@@ -1,0 +1,117 @@
+"""`predict` without `--tensorflow`: the newest release that works on a machine."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from validator import cli
+from validator.answers.what_works import what_works
+from validator.engines import host_situation
+from validator.errors import InputError
+from validator.model.measurement import GpuIdentity, Outside
+
+
+def answered(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, dict[str, Any]]:
+    code = cli.run(["predict", *arguments, "--json"])
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return code, found
+
+
+def shown(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    cli.run(["predict", *arguments])
+    return " ".join(capsys.readouterr().out.split())
+
+
+def newest(answer: dict[str, Any]) -> dict[str, str | None]:
+    return {mode["mode"]: mode["release"] for mode in answer["modes"]}
+
+
+def test_the_answer_is_that_of_the_page(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = {"gpu": "K80", "driver": "470", "python": "3.10", "system": "wsl2", "machine": "x86_64"}
+    options = [word for name, value in asked.items() for word in (f"--{name}", value)]
+    assert answered(capsys, *options) == (0, what_works({**asked, "registry": None, "images": None}))
+
+
+def test_the_newest_release_and_why_no_newer_one(capsys: pytest.CaptureFixture[str]) -> None:
+    code, answer = answered(capsys, "--gpu", "GTX 980", "--driver", "470.82.01")
+    text = shown(capsys, "--gpu", "GTX 980", "--driver", "470.82.01")
+    assert code == 0
+    assert text.startswith(f"TensorFlow {newest(answer)['eager']} works.")
+    assert f"functions that XLA compiles: TensorFlow {newest(answer)['xla']}" in text
+    assert "Why no newer release: - 2.18.0 to 2.21.0: CUDA 12.5 needs driver 525.60.13 or newer" in text
+    assert "pip install 'tensorflow" in text and "build-matrix --profile full --select image=tf2." in text
+    assert "no such image to pull" not in text, "nobody has looked"
+
+
+def test_eager_and_xla_are_apart(capsys: pytest.CaptureFixture[str]) -> None:
+    text = shown(capsys, "--gpu", "RTX 5090", "--driver", "580")
+    assert "works for eager operations. No release is known to work with XLA." in text
+    assert "functions that XLA compiles: no release" in text
+    assert "only for eager operations" in text
+
+
+def test_releases_with_the_same_reason_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    text = shown(capsys, "--gpu", "a100", "--driver", "551.23", "--system", "windows")
+    assert text.count("2.10 was the last release with CUDA on native Windows") == 1
+    assert "2.11.0 to 2.21.0: tensorflow 2.21.0 can't use a GPU here" in text
+
+
+def test_nothing_works(capsys: pytest.CaptureFixture[str]) -> None:
+    code, answer = answered(capsys, "--compute-capability", "2.0", "--driver", "390")
+    assert (code, answer["outcome"], newest(answer)) == (1, "fails", {"eager": None, "xla": None})
+    text = shown(capsys, "--compute-capability", "2.0", "--driver", "390")
+    assert "No TensorFlow release uses the GPU here. For compute capability 2.0" in text
+    assert "Why TensorFlow 2.21.0 does not work: - CUDA 12.5 needs driver 525.60.13 or newer" in text
+
+
+def test_a_fact_that_is_not_given_makes_it_uncertain(capsys: pytest.CaptureFixture[str]) -> None:
+    text = shown(capsys, "--gpu", "h100")
+    assert "but the NVIDIA driver is not known." in text and ", not certain" in text
+
+
+def test_this_machine_with_a_gpu_that_has_no_known_name(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = Outside("570.124.06", "570.124.06", (GpuIdentity("GPU-1", "NVIDIA Thing 9000", "8.0"),))
+    monkeypatch.setattr(host_situation, "read_host", lambda: seen)
+    monkeypatch.setattr(host_situation, "_machine", lambda root: "x86_64")
+    monkeypatch.setattr(host_situation, "_system", lambda root: "linux")
+    _, answer = answered(capsys, "--from-host")
+    assert answer["machine"] == ["compute capability 8.0", "driver 570.124.06", "Linux x86_64"]
+    _, other = answered(capsys, "--from-host", "--gpu", "t4")
+    assert other["machine"][0] == "T4, compute capability 7.5"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--gpu", "mi300"], "GPU of AMD"),
+        (["--gpu", "rtx 9999"], '"rtx 9999" is not known'),
+        (["--gpu", "h100", "--compute-capability", "8.0"], "H100 has 9.0"),
+        (["--gpu", "h100", "--driver", "new"], '"new" is not a driver release'),
+        (["--gpu", "h100", "--python", "three"], '"three" is not a Python version'),
+    ],
+)
+def test_wrong_values(arguments: list[str], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        cli.run(["predict", *arguments])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ([], "--tensorflow is missing. To see which release works, describe a machine"),
+        (["--python", "3.12"], "--tensorflow is missing"),
+        (["--gpu", "h100", "--cuda", "12.8"], "--cuda has no effect without --tensorflow"),
+        (["--gpu", "h100", "--mode", "xla"], "--mode has no effect without --tensorflow"),
+        (["--gpu", "h100", "--format", "markdown"], "--format markdown is only for --requirements"),
+    ],
+)
+def test_options_that_are_not_enough(
+    arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.run(["predict", *arguments]) == 2
+    assert says in capsys.readouterr().err

@@ -1,0 +1,79 @@
+"""Render which releases work on a machine, from the answer of `answers.what_works`, for a terminal."""
+
+from __future__ import annotations
+
+import itertools
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from ..model.prediction import Outcome
+from ..model.situation import EAGER, XLA
+from .printable import one_line
+
+_MODES = {EAGER: "eager operations", XLA: "functions that XLA compiles"}
+_WAYS = {"image": "In an image", "pip": "With pip"}
+
+
+def text(answer: Mapping[str, Any], width: int) -> str:
+    """Return the headline, the newest release for each mode, and each way of getting one.
+
+    A way comes with its commands and the reasons why no newer release is chosen.
+    """
+    return "".join(f"{line}\n" for line in _lines(answer, width))
+
+
+def _lines(answer: Mapping[str, Any], width: int) -> Iterator[str]:
+    yield from _wrapped(answer["headline"], width)
+    yield from _wrapped(f"For {', '.join(answer['machine'])}.", width)
+    yield ""
+    for mode in answer["modes"]:
+        release = f"TensorFlow {mode['release']}" if mode["release"] else "no release"
+        doubt = ", not certain" if mode["outcome"] == Outcome.UNKNOWN.value else ""
+        yield f"  {_MODES[mode['mode']]}: {release}{doubt}"
+    for way in answer["ways"]:
+        only = ", only for eager operations" if way["modes"] == "eager only" else ""
+        yield ""
+        yield f"{_WAYS[way['way']]}: TensorFlow {way['release']}, Python {way['python']}{only}"
+        for note in way["notes"]:
+            yield from _wrapped(note, width, "  ")
+        yield from (f"      {one_line(command)}" for command in way["commands"])
+        if way["newer"]:
+            yield "  Why no newer release:"
+            yield from _newer(way["newer"], width)
+    if not answer["ways"]:
+        newest = answer["releases"][0]
+        yield ""
+        yield f"Why TensorFlow {newest['release']} does not work:"
+        for reason in newest["reasons"]:
+            yield from _wrapped(_reason(reason), width, "  - ", "    ")
+
+
+def _newer(groups: Sequence[Mapping[str, Any]], width: int) -> Iterator[str]:
+    """Yield the deciding reason of each group. Neighbors that have the same one are shown together."""
+    for _, same in itertools.groupby(groups, _deciding):
+        first, *others = same
+        newest = first["releases"].split(" to ")[-1]
+        oldest = (others or [first])[-1]["releases"].split(" to ")[0]
+        span = newest if oldest == newest else f"{oldest} to {newest}"
+        yield from _wrapped(f"{span}: {_reason(first['reasons'][0])}", width, "  - ", "    ")
+
+
+def _deciding(group: Mapping[str, Any]) -> str:
+    """Return the deciding reason without the release that it names."""
+    return str(group["reasons"][0]["text"]).replace(group["releases"].split(" to ")[-1], "")
+
+
+def _reason(reason: Mapping[str, str]) -> str:
+    return f"{reason['text']} ({reason['fact']})" if reason["fact"] else reason["text"]
+
+
+def _wrapped(prose: str, width: int, indent: str = "", following: str | None = None) -> list[str]:
+    return textwrap.wrap(
+        one_line(prose),
+        width,
+        initial_indent=indent,
+        subsequent_indent=indent if following is None else following,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
