@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -201,22 +201,34 @@ def test_a_wrong_reference_is_an_error(text: str) -> None:
 
 
 @pytest.fixture
-def local(engine: Reached, tmp_path: Path) -> Iterator[str]:
-    """Yield the id of an image of this project that is only in the engine."""
-    identifier = identifier_of(CPU)
-    name = f"tensorflow-gpu-matrix:{identifier}"
+def imported(engine: Reached, tmp_path: Path) -> Iterator[Callable[[str], str]]:
+    """Yield a function that puts an image of this project into the engine. It takes a tag, returns an id."""
     if engine.quick.images.list(filters={"label": LABEL_SPEC}):
         pytest.skip("this engine has images of this project")
     empty = tmp_path / "empty.tar"
     subprocess.run(["tar", "-cf", str(empty), "--files-from=/dev/null"], check=True)
-    subprocess.run(
-        ["docker", "import", "--change", f"LABEL {LABEL_SPEC}={identifier}", str(empty), name],
-        check=True, capture_output=True,
-    )  # fmt: skip
+    names = []
+
+    def put(tag: str) -> str:
+        identifier = identifier_of(tag)
+        names.append(f"tensorflow-gpu-matrix:{identifier}")
+        subprocess.run(
+            ["docker", "import", "--change", f"LABEL {LABEL_SPEC}={identifier}", str(empty), names[-1]],
+            check=True, capture_output=True,
+        )  # fmt: skip
+        return str(engine.quick.images.get(names[-1]).id)
+
     try:
-        yield str(engine.quick.images.get(name).id)
+        yield put
     finally:
-        engine.quick.images.remove(name, force=True)
+        for name in names:
+            engine.quick.images.remove(name, force=True)
+
+
+@pytest.fixture
+def local(imported: Callable[[str], str]) -> str:
+    """Return the id of an image without CUDA that is only in the engine."""
+    return imported(CPU)
 
 
 def nowhere(shelf: Shelf, *options: str) -> Outcome:
@@ -235,6 +247,29 @@ def test_an_image_of_the_local_engine(local: str, shelf: Shelf) -> None:
     for options in (("--image", "absent:1"), ("--tensorflow", "2.19")):
         done = nowhere(shelf, *options)
         assert (done.code, done.out) == (EXIT_INPUT, "")
+
+
+def test_who_names_a_gpu_gets_no_image_without_cuda(local: str, shelf: Shelf) -> None:
+    name = f"tensorflow-gpu-matrix:{identifier_of(CPU)}"
+    done = nowhere(shelf, *HERE)
+    assert (done.code, done.out) == (EXIT_INPUT, "")
+    assert f"only images of this project without CUDA, which can't use a GPU: {name}" in done.err
+    assert "build-matrix" in done.err and "name it with --image" in done.err
+    done = nowhere(shelf, *HERE, "--image", name)
+    assert reference(done) == local and is_loud(done)
+
+
+def test_the_engine_s_image_that_can_use_the_gpu_is_taken(
+    imported: Callable[[str], str], shelf: Shelf
+) -> None:
+    imported(CPU)
+    newest, older = imported(TAG), imported(OLDER)
+    assert reference(nowhere(shelf, *HERE)) == newest
+    assert reference(nowhere(shelf, *HERE, "--tensorflow", "2.20")) == older
+    done = nowhere(shelf, "--driver", "470.82.01", "--gpu", "h100")
+    assert (done.code, done.out) == (EXIT_FAILED, "")
+    assert "the local Docker Engine has no image that may work on this host" in done.err
+    assert f"rejected: {TAG}: " in done.err
 
 
 def test_compose_starts_an_image_of_the_local_engine(

@@ -127,7 +127,7 @@ def command(
     if registry is None and not uncertified:
         raise click.UsageError("Missing option '--registry': certified images are in a registry.")
     terms = Terms(trust, max_age, accept_expired) if trust is not None else None
-    wanted = Wanted(image, tensorflow, python, additions)
+    wanted = Wanted(image, tensorflow, python, additions, gpu=bool(gpus))
     requested = Devices(devices) if tool.uses_docker else None
     host = None if uncertified else resolve_host(driver, gpus)
     # To write for another machine, no engine is needed.

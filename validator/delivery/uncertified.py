@@ -5,7 +5,7 @@ Only `run --uncertified` asks for one. An image that is certified for the host i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from ..assemble.names import LABEL_SPEC, image_reference
@@ -30,12 +30,17 @@ _LOCAL = "It is only in the local Docker Engine, and a certificate is about an i
 
 @dataclass(frozen=True)
 class Wanted:
-    """What the user asks for. image: a tag or digest, a whole reference, or a name in the local engine."""
+    """What the user asks for.
+
+    image: a tag or digest, a whole reference, or a name in the local engine. gpu: True if the user named a
+    GPU, so that only an image that can use it will do, unless `image` names another.
+    """
 
     image: str | None
     tensorflow: str | None
     python: str | None
     additions: str | None
+    gpu: bool = False
 
 
 def split_reference(text: str) -> tuple[Repository, str] | None:
@@ -70,7 +75,7 @@ def find(
     """
     if registry is None:
         assert engine is not None
-        return _local(engine, wanted, host)
+        return _local(engine, wanted, host, tell)
     if wanted.image is None:
         return _best(registry, wanted, host(), terms, tell)
     digest = wanted.image if is_digest(wanted.image) else registry.digest_of(wanted.image)
@@ -109,6 +114,19 @@ def _best(
             name = registry.repository.tagged(candidate.image.tag)
             return _described(registry, candidate, name, host, terms), host
         candidates = [one.candidate for one in assessed if one.candidate.image.cuda is not None]
+    candidate = _most_promising(candidates, host, str(registry.repository), tell)
+    digest = candidate.digest or registry.digest_of(candidate.image.tag)
+    if digest is None:
+        raise MissingError(f"the tag {candidate.image.tag} no longer exists", hint="run the command again")
+    candidate = Candidate(candidate.image, digest, candidate.certificates, candidate.problems)
+    return _described(registry, candidate, registry.repository.tagged(candidate.image.tag), host, terms), host
+
+
+def _most_promising(candidates: Sequence[Candidate], host: Host, place: str, tell: Tell) -> Candidate:
+    """Return the first of the images that is predicted to work, or else the first that may work.
+
+    place: where they are. Raises NotCertified if all of them are predicted to fail or have failed.
+    """
     order = [Outcome.WORKS, Outcome.UNKNOWN]
     forecasts = [(one, forecast(one.image, one.certificates, host)) for one in candidates]
     fit = [(one, found) for one, found in forecasts if found.outcome in order and not failed_here(one, host)]
@@ -116,15 +134,10 @@ def _best(
         for one, found in forecasts:
             tell(f"rejected: {one.image.tag}: {found.why}")
         raise NotCertified(
-            f"{registry.repository} has no image that may work on this host ({host})",
+            f"{place} has no image that may work on this host ({host})",
             hint="to start an image anyway, name it with --image",
         )
-    candidate, _ = min(fit, key=lambda pair: order.index(pair[1].outcome))
-    digest = candidate.digest or registry.digest_of(candidate.image.tag)
-    if digest is None:
-        raise MissingError(f"the tag {candidate.image.tag} no longer exists", hint="run the command again")
-    candidate = Candidate(candidate.image, digest, candidate.certificates, candidate.problems)
-    return _described(registry, candidate, registry.repository.tagged(candidate.image.tag), host, terms), host
+    return min(fit, key=lambda pair: order.index(pair[1].outcome))[0]
 
 
 def _described(
@@ -167,10 +180,13 @@ def _foreign(reference: str, name: str, ports: Collection[str], plain_http: bool
     )
 
 
-def _local(engine: Engine, wanted: Wanted, host: Callable[[], Host]) -> tuple[Image, Host | None]:
-    found = _named(engine, wanted.image) if wanted.image else _newest(engine, wanted)
-    image = _identify("", found.labels.get(LABEL_SPEC, ""))
-    known = None if image is not None and image.cuda is None else host()
+def _local(engine: Engine, wanted: Wanted, host: Callable[[], Host], tell: Tell) -> tuple[Image, Host | None]:
+    if wanted.image:
+        found = _named(engine, wanted.image)
+        image = _identify("", found.labels.get(LABEL_SPEC, ""))
+        known = None if image is not None and image.cuda is None else host()
+    else:
+        image, found, known = _best_local(engine, wanted, host, tell)
     if image is None:
         about: tuple[str, ...] = ("It is not an image of this project, so nothing is known about it.",)
     else:
@@ -200,9 +216,14 @@ def _named(engine: Engine, name: str) -> LocalImage:
     return found
 
 
-def _newest(engine: Engine, wanted: Wanted) -> LocalImage:
-    """Return the best image of this project in the engine with these versions."""
-    fit = []
+def _best_local(
+    engine: Engine, wanted: Wanted, host: Callable[[], Host], tell: Tell
+) -> tuple[TaggedImage, LocalImage, Host | None]:
+    """Return the best image of this project in the engine with these versions, and the host if it has CUDA.
+
+    An image without CUDA is returned only if there is no other and the user did not name a GPU.
+    """
+    fit = {}
     for local in engine.own_images(LABEL_SPEC):
         image = _identify("", local.labels[LABEL_SPEC])
         # A derived image has the label as well, but not the name.
@@ -212,13 +233,26 @@ def _newest(engine: Engine, wanted: Wanted) -> LocalImage:
             and image.additions == wanted.additions
             and image.is_of(wanted.tensorflow, wanted.python)
         ):
-            fit.append((image, local))
+            fit[image] = local
     if not fit:
         raise InputError(
             "the local Docker Engine has no such image of this project",
             hint="`build-matrix` builds them; for images in a registry, pass --registry",
         )
-    return max(fit, key=lambda pair: (pair[0].cuda is not None, pair[0].preference))[1]
+    best_first = sorted(fit, key=lambda image: image.preference, reverse=True)
+    with_cuda = [Candidate(image, fit[image].id) for image in best_first if image.cuda is not None]
+    if with_cuda:
+        known = host()
+        image = _most_promising(with_cuda, known, "the local Docker Engine", tell).image
+        return image, fit[image], known
+    if wanted.gpu:
+        raise InputError(
+            "the local Docker Engine has only images of this project without CUDA, which can't use a GPU:"
+            f" {', '.join(fit[image].name for image in best_first)}",
+            hint="`build-matrix` builds images with CUDA, and --registry names a registry that has some; to"
+            " start one of these on the processor, name it with --image",
+        )
+    return best_first[0], fit[best_first[0]], None
 
 
 def _predicted(candidate: Candidate, host: Host | None) -> tuple[str, ...]:
