@@ -158,3 +158,11 @@ def test_the_command_writes_a_policy(tmp_path: Path) -> None:
     assert done.returncode == 0 and "Warning: policy-controller may reject" in done.stderr
     done = run("trust", "export", "--format", "cosign", "--driver", "580", "--gpu", "h100", "--trust", "gone")
     assert done.returncode == 2
+
+
+def test_connaisseur_is_refused_with_the_reason_and_the_formats_that_work(tmp_path: Path) -> None:
+    for options in ((), ("--driver", "580", "--gpu", "h100")):
+        done = run("trust", "export", "--format", "connaisseur", *options, cwd=tmp_path)
+        assert (done.returncode, done.stdout) == (2, ""), done.stderr
+        assert "reads no attestations" in done.stderr
+        assert f"use a format that checks certificates: {', '.join(FORMATS)}" in done.stderr

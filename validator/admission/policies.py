@@ -132,6 +132,22 @@ def _kyverno(demands: Demands, repository: Repository | None) -> str:
     )
 
 
+#: Programs that can't enforce a certificate, and what stands in the way.
+UNABLE = {
+    "connaisseur": (
+        "Connaisseur can't verify a certificate: its cosign validator looks for a signature of the image, as"
+        " `cosign sign` of version 2 stores it under the tag sha256-….sig, and reads no attestations. A"
+        " certificate is an attestation, a Sigstore bundle that refers to the image"
+    ),
+}
+
+
+def check_format(format_: str) -> None:
+    """Raise InputError for a program that can't enforce a certificate."""
+    if why := UNABLE.get(format_):
+        raise InputError(why, hint=f"use a format that checks certificates: {', '.join(FORMATS)}")
+
+
 #: The function that writes each format.
 FORMATS: dict[str, Callable[[Demands, Repository | None], str]] = {
     "cosign": _cosign,

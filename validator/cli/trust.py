@@ -13,6 +13,13 @@ from .options import matrix_option, print_status, verbose_option
 from .trust_options import parse_age, registry_option, trust_file_option, trust_path_for
 
 
+def _possible(_: click.Context, __: click.Parameter, format_: str) -> str:
+    from ..admission.policies import check_format
+
+    check_format(format_)
+    return format_
+
+
 @click.group("trust", cls=SuggestingGroup)
 def command() -> None:
     """Write policies that enforce the trust file in other programs."""
@@ -22,10 +29,11 @@ def command() -> None:
 @click.option(
     "--format",
     "format_",
-    type=click.Choice(("cosign", "jq", "policy-controller", "kyverno")),
+    type=click.Choice(("cosign", "jq", "policy-controller", "kyverno", "connaisseur")),
     required=True,
+    callback=_possible,
     help="cosign: Rego for `cosign verify-attestation --policy`; jq: a filter for its output;"
-    " policy-controller: a ClusterImagePolicy; kyverno: a ClusterPolicy.",
+    " policy-controller: a ClusterImagePolicy; kyverno: a ClusterPolicy; connaisseur only says why it can't.",
 )
 @click.option(
     "--driver",
