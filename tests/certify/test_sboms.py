@@ -3,28 +3,36 @@
 from __future__ import annotations
 
 import json
+import os
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
+from validator.assemble import bootstrap
 from validator.certify import attached
 from validator.certify import bundle as bundle_module
 from validator.certify.provenance import Refusal
+from validator.certify.registration import entry_line
 from validator.certify.sboms import attach_sboms, sbom_of
 from validator.certify.signing import Signer
-from validator.certify.trust import Trust, read_key
+from validator.certify.trust import Signatory, Trust, read_key
+from validator.certify.trust_file import read_trust_file
 from validator.errors import ValidatorError
+from validator.locks.files import parse
 from validator.model.timestamps import now_utc
 from validator.registry.client import Registry
-from validator.registry.names import Repository
+from validator.registry.names import Repository, tag_of
+from validator.resources import images_directory
 from validator.sbom.bill import bill
 from validator.sbom.documents import PREDICATES, documents, render
 
 from .. import commands
 from ..loop import tiers
+from ..registry.images import push_image
 from ..sbom.images import BASE, LOCK
 from .attestations import cosign, payload
-from .building import Builder, make_builder, trusting
+from .building import INPUTS, Builder, make_builder, trusting
 from .private_keys import signed
 
 pytestmark = pytest.mark.service
@@ -38,6 +46,58 @@ def listed(registry: Registry, image: str, signer: Signer) -> str:
     """Return the digest of an image that the signer has built."""
     attach_sboms(registry, image, DOCUMENTS, signer)
     return image
+
+
+@dataclass(frozen=True)
+class Unlisted:
+    """An image that a builder pushed without its lists. name: in the registry. trust: the trust file."""
+
+    registry: Registry
+    digest: str
+    name: str
+    trust: Path
+    key: Signer
+
+    def attach(self, *options: str, key: Signer | None = None, trust: Path | None = None) -> commands.Done:
+        signer = key or self.key
+        return commands.run(
+            "sbom", self.name, "--attach", "--builder-key", signer.key, "--trust", trust or self.trust,
+            *options, environment={**os.environ, "COSIGN_PASSWORD": signer.password or ""},
+        )  # fmt: skip
+
+    def lists(self) -> dict[str, dict[str, object]]:
+        """Return the signed lists that the image has."""
+        trusted = read_trust_file(self.trust)
+        found = {kind: sbom_of(self.registry, self.digest, kind, trusted) for kind in (CYCLONEDX, SPDX)}
+        return {kind: one for kind, one in found.items() if not isinstance(one, Refusal)}
+
+
+BOOTSTRAPPED = "tf2.21.0-cuda12.5-cudnn9.3-py313"
+
+
+@pytest.fixture
+def unlisted(repository: Repository, by_cosign: Signer, trust: Trust, stranger: Builder) -> Unlisted:
+    digest = push_image(repository, tag_of(BOOTSTRAPPED))
+    lock = parse((images_directory() / "locks" / f"{BOOTSTRAPPED}.txt").read_text())
+    inputs = replace(
+        INPUTS, image=BOOTSTRAPPED, lock_digest=lock.digest, base=bootstrap.origin("trixie")
+    )  # fmt: skip
+    stranger.prove(Registry(repository), digest, inputs)
+    return Unlisted(
+        Registry(repository), digest, repository.tagged(tag_of(BOOTSTRAPPED)),
+        trust_file(stranger.key.parent, trust, stranger), by_cosign,
+    )  # fmt: skip
+
+
+def trust_file(directory: Path, trust: Trust, *builders: Builder) -> Path:
+    """Write a trust file in which the signer of the tests is a builder, and these are."""
+    (signer,) = trusting(trust).builders
+    assert trust.key is not None
+    listed = replace(signer, name="signer", signatory=Signatory(key=read_key(trust.key)))
+    entries = [listed, *(builder.party for builder in builders)]
+    path = directory / "trust.yaml"
+    path.write_text("".join(["builders:\n", *(f"  - {entry_line(one)}\n" for one in entries)]))
+    return path
 
 
 @pytest.fixture(scope="module")
@@ -137,3 +197,64 @@ def test_the_command_prints_what_the_builder_signed(
     done = commands.run("sbom", repository.at(listed), "--trust", file)
     assert done.returncode == 1
     assert "not signed by a builder in the trust file" in done.stderr
+
+
+def test_an_image_without_lists_gets_those_of_its_lock_once(unlisted: Unlisted) -> None:
+    assert unlisted.lists() == {}
+    done = unlisted.attach()
+    assert done.returncode == 0, done.stderr
+    assert f"Attached its lists to {unlisted.registry.repository.at(unlisted.digest)}." in done.stderr
+    found = unlisted.lists()
+    assert set(found) == {CYCLONEDX, SPDX}
+    made = commands.run("sbom", BOOTSTRAPPED, "--base", "bootstrap")
+    assert render(found[CYCLONEDX]) == made.stdout
+    done = unlisted.attach()
+    assert done.returncode == 0 and "has its lists already" in done.stderr
+    assert len(list(attached.candidates(unlisted.registry, unlisted.digest, SPDX))) == 1
+
+
+def test_the_packages_of_a_base_that_nobody_can_read_are_left_out_only_on_demand(
+    unlisted: Unlisted, stranger: Builder, repository: Repository
+) -> None:
+    digest = push_image(repository, "again", {"made": "again"})
+    lock = parse((images_directory() / "locks" / f"{BOOTSTRAPPED}.txt").read_text())
+    gone = f"registry:python:3.13@sha256:{'7' * 64}+packages:abcdef012345"
+    stranger.prove(
+        Registry(repository), digest,
+        replace(INPUTS, image=BOOTSTRAPPED, lock_digest=lock.digest, base=gone),
+    )  # fmt: skip
+    Registry(repository).tag(digest, tag_of(BOOTSTRAPPED))
+    other = replace(unlisted, digest=digest)
+    done = other.attach()
+    assert done.returncode == 3 and f"the packages of the base {gone} can't be listed here" in done.stderr
+    assert other.lists() == {}
+    assert other.attach("--base", "unlisted").returncode == 0
+    (base,) = (one for one in other.lists()[CYCLONEDX]["components"] if one["bom-ref"] == "base")  # type: ignore[attr-defined]
+    assert base["description"] == "The packages of this base are not listed."
+
+
+def test_lists_are_attached_only_to_what_the_lock_made_and_only_by_a_builder(
+    unlisted: Unlisted, stranger: Builder, trust: Trust, tmp_path: Path, release: tuple[Signer, Trust]
+) -> None:
+    unproven = trust_file(tmp_path, trust)
+    done = unlisted.attach(trust=unproven)
+    assert done.returncode == 1 and "its provenance does not count" in done.stderr
+    done = unlisted.attach(key=release[0])
+    assert done.returncode == 1 and "has no builder" in done.stderr
+    for option in (("--format", "spdx"), ("--output", "x"), ("--base", "registry")):
+        assert unlisted.attach(*option).returncode == 2
+    assert unlisted.lists() == {}
+    digest = push_image(unlisted.registry.repository, tag_of(BOOTSTRAPPED), {"made": "otherwise"})
+    wrong = replace(INPUTS, image=BOOTSTRAPPED)
+    stranger.prove(unlisted.registry, digest, wrong)
+    done = unlisted.attach()
+    assert (
+        done.returncode == 1 and f"it was built from the lock {INPUTS.lock_digest}, not from" in done.stderr
+    )
+
+
+def test_lists_are_attached_to_images_in_a_registry_only() -> None:
+    done = commands.run("sbom", BOOTSTRAPPED, "--attach")
+    assert done.returncode == 2 and "--attach needs an image in a registry" in done.stderr
+    done = commands.run("sbom", BOOTSTRAPPED, "--builder-key", "x")
+    assert done.returncode == 2 and "--builder-key has no effect without --attach" in done.stderr

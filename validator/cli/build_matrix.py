@@ -32,7 +32,7 @@ from .options import (
     store_url_for,
     verbose_option,
 )
-from .trust_options import trust_file_option, trust_path_for
+from .trust_options import builder_options, trust_file_option, trust_path_for
 
 if TYPE_CHECKING:
     from ..certify.signing import Signer
@@ -105,20 +105,7 @@ _NOT_REHEARSED = (
     " 2.21.0-cuda12.5-cudnn9.3-py3.12.",
 )
 @click.option("--retag", is_flag=True, help="With --push: move tags that already name another image.")
-@click.option(
-    "--builder-key",
-    metavar="FILE",
-    envvar="VALIDATOR_BUILDER_KEY",
-    show_envvar=True,
-    help="With --push: the private key that signs what the images were made from, or env://NAME; its password"
-    " comes from COSIGN_PASSWORD.  [default: this machine's own key]",
-)
-@click.option(
-    "--identity",
-    metavar="NAME",
-    help="With --push: sign as this identity, with its OIDC token, not with a key.",
-)
-@click.option("--issuer", metavar="URL", help="With --identity: the issuer of the OIDC token.")
+@builder_options("--push", "what the images were made from")
 @trust_file_option
 @click.option(
     "--pull-from",

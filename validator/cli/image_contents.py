@@ -81,7 +81,7 @@ def read_sbom(asked: Asked, format_: str) -> dict[str, Any]:
     from ..sbom.documents import PREDICATES, documents
 
     predicate = PREDICATES[format_]
-    if (place := _in_a_registry(asked.name)) is not None:
+    if (place := in_a_registry(asked.name)) is not None:
         return _signed(asked, *place, predicate)
 
     from ..sbom.bill import bill
@@ -90,7 +90,7 @@ def read_sbom(asked: Asked, format_: str) -> dict[str, Any]:
     return documents(bill(lock, _base(asked, spec)))[predicate]
 
 
-def _in_a_registry(name: str) -> tuple[str, str] | None:
+def in_a_registry(name: str) -> tuple[str, str] | None:
     """Return the repository and the tag or digest, or None for the name or the file of a lock."""
     if Path(name).exists():
         return None
@@ -138,6 +138,24 @@ def digest_in(registry: Registry, reference: str) -> str:
     return digest
 
 
+def locked_image(registry: Registry, name: str, digest: str, matrix_path: Path) -> tuple[ImageSpec, Lock]:
+    """Return the image spec and the lock that an image says it was made from. name: its tag or digest."""
+    from ..assemble.names import LABEL_SPEC
+    from ..registry.names import identifier_of
+    from .planning import load_plan, locks_of
+
+    identifier = identifier_of(name) or registry.config(digest).labels.get(LABEL_SPEC, "")
+    specs = {spec.identifier: spec for spec in load_plan(matrix_path, "full", ()).images}
+    lock = locks_of(matrix_path).read(identifier) if identifier in specs else None
+    if lock is None:
+        raise InputError(
+            f"{registry.repository.at(digest)} says that it is {identifier or 'no image spec'}, for which"
+            f" {matrix_path} has no image or no lock",
+            hint="run the command where the matrix and the locks of that image are",
+        )
+    return specs[identifier], lock
+
+
 def _locked(asked: Asked) -> tuple[ImageSpec, Lock]:
     """Return the image spec and the lock that a person named by the identifier or by a file."""
     from ..locks.files import parse
@@ -175,12 +193,12 @@ def _base(asked: Asked, spec: ImageSpec) -> BaseContents:
         name = spec.base or pinned_bases()[spec.python]
         return BaseContents(f"registry:{name}")
 
-    from ..pipeline.contents import base_contents
+    from ..pipeline.contents import UNLISTED, base_contents
 
     try:
         return base_contents(spec, BasePolicy(asked.base), print_status)
     except MissingError as error:
         raise MissingError(
             f"the packages of the base can't be listed: {error}",
-            hint="use --base unlisted to list only the wheels",
+            hint=UNLISTED,
         ) from None

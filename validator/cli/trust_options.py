@@ -94,6 +94,37 @@ _accept_expired_option = click.option(
 )
 
 
+def builder_options(switch: str, signed: str) -> Callable[[F], F]:
+    """Add `--builder-key`, `--identity` and `--issuer`, the arguments of `build_signing.builder_of`.
+
+    switch: the option without which they have no effect. signed: what is signed.
+    """
+
+    def decorate(function: F) -> F:
+        for option in (
+            click.option(
+                "--issuer", metavar="URL", help="With --identity: the issuer of the OIDC token."
+            ),
+            click.option(
+                "--identity",
+                metavar="NAME",
+                help=f"With {switch}: sign as this identity, with its OIDC token, not with a key.",
+            ),
+            click.option(
+                "--builder-key",
+                metavar="FILE",
+                envvar="VALIDATOR_BUILDER_KEY",
+                show_envvar=True,
+                help=f"With {switch}: the private key that signs {signed}, or env://NAME; its password"
+                " comes from COSIGN_PASSWORD.  [default: this machine's own key]",
+            ),
+        ):  # fmt: skip
+            function = option(function)
+        return function
+
+    return decorate
+
+
 def certificate_options(function: F) -> F:
     """Add the options of every command that reads certificates.
 

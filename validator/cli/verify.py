@@ -11,18 +11,16 @@ import click
 
 from ..certify.trust import Trust
 from ..certify.verify import Verified, certificates
-from ..errors import EXIT_FAILED, EXIT_OK, InputError
+from ..errors import EXIT_FAILED, EXIT_OK
 from ..registry.client import Registry
 from ..registry.names import identifier_of
 from ..reports.printable import json_text
-from .image_contents import digest_in
+from .image_contents import digest_in, locked_image
 from .options import format_option, matrix_option, print_status, verbose_option, working_directory
 from .trust_options import certificate_options
 
 if TYPE_CHECKING:
     from ..assemble.rebuild import Compared
-    from ..model.lock import Lock
-    from ..model.spec import ImageSpec
 
 
 @click.command("verify")
@@ -83,7 +81,7 @@ def _rebuild(images: Sequence[str], registry: Registry, matrix_path: Path, forma
     found: dict[str, tuple[Compared, ...]] = {}
     for name in images:
         digest = digest_in(registry, name)
-        spec, lock = _locked(registry, name, digest, matrix_path)
+        spec, lock = locked_image(registry, name, digest, matrix_path)
         found[name] = rebuild_image(registry.repository, digest, spec, lock, sources, print_status, local)
     if format_ == "json":
         click.echo(json_text({name: encode(list(layers)) for name, layers in found.items()}))
@@ -105,23 +103,6 @@ def _rebuild(images: Sequence[str], registry: Registry, matrix_path: Path, forma
         )
     every = [layer.is_right for layers in found.values() for layer in layers]
     return EXIT_OK if all(every) else EXIT_FAILED
-
-
-def _locked(registry: Registry, name: str, digest: str, matrix_path: Path) -> tuple[ImageSpec, Lock]:
-    """Return the image spec and the lock that an image says it was made from."""
-    from ..assemble.names import LABEL_SPEC
-    from .planning import load_plan, locks_of
-
-    identifier = identifier_of(name) or registry.config(digest).labels.get(LABEL_SPEC, "")
-    specs = {spec.identifier: spec for spec in load_plan(matrix_path, "full", ()).images}
-    lock = locks_of(matrix_path).read(identifier) if identifier in specs else None
-    if lock is None:
-        raise InputError(
-            f"{registry.repository.at(digest)} says that it is {identifier or 'no image spec'}, for which"
-            f" {matrix_path} has no image or no lock",
-            hint="run the command where the matrix and the locks of that image are",
-        )
-    return specs[identifier], lock
 
 
 def _all(registry: Registry) -> dict[str, str]:

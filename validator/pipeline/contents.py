@@ -1,16 +1,79 @@
-"""Find out what is in the image of a lock, without making the image."""
+"""Find out what is in the image of a lock, without making the image, and attach it to a published one."""
 
 from __future__ import annotations
+
+import re
+from dataclasses import replace
 
 from ..assemble import bootstrap
 from ..assemble.base_contents import BaseContents, contents, contents_of_suite
 from ..assemble.bases import BasePolicy, Bases
 from ..assemble.progress import Progress
 from ..assemble.table import LayerTable
+from ..certify.provenance import Refusal, provenance_of
+from ..certify.sboms import attach_sboms, sbom_of
+from ..certify.signing import Signer
+from ..certify.trust_file import TrustFile
 from ..engines.docker import connect
 from ..engines.docker.base_container import EngineImages
-from ..errors import MissingError
+from ..errors import MissingError, ValidatorError
+from ..model.lock import Lock
 from ..model.spec import ImageSpec
+from ..registry.client import Registry
+from ..sbom.bill import bill
+from ..sbom.documents import PREDICATES, documents
+
+#: A base in a registry, without anything that was added to it.
+_IN_REGISTRY = re.compile(rf"{BasePolicy.REGISTRY.value}:(?P<name>.+@sha256:[0-9a-f]{{64}})")
+UNLISTED = "use --base unlisted to list only the wheels"
+
+
+def list_published(
+    registry: Registry,
+    digest: str,
+    spec: ImageSpec,
+    lock: Lock,
+    trust: TrustFile,
+    signer: Signer,
+    progress: Progress,
+    *,
+    with_base: bool = True,
+) -> bool:
+    """Attach the signed lists of what is in an image to it, if it was pushed without them.
+
+    with_base: also list the packages of its base. Returns False if it has both lists already. Raises
+    ValidatorError if no builder of the trust file says that the image was made from this lock, and
+    MissingError if its base can't be read here, or the registry or cosign fails.
+    """
+    made = provenance_of(registry, digest, trust, image=spec.identifier, lock_digest=lock.digest)
+    if isinstance(made, Refusal):
+        raise ValidatorError(
+            f"{registry.repository.at(digest)}: {made.why}",
+            hint="run the command in the commit that the image was built from, with the trust file that lists"
+            " its builder",
+        )
+    if not any(isinstance(sbom_of(registry, digest, one, trust), Refusal) for one in PREDICATES.values()):
+        return False
+    origin = made.inputs.base
+    base = contents_of_origin(spec, origin, progress) if with_base else BaseContents(origin)
+    attach_sboms(registry, digest, documents(bill(lock, base)), signer)
+    return True
+
+
+def contents_of_origin(spec: ImageSpec, origin: str, progress: Progress) -> BaseContents:
+    """Return what the base of an image has. origin: as in `Base.origin`.
+
+    Raises MissingError if the packages of that very base can't be listed here.
+    """
+    for suite in bootstrap.SUITES.values():
+        if origin == bootstrap.origin(suite):
+            return contents_of_suite(suite)
+    if named := _IN_REGISTRY.fullmatch(origin):
+        bases = Bases(BasePolicy.REGISTRY, LayerTable())
+        found = contents(bases.base(replace(spec, base=named["name"], additions=None), progress))
+        if found.origin == origin:
+            return found
+    raise MissingError(f"the packages of the base {origin} can't be listed here", hint=UNLISTED)
 
 
 def base_contents(spec: ImageSpec, policy: BasePolicy, progress: Progress) -> BaseContents:
