@@ -21,8 +21,7 @@ from validator.model.spec import Choice, ImageSpec, Variant
 from validator.pipeline.publisher import Publisher
 from validator.registry.client import Registry
 from validator.registry.names import Repository
-from validator.sbom.bill import bill
-from validator.sbom.documents import PREDICATES, documents
+from validator.sbom.documents import PREDICATES, documents_of_lock
 
 from ..pipeline.test_publisher import FakeMaker
 from ..registry.images import push_image
@@ -61,7 +60,7 @@ def test_a_push_leaves_provenance_lists_and_what_the_image_needs(
     destination = RegistryDestination(repository, tag=None)
     publisher = Publisher(maker, lambda spec: destination, registry, trusting(trust), signer=signer)
     pushed = publisher.push(SPEC, OURS, lambda _: None)
-    listed = documents(bill(OURS, contents(maker.made_from())))
+    listed = documents_of_lock(OURS, contents(maker.made_from()))
     assert "5.2.15-2+b13" in str(listed)
     for name, kind in TYPES.items():
         done = cosign(

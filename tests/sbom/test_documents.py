@@ -46,7 +46,16 @@ def real() -> Bill:
     return bill(parse(text), contents_of_suite("trixie"), {})
 
 
-@pytest.mark.parametrize("one", [listed(), listed(base=UNLISTED), real()], ids=["small", "unlisted", "real"])
+#: By the SHA-256 of the wheels.
+LICENSES = {"a" * 64: "Apache-2.0", "b" * 64: "BSD-3-Clause AND (MIT OR Zlib)"}
+LICENSED = bill(LOCK, BASE, {}, LICENSES)
+
+
+@pytest.mark.parametrize(
+    "one",
+    [listed(), LICENSED, listed(base=UNLISTED), real()],
+    ids=["small", "licensed", "unlisted", "real"],
+)
 def test_both_documents_are_valid(one: Bill, tmp_path: Path) -> None:
     error = JsonStrictValidator(SchemaVersion.V1_6).validate_str(render(cyclonedx(one)))
     assert error is None, error
@@ -94,6 +103,17 @@ def test_spdx_says_the_same() -> None:
     assert tensorflow["packageFileName"] == LOCK.wheels[2].filename
 
 
+def test_both_say_which_licence_each_wheel_declares() -> None:
+    found = {one["name"]: one.get("licenses") for one in cyclonedx(LICENSED)["components"]}
+    assert found["absl-py"] == [{"license": {"id": "Apache-2.0", "acknowledgement": "declared"}}]
+    assert found["ours"] == [{"expression": "BSD-3-Clause AND (MIT OR Zlib)", "acknowledgement": "declared"}]
+    assert found["tensorflow"] is found["bash"] is None
+    declared = {one["name"]: one["licenseDeclared"] for one in spdx(LICENSED)["packages"]}
+    assert declared["absl-py"] == "Apache-2.0" and declared["ours"] == "BSD-3-Clause AND (MIT OR Zlib)"
+    assert declared["tensorflow"] == declared["bash"] == "NOASSERTION"
+    assert {one["licenseConcluded"] for one in spdx(LICENSED)["packages"]} == {"NOASSERTION"}
+
+
 def test_a_base_whose_packages_nobody_can_list_is_one_component() -> None:
     one = listed(base=UNLISTED)
     assert [part.name for part in one.components] == ["absl-py", "ours", "tensorflow"]
@@ -113,6 +133,7 @@ def test_the_same_lock_gives_the_same_bytes() -> None:
     [
         listed(replace(LOCK, wheels=LOCK.wheels[:2])),
         listed(replace(LOCK, identifier="tf2.21.0-cpu-py312")),
+        LICENSED,
         listed(base=UNLISTED),
         listed(base=replace(BASE, packages=())),
         listed(base=replace(BASE, origin=BASE.origin.replace("7", "8"))),

@@ -39,6 +39,23 @@ _PAUSE_S = 0.1
 _SUFFIX = ".whl"
 
 
+def cached_wheel(wheel: Wheel) -> Path | None:
+    """Return the file of a wheel in the cache, or None if it is not there.
+
+    It was verified when it was put there, and another process may evict it at any time.
+    """
+    path = _path_in(_cache(), wheel)
+    return path if path.is_file() else None
+
+
+def _cache() -> Path:
+    return cache_directory() / "wheels"
+
+
+def _path_in(directory: Path, wheel: Wheel) -> Path:
+    return directory / f"{wheel.sha256}{_SUFFIX}"
+
+
 class Wheelhouse:
     """The wheels of locks as files. Methods may be called from several threads.
 
@@ -55,7 +72,7 @@ class Wheelhouse:
         local: Path | None = None,
     ) -> None:
         self._index = PackageIndex(sources)
-        self._directory = directory or cache_directory() / "wheels"
+        self._directory = directory or _cache()
         self._most_bytes = most_bytes
         self._local = local
         self._guard = threading.Lock()
@@ -116,7 +133,7 @@ class Wheelhouse:
         return path
 
     def _path(self, wheel: Wheel) -> Path:
-        return self._directory / f"{wheel.sha256}{_SUFFIX}"
+        return _path_in(self._directory, wheel)
 
     def _turn(self, wheel: Wheel) -> threading.Lock:
         with self._guard:

@@ -78,16 +78,13 @@ def read_sbom(asked: Asked, format_: str) -> dict[str, Any]:
     For an image in a registry, that is what its builder signed. Raises ValidatorError if no builder of the
     trust file did.
     """
-    from ..sbom.documents import PREDICATES, documents
+    from ..sbom.documents import PREDICATES, documents_of_lock
 
     predicate = PREDICATES[format_]
     if (place := in_a_registry(asked.name)) is not None:
         return _signed(asked, *place, predicate)
-
-    from ..sbom.bill import bill
-
     spec, lock = _locked(asked)
-    return documents(bill(lock, _base(asked, spec)))[predicate]
+    return documents_of_lock(lock, _base(asked, spec))[predicate]
 
 
 def in_a_registry(name: str) -> tuple[str, str] | None:

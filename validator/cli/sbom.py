@@ -49,8 +49,8 @@ def command(
     signed and attached; the builder must be in the trust file. Name a lock, by its image spec or its file, to
     make the list from it: the wheels with their hashes, and the packages of the base.
 
-    The same lock and base always give the same bytes with the same version of this tool. The date is that of
-    the lock, or SOURCE_DATE_EPOCH.
+    The licences are those that the wheels in the cache declare. The same lock, base and wheels always give
+    the same bytes with the same version of this tool. The date is that of the lock, or SOURCE_DATE_EPOCH.
 
     With --attach, the builder's provenance has to say that the image was made from the lock, and the signer
     has to be a builder in the trust file. An image that has both lists already is left as it is.

@@ -20,8 +20,7 @@ from ..errors import MissingError, ValidatorError
 from ..model.lock import Lock
 from ..model.spec import ImageSpec
 from ..registry.client import Registry
-from ..sbom.bill import bill
-from ..sbom.documents import PREDICATES, documents
+from ..sbom.documents import PREDICATES, documents_of_lock
 
 #: A base in a registry, without anything that was added to it.
 _IN_REGISTRY = re.compile(rf"{BasePolicy.REGISTRY.value}:(?P<name>.+@sha256:[0-9a-f]{{64}})")
@@ -56,7 +55,7 @@ def list_published(
         return False
     origin = made.inputs.base
     base = contents_of_origin(spec, origin, progress) if with_base else BaseContents(origin)
-    attach_sboms(registry, digest, documents(bill(lock, base)), signer)
+    attach_sboms(registry, digest, documents_of_lock(lock, base), signer)
     return True
 
 

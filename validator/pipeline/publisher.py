@@ -32,8 +32,7 @@ from ..model.record import REHEARSAL
 from ..model.spec import ImageSpec
 from ..registry.client import Registry
 from ..registry.names import image_tag
-from ..sbom.bill import bill
-from ..sbom.documents import documents
+from ..sbom.documents import documents_of_lock
 from ..system.source import source_commit
 
 
@@ -175,7 +174,7 @@ class Publisher:
             progress(f"not signed, so it can't be certified: its base {inputs.base} has no digest")
             return
         attach_compatibility(self.registry, made.digest, spec)
-        attach_sboms(self.registry, made.digest, documents(bill(lock, contents(made.base))), self.signer)
+        attach_sboms(self.registry, made.digest, documents_of_lock(lock, contents(made.base)), self.signer)
         # Last: an image that has provenance is not looked at again.
         attach_provenance(self.registry, made.digest, inputs, self.signer)
 

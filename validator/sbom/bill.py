@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, time, timezone
+from types import MappingProxyType
 
 from packageurl import PackageURL
 
@@ -34,7 +35,8 @@ class Component:
     """One package in an image.
 
     purl: its package URL, https://github.com/package-url/purl-spec. sha256: of its file, or None if unknown.
-    file: the name of that file. in_base: it is a part of the base.
+    file: the name of that file. in_base: it is a part of the base. license: the SPDX expression that it
+    declares, or None if nobody knows it.
     """
 
     name: str
@@ -43,6 +45,7 @@ class Component:
     sha256: str | None
     file: str | None
     in_base: bool
+    license: str | None = None
 
 
 @dataclass(frozen=True)
@@ -69,22 +72,30 @@ class Bill:
         """The number of this list. Equal lists have equal numbers."""
         parts = [
             self.image, self.lock_digest, self.base_name, self.base_digest, self.created.isoformat(),
-            self.tool_version, *((one.purl, one.sha256) for one in self.components),
+            self.tool_version, *((one.purl, one.sha256, one.license) for one in self.components),
         ]  # fmt: skip
         return uuid.uuid5(_NAMESPACE, hashlib.sha256(json.dumps(parts).encode()).hexdigest())
 
 
-def bill(lock: Lock, contents: BaseContents, environment: Mapping[str, str] = os.environ) -> Bill:
+def bill(
+    lock: Lock,
+    contents: BaseContents,
+    environment: Mapping[str, str] = os.environ,
+    licenses: Mapping[str, str] = MappingProxyType({}),
+) -> Bill:
     """Return what is in the image of a lock on a base.
 
-    environment: may have SOURCE_DATE_EPOCH, https://reproducible-builds.org/specs/source-date-epoch/.
+    licenses: the SPDX expressions of wheels, by SHA-256. environment: may have SOURCE_DATE_EPOCH, https://reproducible-builds.org/specs/source-date-epoch/.
     Raises InputError if that is not a time.
     """
     plain, _, digest = contents.origin.partition("@sha256:")
     # What was added to a base follows its digest, which is then that of another one.
     known = digest if len(digest) == 64 else None
     name, version = _named(plain)
-    components = (*_of_base(contents), *map(_of_wheel, lock.wheels))
+    components = (
+        *_of_base(contents),
+        *(_of_wheel(wheel, licenses.get(wheel.sha256)) for wheel in lock.wheels),
+    )
     return Bill(
         image=lock.identifier,
         lock_digest=lock.digest,
@@ -129,11 +140,13 @@ def _debian_purl(package: SystemPackage, contents: BaseContents) -> str:
     return PackageURL(DEBIAN_TYPE, distribution, package.name, package.version, qualifiers).to_string()
 
 
-def _of_wheel(wheel: Wheel) -> Component:
+def _of_wheel(wheel: Wheel, license_: str | None) -> Component:
     # A wheel that does not come from the index may have the name of another package there.
     kind = PYTHON_TYPE if wheel.path is None else OTHER_TYPE
     purl = PackageURL(kind, None, wheel.name, wheel.version).to_string()
-    return Component(wheel.name, wheel.version, purl, wheel.sha256, wheel.filename, in_base=False)
+    return Component(
+        wheel.name, wheel.version, purl, wheel.sha256, wheel.filename, in_base=False, license=license_
+    )
 
 
 def _created(lock: Lock, environment: Mapping[str, str]) -> datetime:

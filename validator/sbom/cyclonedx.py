@@ -9,8 +9,15 @@ from cyclonedx.model import HashAlgorithm, HashType, Property
 from cyclonedx.model.bom import Bom, BomMetaData
 from cyclonedx.model.component import Component as Element
 from cyclonedx.model.component import ComponentType
+from cyclonedx.model.license import (
+    DisjunctiveLicense,
+    License,
+    LicenseAcknowledgement,
+    LicenseExpression,
+)
 from cyclonedx.model.tool import ToolRepository
 from cyclonedx.output.json import JsonV1Dot6
+from cyclonedx.spdx import is_supported_id
 from packageurl import PackageURL
 
 from .bill import Bill, Component
@@ -63,9 +70,19 @@ def _element(one: Component) -> Element:
         bom_ref=one.purl,
         purl=PackageURL.from_string(one.purl),
         hashes=_hashes(one.sha256),
+        licenses=_licenses(one.license),
         properties=[Property(name=f"{_PROJECT}:file", value=one.file)] if one.file else (),
     )
 
 
 def _hashes(sha256: str | None) -> list[HashType]:
     return [HashType(alg=HashAlgorithm.SHA_256, content=sha256)] if sha256 else []
+
+
+def _licenses(expression: str | None) -> list[License]:
+    if expression is None:
+        return []
+    declared = LicenseAcknowledgement.DECLARED
+    if is_supported_id(expression):
+        return [DisjunctiveLicense(id=expression, acknowledgement=declared)]
+    return [LicenseExpression(expression, acknowledgement=declared)]

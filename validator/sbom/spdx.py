@@ -109,7 +109,8 @@ def _of(one: Component) -> _Package:
     # An id may have only letters, digits, dots and dashes, and a name and version may differ only in others.
     identifier = f"SPDXRef-Package-{hashlib.sha256(one.purl.encode()).hexdigest()[:24]}"
     return _package(
-        identifier, one.name, one.version, one.sha256, purpose="LIBRARY", file=one.file, purl=one.purl
+        identifier, one.name, one.version, one.sha256,
+        purpose="LIBRARY", file=one.file, purl=one.purl, license_=one.license,
     )  # fmt: skip
 
 
@@ -123,6 +124,7 @@ def _package(
     file: str | None = None,
     purl: str | None = None,
     comment: str | None = None,
+    license_: str | None = None,
 ) -> _Package:
     return _Package(
         name=name,
@@ -131,7 +133,7 @@ def _package(
         download_location=_UNKNOWN,
         files_analyzed=False,
         license_concluded=_UNKNOWN,
-        license_declared=_UNKNOWN,
+        license_declared=license_ or _UNKNOWN,
         copyright_text=_UNKNOWN,
         supplier=_UNKNOWN,
         package_file_name=file,

@@ -1,0 +1,81 @@
+"""The licences of wheels are read from their METADATA, and only what is unambiguous counts."""
+
+from __future__ import annotations
+
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from cyclonedx.spdx import is_supported_id
+
+from validator.sbom.documents import documents_of_lock
+from validator.sbom.licenses import CLASSIFIERS, declared_licenses, license_of
+from validator.sbom.spdx import PREDICATE
+
+from .images import BASE, LOCK
+
+MIT, ISC = "License :: OSI Approved :: MIT License", "License :: OSI Approved :: ISC License (ISCL)"
+APACHE, BSD = (
+    f"License :: OSI Approved :: {name}" for name in ("Apache Software License", "BSD License")
+)  # fmt: skip
+
+
+def metadata(*fields: tuple[str, str]) -> bytes:
+    head = [("Metadata-Version", "2.4"), ("Name", "demo"), ("Version", "1.0"), *fields]
+    lines = "".join(f"{name}: {value}\n" for name, value in head)
+    return f"{lines}\nLicense-Expression: 0BSD\nClassifier: {MIT}\n".encode()
+
+
+@pytest.mark.parametrize(
+    ("fields", "found"),
+    [
+        ([("License-Expression", "BSD-3-Clause AND (MIT OR Zlib)")], "BSD-3-Clause AND (MIT OR Zlib)"),
+        ([("License-Expression", "mit"), ("License", "ISC"), ("Classifier", ISC)], "MIT"),
+        ([("License-Expression", "Apache-2.0 WITH LLVM-exception")], "Apache-2.0 WITH LLVM-exception"),
+        ([("License-Expression", "LicenseRef-NVIDIA"), ("Classifier", MIT)], None),
+        ([("License", "MPL-2.0"), ("Classifier", MIT)], "MPL-2.0"),
+        ([("License", "bsd-3-clause")], "BSD-3-Clause"),
+        ([("License", "Apache 2.0"), ("Classifier", APACHE)], None),
+        ([("License", "MIT License"), ("Classifier", MIT), ("Classifier", "Framework :: IPython")], "MIT"),
+        ([("License", "Copyright (c) 2015\n        Permission is hereby"), ("Classifier", MIT)], "MIT"),
+        ([("License", "BSD 3-Clause"), ("Classifier", BSD)], None),
+        ([("Classifier", MIT), ("Classifier", ISC)], None),
+        ([("Classifier", MIT), ("Classifier", MIT)], "MIT"),
+        ([("License", "MIT OR ISC")], None),
+        ([("License", "")], None),
+        ([], None),
+    ],
+)
+def test_what_metadata_declares(fields: list[tuple[str, str]], found: str | None) -> None:
+    assert license_of(metadata(*fields)) == found
+
+
+def test_bytes_that_are_no_text_are_no_licence() -> None:
+    assert license_of(b"License: \xff\xfe\nClassifier: \xff\n\n") is None
+
+
+def test_classifiers_stand_for_licences_of_the_list() -> None:
+    assert all(map(is_supported_id, CLASSIFIERS.values()))
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("VALIDATOR_CACHE", str(tmp_path))
+    wheels = tmp_path / "wheels"
+    wheels.mkdir()
+    return wheels
+
+
+def test_a_wheel_in_the_cache_says_its_licence(cache: Path) -> None:
+    absl, ours, tensorflow = LOCK.wheels
+    with zipfile.ZipFile(cache / f"{absl.sha256}.whl", "w") as archive:
+        archive.writestr("absl/METADATA", metadata(("License-Expression", "ISC")))
+        archive.writestr("absl_py-2.5.1.dist-info/METADATA", metadata(("License-Expression", "Apache-2.0")))
+    (cache / f"{ours.sha256}.whl").write_bytes(b"PK damaged")
+    assert declared_licenses(LOCK) == {absl.sha256: "Apache-2.0"}
+    packages = documents_of_lock(LOCK, BASE)[PREDICATE]["packages"]
+    declared = {one["name"]: one["licenseDeclared"] for one in packages}
+    assert declared["absl-py"] == "Apache-2.0"
+    assert declared["ours"] == declared["tensorflow"] == "NOASSERTION"
+    assert declared_licenses(replace(LOCK, wheels=(tensorflow,))) == {}
