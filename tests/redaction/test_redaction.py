@@ -185,6 +185,43 @@ def test_identifiers_are_known_by_their_form(text: str, shown: str | None) -> No
         assert redacted(text) == shown
 
 
+DIGEST = f"sha256:{'3f' * 32}"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "tf2.21.0-cuda12.5-cudnn9.3-py312@r535-rtx-4090",
+        "cell tf2.22.0rc0-cudalatest-cudnnlatest-py313@r580.95.05-sm90 failed",
+        "tf2.21.0-cuda12.5-cudnn9.3-py312@r535-h100-compat12.9: fails",
+        "(tf2.21.0-cpu-py39@no-gpu)",
+        "tf2.21.0-cuda12.5-cudnn9.3-py312_ours@r535-h100",
+        f"docker pull tensorflow-gpu-matrix@{DIGEST}",
+        f"ghcr.io/team/tensorflow@{DIGEST} and tf@{DIGEST}",
+        f"tf@{DIGEST[:19]} was pulled",
+    ],
+)
+def test_what_only_looks_like_a_user_at_a_host_stays(text: str) -> None:
+    assert redacted(text) == text
+    for part in text.replace("@", " ").split():
+        assert part in redacted(f"{text}\n{part} again"), "it is not learned as a name either"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("tf@r580-h100:~$ nvidia-smi", "<user>@<host>:~$ nvidia-smi"),
+        ("tf2@r580-h100:~$ nvidia-smi", "<user>@<host>:~$ nvidia-smi"),
+        ("ssh ann@r535-h100", "ssh <user>@<host>"),
+        ("ssh tf2.21.0-cpu-py312@gpubox", "ssh <user>@<host>"),
+        ("ssh ann@sha256", "ssh <user>@<host>"),
+        ("ssh ann@sha256box:3f", "ssh <user>@<host>:3f"),
+    ],
+)
+def test_a_user_at_a_host_with_a_similar_name_is_taken_out(text: str, shown: str) -> None:
+    assert redacted(text) == shown
+
+
 @pytest.mark.parametrize(
     "hostile",
     [

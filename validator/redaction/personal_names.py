@@ -145,15 +145,20 @@ ROWS = tuple(
         rf"{_JOB}\S+[ \t]+(?:R|CG|S)[ \t]+(?:\d+-)?\d+:[\d:]+[ \t]+\d+[ \t]+(?P<name>{_NAME})[ \t]*$",
     )
 )
+#: What has the form of a user at a host: a cell of this project, and the digest of an image.
+_NOBODY = (
+    r"(?!tf\d[\w.]{1,16}-(?:cpu|cuda[\w.]{1,8}-cudnn[\w.]{1,8})-py3\d{1,2}[\w.-]{0,64}"
+    r"@(?:no-gpu|r\d{3}[\d.]{0,10}-[a-z\d][a-z\d.-]{0,40})(?![\w.-]*[\w-])|[\w.-]{1,128}@sha256:[0-9a-f])"
+)
 PROMPT = re.compile(
     # A host name contains a letter; `python@3.11` is a version.
-    r"(?<![\w./@:+-])(?P<user>[A-Za-z_][\w.-]{0,31})"
+    rf"(?<![\w./@:+-]){_NOBODY}(?P<user>[A-Za-z_][\w.-]{{0,31}})"
     r"@(?P<host>(?=[\w.-]*[A-Za-z])[A-Za-z0-9][\w.-]{0,62})(?=[:~ \])]|$)",
     re.MULTILINE,
 )
 #: The same where it can only be a prompt, not a mail address.
 SHELL = re.compile(
-    r"(?<![\w./@:+-])(?P<user>[A-Za-z_][\w.-]{0,31})@(?P<host>[A-Za-z0-9][\w.-]{0,62})"
+    rf"(?<![\w./@:+-]){_NOBODY}(?P<user>[A-Za-z_][\w.-]{{0,31}})@(?P<host>[A-Za-z0-9][\w.-]{{0,62}})"
     r"(?=:[~/]| [~/][^\n]*\][$#])"
 )
 COLOURS = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)")
