@@ -282,6 +282,8 @@ class Apptainer(Runner):
         scratch = self.job.work / "scratch"
         scratch.mkdir(exist_ok=True)
         closed = ["--containall", "--cleanenv", "--no-home", "--workdir", str(scratch), "--pwd", PLACE]
+        # Otherwise a shell evaluates the variables of the image. No version before 1.1 knows this option.
+        closed.append("--no-eval")
         seen = ["--bind", f"{self.job.payload}:{PLACE}:ro", *(["--nv"] if self.gpus else [])]
         return [self.name, "exec", *closed, *seen, str(self._file), "python3", *self.job.inside(PLACE)]
 

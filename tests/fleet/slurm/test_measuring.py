@@ -222,5 +222,6 @@ def test_an_image_is_converted_once_and_kept(site: Site, tmp_path: Path) -> None
     runs = [call for call in calls if call.startswith("exec ")]
     assert len(runs) == 2
     assert all("--containall --cleanenv --no-home" in call and ".sif python3" in call for call in runs)
+    assert all(" --no-eval " in call for call in runs), "the image's variables are taken as they are"
     (kept,) = (fleet.directory / "images").glob("*.sif")
     assert kept.name == f"sha256-{same.rpartition(':')[2]}.sif"
