@@ -88,6 +88,27 @@ def test_a_remedy_pins_a_release_that_works_where_it_installs() -> None:
     assert any("--python 3.13" in one and '"tensorflow[and-cuda]==2.20.0"' in one for one in commands)
 
 
+@pytest.mark.parametrize("name", ["captured/2.21.0/library_path_not_set.log", "written/tf221-cusolver.txt"])
+def test_a_release_that_works_with_a_library_path_is_not_replaced_by_an_older_one(name: str) -> None:
+    cause = diagnosed(name).causes[0]
+    assert cause.code == "library_path_not_set"
+    commands = [command for remedy in cause.remedies for command in remedy.commands]
+    assert commands[0].startswith("export LD_LIBRARY_PATH=")
+    assert not any("pip install" in command for command in commands)
+
+
+def test_the_libraries_of_such_a_release_come_with_its_library_path() -> None:
+    text = (
+        "TensorFlow version: 2.21.0\nLinux, NVIDIA driver 580.65.06, RTX 4090\n"
+        "Could not load dynamic library 'libcudart.so.12'; dlerror: libcudart.so.12: cannot open\n"
+    )
+    first = diagnose_log(text).causes[0]
+    assert first.code == "cuda_library_missing_or_wrong_version"
+    (pip,) = (remedy for remedy in first.remedies if remedy.way == "pip")
+    assert pip.commands[0] == 'python -m pip install "tensorflow[and-cuda]==2.21.0"'
+    assert pip.commands[1].startswith("export LD_LIBRARY_PATH=")
+
+
 def test_values_that_a_shell_would_run_are_not_filled_in() -> None:
     known = entry({"all": []}, command='mv "{path}" x')
     assert shown(known, {"path": "/home/me/my code/tensorflow.py"})[0].commands == (
