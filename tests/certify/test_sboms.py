@@ -218,7 +218,7 @@ def test_the_packages_of_a_base_that_nobody_can_read_are_left_out_only_on_demand
 ) -> None:
     digest = push_image(repository, "again", {"made": "again"})
     lock = parse((images_directory() / "locks" / f"{BOOTSTRAPPED}.txt").read_text())
-    gone = f"registry:python:3.13@sha256:{'7' * 64}+packages:abcdef012345"
+    gone = f"bootstrap:trixie@sha256:{'7' * 64}"
     stranger.prove(
         Registry(repository), digest,
         replace(INPUTS, image=BOOTSTRAPPED, lock_digest=lock.digest, base=gone),
