@@ -55,6 +55,13 @@ def test_the_page_of_the_releases_is_current() -> None:
     assert releases.text() == PAGES["docs/reference/releases.md"], "run scripts/update-docs"
 
 
+@pytest.mark.parametrize(("name", "capability"), [("RTX 4090", "8.9"), ("RTX 5090", "12.0"), ("T4", "7.5")])
+def test_a_gpu_is_found_by_its_name_on_the_page_of_the_releases(name: str, capability: str) -> None:
+    page = PAGES["docs/reference/releases.md"]
+    (row,) = (line for line in page.splitlines() if name in line.strip(" |").split("| ")[-1].split(", "))
+    assert row.startswith(f"| **{capability}** |")
+
+
 def test_the_facts_that_an_explanation_cites_are_current() -> None:
     for path in cited.PAGES:
         page = PAGES[str(path.relative_to(ROOT))]
