@@ -70,7 +70,7 @@ def test_another_package_is_refused_and_not_kept(calls: Path, tmp_path: Path) ->
 
 def test_what_npm_says_is_the_reason(calls: Path, tmp_path: Path) -> None:
     npm(tmp_path, "import sys\nsys.exit('npm error network: no route')\n")
-    with pytest.raises(MissingError, match=r"can't download pyodide 1\.2\.3: npm error network: no route"):
+    with pytest.raises(MissingError, match=r"can't download pyodide@1\.2\.3: npm error network: no route"):
         pyodide_package("1.2.3", INTEGRITY)
 
 
@@ -80,7 +80,7 @@ def test_a_page_without_npm_says_how_to_get_the_answers(
     (tmp_path / "bin" / "npm").unlink()
     assert pyodide_of(NPM) is None
     said = capsys.readouterr().err
-    assert "The page can't answer questions: npm is not installed, which downloads Pyodide." in said
+    assert "The page can't answer questions: npm is not installed, which downloads pyodide@" in said
     assert "To change that, install Node.js, or run `npm pack pyodide@" in said
 
 
