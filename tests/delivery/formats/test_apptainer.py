@@ -1,6 +1,7 @@
 """Test the script for Apptainer, with a program in its place that parses its options.
 
-Debian 12 has no Apptainer. The options were tried by hand with Apptainer 1.4.5: with --no-eval, the hostile
+Debian 12 has no Apptainer, and that of Debian sid needs a newer glibc than Debian 12 has. The options were
+tried by hand with Apptainer 1.4.5: it accepts them, and those of a Slurm job; with --no-eval, the hostile
 values below arrive as they are, and without it a shell evaluates them.
 """
 
