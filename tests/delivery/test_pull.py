@@ -328,8 +328,22 @@ def test_a_registry_that_fails_briefly_or_is_slow_is_retried(
 
 
 def test_an_empty_registry(shelf: Shelf) -> None:
-    with pytest.raises(MissingError, match="has no images of this project"):
+    with pytest.raises(MissingError, match=r"no image is published in .* yet") as caught:
         select(shelf)
+    assert "run --uncertified" in str(caught.value.hint)
+    assert f"build-matrix --push {shelf.registry.repository}" in str(caught.value.hint)
+
+
+def test_a_registry_without_certificates(shelf: Shelf) -> None:
+    shelf.push()
+    shelf.push("2.21.0-cpu-py3.12")
+    with pytest.raises(NotCertified, match=r"^no image in .* is certified yet, for this host") as caught:
+        select(shelf)
+    assert "run --uncertified" in str(caught.value.hint) and "build-matrix --push" in str(caught.value.hint)
+    shelf.push_certified(A100, tag=OLDER)
+    with pytest.raises(NotCertified, match="has no certified image for this host") as caught:
+        select(shelf)
+    assert "run --uncertified" in str(caught.value.hint)
 
 
 def test_recommend_gives_the_reason_for_each_image(shelf: Shelf, foreign: tuple[Signer, Trust]) -> None:

@@ -62,6 +62,17 @@ def test_recommend_writes_json(shelf: Shelf) -> None:
     assert image["certificates"][0]["fixture"] is True
 
 
+def test_recommend_says_first_that_nothing_is_certified_yet(shelf: Shelf) -> None:
+    shelf.push()
+    done = run(shelf, "recommend", "--fixtures", *HERE)
+    assert done.code == EXIT_FAILED and "it is not signed" in done.out
+    said = [line for line in done.err.splitlines() if not line.startswith(("Host:", "Note:"))]
+    assert said[0] == f"No image in {shelf.registry.repository} is certified yet, for this host or another."
+    assert "run --uncertified" in said[1] and "build-matrix --push" in said[1]
+    shelf.push_certified(A100, tag=OLDER)
+    assert "is certified yet" not in run(shelf, "recommend", "--fixtures", *HERE).err
+
+
 def test_recommend_ends_with_1_when_nothing_fits(shelf: Shelf) -> None:
     shelf.push_certified(H100)
     done = run(shelf, "recommend", *HERE)

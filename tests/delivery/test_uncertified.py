@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from validator.assemble.names import LABEL_SPEC
+from validator.assemble.names import LABEL_SPEC, image_reference
 from validator.delivery.uncertified import split_reference
 from validator.engines.docker.endpoint import Reached
 from validator.errors import EXIT_FAILED, EXIT_INPUT, EXIT_OK, InputError
@@ -155,6 +155,14 @@ def test_an_image_without_cuda_gets_no_gpus_and_needs_no_host(shelf: Shelf) -> N
     assert is_loud(done) and "It has no CUDA" in said(done.out)
 
 
+def test_a_registry_with_images_without_cuda_only(shelf: Shelf) -> None:
+    shelf.push(CPU)
+    done = start(shelf)
+    assert (done.code, done.out) == (EXIT_FAILED, "")
+    assert "has only images without CUDA, which can't use a GPU" in done.err
+    assert "build-matrix --push" in done.err and "name it with --image" in done.err
+
+
 def test_a_foreign_image_is_started_but_nothing_is_known(shelf: Shelf) -> None:
     digest = push_image(shelf.registry.repository, "mine", {"a": "b"})
     done = start(shelf, "--image", "mine", "--format", "devcontainer")
@@ -203,7 +211,8 @@ def test_a_wrong_reference_is_an_error(text: str) -> None:
 @pytest.fixture
 def imported(engine: Reached, tmp_path: Path) -> Iterator[Callable[[str], str]]:
     """Yield a function that puts an image of this project into the engine. It takes a tag, returns an id."""
-    if engine.quick.images.list(filters={"label": LABEL_SPEC}):
+    found = engine.quick.images.list(filters={"label": LABEL_SPEC})
+    if any(name.startswith(image_reference("tf")) for image in found for name in image.tags):
         pytest.skip("this engine has images of this project")
     empty = tmp_path / "empty.tar"
     subprocess.run(["tar", "-cf", str(empty), "--files-from=/dev/null"], check=True)
@@ -264,9 +273,9 @@ def test_the_engine_s_image_that_can_use_the_gpu_is_taken(
 ) -> None:
     imported(CPU)
     newest, older = imported(TAG), imported(OLDER)
-    assert reference(nowhere(shelf, *HERE)) == newest
-    assert reference(nowhere(shelf, *HERE, "--tensorflow", "2.20")) == older
-    done = nowhere(shelf, "--driver", "470.82.01", "--gpu", "h100")
+    assert reference(nowhere(shelf, *GPUS, *HERE)) == newest
+    assert reference(nowhere(shelf, *GPUS, *HERE, "--tensorflow", "2.20")) == older
+    done = nowhere(shelf, *GPUS, "--driver", "470.82.01", "--gpu", "h100")
     assert (done.code, done.out) == (EXIT_FAILED, "")
     assert "the local Docker Engine has no image that may work on this host" in done.err
     assert f"rejected: {TAG}: " in done.err

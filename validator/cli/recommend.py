@@ -49,7 +49,7 @@ def command(
     means that only the facts say that it works there. The exit code is 1 if no image fits.
     """
     from ..compat import drivers
-    from ..delivery.candidates import Terms, recommend, tagged_images
+    from ..delivery.candidates import Terms, recommend, tagged_images, without_certificates
     from ..delivery.choose import Standing
 
     host = resolve_host(driver, gpus)
@@ -59,6 +59,9 @@ def command(
         print_status(f"Note: {remark.text}.")
     wanted = tagged_images(registry, tensorflow, python, additions)
     found = recommend(registry, wanted, host, Terms(trust, max_age, accept_expired))
+    if not any(one.candidate.certificates or one.candidate.problems for one in found):
+        print_status(f"No image in {registry.repository} is certified yet, for this host or another.")
+        print_status(f"  hint: {without_certificates(registry)}")
     if format_ == "json":
         click.echo(json_text(_document(registry.repository, host, found)))
     else:

@@ -125,7 +125,10 @@ def command(
     if image and (reference := split_reference(image)):
         registry, image = Registry(reference[0], plain_http=plain_http or None), reference[1]
     if registry is None and not uncertified:
-        raise click.UsageError("Missing option '--registry': certified images are in a registry.")
+        raise click.UsageError(
+            "Missing option '--registry': certified images are in a registry. To start an image that is not"
+            " certified, from the local Docker Engine, use --uncertified; `build-matrix` builds images."
+        )
     terms = Terms(trust, max_age, accept_expired) if trust is not None else None
     wanted = Wanted(image, tensorflow, python, additions, gpu=bool(gpus))
     requested = Devices(devices) if tool.uses_docker else None

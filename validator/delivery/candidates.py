@@ -46,9 +46,11 @@ def tagged_images(
     if not found:
         only = any(tag.startswith(REHEARSAL) for tag in tags)
         raise MissingError(
-            f"{registry.repository} has "
+            f"no image is published in {registry.repository} yet: it has "
             + (f"only images of a {REHEARSAL}, which prove nothing" if only else "no images of this project"),
-            hint="`build-matrix --push` publishes images; check the name, and whether you are logged in",
+            hint=f"`build-matrix --push {registry.repository}` publishes images, and `run --uncertified`"
+            " without --registry starts one of the local Docker Engine. If there should be images, check the"
+            " name, and whether you are logged in",
         )
     alike = [image for image in found if image.additions == additions]
     if not alike:
@@ -69,6 +71,15 @@ def tagged_images(
             hint=f"it has TensorFlow and Python {', '.join(there)}",
         )
     return sorted(wanted, key=lambda image: image.preference, reverse=True)
+
+
+def without_certificates(registry: Registry) -> str:
+    """Return what to do if no image of a registry is certified, as a hint."""
+    return (
+        "`run --uncertified` starts an image that is not certified, and says what is predicted of it."
+        f" `build-matrix --push {registry.repository}` on a machine with a GPU measures images, and `certify`"
+        " certifies them"
+    )
 
 
 def inspect_tag(registry: Registry, image: TaggedImage, terms: Terms) -> Candidate:

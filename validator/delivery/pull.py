@@ -20,7 +20,14 @@ from ..model.spec import JUPYTER_PORT
 from ..registry.client import Registry
 from ..registry.names import LATEST, is_digest, tag_of
 from ..system import processes
-from .candidates import Terms, assess_candidate, inspect_digest, inspect_tag, tagged_images
+from .candidates import (
+    Terms,
+    assess_candidate,
+    inspect_digest,
+    inspect_tag,
+    tagged_images,
+    without_certificates,
+)
 from .choose import (
     Candidate,
     Standing,
@@ -74,22 +81,33 @@ def select_best(
     the registry cannot be reached.
     """
     unfit = 0
+    # Also if a certificate does not count, or if nobody looked for one.
+    certified = False
     for image in tagged_images(registry, tensorflow, python, additions):
         if _can_never_fit(image, host):
             unfit += 1
+            certified = certified or image.cuda is not None
             continue
         assessed = assess_candidate(inspect_tag(registry, image, terms), host)
         if assessed.standing is Standing.CERTIFIED:
             return _selected(registry, assessed.candidate, host)
+        certified = certified or bool(assessed.candidate.certificates or assessed.candidate.problems)
         covered = covering(assessed.candidate, host)
         why = assessed.why if covered else why_not_covered(assessed.candidate, host)
         tell(f"rejected: {image.tag}: {why}")
     if unfit:
         others = "1 other image does" if unfit == 1 else f"{unfit} other images do"
         tell(f"{others} not run on this host; `recommend` says why")
+    if not certified:
+        raise NotCertified(
+            f"no image in {registry.repository} is certified yet, for this host ({host}) or another; nothing"
+            " was pulled",
+            hint=without_certificates(registry),
+        )
     raise NotCertified(
         f"{registry.repository} has no certified image for this host ({host}); nothing was pulled",
-        hint="`recommend` lists the images; only an image that is certified for this host is pulled",
+        hint="`recommend` lists the images, and `run --uncertified` starts one that is not certified for this"
+        " host",
     )
 
 

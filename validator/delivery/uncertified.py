@@ -125,11 +125,18 @@ def _best(
 def _most_promising(candidates: Sequence[Candidate], host: Host, place: str, tell: Tell) -> Candidate:
     """Return the first of the images that is predicted to work, or else the first that may work.
 
-    place: where they are. Raises NotCertified if all of them are predicted to fail or have failed.
+    place: where they are. Raises NotCertified if there are none, or if all of them are predicted to fail or
+    have failed.
     """
     order = [Outcome.WORKS, Outcome.UNKNOWN]
     forecasts = [(one, forecast(one.image, one.certificates, host)) for one in candidates]
     fit = [(one, found) for one, found in forecasts if found.outcome in order and not failed_here(one, host)]
+    if not candidates:
+        raise NotCertified(
+            f"{place} has only images without CUDA, which can't use a GPU ({host})",
+            hint="`build-matrix --push` publishes images with CUDA; to start an image without CUDA, name it"
+            " with --image",
+        )
     if not fit:
         for one, found in forecasts:
             tell(f"rejected: {one.image.tag}: {found.why}")
