@@ -1,7 +1,7 @@
 """Answer texts and reports with the `validator` in the working directory, all in one process.
 
-It must run in any checkout, so it only uses the command line: `doctor --log FILE --json`. It reads a list of
-[name, option, file] from stdin and writes {name: [exit code, answer or null, text of stderr]} to stdout.
+It must run in any checkout, so it only uses the command line: `doctor … FILE --json`. It reads a list of
+[name, options, file] from stdin and writes {name: [exit code, answer or null, text of stderr]} to stdout.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 
-def answer(option: str, file: str) -> tuple[Any, Any, str]:
+def answer(options: list[str], file: str) -> tuple[Any, Any, str]:
     """Return the exit code, the answer as JSON or None, and what was printed to stderr."""
-    sys.argv = ["validator", "doctor", option, file, "--json"]
+    sys.argv = ["validator", "doctor", *options, file, "--json"]
     out, err, code = io.StringIO(), io.StringIO(), None
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         try:
@@ -33,7 +33,7 @@ def main() -> None:
 
     if Path(validator.__file__).parents[1] != Path.cwd():
         sys.exit(f"{validator.__file__} is not the validator of {Path.cwd()}")
-    answers = {name: answer(option, file) for name, option, file in json.load(sys.stdin)}
+    answers = {name: answer(options, file) for name, options, file in json.load(sys.stdin)}
     json.dump(answers, sys.stdout)
 
 

@@ -29,7 +29,7 @@ for number, entry in enumerate(reader.entries()):
         continue
     file = pathlib.Path(sys.argv[1], str(number))
     file.write_bytes(entry.content())
-    jobs.append([entry.name, "--report" if entry.kind == "reports" else "--log", str(file)])
+    jobs.append([entry.name, ["--report"] if entry.kind == "reports" else [], str(file)])
 print(json.dumps(jobs))
 """
 #: Differences shown for one entry, and characters of each value.

@@ -96,6 +96,12 @@ def test_two_errors_are_a_difference(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "  no answer: " in capsys.readouterr().out
 
 
+def test_the_doctor_of_this_checkout_is_understood(capsys: pytest.CaptureFixture[str]) -> None:
+    for name in (NAMES[0], next(entry.name for entry in reader.entries("reports"))):
+        assert compare.main([str(ROOT), str(ROOT), "--only", name]) == 0
+        assert capsys.readouterr().out.endswith(" answers compared: no difference\n")
+
+
 def test_no_entry_shows_nothing(tmp_path: Path) -> None:
     place = checkout(tmp_path / "old", json.dumps(ANSWER))
     assert compare.main([str(place), str(place), "--only", "nothing"]) == 1
