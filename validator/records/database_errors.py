@@ -21,8 +21,8 @@ _PASSING_WORDS = (
     "remaining connection slots",
 )
 _GRANT = (
-    "let the database's owner open the store once, then: GRANT SELECT, INSERT ON records TO <user>;"
-    " GRANT SELECT ON records_schema TO <user>"
+    "let the database's owner create the tables with `records import --store URL /dev/null`, then: GRANT"
+    " SELECT, INSERT ON records TO <user>; GRANT SELECT ON records_schema TO <user>"
 )
 _PARAMETERS = "correct the parameters after the ? in --store; they are libpq's"
 #: What the server or libpq says -> what to do.
