@@ -53,7 +53,7 @@ def test_the_steps_without_an_engine_do_what_the_page_says(typed: dict[str, Done
         # "Without a GPU, you get an error that asks for the machine that you mean."
         assert (asked.returncode, "give --driver and --gpu" in asked.stderr) == (EXIT_MISSING, True)
     assert {step: done.returncode for step, done in typed.items()} == dict.fromkeys(typed, EXIT_OK)
-    assert typed["plan"].stdout.rstrip("\n") == block("validator plan").output
+    assert (typed["plan"].stdout + typed["plan"].stderr).rstrip("\n") == block("validator plan").output
     assert (tmp_path / "page/index.html").is_file()
 
 
