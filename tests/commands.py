@@ -21,17 +21,18 @@ ROOT = Path(__file__).parents[1]
 Done = subprocess.CompletedProcess[str]
 
 
-def run(*arguments: object, cwd: Path = ROOT, environment: Mapping[str, str] | None = None) -> Done:
+def run(
+    *arguments: object, cwd: Path = ROOT, environment: Mapping[str, str] | None = None, stdin: str = ""
+) -> Done:
     """Run `python -m validator` in this process, which saves the start of a Python.
 
-    environment: everything that the command finds in its environment; by default that of this process. Its
-        standard input is empty.
+    environment: everything that the command finds in its environment; by default that of this process.
     """
     out, err = io.StringIO(), io.StringIO()
     with pytest.MonkeyPatch.context() as patch, _as_it_was():
         patch.chdir(cwd)
         patch.setattr(sys, "argv", ["validator", *map(str, arguments)])
-        patch.setattr(sys, "stdin", io.StringIO())
+        patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
         for name in os.environ.keys() - (environment or os.environ).keys():
             patch.delenv(name)
         for name, value in (environment or {}).items():

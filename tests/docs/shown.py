@@ -14,7 +14,7 @@ from ..diagnosis import shell
 
 #: The page of causes: its commands are those of the remedies, which tests/diagnosis checks.
 CAUSES = "docs/causes.md"
-#: The mark of a block whose output no test compares, with where it comes from.
+#: The mark of a block whose output is from another machine, with where it comes from.
 ELSEWHERE = re.compile(r"<!-- output: (.+?) -->", re.DOTALL)
 #: The mark of a file that `run --format` writes. tests/delivery gives each to the tool that it is for.
 WRITTEN = re.compile(r"<!-- start: \w+ -->")

@@ -1,18 +1,14 @@
 """Every command in the documentation is one that a shell, its program and this tool accept.
 
-What needs neither an engine, a registry, a fleet nor a GPU is run. The others are parsed: their options and
-arguments must be ones that the command has.
+The options and arguments must be ones that the command has. test_pages.py runs the commands.
 """
 
 from __future__ import annotations
 
 import ast
 import contextlib
-import gzip
 import json
 import os
-import re
-import shutil
 from pathlib import Path
 
 import click
@@ -21,14 +17,9 @@ import yaml
 
 from docs.transcripts import ROOT
 from validator import cli
-from validator.errors import EXIT_FAILED, EXIT_OK
-from validator.records.store import Store
 
-from ..commands import run
-from ..corpus.reader import REPORTS
 from ..diagnosis import options, shell
-from ..records.values import lines, record
-from .shown import Block, blocks, of_this_tool
+from .shown import blocks, of_this_tool
 
 BLOCKS = list(blocks())
 COMMANDS = [(str(block), command) for block in BLOCKS for command in block.commands]
@@ -162,104 +153,3 @@ def test_files_in_blocks_can_be_read() -> None:
             json.loads(block.text if block.text.startswith("{") else f"{{{block.text}}}")
         elif block.language == "python":
             ast.parse(block.text)
-
-
-def test_output_is_compared_or_says_where_it_is_from() -> None:
-    """What a command printed is compared with what it prints now, or a comment says where somebody saw it."""
-    assert [str(block) for block in SHOWN if not all(map(_here, map(list, _of_block(block))))] == []
-
-
-#: The beginnings of commands that need neither an engine, a registry, a fleet, a package index nor a GPU.
-#: They are run; the others are only parsed.
-HERE = {
-    "--version",
-    "certify challenges",
-    "check --save-probe",
-    "data export",
-    "doctor",
-    "fleet manifests",
-    "fleet status",
-    "init",
-    "lint",
-    "lock --check",
-    "plan",
-    "predict",
-    "records",
-    "report",
-}
-#: Words that need something else nevertheless: TensorFlow, an engine, a pipe, a release that is not out yet,
-#: a server, a GPU.
-ELSEWHERE = {"--python", "--image", "-", "candidate", "--from-host"}
-ALSO_ELSEWHERE = re.compile(r"2\.23\.0|2\.22\.0rc0|postgresql")
-CELL = "tf2.21.0-cuda12.5-cudnn9.3-py312@r580-h100"
-
-
-def _here(arguments: list[str]) -> bool:
-    beginnings = {arguments[0], " ".join(arguments[:2])}
-    other = ELSEWHERE & set(arguments) or any(map(ALSO_ELSEWHERE.search, arguments))
-    return bool(beginnings & HERE) and not other
-
-
-CALLS = {tuple(arguments) for _, command in COMMANDS for arguments in _calls(command)}
-#: The blocks whose output is compared here. test_tutorial.py compares that of the tutorial.
-SHOWN = [
-    block
-    for block in BLOCKS
-    if block.output and not block.origin and block.page != "docs/tutorial/first-image.md"
-]
-RUN = sorted(arguments for arguments in CALLS if _here(list(arguments)))
-
-
-def _of_block(block: Block) -> list[list[str]]:
-    return [arguments for command in block.commands for arguments in _calls(command)]
-
-
-@pytest.fixture(scope="module")
-def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a directory with the files that the pages name."""
-    tmp_path = tmp_path_factory.mktemp("template")
-    log = ROOT / "tests/corpus/captured/2.18.1/visible_devices_99.log"
-    (tmp_path / "train.log").write_bytes(log.read_bytes())
-    report = REPORTS / "no-gpu-tf2.21.0-cuda12.5-cudnn9.3-py311.json"
-    (tmp_path / "report.json").write_bytes(report.read_bytes())
-    found = [record(number, cell=CELL) for number in range(3)]
-    for name in ("good.jsonl", "last-release.jsonl", "artifacts/records-a/records.jsonl"):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_bytes(lines(*found))
-    (tmp_path / "Dockerfile").write_text(
-        "FROM nvidia/cuda:11.8.0-runtime-ubuntu22.04\n"
-        "COPY requirements.txt .\nRUN pip install -r requirements.txt\n"
-    )
-    (tmp_path / "requirements.txt").write_text("tensorflow==2.18.0\n")
-    (tmp_path / "uv.lock").write_text('version = 1\n[[package]]\nname = "tensorflow"\nversion = "2.18.0"\n')
-    (tmp_path / "more.jsonl.gz").write_bytes(gzip.compress(lines(*found)))
-    for name in (".validator/records.db", "damaged.db"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        with Store(str(tmp_path / name)) as store:
-            store.add_all(found)
-    return tmp_path
-
-
-@pytest.fixture
-def workspace(template: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(template, tmp_path / "workspace"))
-
-
-@pytest.mark.parametrize("arguments", RUN, ids=" ".join)
-def test_what_needs_nothing_else_runs(arguments: tuple[str, ...], workspace: Path) -> None:
-    words = [record(0, cell=CELL).id if word == "ID" else word for word in arguments]
-    done = run(*words, cwd=workspace)
-    # 1 is an answer: a prediction failed, or doctor found a fault.
-    assert done.returncode in (EXIT_OK, EXIT_FAILED), done.stderr
-    assert "error:" not in done.stderr
-    assert "Traceback" not in done.stderr
-
-
-@pytest.mark.parametrize("block", SHOWN, ids=str)
-def test_a_command_prints_what_the_page_shows(block: Block, workspace: Path) -> None:
-    done = [run(*arguments, cwd=workspace) for arguments in _of_block(block)]
-    assert "".join(one.stdout + one.stderr for one in done).rstrip("\n") == block.output
-
-
-def test_every_row_of_what_runs_is_in_the_documentation() -> None:
-    assert {row for row in HERE if not any(" ".join(one).startswith(row) for one in RUN)} == set()
