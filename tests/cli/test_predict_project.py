@@ -102,7 +102,7 @@ def test_errors(requirements: Path, text: str, host: str, says: str) -> None:
         ("--requirements x.txt", "--requirements and --host need each other"),
         ("--requirements x.txt --host t4:570 --cuda 12.5", "--cuda has no effect with --requirements"),
         ("--tensorflow 2.18.1 --format github", "--format github is only for --requirements"),
-        ("", "Missing option '--tensorflow'"),
+        ("", "--tensorflow is missing"),
     ],
 )
 def test_options_that_contradict_each_other(

@@ -170,7 +170,8 @@ SCRIPTS: Mapping[str, StandIn] = {
 CODES: Mapping[str, int] = {
     "doctor": EXIT_FAILED,
     "lint": EXIT_FAILED,
-    "--driver 535.183.01 --gpu h100": EXIT_FAILED,
+    "--tensorflow 2.21.0 --driver 535.183.01 --gpu h100": EXIT_FAILED,
+    "as-built --driver 535.183.01 --gpu h100": EXIT_FAILED,
     "--only multi_worker": EXIT_FAILED,
     # The Python of the image here has no TensorFlow.
     "check --image tensorflow": EXIT_FAILED,
