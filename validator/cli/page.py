@@ -1,4 +1,4 @@
-"""Gather what the page is made from, and write it: for `report --html` and for `serve`."""
+"""The page's options, gathering what it is made from, and writing it: for `report --html` and for `serve`."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import click
 
 from ..errors import InputError, MissingError
 from ..model.certificate import Certificate, read_verification
@@ -17,7 +19,7 @@ from ..model.spec import ImageSpec, python_label
 from ..reports.overview import Row
 from ..reports.page.measurements import Measurements
 from ..system.output_directory import Changes, update_directory
-from .options import print_status
+from .options import F, print_status
 
 if TYPE_CHECKING:
     from ..records.store import Store
@@ -39,12 +41,57 @@ class PageOptions:
 NPM, NONE = "npm", "none"
 
 
-def pyodide_of(answers: str | None) -> Path | None:
+def page_options(*, answers: str, only_with: str = "") -> Callable[[F], F]:
+    """Add `--registry`, `--certificates` and `--answers`.
+
+    answers: the default of `--answers`. only_with: the option without which these have no effect.
+    """
+
+    def described(text: str) -> str:
+        return f"With {only_with}: {text}" if only_with else f"{text[:1].upper()}{text[1:]}"
+
+    options = (
+        click.option(
+            "--registry",
+            envvar="VALIDATOR_REGISTRY",
+            metavar="REGISTRY/NAME",
+            help=described("the repository to pull the images from."),
+        ),
+        click.option(
+            "--certificates",
+            "certificate_files",
+            multiple=True,
+            type=click.Path(path_type=Path),
+            metavar="FILE",
+            help=described("certificates, as written by `verify --format json`; repeatable."),
+        ),
+        click.option(
+            "--answers",
+            metavar="npm|none|FILE",
+            default=answers,
+            show_default=True,
+            help=described(
+                "let the page answer questions. npm: download Pyodide, which answers them, once; FILE: use"
+                " what `npm pack` wrote; none: don't answer."
+            ),
+        ),
+    )
+
+    def decorate(function: F) -> F:
+        decorated = function
+        for option in reversed(options):
+            decorated = option(decorated)
+        return decorated
+
+    return decorate
+
+
+def pyodide_of(answers: str) -> Path | None:
     """Return the package of Pyodide that --answers asks for, or None.
 
     If npm can't provide it, say so and return None: the page shows all the rest.
     """
-    if answers is None or answers == NONE:
+    if answers == NONE:
         return None
     if answers != NPM:
         return Path(answers)

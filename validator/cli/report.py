@@ -19,11 +19,12 @@ from .options import (
     open_store,
     print_status,
     profile_option,
+    reject_options,
     select_option,
     store_option,
     verbose_option,
 )
-from .page import PageOptions, measured_python, page_sources, pyodide_of, write_page
+from .page import NONE, PageOptions, measured_python, page_options, page_sources, pyodide_of, write_page
 
 
 @click.command("report")
@@ -41,26 +42,7 @@ from .page import PageOptions, measured_python, page_sources, pyodide_of, write_
     metavar="DIR",
     help="Write a static web page to this directory, with badges and a Markdown table.",
 )
-@click.option(
-    "--registry",
-    envvar="VALIDATOR_REGISTRY",
-    metavar="REGISTRY/NAME",
-    help="With --html: the repository to pull the images from.",
-)
-@click.option(
-    "--certificates",
-    "certificate_files",
-    multiple=True,
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="With --html: certificates, as written by `verify --format json`; repeatable.",
-)
-@click.option(
-    "--answers",
-    metavar="npm|none|FILE",
-    help="With --html: let the page answer questions. npm: download Pyodide, which answers them, once; FILE:"
-    " use what `npm pack` wrote.  [default: none]",
-)
+@page_options(answers=NONE, only_with="--html")
 @format_option("terminal", "markdown", "json")
 @verbose_option
 def command(
@@ -72,16 +54,14 @@ def command(
     directory: Path | None,
     registry: str | None,
     certificate_files: tuple[Path, ...],
-    answers: str | None,
+    answers: str,
     format_: str,
 ) -> None:
     """Show the matrix with its predictions and measured verdicts, or write it as a web page."""
     if directory is not None and (output is not None or format_ != "terminal"):
         raise click.UsageError("--html can't be combined with --output or --format")
-    if directory is None and certificate_files:
-        raise click.UsageError("--certificates has no effect without --html")
-    if directory is None and answers is not None:
-        raise click.UsageError("--answers has no effect without --html")
+    if directory is None:
+        reject_options(("certificate_files", "answers"), "has no effect without --html")
     if output is not None and format_ == "terminal":
         raise click.UsageError("--output needs --format markdown or --format json")
     from ..matrix.load import DEFAULT_PROFILE

@@ -22,7 +22,7 @@ from .options import (
     store_url_for,
     verbose_option,
 )
-from .page import NPM, PageOptions, measured_python, page_sources, pyodide_of, write_page
+from .page import NPM, PageOptions, measured_python, page_options, page_sources, pyodide_of, write_page
 
 #: IANA has not registered this port for another program, and no browser blocks it.
 _PORT = 8642
@@ -48,28 +48,7 @@ _PORT = 8642
     show_default=True,
     help="The port to listen on; 0 lets the system choose a free one.",
 )
-@click.option(
-    "--registry",
-    envvar="VALIDATOR_REGISTRY",
-    metavar="REGISTRY/NAME",
-    help="The repository to pull the images from.",
-)
-@click.option(
-    "--certificates",
-    "certificate_files",
-    multiple=True,
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Certificates, as written by `verify --format json`; repeatable.",
-)
-@click.option(
-    "--answers",
-    metavar="npm|none|FILE",
-    default=NPM,
-    show_default=True,
-    help="Let the page answer questions. npm: download Pyodide, which answers them, once; FILE: use what"
-    " `npm pack` wrote; none: don't answer.",
-)
+@page_options(answers=NPM)
 @verbose_option
 def command(
     matrix_path: Path,
