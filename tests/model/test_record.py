@@ -47,6 +47,16 @@ def test_the_id_depends_on_the_content() -> None:
     assert msgspec.structs.replace(RECORD, reason="something else").id != RECORD.id
 
 
+def test_one_result_is_read_as_all_are() -> None:
+    checks = [
+        {"id": name, "outcome": "skip", "summary": "not run", "duration_s": 0.1}
+        for name in ("first", "second")
+    ]
+    record = msgspec.structs.replace(RECORD, checks=checks)
+    assert record.result("second") == record.results[1]
+    assert record.result("third") is None
+
+
 def test_an_altered_record_is_rejected() -> None:
     document = RECORD.document() | {"verdict": "certified"}
     with pytest.raises(ValueError, match="it was altered"):

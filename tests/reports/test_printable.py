@@ -40,6 +40,14 @@ def test_nothing_else_is_changed(text: str) -> None:
         assert shown == text
 
 
+def test_no_control_passes_for_printable_text() -> None:
+    controls = "".join(
+        map(chr, (*range(0x09), *range(0x0B, 0x20), *range(0x7F, 0xA0), 0x61C, 0x200E, 0x200F))
+    )
+    controls += "\u2028\u2029\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\ud800\udfff"
+    assert [char for char in controls if printable(f"a{char}b") == f"a{char}b"] == []
+
+
 @pytest.mark.parametrize("terminal", [False, True])
 def test_no_text_of_a_record_controls_the_terminal(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, terminal: bool

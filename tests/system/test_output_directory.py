@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from validator.errors import InputError
+from validator.system import output_directory
 from validator.system.output_directory import Changes, update_directory
 
 MARK = b"made here"
@@ -123,6 +124,28 @@ def test_a_failure_halfway_leaves_the_old_entry(tmp_path: Path) -> None:
     assert (tmp_path / "data" / "a.js").exists()
     write(tmp_path, "3", "data/a.js")
     assert found(tmp_path) == {"index.html", "data/a.js"}
+
+
+def test_the_entry_is_written_when_all_others_are_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: list[str] = []
+    replace = output_directory.replace_file
+
+    def remembering(directory: int, name: str, content: bytes) -> None:
+        replace(directory, name, content)
+        written.append(name)
+
+    monkeypatch.setattr(output_directory, "replace_file", remembering)
+    others = [f"data/{number}.js" for number in range(100)]
+    made = files("1", *others)
+    # The entry's place among the files does not matter.
+    changes = update_directory(
+        tmp_path, made[-1:] + made[:-1], entry="index.html", mark=MARK, folders=("data",)
+    )
+    assert changes == Changes(101, 0, 0)
+    assert (written[-1], len(written)) == ("index.html", 101)
+    assert found(tmp_path) == {"index.html", *others}
 
 
 _KILLED = """

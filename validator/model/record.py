@@ -112,6 +112,13 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """The probe's checks."""
         return tuple(check_of(check, f"checks[{number}]") for number, check in enumerate(self.checks))
 
+    def result(self, identifier: str) -> CheckResult | None:
+        """Return one of the probe's checks without reading the others; None if it was not run."""
+        for number, check in enumerate(self.checks):
+            if check.get("id") == identifier:
+                return check_of(check, f"checks[{number}]")
+        return None
+
     def read_report(self) -> Report | None:
         """Return the report, or None where nothing was probed. Raises ReportError where it can't be read."""
         return None if self.report is None else report_of(self.report)

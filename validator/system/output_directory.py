@@ -13,13 +13,18 @@ import fcntl
 import os
 import re
 import stat
+from collections import deque
 from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import InputError, MissingError
 from .files import replace_file, symbolic_link, writing
 
+#: Files that are written at once. Each has to reach the disk before it gets its name, and a disk takes
+#: several in the time of one.
+_AT_ONCE = 8
 #: The mark is within this many bytes from the beginning of a file.
 _HEAD = 256
 #: The temporary files of `replace_file`, which it leaves behind if it is killed.
@@ -40,25 +45,30 @@ def update_directory(
 ) -> Changes:
     """Write the files, and remove generated files that are no longer among them.
 
-    files: relative paths with their contents, each containing `mark`; consumed one by one, so that they need
-        not all be in memory.
+    files: relative paths, each once, with their contents, each containing `mark`; consumed one by one, so
+        that they need not all be in memory.
     entry: the path of the file to write last.
     folders: the subdirectories to remove outdated files from.
 
     Raises InputError if one of the user's own files has the name of a generated one, or if the directory or
     a part of it is a symbolic link. Raises MissingError if the directory can't be written.
     """
-    with _exclusive(directory) as output:
+    with _exclusive(directory) as output, ThreadPoolExecutor(_AT_ONCE) as pool:
         output.content(entry, mark)
         names: set[str] = set()
         count = {True: 0, False: 0}
         held: bytes | None = None
+        begun: deque[Future[bool]] = deque()
         for name, content in files:
             names.add(name)
             if name == entry:
                 held = content
-            else:
-                count[output.write(name, content, mark)] += 1
+                continue
+            begun.append(pool.submit(output.write, name, content, mark))
+            if len(begun) > _AT_ONCE:
+                count[begun.popleft().result()] += 1
+        for done in begun:
+            count[done.result()] += 1
         if held is None:
             raise ValueError(f"{entry} is not among the files")
         count[output.write(entry, held, mark)] += 1

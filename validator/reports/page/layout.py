@@ -109,7 +109,8 @@ def layout(rows: Sequence[Row]) -> Layout:
     planned = [row.planned.cell for row in rows if row.planned]
     specs = {cell.image.identifier: cell.image for cell in planned}
     images = list(specs.values())
-    hosts: dict[str, Host] = {cell.host.identifier: _planned_host(cell.host) for cell in planned}
+    machines = {cell.host.identifier: cell.host for cell in planned}
+    hosts: dict[str, Host] = {name: _planned_host(machine) for name, machine in machines.items()}
     for row in rows:
         if row.record is not None:
             hosts.setdefault(row.host, _measured_host(row.record))

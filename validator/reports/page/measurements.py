@@ -127,7 +127,7 @@ class Speed:
 
 def speed_of(record: Record) -> Speed | None:
     """Return the measured speed, or None if it was not measured, did not pass or is incomplete."""
-    check = next((check for check in record.results if check.id == XlaSpeedup.check), None)
+    check = record.result(XlaSpeedup.check)
     if check is None or check.outcome is not CheckOutcome.PASS or not isinstance(check.evidence, XlaSpeedup):
         return None
     evidence = check.evidence

@@ -102,8 +102,9 @@ def _files(sources: Sources) -> Iterator[tuple[str, str]]:
     for image in found.images:
         if wheels := sources.wheels(image):
             name, content = detail_file({"wheels": dict(sorted(wheels.items()))}, MARK)
+            if name not in locked.values():
+                yield f"wheels/{name}.js", content
             locked[image.identifier] = name
-            yield f"wheels/{name}.js", content
     for badge in badges(found.rows):
         yield f"badges/{badge.name}.svg", _render_badge(badge)
     title = f"TensorFlow on GPUs: profile {sources.profile}"
