@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from validator.answers import ask
+from validator.answers.browser import ask
 from validator.compat.releases import releases
 from validator.compat.suggest import newest_that_works
 from validator.matrix.load import load_matrix
@@ -168,6 +168,8 @@ def test_what_cannot_be_understood_is_said(changes: dict[str, str], words: str) 
     error = works(**changes)["error"]
     assert words in error["message"]
     assert error["hint"] or "system" in changes
+    # The page offers a list of systems, so that no field of a person's is wrong there.
+    assert [error["field"]] == [name if name != "system" else "" for name in changes]
 
 
 def test_a_wrong_name_gets_the_nearest_ones() -> None:

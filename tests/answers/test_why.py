@@ -10,8 +10,7 @@ from typing import Any
 import click
 import pytest
 
-from validator.answers import ask
-from validator.answers.browser import cleaned, limits
+from validator.answers.browser import ask, cleaned, limits
 from validator.diagnosis import diagnose_file
 from validator.diagnosis import text as text_module
 from validator.reports import diagnosis as rendered
@@ -89,3 +88,4 @@ def test_what_is_not_a_log_is_refused_as_doctor_does(content: bytes, words: str)
     error = why(content)["error"]
     assert words in error["message"]
     assert error["hint"]
+    assert error["field"] == "text"

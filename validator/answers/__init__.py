@@ -4,7 +4,3 @@
 library, and parts of this project that do the same. Answers are plain values for JSON. The page's script
 inserts them as text and decides nothing.
 """
-
-from .browser import ask
-
-__all__ = ["ask"]

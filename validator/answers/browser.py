@@ -1,39 +1,59 @@
-"""The one function that the page calls. Questions and answers are JSON."""
+"""The functions that the page calls. Questions and answers are JSON.
+
+What only one of the questions needs is imported when that question is asked, so that the first answer comes
+sooner.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from ..compat.errors import UnknownNameError
-from ..diagnosis.text import LIMIT, Ends
 from ..errors import ValidatorError
 from ..reports.printable import printable
-from .what_works import what_works
-from .why import why
+from .errors import RejectedField
 
 #: Bytes, or a view of an array of the browser.
 Buffer = bytes | memoryview
 
 
 def ask(question: str, first: Buffer = b"", last: Buffer = b"", total: int = 0) -> str:
-    """Return the answer to a question, or `{"error": {"message": …, "hint": …, "nearest": […]}}`.
+    """Return the answer to a question, or `{"error": {"message": …, "hint": …, "field": …, "nearest": […]}}`.
 
     question: an object whose `kind` is `works` or `why`; see the two modules for its other members.
     first, last, total: the text that `why` is about; see `diagnosis.text.Ends`.
     """
     asked = json.loads(question)
-    answers: Mapping[str, Callable[[], dict[str, Any]]] = {
-        "works": lambda: what_works(asked),
-        "why": lambda: why(Ends(bytes(first), bytes(last), total), asked["name"]),
-    }
     try:
-        answer = answers[asked["kind"]]()
+        if asked["kind"] == "works":
+            answer = _works(asked)
+        else:
+            answer = _why(asked["name"], bytes(first), bytes(last), total)
     except ValidatorError as error:
-        nearest = list(error.nearest) if isinstance(error, UnknownNameError) else []
-        answer = {"error": {"message": str(error), "hint": error.hint or "", "nearest": nearest}}
+        rejected = error if isinstance(error, RejectedField) else None
+        answer = {
+            "error": {
+                "message": str(error),
+                "hint": error.hint or "",
+                "field": rejected.field if rejected else "",
+                "nearest": list(rejected.nearest) if rejected else [],
+            }
+        }
     return json.dumps(cleaned(answer))
+
+
+def _works(asked: Mapping[str, Any]) -> dict[str, Any]:
+    from .what_works import what_works
+
+    return what_works(asked)
+
+
+def _why(name: str, first: bytes, last: bytes, total: int) -> dict[str, Any]:
+    from ..diagnosis.text import Ends
+    from .why import why
+
+    return why(Ends(first, last, total), name)
 
 
 def cleaned(value: Any) -> Any:
@@ -49,4 +69,6 @@ def cleaned(value: Any) -> Any:
 
 def limits() -> str:
     """Return how many bytes of a text are read at most, from each end of a longer one."""
+    from ..diagnosis.text import LIMIT
+
     return json.dumps({"whole": LIMIT, "each": LIMIT // 2})

@@ -12,16 +12,17 @@ from typing import Any
 from ..compat import gpus, loose
 from ..compat.drivers import branch_for
 from ..compat.hardware import Driver, Gpu, parse_driver, parse_gpu
+from ..compat.instructions import filling
 from ..compat.offers import Offer, offers, outcome
 from ..compat.releases import Release
 from ..compat.suggest import newest_that_works, requirement
-from ..diagnosis.suggestions import filling
 from ..errors import InputError
 from ..model.prediction import Outcome, Prediction, Reason
 from ..model.situation import EAGER, LINUX, MACHINES, MACOS, MODES, SYSTEMS, WINDOWS, WSL2, Situation
 from ..model.spec import cell_identifier, host_identifier
 from ..reports.diagnosis_words import fact_names
 from ..versions import CudaVersion, DriverRelease
+from .errors import rejecting
 
 _PYTHON = re.compile(r"3\.\d{1,2}")
 #: Values of `modes` in a way.
@@ -45,10 +46,12 @@ def what_works(asked: Mapping[str, Any]) -> dict[str, Any]:
     `machine` as in `Situation`; `registry`: the repository of the images, or None; `images`: the digest of
     each image that can be pulled from there, by its identifier, or None if nobody has looked.
 
-    Raises InputError for what can't be understood, and UnknownGpu with the nearest names.
+    Raises RejectedField for what can't be understood, and InputError for a system that does not exist.
     """
-    gpu = parse_gpu(asked["gpu"]) if asked["gpu"].strip() else None
-    driver = parse_driver(asked["driver"]) if asked["driver"].strip() else Driver()
+    with rejecting("gpu"):
+        gpu = parse_gpu(asked["gpu"]) if asked["gpu"].strip() else None
+    with rejecting("driver"):
+        driver = parse_driver(asked["driver"]) if asked["driver"].strip() else Driver()
     machine = Situation(
         gpu=gpu.name if gpu else None,
         capability=str(gpu.capability) if gpu else None,
@@ -79,7 +82,8 @@ def _python(text: str) -> str | None:
     if not text.strip():
         return None
     if not _PYTHON.fullmatch(loose.minor(text) or ""):
-        raise InputError(f'"{text[:20]}" is not a Python version', hint="write it as 3.12")
+        with rejecting("python"):
+            raise InputError(f'"{text[:20]}" is not a Python version', hint="write it as 3.12")
     return loose.minor(text)
 
 

@@ -10,6 +10,7 @@ from ..diagnosis.notebook import is_notebook
 from ..diagnosis.text import Ends
 from ..model.diagnosis import WAYS, Diagnosis, Remedy
 from ..reports.diagnosis_words import environment_facts, headline, missing_facts
+from .errors import rejecting
 
 #: The bytes that are read at each end of a long text. Python's own regular expressions take 5 to 15 seconds
 #: for so many in a browser, which does not have RE2.
@@ -21,9 +22,10 @@ def why(ends: Ends, name: str) -> dict[str, Any]:
 
     Of a text of more than 2 MiB, only the first and the last MiB are read, which the answer says.
 
-    name: of the file, for errors. Raises InputError if it is empty or not text.
+    name: of the file, for errors. Raises RejectedField if it is empty or not text.
     """
-    diagnosis = diagnose_ends(_within_reach(ends), name)
+    with rejecting("text"):
+        diagnosis = diagnose_ends(_within_reach(ends), name)
     return {"diagnosis": dataclasses.asdict(diagnosis), "words": _words(diagnosis)}
 
 

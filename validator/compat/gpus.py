@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 import re
 from dataclasses import dataclass, replace
@@ -124,6 +123,9 @@ def _nearest(wanted: str) -> tuple[str, ...]:
     if digits:
         found += [known.name for known in gpus() if known.name.endswith(f" {digits[1]} series")]
     if not found:
+        # Only a name that was mistyped needs it, and it is large.
+        import difflib
+
         names = {_plain(known.name): known.name for known in gpus()}
         found = [names[name] for name in difflib.get_close_matches(wanted, names, 3, cutoff=0.65)]
     return tuple(dict.fromkeys(found))[:3]

@@ -6,12 +6,12 @@ import re
 import string
 from collections.abc import Iterator, Mapping, Sequence
 
+from ..compat.instructions import PLACEHOLDERS, Filling, filling, nothing_works
 from ..model.diagnosis import Remedy
 from .causes import CauseEntry, RemedyEntry
 from .known import chosen_finder
 from .observations import Observations
 from .situation import situation
-from .suggestions import PLACEHOLDERS, Filling, filling, nothing_works
 from .ways import Reader, for_uv
 
 #: How to find out a value that a command needs and the text does not contain.

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from validator.answers import ask as native
+from validator.answers.browser import ask as native
 from validator.answers.browser import cleaned
 from validator.diagnosis import diagnose_file
 from validator.errors import MissingError
@@ -175,6 +175,42 @@ def test_a_wrong_name_is_replaced_by_a_suggestion(page: Page) -> None:
     expect(page.locator("#works-answer .result")).to_contain_text("works")
 
 
+def test_a_rejected_field_is_marked_until_it_is_changed(page: Page) -> None:
+    gpu, driver = page.locator("#works [name=gpu]"), page.locator("#works [name=driver]")
+    fill(page, "A100", "new")
+    submit(page, "works")
+    expect(driver).to_have_attribute("aria-invalid", "true")
+    expect(driver).to_have_accessible_description(
+        re.compile('"new" is neither a driver nor a CUDA version.*The first lines of nvidia-smi show')
+    )
+    expect(gpu).not_to_have_attribute("aria-invalid", "true")
+    fill(page, "3060", "535")
+    expect(driver).not_to_have_attribute("aria-invalid", "true")
+    expect(driver).to_have_accessible_description(re.compile("^The first lines of nvidia-smi show"))
+    submit(page, "works")
+    expect(gpu).to_have_attribute("aria-invalid", "true")
+    expect(gpu).to_have_accessible_description(re.compile('GPU "3060" is not known'))
+    assert violations(page, "moderate", "serious", "critical") == []
+    # An answer ends it too.
+    page.get_by_role("button", name="RTX 3060").click()
+    expect(page.locator("#works-answer .result")).to_contain_text("works")
+    expect(gpu).not_to_have_attribute("aria-invalid", "true")
+    expect(gpu).to_have_accessible_description("")
+
+
+@pytest.mark.parametrize("text", ["", "a\0b" * 9000])
+def test_a_rejected_text_is_marked(page: Page, text: str) -> None:
+    field = page.locator("#why textarea")
+    field.evaluate("(field, text) => { field.value = text; }", text)
+    submit(page, "why")
+    expect(field).to_have_attribute("aria-invalid", "true")
+    expect(field).to_have_accessible_description(
+        re.compile("(Paste what TensorFlow printed|is binary).*Paste text")
+    )
+    field.fill(FAULT)
+    expect(field).not_to_have_attribute("aria-invalid", "true")
+
+
 def test_names_are_suggested_while_one_is_typed(page: Page) -> None:
     names = page.locator("#gpu-names option").evaluate_all("options => options.map((option) => option.value)")
     assert {"RTX 4090", "A100", "V100", "GTX 1080"} <= set(names)
@@ -306,6 +342,33 @@ def test_nothing_can_leave_the_browser(browser: Browser, asked_directory: Path) 
         context.close()
 
 
+def test_python_is_loaded_when_somebody_chooses_a_field_and_not_before(
+    open_page: Open, asked_directory: Path
+) -> None:
+    page, loaded = open_page(asked_directory.as_uri()), "#answers-loading"
+    page.locator("#filters select").first.focus()
+    page.locator("#grid a").first.focus()
+    expect(page.locator(loaded)).to_contain_text("It is loaded")
+    assert page.evaluate("performance.getEntriesByType('resource').length") == 0
+    page.locator("#why textarea").focus()
+    expect(page.locator(loaded)).to_contain_text("Loading Python (")
+    expect(page.locator(loaded)).to_have_text("Python is loaded.", timeout=STARTED_MS)
+    [_] = page.workers
+    page.locator("#works [name=gpu]").fill("A100")
+    submit(page, "works")
+    expect(page.locator("#works-answer .modes")).to_be_visible()
+    [_] = page.workers
+
+
+def test_a_question_while_python_is_loaded_waits_for_it(open_page: Open, asked_directory: Path) -> None:
+    page = open_page(asked_directory.as_uri())
+    page.locator("#works [name=gpu]").fill("A100")
+    submit(page, "works")
+    expect(page.locator("#works-answer .busy")).to_contain_text("Loading Python (")
+    expect(page.locator("#works-answer .modes")).to_be_visible(timeout=STARTED_MS)
+    [_] = page.workers
+
+
 def test_an_answer_that_takes_too_long_is_stopped(open_page: Open, asked_directory: Path) -> None:
     page = open_page(asked_directory.as_uri())
     page.add_init_script(DEAF)
@@ -331,6 +394,7 @@ def test_missing_files_are_said(open_page: Open, answers: Answers, tmp_path: Pat
     (directory / answers.runtime).unlink()
     page = open_page(directory.as_uri(), allowed=["Failed to load resource"])
     submit(page, "works")
+    expect(page.locator("#answers-loading")).to_contain_text("It is loaded")
     expect(page.locator("#works-answer")).to_contain_text("python -m validator serve")
     expect(page.locator("#grid")).to_be_visible()
 

@@ -16,7 +16,7 @@ import pytest
 from validator.errors import InputError
 from validator.model.record import Verdict
 from validator.reports.page import answers
-from validator.reports.page.answers import make_answers, pinned, rules_archive
+from validator.reports.page.answers import make_answers, pinned, rule_files
 from validator.reports.page.site import ENTRY, MARK, site
 
 from .values import H100, IMAGES, measured, sources
@@ -41,12 +41,22 @@ line = f"Could not load dynamic library '{name}'; dlerror: {name}: cannot open s
 why = json.loads(ask(json.dumps({"kind": "why", "name": "x"}), line, b"", len(line)))
 print(json.loads(ask(json.dumps(works)))["modes"][0]["outcome"], why["diagnosis"]["answer"])
 """
+#: Asks about a machine, and prints what was imported that only a text needs, or a name with a mistake.
+IMPORTED = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import json
+from validator.answers.browser import ask
+works = {"kind": "works", "gpu": "a100", "driver": "580", "python": "3.12", "system": "linux",
+         "machine": "x86_64", "registry": None, "images": {}}
+json.loads(ask(json.dumps(works)))["modes"]
+print([name for name in sys.modules if name == "difflib" or name.startswith("validator.diagnosis")])
+"""
 
 
 def modules() -> dict[str, str]:
-    """Return the modules in the archive with their text."""
-    with zipfile.ZipFile(io.BytesIO(rules_archive())) as archive:
-        return {name: archive.read(name).decode() for name in archive.namelist() if name.endswith(".py")}
+    """Return the modules that run in the browser with their text."""
+    return {name: text for name, text in rule_files().items() if name.endswith(".py")}
 
 
 def imported(text: str) -> set[str]:
@@ -61,11 +71,18 @@ def imported(text: str) -> set[str]:
     return {name for name in found if name.partition(".")[0] not in ("re2", "typing_extensions", "IPython")}
 
 
-def test_the_archive_answers_with_nothing_but_the_standard_library(tmp_path: Path) -> None:
-    with zipfile.ZipFile(io.BytesIO(rules_archive())) as archive:
-        archive.extractall(tmp_path)
+def written(directory: Path) -> Path:
+    """Write the files that run in the browser."""
+    for name, text in rule_files().items():
+        file = directory / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, "utf-8")
+    return directory
+
+
+def test_the_files_answer_with_nothing_but_the_standard_library(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-I", "-S", "-c", PROGRAM, str(tmp_path)],
+        [sys.executable, "-I", "-S", "-c", PROGRAM, str(written(tmp_path))],
         capture_output=True,
         text=True,
         check=False,
@@ -80,13 +97,23 @@ def test_nothing_that_the_answers_import_is_left_out() -> None:
     assert {file for file in files if file.startswith(answers._UNUSED)} == set()
 
 
-def test_the_archive_has_no_module_that_needs_a_package() -> None:
+def test_no_file_needs_a_package() -> None:
     names = {name.partition(".")[0] for text in modules().values() for name in imported(text)}
     assert names <= {*sys.stdlib_module_names, "validator"}
 
 
-def test_equal_files_give_an_equal_archive() -> None:
-    assert rules_archive() == rules_archive()
+def test_an_answer_about_a_machine_imports_nothing_that_reads_logs(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", IMPORTED, str(written(tmp_path))],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr, done.stdout) == (0, "", "[]\n")
+
+
+def test_the_names_of_the_files_are_in_order() -> None:
+    assert list(rule_files()) == sorted(rule_files())
 
 
 def test_only_the_pinned_package_is_taken(tmp_path: Path) -> None:
@@ -103,6 +130,11 @@ def test_only_the_pinned_package_is_taken(tmp_path: Path) -> None:
 def test_another_pyodide_is_not_changed_blindly() -> None:
     with pytest.raises(ValueError, match="3"):
         answers._script("import.meta.url", "")
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w") as archive:
+        archive.writestr("pyodide/__init__.py", "from .loop import start")
+    with pytest.raises(ValueError, match="0 times instead of 1"):
+        answers._standard_library(made.getvalue())
 
 
 def test_a_page_without_answers_says_how_to_get_them() -> None:

@@ -19,7 +19,7 @@ import re
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -42,15 +42,43 @@ _TEMPLATES = Path(__file__).parent.parent / "templates"
 _LARGEST = 64 << 20
 #: Modules of the standard library and of Pyodide that the answers do not use.
 _UNUSED = (
-    "_pyrepl/", "_sysconfigdata", "_strptime.py", "argparse.py", "bdb.py", "calendar.py", "cmd.py", "code.py",
-    "config-3", "configparser.py", "cProfile.py", "csv.py", "ctypes/", "dbm/", "doctest.py", "email/",
-    "ensurepip/", "filecmp.py", "fractions.py", "ftplib.py", "http/", "imaplib.py", "mailbox.py",
-    "mimetypes.py", "multiprocessing/", "netrc.py", "optparse.py", "pdb.py", "pickletools.py", "plistlib.py",
-    "poplib.py", "profile.py", "pstats.py", "pydoc.py", "pydoc_data/", "smtplib.py", "socketserver.py",
-    "sqlite3/", "statistics.py", "sysconfig/", "tarfile.py", "timeit.py", "tomllib/", "trace.py",
-    "tracemalloc.py", "turtle.py", "unittest/", "uuid.py", "venv/", "wsgiref/", "xml/", "xmlrpc/",
-    "zipapp.py", "zoneinfo/",
+    "_pyio.py", "_pydatetime.py", "_pyrepl/", "_sysconfigdata", "_strptime.py", "argparse.py", "asyncio/",
+    "bdb.py", "bz2.py", "calendar.py", "cmd.py", "code.py", "compression/", "concurrent/", "config-3",
+    "configparser.py", "cProfile.py", "csv.py", "ctypes/", "dbm/", "doctest.py", "email/", "ensurepip/",
+    "filecmp.py", "fractions.py", "ftplib.py", "gzip.py", "http/", "imaplib.py", "logging/", "lzma.py",
+    "mailbox.py", "mimetypes.py", "multiprocessing/", "netrc.py", "optparse.py", "pdb.py", "pickletools.py",
+    "plistlib.py", "poplib.py", "profile.py", "pstats.py", "pydoc.py", "pydoc_data/", "pyodide/_nodesock",
+    "pyodide/_package_loader.py", "pyodide/console.py", "pyodide/http/", "pyodide/webloop.py", "smtplib.py",
+    "socket.py", "socketserver.py", "sqlite3/", "ssl.py", "statistics.py", "subprocess.py", "sysconfig/",
+    "tarfile.py", "timeit.py", "tomllib/", "trace.py", "tracemalloc.py", "turtle.py", "unittest/", "uuid.py",
+    "venv/", "wsgiref/", "xml/", "xmlrpc/", "zipapp.py", "zipfile/", "zoneinfo/",
 )  # fmt: skip
+#: Replacements in Pyodide's module, with how often each text is there. A page from disk can't start a module
+#: as a worker; and what Pyodide loads packages with is left out, since it takes long to import.
+_CHANGES = (
+    ("import.meta.url", '"https://answers.invalid/"', 3),
+    ("export default _createPyodideModule;", "", 1),
+    ('API.package_loader=o("pyodide._package_loader"),', "", 1),
+    (
+        "API.sitepackages=API.package_loader.SITE_PACKAGES.__str__(),"
+        "API.dsodir=API.package_loader.DSO_DIR.__str__(),"
+        "API.defaultLdLibraryPath=[API.dsodir,API.sitepackages],"
+        'API.os.environ.__setitem__("LD_LIBRARY_PATH",API.defaultLdLibraryPath.join(":")),',
+        "",
+        1,
+    ),
+    (",API.package_loader.init_loaded_packages()", "", 1),
+)
+#: The start of an event loop in `pyodide/__init__.py`. The answers await nothing, and asyncio imports a third
+#: of all that Pyodide would import.
+_EVENT_LOOP = (
+    "from .webloop import _initialize_event_loop\n\n_initialize_event_loop()\ndel _initialize_event_loop\n"
+)
+#: Pyodide takes this function when it starts, and calls it only for what awaits something.
+_ASYNCIO = """\
+def get_event_loop():
+    raise RuntimeError("the answers have no event loop")
+"""
 #: Encodings other than those that the standard library needs to start.
 _ENCODING = re.compile(r"encodings/(?!__init__|aliases|ascii|latin_1|utf_8|utf_16|utf_32|idna|cp437)")
 #: What the answers consist of, relative to `validator/`.
@@ -134,27 +162,30 @@ def make_answers(package: Path, mark: str) -> Answers:
         f"{mark}: Pyodide {pin.version}, MPL-2.0, https://github.com/pyodide/pyodide;"
         " CPython, PSF-2.0, https://www.python.org",
         {
-            "pyodide.js": _script(members["pyodide.asm.mjs"].decode(), members["pyodide.mjs"].decode()),
             "pyodide.asm.wasm": members["pyodide.asm.wasm"],
+            "pyodide.js": _script(members["pyodide.asm.mjs"].decode(), members["pyodide.mjs"].decode()),
             "python_stdlib.zip": _standard_library(members["python_stdlib.zip"]),
             "pyodide-lock.json": _lock(members["pyodide-lock.json"]),
         },
     )
-    rules = _file(mark, {"worker.js": (_TEMPLATES / "worker.js").read_bytes(), "rules.zip": rules_archive()})
+    rules = _file(
+        mark,
+        {"worker.js": (_TEMPLATES / "worker.js").read_text("utf-8"), "rules.json": json.dumps(rule_files())},
+    )
     return Answers(runtime[0], rules[0], dict((runtime, rules)))
 
 
-def rules_archive() -> bytes:
-    """Return this project's part that runs in the browser, as a zip. Equal files give equal bytes."""
+def rule_files() -> dict[str, str]:
+    """Return the texts of this project's files that run in the browser, by path, in order."""
     paths = sorted(
         path.relative_to(_PACKAGE.parent).as_posix()
         for name in _RULES
         for path in (_PACKAGE / name, *(_PACKAGE / name).rglob("*"))
         if path.is_file()
     )
-    return _zip(
-        (name, (_PACKAGE.parent / name).read_bytes()) for name in paths if not _NOT_RULES.search(name)
-    )
+    return {
+        name: (_PACKAGE.parent / name).read_text("utf-8") for name in paths if not _NOT_RULES.search(name)
+    }
 
 
 def _read(package: Path) -> bytes:
@@ -183,11 +214,8 @@ def _members(content: bytes) -> dict[str, bytes]:
 
 
 def _script(module: str, loader: str) -> str:
-    """Return Pyodide's two modules as one script. A page from disk can't start a module as a worker."""
-    for old, new, count in (
-        ("import.meta.url", '"https://answers.invalid/"', 3),
-        ("export default _createPyodideModule;", "", 1),
-    ):
+    """Return Pyodide's two modules as one script."""
+    for old, new, count in _CHANGES:
         module = _replaced(module, old, new, count)
     exports = re.search(r"export\{(\w+) as loadPyodide,\w+ as version\};", loader)
     if exports is None:
@@ -206,26 +234,27 @@ def _replaced(text: str, old: str, new: str, count: int) -> str:
 
 
 def _standard_library(content: bytes) -> bytes:
+    """Return the archive of the standard library and of Pyodide's modules with what the answers use."""
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
-        return _zip(
-            (name, archive.read(name))
+        modules = {
+            name: archive.read(name)
             for name in archive.namelist()
             if not name.endswith("/") and not name.startswith(_UNUSED) and not _ENCODING.match(name)
-        )
+        }
+    first = "pyodide/__init__.py"
+    modules[first] = _replaced(modules[first].decode(), _EVENT_LOOP, "", 1).encode()
+    modules["asyncio/__init__.py"] = _ASYNCIO.encode()
+    made = io.BytesIO()
+    # It is not compressed, since the file around it is compressed as a whole.
+    with zipfile.ZipFile(made, "w", zipfile.ZIP_STORED) as archive:
+        for name, module in modules.items():
+            archive.writestr(zipfile.ZipInfo(name), module)
+    return made.getvalue()
 
 
 def _lock(content: bytes) -> bytes:
     """Return the list of Pyodide's packages without the packages, none of which are used."""
     return json.dumps({"info": json.loads(content)["info"], "packages": {}}).encode()
-
-
-def _zip(members: Iterator[tuple[str, bytes]]) -> bytes:
-    """Return an archive that is not compressed, since the file around it is compressed as a whole."""
-    made = io.BytesIO()
-    with zipfile.ZipFile(made, "w", zipfile.ZIP_STORED) as archive:
-        for name, content in members:
-            archive.writestr(zipfile.ZipInfo(name), content)
-    return made.getvalue()
 
 
 def _file(head: str, parts: Mapping[str, str | bytes]) -> tuple[str, bytes]:

@@ -6,6 +6,10 @@
   //: Pasted text of more characters is kept aside, because a browser's text field gets slow.
   const FIELD = 200_000;
   const megabytes = (bytes) => `${(bytes / 1e6).toFixed(1)} MB`;
+  const LOADING = `Loading Python (${megabytes(data.size)}, once) …`;
+  const UNTOUCHED = `Python answers these questions in your browser. It is loaded (${megabytes(data.size)}) when you choose a field.`;
+  const tell = (words) => { byId("answers-loading").textContent = words; };
+  const unable = (reason) => new Error(`This browser can't run Python here${reason ? ` (${reason})` : ""}. Try \`python -m validator serve\`, or another browser.`);
   const policy = window.trustedTypes?.createPolicy("answers", {
     createScriptURL: (url) => {
       if (!/^answers\/[0-9a-f]{20}\.js$/.test(url) && url !== program) throw new TypeError("not a file of this page");
@@ -14,7 +18,7 @@
   });
   const trusted = (url) => (policy ? policy.createScriptURL(url) : url);
 
-  // --- Python: loaded when the first question is asked ----------------------------------------------------
+  // --- Python: loaded when somebody chooses a field of a question ---------------------------------------------
 
   const arriving = new Map();
   window.answersPart = (name, parts) => arriving.get(`answers/${name}.js`)(parts);
@@ -34,31 +38,42 @@
     });
   }
 
-  async function inflated(text) {
-    const packed = Uint8Array.fromBase64 ? Uint8Array.fromBase64(text) : Uint8Array.from(atob(text), (char) => char.charCodeAt(0));
-    return new Response(new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"))).arrayBuffer();
+  function decoded(text) {
+    if (Uint8Array.fromBase64) return Uint8Array.fromBase64(text);
+    const characters = atob(text), bytes = new Uint8Array(characters.length);
+    for (let place = 0; place < bytes.length; place++) bytes[place] = characters.charCodeAt(place);
+    return bytes;
   }
 
+  const inflated = (text) => new Response(new Blob([decoded(text)]).stream().pipeThrough(new DecompressionStream("deflate"))).arrayBuffer();
+
+  // Return the promise of each part of a file, by its name.
+  const partsOf = async (file) => Object.fromEntries(Object.entries(await load(file)).map(([name, text]) => [name, inflated(text)]));
+
+  // The address of the worker's program, and the promise of what it needs besides. Both are kept for the next worker.
   let program, loading;
-  async function parts() {
-    loading ??= Promise.all(data.files.map(load)).then(async (files) => {
-      const entries = files.flatMap((file) => Object.entries(file));
-      const found = Object.fromEntries(await Promise.all(entries.map(async ([name, text]) => [name, await inflated(text)])));
-      const { "pyodide.js": pyodide, "worker.js": worker, ...others } = found;
+  function parts() {
+    loading ??= Promise.all(data.files.map(partsOf)).then(async (files) => {
+      const { "pyodide.js": pyodide, "worker.js": worker, "pyodide.asm.wasm": wasm, ...others } = Object.assign({}, ...files);
+      const compiled = wasm.then(WebAssembly.compile).catch((error) => { throw unable(error.message); });
+      const entries = Object.entries({ "pyodide.asm.wasm": compiled, ...others });
+      const rest = Promise.all(entries.map(async ([name, part]) => [name, await part])).then(Object.fromEntries);
+      rest.catch(() => {});
       // A worker that is made of a blob has the policy of this page, which forbids connections.
-      program = URL.createObjectURL(new Blob([pyodide, worker], { type: "text/javascript" }));
-      return others;
-    });
-    try {
-      return await loading;
-    } catch (error) {
+      program = URL.createObjectURL(new Blob([await pyodide, await worker], { type: "text/javascript" }));
+      return { rest };
+    }).catch((error) => {
       loading = undefined;
       throw error;
-    }
+    });
+    return loading;
   }
 
-  let running;
+  // The interpreter, once it is there, and the promise of it from the time when it is asked for.
+  let running, starting;
   class Python {
+    ready = false;
+    limits = undefined;
     constructor() {
       this.worker = new Worker(trusted(program));
     }
@@ -78,23 +93,37 @@
         };
         this.worker.onerror = (event) => {
           clearTimeout(timer);
-          end(new Error(`This browser can't run Python here${event.message ? ` (${event.message})` : ""}. Try \`python -m validator serve\`, or another browser.`));
+          end(unable(event.message));
         };
         this.worker.postMessage(message);
       });
     }
     stop() {
       this.worker.terminate();
-      if (running === this) running = undefined;
+      if (running !== this) return;
+      running = starting = undefined;
+      tell(UNTOUCHED);
     }
   }
 
-  async function python() {
-    const others = await parts();
-    if (running) return running;
-    const made = new Python();
-    running = made;
-    made.limits = (await made.send({ parts: others }, 2 * LIMIT_S)).limits;
+  function python() {
+    starting ??= launched().catch((error) => {
+      running?.stop();
+      starting = undefined;
+      tell(UNTOUCHED);
+      throw error;
+    });
+    return starting;
+  }
+
+  async function launched() {
+    tell(LOADING);
+    const { rest } = await parts();
+    running = new Python();
+    const made = running;
+    await made.send({ parts: await rest }, 2 * LIMIT_S);
+    made.ready = true;
+    tell("Python is loaded.");
     return made;
   }
 
@@ -102,10 +131,11 @@
   let last = Promise.resolve();
   function ask(question, text, onProgress) {
     const answer = last.then(async () => {
-      if (!running) onProgress(`Loading Python (${megabytes(data.size)}, once) …`);
+      if (!running?.ready) onProgress(LOADING);
       const interpreter = await python();
       const message = { question, first: new Uint8Array(), last: new Uint8Array(), total: 0 };
       if (text) {
+        interpreter.limits ??= (await interpreter.send({}, LIMIT_S)).limits;
         const { whole, each } = interpreter.limits;
         const bytes = async (from, to) => new Uint8Array(await text.slice(from, to).arrayBuffer());
         message.total = text.size;
@@ -142,29 +172,42 @@
       });
       say(words, element("p", { class: "busy" }, words, stop));
     };
+    // A field that has to be changed, and the message that says why, belong together until somebody changes it.
+    const helps = new Map([...form.elements].map((field) => [field, field.getAttribute("aria-describedby")]));
+    const reject = (field) => {
+      field.setAttribute("aria-invalid", "true");
+      field.setAttribute("aria-describedby", [`${name}-fault`, helps.get(field)].filter(Boolean).join(" "));
+    };
+    const accept = (field) => {
+      field.removeAttribute("aria-invalid");
+      if (helps.get(field)) field.setAttribute("aria-describedby", helps.get(field));
+      else field.removeAttribute("aria-describedby");
+    };
+    form.addEventListener("input", ({ target }) => accept(target));
     form.hidden = false;
     form.addEventListener("submit", async (event) => {
       event.preventDefault();
       if (submit.getAttribute("aria-disabled") === "true") return;
       const mine = ++number;
-      const fault = (words, ...more) => say(words, element("p", { class: "notice" }, words), ...more);
+      const fault = ({ message, hint, field, nearest }) => {
+        const words = `${message}${hint ? `; ${hint}` : ""}.`;
+        say(words, element("p", { class: "notice", id: `${name}-fault` }, words), suggestions(form, nearest));
+        if (field && !form.elements[field].disabled) reject(form.elements[field]);
+      };
+      [...helps.keys()].forEach(accept);
       const asked = questionOf();
-      if (typeof asked === "string") {
-        fault(asked);
+      if (asked.error) {
+        fault(asked.error);
         return;
       }
       submit.setAttribute("aria-disabled", "true");
       try {
         const answer = await ask(asked.question, asked.text, progress(mine));
-        if (answer.error) {
-          const { message, hint, nearest } = answer.error;
-          fault(`${message}${hint ? `; ${hint}` : ""}.`, suggestions(form, nearest));
-        } else {
-          say(...show(answer));
-        }
+        if (answer.error) fault(answer.error);
+        else say(...show(answer));
       } catch (error) {
         if (error.name === "AbortError") say("Stopped.", element("p", { class: "quiet" }, "Stopped."));
-        else fault(error.message);
+        else say(error.message, element("p", { class: "notice" }, error.message));
       } finally {
         submit.removeAttribute("aria-disabled");
       }
@@ -172,7 +215,7 @@
   }
 
   function suggestions(form, nearest) {
-    if (!nearest.length) return "";
+    if (!nearest?.length) return "";
     return element("div", { class: "nearest" }, ...nearest.map((name) => button(`nearest-${name}`, name, () => {
       form.elements.gpu.value = name;
       form.requestSubmit();
@@ -280,7 +323,7 @@
 
   function whyQuestion() {
     const text = held?.blob ?? new Blob([byId("why").elements.text.value]);
-    if (!text.size) return "Paste what TensorFlow printed, starting with the lines of its import, or choose a file.";
+    if (!text.size) return { error: { message: "Paste what TensorFlow printed, starting with the lines of its import, or choose a file", field: "text" } };
     return { question: { kind: "why", name: held?.name ?? "the text" }, text };
   }
 
@@ -339,6 +382,10 @@
   }
   connect("works", worksQuestion, showWorks);
   connect("why", whyQuestion, showWhy);
+  tell(UNTOUCHED);
+  // Whoever chooses a field is about to ask, and Python is there by then. A fault is said when the question is asked.
+  const begin = () => { python().catch(() => {}); };
+  for (const each of document.querySelectorAll(".ask")) each.addEventListener("focusin", begin);
   const card = byId("why").closest(".ask"), field = byId("why").elements.text, input = byId("why-input");
   byId("why-choose").addEventListener("click", () => input.click());
   input.addEventListener("change", () => {
@@ -354,6 +401,7 @@
   });
   const dragging = (event, over) => {
     event.preventDefault();
+    begin();
     card.classList.toggle("dragging", over);
   };
   card.addEventListener("dragover", (event) => dragging(event, true));

@@ -1,28 +1,38 @@
 // Runs this project's Python in a worker. Pyodide's code stands above this; the page sends all other parts.
 // The worker may not connect to anything, so that what Pyodide would load is taken from these parts.
 {
-  const HOME = "https://answers.invalid/";
-  let ask;
+  const HOME = "https://answers.invalid/", PLACE = "/rules/";
+  let ask, limits;
 
-  async function start(parts) {
+  async function start({ "pyodide.asm.wasm": compiled, "rules.json": rules, ...parts }) {
     globalThis.fetch = async (address) => {
       const name = String(address).slice(HOME.length);
-      const type = name.endsWith(".wasm") ? "application/wasm" : "application/octet-stream";
-      return new Response(parts[name], { headers: { "Content-Type": type } });
+      return name.endsWith(".wasm") ? compiled : new Response(parts[name]);
+    };
+    WebAssembly.instantiateStreaming = async (loaded, imports) => {
+      const module = await loaded;
+      return { module, instance: await WebAssembly.instantiate(module, imports) };
     };
     const python = await globalThis.loadPyodide({ indexURL: HOME, createPyodideModule: _createPyodideModule });
-    python.unpackArchive(parts["rules.zip"], "zip", { extractDir: "/rules" });
-    python.runPython("import sys; sys.path.insert(0, '/rules')");
-    const { ask: found, limits } = python.pyimport("validator.answers.browser");
+    for (const [path, text] of Object.entries(JSON.parse(new TextDecoder().decode(rules)))) {
+      const file = PLACE + path;
+      python.FS.mkdirTree(file.slice(0, file.lastIndexOf("/")));
+      python.FS.writeFile(file, text);
+    }
+    python.runPython(`import sys; sys.path.insert(0, "${PLACE}")`);
+    const found = python.pyimport("validator.answers.browser");
     ask = (question, first, last, total) =>
-      JSON.parse(found(JSON.stringify(question), python.toPy(first), python.toPy(last), total));
-    return JSON.parse(limits());
+      JSON.parse(found.ask(JSON.stringify(question), python.toPy(first), python.toPy(last), total));
+    limits = () => JSON.parse(found.limits());
   }
 
   onmessage = async ({ data }) => {
     try {
-      if (data.parts) postMessage({ limits: await start(data.parts) });
-      else postMessage({ answer: ask(data.question, data.first, data.last, data.total) });
+      if (data.parts) {
+        await start(data.parts);
+        postMessage({});
+      } else if (data.question) postMessage({ answer: ask(data.question, data.first, data.last, data.total) });
+      else postMessage({ limits: limits() });
     } catch (error) {
       // The last line that names an exception; Pyodide may add advice below it.
       const lines = String(error.message ?? error).trim().split("\n");

@@ -1,4 +1,4 @@
-"""Fill the release to install into a remedy: one that is predicted to work for the reader.
+"""Fill the release to install into the commands of a remedy: one that is predicted to work for the reader.
 
 The data of remedies names no release, but has the placeholders below. What else the release needs (another
 Python, a library path, NumPy 1) is added here, so that every remedy says it.
@@ -10,8 +10,10 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ..compat import policies
-from ..compat.suggest import (
+from ..model.situation import WINDOWS, WSL2, Situation
+from ..versions import major_minor
+from . import policies
+from .suggest import (
     EXPORT_LIBRARY_PATH,
     NVIDIA_DIRECTORIES,
     Suggestion,
@@ -20,8 +22,6 @@ from ..compat.suggest import (
     suggestion_notes,
     why_nothing_works,
 )
-from ..model.situation import WINDOWS, WSL2, Situation
-from ..versions import major_minor
 
 #: The reader's own release with the libraries that it was built for, or the newest that works if it doesn't.
 KEEP = "pin_to_keep"
