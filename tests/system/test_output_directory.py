@@ -14,6 +14,7 @@ import pytest
 
 from validator.errors import InputError
 from validator.system import output_directory
+from validator.system.files import replace_file
 from validator.system.output_directory import Changes, update_directory
 
 MARK = b"made here"
@@ -130,7 +131,7 @@ def test_the_entry_is_written_when_all_others_are_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written: list[str] = []
-    replace = output_directory.replace_file
+    replace = replace_file
 
     def remembering(directory: int, name: str, content: bytes) -> None:
         replace(directory, name, content)
