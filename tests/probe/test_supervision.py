@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import importlib
 import os
 import select
 import signal
@@ -15,6 +17,7 @@ import pytest
 from validator.probe import supervisor
 from validator.probe.check import HOST, TENSORFLOW, Result
 from validator.probe.supervisor import LOG_BYTES, Stage
+from validator.probe.worker import load_tensorflow
 
 from .fakes.fake_checks import CHECKS
 
@@ -227,3 +230,9 @@ supervisor.run([stage], lambda: {{"facts": {facts!r}, "lock": None, "added": []}
     # Readable once the process has ended.
     assert select.select([handle], [], [], 30)[0]
     os.close(handle)
+
+
+def test_no_garbage_is_collected_while_tensorflow_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib, "import_module", lambda name: (name, gc.isenabled()))
+    assert load_tensorflow() == ("tensorflow", False)
+    assert gc.isenabled()

@@ -33,7 +33,7 @@ from .isolate import (
     read,
 )
 from .pipes import tail
-from .worker import die_with_parent, interpreter, keras, raised_by
+from .worker import die_with_parent, interpreter, keras, load_tensorflow, raised_by
 
 _VALUE, _RAISED = "value", "raised"
 #: Seconds that a hanging child has to report where it hangs (faulthandler, on SIGABRT) before it is killed.
@@ -157,7 +157,7 @@ def main(descriptor: int, parent: int, module: str, name: str, arguments: str) -
         # The parent died before this process could ask the kernel to be killed with it.
         os._exit(1)
     try:
-        tensorflow = importlib.import_module("tensorflow")
+        tensorflow = load_tensorflow()
         function = getattr(importlib.import_module(module), name)
         for value in function(tensorflow, *json.loads(arguments)):
             pipes.send(descriptor, _VALUE, value=value)

@@ -6,6 +6,7 @@ and the supervisor collects the facts in the meantime.
 
 import ctypes
 import faulthandler
+import gc
 import importlib
 import json
 import os
@@ -93,10 +94,19 @@ def _first_line(error: BaseException) -> str:
     return lines[0][:300] if lines else "no message"
 
 
+def load_tensorflow() -> Any:
+    """Import TensorFlow without the garbage collector, which would take a fifth of the time."""
+    gc.disable()
+    try:
+        return importlib.import_module("tensorflow")
+    finally:
+        gc.enable()
+
+
 def _import_tensorflow(descriptor: int) -> Any:
     start = time.monotonic()
     try:
-        module = importlib.import_module("tensorflow")
+        module = load_tensorflow()
     except BaseException as error:  # an import may raise anything, SystemExit included
         pipes.send(descriptor, pipes.IMPORT_FAILED, **_import_fault(error))
         os._exit(0)
