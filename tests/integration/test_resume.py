@@ -16,6 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from ..probe.environments import UNOPTIMIZED
+
 ROOT = Path(__file__).parents[2]
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 LIMIT_S = 300
@@ -55,7 +57,7 @@ def command(project: Path, *arguments: str) -> list[str]:
 
 
 def environment(caches: Path) -> dict[str, str]:
-    return {**os.environ, "VALIDATOR_CACHE": str(caches)}
+    return {**os.environ, "VALIDATOR_CACHE": str(caches), "XLA_FLAGS": UNOPTIMIZED}
 
 
 def run(project: Path, caches: Path, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from .environments import AS_BUILT_2_21, tensorflow_environment
+from .environments import AS_BUILT_2_21, UNOPTIMIZED, tensorflow_environment
 from .unpacked import unpacked_probe
 
 pytestmark = pytest.mark.engine
@@ -35,7 +35,7 @@ def ask(release: str, directory: Path, *modes: str) -> dict[str, dict[str, Any]]
     archive = unpacked_probe(directory)
     done = subprocess.run(
         [tensorflow_environment(RELEASES[release]), ASK, archive, *modes],
-        env={**os.environ, "CUDA_VISIBLE_DEVICES": "-1"},
+        env={**os.environ, "CUDA_VISIBLE_DEVICES": "-1", "XLA_FLAGS": UNOPTIMIZED},
         cwd="/",
         capture_output=True,
         text=True,
