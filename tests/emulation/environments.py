@@ -42,7 +42,8 @@ def requirements_of(fault: Fault, tensorflow: str) -> tuple[str, ...]:
 
 @contextlib.contextmanager
 def environment(fault: Fault, tensorflow: str) -> Iterator[Path]:
-    """The Python to run. Files are removed from a copy that shares all other files."""
+    """The Python to run. Files are removed from a copy that shares all others but C++ headers: most files are
+    headers, and nothing here reads them."""
     python = tensorflow_environment(requirements_of(fault, tensorflow), python_of(fault, tensorflow))
     if not fault.remove:
         yield python
@@ -50,7 +51,8 @@ def environment(fault: Fault, tensorflow: str) -> Iterator[Path]:
     whole = python.parents[1]
     with tempfile.TemporaryDirectory(dir=whole.parent, prefix="partial-") as name:
         part = Path(name) / "environment"
-        shutil.copytree(whole, part, symlinks=True, copy_function=os.link)
+        headers = shutil.ignore_patterns("include")
+        shutil.copytree(whole, part, symlinks=True, ignore=headers, copy_function=os.link)
         site = site_packages(part / "bin" / "python")
         for pattern in fault.remove:
             found = list(site.glob(pattern))
