@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
+import json
 import os
 import re
 import shutil
-import tarfile
-from contextlib import ExitStack
 from pathlib import Path
-from typing import IO, cast
 
 import pytest
-from docker.models.containers import Container
 from uv import find_uv_bin
 
-from validator.assemble.base_files import ForwardFile
 from validator.assemble.names import image_reference
 from validator.assemble.wheels import Wheelhouse
 from validator.engines.docker.endpoint import Endpoint
@@ -45,12 +40,38 @@ optimizer.build([weights])
 before, after = float(step(x, y)), float(step(x, y))
 print(tf.__version__, "learned" if after < before else f"{before} {after}")
 """
-#: What every new environment has, and what Docker adds for the directory itself.
+#: What every new environment has.
 OF_THE_ENVIRONMENT = re.compile(
-    r"^bin/(activate|deactivate|pydoc|python|$|\.$)|site-packages/(\.?$|_virtualenv\.)|(^|/)\.lock$"
+    r"^bin/(activate|deactivate|pydoc|python)|site-packages/_virtualenv\.|(^|/)\.lock$"
 )
+#: Lists everything in an environment: path, mode, the digest of a file, and the target of a link or the text
+#: of a file whose digest says too little.
+LIST = f"""
+import hashlib, json, os, stat
+
+found = []
+os.chdir("/opt/venv")
+for top in ("lib/python{PYTHON}/site-packages", "bin"):
+    waiting = [top]
+    while waiting:
+        for entry in os.scandir(waiting.pop()):
+            digest, text = "", ""
+            mode = entry.stat(follow_symlinks=False).st_mode
+            if stat.S_ISLNK(mode):
+                text = os.readlink(entry.path)
+            elif stat.S_ISDIR(mode):
+                waiting.append(entry.path)
+            else:
+                with open(entry.path, "rb") as file:
+                    digest = hashlib.file_digest(file, "sha256").hexdigest()
+                if top == "bin" or entry.name == "RECORD":
+                    with open(entry.path, encoding="utf-8") as file:
+                        text = file.read()
+            found.append((entry.path, mode, digest, text))
+print(json.dumps(found))
+"""
 #: By path: the mode, and the content or the target of a link.
-Tree = dict[str, tuple[int, bytes | str]]
+Tree = dict[str, tuple[int, str]]
 
 
 @pytest.fixture(scope="module")
@@ -76,10 +97,7 @@ def test_the_environment_has_the_files_that_uv_installs(
     endpoint: Endpoint, image: str, lock: Lock, base_image: str, tmp_path: Path
 ) -> None:
     expected = installed_by_uv(endpoint, base_image, lock, tmp_path)
-    with ExitStack() as stack:
-        container = endpoint.client.containers.create(image)
-        stack.callback(container.remove, force=True)
-        found = tree(container)
+    found = tree(endpoint, image, "true")
     kept = {path for path in expected if not path.endswith(NOTES)}
     own = {path for path in found if path.endswith((".pyc", "/__pycache__"))}
     assert len(own) > 3000, "the byte code is there"
@@ -110,41 +128,32 @@ def installed_by_uv(endpoint: Endpoint, base: str, lock: Lock, place: Path) -> T
         f"{uv} venv --python /usr/bin/python{PYTHON} /opt/venv && {uv} pip install --no-deps --no-index"
         " --python /opt/venv/bin/python /work/wheels/*.whl"
     )
-    with ExitStack() as stack:
-        container = endpoint.client.containers.create(
-            base, ["sh", "-c", command], network_mode="none", volumes=[f"{place}:/work:ro"]
-        )
-        stack.callback(container.remove, force=True)
-        container.start()
-        assert container.wait(timeout=120)["StatusCode"] == 0, container.logs()
-        return tree(container)
+    return tree(endpoint, base, command, f"{place}:/work:ro")
 
 
-def tree(container: Container) -> Tree:
-    """Return the packages and the scripts of a container's environment."""
+def tree(endpoint: Endpoint, image: str, command: str, *volumes: str) -> Tree:
+    """Return the packages and the scripts of an environment, after a command in a container of the image.
+
+    The Python of the base reads the files there: Docker would send all of them as an archive.
+    """
+    listed = endpoint.client.containers.run(
+        image,
+        ["-c", f'{command} && exec /usr/bin/python{PYTHON} -I -S -B -c "$0"', LIST],
+        entrypoint="sh", user="root", network_mode="none", volumes=list(volumes), remove=True,
+    )  # fmt: skip
     found: Tree = {}
-    for directory in (f"lib/python{PYTHON}/site-packages", "bin"):
-        stream = cast(IO[bytes], ForwardFile(iter(container.get_archive(f"/opt/venv/{directory}/.")[0])))
-        with tarfile.open(fileobj=stream, mode="r|") as archive:
-            for member in archive:
-                path = f"{directory}/{member.name.removeprefix('./')}"
-                if not OF_THE_ENVIRONMENT.search(path):
-                    found[path] = (member.mode, described(archive, member, path))
+    for path, mode, digest, text in json.loads(listed):
+        if not OF_THE_ENVIRONMENT.search(path):
+            found[path] = (mode, described(path, digest, text))
     return found
 
 
-def described(archive: tarfile.TarFile, member: tarfile.TarInfo, path: str) -> bytes | str:
+def described(path: str, digest: str, text: str) -> str:
     """Return the target of a link, or of a file its digest, or what is the same whoever installs it."""
-    file = archive.extractfile(member) if member.isfile() else None
-    if file is None:
-        return member.linkname
     if path.endswith(".dist-info/RECORD"):
-        return "\n".join(rows(file.read().decode()))
+        return "\n".join(rows(text))
     if path.endswith(".dist-info/INSTALLER"):
         return ""
-    if path.startswith("bin/"):
-        return script(file.read())
-    digest = hashlib.sha256()
-    while part := file.read(1 << 20):
-        digest.update(part)
-    return digest.hexdigest()
+    if path.startswith("bin/") and digest:
+        return script(text.encode()).decode()
+    return digest or text
