@@ -18,6 +18,7 @@ from validator.model.verdict import judge
 
 from ...emulation import cdi
 from ...emulation.environments import site_packages
+from ...emulation.probing import GATES
 from ...emulation.stubs import RELEASE, Stubs, build, build_cublas
 from ...probe.environments import AS_BUILT_2_21, tensorflow_environment
 from .conftest import quiet
@@ -25,17 +26,19 @@ from .conftest import quiet
 SITE = "/opt/tensorflow"
 LIMIT_S = 120.0
 CUDA, NVML = f"{cdi.LIBRARIES}/libcuda.so.1", f"{cdi.LIBRARIES}/libnvidia-ml.so.1"
-#: Opens at once; the training step adds nothing about the driver.
-HOST_CHECKS = (
-    "--only",
-    "driver",
-    "--only",
-    "gpu_device_nodes",
-    "--only",
-    "cuda_libraries",
-    "--only",
-    "gpu_visible",
-)
+
+
+def only(*checks: str) -> tuple[str, ...]:
+    """Return the arguments with which the probe runs only these checks."""
+    return tuple(word for check in checks for word in ("--only", check))
+
+
+#: They don't import TensorFlow, which takes longer than all else here.
+HOST_CHECKS = only("driver", "gpu_device_nodes", "cuda_libraries")
+#: With what TensorFlow sees.
+SEEN = (*HOST_CHECKS, *only("gpu_visible"))
+#: What runs over the most complete stub, by the number of GPUs: every check, or those that no stub may pass.
+BY_GPUS = {"1": (), "2": only("gpu_visible", *GATES)}
 
 Probe = Callable[..., Report]
 
@@ -97,7 +100,7 @@ def said(report: Report, check: str) -> str:
 
 
 def test_a_container_without_a_driver_is_unproven(probe: Probe) -> None:
-    report = probe(*HOST_CHECKS)
+    report = probe(*SEEN)
     assert said(report, "driver").startswith("skip: there is no NVIDIA driver here")
     assert judge(report).verdict is Verdict.UNPROVEN
 
@@ -137,7 +140,7 @@ def test_device_files_without_a_driver(probe: Probe, stubs: Stubs) -> None:
 
 
 def test_a_hidden_gpu_is_named(probe: Probe, stubs: Stubs) -> None:
-    report = probe(*HOST_CHECKS, mounts=driver(stubs), nodes=cdi.DRIVER_NODES, CUDA_VISIBLE_DEVICES="7")
+    report = probe(*SEEN, mounts=driver(stubs), nodes=cdi.DRIVER_NODES, CUDA_VISIBLE_DEVICES="7")
     assert "CUDA_VISIBLE_DEVICES" in said(report, "driver") + said(report, "gpu_visible")
     assert judge(report).verdict is Verdict.FAILED
 
@@ -149,13 +152,13 @@ def test_a_missing_library_is_named(probe: Probe, stubs: Stubs, tmp_path: Path) 
     assert said(report, "cuda_libraries").startswith("fail")
 
 
-@pytest.mark.parametrize("gpus", ["1", "2"])
+@pytest.mark.parametrize("gpus", BY_GPUS)
 def test_the_most_complete_stub_is_not_certified(probe: Probe, stubs: Stubs, gpus: str) -> None:
     """Everything is claimed: libraries, device files that open, memory, kernels that are said to have run."""
     places = {f"/opt/stubs/{name}": stubs.place(name) for name in ("runtime", "cudnn", "cublas")}
     report = probe(
-        mounts={**driver(stubs), **places}, nodes=cdi.FALSE_NODES, first=os.pathsep.join(places),
-        STUB_GPUS=gpus, STUB_LAUNCHES="1",
+        *BY_GPUS[gpus], mounts={**driver(stubs), **places}, nodes=cdi.FALSE_NODES,
+        first=os.pathsep.join(places), STUB_GPUS=gpus, STUB_LAUNCHES="1",
     )  # fmt: skip
     # TensorFlow is fooled; otherwise this would prove nothing.
     assert said(report, "gpu_visible").startswith("pass")
