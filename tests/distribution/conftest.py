@@ -8,10 +8,11 @@ import subprocess
 import sys
 import sysconfig
 import tarfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import filelock
 import pytest
 
 from ..commands import ROOT
@@ -64,16 +65,37 @@ class Installed:
 
 
 @pytest.fixture(scope="session")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Callable[[Path], object]], Path]:
+    """Return what makes a directory once for all workers of this run: its arguments are a name and a function
+    that fills the directory."""
+    ours = tmp_path_factory.getbasetemp()
+    root = ours.parent if "PYTEST_XDIST_WORKER" in os.environ else ours
+
+    def directory(name: str, fill: Callable[[Path], object]) -> Path:
+        path, complete = root / name, root / f"{name}-complete"
+        with filelock.FileLock(root / f"{name}.lock"):
+            if not complete.exists():
+                path.mkdir()
+                fill(path)
+                complete.touch()
+        return path
+
+    return directory
+
+
+@pytest.fixture(scope="session")
 @service
-def distributions(tmp_path_factory: pytest.TempPathFactory) -> Distributions:
+def distributions(shared: Callable[[str, Callable[[Path], object]], Path]) -> Distributions:
     """Build the sdist from a copy of the checkout, and the wheel from the sdist.
 
     If DISTRIBUTIONS names a directory (`scripts/release`), the files there are used.
     """
-    if given := os.environ.get("DISTRIBUTIONS"):
-        (sdist,), (wheel,) = Path(given).glob("*.tar.gz"), Path(given).glob("*.whl")
-        return Distributions(sdist, wheel)
-    directory = tmp_path_factory.mktemp("distributions")
+    directory = Path(os.environ.get("DISTRIBUTIONS") or shared("distributions", _build))
+    (sdist,), (wheel,) = directory.glob("*.tar.gz"), directory.glob("*.whl")
+    return Distributions(sdist, wheel)
+
+
+def _build(directory: Path) -> None:
     # In the checkout itself, files of an earlier build may be left in `build/`.
     for name in tracked():
         (directory / "checkout" / name).parent.mkdir(parents=True, exist_ok=True)
@@ -82,7 +104,7 @@ def distributions(tmp_path_factory: pytest.TempPathFactory) -> Distributions:
     with tarfile.open(sdist) as archive:
         archive.extractall(directory / "unpacked", filter="data")
     (source,) = (directory / "unpacked").iterdir()
-    return Distributions(sdist, _built("wheel", source, directory))
+    _built("wheel", source, directory)
 
 
 def _built(kind: str, source: Path, directory: Path) -> Path:
@@ -95,22 +117,27 @@ def _built(kind: str, source: Path, directory: Path) -> Path:
 
 @pytest.fixture(scope="session")
 @service
-def environment(distributions: Distributions, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def environment(
+    distributions: Distributions, shared: Callable[[str, Callable[[Path], object]], Path]
+) -> Path:
     """Return a Python with the wheel. The dependencies are those of the tests' own environment."""
-    directory = tmp_path_factory.mktemp("environment")
+    return (
+        shared("environment", lambda directory: _install(distributions.wheel, directory)) / "bin" / "python"
+    )
+
+
+def _install(wheel: Path, directory: Path) -> None:
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", directory], check=True, timeout=120)
-    python = directory / "bin" / "python"
     subprocess.run(
         [
-            *(sys.executable, "-m", "pip", "--python", python, "--disable-pip-version-check"),
-            *("install", "--quiet", "--no-index", "--no-deps", distributions.wheel),
+            *(sys.executable, "-m", "pip", "--python", directory / "bin" / "python"),
+            *("--disable-pip-version-check", "install", "--quiet", "--no-index", "--no-deps", wheel),
         ],
         check=True, capture_output=True, timeout=120,
     )  # fmt: skip
     (site_packages,) = directory.glob("lib/python3*/site-packages")
     # Python reads no .pth files in a directory that is added like this, so an editable install has no effect.
     (site_packages / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
-    return python
 
 
 @pytest.fixture
