@@ -6,6 +6,7 @@ verifying with a key needs no network: cosign gets empty lists of Sigstore's ser
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import threading
@@ -44,6 +45,11 @@ _OTHER_KIND = {
     True: "it is signed by a key, but an identity is trusted",
     False: "it is signed by an identity, but a key is trusted",
 }
+
+
+#: What cosign has accepted in this process: the SHA-256 of a bundle, the digest, the predicate type and
+#: the key. Neither time nor network decides about a key's signature, and `promote` reads bundles repeatedly.
+_accepted: set[tuple[bytes, str, str, str]] = set()
 
 
 class NotVerified(ValidatorError):
@@ -95,7 +101,7 @@ def verify(bundle: Bundle, digest: str, predicate_type: str, signatory: Signator
 
     The statement is read from the bytes that cosign verified. An identity's signature counts if it is in a
     transparency log, and the log or a timestamp authority says that it was made while the identity's
-    certificate was valid.
+    certificate was valid. cosign verifies the same bundle with the same key once per process.
 
     Raises NotVerified with the reason; InputError if the signatory can't be used; MissingError if nothing can
     be verified: cosign is missing, or the roots of the public Sigstore can't be downloaded.
@@ -104,14 +110,18 @@ def verify(bundle: Bundle, digest: str, predicate_type: str, signatory: Signator
         raise NotVerified(_OTHER_KIND[bundle.by_key])
     if not is_digest(digest):
         raise InputError(f"{digest!r} is not a valid digest", hint="write sha256: and 64 hexadecimal digits")
+    public = public_pem(signatory.key) if signatory.key is not None else None
+    what = (hashlib.sha256(bundle.canonical).digest(), digest, predicate_type, str(public))
+    if public is not None and what in _accepted:
+        return bundle.payload
     with _scratch() as directory:
         file, key, roots = directory / "bundle", directory / "key.pub", directory / "roots"
         file.write_bytes(bundle.canonical)
         arguments: list[str | Path] = ["verify-blob-attestation", "--bundle", file, "--type", predicate_type]
         arguments += ["--digest", digest.removeprefix("sha256:"), "--digestAlg", "sha256"]
         arguments += ["--trusted-root", roots]
-        if signatory.key is not None:
-            key.write_text(public_pem(signatory.key), encoding="ascii")
+        if public is not None:
+            key.write_text(public, encoding="ascii")
             arguments += ["--key", key, "--insecure-ignore-tlog"]
         else:
             roots.write_bytes(_roots(signatory.trusted_root))
@@ -120,6 +130,8 @@ def verify(bundle: Bundle, digest: str, predicate_type: str, signatory: Signator
             arguments += ["--use-signed-timestamps"] if bundle.timestamped else []
         done = _verifying_cosign(arguments, directory)
     if done.ok:
+        if public is not None:
+            _accepted.add(what)
         return bundle.payload
     message = done.stderr_tail.lower()
     if done.timed_out:
