@@ -18,6 +18,7 @@ from .loop import tiers
 from .postgresql import Server, running_server
 from .registry.proxy import Proxy, running_proxy
 from .registry.server import RunningRegistry, running_registry
+from .registry.stock import Stock
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -29,6 +30,13 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningRegistry
     """Yield a registry. Tests take repositories of their own in it."""
     with running_registry(tmp_path_factory.mktemp("registry")) as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+@tiers.service
+def stock(server: RunningRegistry) -> Stock:
+    """Return what tests have put into that registry, for others to copy."""
+    return Stock(server)
 
 
 @pytest.fixture(scope="session")

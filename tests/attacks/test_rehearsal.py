@@ -42,9 +42,10 @@ from validator.registry.client import Registry
 from validator.registry.names import Repository
 
 from ..certify.attestations import attach_by_hand, cosign_attest, payload, with_payload
-from ..certify.conftest import TAG, release, signer
+from ..certify.conftest import TAG, put_image, release, signer
 from ..certify.fixtures import MEASURED, MEASURED_AT, record
 from ..certify.measuring import as_measured, certifier, measurement_of_record, parties
+from ..registry.stock import Stock
 
 __all__ = ["release", "signer"]
 
@@ -59,11 +60,16 @@ def of_rehearsal(digest: str, **changes: Any) -> Record:
 
 
 @pytest.fixture
-def bundle(registry: Registry, image: str, signer: Signer) -> bytes:
+def bundle(stock: Stock, repository: Repository, image: str, signer: Signer) -> bytes:
     """Return the bundle of a rehearsal that is attached to the image."""
-    attach_rehearsal(registry, of_rehearsal(image), signer, MEASURED)
-    (candidate,) = attached.candidates(registry, image, REHEARSAL_PREDICATE)
-    return candidate.read().canonical
+
+    def fill(place: Repository) -> bytes:
+        registry = Registry(place)
+        attach_rehearsal(registry, of_rehearsal(put_image(stock, place)), signer, MEASURED)
+        (candidate,) = attached.candidates(registry, image, REHEARSAL_PREDICATE)
+        return candidate.read().canonical
+
+    return stock.put(repository, "rehearsed", fill)
 
 
 def refusals(registry: Registry, image: str, trust: Trust, **rules: Any) -> list[str]:

@@ -56,7 +56,11 @@ class Builder:
         place = (registry.repository.path, digest, inputs)
         if place not in _PROVEN and registry.manifest(digest) is not None:
             self.prove(registry, digest, inputs)
-            _PROVEN.add(place)
+            self.note_proven(registry, digest, inputs)
+
+    def note_proven(self, registry: Registry, digest: str, inputs: Inputs) -> None:
+        """Note that the image is proven in the registry."""
+        _PROVEN.add((registry.repository.path, digest, inputs))
 
     def prove(self, registry: Registry, digest: str, inputs: Inputs = INPUTS) -> None:
         """Sign what an image was made from, and attach it."""

@@ -6,7 +6,9 @@ import itertools
 
 import pytest
 
+from validator.certify.attached import candidates
 from validator.certify.signing import Signer, make_key_pair
+from validator.certify.statement import PREDICATE
 from validator.certify.trust import Trust
 from validator.registry import client as registry_module
 from validator.registry.client import Registry
@@ -16,8 +18,9 @@ from ..loop import tiers
 from ..registry.images import push_image
 from ..registry.proxy import Proxy
 from ..registry.server import RunningRegistry
-from .fixtures import PASSWORD
-from .measuring import prove
+from ..registry.stock import Stock
+from .fixtures import PASSWORD, record
+from .measuring import certify_measured, note_proven, prove
 from .private_keys import KeyOwner
 
 TAG = "2.21.0-cuda12.5-cudnn9.3-py3.12"
@@ -48,10 +51,36 @@ def through(proxy: Proxy, repository: Repository) -> Registry:
 
 
 @pytest.fixture
-def image(repository: Repository) -> str:
+def image(stock: Stock, repository: Repository) -> str:
     """Push an image with the tag of its image spec, signed by its builder, and return its digest."""
-    digest = push_image(repository, TAG)
-    prove(Registry(repository), digest, str(identifier_of(TAG)))
+
+    return put_image(stock, repository)
+
+
+@pytest.fixture
+def certificate(stock: Stock, repository: Repository, image: str, signer: Signer, trust: Trust) -> bytes:
+    """Certify the image, and return the bundle that is attached to it."""
+
+    def fill(place: Repository) -> bytes:
+        registry = Registry(place)
+        certify_measured(registry, record(put_image(stock, place)), signer, trust)
+        (candidate,) = candidates(registry, image, PREDICATE)
+        return candidate.read().canonical
+
+    return stock.put(repository, (TAG, "certified"), fill)
+
+
+def put_image(stock: Stock, repository: Repository) -> str:
+    """Push the image of the fixture `image`, and return its digest."""
+    identifier = str(identifier_of(TAG))
+
+    def fill(place: Repository) -> str:
+        digest = push_image(place, TAG)
+        prove(Registry(place), digest, identifier)
+        return digest
+
+    digest = stock.put(repository, TAG, fill)
+    note_proven(Registry(repository), digest, identifier)
     return digest
 
 

@@ -152,6 +152,11 @@ def prove(registry: Registry, digest: str, image: str) -> None:
     builder().prove_once(registry, digest, replace(INPUTS, image=image))
 
 
+def note_proven(registry: Registry, digest: str, image: str) -> None:
+    """Note that a copied image comes with what that builder signed."""
+    builder().note_proven(registry, digest, replace(INPUTS, image=image))
+
+
 def parties() -> TrustFile:
     """Return who may speak: that machine and that builder."""
     return TrustFile(builders=(builder().party,), runners=(_machine(True).party, _machine(False).party))

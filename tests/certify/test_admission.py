@@ -25,10 +25,9 @@ from validator.registry.client import Registry
 from validator.registry.names import Repository
 
 from ..registry.images import push_image
-from .attestations import cosign
-from .fixtures import MEASURED_AT, record
+from .attestations import cosign, payload
+from .fixtures import MEASURED_AT
 from .sigstore import IDENTITY, ISSUER, Sigstore
-from .test_issue import issue
 
 pytestmark = pytest.mark.service
 
@@ -49,13 +48,13 @@ def at(hours: float) -> str:
 class Cluster:
     """A cluster with R580 and H100, that asks about one image."""
 
-    def __init__(self, registry: Registry, image: str, signer: Signer, trust: Trust, directory: Path) -> None:
+    def __init__(
+        self, registry: Registry, certificate: bytes, signer: Signer, trust: Trust, directory: Path
+    ) -> None:
         self.registry, self.trust = registry, trust
         self.sign: Callable[[bytes], bytes] = signer.sign
         self.directory = directory
-        issue(registry, record(image), signer)
-        (one,) = attached.candidates(registry, image, PREDICATE)
-        self.statement = json.loads(one.read().payload)
+        self.statement = payload(certificate)
 
     def attach(self, image: str, *changes: Change) -> None:
         """Attach a certificate, changed in these ways."""
@@ -94,8 +93,8 @@ class Cluster:
 
 
 @pytest.fixture
-def cluster(registry: Registry, image: str, signer: Signer, trust: Trust, tmp_path: Path) -> Cluster:
-    return Cluster(registry, image, signer, trust, tmp_path)
+def cluster(registry: Registry, certificate: bytes, signer: Signer, trust: Trust, tmp_path: Path) -> Cluster:
+    return Cluster(registry, certificate, signer, trust, tmp_path)
 
 
 @pytest.fixture

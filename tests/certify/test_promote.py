@@ -23,22 +23,30 @@ from validator.registry.names import Repository
 from ..registry.images import push_image
 from ..registry.proxy import Fault, Proxy
 from ..registry.server import RunningRegistry
+from ..registry.stock import Stock
 from .fixtures import MEASURED_AT, record, report
-from .measuring import certify_measured, parties
+from .measuring import certify_measured, note_proven, parties
 
 #: Pushes and certifies an image of a TensorFlow release, and gives back its digest.
 Certified = Callable[..., str]
 
 
 @pytest.fixture
-def certified(registry: Registry, signer: Signer, trust: Trust) -> Certified:
+def certified(stock: Stock, registry: Registry, signer: Signer, trust: Trust) -> Certified:
     def make(tensorflow: str, python: str = "3.12", additions: str = "", **measured: Any) -> str:
-        digest = pushed(registry, tensorflow, python + additions)
+        image = f"tf{tensorflow}-cuda12.5-cudnn9.3-py{python.replace('.', '')}{additions}"
+        what = ("promote", image, *sorted(measured.items()))
         if additions:
-            measured["image"] = f"tf{tensorflow}-cuda12.5-cudnn9.3-py{python.replace('.', '')}{additions}"
-            measured["cell"] = f"{measured['image']}@r580-h100"
-        made = record(digest, tensorflow=tensorflow, python=python, **measured)
-        certify_measured(registry, made, signer, trust)
+            measured |= {"image": image, "cell": f"{image}@r580-h100"}
+
+        def fill(place: Repository) -> str:
+            digest = pushed(Registry(place), tensorflow, python + additions)
+            made = record(digest, tensorflow=tensorflow, python=python, **measured)
+            certify_measured(Registry(place), made, signer, trust)
+            return digest
+
+        digest = stock.put(registry.repository, what, fill)
+        note_proven(registry, digest, image)
         return digest
 
     return make

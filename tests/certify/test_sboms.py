@@ -30,9 +30,11 @@ from validator.sbom.documents import PREDICATES, documents, render
 from .. import commands
 from ..loop import tiers
 from ..registry.images import push_image
+from ..registry.stock import Stock
 from ..sbom.images import BASE, LOCK
 from .attestations import cosign, payload
 from .building import INPUTS, Builder, make_builder, trusting
+from .conftest import put_image
 from .private_keys import signed
 
 pytestmark = pytest.mark.service
@@ -42,10 +44,15 @@ CYCLONEDX, SPDX = PREDICATES.values()
 
 
 @pytest.fixture
-def listed(registry: Registry, image: str, signer: Signer) -> str:
+def listed(stock: Stock, repository: Repository, image: str, signer: Signer) -> str:
     """Return the digest of an image that the signer has built."""
-    attach_sboms(registry, image, DOCUMENTS, signer)
-    return image
+
+    def fill(place: Repository) -> str:
+        digest = put_image(stock, place)
+        attach_sboms(Registry(place), digest, DOCUMENTS, signer)
+        return digest
+
+    return stock.put(repository, "listed", fill)
 
 
 @dataclass(frozen=True)

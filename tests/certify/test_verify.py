@@ -14,9 +14,7 @@ import msgspec
 import pytest
 
 from validator.certify import signing, verify
-from validator.certify.attached import candidates
 from validator.certify.signing import Signer
-from validator.certify.statement import PREDICATE
 from validator.certify.trust import Trust
 from validator.certify.verify import certificates
 from validator.errors import InputError, MissingError
@@ -30,18 +28,11 @@ from validator.registry.names import Repository
 
 from ..registry.images import push_image
 from ..registry.proxy import Fault, Proxy
+from ..registry.stock import Stock
 from .attestations import attach_by_hand, cosign_attest, payload, with_payload
-from .conftest import TAG
+from .conftest import TAG, put_image
 from .fixtures import MEASURED, MEASURED_AT, record, report
 from .measuring import certify_measured
-
-
-@pytest.fixture
-def bundle(registry: Registry, image: str, signer: Signer, trust: Trust) -> bytes:
-    """Return a valid bundle that is attached to the image."""
-    certify_measured(registry, record(image), signer, trust)
-    (candidate,) = candidates(registry, image, PREDICATE)
-    return candidate.read().canonical
 
 
 def why_refused(registry: Registry, image: str, trust: Trust, **rules: Any) -> list[str]:
@@ -57,23 +48,23 @@ def test_an_image_without_certificates(registry: Registry, image: str, trust: Tr
 
 
 def test_an_attestation_by_cosign_counts(
-    registry: Registry, repository: Repository, image: str, bundle: bytes, signer: Signer, trust: Trust,
+    registry: Registry, repository: Repository, image: str, certificate: bytes, signer: Signer, trust: Trust,
     tmp_path: Path,
 ) -> None:  # fmt: skip
     other = push_image(repository, "another-image")
-    cosign_attest(repository, other, payload(bundle)["predicate"], signer, tmp_path)
+    cosign_attest(repository, other, payload(certificate)["predicate"], signer, tmp_path)
     found = certificates(registry, other, trust)
     assert [entry.image_digest for entry in found.certificates] == [other]
     assert found.refused == ()
 
 
 def test_an_attestation_in_the_place_of_cosign_2_is_ignored(
-    registry: Registry, repository: Repository, image: str, bundle: bytes, signer: Signer, trust: Trust,
+    registry: Registry, repository: Repository, image: str, certificate: bytes, signer: Signer, trust: Trust,
     tmp_path: Path,
 ) -> None:  # fmt: skip
     """cosign 2 kept bare envelopes under the tag `sha256-<digest>.att`. Only bundles count."""
     other = push_image(repository, "another-image")
-    cosign_attest(repository, other, payload(bundle)["predicate"], signer, tmp_path, older=True)
+    cosign_attest(repository, other, payload(certificate)["predicate"], signer, tmp_path, older=True)
     assert registry.digest_of(f"{other.replace(':', '-')}.att")
     found = certificates(registry, other, trust)
     assert (found.certificates, found.refused) == ((), ())
@@ -97,7 +88,7 @@ def test_a_test_result_of_another_project_is_rejected(
     ]
 
 
-@pytest.mark.usefixtures("bundle")
+@pytest.mark.usefixtures("certificate")
 def test_a_certificate_by_another_key_is_listed_with_the_reason(
     registry: Registry, image: str, trust: Trust, foreign: tuple[Signer, Trust]
 ) -> None:
@@ -109,7 +100,7 @@ def test_a_certificate_by_another_key_is_listed_with_the_reason(
     assert [refused.why for refused in found.refused] == ["it is not signed by the trusted key"]
 
 
-@pytest.mark.usefixtures("bundle")
+@pytest.mark.usefixtures("certificate")
 def test_a_key_does_not_count_for_an_identity(registry: Registry, image: str, tmp_path: Path) -> None:
     roots = tmp_path / "roots"
     roots.write_text('{"mediaType":"application/vnd.dev.sigstore.trustedroot+json;version=0.1"}')
@@ -117,7 +108,7 @@ def test_a_key_does_not_count_for_an_identity(registry: Registry, image: str, tm
     assert why_refused(registry, image, identity) == ["it is signed by a key, but an identity is trusted"]
 
 
-@pytest.mark.usefixtures("bundle")
+@pytest.mark.usefixtures("certificate")
 def test_a_fixture_counts_only_on_request(registry: Registry, image: str, trust: Trust) -> None:
     assert why_refused(registry, image, Trust(key=trust.key)) == ["it was made by a test and proves nothing"]
 
@@ -130,27 +121,35 @@ def test_a_release_key_never_accepts_a_fixture(release: tuple[Signer, Trust]) ->
 
 
 def test_a_fixture_signed_by_a_release_key_is_rejected(
-    registry: Registry, repository: Repository, image: str, bundle: bytes, release: tuple[Signer, Trust],
+    registry: Registry, repository: Repository, image: str, certificate: bytes, release: tuple[Signer, Trust],
     tmp_path: Path,
 ) -> None:  # fmt: skip
     """cosign signs anything, so only the mark in the statement is left."""
     other = push_image(repository, "another-image")
-    cosign_attest(repository, other, payload(bundle)["predicate"], release[0], tmp_path)
+    cosign_attest(repository, other, payload(certificate)["predicate"], release[0], tmp_path)
     assert why_refused(registry, other, release[1]) == ["it was made by a test and proves nothing"]
 
 
 @pytest.mark.parametrize("fixtures", [False, True])
 def test_an_unmarked_statement_by_a_throw_away_key_is_rejected(
-    registry: Registry, repository: Repository, image: str, bundle: bytes, signer: Signer, trust: Trust,
+    registry: Registry, repository: Repository, image: str, certificate: bytes, signer: Signer, trust: Trust,
     tmp_path: Path, fixtures: bool,
 ) -> None:  # fmt: skip
-    predicate = payload(bundle)["predicate"]
-    _certificate(predicate)["fixture"] = False
+    statement = payload(certificate)
+    _certificate(statement["predicate"])["fixture"] = False
     other = push_image(repository, "another-image")
-    cosign_attest(repository, other, predicate, signer, tmp_path)
+    attach_signed(repository, other, statement, signer, tmp_path)
     assert why_refused(registry, other, Trust(key=trust.key, fixtures=fixtures)) == [
         "it is signed by a throw-away key"
     ]
+
+
+def attach_signed(
+    repository: Repository, image: str, statement: dict[str, Any], signer: Signer, directory: Path
+) -> None:
+    """Attach a statement, made to be about this image, that the signer signs."""
+    statement["subject"][0]["digest"]["sha256"] = image.removeprefix("sha256:")
+    attach_by_hand(repository, image, signer.sign(json.dumps(statement).encode()), directory)
 
 
 def _certificate(predicate: dict[str, Any]) -> dict[str, Any]:
@@ -172,22 +171,22 @@ def _host(predicate: dict[str, Any]) -> dict[str, Any]:
     ],
 )
 def test_an_altered_statement_is_rejected(
-    registry: Registry, repository: Repository, image: str, bundle: bytes, trust: Trust, tmp_path: Path,
+    registry: Registry, repository: Repository, image: str, certificate: bytes, trust: Trust, tmp_path: Path,
     change: Callable[[dict[str, Any]], object],
 ) -> None:  # fmt: skip
     other = push_image(repository, "another-image")
-    statement = copy.deepcopy(payload(bundle))
+    statement = copy.deepcopy(payload(certificate))
     statement["subject"][0]["digest"]["sha256"] = other.removeprefix("sha256:")
     change(statement)
-    attach_by_hand(repository, other, with_payload(bundle, statement), tmp_path)
+    attach_by_hand(repository, other, with_payload(certificate, statement), tmp_path)
     assert why_refused(registry, other, trust) == ["it is not signed by the trusted key"]
 
 
 def test_a_certificate_is_valid_only_for_its_own_image(
-    registry: Registry, repository: Repository, image: str, bundle: bytes, trust: Trust, tmp_path: Path
+    registry: Registry, repository: Repository, image: str, certificate: bytes, trust: Trust, tmp_path: Path
 ) -> None:
     other = push_image(repository, "another-image")
-    attach_by_hand(repository, other, bundle, tmp_path)
+    attach_by_hand(repository, other, certificate, tmp_path)
     assert why_refused(registry, other, trust) == ["it is about another image"]
 
 
@@ -196,7 +195,7 @@ def test_a_certificate_is_valid_only_for_its_own_image(
     [b"", b"{}", b"no JSON", b"[]", b"[" * 100_000, b'{"dsseEnvelope": {"payload": "!"}}', b"\xff\xfe"],
 )
 def test_anything_but_a_bundle_is_rejected_and_the_rest_still_counts(
-    registry: Registry, repository: Repository, image: str, bundle: bytes, trust: Trust, tmp_path: Path,
+    registry: Registry, repository: Repository, image: str, certificate: bytes, trust: Trust, tmp_path: Path,
     content: bytes,
 ) -> None:  # fmt: skip
     what = attach_by_hand(repository, image, content, tmp_path)
@@ -206,11 +205,11 @@ def test_anything_but_a_bundle_is_rejected_and_the_rest_still_counts(
 
 
 def test_a_bundle_with_two_payloads_is_rejected(
-    registry: Registry, repository: Repository, image: str, bundle: bytes, trust: Trust, tmp_path: Path
+    registry: Registry, repository: Repository, image: str, certificate: bytes, trust: Trust, tmp_path: Path
 ) -> None:
     """If cosign verified one of them, this project might read the other."""
-    other = json.dumps(json.loads(bundle)["dsseEnvelope"] | {"payload": "e30="})
-    twice = bundle.decode().replace('"dsseEnvelope":', f'"dsseEnvelope":{other},"dsseEnvelope":', 1)
+    other = json.dumps(json.loads(certificate)["dsseEnvelope"] | {"payload": "e30="})
+    twice = certificate.decode().replace('"dsseEnvelope":', f'"dsseEnvelope":{other},"dsseEnvelope":', 1)
     assert twice.count("dsseEnvelope") == 2
     attach_by_hand(repository, image, twice.encode(), tmp_path)
     found = certificates(registry, image, trust)
@@ -227,7 +226,7 @@ def test_a_huge_attachment_is_not_downloaded(
     assert why_refused(registry, image, trust) == ["it has 5242880 bytes"]
 
 
-@pytest.mark.usefixtures("bundle")
+@pytest.mark.usefixtures("certificate")
 def test_a_certificate_altered_in_transit_is_rejected(
     through: Registry, proxy: Proxy, image: str, trust: Trust
 ) -> None:
@@ -236,7 +235,7 @@ def test_a_certificate_altered_in_transit_is_rejected(
     assert "digest" in why
 
 
-@pytest.mark.usefixtures("bundle")
+@pytest.mark.usefixtures("certificate")
 @pytest.mark.parametrize(
     ("now", "max_age", "why"),
     [
@@ -254,7 +253,7 @@ def test_a_clock_far_off_and_an_old_measurement(
     assert why in found
 
 
-@pytest.mark.usefixtures("bundle")
+@pytest.mark.usefixtures("certificate")
 def test_an_expired_certificate_counts_only_on_request(registry: Registry, image: str, trust: Trust) -> None:
     def count(days: float, **rules: Any) -> int:
         now = MEASURED_AT + timedelta(days=days)
@@ -314,9 +313,15 @@ class TestTheNewestStatementOfAHostClassDecides:
         return record(image, found=found, verdict=Verdict.FAILED, finished=finished, **changes)
 
     @pytest.fixture(autouse=True)
-    def on_two_host_classes(self, registry: Registry, image: str, signer: Signer, trust: Trust) -> None:
-        certify_measured(registry, record(image), signer, trust)
-        certify_measured(registry, record(image, driver="535.183.01", gpu="a100"), signer, trust)
+    def on_two_host_classes(
+        self, stock: Stock, repository: Repository, image: str, signer: Signer, trust: Trust
+    ) -> None:
+        def fill(place: Repository) -> None:
+            put_image(stock, place)
+            certify_measured(Registry(place), record(image), signer, trust)
+            certify_measured(Registry(place), record(image, driver="535.183.01", gpu="a100"), signer, trust)
+
+        stock.put(repository, "on two host classes", fill)
 
     def test_a_newer_failure_takes_the_certificate_of_its_host_class_back(
         self, registry: Registry, image: str, signer: Signer, trust: Trust
@@ -396,18 +401,18 @@ class TestTheNewestStatementOfAHostClassDecides:
     ],
 )
 def test_impossible_times_are_rejected(
-    registry: Registry, repository: Repository, image: str, bundle: bytes, signer: Signer, trust: Trust,
+    registry: Registry, repository: Repository, image: str, certificate: bytes, signer: Signer, trust: Trust,
     tmp_path: Path, times: dict[str, str],
 ) -> None:  # fmt: skip
-    predicate = payload(bundle)["predicate"]
-    _certificate(predicate).update(times)
+    statement = payload(certificate)
+    _certificate(statement["predicate"]).update(times)
     other = push_image(repository, "another-image")
-    cosign_attest(repository, other, predicate, signer, tmp_path)
+    attach_signed(repository, other, statement, signer, tmp_path)
     (why,) = why_refused(registry, other, trust)
     assert "before its measurement" in why or "not timestamps" in why
 
 
-@pytest.mark.usefixtures("bundle")
+@pytest.mark.usefixtures("certificate")
 @pytest.mark.parametrize("status", [0, 401, 403])
 def test_a_registry_error_is_not_a_missing_certificate(
     through: Registry, proxy: Proxy, image: str, trust: Trust, status: int
@@ -417,7 +422,7 @@ def test_a_registry_error_is_not_a_missing_certificate(
         certificates(through, image, trust)
 
 
-@pytest.mark.usefixtures("bundle")
+@pytest.mark.usefixtures("certificate")
 def test_without_cosign_nothing_is_verified(
     registry: Registry, image: str, trust: Trust, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -430,7 +435,7 @@ def test_without_cosign_nothing_is_verified(
         certificates(registry, image, trust)
 
 
-@pytest.mark.usefixtures("bundle")
+@pytest.mark.usefixtures("certificate")
 def test_cosign_verifies_a_bundle_once_for_each_key(
     registry: Registry, image: str, trust: Trust, foreign: tuple[Signer, Trust],
     monkeypatch: pytest.MonkeyPatch,
@@ -443,24 +448,24 @@ def test_cosign_verifies_a_bundle_once_for_each_key(
 
 
 def test_unreachable_sigstore_is_not_a_rejection(
-    registry: Registry, repository: Repository, image: str, bundle: bytes,
+    registry: Registry, repository: Repository, image: str, certificate: bytes,
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
 ) -> None:  # fmt: skip
     """An identity is verified with sigstore's roots. The proxy simulates a missing network."""
     monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:9")
     monkeypatch.setenv("HOME", str(tmp_path))
     other = push_image(repository, "another-image")
-    document = json.loads(bundle) | {"verificationMaterial": {"certificate": {"rawBytes": "MAA="}}}
+    document = json.loads(certificate) | {"verificationMaterial": {"certificate": {"rawBytes": "MAA="}}}
     attach_by_hand(repository, other, json.dumps(document).encode(), tmp_path)
     with pytest.raises(MissingError, match="can't be verified"):
         certificates(registry, other, Trust(identity="someone@example.org", issuer="https://issuer.example"))
 
 
 def test_an_identity_does_not_count_for_a_key(
-    registry: Registry, repository: Repository, image: str, bundle: bytes, trust: Trust, tmp_path: Path
+    registry: Registry, repository: Repository, image: str, certificate: bytes, trust: Trust, tmp_path: Path
 ) -> None:
     other = push_image(repository, "another-image")
-    document = json.loads(bundle) | {"verificationMaterial": {"certificate": {"rawBytes": "MAA="}}}
+    document = json.loads(certificate) | {"verificationMaterial": {"certificate": {"rawBytes": "MAA="}}}
     attach_by_hand(repository, other, json.dumps(document).encode(), tmp_path)
     assert why_refused(registry, other, trust) == ["it is signed by an identity, but a key is trusted"]
 

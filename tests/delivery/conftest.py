@@ -21,14 +21,17 @@ from validator.registry.names import Repository
 from ..loop import tiers
 from ..registry.proxy import Proxy
 from ..registry.server import RunningRegistry
+from ..registry.stock import Stock
 from .shelf import Shelf
 
 
 @pytest.fixture
-def shelf(server: RunningRegistry, keys: tuple[Signer, Trust], monkeypatch: pytest.MonkeyPatch) -> Shelf:
+def shelf(
+    server: RunningRegistry, stock: Stock, keys: tuple[Signer, Trust], monkeypatch: pytest.MonkeyPatch
+) -> Shelf:
     """Return an empty repository. Nobody else writes to it, so pushes need no time to settle."""
     monkeypatch.setattr(registry_module, "_SETTLE_S", 0.0)
-    return Shelf(Registry(Repository(server.address, f"team/pulled-{uuid4().hex}")), *keys)
+    return Shelf(Registry(Repository(server.address, f"team/pulled-{uuid4().hex}")), *keys, stock)
 
 
 @pytest.fixture

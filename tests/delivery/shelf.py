@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -15,11 +15,12 @@ from validator.delivery.candidates import Terms
 from validator.model.record import Verdict
 from validator.model.timestamps import format_timestamp, now_utc
 from validator.registry.client import Registry
-from validator.registry.names import identifier_of
+from validator.registry.names import Repository, identifier_of
 
 from ..certify.fixtures import record, report
-from ..certify.measuring import certify_measured
+from ..certify.measuring import certify_measured, note_proven
 from ..registry.images import push_image
+from ..registry.stock import Stock
 from .values import TAG
 
 H100 = ("580.65.06", "h100")
@@ -33,6 +34,7 @@ class Shelf:
     registry: Registry
     signer: Signer
     trust: Trust
+    stock: Stock
 
     @property
     def terms(self) -> Terms:
@@ -80,6 +82,13 @@ class Shelf:
 
     def push_certified(self, *hosts: tuple[str, str], tag: str = TAG) -> str:
         """Push an image and certify it for these hosts. Returns its digest."""
-        digest = self.push(tag)
-        self.certify(digest, *hosts, tag=tag)
+
+        def fill(place: Repository) -> str:
+            shelf = replace(self, registry=Registry(place))
+            digest = shelf.push(tag)
+            shelf.certify(digest, *hosts, tag=tag)
+            return digest
+
+        digest = self.stock.put(self.registry.repository, ("shelf", tag, hosts), fill)
+        note_proven(self.registry, digest, str(identifier_of(tag)))
         return digest
