@@ -43,9 +43,10 @@ def git(directory: Path, *arguments: str) -> str:
 @pytest.fixture(scope="module")
 @tiers.service
 def origin(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A repository with this working tree as its only commit."""
+    """A repository with this working tree as its only commit, without the tests: most files are theirs."""
     tree = tmp_path_factory.mktemp("tree")
     check_out(tree)
+    shutil.rmtree(tree / "tests")
     git(tree, "init", "--quiet", "--initial-branch=main")
     git(tree, "add", "--all")
     git(tree, "commit", "--quiet", "--message=all")
