@@ -1,8 +1,9 @@
-"""Help for the tests of several rooms: a small file system that fills up quickly."""
+"""Help for the tests of several rooms: a small file system that fills up quickly, and forked processes."""
 
 from __future__ import annotations
 
 import contextlib
+import multiprocessing
 import os
 import shutil
 import subprocess
@@ -10,6 +11,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+#: Starts processes that have already imported the modules of the tests that use it.
+FORKED = multiprocessing.get_context("forkserver")
+FORKED.set_forkserver_preload(
+    ["tests.assemble.test_killed", "tests.records.test_schema", "tests.records.test_store"]
+)
 
 
 @contextlib.contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import random
 import re
 import time
@@ -23,6 +22,7 @@ from validator.model.lock import Lock
 from validator.registry import upload
 from validator.registry.names import Repository
 
+from ..support import FORKED
 from .bases import CPU, FILES, Shelf, ThisPython, base_of, layer, lock_of
 
 pytestmark = pytest.mark.service
@@ -65,14 +65,11 @@ def completed(server: RunningRegistry, path: str) -> Counter[str]:
 
 
 def test_it_is_killed_at_random_moments(server: RunningRegistry, tmp_path: Path) -> None:
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__])
-
     def begun(number: int) -> tuple[BaseProcess, tuple[Path, str, str, Layers, int]]:
         place, choice = tmp_path / str(number), list(Layers)[number % 2]
         place.mkdir()
         what = (place, server.address, f"killed/{number + 2}", choice, 1000 * number)
-        child = context.Process(target=published, args=what)
+        child = FORKED.Process(target=published, args=what)
         child.start()
         return child, what
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
 import sqlite3
 import subprocess
 import sys
@@ -23,10 +22,10 @@ from validator.model.record import Verdict
 from validator.records import connect, schema
 from validator.records.store import Store
 
+from ..support import FORKED
 from .values import record
 
 OLD = Path(__file__).with_name("store_0.1.0.sql")
-SPAWN = multiprocessing.get_context("spawn")
 
 
 def tables(path: Path) -> set[tuple[str, str]]:
@@ -107,8 +106,8 @@ def open_together(url: str, together: Barrier) -> None:
 
 
 def test_many_processes_may_create_a_store_at_once(url: str) -> None:
-    together = SPAWN.Barrier(4)
-    makers = [SPAWN.Process(target=open_together, args=(url, together)) for _ in range(4)]
+    together = FORKED.Barrier(4)
+    makers = [FORKED.Process(target=open_together, args=(url, together)) for _ in range(4)]
     for maker in makers:
         maker.start()
     for maker in makers:

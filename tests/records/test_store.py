@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import multiprocessing
 import os
 import shutil
 import signal
@@ -23,10 +22,8 @@ from validator.model.record import Verdict
 from validator.records.history import Entry
 from validator.records.store import Store
 
-from ..support import small_disk
+from ..support import FORKED, small_disk
 from .values import bundle, record
-
-SPAWN = multiprocessing.get_context("spawn")
 
 
 def test_a_written_record_is_read_back(store: Store) -> None:
@@ -171,7 +168,7 @@ def write_many(url: str, first: int) -> None:
 
 
 def test_two_processes_write_at_once_without_losing_a_record(url: str) -> None:
-    writers = [SPAWN.Process(target=write_many, args=(url, first)) for first in (0, 100)]
+    writers = [FORKED.Process(target=write_many, args=(url, first)) for first in (0, 100)]
     for writer in writers:
         writer.start()
     for writer in writers:
@@ -190,7 +187,7 @@ def write_the_same(url: str, first: int) -> int:
 
 
 def test_records_that_many_processes_write_at_once_are_written_once(url: str) -> None:
-    with SPAWN.Pool(3) as pool:
+    with FORKED.Pool(3) as pool:
         added = pool.starmap(write_the_same, [(url, first) for first in (0, 20, 45)])
     assert sum(added) == 60
     with Store(url) as store:
@@ -199,7 +196,7 @@ def test_records_that_many_processes_write_at_once_are_written_once(url: str) ->
 
 def test_a_killed_writer_leaves_only_whole_records(url: str) -> None:
     with Store(url) as store:
-        writer = SPAWN.Process(target=write_many, args=(url, 0))
+        writer = FORKED.Process(target=write_many, args=(url, 0))
         writer.start()
         while not list(store.all()):
             assert writer.is_alive()
