@@ -5,7 +5,9 @@ from __future__ import annotations
 import base64
 import itertools
 import json
+import os
 import random
+import signal
 import subprocess
 import sys
 import time
@@ -294,58 +296,90 @@ def test_two_pushes_at_once_both_arrive(
 
 # -- killed ----------------------------------------------------------------------------------------------
 
-#: Pushes an image in a process of its own, slowly enough to be killed in the middle.
+#: Pushes images, each in a process of its own, slowly enough to be killed in the middle. For each line of its
+#: input it prints a process ID, and after the next line how that process ended.
 PUSHER = """
-import sys, time
+import os, sys
 from tests.assemble.synthetic import image
 from validator.assemble.registry_destination import RegistryDestination
 from validator.registry import upload
 from validator.registry.names import Repository
 upload._CHUNK = 1 << 20
-host, path, seed, known = sys.argv[1:]
-made = image(*range(int(seed), int(seed) + 6), size=2_500_000)
-list(map(len, made.blobs.values()))
-print("ready", flush=True)
-print(made.send(RegistryDestination(Repository(host, path), "v1"), known=known == "True"), flush=True)
+for line in sys.stdin:
+    host, path, seed, known = line.split()
+    made = image(*range(int(seed), int(seed) + 6), size=2_500_000)
+    list(map(len, made.blobs.values()))
+    child = os.fork()
+    if child == 0:
+        made.send(RegistryDestination(Repository(host, path), "v1"), known=known == "True")
+        os._exit(0)
+    print(child, flush=True)
+    sys.stdin.readline()
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 """
+
+
+class Pusher:
+    """The process of PUSHER."""
+
+    def __init__(self, host: str) -> None:
+        self.host = host
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", PUSHER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def __enter__(self) -> Pusher:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.communicate()
+
+    def start(self, path: str, seed: int, known: bool) -> int:
+        """Start to push an image, and return the ID of the process that does."""
+        return self._ask(f"{self.host} {path} {seed} {known}")
+
+    def end(self) -> int:
+        """Wait for that process, and return its exit code."""
+        return self._ask("")
+
+    def _ask(self, line: str) -> int:
+        assert self.process.stdin is not None and self.process.stdout is not None
+        self.process.stdin.write(f"{line}\n")
+        self.process.stdin.flush()
+        return int(self.process.stdout.readline())
 
 
 def test_a_push_that_is_killed_is_resumed_without_sending_a_blob_twice(
     server: RunningRegistry, repository: Repository, through: Repository, proxy: Proxy
 ) -> None:
-    def push(path: str, seed: int, known: bool) -> subprocess.Popen[str]:
-        words = [through.host, path, str(seed), str(known)]
-        child = subprocess.Popen([sys.executable, "-c", PUSHER, *words], stdout=subprocess.PIPE, text=True)
-        assert child.stdout is not None and child.stdout.readline() == "ready\n"
-        return child
-
-    chance = random.Random(20)
-    durations = {}
-    for whether in (True, False):
-        with push(f"{repository.path}-{whether}".lower(), 50_000 + 10 * whether, whether) as child:
-            started = time.monotonic()
-            assert child.stdout is not None and child.stdout.readline()
-        durations[whether] = time.monotonic() - started
-    killed = 0
-    for number in range(20):
-        path, seed, known = f"{repository.path}-{number}", 51_000 + 10 * number, number % 2 == 0
-        whole = image(*range(seed, seed + 6), size=2_500_000)
-        proxy.asked.clear()
-        with push(path, seed, known) as child:
-            time.sleep(durations[known] * (number + chance.random()) / 20)
-            child.kill()
-            killed += child.wait() != 0
-        published = server.tags(path)
-        assert published in ({}, {"v1": digest(whole.manifest)})
-        whole.send(RegistryDestination(Repository(through.host, path), "v1"), known=known)
-        assert server.tags(path) == {"v1": digest(whole.manifest)}
-        assert set(server.blobs()) >= set(whole.blobs)
-        finished = Counter(
-            asked.path.rpartition("digest=")[2]
-            for asked in proxy.asked
-            if asked.method == "PUT" and "digest=" in asked.path and asked.status == 201
-        )
-        assert set(finished.values()) == {1} and len(finished) == 7
+    chance, requests, killed = random.Random(20), {}, 0
+    with Pusher(through.host) as pusher:
+        for known in (True, False):
+            proxy.asked.clear()
+            pusher.start(f"{repository.path}-whole-{int(known)}", 50_000 + 10 * known, known)
+            assert pusher.end() == 0
+            requests[known] = len(proxy.asked)
+        for number in range(20):
+            path, seed, known = f"{repository.path}-{number}", 51_000 + 10 * number, number % 2 == 0
+            whole = image(*range(seed, seed + 6), size=2_500_000)
+            proxy.asked.clear()
+            child = pusher.start(path, seed, known)
+            while len(proxy.asked) < requests[known] * number // 20:
+                time.sleep(0.001)
+            time.sleep(chance.random() / 100)
+            os.kill(child, signal.SIGKILL)
+            killed += pusher.end() != 0
+            published = server.tags(path)
+            assert published in ({}, {"v1": digest(whole.manifest)})
+            whole.send(RegistryDestination(Repository(through.host, path), "v1"), known=known)
+            assert server.tags(path) == {"v1": digest(whole.manifest)}
+            assert set(server.blobs()) >= set(whole.blobs)
+            finished = Counter(
+                asked.path.rpartition("digest=")[2]
+                for asked in proxy.asked
+                if asked.method == "PUT" and "digest=" in asked.path and asked.status == 201
+            )
+            assert set(finished.values()) == {1} and len(finished) == 7
     assert killed >= 15
 
 
