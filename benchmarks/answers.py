@@ -1,8 +1,8 @@
 """Measure the answers of the page: `python benchmarks/answers.py`. Needs Chromium and npm.
 
 Each question is asked in a real browser, on a page that was opened from disk, and natively:
- - the first answer, for which Python is loaded, until it is shown, in a new browser each time: from the
-   click, with no field chosen before; and from the choice of a field, by somebody who types instantly;
+ - the first answer, including the time to load Python, in a new browser each time. It is timed once from the
+   click, with no field chosen before, and once from the choice of a field, by somebody who types instantly;
  - later answers to "What works on my GPU and driver?", for machines that were not asked about before;
  - later answers to "Why is my GPU not used?", for texts of the corpus.
 

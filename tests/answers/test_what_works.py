@@ -168,7 +168,7 @@ def test_what_cannot_be_understood_is_said(changes: dict[str, str], words: str) 
     error = works(**changes)["error"]
     assert words in error["message"]
     assert error["hint"] or "system" in changes
-    # The page offers a list of systems, so that no field of a person's is wrong there.
+    # On the page, people choose the system from a list, so no field can be wrong there.
     assert [error["field"]] == [name if name != "system" else "" for name in changes]
 
 

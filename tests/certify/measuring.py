@@ -153,7 +153,7 @@ def prove(registry: Registry, digest: str, image: str) -> None:
 
 
 def note_proven(registry: Registry, digest: str, image: str) -> None:
-    """Note that a copied image comes with what that builder signed."""
+    """Remember that a copied image comes with what that builder signed."""
     builder().note_proven(registry, digest, replace(INPUTS, image=image))
 
 

@@ -97,7 +97,7 @@ def unlisted(repository: Repository, by_cosign: Signer, trust: Trust, stranger: 
 
 
 def trust_file(directory: Path, trust: Trust, *builders: Builder) -> Path:
-    """Write a trust file in which the signer of the tests is a builder, and these are."""
+    """Write a trust file that lists the signer of the tests and these builders."""
     (signer,) = trusting(trust).builders
     assert trust.key is not None
     listed = replace(signer, name="signer", signatory=Signatory(key=read_key(trust.key)))

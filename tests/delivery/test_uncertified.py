@@ -258,7 +258,7 @@ def test_an_image_of_the_local_engine(local: str, shelf: Shelf) -> None:
         assert (done.code, done.out) == (EXIT_INPUT, "")
 
 
-def test_who_names_a_gpu_gets_no_image_without_cuda(local: str, shelf: Shelf) -> None:
+def test_whoever_names_a_gpu_gets_no_image_without_cuda(local: str, shelf: Shelf) -> None:
     name = f"tensorflow-gpu-matrix:{identifier_of(CPU)}"
     done = nowhere(shelf, *HERE)
     assert (done.code, done.out) == (EXIT_INPUT, "")

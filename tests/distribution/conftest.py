@@ -66,8 +66,8 @@ class Installed:
 
 @pytest.fixture(scope="session")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Callable[[Path], object]], Path]:
-    """Return what makes a directory once for all workers of this run: its arguments are a name and a function
-    that fills the directory."""
+    """Return a function that makes a directory once for all workers of this run. Its arguments are a name and
+    a function that fills the directory."""
     ours = tmp_path_factory.getbasetemp()
     root = ours.parent if "PYTEST_XDIST_WORKER" in os.environ else ours
 

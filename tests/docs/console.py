@@ -1,8 +1,8 @@
 """Type commands into a shell, as a person does who follows a page.
 
-The shell is a real one, so that pipes, redirections and exported variables mean what they mean there. The
-calls of this tool are answered by this process, in which a test can give them an engine or a GPU that it
-made up, and which saves the start of a Python for each. Programs that can't be run here have a stand-in,
+The shell is a real one, so that pipes, redirections and exported variables mean what they mean there. This
+process answers the calls of this tool, so that a test can give them an engine or a GPU that it made up, and
+no call has to start a Python. Programs that can't be run here have a stand-in,
 which is a shell script.
 """
 
@@ -134,7 +134,7 @@ def console(
     stand_ins: Mapping[str, str],
 ) -> Iterator[Console]:
     """Open a shell in a directory. answer: runs the calls of this tool. stand_ins: scripts, by program."""
-    # The path of a socket is short.
+    # The path of a socket has to be short.
     with (
         tempfile.TemporaryDirectory(prefix="console-") as name,
         socket.socket(socket.AF_UNIX) as listening,

@@ -175,7 +175,7 @@ def machine_key(role: str) -> KeyOwner | None:
 
 
 def rebuilt(repository: Repository, digest: str, *_: object) -> tuple[Compared, ...]:
-    """Return that an image is exactly its lock. It has no wheels, so there is nothing to make again."""
+    """Return the finding that an image equals its lock. It has no wheels, so nothing has to be made again."""
     return (Compared("tensorflow", Finding.EQUAL, digest, digest),)
 
 

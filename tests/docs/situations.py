@@ -1,7 +1,7 @@
-"""Where the commands of the pages are typed, and what stands there for a page's examples.
+"""Define where the commands of the pages are typed, and what replaces a page's examples there.
 
 Every page gets a directory of its own: with a matrix and its locks, records of measurements, keys, and the
-files that pages name. The machine is that of `machine.py`. A registry has images that it measured.
+files that pages name. The machine is that of `machine.py`. A registry has images that this machine measured.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ CELL = f"{IMAGE}@r580-h100"
 PATH = "team/tensorflow"
 #: What a run of a fleet is called.
 RUN = re.compile(r"run-[0-9a-f]+")
-#: A matrix that is quick to build. The candidate of a release stands for one that is not there all the time.
+#: A matrix that is quick to build. In place of a release candidate, which exists only at times, `candidate`
+#: selects a release.
 MATRIX = """\
 images:
   - tensorflow: ["2.21.0", "2.20.0"]

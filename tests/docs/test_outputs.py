@@ -1,4 +1,4 @@
-"""What pages show apart from the output of a command above it is what the tool prints."""
+"""The tool prints what pages show in blocks of their own, without the command above them."""
 
 from __future__ import annotations
 

@@ -53,9 +53,9 @@ NOT_OURS = re.compile(
 
 
 def differences(block: Block, printed: str, place: Place) -> list[str]:
-    """Return the lines of a page that were not printed.
+    """Return the lines of a block that were not printed, or all of them if its output must match exactly.
 
-    The output of another machine, which a comment says, has other digests and times. `…` stands for anything.
+    A comment marks output from another machine: its digests and times differ, and `…` stands for anything.
     """
     shown = place.here(block.output)
     if block.origin is None:
@@ -101,7 +101,7 @@ def test_the_commands_of_a_page_do_what_it_says(page: str, place: Place) -> None
 
 
 def test_every_row_of_the_tables_is_in_the_documentation() -> None:
-    """What is no longer in a page would hide what is wrong there if it comes back."""
+    """A row whose text has left the pages would hide a fault if that text came back."""
     programs = {
         next((word for word in words if "=" not in word), "").rpartition("/")[2]
         for command in TYPED

@@ -42,8 +42,8 @@ def requirements_of(fault: Fault, tensorflow: str) -> tuple[str, ...]:
 
 @contextlib.contextmanager
 def environment(fault: Fault, tensorflow: str) -> Iterator[Path]:
-    """The Python to run. Files are removed from a copy that shares all others but C++ headers: most files are
-    headers, and nothing here reads them."""
+    """Yield the Python to run. Files are removed from a copy that shares all other files except C++ headers,
+    which are most of the files and which nothing here reads."""
     python = tensorflow_environment(requirements_of(fault, tensorflow), python_of(fault, tensorflow))
     if not fault.remove:
         yield python

@@ -16,8 +16,8 @@ from validator.supply.python_packages import ENVIRONMENTS, requirements_of
 from validator.system.files import cache_directory
 
 PYTHON = "3.11"
-#: XLA_FLAGS with which LLVM optimizes nothing, which takes a third of the time of checks on the CPU. The
-#: checks look at the result of XLA's own passes, which are the same.
+#: XLA_FLAGS that keep LLVM from optimizing, so that checks on the CPU take a third of the time. The checks
+#: look at the result of XLA's own passes, which stay the same.
 UNOPTIMIZED = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
 LOCKS = Path(__file__).resolve().parents[2] / ENVIRONMENTS
 

@@ -25,7 +25,7 @@ SIZE = 40_000
 
 
 #: What makes a measurement long, in the sources of the checks: for how many seconds they measure, and the
-#: model. A model with an eighth of the work goes the same ways.
+#: model. A model with an eighth of the work runs the same code.
 _SHORTER = {
     re.compile(rb"(?<=_ENOUGH_S, _LEAST_ROUNDS = )[\d.]+"): b"0.0",
     re.compile(rb'(?<="CPU": Size\()image=32, width=16'): b"image=16, width=8",

@@ -23,7 +23,7 @@ class Stock:
     _filled: dict[Hashable, tuple[Repository, Any]] = field(default_factory=dict)
 
     def put(self, repository: Repository, what: Hashable, fill: Callable[[Repository], Result]) -> Result:
-        """Put the same into a repository as `fill` does, and return its result. what: a name for that."""
+        """Put what `fill` makes into a repository, and return its result. what: a name for the content."""
         if what not in self._filled:
             place = Repository(self.server.address, f"stock/{len(self._filled)}")
             self._filled[what] = place, fill(place)

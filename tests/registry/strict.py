@@ -43,8 +43,8 @@ class StrictRegistry:
     FORGET for a lost upload; such a chunk is refused. login: user and password, None for no login.
     identity: an identity token that is used instead. life_s: how long a token is valid.
     expires_in: what clients are told about that.
-    redirect: where downloads are redirected to. streams: accept bodies without a length, as no specification
-    demands.
+    redirect: where downloads are redirected to. streams: accept bodies without a length, which no
+    specification demands.
     """
 
     address: str

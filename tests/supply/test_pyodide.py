@@ -80,7 +80,7 @@ def test_a_page_without_npm_says_how_to_get_the_answers(
     (tmp_path / "bin" / "npm").unlink()
     assert pyodide_of(NPM) is None
     said = capsys.readouterr().err
-    assert "The page can't answer questions: npm is not installed, which downloads pyodide@" in said
+    assert "The page can't answer questions: npm, which downloads pyodide@" in said
     assert "To change that, install Node.js, or run `npm pack pyodide@" in said
 
 

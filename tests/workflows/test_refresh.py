@@ -43,7 +43,7 @@ def git(directory: Path, *arguments: str) -> str:
 @pytest.fixture(scope="module")
 @tiers.service
 def origin(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A repository with this working tree as its only commit, without the tests: most files are theirs."""
+    """Return a repository whose only commit is this working tree without the tests, most of its files."""
     tree = tmp_path_factory.mktemp("tree")
     check_out(tree)
     shutil.rmtree(tree / "tests")

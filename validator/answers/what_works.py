@@ -118,7 +118,7 @@ def _newest(found: Sequence[Offer], mode: str) -> dict[str, Any]:
 
 
 def _headline(modes: Sequence[Mapping[str, Any]], missing: Sequence[str]) -> tuple[str, Outcome]:
-    """Return the answer as a sentence, and the best outcome that it promises."""
+    """Return the answer in one or two sentences, and the best outcome that it promises."""
     eager, xla = modes
     newest = f"TensorFlow {eager['release']}"
     if eager["release"] is None:

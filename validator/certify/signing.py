@@ -48,7 +48,7 @@ _OTHER_KIND = {
 
 
 #: What cosign has accepted in this process: the SHA-256 of a bundle, the digest, the predicate type and
-#: the key. Neither time nor network decides about a key's signature, and `promote` reads bundles repeatedly.
+#: the key. A key's signature depends on neither time nor network, and `promote` reads bundles repeatedly.
 _accepted: set[tuple[bytes, str, str, str]] = set()
 
 

@@ -31,7 +31,7 @@ def builder_of(trust_path: Path, key: str | None, identity: str | None, issuer: 
 
 
 def trusted_builder_of(trust_path: Path, key: str | None, identity: str | None, issuer: str | None) -> Signer:
-    """Return who signs about an image that is in a registry already.
+    """Return the signer of statements about an image that is already in a registry.
 
     Raises MissingError if nobody can, and ValidatorError if the trust file does not list the signer.
     """

@@ -1,4 +1,4 @@
-"""The page's options, gathering what it is made from, and writing it: for `report --html` and for `serve`."""
+"""Define the page's options, gather what it is made from, and write it: for `report --html` and `serve`."""
 
 from __future__ import annotations
 

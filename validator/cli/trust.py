@@ -33,7 +33,8 @@ def command() -> None:
     required=True,
     callback=_possible,
     help="cosign: Rego for `cosign verify-attestation --policy`; jq: a filter for its output;"
-    " policy-controller: a ClusterImagePolicy; kyverno: a ClusterPolicy; connaisseur only says why it can't.",
+    " policy-controller: a ClusterImagePolicy; kyverno: a ClusterPolicy; connaisseur: only an"
+    " error that says why Connaisseur can't enforce a certificate.",
 )
 @click.option(
     "--driver",

@@ -49,8 +49,8 @@ def tagged_images(
             f"no image is published in {registry.repository} yet: it has "
             + (f"only images of a {REHEARSAL}, which prove nothing" if only else "no images of this project"),
             hint=f"`build-matrix --push {registry.repository}` publishes images, and `run --uncertified`"
-            " without --registry starts one of the local Docker Engine. If there should be images, check the"
-            " name, and whether you are logged in",
+            " without --registry starts one from the local Docker Engine. If there should be images, check"
+            " the name, and whether you are logged in",
         )
     alike = [image for image in found if image.additions == additions]
     if not alike:

@@ -81,7 +81,7 @@ def select_best(
     the registry cannot be reached.
     """
     unfit = 0
-    # Also if a certificate does not count, or if nobody looked for one.
+    # True also if a certificate does not count, or if nobody looked because the image can't run here.
     certified = False
     for image in tagged_images(registry, tensorflow, python, additions):
         if _can_never_fit(image, host):

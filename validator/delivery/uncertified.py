@@ -256,8 +256,8 @@ def _best_local(
         raise InputError(
             "the local Docker Engine has only images of this project without CUDA, which can't use a GPU:"
             f" {', '.join(fit[image].name for image in best_first)}",
-            hint="`build-matrix` builds images with CUDA, and --registry names a registry that has some; to"
-            " start one of these on the processor, name it with --image",
+            hint="`build-matrix` builds images with CUDA, or use --registry to name a registry that has"
+            " some; to start one of these on the CPU, name it with --image",
         )
     return best_first[0], fit[best_first[0]], None
 

@@ -59,8 +59,8 @@ FAMILIES = (
 _FACTS = "facts"
 #: The name of a fragment in a pattern. Repetitions, such as {0,60}, have no letters.
 _FRAGMENT = re.compile(r"(?<!\\[pP])\{[a-z_]+\}")
-#: Characters of a word, at least, and of a word by which patterns are looked up. Shorter ones are in too many
-#: texts.
+#: The least number of characters in a word, and in a word by which patterns are looked up. Shorter words are
+#: in too many texts.
 _SHORTEST, _SHORTEST_LOOKED_UP = 2, 3
 
 
@@ -206,7 +206,7 @@ def _in_sequence(items: Iterable[Any]) -> AllOf:
                 found.append(_any_of(branches))
     found = [need for need in (*found, word) if not isinstance(need, str) or len(need) >= _SHORTEST]
     words = [need for need in found if isinstance(need, str)]
-    # A word that another one contains needs no look of its own.
+    # A word that is part of another one need not be searched for separately.
     return tuple(
         need
         for need in dict.fromkeys(found)

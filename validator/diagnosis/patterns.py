@@ -45,7 +45,7 @@ class Pattern:
 
     wordless: RE2 finds no word of three letters that every match contains.
     words: in lower case; every match contains at least one of them. Empty where there are none.
-    needs: what else every match contains, in lower case.
+    needs: all that every match contains, in lower case. Empty if `words` already says it.
     """
 
     expression: str
@@ -248,7 +248,7 @@ class WordFinder:
         return bool(self._expression(position).groupindex)
 
     def _candidates(self, text: str) -> list[int]:
-        """Return each pattern that has the words it needs in a text."""
+        """Return the positions of the patterns whose required words are all in a text."""
         lowered = text.lower()
         starts = {lowered[place : place + _START] for place in range(len(lowered) - _START + 1)}
         found = set(self._always)

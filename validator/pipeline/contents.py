@@ -1,4 +1,4 @@
-"""Find out what is in the image of a lock, without making the image, and attach it to a published one."""
+"""Find out what is in the image of a lock without making it, and attach the lists to a published image."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def list_published(
     *,
     with_base: bool = True,
 ) -> bool:
-    """Attach the signed lists of what is in an image to it, if it was pushed without them.
+    """Sign the lists of what is in an image and attach them, if it was pushed without them.
 
     with_base: also list the packages of its base. Returns False if it has both lists already. Raises
     ValidatorError if no builder of the trust file says that the image was made from this lock, and

@@ -140,7 +140,7 @@ _GPU_UUID_BEGINNINGS = ("GPU-", "MIG-")
 
 def without_gpu_uuids(text: str) -> str:
     """Return a published text without the UUIDs of GPUs. What replaces them is no markup in any format."""
-    # Most files have none, which a search for plain text finds out many times faster than the patterns.
+    # Most files have none, and a search for plain text shows that many times faster than the patterns.
     if not any(beginning in text for beginning in _GPU_UUID_BEGINNINGS):
         return text
     for pattern in _GPU_UUIDS:

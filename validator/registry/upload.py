@@ -158,7 +158,7 @@ class Upload(Generic[T]):
                         sent += len(block)
                         yield block
                 except BaseException:
-                    # The request ends as usual, because a registry may not forget what a broken one sent.
+                    # End the request as usual, because a registry might keep what an aborted one sent.
                     if made.error is None:
                         raise
 

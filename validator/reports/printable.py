@@ -23,7 +23,7 @@ _COMMAND = re.compile(r"(?m)#(?=#\[)|^(?P<blanks>[^\S\n]*):(?=:)")
 
 def printable(text: str) -> str:
     """Replace what controls a terminal or a runner with codes: `\\x1b`, `\\u202e`, `\\x23#[error]`."""
-    # Most text has none of it, which Python's own search finds out many times faster than the expressions.
+    # Most text has none of it, and Python's own search shows that many times faster than the expressions.
     if text.isprintable() and "::" not in text and "##[" not in text:
         return text
     return _COMMAND.sub(_escape_command, _UNPRINTABLE.sub(_escape, text))

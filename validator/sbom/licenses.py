@@ -23,7 +23,7 @@ _LARGEST = 4 << 20
 _METADATA = re.compile(r"[^/]+\.dist-info/METADATA")
 _CLASSIFIER = "License :: "
 #: Classifiers (https://pypi.org/classifiers/) that stand for one licence of SPDX's list, without the prefix.
-#: Not among them: those without a version, and of a GPL those that leave open if later versions count
+#: Left out are those without a version, and those of a GPL that leave open whether later versions count
 #: (https://peps.python.org/pep-0639/#mapping-license-classifiers-to-spdx-identifiers).
 CLASSIFIERS: Mapping[str, str] = {
     "CC0 1.0 Universal (CC0 1.0) Public Domain Dedication": "CC0-1.0",

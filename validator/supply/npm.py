@@ -30,7 +30,7 @@ def npm_package(name: str, version: str, integrity: str, otherwise: str = "") ->
         return file
     if shutil.which("npm") is None:
         raise MissingError(
-            f"npm is not installed, which downloads {wanted}",
+            f"npm, which downloads {wanted}, is not installed",
             hint=f"install Node.js{otherwise and f', or run `npm pack {wanted}` elsewhere and {otherwise}'}",
         )
     with writing(file.parent):

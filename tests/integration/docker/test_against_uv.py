@@ -149,7 +149,7 @@ def tree(endpoint: Endpoint, image: str, command: str, *volumes: str) -> Tree:
 
 
 def described(path: str, digest: str, text: str) -> str:
-    """Return the target of a link, or of a file its digest, or what is the same whoever installs it."""
+    """Return a link's target, a file's digest, or the part of a file that no installer changes."""
     if path.endswith(".dist-info/RECORD"):
         return "\n".join(rows(text))
     if path.endswith(".dist-info/INSTALLER"):

@@ -33,9 +33,9 @@ def only(*checks: str) -> tuple[str, ...]:
     return tuple(word for check in checks for word in ("--only", check))
 
 
-#: They don't import TensorFlow, which takes longer than all else here.
+#: Checks that don't import TensorFlow, since the import takes longer than all else here.
 HOST_CHECKS = only("driver", "gpu_device_nodes", "cuda_libraries")
-#: With what TensorFlow sees.
+#: The same checks, and the one that asks TensorFlow which GPUs it sees.
 SEEN = (*HOST_CHECKS, *only("gpu_visible"))
 #: What runs over the most complete stub, by the number of GPUs: every check, or those that no stub may pass.
 BY_GPUS = {"1": (), "2": only("gpu_visible", *GATES)}

@@ -54,7 +54,7 @@ _UNUSED = (
     "venv/", "wsgiref/", "xml/", "xmlrpc/", "zipapp.py", "zipfile/", "zoneinfo/",
 )  # fmt: skip
 #: Replacements in Pyodide's module, with how often each text is there. A page from disk can't start a module
-#: as a worker; and what Pyodide loads packages with is left out, since it takes long to import.
+#: as a worker. Pyodide's package loader is left out, since it takes long to import.
 _CHANGES = (
     ("import.meta.url", '"https://answers.invalid/"', 3),
     ("export default _createPyodideModule;", "", 1),
@@ -234,7 +234,7 @@ def _replaced(text: str, old: str, new: str, count: int) -> str:
 
 
 def _standard_library(content: bytes) -> bytes:
-    """Return the archive of the standard library and of Pyodide's modules with what the answers use."""
+    """Return the archive of the standard library and Pyodide's modules, reduced to what the answers use."""
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         modules = {
             name: archive.read(name)

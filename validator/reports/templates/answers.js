@@ -383,7 +383,7 @@
   connect("works", worksQuestion, showWorks);
   connect("why", whyQuestion, showWhy);
   tell(UNTOUCHED);
-  // Whoever chooses a field is about to ask, and Python is there by then. A fault is said when the question is asked.
+  // Whoever chooses a field is about to ask, so load Python early. An error is shown only when the question is asked.
   const begin = () => { python().catch(() => {}); };
   for (const each of document.querySelectorAll(".ask")) each.addEventListener("focusin", begin);
   const card = byId("why").closest(".ask"), field = byId("why").elements.text, input = byId("why-input");
