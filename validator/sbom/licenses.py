@@ -22,7 +22,7 @@ from ..model.lock import Lock
 _LARGEST = 4 << 20
 _METADATA = re.compile(r"[^/]+\.dist-info/METADATA")
 _CLASSIFIER = "License :: "
-#: Classifiers (https://pypi.org/classifiers/) that stand for one licence of SPDX's list, without the prefix.
+#: Trove classifiers that stand for one licence of SPDX's list, without the prefix.
 #: Left out are those without a version, and those of a GPL that leave open whether later versions count
 #: (https://peps.python.org/pep-0639/#mapping-license-classifiers-to-spdx-identifiers).
 CLASSIFIERS: Mapping[str, str] = {
