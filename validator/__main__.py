@@ -51,7 +51,7 @@ def main() -> None:
     # CI runners end a job with SIGTERM; clean up as after Ctrl-C. A shell that started this in the background
     # ignores Ctrl-C for its children, who inherit that.
     signal.signal(signal.SIGTERM, _interrupt)
-    signal.signal(signal.SIGINT, _interrupt)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     # Don't fail if the terminal's encoding lacks a character.
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
@@ -146,10 +146,6 @@ def _drop_output() -> None:
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
-    # Python drops an exception that is raised in a finalizer or a callback, such as those of imports.
-    processes = sys.modules.get(f"{__package__}.system.processes")
-    if processes is not None:
-        processes.note_interruption()
     raise KeyboardInterrupt
 
 

@@ -7,12 +7,10 @@ import signal
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from validator import __main__
 from validator.system import processes
 
 
@@ -207,20 +205,6 @@ def test_stop_all_ends_the_children_of_all_threads_and_no_more_can_start() -> No
     assert (count, len(pids)) == ("2", 4)
     for pid in pids:
         wait_until_gone(int(pid))
-
-
-def test_a_signal_stops_the_threads_even_if_its_exception_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in a callback, from which Python raises nothing."""
-    monkeypatch.setattr(processes, "_interrupted", False)
-    for is_interrupted in (False, True):
-        if is_interrupted:
-            with pytest.raises(KeyboardInterrupt):
-                __main__._interrupt(signal.SIGINT, None)
-        with ThreadPoolExecutor(1) as pool:
-            ended = pool.submit(processes.run, python("")).exception()
-        assert isinstance(ended, KeyboardInterrupt) == is_interrupted
-        # The main thread cleans up.
-        assert processes.run(python("")).ok
 
 
 def test_a_child_that_starts_during_stop_all_is_ended_too() -> None:

@@ -43,8 +43,6 @@ _CHUNK = 64 * 1024
 _live: set[subprocess.Popen[bytes]] = set()
 _guard = threading.Lock()
 _stopping = threading.Event()
-#: True after a signal to stop, even if the exception that it raised in the main thread was lost.
-_interrupted = False
 
 
 @dataclass(frozen=True)
@@ -155,21 +153,9 @@ def stop_all() -> None:
         end_group(child, max(deadline - time.monotonic(), 0))
 
 
-def note_interruption() -> None:
-    """Let `run` and `check_stopping` raise KeyboardInterrupt in all threads but the main one.
-
-    For signal handlers: it waits for no lock. The main thread may still need programs to clean up.
-    """
-    global _interrupted
-    _interrupted = True
-
-
 def check_stopping() -> None:
-    """Raise KeyboardInterrupt if `stop_all` was called. For loops that wait for something else.
-
-    Also raise it in a thread, but the main one, after `note_interruption`.
-    """
-    if _stopping.is_set() or (_interrupted and threading.current_thread() is not threading.main_thread()):
+    """Raise KeyboardInterrupt if `stop_all` was called. For loops that wait for something else."""
+    if _stopping.is_set():
         raise KeyboardInterrupt
 
 
