@@ -8,12 +8,13 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from validator.system.pools import map_ahead, map_in_threads, stuck_threads
+from validator.system.pools import as_completed, map_ahead, map_in_threads, stuck_threads
 
 
 @given(st.lists(st.integers(), max_size=20), st.integers(1, 8))
@@ -105,3 +106,22 @@ def test_ctrl_c_does_not_wait_for_threads_that_are_stuck(form: str, stuck: int) 
         assert stream.read() == f"stuck {stuck}\n"
     assert child.wait(10) == 130
     assert time.monotonic() - pressed < 2
+
+
+def test_ctrl_c_that_does_not_wake_the_main_thread_is_noticed() -> None:
+    """As if it arrived just before the main thread starts to wait."""
+    begun, ended = threading.Event(), threading.Event()
+
+    def work() -> None:
+        assert begun.wait(20)
+        # The system runs the handler in this thread, so the main one goes on waiting.
+        signal.pthread_kill(threading.get_ident(), signal.SIGINT)
+        ended.wait(20)
+
+    with ThreadPoolExecutor(1) as pool:
+        future = pool.submit(work)
+        with pytest.raises(KeyboardInterrupt):
+            begun.set()
+            list(as_completed([future]))
+        assert not future.done()
+        ended.set()

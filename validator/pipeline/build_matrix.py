@@ -7,11 +7,11 @@ happens to the other images: a run that was stopped or killed continues when the
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 
 from ..model.spec import ImageSpec
 from ..system import processes
-from ..system.pools import THREAD_NAME
+from ..system.pools import THREAD_NAME, as_completed
 from .image import measure
 from .run import Event, Phase, Result, Run, Status
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Generator, Iterable
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from collections.abc import Callable, Generator, Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import TypeVar
 
 from . import processes
@@ -60,6 +60,18 @@ def map_ahead(function: Callable[[T], R], items: Iterable[T], at_once: int) -> G
                 yield _result(waiting.popleft())
         while waiting:
             yield _result(waiting.popleft())
+
+
+def as_completed(futures: Iterable[Future[R]]) -> Iterator[Future[R]]:
+    """Yield each future when it is done.
+
+    Unlike `concurrent.futures.as_completed`, raise KeyboardInterrupt soon even if the signal arrives just
+    before the main thread starts to wait, or in another thread. Neither wakes the main thread.
+    """
+    pending = set(futures)
+    while pending:
+        done, pending = wait(pending, timeout=_LOOK_S, return_when=FIRST_COMPLETED)
+        yield from done
 
 
 def stuck_threads() -> int:
