@@ -76,9 +76,8 @@ def test_an_altered_byte_is_refused(content: bytes, data: st.DataObject) -> None
         found = read_frames(bytes(whole), "report")
     except CutError:
         return
-    # A changed byte in the empty first line leaves the frame as it was.
+    # In the empty first line, or in bits that base64 ignores, a change leaves the content as it was.
     assert found == {"report": content}
-    assert place == 0
 
 
 def test_a_lost_or_repeated_line_is_refused() -> None:
