@@ -80,13 +80,14 @@ def written(directory: Path) -> Path:
     return directory
 
 
+def run_alone(program: str, directory: Path) -> subprocess.CompletedProcess[str]:
+    """Run a program in a Python that sees no installed packages. directory: its argument."""
+    command = [sys.executable, "-I", "-S", "-c", program, str(directory)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
 def test_the_files_answer_with_nothing_but_the_standard_library(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-I", "-S", "-c", PROGRAM, str(written(tmp_path))],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_alone(PROGRAM, written(tmp_path))
     assert (done.returncode, done.stderr, done.stdout) == (0, "", "works cause_found\n")
 
 
@@ -103,12 +104,7 @@ def test_no_file_needs_a_package() -> None:
 
 
 def test_an_answer_about_a_machine_imports_nothing_that_reads_logs(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-I", "-S", "-c", IMPORTED, str(written(tmp_path))],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_alone(IMPORTED, written(tmp_path))
     assert (done.returncode, done.stderr, done.stdout) == (0, "", "[]\n")
 
 
