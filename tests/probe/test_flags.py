@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,40 @@ def test_flags_that_are_in_no_library_are_unknown(tmp_path: Path) -> None:
     (tmp_path / "libtensorflow_cc.so.2").write_bytes(b"\0xla_gpu_second\0")
     read = flags.parse("--xla_gpu_first --xla_gpu_second=1 --xla_gpu_longer --xla_gpu_third --other --xla_x")
     assert flags.unknown(read, "xla_", str(tmp_path)) == ["--other", "--xla_gpu_longer", "--xla_gpu_third"]
+
+
+ALLOCATED, EXECUTABLE = 2, 4
+
+
+def elf_file(sections: dict[bytes, tuple[int, bytes]]) -> bytes:
+    """Return an ELF file with sections of program data: name, then flags and content."""
+    names = b"\0" + b"\0".join([*sections, b""])
+    body, headers = names, struct.pack("<IIQQQQ24x", 0, 3, 0, 0, 64, len(names))
+    for name, (properties, content) in sections.items():
+        place = names.index(b"\0" + name + b"\0") + 1
+        headers += struct.pack("<IIQQQQ24x", place, 1, properties, 0, 64 + len(body), len(content))
+        body += content
+    start = b"\x7fELF\x02\x01".ljust(40, b"\0") + struct.pack("<Q", 64 + len(body))
+    return start.ljust(58, b"\0") + struct.pack("<HHH", 64, len(sections) + 1, 0) + body + headers
+
+
+def test_only_data_of_a_library_is_searched(tmp_path: Path) -> None:
+    content = elf_file(
+        {
+            b".rodata": (ALLOCATED, b"\0xla_gpu_known\0"),
+            b".nv_fatbin": (ALLOCATED, b"\0xla_gpu_kernels\0"),
+            b".text": (ALLOCATED | EXECUTABLE, b"\0xla_gpu_code\0"),
+            b".comment": (0, b"\0xla_gpu_comment\0"),
+        }
+    )
+    library = tmp_path / "libtensorflow_cc.so.2"
+    library.write_bytes(content)
+    read = flags.parse("--xla_gpu_known --xla_gpu_kernels --xla_gpu_code --xla_gpu_comment")
+    elsewhere = ["--xla_gpu_kernels", "--xla_gpu_code", "--xla_gpu_comment"]
+    assert flags.unknown(read, "xla_", str(tmp_path)) == elsewhere
+    # Without its table of sections at the end, all of it is searched.
+    library.write_bytes(content[:-64])
+    assert flags.unknown(read, "xla_", str(tmp_path)) == []
 
 
 def test_without_a_library_only_the_prefix_is_judged(tmp_path: Path) -> None:

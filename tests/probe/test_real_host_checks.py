@@ -106,6 +106,7 @@ def test_an_older_cudnn_in_front(installed: Installed, tmp_path: Path) -> None:
 def test_unknown_flags_of_this_xla(installed: Installed) -> None:
     def problem(**variables: str) -> str | None:
         (check,) = installed.checks("environment", **variables).values()
+        assert check.outcome in (CheckOutcome.PASS, CheckOutcome.FAIL), check.sentence
         return next((one.code for one in check.problems if one.entry["variable"] in variables), None)
 
     known = "--xla_gpu_autotune_level=2 --xla_dump_to=/tmp/x --xla_force_host_platform_device_count=2"

@@ -300,5 +300,5 @@ CHECK = Check(
     title="Does a variable hide the GPU, or break XLA, Keras or the loader?",
     stage=HOST,
     run=_run,
-    limit_s=20,
+    limit_s=60,
 )
