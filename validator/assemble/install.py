@@ -9,7 +9,7 @@ import configparser
 import re
 import struct
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from email.parser import BytesHeaderParser
 
 from .._vendor.packaging.utils import parse_wheel_filename
@@ -228,7 +228,7 @@ def _metadata(
         if path == entry.path:
             path = above + entry.path.removeprefix(f"{environment.root}/")
         if isinstance(content, Member):
-            rows[path] = replace(content.row, size=content.size)
+            rows[path] = content.row._replace(size=content.size)
         elif content is not None:
             rows[path] = record.Row("sha256", content.sha256, content.size)
     yield Entry(f"{info}/RECORD", _FILE, InMemory(record.render(rows)))

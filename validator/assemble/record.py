@@ -7,21 +7,20 @@ from __future__ import annotations
 
 import base64
 import csv
-import hashlib
 import io
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
-#: The algorithms that RECORD may use. A file with an older one counts as a file without a hash.
-_ALGORITHMS = {"sha256", "sha384", "sha512"}
+#: The algorithms that RECORD may use, with the bytes of a digest. A file with an older one counts as a file
+#: without a hash.
+_ALGORITHMS = {"sha256": 32, "sha384": 48, "sha512": 64}
 
 
 class RecordError(Exception):
     """RECORD is broken. The text says how."""
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(NamedTuple):
     """The entry of one file in RECORD. digest: in hexadecimal. size: in bytes."""
 
     algorithm: str | None = None
@@ -56,7 +55,7 @@ def parse(content: bytes) -> dict[str, Row]:
             digest = base64.b64decode(encoded + "=" * (-len(encoded) % 4), altchars=b"-_", validate=True)
         except ValueError:
             digest = b""
-        if len(digest) != hashlib.new(algorithm).digest_size:
+        if len(digest) != _ALGORITHMS[algorithm]:
             raise RecordError(f"RECORD has a broken hash of {path}: {described[:100]!r}")
         rows[path] = Row(algorithm, digest.hex(), int(size) if size else None)
     return rows

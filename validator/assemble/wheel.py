@@ -288,6 +288,7 @@ class WheelFile:
             rows = record.parse(Member(self, files[name], record.Row()).content())
         except record.RecordError as error:
             raise self.refused(str(error)) from None
+        no_hash = record.Row()
         unsigned = {name, *(f"{info}/{signature}" for signature in _SIGNATURES)}
         for path, row in rows.items():
             if path.endswith("/") or path in unsigned:
@@ -297,7 +298,7 @@ class WheelFile:
             if row.size is not None and row.size != files[path].size:
                 raise self.refused(f"{path} has {files[path].size} bytes, but {row.size} in RECORD")
         members = {
-            path: Member(self, item, record.Row() if path in unsigned else rows.get(path, record.Row()))
+            path: Member(self, item, no_hash if path in unsigned else rows.get(path, no_hash))
             for path, item in files.items()
         }
         return members, info

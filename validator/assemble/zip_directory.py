@@ -9,7 +9,7 @@ from __future__ import annotations
 import stat
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 STORED, DEFLATED, BZIP2, LZMA = 0, 8, 12, 14
 
@@ -32,8 +32,7 @@ class ZipError(Exception):
     """The archive is broken, ambiguous or uses something that no wheel needs. The text says what."""
 
 
-@dataclass(frozen=True, slots=True)
-class Item:
+class Item(NamedTuple):
     """One file or directory of the archive, as its directory describes it.
 
     name: with `/`; a directory's ends with one. mode: permissions and type as on Unix, 0 if unknown.
@@ -54,8 +53,7 @@ class Item:
         return self.name.endswith("/")
 
 
-@dataclass(frozen=True)
-class _Header:
+class _Header(NamedTuple):
     """An entry of the central directory. `offset` is that of the local header."""
 
     item: Item
@@ -220,4 +218,4 @@ def _located(read_at: ReadAt, header: _Header, limit: int) -> Item:
     start = header.offset + length + extra_length
     if start + item.compressed_size > limit:
         raise ZipError(f"{item.name} does not end before the directory")
-    return replace(item, start=start)
+    return item._replace(start=start)

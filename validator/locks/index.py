@@ -247,9 +247,10 @@ class PackageIndex:
 def sha256_of(path: Path) -> str:
     """Return the hex digest of a file."""
     digest = hashlib.sha256()
-    with path.open("rb") as stream:
-        while block := stream.read(_BLOCK):
-            digest.update(block)
+    block = memoryview(bytearray(_BLOCK))
+    with path.open("rb", buffering=0) as stream:
+        while size := stream.readinto(block):
+            digest.update(block[:size])
     return digest.hexdigest()
 
 
