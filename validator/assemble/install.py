@@ -11,7 +11,9 @@ import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from email.parser import BytesHeaderParser
+from functools import lru_cache
 
+from .._vendor.packaging.tags import Tag
 from .._vendor.packaging.utils import parse_wheel_filename
 from ..locks.resolve import target_tags
 from ..model.lock import Wheel
@@ -84,7 +86,7 @@ def entries(wheel: WheelFile, environment: Environment, *, requested: bool = Fal
 def check_compatible(wheel: Wheel, environment: Environment) -> None:
     """Raise InputError if the tags of the wheel's name don't fit the environment."""
     tags = parse_wheel_filename(wheel.filename)[3]
-    if tags & target_tags(environment.python, environment.glibc).keys():
+    if tags & _accepted_tags(environment.python, environment.glibc):
         return
     glibc = ".".join(map(str, environment.glibc))
     newest = (environment.glibc[0], 1000)
@@ -104,6 +106,12 @@ def check_compatible(wheel: Wheel, environment: Environment) -> None:
         f"it does not fit Python {environment.python} with glibc {glibc}",
         "lock the image again",
     )
+
+
+@lru_cache(maxsize=8)
+def _accepted_tags(python: str, glibc: tuple[int, int]) -> frozenset[Tag]:
+    """Return the tags of `target_tags`: about 25,000, which all wheels of an image are compared with."""
+    return frozenset(target_tags(python, glibc))
 
 
 def _unpacked(wheel: WheelFile, environment: Environment, scripts: Mapping[str, str]) -> Iterator[Entry]:
