@@ -35,8 +35,6 @@ class Suggestion:
     prediction: Prediction
 
 
-# A diagnosis asks for it once for each remedy.
-@functools.lru_cache(maxsize=1024)
 def newest_that_works(machine: Situation) -> Suggestion | None:
     """Return the newest stable release that pip can install on a machine and that works there.
 
@@ -46,6 +44,26 @@ def newest_that_works(machine: Situation) -> Suggestion | None:
     If facts about the machine are missing, return the newest release that nothing speaks against. Return
     None if there is none.
     """
+    # What `installed` replaces does not count.
+    return _newest_that_works(
+        replace(
+            machine,
+            tensorflow=None,
+            cuda=None,
+            cudnn=None,
+            variant=None,
+            wheel=None,
+            extra=None,
+            library_path=None,
+            packages={},
+            mode=None,
+        )
+    )
+
+
+# A diagnosis asks for it once for each remedy.
+@functools.lru_cache(maxsize=1024)
+def _newest_that_works(machine: Situation) -> Suggestion | None:
     newest_first = [release for release in reversed(releases()) if not release.prerelease]
     for python in dict.fromkeys((_minor(machine.python), None)):
         for library_path in (False, True):
