@@ -16,6 +16,7 @@ import pytest
 
 from docs.transcripts import terminal_output
 from validator import cli
+from validator.cli import doctor
 from validator.errors import InputError, MissingError
 from validator.model.diagnosis import Diagnosis
 
@@ -184,12 +185,15 @@ def test_names_in_lines_that_are_not_shown_are_used_too(
     assert "atlas" not in out
 
 
-def test_the_end_of_a_long_text_gives_names_away_too(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    training = "".join(f"{step}/40000 - loss: 0.{step}\n" for step in range(100_000))
+def test_the_end_of_a_long_text_gives_names_away_too(
+    log: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor, "_NAMES_LIMIT", 1 << 14)
+    training = "".join(f"{step}/40000 - loss: 0.{step}\n" for step in range(2000))
     log.write_text(
         f"{training}annabel@atlas:~/x$ python train.py\n{MISMATCH.strip()} seen on atlas by annabel\n"
     )
-    assert log.stat().st_size > 1 << 21
+    assert log.stat().st_size > 1 << 15
     assert cli.run(["doctor", str(log), "--markdown"]) == 1
     out = capsys.readouterr().out
     assert "seen on" in out

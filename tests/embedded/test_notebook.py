@@ -210,14 +210,15 @@ def test_pasted_text_and_files(run: Run, tmp_path: Path) -> None:
     assert "cell 1, output line 1: " in shown.cells[3]["text/plain"]
 
 
-@pytest.mark.parametrize("padding", [0, 1 << 21])
+@pytest.mark.parametrize("padding", [0, 1 << 15])
 def test_names_in_lines_of_a_file_that_are_not_shown_are_taken_out(
     run: Run, tmp_path: Path, padding: int
 ) -> None:
     training = "1/40000 - loss: 0.1\n" * (padding // 20)
     fault = MISMATCH.strip() + " seen on atlas by annabel\n"
     (tmp_path / "train.log").write_text(f"{fault}{training}annabel@atlas:~/x$ python train.py\n")
-    shown = run(LOAD, "%gpu_doctor --log train.log").cells[1]["text/plain"]
+    limit = "from validator.embedded import notebook; notebook._NAMES = 1 << 14"
+    shown = run(LOAD, limit, "%gpu_doctor --log train.log").cells[2]["text/plain"]
     assert "seen on" in shown
     assert not re.search("annabel|atlas", shown)
 

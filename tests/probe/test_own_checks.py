@@ -76,30 +76,40 @@ def test_a_check_is_reported_under_its_own_id(tmp_path: Path) -> None:
     assert own["python"] == report.environment.python
 
 
-@pytest.mark.parametrize(
-    ("body", "outcome", "sentence"),
-    [
-        ("return {'outcome': 'fail', 'summary': 'it is wrong'}", "fail", "it is wrong"),
-        ("return {'outcome': 'skip', 'summary': 'not today'}", "skip", "not today"),
-        ("assert 1 == 2, 'the loss is too high'", "fail", "the loss is too high"),
-        ("assert False", "fail", "an assertion failed"),
-        ("return 1 / 0", "error", "the check raised ZeroDivisionError: division by zero"),
-        ("import os; os.kill(os.getpid(), 11)", "crash", "the process was killed by SIGSEGV"),
-        ("import os; os._exit(0)", "crash", "the process exited with status 0"),
-        ("import time; time.sleep(60)", "timeout", "the check did not finish within 1 s"),
-        ("return None", "error", "the check returned a NoneType instead of a dict"),
-        ("return {'outcome': 'certified', 'summary': 'x'}", "error",
-         "the check returned the outcome 'certified' instead of 'pass', 'fail' or 'skip'"),
-        ("return {'outcome': 'pass'}", "error", "the check returned no text as summary"),
-        ("return {'outcome': 'pass', 'summary': 'x', 'required': False}", "error",
-         "the check returned unknown fields: required"),
-    ],
-)  # fmt: skip
-def test_every_way_to_end(tmp_path: Path, body: str, outcome: str, sentence: str) -> None:
-    written(tmp_path, "odd.py", f"def check(context):\n    {body}\n")
-    check = found(run(tmp_path, file_of(tmp_path, "odd.py", timeout_s=1.0)), "ours/odd")
-    assert (check.outcome.value, check.sentence) == (outcome, sentence)
-    assert check.document["title"] == "odd.py"
+#: The end of a check: its body, its outcome and its sentence.
+ENDS = [
+    ("return {'outcome': 'fail', 'summary': 'it is wrong'}", "fail", "it is wrong"),
+    ("return {'outcome': 'skip', 'summary': 'not today'}", "skip", "not today"),
+    ("assert 1 == 2, 'the loss is too high'", "fail", "the loss is too high"),
+    ("assert False", "fail", "an assertion failed"),
+    ("return 1 / 0", "error", "the check raised ZeroDivisionError: division by zero"),
+    ("import os; os.kill(os.getpid(), 11)", "crash", "the process was killed by SIGSEGV"),
+    ("import os; os._exit(0)", "crash", "the process exited with status 0"),
+    ("import time; time.sleep(60)", "timeout", "the check did not finish within 1 s"),
+    ("return None", "error", "the check returned a NoneType instead of a dict"),
+    ("return {'outcome': 'certified', 'summary': 'x'}", "error",
+     "the check returned the outcome 'certified' instead of 'pass', 'fail' or 'skip'"),
+    ("return {'outcome': 'pass'}", "error", "the check returned no text as summary"),
+    ("return {'outcome': 'pass', 'summary': 'x', 'required': False}", "error",
+     "the check returned unknown fields: required"),
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory: pytest.TempPathFactory) -> Report:
+    """Return the report on all of them: each has a process of its own."""
+    directory = tmp_path_factory.mktemp("ends")
+    names = [f"odd{number}.py" for number in range(len(ENDS))]
+    for name, (body, _, _) in zip(names, ENDS, strict=True):
+        written(directory, name, f"def check(context):\n    {body}\n")
+    return run(directory, *(file_of(directory, name, timeout_s=1.0) for name in names))
+
+
+@pytest.mark.parametrize(("number", "end"), [*enumerate(ENDS)], ids=[body for body, _, _ in ENDS])
+def test_every_way_to_end(ended: Report, number: int, end: tuple[str, str, str]) -> None:
+    check = found(ended, f"ours/odd{number}")
+    assert (check.outcome.value, check.sentence) == end[1:]
+    assert check.document["title"] == f"odd{number}.py"
 
 
 def test_each_check_has_a_process_of_its_own_and_runs_after_ours(tmp_path: Path) -> None:
