@@ -19,7 +19,6 @@ from typing import Any
 
 from ..errors import ValidatorError
 from ..system import processes
-from ..system.runs import temporary_directory
 from .base import ProbeRequest
 from .own_checks import PackedCheck, members
 
@@ -42,6 +41,15 @@ import sys
 
 if sys.version_info < (3, 9):
     sys.exit("probe: needs Python 3.9 or newer, this is %d.%d" % sys.version_info[:2])
+from validator.probe.cli import main
+
+sys.exit(main())
+"""
+#: Starts the probe from the sources of this project. Their byte code is cached; that of an archive is not.
+_FROM_SOURCES = """\
+import sys
+
+sys.path.insert(0, sys.argv.pop(1))
 from validator.probe.cli import main
 
 sys.exit(main())
@@ -140,10 +148,9 @@ def probe_checks() -> list[dict[str, Any]]:
 
 def _ask(question: str) -> Any:
     """Ask the probe in a separate process: a driver's library may crash the process that loads it."""
-    with temporary_directory("ask") as directory:
-        archive = directory / "probe.pyz"
-        archive.write_bytes(probe_archive())
-        done = processes.run([sys.executable, archive, question], timeout_s=_ANSWER_LIMIT_S)
+    done = processes.run(
+        [sys.executable, "-c", _FROM_SOURCES, _ROOT.parent, question], timeout_s=_ANSWER_LIMIT_S
+    )
     if not done.ok:
         raise ValidatorError(
             f"the probe did not answer {question} (status {done.returncode}): {done.stderr_tail.strip()}",
