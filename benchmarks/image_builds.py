@@ -40,7 +40,6 @@ from validator.assemble.image import put_base
 from validator.assemble.layers import Layers
 from validator.assemble.plan import LARGE_FILE
 from validator.assemble.table import LayerTable
-from validator.assemble.wheel import open_wheel
 from validator.assemble.wheels import Wheelhouse
 from validator.engines.docker.endpoint import Endpoint, connect
 from validator.engines.docker.load import load
@@ -249,7 +248,7 @@ def _shared_by_large_files(run: Run, locks: list[Lock]) -> dict[str, int]:
     for wheel in wheels.values():
         if house.missing([wheel]):
             continue
-        with open_wheel(house.path(wheel), wheel) as opened:
+        with house.open(wheel) as opened:
             large = [one for one in opened.members.values() if one.size >= LARGE_FILE and one.sha256]
             found[wheel.sha256] = sum(one.item.compressed_size for one in large if one.sha256 in seen)
             seen |= {one.sha256 for one in large if one.sha256}

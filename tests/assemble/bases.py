@@ -18,6 +18,7 @@ from validator.assemble import plan, sources, wheel_facts
 from validator.assemble.base import Base, BaseLayer, read_base
 from validator.assemble.loader_cache import CacheEntry, LoaderCache, render
 from validator.assemble.table import LayerTable
+from validator.assemble.wheel import WheelFile, open_wheel
 from validator.model.lock import Lock, Wheel
 from validator.model.spec import Choice, ImageSpec, Variant
 
@@ -78,6 +79,9 @@ class Shelf:
 
     def path(self, wheel: Wheel) -> Path:
         return self.directory / wheel.sha256
+
+    def open(self, wheel: Wheel) -> WheelFile:
+        return open_wheel(self.path(wheel), wheel)
 
     def wheel(
         self, name: str, files: Mapping[str, bytes], size: int | None = None, tag: str = "py3-none-any"

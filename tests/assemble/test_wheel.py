@@ -285,6 +285,15 @@ def test_another_file_than_the_lock_names(tmp_path: Path) -> None:
     assert "delete this file" in str(caught.value.hint)
 
 
+def test_another_file_is_named_as_such_whatever_is_wrong_with_it(tmp_path: Path) -> None:
+    good = Archive(wheels.with_metadata(BODY)).render()
+    path = tmp_path / FILENAME
+    for content in (b"", b"no archive", good[:-1], Archive(wheels.with_metadata({"../a": b""})).render()):
+        path.write_bytes(content)
+        with pytest.raises(WheelError, match="its SHA-256 is"):
+            open_wheel(path, wheels.described(good))
+
+
 def test_a_wheel_that_is_gone(tmp_path: Path) -> None:
     with pytest.raises(MissingError, match="can't be read: No such file"):
         open_wheel(tmp_path / FILENAME, wheels.described(b""))

@@ -14,11 +14,12 @@ from pathlib import Path
 import pytest
 
 from validator.assemble.wheels import Wheelhouse
-from validator.errors import MissingError
+from validator.errors import InputError, MissingError
 from validator.model.lock import Wheel
 
 from ..locks.local_index import LocalIndex
 from ..support import small_disk
+from .wheels import Archive, with_metadata
 
 #: Uses a wheel in another process until its stdin is closed.
 USER = """
@@ -77,6 +78,52 @@ def test_a_wheel_whose_content_changed_is_downloaded_again(index: LocalIndex, tm
     path.write_bytes(b"c0ntent")
     assert Wheelhouse(index.sources, tmp_path).path(wheel).read_bytes() == b"content"
     assert len(index.downloads()) == 2
+
+
+REAL = Archive(with_metadata({"example/__init__.py": b"1\n"})).render()
+
+
+def test_a_wheel_is_opened_after_its_download_and_again(index: LocalIndex, tmp_path: Path) -> None:
+    wheel = added(index, "example", REAL)
+    for downloads in (1, 1):
+        house = Wheelhouse(index.sources, tmp_path)
+        with house.open(wheel) as opened, house.open(wheel) as again:
+            assert b"".join(opened.members["example/__init__.py"].chunks()) == b"1\n"
+            assert again.members.keys() == opened.members.keys()
+        assert len(index.downloads()) == downloads
+
+
+def test_an_open_wheel_is_not_evicted(index: LocalIndex, tmp_path: Path) -> None:
+    wheel, other = added(index, "example", REAL), added(index, "demo", b"content")
+    Wheelhouse(index.sources, tmp_path).path(wheel)
+    house = Wheelhouse(index.sources, tmp_path, most_bytes=1)
+    house.open(wheel).close()
+    Wheelhouse(index.sources, tmp_path, most_bytes=1).path(other)
+    assert f"{wheel.sha256}.whl" in cached(tmp_path)
+    house.close()
+    Wheelhouse(index.sources, tmp_path, most_bytes=1).path(added(index, "last", b"another"))
+    assert f"{wheel.sha256}.whl" not in cached(tmp_path)
+
+
+@pytest.mark.parametrize("content", [REAL[:-1] + b"\1", REAL[:-1], b"", b"no archive"])
+def test_a_wheel_that_changed_is_opened_after_another_download(
+    index: LocalIndex, tmp_path: Path, content: bytes
+) -> None:
+    wheel = added(index, "example", REAL)
+    Wheelhouse(index.sources, tmp_path).path(wheel).write_bytes(content)
+    with Wheelhouse(index.sources, tmp_path).open(wheel) as opened:
+        assert opened.path.read_bytes() == REAL
+    assert len(index.downloads()) == 2
+
+
+def test_a_wheel_that_no_image_may_contain_can_be_evicted(index: LocalIndex, tmp_path: Path) -> None:
+    refused = added(index, "example", Archive(with_metadata({"a/../../b": b""})).render())
+    Wheelhouse(index.sources, tmp_path).path(refused)
+    house = Wheelhouse(index.sources, tmp_path)
+    with pytest.raises(InputError, match="can't be put into an image"):
+        house.open(refused)
+    Wheelhouse(index.sources, tmp_path, most_bytes=1).path(added(index, "demo", b"content"))
+    assert f"{refused.sha256}.whl" not in cached(tmp_path)
 
 
 def test_a_lock_whose_wheel_is_gone_is_an_error_that_leaves_nothing(

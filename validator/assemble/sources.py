@@ -11,7 +11,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import date
 from functools import partial
-from pathlib import Path
 from typing import Protocol
 
 from ..model.lock import Lock, Wheel
@@ -26,7 +25,7 @@ from .merge import merged
 from .notebooks import notebooks
 from .plan import LARGE_FILE, LARGE_WHEEL, Group, WheelLayer, wheel_layers, wheels_of
 from .table import LayerTable
-from .wheel import WheelFile, open_wheel
+from .wheel import WheelFile
 from .wheel_facts import LargeFile, WheelFacts
 
 _WHEELS = f"wheels 1, {install.RECIPE}, files of {LARGE_FILE} apart"
@@ -36,10 +35,10 @@ _NEWEST_GLIBC = (2, 1000)
 
 
 class Wheels(Protocol):
-    """The wheels of a lock as files."""
+    """The wheels of a lock."""
 
-    def path(self, wheel: Wheel) -> Path:
-        """Return the file of a wheel. Raises MissingError if it is not here and can't be downloaded."""
+    def open(self, wheel: Wheel) -> WheelFile:
+        """Return a wheel, open. Raises MissingError if it is not here and can't be downloaded."""
 
 
 @dataclass(frozen=True)
@@ -158,7 +157,7 @@ class _WheelLayers:
         """Return what a wheel installs. Its file stays open as long as the stack."""
 
         def read() -> tuple[WheelFile, tuple[Entry, ...]]:
-            file = open_wheel(self.wheels.path(wheel), wheel)
+            file = self.wheels.open(wheel)
             try:
                 # As with `uv pip install` of a lock, every package counts as one that was asked for. So the
                 # layer of a wheel does not depend on what else an image asks for.

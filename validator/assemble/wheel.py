@@ -9,6 +9,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -35,6 +36,9 @@ from .zip_directory import BZIP2, DEFLATED, LZMA, Item, ZipError, read_directory
 CHUNK = 2 << 20
 #: Compressed bytes given to a decompressor at once.
 _FEED = 1 << 20
+#: Bytes of a wheel that are hashed at once, while another thread reads its directory and rarely releases the
+#: interpreter's lock.
+_HASHED = 16 << 20
 #: METADATA, WHEEL, RECORD and scripts are read into memory, up to this size.
 _LARGEST_TEXT = 32 << 20
 _SIGNATURES = ("RECORD.jws", "RECORD.p7s")
@@ -203,8 +207,15 @@ class WheelFile:
             raise MissingError(f"the wheel {path} can't be read: {error.strerror}") from None
         try:
             self._identity = _identity(self._handle)
-            self._check_hash()
-            self.members, self.info = self._open()
+            with ThreadPoolExecutor(1) as pool:
+                hashed = pool.submit(self._check_hash)
+                try:
+                    self.members, self.info = self._open()
+                except ValidatorError:
+                    # What is wrong with another file doesn't matter.
+                    hashed.result()
+                    raise
+                hashed.result()
         except BaseException:
             self.close()
             raise
@@ -249,7 +260,7 @@ class WheelFile:
             try:
                 part = os.pread(self._handle, size, position)
             except OSError as error:
-                raise MissingError(f"the wheel {self.path} can't be read: {error.strerror}") from None
+                raise self._unreadable(error) from None
             if not part:
                 raise self.damaged("it ends too early")
             parts.append(part)
@@ -257,13 +268,24 @@ class WheelFile:
             size -= len(part)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
+    def _unreadable(self, error: OSError) -> MissingError:
+        return MissingError(f"the wheel {self.path} can't be read: {error.strerror}")
+
     def _check_hash(self) -> None:
         if is_verified(self._handle, self.wheel.sha256):
             return
-        size = self._identity[2]
+        size, position = self._identity[2], 0
         hashing = hashlib.sha256()
-        for position in range(0, size, CHUNK):
-            hashing.update(self.read_at(position, min(CHUNK, size - position)))
+        block = memoryview(bytearray(min(size, _HASHED)))
+        while position < size:
+            try:
+                count = os.preadv(self._handle, [block], position)
+            except OSError as error:
+                raise self._unreadable(error) from None
+            if not count:
+                raise self.damaged("it ends too early")
+            hashing.update(block[:count])
+            position += count
         self.check_unchanged()
         if hashing.hexdigest() != self.wheel.sha256:
             raise WheelError(

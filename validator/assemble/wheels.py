@@ -26,7 +26,7 @@ from ..system.files import cache_directory, full_disk_named
 from ..system.meter import Meter
 from ..system.pools import map_in_threads
 from ..system.sources import PackageSources
-from .wheel import is_verified, note_verified
+from .wheel import WheelError, WheelFile, is_verified, note_verified, open_wheel
 
 logger = logging.getLogger(__name__)
 
@@ -102,6 +102,29 @@ class Wheelhouse:
                 self._used[wheel.sha256] = file
         return path
 
+    def open(self, wheel: Wheel) -> WheelFile:
+        """Return the wheel, open, after downloading it if it is not here.
+
+        Raises what `path` and `open_wheel` raise. If the wheel is here, its hash is computed only once, while
+        its directory is read.
+        """
+        if wheel.path is None:
+            with self._turn(wheel):
+                path = self._path(wheel)
+                held = None if wheel.sha256 in self._used else _locked(path, fcntl.LOCK_SH)
+                if held is not None:
+                    try:
+                        opened = open_wheel(path, wheel)
+                    except BaseException as error:
+                        os.close(held)
+                        if not isinstance(error, WheelError):
+                            raise
+                    else:
+                        _note_use(path, held)
+                        self._used[wheel.sha256] = held
+                        return opened
+        return open_wheel(self.path(wheel), wheel)
+
     def missing(self, wheels: Iterable[Wheel]) -> list[Wheel]:
         """Return the wheels that would have to be downloaded."""
         return [wheel for wheel in wheels if wheel.path is None and not self._path(wheel).exists()]
@@ -154,8 +177,7 @@ class Wheelhouse:
             path.unlink(missing_ok=True)
             return None
         note_verified(file, wheel.sha256)
-        # The time of access orders the eviction. Not every file system keeps it by itself.
-        os.utime(path, ns=(time.time_ns(), os.fstat(file).st_mtime_ns))
+        _note_use(path, file)
         return file
 
     def _download(self, wheel: Wheel, received: Callable[[int], object]) -> bool:
@@ -224,6 +246,11 @@ def _locked(path: Path, how: int) -> int | None:
         if os.path.samestat(there, os.fstat(file)):
             return file
         os.close(file)
+
+
+def _note_use(path: Path, file: int) -> None:
+    """Set the time of access, which orders the eviction. Not every file system keeps it by itself."""
+    os.utime(path, ns=(time.time_ns(), os.fstat(file).st_mtime_ns))
 
 
 def _close(files: dict[str, int]) -> None:
