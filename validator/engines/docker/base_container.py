@@ -88,11 +88,13 @@ class BaseContainer:
             except ImageNotFound:
                 load(self._endpoint, self._image, self._put)
         entry = ledger.intend(client, info)
+        # By default, Docker would also write the byte code to a log, as JSON.
         try:
             yield [
                 self._endpoint.docker, "run", "--rm", "--interactive", "--name", entry.name, "--pull=never",
-                "--network=none", "--read-only", "--cap-drop=ALL", "--security-opt=no-new-privileges",
-                "--user=65534:65534", *(f"--env={name}={value}" for name, value in ENVIRONMENT.items()),
+                "--network=none", "--log-driver=none", "--read-only", "--cap-drop=ALL",
+                "--security-opt=no-new-privileges", "--user=65534:65534",
+                *(f"--env={name}={value}" for name, value in ENVIRONMENT.items()),
                 "--entrypoint", argv[0], self._image, *argv[1:],
             ]  # fmt: skip
         except BuildError as error:
