@@ -12,6 +12,7 @@ from validator.compat.releases import releases
 from validator.compat.suggest import newest_that_works
 from validator.matrix.load import load_matrix
 from validator.matrix.plan import plan
+from validator.model.record import Verdict
 from validator.model.situation import Situation
 from validator.resources import shipped_matrix
 
@@ -23,7 +24,7 @@ DIGEST = f"sha256:{7:064x}"
 def works(**changes: Any) -> dict[str, Any]:
     question: dict[str, Any] = {
         "kind": "works", "gpu": "", "driver": "", "python": "", "system": "linux", "machine": "x86_64",
-        "registry": None, "images": {},
+        "registry": None, "images": {}, "verdicts": {},
     }  # fmt: skip
     found: dict[str, Any] = json.loads(ask(json.dumps(question | changes)))
     return found
@@ -56,6 +57,40 @@ def test_eager_and_xla_are_told_apart() -> None:
     assert modes(answer) == {"eager": (newest, "works"), "xla": (None, "fails")}
     assert way(answer, "image")["modes"] == way(answer, "pip")["modes"] == "eager only"
     assert any("jit_compile" in note for note in way(answer, "pip")["notes"])
+
+
+def test_it_works_only_if_that_was_measured() -> None:
+    machine = {"gpu": "h100", "driver": "580", "python": "3.12"}
+    predicted = works(**machine)
+    cell, newest = way(predicted, "image")["cell"], predicted["releases"][0]["release"]
+    assert predicted["headline"].startswith(f"TensorFlow {newest} should work in an image, and ")
+    assert "only predicted" in predicted["basis"] and "not measured" in predicted["basis"]
+    for verdict in Verdict:
+        answer = works(**machine, verdicts={cell: verdict.value, "tf2.21.0@another": "failed"})
+        image, headline = way(answer, "image"), answer["headline"]
+        assert image["verdict"] == verdict.value
+        if verdict is Verdict.CERTIFIED:
+            assert headline.startswith(f"TensorFlow {newest} works in an image, and ")
+            assert "should work with pip" in headline and "was certified" in answer["basis"]
+        elif verdict in (Verdict.FAILED, Verdict.BROKEN):
+            assert "but it was measured to fail" in headline and answer["outcome"] == "fails"
+            assert image["commands"] == []
+        else:
+            assert headline == predicted["headline"] and "proved nothing" in answer["basis"]
+
+
+def test_pip_says_why_it_gets_an_older_release_than_an_image() -> None:
+    for gpu, driver in (("rtx 4090", "535"), ("gtx 980", "470.82.01")):
+        answer = works(gpu=gpu, driver=driver)
+        image, pip = way(answer, "image"), way(answer, "pip")
+        assert image["release"] != pip["release"]
+        assert pip["notes"][0].startswith(f"Not {image['release']}, because ")
+        assert {mode["shown"] for mode in answer["modes"]} == {
+            f"TensorFlow {image['release']} in an image, {pip['release']} with pip"
+        }
+    same = works(gpu="rtx 5090", driver="570")
+    assert not any(note.startswith("Not ") for note in way(same, "pip")["notes"])
+    assert same["modes"][0]["shown"] == f"TensorFlow {same['modes'][0]['release']}"
 
 
 def test_newer_releases_are_left_out_with_their_reasons() -> None:

@@ -15,10 +15,10 @@ from ..compat.hardware import Driver, Gpu, parse_driver, parse_gpu
 from ..compat.instructions import filling
 from ..compat.offers import Offer, offers, outcome
 from ..compat.releases import Release
-from ..compat.suggest import newest_that_works, requirement
+from ..compat.suggest import Suggestion, newest_that_works, requirement
 from ..errors import InputError
 from ..model.prediction import Outcome, Prediction, Reason
-from ..model.situation import EAGER, LINUX, MACHINES, MACOS, MODES, SYSTEMS, WINDOWS, WSL2, Situation
+from ..model.situation import EAGER, LINUX, MACHINES, MACOS, MODES, SYSTEMS, WINDOWS, WSL2, XLA, Situation
 from ..model.spec import cell_identifier, host_identifier
 from ..reports.diagnosis_words import fact_names
 from ..versions import CudaVersion, DriverRelease
@@ -32,6 +32,8 @@ _PIN = "pin_that_works"
 _INSTALL = "python -m pip install '{}'"
 _NO_XLA = "Functions that XLA compiles fail with it: leave jit_compile=True out."
 _SYSTEMS = {LINUX: "Linux", WSL2: "WSL2", WINDOWS: "Windows", MACOS: "macOS"}
+#: Verdicts that show that an image works, or that it does not. A browser can't import `Verdict`.
+_PROVEN, _REFUTED = "certified", frozenset({"failed", "broken"})
 #: The most reasons that are given for one release.
 _REASONS = 3
 
@@ -44,7 +46,8 @@ def what_works(asked: Mapping[str, Any]) -> dict[str, Any]:
 
     asked: `gpu`, `driver` and `python` as a person wrote them, each of which may be empty; `system` and
     `machine` as in `Situation`; `registry`: the repository of the images, or None; `images`: the digest of
-    each image that can be pulled from there, by its identifier, or None if nobody has looked.
+    each image that can be pulled from there, by its identifier, or None if nobody has looked; `verdicts`: the
+    newest verdict of each cell that was measured, by its identifier.
 
     Raises RejectedField for what can't be understood, and InputError for a system that does not exist.
     """
@@ -63,17 +66,19 @@ def what_works(asked: Mapping[str, Any]) -> dict[str, Any]:
     )
     found = list(offers(machine, asked["images"] or ()))
     missing = fact_names(name for name in found[0].pip.prediction.missing if name in ("driver", "gpu"))
-    modes = [_newest(found, mode) for mode in MODES]
-    headline, best = _headline(modes, missing)
+    ways = [
+        *_images(found, machine, gpu, asked["registry"], asked["images"], asked["verdicts"]),
+        *_pips(found, machine),
+    ]
+    modes = [_mode(found, ways, mode) for mode in MODES]
+    headline, best = _headline(modes, ways, missing)
     return {
         "machine": list(_words(machine, gpu, driver)),
         "headline": headline,
+        "basis": _basis(ways),
         "outcome": best.value,
         "modes": modes,
-        "ways": [
-            *_images(found, machine, gpu, asked["registry"], asked["images"]),
-            *_pips(found, machine),
-        ],
+        "ways": ways,
         "releases": [_release(offer) for offer in found],
     }
 
@@ -108,31 +113,87 @@ def _words(machine: Situation, gpu: Gpu | None, driver: Driver) -> Iterator[str]
         yield f"Python {machine.python}"
 
 
-def _newest(found: Sequence[Offer], mode: str) -> dict[str, Any]:
+def _mode(found: Sequence[Offer], ways: Sequence[Mapping[str, Any]], mode: str) -> dict[str, Any]:
     """Return the newest release that works in a mode, else the newest that is not known to fail."""
     for wanted in (Outcome.WORKS, Outcome.UNKNOWN):
         for offer in found:
             if offer.outcome(mode) is wanted:
-                return {"mode": mode, "release": offer.release.version, "outcome": wanted.value}
-    return {"mode": mode, "release": None, "outcome": Outcome.FAILS.value}
+                release = offer.release.version
+                shown = f"TensorFlow {release}"
+                image, pip = _way_for(ways, "image", mode), _way_for(ways, "pip", mode)
+                if image and pip and image["release"] != pip["release"]:
+                    shown = f"TensorFlow {image['release']} in an image, {pip['release']} with pip"
+                if wanted is Outcome.UNKNOWN:
+                    shown += ", not certain"
+                return {"mode": mode, "release": release, "outcome": wanted.value, "shown": shown}
+    return {"mode": mode, "release": None, "outcome": Outcome.FAILS.value, "shown": "no release"}
 
 
-def _headline(modes: Sequence[Mapping[str, Any]], missing: Sequence[str]) -> tuple[str, Outcome]:
-    """Return the answer in one or two sentences, and the best outcome that it promises."""
+def _way_for(ways: Sequence[Mapping[str, Any]], name: str, mode: str) -> Mapping[str, Any] | None:
+    """Return the way of this name that has the newest release for a mode."""
+    fitting = [way for way in ways if way["way"] == name and (mode == EAGER or way["modes"] == _BOTH)]
+    return min(fitting, key=lambda way: len(way["newer"]), default=None)
+
+
+def _headline(
+    modes: Sequence[Mapping[str, Any]], ways: Sequence[Mapping[str, Any]], missing: Sequence[str]
+) -> tuple[str, Outcome]:
+    """Return the answer in one or two sentences, and the best outcome that it promises.
+
+    It says that something works only if that was measured.
+    """
     eager, xla = modes
     newest = f"TensorFlow {eager['release']}"
     if eager["release"] is None:
-        return "No TensorFlow release uses the GPU here.", Outcome.FAILS
+        return "No TensorFlow release is expected to use the GPU here.", Outcome.FAILS
+    refuted = next((way for way in ways if way["verdict"] in _REFUTED), None)
+    if refuted is not None:
+        return (
+            f"TensorFlow {refuted['release']} should work, but it was measured to fail: see below.",
+            Outcome.FAILS,
+        )
     if eager["outcome"] == Outcome.UNKNOWN.value:
         unknown = "it is not certain that it works"
         if missing:
             unknown = f"{' and '.join(missing)} {'are' if len(missing) > 1 else 'is'} not known"
         return f"No known fact rules out {newest}, but {unknown}.", Outcome.UNKNOWN
     if xla["outcome"] != Outcome.WORKS.value:
-        return f"{newest} works for eager operations. No release is known to work with XLA.", Outcome.WORKS
-    if eager["release"] == xla["release"]:
-        return f"{newest} works.", Outcome.WORKS
-    return f"{newest} works for eager operations, and {xla['release']} also with XLA.", Outcome.WORKS
+        return (
+            f"{newest} should work for eager operations. No release is known to work with XLA.",
+            Outcome.WORKS,
+        )
+    if eager["release"] != xla["release"]:
+        return (
+            f"{newest} should work for eager operations, and {xla['release']} also with XLA.",
+            Outcome.WORKS,
+        )
+    return _both(newest, _way_for(ways, "image", XLA), _way_for(ways, "pip", XLA)), Outcome.WORKS
+
+
+def _both(newest: str, image: Mapping[str, Any] | None, pip: Mapping[str, Any] | None) -> str:
+    """Return the headline for a machine on which a release works in both modes."""
+    if image is None:
+        return f"{newest} should work{' with pip' if pip else ''}."
+    proven = image["verdict"] == _PROVEN
+    in_image = f"TensorFlow {image['release']} {'works' if proven else 'should work'}"
+    if pip is None:
+        return f"{in_image} in an image."
+    if image["release"] != pip["release"]:
+        verb = " should work" if proven else ""
+        return f"{in_image} in an image, and {pip['release']}{verb} with pip."
+    return f"{in_image} in an image, and should work with pip." if proven else f"{in_image}."
+
+
+def _basis(ways: Sequence[Mapping[str, Any]]) -> str:
+    """Return what the headline rests on, in one or two sentences."""
+    verdicts = {way["verdict"] for way in ways}
+    if verdicts & _REFUTED:
+        return "The image was measured on this kind of machine. What is said of pip is only predicted."
+    if _PROVEN in verdicts:
+        return "The image was certified on this kind of machine. What is said of pip is only predicted."
+    if verdicts - {None}:
+        return "This is only predicted, from published facts: the measurement of the image proved nothing."
+    return "This is only predicted, from published facts, and not measured."
 
 
 # The ways of getting a release
@@ -144,22 +205,27 @@ def _images(
     gpu: Gpu | None,
     registry: str | None,
     digests: Mapping[str, str] | None,
+    verdicts: Mapping[str, str],
 ) -> Iterator[dict[str, Any]]:
+    host = _host(machine, gpu)
     for offer, modes in _chosen(found, _of_image):
         if offer.image is None:
             continue
         spec = offer.image.spec
         digest = (digests or {}).get(spec.identifier)
-        if registry and digest:
-            command, notes = f"docker pull {registry}@{digest}", []
-        else:
-            command = f"python -m validator build-matrix --profile full --select image={spec.identifier}"
+        cell = cell_identifier(spec.identifier, host) if host else None
+        verdict = verdicts.get(cell) if cell else None
+        commands, notes = [f"docker pull {registry}@{digest}"], []
+        if verdict in _REFUTED:
+            commands = []
+        elif not (registry and digest):
+            commands = [f"python -m validator build-matrix --profile full --select image={spec.identifier}"]
             notes = ["There is no such image to pull. This builds it."] if digests is not None else []
-        host = _host(machine, gpu)
-        yield _way("image", offer, modes, offer.image.prediction, [command], notes, found, _of_image) | {
+        yield _way("image", offer, modes, offer.image.prediction, commands, notes, found, _of_image) | {
             "image": spec.identifier,
             "python": spec.python,
-            "cell": cell_identifier(spec.identifier, host) if host else None,
+            "cell": cell,
+            "verdict": verdict,
         }
 
 
@@ -173,7 +239,8 @@ def _pips(found: Sequence[Offer], machine: Situation) -> Iterator[dict[str, Any]
         modes = _EAGER_ONLY if suggested.eager_only else _BOTH
         commands = [*filled.before, install, *filled.after]
         against = _of_pip if suggested.library_path else _alone
-        way = _way("pip", offer, modes, suggested.prediction, commands, filled.notes, found, against)
+        notes = [*_why_older(found, suggested), *filled.notes]
+        way = _way("pip", offer, modes, suggested.prediction, commands, notes, found, against)
         yield way | {"python": suggested.python}
     for offer, modes in _chosen(found, _of_pip):
         known = suggested is None or suggested.eager_only or offer.release == suggested.release
@@ -181,6 +248,23 @@ def _pips(found: Sequence[Offer], machine: Situation) -> Iterator[dict[str, Any]
             commands = [_INSTALL.format(requirement(offer.release))]
             way = _way("pip", offer, modes, offer.pip.prediction, commands, [_NO_XLA], found, _alone)
             yield way | {"python": offer.pip.python}
+
+
+def _why_older(found: Sequence[Offer], suggested: Suggestion) -> Iterator[str]:
+    """Yield why pip gets an older release than an image does, if it does, as a sentence."""
+    newest = next((offer for offer, _ in _chosen(found, _of_image)), None)
+    if newest is None or found.index(newest) >= next(
+        place for place, offer in enumerate(found) if offer.release == suggested.release
+    ):
+        return
+    name, own = newest.release.version, suggested.release.version
+    if newest.pip.library_path and not suggested.library_path:
+        yield (
+            f"Not {name}, because from pip it finds CUDA's libraries only if LD_LIBRARY_PATH names their"
+            f" directories. {own} needs no such setting."
+        )
+    elif reasons := _against(newest.pip.alone, newest.release):
+        yield f"Not {name}, because {reasons[0]['text']}."
 
 
 def _of_image(offer: Offer) -> Prediction | None:
@@ -233,6 +317,7 @@ def _way(
         "outcome": outcome(prediction, EAGER).value if modes == _EAGER_ONLY else prediction.outcome.value,
         "commands": list(commands),
         "notes": list(notes),
+        "verdict": None,
         "reasons": [_reason(reason) for reason in prediction.reasons],
         "newer": list(_grouped(found[: found.index(offer)], against)),
     }

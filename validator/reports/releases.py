@@ -7,7 +7,6 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ..model.prediction import Outcome
 from ..model.situation import EAGER, XLA
 from .printable import one_line
 
@@ -25,12 +24,11 @@ def text(answer: Mapping[str, Any], width: int) -> str:
 
 def _lines(answer: Mapping[str, Any], width: int) -> Iterator[str]:
     yield from _wrapped(answer["headline"], width)
+    yield from _wrapped(answer["basis"], width)
     yield from _wrapped(f"For {', '.join(answer['machine'])}.", width)
     yield ""
     for mode in answer["modes"]:
-        release = f"TensorFlow {mode['release']}" if mode["release"] else "no release"
-        doubt = ", not certain" if mode["outcome"] == Outcome.UNKNOWN.value else ""
-        yield f"  {_MODES[mode['mode']]}: {release}{doubt}"
+        yield from _wrapped(f"{_MODES[mode['mode']]}: {mode['shown']}", width, "  ", "    ")
     for way in answer["ways"]:
         only = ", only for eager operations" if way["modes"] == "eager only" else ""
         yield ""

@@ -39,7 +39,7 @@ def works(**given: Any) -> dict[str, Any]:
     """Return a question about a machine."""
     return {
         "kind": "works", "gpu": "", "driver": "", "python": "", "system": "linux", "machine": "x86_64",
-        "registry": None, "images": {},
+        "registry": None, "images": {}, "verdicts": {},
     } | given  # fmt: skip
 
 

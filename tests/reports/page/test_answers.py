@@ -35,7 +35,7 @@ sys.meta_path.insert(0, Refuse())
 import json
 from validator.answers.browser import ask
 works = {"kind": "works", "gpu": "a100", "driver": "580", "python": "3.12", "system": "linux",
-         "machine": "x86_64", "registry": None, "images": {}}
+         "machine": "x86_64", "registry": None, "images": {}, "verdicts": {}}
 name = "libcudart.so.11.0"
 line = f"Could not load dynamic library '{name}'; dlerror: {name}: cannot open shared object file".encode()
 why = json.loads(ask(json.dumps({"kind": "why", "name": "x"}), line, b"", len(line)))
@@ -48,7 +48,7 @@ sys.path.insert(0, sys.argv[1])
 import json
 from validator.answers.browser import ask
 works = {"kind": "works", "gpu": "a100", "driver": "580", "python": "3.12", "system": "linux",
-         "machine": "x86_64", "registry": None, "images": {}}
+         "machine": "x86_64", "registry": None, "images": {}, "verdicts": {}}
 json.loads(ask(json.dumps(works)))["modes"]
 print([name for name in sys.modules if name == "difflib" or name.startswith("validator.diagnosis")])
 """

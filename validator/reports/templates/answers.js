@@ -241,7 +241,7 @@
     return {
       question: {
         kind: "works", gpu: gpu.value, driver: driver.value, system: name, machine, python: version.value,
-        registry: data.registry, images: data.images,
+        registry: data.registry, images: data.images, verdicts: verdicts(),
       },
     };
   }
@@ -250,43 +250,42 @@
   const WAYS = { image: "In an image", pip: "With pip" };
 
   function showWorks(answer) {
-    const bad = answer.ways.some(failed);
-    const [headline, outcome] = bad ? ["The prediction is that it works, but it was measured to fail: see below.", "fails"] : [answer.headline, answer.outcome];
     const newest = answer.releases[0];
     return [
-      headline,
-      element("h3", { class: `result ${outcome}` }, headline),
+      answer.headline,
+      element("h3", { class: `result ${answer.outcome}` }, answer.headline),
+      element("p", {}, answer.basis),
       element("p", { class: "quiet" }, `For ${answer.machine.join(", ")}.`),
-      element("dl", { class: "modes" }, ...answer.modes.map(({ mode, release, outcome: found }) =>
-        element("div", { class: found }, element("dt", {}, MODES[mode]),
-          element("dd", {}, release ? `TensorFlow ${release}${found === "unknown" ? ", not certain" : ""}` : "no release")))),
+      element("dl", { class: "modes" }, ...answer.modes.map(({ mode, outcome, shown }) =>
+        element("div", { class: outcome }, element("dt", {}, MODES[mode]), element("dd", {}, shown)))),
       ...answer.ways.map(way),
       ...(answer.ways.length ? [] : [element("h3", {}, `Why TensorFlow ${newest.release} does not work`), reasons(newest.reasons)]),
       details(`All ${answer.releases.length} releases`, table("All releases", ["TensorFlow", "CUDA/cuDNN", "Image", "pip", "Python", "Why not"], answer.releases.map(releaseRow))),
     ];
   }
 
-  // An image that was measured to fail on such a machine is not offered.
-  const failed = (found) => Boolean(found.cell) && ["failed", "broken"].includes(verdictOf(found.cell)?.textContent);
-
   function way(found, index) {
     const only = found.modes === "eager only" ? ", only for eager operations" : "";
-    const measured = found.cell ? verdictOf(found.cell) : null;
     return element("div", {},
       element("h3", {}, `${WAYS[found.way]}: TensorFlow ${found.release}${found.python ? `, Python ${found.python}` : ""}${only}`),
       ...found.notes.map((note) => element("p", {}, note)),
-      failed(found) ? "" : command(`${found.way}-${index}`, found.commands.join("\n")),
-      measured ? element("p", {}, "Measured on this class of machines: ", measured, ".") : "",
+      found.commands.length ? command(`${found.way}-${index}`, found.commands.join("\n")) : "",
+      found.verdict ? element("p", {}, "Measured on this class of machines: ", measurement(found), ".") : "",
       details("Why this is predicted", reasons(found.reasons)),
       ...(found.newer.length ? [details("Why no newer release", ...found.newer.map((group) =>
         element("div", {}, element("h4", {}, group.releases), reasons(group.reasons))))] : []));
   }
 
-  let matrix;
-  function verdictOf(cell) {
-    matrix ??= JSON.parse(byId("data").textContent);
-    const found = matrix.cells.find(([image, host, , measured]) => measured && `${matrix.images[image].id}@${matrix.hosts[host].id}` === cell);
-    return found ? element("a", { href: `#cell=${encodeURIComponent(cell)}` }, element("span", { class: `measured ${found[3]}` }, found[3])) : null;
+  const measurement = ({ cell, verdict }) =>
+    element("a", { href: `#cell=${encodeURIComponent(cell)}` }, element("span", { class: `measured ${verdict}` }, verdict));
+
+  // The newest verdict of each measured cell.
+  let measured;
+  function verdicts() {
+    if (measured) return measured;
+    const { cells, images, hosts } = JSON.parse(byId("data").textContent);
+    measured = Object.fromEntries(cells.filter(([, , , verdict]) => verdict).map(([image, host, , verdict]) => [`${images[image].id}@${hosts[host].id}`, verdict]));
+    return measured;
   }
 
   function releaseRow(release) {
