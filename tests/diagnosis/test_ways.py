@@ -19,6 +19,17 @@ from validator.model.diagnosis import WAYS, Remedy
 
 #: What shows that a command interrupts other people.
 _INTERRUPTS = re.compile(r"\breboot\b|systemctl (?:isolate|restart)|\brmmod\b|modprobe -r|sudo shutdown")
+#: Commands that change something, and those that only look.
+_CHANGES = re.compile(
+    rf"{_INTERRUPTS.pattern}|--gpu-reset|-pl \d|-mig |mig -c|\bkill |\bunset |\bpurge\b|docker stop"
+    r"|^(?:RUN )?sudo (?!dmesg|fuser|grep|lspci|nvidia-smi mig -l)|kubectl create"
+    r"|\b(?:pip|conda|apt-get|dnf) (?:un)?install\b"
+)
+_LOOKS = re.compile(
+    r"(?:sudo )?(?:cat|conda info|dkms|dmesg|docker (?:inspect|ps|version)|dpkg -l|env \||free|fuser|grep|id"
+    r"|kubectl (?:describe|get|logs)|ls|lsmod|lspci|modinfo|mokutil --sb-state|nvidia-ctk --version"
+    r"|nvidia-smi|python -m pip (?:list|show)|uname)\b"
+)
 
 
 def reader(text: str) -> Reader:
@@ -131,6 +142,22 @@ def test_every_command_that_interrupts_others_is_marked() -> None:
         if _INTERRUPTS.search(command) and not remedy.interrupts
     ]
     assert unmarked == []
+
+
+def test_whoever_looks_does_not_change_anything_by_pasting_all_commands() -> None:
+    mixed = [
+        f"{cause.code}: {remedy.commands}"
+        for cause in causes()
+        for remedy in cause.remedies
+        for first, *others in [remedy.commands or ("",)]
+        if looks(first) and any(not looks(each) and _CHANGES.search(each) for each in others)
+    ]
+    assert mixed == []
+    assert looks("nvidia-smi; cat /proc/driver/nvidia/version") and not looks("sudo nvidia-smi -i 0 -mig 0")
+
+
+def looks(command: str) -> bool:
+    return bool(_LOOKS.match(command)) and not _CHANGES.search(command)
 
 
 def test_every_mark_is_known() -> None:

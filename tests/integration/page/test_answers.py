@@ -235,6 +235,18 @@ def test_why_a_gpu_is_not_used_is_shown(page: Page) -> None:
     expect(answer).to_contain_text("Paste what TensorFlow printed")
 
 
+def test_what_interrupts_people_is_copied_one_command_at_a_time(page: Page) -> None:
+    page.locator("#why textarea").fill(
+        "failed call to cuInit: CUDA_ERROR_SYSTEM_DRIVER_MISMATCH: system has unsupported display driver"
+    )
+    submit(page, "why")
+    expect(page.locator("#why-answer .cause")).to_be_visible()
+    copied = page.locator("#why-answer .copy pre").all_inner_texts()
+    assert "sudo reboot" in copied
+    assert "sudo systemctl isolate multi-user.target" in copied
+    assert not any("\n" in text and re.search("reboot|isolate|modprobe", text) for text in copied)
+
+
 def test_a_file_is_read(page: Page, tmp_path: Path) -> None:
     file = tmp_path / "train <b>.log"
     file.write_bytes(b"\xff\xfe" + FAULT.encode("utf-16-le"))

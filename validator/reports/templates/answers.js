@@ -351,6 +351,9 @@
     ];
   }
 
+  // What interrupts people is copied one command at a time: a reboot may not follow by itself.
+  const blocks = ({ commands, interrupts }) => (interrupts || !commands.length ? commands : [commands.join("\n")]);
+
   function causeOf(cause, words, index, several) {
     return element("div", { class: "cause" },
       element("p", { class: "result fails" }, `${several ? `${index + 1}. ` : ""}${words.headlines[index]}`),
@@ -363,7 +366,7 @@
       element("h3", {}, "How to fix it"),
       ...cause.remedies.flatMap((remedy, number) => [
         element("p", {}, words.ways[index][number] ? element("strong", {}, `${words.ways[index][number]}: `) : "", remedy.says),
-        remedy.commands.length ? command(`fix-${index}-${number}`, remedy.commands.join("\n")) : "",
+        ...blocks(remedy).map((text, block) => command(`fix-${index}-${number}-${block}`, text)),
       ]),
       cause.sources.length ? details("Sources", element("ul", {}, ...cause.sources.map((source) => element("li", { class: "source" }, linked(source))))) : "");
   }
