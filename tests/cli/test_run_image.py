@@ -6,7 +6,7 @@ import pytest
 
 from validator import cli
 from validator.cli import run_image
-from validator.errors import MissingError
+from validator.errors import InputError, MissingError
 from validator.registry.names import Repository
 
 
@@ -24,3 +24,16 @@ def test_plain_http_also_counts_for_the_registry_of_an_image(
     with pytest.raises(MissingError, match="no network in this test"):
         cli.run(["run", "--uncertified", "--image", "registry.example.org:5000/team/tf:x", *options])
     assert asked == [("registry.example.org:5000/team/tf", plain_http)]
+
+
+@pytest.mark.parametrize("form", ["apptainer", "slurm", "kubernetes", "podman"])
+@pytest.mark.parametrize("image", [[], ["--image", "tensorflow-gpu-matrix:tf2.21.0-cpu-py312"]])
+def test_tools_that_pull_their_image_need_it_in_a_registry(
+    form: str, image: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """This is said before an engine is looked for, and before a command is."""
+    monkeypatch.delenv("VALIDATOR_REGISTRY", raising=False)
+    with pytest.raises(InputError, match=f"--format {form} needs an image in a registry") as caught:
+        cli.run(["run", "--uncertified", "--format", form, *image])
+    assert "build-matrix --push HOST/NAME" in str(caught.value.hint)
+    assert "docker push" in str(caught.value.hint)

@@ -250,9 +250,6 @@ def test_an_image_of_the_local_engine(local: str, shelf: Shelf) -> None:
         done = nowhere(shelf, *options)
         assert reference(done) == local
         assert is_loud(done) and "only in the local Docker Engine" in said(done.out)
-    done = nowhere(shelf, "--format", "kubernetes")
-    assert (done.code, done.out) == (EXIT_INPUT, "")
-    assert "where Kubernetes does not look" in done.err and "--push" in done.err
     for options in (("--image", "absent:1"), ("--tensorflow", "2.19")):
         done = nowhere(shelf, *options)
         assert (done.code, done.out) == (EXIT_INPUT, "")

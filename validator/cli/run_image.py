@@ -66,7 +66,9 @@ _FORMATS = ("docker", "compose", "devcontainer", "apptainer", "slurm", "kubernet
     type=click.Choice(["auto", "gpus", "cdi"]),
     default="auto",
     show_default=True,
-    help="How Docker provides GPUs: as the local engine offers them (auto), with --gpus, or as CDI devices.",
+    help="How Docker provides GPUs: as the local engine offers them (auto), with --gpus, or as CDI devices."
+    " With gpus or cdi, no engine is needed on this machine if the image is in a registry and neither --mount"
+    " nor --exec is given.",
 )
 @click.option(
     "--uncertified",
@@ -128,6 +130,13 @@ def command(
         raise click.UsageError(
             "Missing option '--registry': certified images are in a registry. To start an image that is not"
             " certified, from the local Docker Engine, use --uncertified; `build-matrix` builds images."
+        )
+    if registry is None and not tool.uses_docker:
+        raise InputError(
+            f"--format {format_} needs an image in a registry, from which it is pulled where it starts;"
+            " without --registry, the image is one of the local Docker Engine",
+            hint="push it with `build-matrix --push HOST/NAME` (another image with `docker tag` and `docker"
+            " push`), and name it with --image HOST/NAME:TAG",
         )
     terms = Terms(trust, max_age, accept_expired) if trust is not None else None
     wanted = Wanted(image, tensorflow, python, additions, gpu=bool(gpus))

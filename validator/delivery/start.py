@@ -173,15 +173,6 @@ def parse_variables(texts: Iterable[str]) -> dict[str, str]:
     return found
 
 
-def needs_no_local_image(start: Start, tool: str) -> None:
-    """Raise InputError if the image is only in the local Docker Engine, where this tool does not look."""
-    if start.image.local:
-        raise InputError(
-            f"{start.image.name} is only in the local Docker Engine, where {tool} does not look for images",
-            hint="push it with `build-matrix --push HOST/NAME`, and name it with --image HOST/NAME:TAG",
-        )
-
-
 def _check(what: str, text: str) -> None:
     """Raise InputError for characters that nobody sees in a file, or that no file can have."""
     for character in text:

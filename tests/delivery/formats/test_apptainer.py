@@ -16,7 +16,6 @@ import pytest
 from hypothesis import given
 
 from validator.delivery.formats.apptainer import write
-from validator.errors import InputError
 
 from . import starts
 from .fake_apptainer import Called, install, read_call
@@ -66,11 +65,6 @@ def test_an_image_without_cuda_and_a_registry_without_tls(tmp_path: Path) -> Non
 
 def test_the_script_says_what_is_not_needed() -> None:
     assert "Nothing is needed for your user" in write(start())
-
-
-def test_a_local_image_is_rejected() -> None:
-    with pytest.raises(InputError, match="only in the local Docker Engine, where Apptainer does not look"):
-        write(start(image=starts.with_image(local=True)))
 
 
 @given(starts.directories, starts.commands, starts.variables)

@@ -123,12 +123,6 @@ def test_podman_connects_without_tls_only_to_a_registry_that_has_none() -> None:
     assert parse(podman_command(start())).tls_verify is None
 
 
-def test_podman_has_no_image_of_the_docker_engine() -> None:
-    with pytest.raises(InputError, match="only in the local Docker Engine") as caught:
-        podman_command(start(image=starts.with_image(local=True)))
-    assert "--push" in str(caught.value.hint)
-
-
 def test_a_variable_of_the_user_replaces_ours() -> None:
     found = parse(docker_command(start(directory=Path("/d"), environment={"HOME": "/mine"})))
     assert [text for text in found.env if text.startswith("HOME=")] == ["HOME=/mine"]

@@ -17,7 +17,6 @@ from validator.delivery.formats.kubernetes import (
     write,
 )
 from validator.delivery.start import User
-from validator.errors import InputError
 from validator.fleet import kubernetes_nodes, settings_schema
 
 from ...fleet.kubernetes.pod_security import violations
@@ -107,11 +106,6 @@ def test_a_command_is_a_job_that_the_entry_point_starts() -> None:
     text = write(start(image=starts.with_image(port=8888)))
     assert "kubectl port-forward pod/tensorflow 8888" in text
     assert pod(text)["containers"][0]["ports"] == [{"containerPort": 8888}]
-
-
-def test_a_local_image_is_rejected() -> None:
-    with pytest.raises(InputError, match="only in the local Docker Engine"):
-        write(start(image=starts.with_image(local=True)))
 
 
 @given(starts.commands, starts.variables)

@@ -53,11 +53,6 @@ def test_a_job_needs_a_command() -> None:
     assert jupyter.splitlines()[-1].endswith(starts.IMAGE.reference)
 
 
-def test_a_local_image_is_rejected() -> None:
-    with pytest.raises(InputError, match="only in the local Docker Engine"):
-        write(start(image=starts.with_image(local=True), command=TRAIN))
-
-
 @given(starts.directories, starts.commands.filter(bool), starts.variables)
 def test_every_value_survives(directory: Path, command: tuple[str, ...], variables: dict[str, str]) -> None:
     text = write(start(directory=directory, command=command, environment=variables))

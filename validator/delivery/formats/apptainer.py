@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 
-from ..start import CACHE_WHY, WORKSPACE, Start, cache_variables, needs_no_local_image
+from ..start import CACHE_WHY, WORKSPACE, Start, cache_variables
 from .engines import bind
 from .text import assignment, comments, header, sentence
 
@@ -14,14 +14,13 @@ _PREFIX = "APPTAINERENV_"
 
 
 def write(start: Start) -> str:
-    """Return the script. Raises InputError for an image that only the local Docker Engine has."""
+    """Return the script."""
     lines = [_SHEBANG, *comments(header(start.image)), "set -eu", *body(start)]
     return "".join(f"{line}\n" for line in lines)
 
 
 def body(start: Start) -> list[str]:
     """Return the lines of a shell script that replace the shell by the container."""
-    needs_no_local_image(start, "Apptainer")
     words, told = ["apptainer", "run"], []
     if start.host is not None:
         words.append("--nv")

@@ -17,7 +17,6 @@ from ..start import (
     WORKSPACE,
     Devices,
     Start,
-    needs_no_local_image,
 )
 from .text import comments, header
 
@@ -72,7 +71,6 @@ def docker_flags(start: Start) -> list[Flag]:
 
 def podman_flags(start: Start) -> list[Flag]:
     """Return the flags for Podman, which runs containers as the user who starts them."""
-    needs_no_local_image(start, "Podman")
     found = _first(start)
     rootless = start.user.uid != 0
     if start.host is not None:

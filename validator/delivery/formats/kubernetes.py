@@ -12,7 +12,6 @@ from ..start import (
     WORKSPACE,
     Start,
     cache_variables,
-    needs_no_local_image,
 )
 from .text import Noted, comments, header, sentence, to_yaml
 
@@ -27,8 +26,7 @@ _SIZE = "20Gi"
 
 
 def write(start: Start) -> str:
-    """Return the objects. Raises InputError for an image that only the local Docker Engine has."""
-    needs_no_local_image(start, "Kubernetes")
+    """Return the objects."""
     kind = "job" if start.command else "pod"
     how = [f"Start it with: kubectl apply -f FILE. To start it again: kubectl delete {kind} {_NAME}."]
     if start.command:

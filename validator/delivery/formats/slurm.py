@@ -13,7 +13,7 @@ _PROCESSORS = 4
 
 
 def write(start: Start) -> str:
-    """Return the script. Raises InputError if nothing would run in the job, and like `apptainer.body`."""
+    """Return the script. Raises InputError if nothing would run in the job."""
     if not start.command and start.port is None:
         raise InputError(
             "a batch job needs a command: by itself, the image starts Python, which reads from a terminal",
