@@ -30,6 +30,7 @@ _BOTH, _EAGER_ONLY = "eager and XLA", "eager only"
 #: The placeholder that `filling` fills in.
 _PIN = "pin_that_works"
 _INSTALL = "python -m pip install '{}'"
+_BUILDS = "There is no such image to pull. This builds it; in a checkout, `python` is `.venv/bin/python`."
 _NO_XLA = "Functions that XLA compiles fail with it: leave jit_compile=True out."
 _SYSTEMS = {LINUX: "Linux", WSL2: "WSL2", WINDOWS: "Windows", MACOS: "macOS"}
 #: Verdicts that show that an image works, or that it does not. A browser can't import `Verdict`.
@@ -220,7 +221,7 @@ def _images(
             commands = []
         elif not (registry and digest):
             commands = [f"python -m validator build-matrix --profile full --select image={spec.identifier}"]
-            notes = ["There is no such image to pull. This builds it."] if digests is not None else []
+            notes = [_BUILDS] if digests is not None else []
         yield _way("image", offer, modes, offer.image.prediction, commands, notes, found, _of_image) | {
             "image": spec.identifier,
             "python": spec.python,

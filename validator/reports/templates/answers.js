@@ -158,9 +158,13 @@
     const form = byId(name), place = byId(`${name}-answer`), status = byId(`${name}-status`);
     const submit = form.querySelector("[type=submit]");
     let number = 0;
-    const say = (words, ...content) => {
-      status.textContent = words;
-      place.replaceChildren(...content);
+    // The words of the status are announced. They are empty if the content says everything.
+    const say = (words, kind, ...content) => {
+      status.className = kind;
+      // A field is described by the words, not by the status, whose label would be read in their place.
+      status.replaceChildren(...(words ? [element("span", { id: `${name}-words` }, ...coded(words))] : []));
+      place.replaceChildren(status, ...content.filter(Boolean));
+      place.classList.add("shown");
       // On a narrow screen, the answer is below what is visible.
       place.scrollIntoView({ block: "nearest" });
     };
@@ -170,13 +174,13 @@
         running?.cancel?.();
         submit.focus();
       });
-      say(words, element("p", { class: "busy" }, words, stop));
+      say(words, "busy", stop);
     };
     // A field that has to be changed, and the message that says why, belong together until somebody changes it.
     const helps = new Map([...form.elements].map((field) => [field, field.getAttribute("aria-describedby")]));
     const reject = (field) => {
       field.setAttribute("aria-invalid", "true");
-      field.setAttribute("aria-describedby", [`${name}-fault`, helps.get(field)].filter(Boolean).join(" "));
+      field.setAttribute("aria-describedby", [`${name}-words`, helps.get(field)].filter(Boolean).join(" "));
     };
     const accept = (field) => {
       field.removeAttribute("aria-invalid");
@@ -191,7 +195,7 @@
       const mine = ++number;
       const fault = ({ message, hint, field, nearest }) => {
         const words = `${message}${hint ? `; ${hint}` : ""}.`;
-        say(words, element("p", { class: "notice", id: `${name}-fault` }, words), suggestions(form, nearest));
+        say(words, "notice", suggestions(form, nearest));
         if (field && !form.elements[field].disabled) reject(form.elements[field]);
       };
       [...helps.keys()].forEach(accept);
@@ -201,13 +205,19 @@
         return;
       }
       submit.setAttribute("aria-disabled", "true");
+      const asking = document.activeElement;
       try {
         const answer = await ask(asked.question, asked.text, progress(mine));
         if (answer.error) fault(answer.error);
-        else say(...show(answer));
+        else {
+          // Whoever still is where the question was asked, or at the button that stops it, goes to the answer.
+          const waiting = [asking, document.body].includes(document.activeElement) || place.contains(document.activeElement);
+          say("", "", ...show(answer));
+          if (waiting) place.querySelector("h3").focus();
+        }
       } catch (error) {
-        if (error.name === "AbortError") say("Stopped.", element("p", { class: "quiet" }, "Stopped."));
-        else say(error.message, element("p", { class: "notice" }, error.message));
+        if (error.name === "AbortError") say("Stopped.", "quiet");
+        else say(error.message, "notice");
       } finally {
         submit.removeAttribute("aria-disabled");
       }
@@ -223,6 +233,9 @@
     })));
   }
 
+  // Text in which commands and names are between backticks.
+  const coded = (text) => text.split(/`([^`]+)`/).map((part, place) => (place % 2 ? element("code", {}, part) : part));
+  const headed = (outcome, text) => element("h3", { class: `result ${outcome}`, tabindex: "-1" }, text);
   const reason = ({ outcome, text, fact, source }) => element("li", {},
     element("p", {}, element("span", { class: `predicted ${outcome}` }, outcome), ` ${text}`),
     fact ? element("p", { class: "source" }, `${fact}: `, linked(source)) : "");
@@ -248,18 +261,18 @@
 
   const MODES = { eager: "Eager operations", xla: "Functions compiled by XLA" };
   const WAYS = { image: "In an image", pip: "With pip" };
+  const HOW = { image: "in an image", pip: "with pip" };
 
   function showWorks(answer) {
     const newest = answer.releases[0];
     return [
-      answer.headline,
-      element("h3", { class: `result ${answer.outcome}` }, answer.headline),
+      headed(answer.outcome, answer.headline),
       element("p", {}, answer.basis),
       element("p", { class: "quiet" }, `For ${answer.machine.join(", ")}.`),
       element("dl", { class: "modes" }, ...answer.modes.map(({ mode, outcome, shown }) =>
         element("div", { class: outcome }, element("dt", {}, MODES[mode]), element("dd", {}, shown)))),
       ...answer.ways.map(way),
-      ...(answer.ways.length ? [] : [element("h3", {}, `Why TensorFlow ${newest.release} does not work`), reasons(newest.reasons)]),
+      ...(answer.ways.length ? [] : [element("h4", {}, `Why TensorFlow ${newest.release} does not work`), reasons(newest.reasons)]),
       details(`All ${answer.releases.length} releases`, table("All releases", ["TensorFlow", "CUDA/cuDNN", "Image", "pip", "Python", "Why not"], answer.releases.map(releaseRow))),
     ];
   }
@@ -267,13 +280,13 @@
   function way(found, index) {
     const only = found.modes === "eager only" ? ", only for eager operations" : "";
     return element("div", {},
-      element("h3", {}, `${WAYS[found.way]}: TensorFlow ${found.release}${found.python ? `, Python ${found.python}` : ""}${only}`),
-      ...found.notes.map((note) => element("p", {}, note)),
+      element("h4", {}, `${WAYS[found.way]}: TensorFlow ${found.release}${found.python ? `, Python ${found.python}` : ""}${only}`),
+      ...found.notes.map((note) => element("p", {}, ...coded(note))),
       found.commands.length ? command(`${found.way}-${index}`, found.commands.join("\n")) : "",
       found.verdict ? element("p", {}, "Measured on this class of machines: ", measurement(found), ".") : "",
-      details("Why this is predicted", reasons(found.reasons)),
-      ...(found.newer.length ? [details("Why no newer release", ...found.newer.map((group) =>
-        element("div", {}, element("h4", {}, group.releases), reasons(group.reasons))))] : []));
+      details(`Why this is predicted of ${found.release} ${HOW[found.way]}`, reasons(found.reasons)),
+      ...(found.newer.length ? [details(`Why no newer release than ${found.release} ${HOW[found.way]}`, ...found.newer.map((group) =>
+        element("div", {}, element("h5", {}, group.releases), reasons(group.reasons))))] : []));
   }
 
   const measurement = ({ cell, verdict }) =>
@@ -317,7 +330,10 @@
       hold();
       field.focus();
     }));
-    byId("why-status").textContent = `${name} is ready.`;
+    // The name is visible already.
+    const status = byId("why-status");
+    status.className = "hidden";
+    status.textContent = `${name} is ready.`;
   }
 
   function whyQuestion() {
@@ -338,15 +354,14 @@
     const headline = causes.length > 1 ? `${causes.length} causes, in the order to fix them.` : causes.length ? words.headlines[0] : words.headline;
     const outcome = causes.length ? "fails" : diagnosis.answer === "no_fault" ? "works" : "unknown";
     return [
-      headline,
-      ...(causes.length === 1 ? [] : [element("h3", { class: `result ${outcome}` }, headline)]),
+      headed(outcome, headline),
       ...causes.map((cause, index) => causeOf(cause, words, index, causes.length > 1)),
       words.missing.length ? element("p", {}, `Not known: ${words.missing.join(", ")}.`) : "",
-      ...(unknown.length ? [element("h3", {}, "Not recognized"), ...evidence(unknown, 10)] : []),
+      ...(unknown.length ? [element("h4", {}, "Not recognized"), ...evidence(unknown, 10)] : []),
       ...(harmless.length ? [details(`Harmless: ${COUNT(harmless.length, "message")}`, ...harmless.map((entry) =>
-        element("p", {}, element("code", {}, entry.code), ` (${COUNT(entry.evidence.reduce((sum, each) => sum + each.count, 0), "line")}): ${entry.says}`)))] : []),
+        element("p", {}, element("code", {}, entry.code), ` (${COUNT(entry.evidence.reduce((sum, each) => sum + each.count, 0), "line")}): `, ...coded(entry.says))))] : []),
       element("p", { class: "quiet" }, `Read: ${[diagnosis.read, words.facts.join(", ")].filter(Boolean).join("; ")}.`),
-      element("p", {}, `Next: ${diagnosis.next_step}${diagnosis.next_command ? ":" : "."}`),
+      element("p", {}, ...coded(`Next: ${diagnosis.next_step}${diagnosis.next_command ? ":" : "."}`)),
       diagnosis.next_command ? command("why-next", diagnosis.next_command) : "",
     ];
   }
@@ -355,20 +370,23 @@
   const blocks = ({ commands, interrupts }) => (interrupts || !commands.length ? commands : [commands.join("\n")]);
 
   function causeOf(cause, words, index, several) {
+    // With several causes, the headline of the answer counts them, and each has one of its own.
+    const part = several ? "h5" : "h4";
+    const own = several ? ` of cause ${index + 1}` : "";
     return element("div", { class: "cause" },
-      element("p", { class: "result fails" }, `${several ? `${index + 1}. ` : ""}${words.headlines[index]}`),
+      several ? element("h4", { class: "result fails" }, `${index + 1}. ${words.headlines[index]}`) : "",
       element("p", { class: "quiet" }, element("code", {}, cause.code)),
-      element("p", {}, cause.means),
-      element("h3", {}, "Evidence"),
+      element("p", {}, ...coded(cause.means)),
+      element(part, {}, "Evidence"),
       ...evidence(cause.evidence, 5),
       ...cause.reasons.map((each) => element("p", {}, `${each.text} (${each.fact}).`)),
       cause.explains.length ? element("p", {}, `This also explains ${cause.explains.join(", ")}.`) : "",
-      element("h3", {}, "How to fix it"),
+      element(part, {}, "How to fix it"),
       ...cause.remedies.flatMap((remedy, number) => [
-        element("p", {}, words.ways[index][number] ? element("strong", {}, `${words.ways[index][number]}: `) : "", remedy.says),
+        element("p", {}, words.ways[index][number] ? element("strong", {}, `${words.ways[index][number]}: `) : "", ...coded(remedy.says)),
         ...blocks(remedy).map((text, block) => command(`fix-${index}-${number}-${block}`, text)),
       ]),
-      cause.sources.length ? details("Sources", element("ul", {}, ...cause.sources.map((source) => element("li", { class: "source" }, linked(source))))) : "");
+      cause.sources.length ? details(`Sources${own}`, element("ul", {}, ...cause.sources.map((source) => element("li", { class: "source" }, linked(source))))) : "");
   }
 
   // --- start --------------------------------------------------------------------------------------------

@@ -62,7 +62,11 @@ byId("choosing-end").addEventListener("click", () => {
   goto({ compare: "" });
   if (reachable) focus(reachable);
 });
-document.querySelector(".skip").addEventListener("click", (event) => {
+byId("skip-answers").addEventListener("click", (event) => {
+  event.preventDefault();
+  byId("answers").focus();
+});
+byId("skip-grid").addEventListener("click", (event) => {
   event.preventDefault();
   if (reachable) focus(reachable);
 });
