@@ -237,7 +237,7 @@ def test_wheels_are_compared_from_records_and_from_locks(open_page: Open, tmp_pa
 def test_a_printed_page_shows_the_whole_table_and_no_controls(open_page: Open, wide_directory: Path) -> None:
     page = open_page(wide_directory.as_uri(), color_scheme="dark")
     page.emulate_media(media="print")
-    for hidden in ("#filters", ".grid-tools", "#grid-help", ".skip", "#choosing"):
+    for hidden in ("#filters", ".grid-tools", "#grid-help", "#skip-answers", "#skip-grid", "#choosing"):
         expect(page.locator(hidden)).to_be_hidden()
     box = page.locator(".grid-box")
     assert box.evaluate("(box) => getComputedStyle(box).overflow") == "visible"
