@@ -1,4 +1,6 @@
-"""`build-matrix` killed in the middle, started again, and run on a full disk: with a real TensorFlow."""
+"""`build-matrix` killed in the middle and started again with a real TensorFlow; with a tiny one, run twice at
+once, and on a full disk.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +19,7 @@ from pathlib import Path
 import pytest
 
 from ..probe.environments import UNOPTIMIZED
+from .docker.package_index import Index, TinyWheel, running_index
 
 ROOT = Path(__file__).parents[2]
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -60,11 +63,28 @@ def environment(caches: Path) -> dict[str, str]:
     return {**os.environ, "VALIDATOR_CACHE": str(caches), "XLA_FLAGS": UNOPTIMIZED}
 
 
-def run(project: Path, caches: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def run(project: Path, variables: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        command(project, *arguments), env=environment(caches), cwd=ROOT, text=True, capture_output=True,
-        timeout=LIMIT_S,
-    )  # fmt: skip
+        command(project, *arguments), env=variables, cwd=ROOT, text=True, capture_output=True, timeout=LIMIT_S
+    )
+
+
+@pytest.fixture
+def index() -> Iterator[Index]:
+    """A package index whose TensorFlow can't be imported, and is larger than the small disk."""
+    zeros = {"tensorflow/__init__.py": b"raise ImportError\n", "tensorflow/zeros": bytes(16 * 2**20)}
+    with running_index() as index:
+        index.add(TinyWheel.make("tensorflow-cpu", "2.21.0", zeros))
+        index.add(TinyWheel.make("pip", "25.0", {"pip/__init__.py": b""}))
+        yield index
+
+
+def tiny(caches: Path, index: Index) -> dict[str, str]:
+    """Return the variables of a run whose packages come only from that index."""
+    return {
+        **environment(caches),
+        "UV_DEFAULT_INDEX": index.url, "UV_INDEX": "", "UV_NO_CONFIG": "1", "PIP_CONFIG_FILE": os.devnull,
+    }  # fmt: skip
 
 
 def recorded(project: Path) -> int:
@@ -111,13 +131,13 @@ def test_an_ended_run_continues_where_it_stopped(project: Path, caches: Path) ->
         assert b"1 of 2 images not finished. Finished images are kept." in said
         assert b"python -m validator build-matrix" in said
 
-    last = run(project, caches, "--json")
+    last = run(project, environment(caches), "--json")
     assert last.returncode == 0, last.stderr
     assert sorted(result["status"] for result in json.loads(last.stdout)) == ["measured", "unchanged"]
     assert recorded(project) == 2
     assert [path.name for path in (caches / "environments").glob(".partial*")] == []
 
-    again = run(project, caches)
+    again = run(project, environment(caches))
     assert again.stdout.splitlines()[-1] == "0 built, 0 validated, 2 unchanged"
 
 
@@ -131,11 +151,14 @@ def wait_for_the_second_image(process: subprocess.Popen[bytes], step: bytes) -> 
     pytest.fail(f"build-matrix ended before the step {step.decode()}")
 
 
-def test_two_runs_at_once_share_the_store_and_the_environments(project: Path, caches: Path) -> None:
+def test_two_runs_at_once_share_the_store_and_the_environments(
+    project: Path, index: Index, tmp_path: Path
+) -> None:
+    caches = tmp_path / "caches"
     both = [
         subprocess.Popen(
-            command(project, "--force", "--select", "tensorflow=2.21.0"),
-            env=environment(caches),
+            command(project, "--force", "--select", "tensorflow=2.21.0", "--json"),
+            env=tiny(caches, index),
             cwd=ROOT,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -143,9 +166,14 @@ def test_two_runs_at_once_share_the_store_and_the_environments(project: Path, ca
         for _ in range(2)
     ]
     for process in both:
-        _, said = process.communicate(timeout=LIMIT_S)
+        printed, said = process.communicate(timeout=LIMIT_S)
         assert process.returncode == 0, said.decode()
+        [result] = json.loads(printed)
+        assert result["status"] == "measured"
     assert recorded(project) == 2
+    # Both used the same environment.
+    assert len(list((caches / "environments").glob("tf*"))) == 1
+    assert [path.name for path in (caches / "environments").glob(".partial*")] == []
 
 
 @pytest.fixture
@@ -162,8 +190,8 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "--lazy", str(place)], check=True)
 
 
-def test_a_full_disk_is_reported_and_no_record_is_lost(project: Path, small_disk: Path) -> None:
-    full = run(project, small_disk)
+def test_a_full_disk_is_reported_and_no_record_is_lost(project: Path, index: Index, small_disk: Path) -> None:
+    full = run(project, tiny(small_disk, index), "--select", "tensorflow=2.21.0")
     assert full.returncode == 3, full.stderr
     assert "no space left on the disk" in full.stderr
     assert "Traceback" not in full.stderr
