@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import shutil
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from typing import Any
 import pytest
 
 from validator.assemble.assembler import Assembler
+from validator.assemble.image import put_base
 from validator.assemble.layers import Layers
 from validator.assemble.registry_destination import RegistryDestination
 from validator.certify.signing import Signer
@@ -86,6 +88,21 @@ def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transfer, "_PAUSES_S", (0.1, 0.1))
 
 
+@pytest.fixture(scope="module")
+def storage_with_base(maker: Assembler, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The storage of a registry whose repository has the layer of the base, which is large, and no tag."""
+    with running_registry(tmp_path_factory.mktemp("base")) as registry:
+        into = RegistryDestination(Repository.parse(f"{registry.address}/{NAME}"), None)
+        put_base(maker.bases.base(CPU, quiet), into, maker.table, maker.encoding)
+    return registry.storage
+
+
+@pytest.fixture
+def with_base(registry: RunningRegistry, storage_with_base: Path) -> None:
+    """Let the registry have the layer of the base, for tests that are not about sending it."""
+    shutil.copytree(storage_with_base, registry.storage, copy_function=os.link, dirs_exist_ok=True)
+
+
 def layers(manifest: dict[str, Any]) -> list[str]:
     return [str(layer["digest"]) for layer in manifest["layers"]]
 
@@ -108,6 +125,7 @@ def test_the_pushed_image_is_the_one_that_the_engine_gets(
     assert endpoint.client.images.get(str(cpu_image.digest)).tags == [cpu_image.reference]
 
 
+@pytest.mark.usefixtures("with_base")
 def test_pushing_again_sends_nothing(proving: Publisher, proxy: Proxy, lock: Lock) -> None:
     publisher = proving
     publisher.push(CPU, lock, quiet)
@@ -147,6 +165,7 @@ def test_shared_layers_are_sent_and_stored_once(
     assert sum(asked.sent for asked in proxy.uploads()) < sum(before.values()) / 10
 
 
+@pytest.mark.usefixtures("with_base")
 def test_a_tag_of_another_image_is_only_moved_on_request(
     publisher: Publisher, registry: RunningRegistry, lock: Lock, other: Lock
 ) -> None:
@@ -223,6 +242,7 @@ def test_two_pushes_at_once_both_arrive(publisher: Publisher, registry: RunningR
     assert {one.digest for one in done} == set(registry.tags(NAME).values())
 
 
+@pytest.mark.usefixtures("with_base")
 @pytest.mark.parametrize(
     ("fault", "text", "hint"),
     [
@@ -273,6 +293,7 @@ def test_a_failing_registry_is_named_and_gets_no_tag(
     assert registry.tags(NAME) == {TAG: published.digest}
 
 
+@pytest.mark.usefixtures("with_base")
 def test_temporary_failures_are_retried(
     publisher: Publisher, registry: RunningRegistry, proxy: Proxy, lock: Lock, no_pauses: None
 ) -> None:
@@ -282,6 +303,7 @@ def test_temporary_failures_are_retried(
     assert registry.tags(NAME) == {TAG: published.digest}
 
 
+@pytest.mark.usefixtures("with_base")
 def test_a_registry_that_is_down_is_named(
     maker: Assembler, registry: RunningRegistry, lock: Lock, no_pauses: None
 ) -> None:
@@ -302,6 +324,7 @@ def test_a_full_registry_gets_no_tag(maker: Assembler, lock: Lock, tmp_path: Pat
         assert registry.tags(NAME) == {}
 
 
+@pytest.mark.usefixtures("with_base")
 def test_a_registry_that_rejects_zstd_is_named(
     publisher: Publisher, registry: RunningRegistry, proxy: Proxy, index: Index, lock: Lock, cache: Path
 ) -> None:
@@ -321,6 +344,7 @@ def test_a_registry_that_rejects_zstd_is_named(
 # --- pulling ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("with_base")
 def test_an_image_is_pulled_by_its_digest(
     proving: Publisher, cpu_image: Built, lock: Lock, endpoint: Endpoint
 ) -> None:
@@ -339,6 +363,7 @@ def test_an_image_is_pulled_by_its_digest(
         endpoint.client.images.remove(found.reference)
 
 
+@pytest.mark.usefixtures("with_base")
 def test_an_image_of_another_lock_is_rejected(proving: Publisher, lock: Lock, other: Lock) -> None:
     proving.push(CPU, other, quiet)
     with pytest.raises(ValidatorError, match=r"is rejected: its provenance .* it was built from the lock"):
@@ -346,6 +371,7 @@ def test_an_image_of_another_lock_is_rejected(proving: Publisher, lock: Lock, ot
     assert proving.current(CPU, lock) is None
 
 
+@pytest.mark.usefixtures("with_base")
 def test_what_was_pushed_without_a_signature_is_rejected_whatever_its_labels_say(
     publisher: Publisher, proving: Publisher, lock: Lock
 ) -> None:
