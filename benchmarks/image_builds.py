@@ -137,6 +137,8 @@ class Run:
         """Yield a new directory, which is removed with its content at the end."""
         place = self.place / name
         place.mkdir()
+        # What an earlier part wrote and removed is not the business of this one.
+        os.sync()
         try:
             yield place
         finally:
