@@ -61,7 +61,7 @@ def test_a_log_with_a_cause_exits_with_1(log: Path) -> None:
     assert out.startswith("The driver's libraries and its loaded kernel module are of different versions.\n")
     assert out.splitlines()[1] == "driver_library_mismatch"
     assert "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH: system has unsupported display driver" in out
-    assert "sudo rmmod nvidia_drm" in out
+    assert "sudo modprobe -r nvidia_uvm nvidia_drm nvidia_modeset nvidia" in out
     assert "\x1b" not in out
     assert done.stderr == b""
 
