@@ -137,7 +137,7 @@ class Run:
         """Yield a new directory, which is removed with its content at the end."""
         place = self.place / name
         place.mkdir()
-        # What an earlier part wrote and removed is not the business of this one.
+        # Wait for what an earlier part wrote and removed, so that it doesn't slow this part down.
         os.sync()
         try:
             yield place

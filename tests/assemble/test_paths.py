@@ -41,5 +41,5 @@ def test_a_usual_path_has_no_problem(path: str) -> None:
         ("d/" * 1000 + "a", "is too long"),
     ],
 )
-def test_a_path_that_is_refused_names_its_problem(path: str, problem: str) -> None:
+def test_the_problem_of_a_refused_path_is_named(path: str, problem: str) -> None:
     assert path_problem(path) == problem

@@ -285,7 +285,7 @@ def test_another_file_than_the_lock_names(tmp_path: Path) -> None:
     assert "delete this file" in str(caught.value.hint)
 
 
-def test_another_file_is_named_as_such_whatever_is_wrong_with_it(tmp_path: Path) -> None:
+def test_a_file_that_the_lock_does_not_name_is_reported_as_that_first(tmp_path: Path) -> None:
     good = Archive(wheels.with_metadata(BODY)).render()
     path = tmp_path / FILENAME
     for content in (b"", b"no archive", good[:-1], Archive(wheels.with_metadata({"../a": b""})).render()):

@@ -83,7 +83,7 @@ def test_a_wheel_whose_content_changed_is_downloaded_again(index: LocalIndex, tm
 REAL = Archive(with_metadata({"example/__init__.py": b"1\n"})).render()
 
 
-def test_a_wheel_is_opened_after_its_download_and_again(index: LocalIndex, tmp_path: Path) -> None:
+def test_a_wheel_is_downloaded_once_and_opened_several_times(index: LocalIndex, tmp_path: Path) -> None:
     wheel = added(index, "example", REAL)
     for downloads in (1, 1):
         house = Wheelhouse(index.sources, tmp_path)
@@ -106,7 +106,7 @@ def test_an_open_wheel_is_not_evicted(index: LocalIndex, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("content", [REAL[:-1] + b"\1", REAL[:-1], b"", b"no archive"])
-def test_a_wheel_that_changed_is_opened_after_another_download(
+def test_a_wheel_that_changed_is_downloaded_again_before_it_is_opened(
     index: LocalIndex, tmp_path: Path, content: bytes
 ) -> None:
     wheel = added(index, "example", REAL)

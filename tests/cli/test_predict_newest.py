@@ -49,7 +49,7 @@ def test_the_newest_release_and_why_no_newer_one(capsys: pytest.CaptureFixture[s
     assert text.startswith(
         f"TensorFlow {newest(answer)['eager']} should work in an image, and 2.10.1 with pip."
     )
-    assert "This is only predicted, from published facts, and not measured." in text
+    assert "This is only predicted from published facts, and was not measured." in text
     assert f"functions that XLA compiles: TensorFlow {newest(answer)['xla']} in an image, 2.10.1 with" in text
     assert f"Not {newest(answer)['xla']}, because the extra asks for tensorrt" in text
     assert "Why no newer release: - 2.18.0 to 2.21.0: CUDA 12.5 needs driver 525.60.13 or newer" in text

@@ -31,7 +31,7 @@ def test_plain_http_also_counts_for_the_registry_of_an_image(
 def test_tools_that_pull_their_image_need_it_in_a_registry(
     form: str, image: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """This is said before an engine is looked for, and before a command is."""
+    """The error comes before an engine is looked for, and before a missing command is reported."""
     monkeypatch.delenv("VALIDATOR_REGISTRY", raising=False)
     with pytest.raises(InputError, match=f"--format {form} needs an image in a registry") as caught:
         cli.run(["run", "--uncertified", "--format", form, *image])

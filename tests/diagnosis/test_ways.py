@@ -144,7 +144,7 @@ def test_every_command_that_interrupts_others_is_marked() -> None:
     assert unmarked == []
 
 
-def test_whoever_looks_does_not_change_anything_by_pasting_all_commands() -> None:
+def test_no_remedy_mixes_commands_that_look_with_commands_that_change_something() -> None:
     mixed = [
         f"{cause.code}: {remedy.commands}"
         for cause in causes()

@@ -1,5 +1,5 @@
-"""`build-matrix` killed in the middle and started again with a real TensorFlow; with a tiny one, run twice at
-once, and on a full disk.
+"""`build-matrix` killed in the middle and started again, with a real TensorFlow; run twice at once, and run
+on a full disk, with a tiny one.
 """
 
 from __future__ import annotations

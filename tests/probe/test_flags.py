@@ -50,7 +50,7 @@ ALLOCATED, EXECUTABLE = 2, 4
 
 
 def elf_file(sections: dict[bytes, tuple[int, bytes]]) -> bytes:
-    """Return an ELF file with sections of program data: name, then flags and content."""
+    """Return an ELF file with these sections of program data. sections: flags and content, by name."""
     names = b"\0" + b"\0".join([*sections, b""])
     body, headers = names, struct.pack("<IIQQQQ24x", 0, 3, 0, 0, 64, len(names))
     for name, (properties, content) in sections.items():
@@ -75,7 +75,7 @@ def test_only_data_of_a_library_is_searched(tmp_path: Path) -> None:
     read = flags.parse("--xla_gpu_known --xla_gpu_kernels --xla_gpu_code --xla_gpu_comment")
     elsewhere = ["--xla_gpu_kernels", "--xla_gpu_code", "--xla_gpu_comment"]
     assert flags.unknown(read, "xla_", str(tmp_path)) == elsewhere
-    # Without its table of sections at the end, all of it is searched.
+    # Without the table of sections at its end, the whole file is searched.
     library.write_bytes(content[:-64])
     assert flags.unknown(read, "xla_", str(tmp_path)) == []
 

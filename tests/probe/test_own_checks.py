@@ -76,7 +76,7 @@ def test_a_check_is_reported_under_its_own_id(tmp_path: Path) -> None:
     assert own["python"] == report.environment.python
 
 
-#: The end of a check: its body, its outcome and its sentence.
+#: The ways in which a check can end: its body, its outcome and its sentence.
 ENDS = [
     ("return {'outcome': 'fail', 'summary': 'it is wrong'}", "fail", "it is wrong"),
     ("return {'outcome': 'skip', 'summary': 'not today'}", "skip", "not today"),
@@ -97,7 +97,7 @@ ENDS = [
 
 @pytest.fixture(scope="module")
 def ended(tmp_path_factory: pytest.TempPathFactory) -> Report:
-    """Return the report on all of them: each has a process of its own."""
+    """Return the report on all checks in `ENDS`, each of which runs in a process of its own."""
     directory = tmp_path_factory.mktemp("ends")
     names = [f"odd{number}.py" for number in range(len(ENDS))]
     for name, (body, _, _) in zip(names, ENDS, strict=True):

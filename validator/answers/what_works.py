@@ -33,7 +33,8 @@ _INSTALL = "python -m pip install '{}'"
 _BUILDS = "There is no such image to pull. This builds it; in a checkout, `python` is `.venv/bin/python`."
 _NO_XLA = "Functions that XLA compiles fail with it: leave jit_compile=True out."
 _SYSTEMS = {LINUX: "Linux", WSL2: "WSL2", WINDOWS: "Windows", MACOS: "macOS"}
-#: Verdicts that show that an image works, or that it does not. A browser can't import `Verdict`.
+#: The verdict that shows that an image works, and those that show that it does not. A browser can't import
+#: `Verdict`.
 _PROVEN, _REFUTED = "certified", frozenset({"failed", "broken"})
 #: The most reasons that are given for one release.
 _REASONS = 3
@@ -141,7 +142,7 @@ def _headline(
 ) -> tuple[str, Outcome]:
     """Return the answer in one or two sentences, and the best outcome that it promises.
 
-    It says that something works only if that was measured.
+    It says "works" only of what was measured, and "should work" of what is only predicted.
     """
     eager, xla = modes
     newest = f"TensorFlow {eager['release']}"
@@ -150,7 +151,7 @@ def _headline(
     refuted = next((way for way in ways if way["verdict"] in _REFUTED), None)
     if refuted is not None:
         return (
-            f"TensorFlow {refuted['release']} should work, but it was measured to fail: see below.",
+            f"TensorFlow {refuted['release']} should work, but it failed when it was measured: see below.",
             Outcome.FAILS,
         )
     if eager["outcome"] == Outcome.UNKNOWN.value:
@@ -189,12 +190,12 @@ def _basis(ways: Sequence[Mapping[str, Any]]) -> str:
     """Return what the headline rests on, in one or two sentences."""
     verdicts = {way["verdict"] for way in ways}
     if verdicts & _REFUTED:
-        return "The image was measured on this kind of machine. What is said of pip is only predicted."
+        return "The image was measured on this kind of machine. The answer for pip is only predicted."
     if _PROVEN in verdicts:
-        return "The image was certified on this kind of machine. What is said of pip is only predicted."
+        return "The image was certified on this kind of machine. The answer for pip is only predicted."
     if verdicts - {None}:
-        return "This is only predicted, from published facts: the measurement of the image proved nothing."
-    return "This is only predicted, from published facts, and not measured."
+        return "This is only predicted from published facts: the measurement of the image proved nothing."
+    return "This is only predicted from published facts, and was not measured."
 
 
 # The ways of getting a release
@@ -252,7 +253,7 @@ def _pips(found: Sequence[Offer], machine: Situation) -> Iterator[dict[str, Any]
 
 
 def _why_older(found: Sequence[Offer], suggested: Suggestion) -> Iterator[str]:
-    """Yield why pip gets an older release than an image does, if it does, as a sentence."""
+    """Yield a sentence that says why pip gets an older release than an image does, if it does."""
     newest = next((offer for offer, _ in _chosen(found, _of_image)), None)
     if newest is None or found.index(newest) >= next(
         place for place, offer in enumerate(found) if offer.release == suggested.release
@@ -261,7 +262,7 @@ def _why_older(found: Sequence[Offer], suggested: Suggestion) -> Iterator[str]:
     name, own = newest.release.version, suggested.release.version
     if newest.pip.library_path and not suggested.library_path:
         yield (
-            f"Not {name}, because from pip it finds CUDA's libraries only if LD_LIBRARY_PATH names their"
+            f"Not {name}, because with pip it finds CUDA's libraries only if LD_LIBRARY_PATH names their"
             f" directories. {own} needs no such setting."
         )
     elif reasons := _against(newest.pip.alone, newest.release):

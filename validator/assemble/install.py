@@ -110,7 +110,7 @@ def check_compatible(wheel: Wheel, environment: Environment) -> None:
 
 @lru_cache(maxsize=8)
 def _accepted_tags(python: str, glibc: tuple[int, int]) -> frozenset[Tag]:
-    """Return the tags of `target_tags`: about 25,000, which all wheels of an image are compared with."""
+    """Return the tags of `target_tags`: about 25,000, with which every wheel of an image is compared."""
     return frozenset(target_tags(python, glibc))
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 #: Bytes of one part, as Linux limits it, and of the whole path.
 _LONGEST_NAME, _LONGEST_PATH = 255, 2000
 _ODD_LETTER = re.compile(r"[\\\x00-\x1f\x7f]")
-#: Everything that is wrong with a path, except for its length.
+#: Matches everything that can be wrong with a path, except for its length.
 _WRONG = re.compile(rf"{_ODD_LETTER.pattern}|(^|/)(\.{{0,2}}(/|\Z)|\.wh\.)")
 
 

@@ -38,7 +38,7 @@ class Wheels(Protocol):
     """The wheels of a lock."""
 
     def open(self, wheel: Wheel) -> WheelFile:
-        """Return a wheel, open. Raises MissingError if it is not here and can't be downloaded."""
+        """Return an opened wheel. Raises MissingError if it is not here and can't be downloaded."""
 
 
 @dataclass(frozen=True)

@@ -36,8 +36,8 @@ from .zip_directory import BZIP2, DEFLATED, LZMA, Item, ZipError, read_directory
 CHUNK = 2 << 20
 #: Compressed bytes given to a decompressor at once.
 _FEED = 1 << 20
-#: Bytes of a wheel that are hashed at once, while another thread reads its directory and rarely releases the
-#: interpreter's lock.
+#: Bytes of a wheel that are hashed at once. Meanwhile, another thread reads the wheel's directory and rarely
+#: releases the interpreter's lock, so larger parts wait for it less often.
 _HASHED = 16 << 20
 #: METADATA, WHEEL, RECORD and scripts are read into memory, up to this size.
 _LARGEST_TEXT = 32 << 20
@@ -212,7 +212,7 @@ class WheelFile:
                 try:
                     self.members, self.info = self._open()
                 except ValidatorError:
-                    # What is wrong with another file doesn't matter.
+                    # If this is not the file that the lock names, say so instead.
                     hashed.result()
                     raise
                 hashed.result()

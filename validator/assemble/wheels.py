@@ -103,7 +103,7 @@ class Wheelhouse:
         return path
 
     def open(self, wheel: Wheel) -> WheelFile:
-        """Return the wheel, open, after downloading it if it is not here.
+        """Return the opened wheel, which is downloaded first if it is not here.
 
         Raises what `path` and `open_wheel` raise. If the wheel is here, its hash is computed only once, while
         its directory is read.

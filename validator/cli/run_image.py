@@ -133,10 +133,10 @@ def command(
         )
     if registry is None and not tool.uses_docker:
         raise InputError(
-            f"--format {format_} needs an image in a registry, from which it is pulled where it starts;"
-            " without --registry, the image is one of the local Docker Engine",
-            hint="push it with `build-matrix --push HOST/NAME` (another image with `docker tag` and `docker"
-            " push`), and name it with --image HOST/NAME:TAG",
+            f"--format {format_} needs an image in a registry, because the machine that starts it pulls it;"
+            " without --registry, the image is taken from the local Docker Engine",
+            hint="push it with `build-matrix --push HOST/NAME`, or any other image with `docker tag` and"
+            " `docker push`, and name it with --image HOST/NAME:TAG",
         )
     terms = Terms(trust, max_age, accept_expired) if trust is not None else None
     wanted = Wanted(image, tensorflow, python, additions, gpu=bool(gpus))

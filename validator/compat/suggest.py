@@ -44,7 +44,7 @@ def newest_that_works(machine: Situation) -> Suggestion | None:
     If facts about the machine are missing, return the newest release that nothing speaks against. Return
     None if there is none.
     """
-    # What `installed` replaces does not count.
+    # The fields that `installed` replaces don't change the answer, so they are not part of the cache's key.
     return _newest_that_works(
         replace(
             machine,

@@ -25,7 +25,7 @@ _SHORTEST = 8
 #: A section of a 64-bit little-endian ELF file: name, type, flags, offset and size in the file (elf(5)).
 _SECTION = struct.Struct("<IIQ8xQQ24x")
 _PROGBITS, _ALLOCATED, _EXECUTABLE = 1, 2, 4
-#: Sections with code for GPUs: up to a third of a library, and without flags.
+#: Sections with code for GPUs, which is up to a third of a library and holds no names of flags.
 _GPU_CODE = (b".nv_fatbin", b"__nv_relfatbin")
 #: The most bytes to read from a file that a variable names.
 _FILE_LIMIT = 65536

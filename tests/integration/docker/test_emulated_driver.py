@@ -37,8 +37,8 @@ def only(*checks: str) -> tuple[str, ...]:
 HOST_CHECKS = only("driver", "gpu_device_nodes", "cuda_libraries")
 #: The same checks, and the one that asks TensorFlow which GPUs it sees.
 SEEN = (*HOST_CHECKS, *only("gpu_visible"))
-#: What runs over the most complete stub: the checks that no stub may pass. All others run over it in
-#: tests/emulation/test_never_certified.py, without a container.
+#: The checks that no stub may pass, for the most complete stub. tests/emulation/test_never_certified.py runs
+#: the other checks with it, without a container.
 OF_A_GPU = only("gpu_visible", *GATES)
 
 Probe = Callable[..., Report]

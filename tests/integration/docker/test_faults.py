@@ -136,7 +136,7 @@ def test_two_machines_make_the_same_image(
     own: PrivateEngine, own_index: Index, endpoint: Endpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The digest depends only on spec, lock, base and recipe: not on the engine, a cache, or the time."""
-    # No other test has this image, which is removed from the shared engine.
+    # An image that no other test uses, because it is removed from the shared engine.
     wheels = (tensorflow("2.91.0"), KERAS)
     own_index.add(*wheels)
     spec = dataclasses.replace(CPU, tensorflow="2.91.0")

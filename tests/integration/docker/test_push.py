@@ -90,7 +90,7 @@ def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def storage_with_base(maker: Assembler, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The storage of a registry whose repository has the layer of the base, which is large, and no tag."""
+    """Return the storage of a registry that has only the layer of the base, which is large, and no tag."""
     with running_registry(tmp_path_factory.mktemp("base")) as registry:
         into = RegistryDestination(Repository.parse(f"{registry.address}/{NAME}"), None)
         put_base(maker.bases.base(CPU, quiet), into, maker.table, maker.encoding)
@@ -99,7 +99,7 @@ def storage_with_base(maker: Assembler, tmp_path_factory: pytest.TempPathFactory
 
 @pytest.fixture
 def with_base(registry: RunningRegistry, storage_with_base: Path) -> None:
-    """Let the registry have the layer of the base, for tests that are not about sending it."""
+    """Give the registry the layer of the base, for tests that are not about sending it."""
     shutil.copytree(storage_with_base, registry.storage, copy_function=os.link, dirs_exist_ok=True)
 
 

@@ -152,7 +152,7 @@ def test_an_image_that_was_measured_to_fail_is_not_offered(page: Page) -> None:
     fill(page, "H100", "580.65.06", "3.12")
     submit(page, "works")
     answer = page.locator("#works-answer")
-    expect(answer.locator(".result")).to_contain_text("it was measured to fail")
+    expect(answer.locator(".result")).to_contain_text("it failed when it was measured")
     expect(answer).not_to_contain_text("docker pull")
     expect(answer).to_contain_text("python -m pip install")
     link = answer.locator("a[href^='#cell=']")
@@ -176,7 +176,7 @@ def test_a_wrong_name_is_replaced_by_a_suggestion(page: Page) -> None:
     expect(page.locator("#works [name=gpu]")).to_have_value("RTX 3060")
     expect(page.locator("#works-answer .result")).to_contain_text("should work")
     expect(page.locator("#works-answer")).to_contain_text(
-        "only predicted, from published facts, and not measured"
+        "only predicted from published facts, and was not measured"
     )
 
 
@@ -246,7 +246,7 @@ def test_what_interrupts_people_is_copied_one_command_at_a_time(page: Page) -> N
     assert not any("\n" in text and re.search("reboot|isolate|modprobe", text) for text in copied)
 
 
-def test_the_answers_are_read_once_and_in_one_order(page: Page) -> None:
+def test_each_answer_says_its_headline_once_and_has_headings_in_order(page: Page) -> None:
     fill(page, "rtx 4090", "535")
     submit(page, "works")
     expect(page.locator("#works-answer h3")).to_be_focused()
@@ -265,7 +265,7 @@ def test_the_answers_are_read_once_and_in_one_order(page: Page) -> None:
     assert len(groups) == len(set(groups)) > 3
     regions = page.locator("[role=status]").evaluate_all("all => all.map((each) => each.ariaLabel)")
     assert all(regions[:2]) and len(set(regions)) == len(regions)
-    # Commands in prose are not shown with their marks.
+    # Commands in prose are shown without their backticks.
     assert "`" not in page.locator("#why-answer > p, #why-answer .cause > p").last.inner_text()
 
 
@@ -334,7 +334,7 @@ def test_the_questions_can_be_asked_with_the_keyboard(page: Page) -> None:
     # The browser's list of suggestions is open; Escape closes it.
     page.keyboard.press("Escape")
     page.keyboard.press("Enter")
-    # Whoever is still in the field goes to the answer.
+    # The focus moves from the field to the answer.
     expect(page.locator("#works-answer h3")).to_be_focused()
     expect(page.locator("#works-answer h3")).to_contain_text("should work")
     reached = []

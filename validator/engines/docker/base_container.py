@@ -88,7 +88,7 @@ class BaseContainer:
             except ImageNotFound:
                 load(self._endpoint, self._image, self._put)
         entry = ledger.intend(client, info)
-        # By default, Docker would also write the byte code to a log, as JSON.
+        # With its default log driver, Docker would also write the byte code to a JSON log.
         try:
             yield [
                 self._endpoint.docker, "run", "--rm", "--interactive", "--name", entry.name, "--pull=never",

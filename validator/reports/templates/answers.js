@@ -158,10 +158,10 @@
     const form = byId(name), place = byId(`${name}-answer`), status = byId(`${name}-status`);
     const submit = form.querySelector("[type=submit]");
     let number = 0;
-    // The words of the status are announced. They are empty if the content says everything.
+    // Screen readers announce the words of the status. They are empty if the content says everything.
     const say = (words, kind, ...content) => {
       status.className = kind;
-      // A field is described by the words, not by the status, whose label would be read in their place.
+      // A rejected field is described by these words, not by the status, whose label would be read instead of them.
       status.replaceChildren(...(words ? [element("span", { id: `${name}-words` }, ...coded(words))] : []));
       place.replaceChildren(status, ...content.filter(Boolean));
       place.classList.add("shown");
@@ -210,7 +210,7 @@
         const answer = await ask(asked.question, asked.text, progress(mine));
         if (answer.error) fault(answer.error);
         else {
-          // Whoever still is where the question was asked, or at the button that stops it, goes to the answer.
+          // The focus moves to the answer, unless the reader has moved it elsewhere in the meantime.
           const waiting = [asking, document.body].includes(document.activeElement) || place.contains(document.activeElement);
           say("", "", ...show(answer));
           if (waiting) place.querySelector("h3").focus();
@@ -233,7 +233,7 @@
     })));
   }
 
-  // Text in which commands and names are between backticks.
+  // Show what is between backticks as code.
   const coded = (text) => text.split(/`([^`]+)`/).map((part, place) => (place % 2 ? element("code", {}, part) : part));
   const headed = (outcome, text) => element("h3", { class: `result ${outcome}`, tabindex: "-1" }, text);
   const reason = ({ outcome, text, fact, source }) => element("li", {},
@@ -284,7 +284,7 @@
       ...found.notes.map((note) => element("p", {}, ...coded(note))),
       found.commands.length ? command(`${found.way}-${index}`, found.commands.join("\n")) : "",
       found.verdict ? element("p", {}, "Measured on this class of machines: ", measurement(found), ".") : "",
-      details(`Why this is predicted of ${found.release} ${HOW[found.way]}`, reasons(found.reasons)),
+      details(`Why this is predicted for ${found.release} ${HOW[found.way]}`, reasons(found.reasons)),
       ...(found.newer.length ? [details(`Why no newer release than ${found.release} ${HOW[found.way]}`, ...found.newer.map((group) =>
         element("div", {}, element("h5", {}, group.releases), reasons(group.reasons))))] : []));
   }
@@ -366,11 +366,11 @@
     ];
   }
 
-  // What interrupts people is copied one command at a time: a reboot may not follow by itself.
+  // Commands that interrupt people are copied one at a time, so that nobody pastes a reboot along with another.
   const blocks = ({ commands, interrupts }) => (interrupts || !commands.length ? commands : [commands.join("\n")]);
 
   function causeOf(cause, words, index, several) {
-    // With several causes, the headline of the answer counts them, and each has one of its own.
+    // With several causes, the headline of the answer counts them, and each cause has a headline of its own.
     const part = several ? "h5" : "h4";
     const own = several ? ` of cause ${index + 1}` : "";
     return element("div", { class: "cause" },
