@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from validator.engines.probe_archive import probe_archive, probe_version
+from validator.engines.probe_archive import local_host_facts, probe_archive, probe_checks, probe_version
 from validator.model.report import read_report
 
 ROOT = Path(__file__).parents[2]
@@ -91,6 +91,17 @@ def test_the_archive_runs_by_a_relative_path_next_to_other_modules(archive: Path
     )
     check = read_report(done.stdout).checks[0]
     assert check.sentence.startswith("TensorFlow is not installed")
+
+
+def test_this_machine_is_asked_about_next_to_other_modules(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("json", "ctypes", "platform"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('the wrong one')")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    assert local_host_facts()["os"]
+    assert {"driver", "environment"} <= {check["id"] for check in probe_checks()}
 
 
 def test_the_archive_writes_no_files_next_to_itself(archive: Path) -> None:

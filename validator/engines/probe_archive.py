@@ -49,7 +49,7 @@ sys.exit(main())
 _FROM_SOURCES = """\
 import sys
 
-sys.path.insert(0, sys.argv.pop(1))
+sys.path.append(sys.argv.pop(1))
 from validator.probe.cli import main
 
 sys.exit(main())
@@ -149,7 +149,9 @@ def probe_checks() -> list[dict[str, Any]]:
 def _ask(question: str) -> Any:
     """Ask the probe in a separate process: a driver's library may crash the process that loads it."""
     done = processes.run(
-        [sys.executable, "-c", _FROM_SOURCES, _ROOT.parent, question], timeout_s=_ANSWER_LIMIT_S
+        # Isolated: modules in the current directory or on PYTHONPATH are not imported.
+        [sys.executable, "-I", "-c", _FROM_SOURCES, _ROOT.parent, question],
+        timeout_s=_ANSWER_LIMIT_S,
     )
     if not done.ok:
         raise ValidatorError(
