@@ -177,6 +177,10 @@ REFUSED: dict[str, tuple[list[File] | Archive, str]] = {
         "twice",
     ),
     "RECORD lists only a missing file": (with_record(row_of("example/gone.py", b"")), "not in it"),
+    "RECORD with a size of too many digits": (
+        with_record(row_of(INIT, BODY[INIT], size="9" * 5000)),
+        "no number as the size",
+    ),
     "RECORD with another size": (with_record(row_of(INIT, BODY[INIT], size="1")), "but 1 in RECORD"),
     "RECORD with a broken size": (with_record(row_of(INIT, BODY[INIT], size="1e3")), "no number"),
     "RECORD with a broken hash": (with_record(row_of(INIT, BODY[INIT], digest="sha256=abc")), "broken hash"),

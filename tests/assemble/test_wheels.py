@@ -116,6 +116,25 @@ def test_a_wheel_that_changed_is_downloaded_again_before_it_is_opened(
     assert len(index.downloads()) == 2
 
 
+def test_a_cache_that_cannot_be_used_is_an_error_that_holds_nothing(
+    index: LocalIndex, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wheel = added(index, "example", REAL)
+    Wheelhouse(index.sources, tmp_path).path(wheel)
+
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    house = Wheelhouse(index.sources, tmp_path)
+    before = set(os.listdir("/proc/self/fd"))
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "utime", refuse)
+        for use in (house.open, house.path):
+            with pytest.raises(MissingError, match="wheels can't be stored here"):
+                use(wheel)
+    assert set(os.listdir("/proc/self/fd")) == before
+
+
 def test_a_wheel_that_no_image_may_contain_can_be_evicted(index: LocalIndex, tmp_path: Path) -> None:
     refused = added(index, "example", Archive(with_metadata({"a/../../b": b""})).render())
     Wheelhouse(index.sources, tmp_path).path(refused)

@@ -14,6 +14,8 @@ from typing import NamedTuple
 #: The algorithms that RECORD may use, with the bytes of a digest. A file with an older one counts as a file
 #: without a hash.
 _ALGORITHMS = {"sha256": 32, "sha384": 48, "sha512": 64}
+#: Digits of a size in bytes.
+_LONGEST_NUMBER = 20
 
 
 class RecordError(Exception):
@@ -45,7 +47,7 @@ def parse(content: bytes) -> dict[str, Row]:
         path, described, size = fields
         if path in rows:
             raise RecordError(f"RECORD lists {path} twice")
-        if size and not (size.isascii() and size.isdigit()):
+        if size and not (size.isascii() and size.isdigit() and len(size) <= _LONGEST_NUMBER):
             raise RecordError(f"RECORD has no number as the size of {path}: {size[:40]!r}")
         algorithm, _, encoded = described.partition("=")
         if algorithm not in _ALGORITHMS:

@@ -211,7 +211,7 @@ class WheelFile:
                 hashed = pool.submit(self._check_hash)
                 try:
                     self.members, self.info = self._open()
-                except ValidatorError:
+                except Exception:
                     # If this is not the file that the lock names, say so instead.
                     hashed.result()
                     raise

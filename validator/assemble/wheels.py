@@ -108,22 +108,8 @@ class Wheelhouse:
         Raises what `path` and `open_wheel` raise. If the wheel is here, its hash is computed only once, while
         its directory is read.
         """
-        if wheel.path is None:
-            with self._turn(wheel):
-                path = self._path(wheel)
-                held = None if wheel.sha256 in self._used else _locked(path, fcntl.LOCK_SH)
-                if held is not None:
-                    try:
-                        opened = open_wheel(path, wheel)
-                    except BaseException as error:
-                        os.close(held)
-                        if not isinstance(error, WheelError):
-                            raise
-                    else:
-                        _note_use(path, held)
-                        self._used[wheel.sha256] = held
-                        return opened
-        return open_wheel(self.path(wheel), wheel)
+        opened = self._open_unverified(wheel) if wheel.path is None else None
+        return open_wheel(self.path(wheel), wheel) if opened is None else opened
 
     def missing(self, wheels: Iterable[Wheel]) -> list[Wheel]:
         """Return the wheels that would have to be downloaded."""
@@ -162,6 +148,25 @@ class Wheelhouse:
         with self._guard:
             return self._turns[wheel.sha256]
 
+    def _open_unverified(self, wheel: Wheel) -> WheelFile | None:
+        """Return an opened wheel that was not verified before, or None if it is not here or changed."""
+        path = self._path(wheel)
+        with self._turn(wheel), _writable(self._directory):
+            file = None if wheel.sha256 in self._used else _locked(path, fcntl.LOCK_SH)
+            if file is None:
+                return None
+            try:
+                _note_use(path, file)
+                opened = open_wheel(path, wheel)
+            except WheelError:
+                os.close(file)
+                return None
+            except BaseException:
+                os.close(file)
+                raise
+            self._used[wheel.sha256] = file
+            return opened
+
     def _opened(self, wheel: Wheel, verified: bool = False) -> int | None:
         """Return a wheel's file, open with a shared lock, or None if it is not here.
 
@@ -171,14 +176,18 @@ class Wheelhouse:
         file = _locked(path, fcntl.LOCK_SH)
         if file is None:
             return None
-        if not (verified or is_verified(file, wheel.sha256)) and sha256_of(path) != wheel.sha256:
+        try:
+            if verified or is_verified(file, wheel.sha256) or sha256_of(path) == wheel.sha256:
+                note_verified(file, wheel.sha256)
+                _note_use(path, file)
+                return file
             logger.warning("%s: its content changed, so it is downloaded again", path)
-            os.close(file)
             path.unlink(missing_ok=True)
-            return None
-        note_verified(file, wheel.sha256)
-        _note_use(path, file)
-        return file
+        except BaseException:
+            os.close(file)
+            raise
+        os.close(file)
+        return None
 
     def _download(self, wheel: Wheel, received: Callable[[int], object]) -> bool:
         """Download and verify a wheel. Return False if another process has done so meanwhile."""
