@@ -75,9 +75,11 @@ def test_only_data_of_a_library_is_searched(tmp_path: Path) -> None:
     read = flags.parse("--xla_gpu_known --xla_gpu_kernels --xla_gpu_code --xla_gpu_comment")
     elsewhere = ["--xla_gpu_kernels", "--xla_gpu_code", "--xla_gpu_comment"]
     assert flags.unknown(read, "xla_", str(tmp_path)) == elsewhere
-    # Without the table of sections at its end, the whole file is searched.
-    library.write_bytes(content[:-64])
-    assert flags.unknown(read, "xla_", str(tmp_path)) == []
+    # If the table of sections is cut off or damaged, the whole file is searched.
+    far = (2**64 - 1).to_bytes(8, "little")
+    for damaged in (content[:-64], content[:40] + far + content[48:], content[:40] + bytes(8) + content[48:]):
+        library.write_bytes(damaged)
+        assert flags.unknown(read, "xla_", str(tmp_path)) == []
 
 
 def test_without_a_library_only_the_prefix_is_judged(tmp_path: Path) -> None:
