@@ -41,7 +41,7 @@ def docker_command(start: Start) -> list[str]:
 
 
 def podman_command(start: Start) -> list[str]:
-    """Return the words of `podman run`. Raises InputError for an image that only the Docker Engine has."""
+    """Return the words of `podman run`, for an image in a registry."""
     return _command("podman", start, podman_flags(start))
 
 
@@ -51,7 +51,7 @@ def write_docker(start: Start) -> str:
 
 
 def write_podman(start: Start) -> str:
-    """Return the `podman run` line, after comments. Raises InputError like `podman_command`."""
+    """Return the `podman run` line, after comments, for an image in a registry."""
     return _written("podman", start, podman_flags(start))
 
 
