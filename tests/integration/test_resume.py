@@ -127,7 +127,7 @@ def test_an_ended_run_continues_where_it_stopped(project: Path, caches: Path) ->
 
     end(signal.SIGKILL, lambda run: wait_for_a_record(run, project))
     for number, step in ((signal.SIGINT, b"build"), (signal.SIGTERM, b"probe")):
-        said = end(number, lambda run, step=step: wait_for_the_second_image(run, step))  # type: ignore[misc]
+        said = end(number, lambda run, step=step: wait_for_the_step(run, step))  # type: ignore[misc]
         assert b"1 of 2 images not finished. Finished images are kept." in said
         assert b"python -m validator build-matrix" in said
 
@@ -141,8 +141,8 @@ def test_an_ended_run_continues_where_it_stopped(project: Path, caches: Path) ->
     assert again.stdout.splitlines()[-1] == "0 built, 0 validated, 2 unchanged"
 
 
-def wait_for_the_second_image(process: subprocess.Popen[bytes], step: bytes) -> None:
-    """Read the progress of a run until this step of the image that is not recorded yet."""
+def wait_for_the_step(process: subprocess.Popen[bytes], step: bytes) -> None:
+    """Read the progress of a run until this step of an image that is not recorded yet."""
     assert process.stderr is not None
     for line in process.stderr:
         # "[00:02] tf2.20.0-cpu-py311: probe"
@@ -155,6 +155,8 @@ def test_two_runs_at_once_share_the_store_and_the_environments(
     project: Path, index: Index, tmp_path: Path
 ) -> None:
     caches = tmp_path / "caches"
+    # The index does not answer before both have begun.
+    index.open.clear()
     both = [
         subprocess.Popen(
             command(project, "--force", "--select", "tensorflow=2.21.0", "--json"),
@@ -165,6 +167,9 @@ def test_two_runs_at_once_share_the_store_and_the_environments(
         )
         for _ in range(2)
     ]
+    for process in both:
+        wait_for_the_step(process, b"lock")
+    index.open.set()
     for process in both:
         printed, said = process.communicate(timeout=LIMIT_S)
         assert process.returncode == 0, said.decode()
