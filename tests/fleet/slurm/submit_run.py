@@ -52,8 +52,8 @@ class Recorder:
 
 def main(directory: Path, setup: str, cells: int, number: int) -> None:
     settings = SlurmSettings(directory / "shared", "venv", "python3", setup, PLACES)
-    # On a busy machine, seconds can pass before the result of a job that left the queue is visible.
-    fleet = SlurmFleet(settings, settle_s=10.0)
+    # On a busy machine, many seconds can pass before the result of a job that left the queue is visible.
+    fleet = SlurmFleet(settings, settle_s=60.0)
     prepare(fleet)
     records = directory / "records"
     records.mkdir(parents=True, exist_ok=True)
