@@ -21,14 +21,18 @@ from validator.model.diagnosis import WAYS, Remedy
 _INTERRUPTS = re.compile(r"\breboot\b|systemctl (?:isolate|restart)|\brmmod\b|modprobe -r|sudo shutdown")
 #: Commands that change something, and those that only look.
 _CHANGES = re.compile(
-    rf"{_INTERRUPTS.pattern}|--gpu-reset|-pl \d|-mig |mig -c|\bkill |\bunset |\bpurge\b|docker stop"
-    r"|^(?:RUN )?sudo (?!dmesg|fuser|grep|lspci|nvidia-smi mig -l)|kubectl create"
-    r"|\b(?:pip|conda|apt-get|dnf) (?:un)?install\b"
+    rf"{_INTERRUPTS.pattern}|--gpu-reset|-pl \d|-mig |mig -c|\bkill |\bunset |\bpurge\b|docker (?:login|stop)"
+    r"|^RUN |^(?:copy|cp|mv|rm|virsh edit) |\| *sudo "
+    r"|^sudo (?!dmesg|fuser|grep|lspci|nvidia-smi mig -l)|kubectl (?:apply|create|delete)"
+    r"|\b(?:pip|conda|apt-get|dnf|winget) (?:un)?install\b|\buv venv\b|build-matrix"
 )
 _LOOKS = re.compile(
-    r"(?:sudo )?(?:cat|conda info|dkms|dmesg|docker (?:inspect|ps|version)|dpkg -l|env \||free|fuser|grep|id"
-    r"|kubectl (?:describe|get|logs)|ls|lsmod|lspci|modinfo|mokutil --sb-state|nvidia-ctk --version"
-    r"|nvidia-smi|python -m pip (?:list|show)|uname)\b"
+    r"!?(?:sudo )?(?:cat|conda (?:info|list)|dkms|dmesg"
+    r"|docker (?:context ls|image ls|info|inspect|manifest inspect|ps|version)"
+    r"|docker run [^&|;]*(?:ldconfig -p|ls|nvidia-smi|pip (?:list|show))"
+    r"|dpkg -l|echo|env(?= \|)|free|fuser|grep|id|kubectl (?:describe|get|logs)|ldconfig -p|ldd|ls|lsmod"
+    r"|lspci|modinfo|mokutil --sb-state|nvcc --version|nvidia-ctk --version|nvidia-smi|python3? -c"
+    r"|python3? -m pip (?:check|list|show|--version)|uname|where|which)(?!\w)"
 )
 
 
@@ -150,14 +154,54 @@ def test_no_remedy_mixes_commands_that_look_with_commands_that_change_something(
         for cause in causes()
         for remedy in cause.remedies
         for first, *others in [remedy.commands or ("",)]
-        if looks(first) and any(not looks(each) and _CHANGES.search(each) for each in others)
+        if looks(first) and any(changes(each) for each in others)
     ]
     assert mixed == []
-    assert looks("nvidia-smi; cat /proc/driver/nvidia/version") and not looks("sudo nvidia-smi -i 0 -mig 0")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "docker image ls tensorflow-gpu-matrix",
+        "docker run --rm IMAGE python3 -m pip list",
+        "docker run --rm --gpus all IMAGE sh -c 'ldconfig -p | grep libcuda.so'",
+        "echo \"$LD_LIBRARY_PATH\" | tr ':' '\\n' | grep -n compat",
+        "env | grep XLA_FLAGS",
+        "ldconfig -p | grep libcuda.so",
+        "ldd --version | head -1",
+        "nvidia-smi; cat /proc/driver/nvidia/version",
+        "python -c 'import sys; print(sys.executable)'",
+        "sudo fuser -v /dev/nvidia*",
+    ],
+)
+def test_commands_that_only_look(command: str) -> None:
+    assert looks(command) and not changes(command)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "RUN ldconfig",
+        "curl -fsSL https://get.docker.com | sudo sh",
+        "docker login",
+        "docker run --rm -it IMAGE sh -c 'pip install tensorflow'",
+        "python -m pip uninstall -y tensorflow",
+        "sudo ldconfig",
+        "sudo nvidia-smi -i 0 -mig 0",
+        "sudo reboot",
+        "unset XLA_FLAGS",
+    ],
+)
+def test_commands_that_change_something(command: str) -> None:
+    assert changes(command) and not looks(command)
 
 
 def looks(command: str) -> bool:
-    return bool(_LOOKS.match(command)) and not _CHANGES.search(command)
+    return bool(_LOOKS.match(command)) and not changes(command)
+
+
+def changes(command: str) -> bool:
+    return bool(_CHANGES.search(command))
 
 
 def test_every_mark_is_known() -> None:
