@@ -3,22 +3,31 @@
 from __future__ import annotations
 
 import json
+import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from validator.answers import what_works
 from validator.answers.browser import ask
+from validator.compat.offers import Image, Offer, Pip
 from validator.compat.releases import releases
-from validator.compat.suggest import newest_that_works
+from validator.compat.suggest import Suggestion, newest_that_works
 from validator.matrix.load import load_matrix
 from validator.matrix.plan import plan
+from validator.model.prediction import Outcome, Prediction, Reason, decide
 from validator.model.record import Verdict
 from validator.model.situation import Situation
+from validator.model.spec import Choice, ImageSpec, Variant
 from validator.resources import shipped_matrix
 
 from ..reports.page.test_site import HOSTILE
 
-DIGEST = f"sha256:{7:064x}"
+DIGEST, OTHER = f"sha256:{7:064x}", f"sha256:{8:064x}"
+
+
+WORKS, FAILS = Outcome.WORKS, Outcome.FAILS
 
 
 def works(**changes: Any) -> dict[str, Any]:
@@ -59,24 +68,176 @@ def test_eager_and_xla_are_told_apart() -> None:
     assert any("jit_compile" in note for note in way(answer, "pip")["notes"])
 
 
-def test_the_answer_says_works_only_of_what_was_measured() -> None:
-    machine = {"gpu": "h100", "driver": "580", "python": "3.12"}
-    predicted = works(**machine)
-    cell, newest = way(predicted, "image")["cell"], predicted["releases"][0]["release"]
-    assert predicted["headline"].startswith(f"TensorFlow {newest} should work in an image, and ")
-    assert "only predicted" in predicted["basis"] and "not measured" in predicted["basis"]
-    for verdict in Verdict:
-        answer = works(**machine, verdicts={cell: verdict.value, "tf2.21.0@another": "failed"})
-        image, headline = way(answer, "image"), answer["headline"]
-        assert image["verdict"] == verdict.value
-        if verdict is Verdict.CERTIFIED:
-            assert headline.startswith(f"TensorFlow {newest} works in an image, and ")
-            assert "should work with pip" in headline and "was certified" in answer["basis"]
-        elif verdict in (Verdict.FAILED, Verdict.BROKEN):
-            assert "but it failed when it was measured" in headline and answer["outcome"] == "fails"
-            assert image["commands"] == []
-        else:
-            assert headline == predicted["headline"] and "proved nothing" in answer["basis"]
+def tried(verdict: str, digest: str | None = DIGEST, **machine: str) -> dict[str, Any]:
+    """Return the answer if the newest image of a machine can be pulled, and a build of it has a verdict."""
+    image = way(works(**machine), "image")
+    return works(
+        **machine,
+        registry="registry.example.org/tf",
+        images={image["image"]: DIGEST},
+        verdicts={image["cell"]: {"verdict": verdict, "digest": digest}},
+    )
+
+
+H100 = {"gpu": "h100", "driver": "580", "python": "3.12"}
+RTX_5090 = {"gpu": "rtx 5090", "driver": "570", "python": "3.12"}
+REST = "The rest is only predicted."
+
+
+def test_a_prediction_says_should_work() -> None:
+    answer = works(**H100)
+    assert answer["headline"] == "TensorFlow 2.21.0 should work in an image, and 2.20.0 with pip."
+    assert answer["basis"] == "This is only predicted from published facts, and was not measured."
+    assert works(**H100, verdicts=None)["basis"] == "This is only predicted, from published facts."
+    assert works(gpu="h100")["basis"] == "This is only predicted, from published facts."
+
+
+def test_a_certified_image_works() -> None:
+    answer = tried("certified", **H100)
+    assert answer["headline"] == "TensorFlow 2.21.0 works in an image, and 2.20.0 should work with pip."
+    assert answer["basis"] == f"The image of TensorFlow 2.21.0 was certified on this kind of machine. {REST}"
+
+
+@pytest.mark.parametrize("digest", [OTHER, None])
+def test_a_certificate_of_another_build_proves_nothing(digest: str | None) -> None:
+    answer = tried("certified", digest, **H100)
+    assert answer["headline"] == works(**H100)["headline"]
+    assert "only predicted" in answer["basis"] and "another build of the image" in answer["basis"]
+    assert way(answer, "image")["commands"] == [f"docker pull registry.example.org/tf@{DIGEST}"]
+    assert way(answer, "image")["verdict"] is None
+
+
+def test_a_certificate_proves_nothing_of_an_image_that_has_to_be_built() -> None:
+    image = way(works(**H100), "image")
+    for digest in (DIGEST, None):
+        answer = works(**H100, verdicts={image["cell"]: {"verdict": "certified", "digest": digest}})
+        assert answer["headline"] == works(**H100)["headline"]
+        assert "another build of the image" in answer["basis"]
+
+
+@pytest.mark.parametrize("verdict", ["failed", "broken"])
+def test_an_image_that_does_not_work_leaves_pip(verdict: str) -> None:
+    answer = tried(verdict, None if verdict == "broken" else DIGEST, **H100)
+    says = "failed when it was measured" if verdict == "failed" else "could not be built"
+    assert (
+        answer["headline"]
+        == f"TensorFlow 2.20.0 should work with pip. In an image, TensorFlow 2.21.0 {says}."
+    )
+    assert answer["outcome"] == "works" and modes(answer)["eager"] == ("2.20.0", "works")
+    assert {mode["shown"] for mode in answer["modes"]} == {"TensorFlow 2.20.0 with pip"}
+    assert ("measured" in answer["basis"]) == (verdict == "failed") and answer["basis"].endswith(REST)
+    assert way(answer, "image")["commands"] == []
+
+
+@pytest.mark.parametrize("verdict", ["unproven", "works-on-cpu"])
+def test_a_measurement_that_proves_nothing_changes_nothing(verdict: str) -> None:
+    answer = tried(verdict, **H100)
+    assert answer["headline"] == works(**H100)["headline"] and "proved nothing" in answer["basis"]
+    assert way(answer, "image")["verdict"] == verdict
+
+
+def test_every_verdict_has_a_test_here() -> None:
+    assert {each.value for each in Verdict} == {"certified", "failed", "broken", "unproven", "works-on-cpu"}
+
+
+def test_a_certificate_counts_for_xla_too() -> None:
+    predicted = works(**RTX_5090)["headline"]
+    assert predicted == (
+        "For eager operations, TensorFlow 2.21.0 should work. No release is known to work with XLA."
+    )
+    answer = tried("certified", **RTX_5090)
+    assert answer["headline"] == (
+        "For eager operations, TensorFlow 2.21.0 works in an image, and should work with pip."
+        " With XLA, TensorFlow 2.21.0 works in an image."
+    )
+    assert modes(answer)["xla"] == ("2.21.0", "works")
+
+
+def test_uncertain_is_what_no_fact_rules_out() -> None:
+    machine = {"gpu": "h100", "driver": "525", "system": "windows"}
+    answer = works(**machine)
+    assert answer["headline"] == (
+        "No known fact rules out TensorFlow 2.10.1, but it is not certain that it works."
+    )
+    assert answer["outcome"] == way(answer, "pip")["outcome"] == "unknown"
+
+
+def made(name: str, release: str, outcome: str = "works", **changes: Any) -> dict[str, Any]:
+    """Return a way of getting a release."""
+    return {
+        "way": name, "release": release, "modes": "eager and XLA", "outcome": outcome, "verdict": None,
+        "other_build_certified": False, "cell": "a cell",
+    } | changes  # fmt: skip
+
+
+CERTIFIED = {"verdict": "certified"}
+FAILED = {"verdict": "failed", "outcome": "fails"}
+EAGER = {"modes": "eager only"}
+
+
+@pytest.mark.parametrize(
+    ("ways", "says"),
+    [
+        ([], "No TensorFlow release is expected to use the GPU here."),
+        ([made("image", "2.9.0"), made("pip", "2.9.0")], "TensorFlow 2.9.0 should work."),
+        ([made("pip", "2.9.0")], "TensorFlow 2.9.0 should work with pip."),
+        ([made("image", "2.9.0")], "TensorFlow 2.9.0 should work in an image."),
+        (
+            [made("image", "2.9.0", **CERTIFIED), made("pip", "2.9.0")],
+            "TensorFlow 2.9.0 works in an image, and should work with pip.",
+        ),
+        ([made("image", "2.9.0", "unknown"), made("pip", "2.8.0")], "TensorFlow 2.8.0 should work with pip."),
+        (
+            [made("image", "2.9.0", **CERTIFIED), made("pip", "2.10.0", "unknown")],
+            "TensorFlow 2.9.0 works in an image.",
+        ),
+        (
+            [made("image", "2.9.0", **FAILED)],
+            "No TensorFlow release is expected to use the GPU here."
+            " In an image, TensorFlow 2.9.0 failed when it was measured.",
+        ),
+        (
+            [made("image", "2.9.0", **FAILED), made("pip", "2.8.0", "unknown")],
+            "No known fact rules out TensorFlow 2.8.0, but it is not certain that it works."
+            " In an image, TensorFlow 2.9.0 failed when it was measured.",
+        ),
+        (
+            [made("image", "2.10.0", **EAGER, **FAILED), made("image", "2.9.0", **CERTIFIED)],
+            "TensorFlow 2.9.0 works in an image. In an image, TensorFlow 2.10.0 failed when it was measured.",
+        ),
+        (
+            [made("image", "2.10.0", **EAGER), made("image", "2.9.0", **CERTIFIED), made("pip", "2.8.0")],
+            "For eager operations, TensorFlow 2.10.0 should work in an image, and 2.8.0 with pip."
+            " With XLA, TensorFlow 2.9.0 works in an image, and 2.8.0 should work with pip.",
+        ),
+        (
+            [made("pip", "2.9.0", **EAGER), made("image", "2.8.0", "unknown")],
+            "For eager operations, TensorFlow 2.9.0 should work with pip."
+            " No release is known to work with XLA.",
+        ),
+    ],
+)
+def test_the_headline_follows_from_the_ways(ways: list[dict[str, Any]], says: str) -> None:
+    assert what_works._headline(ways, ()) == says
+
+
+def test_the_newest_way_is_that_of_the_newest_release() -> None:
+    # As text, 2.9.0 is greater than 2.10.0.
+    ways = [made("image", "2.9.0"), made("image", "2.10.0"), made("pip", "2.9.0")]
+    assert what_works._mode(ways, "eager")["shown"] == "TensorFlow 2.10.0 in an image, 2.9.0 with pip"
+    assert what_works._mode(ways[:0:-1], "eager")["release"] == "2.10.0"
+
+
+@pytest.mark.parametrize("system", ["linux", "windows"])
+@pytest.mark.parametrize("python", ["", "3.10", "3.12"])
+def test_every_release_that_is_named_can_be_had(system: str, python: str) -> None:
+    for gpu in ("", "k80", "gtx 980", "h100", "rtx 5090"):
+        for driver in ("", "390.48", "470.82.01", "525", "580"):
+            answer = works(gpu=gpu, driver=driver, python=python, system=system)
+            had = {row["release"] for row in answer["ways"]}
+            named = f"{answer['headline']} {' '.join(mode['shown'] for mode in answer['modes'])}"
+            assert set(re.findall(r"2\.\d+\.\d+", named)) <= had, (gpu, driver)
+            assert bool(had) == (answer["outcome"] != "fails"), (gpu, driver)
 
 
 def test_a_note_says_why_pip_gets_an_older_release_than_an_image() -> None:
@@ -91,6 +252,26 @@ def test_a_note_says_why_pip_gets_an_older_release_than_an_image() -> None:
     same = works(gpu="rtx 5090", driver="570")
     assert not any(note.startswith("Not ") for note in way(same, "pip")["notes"])
     assert same["modes"][0]["shown"] == f"TensorFlow {same['modes'][0]['release']}"
+
+
+def predicted(eager: Outcome, xla: Outcome) -> Prediction:
+    reasons = [Reason(eager, "eager", "", "", "verified", mode="eager")]
+    return decide([*reasons, Reason(xla, "xla", "", "", "verified", mode="xla")])
+
+
+def test_the_note_compares_with_an_image_for_the_same_modes() -> None:
+    newest, other = list(releases())[-1], list(releases())[-2]
+    both, eager = predicted(WORKS, WORKS), predicted(WORKS, FAILS)
+    spec = ImageSpec("2.0", "3.12", Variant.GPU, Choice("as-built", "12.5"), Choice("as-built", "9.3"))
+    pip = Pip("3.12", True, eager, predicted(FAILS, FAILS))
+    found = [
+        Offer(newest, Image(spec, eager), pip),
+        Offer(other, Image(spec, both), Pip("3.12", False, both, both)),
+    ]
+    suggested = Suggestion(other, "tensorflow", "3.12", False, False, both)
+    assert list(what_works._why_older(found, suggested)) == []
+    [note] = what_works._why_older(found, replace(suggested, eager_only=True))
+    assert note.startswith(f"Not {newest.version}, because with pip it finds")
 
 
 def test_newer_releases_are_left_out_with_their_reasons() -> None:

@@ -18,10 +18,10 @@ from ..compat.releases import Release
 from ..compat.suggest import Suggestion, newest_that_works, requirement
 from ..errors import InputError
 from ..model.prediction import Outcome, Prediction, Reason
-from ..model.situation import EAGER, LINUX, MACHINES, MACOS, MODES, SYSTEMS, WINDOWS, WSL2, XLA, Situation
+from ..model.situation import EAGER, LINUX, MACHINES, MACOS, MODES, SYSTEMS, WINDOWS, WSL2, Situation
 from ..model.spec import cell_identifier, host_identifier
 from ..reports.diagnosis_words import fact_names
-from ..versions import CudaVersion, DriverRelease
+from ..versions import CudaVersion, DriverRelease, Version
 from .errors import rejecting
 
 _PYTHON = re.compile(r"3\.\d{1,2}")
@@ -33,14 +33,23 @@ _INSTALL = "python -m pip install '{}'"
 _BUILDS = "There is no such image to pull. This builds it; in a checkout, `python` is `.venv/bin/python`."
 _NO_XLA = "Functions that XLA compiles fail with it: leave jit_compile=True out."
 _SYSTEMS = {LINUX: "Linux", WSL2: "WSL2", WINDOWS: "Windows", MACOS: "macOS"}
+_HOW = {"image": "in an image", "pip": "with pip"}
 #: The verdict that shows that an image works, and those that show that it does not. A browser can't import
 #: `Verdict`.
-_PROVEN, _REFUTED = "certified", frozenset({"failed", "broken"})
+_PROVEN = "certified"
+_REFUTED = {"failed": "failed when it was measured", "broken": "could not be built"}
+_TRIED = {
+    _PROVEN: "was certified on this kind of machine",
+    "failed": "was measured on this kind of machine",
+    "broken": "could not be built",
+}
 #: The most reasons that are given for one release.
 _REASONS = 3
 
 #: Returns the prediction of one way of getting a release; None if it is not available in this way.
 _Predict = Callable[[Offer], Prediction | None]
+#: A way of getting a release, as `_way` makes it.
+_Way = Mapping[str, Any]
 
 
 def what_works(asked: Mapping[str, Any]) -> dict[str, Any]:
@@ -48,8 +57,9 @@ def what_works(asked: Mapping[str, Any]) -> dict[str, Any]:
 
     asked: `gpu`, `driver` and `python` as a person wrote them, each of which may be empty; `system` and
     `machine` as in `Situation`; `registry`: the repository of the images, or None; `images`: the digest of
-    each image that can be pulled from there, by its identifier, or None if nobody has looked; `verdicts`: the
-    newest verdict of each cell that was measured, by its identifier.
+    each image that can be pulled from there, by its identifier, or None if nobody has looked; `verdicts`: of
+    each cell that was measured, by its identifier, the newest `verdict` and the `digest` of the image that
+    got it, or None if nobody has looked.
 
     Raises RejectedField for what can't be understood, and InputError for a system that does not exist.
     """
@@ -72,13 +82,12 @@ def what_works(asked: Mapping[str, Any]) -> dict[str, Any]:
         *_images(found, machine, gpu, asked["registry"], asked["images"], asked["verdicts"]),
         *_pips(found, machine),
     ]
-    modes = [_mode(found, ways, mode) for mode in MODES]
-    headline, best = _headline(modes, ways, missing)
+    modes = [_mode(ways, mode) for mode in MODES]
     return {
         "machine": list(_words(machine, gpu, driver)),
-        "headline": headline,
-        "basis": _basis(ways),
-        "outcome": best.value,
+        "headline": _headline(ways, missing),
+        "basis": _basis(ways, asked["verdicts"]),
+        "outcome": modes[MODES.index(EAGER)]["outcome"],
         "modes": modes,
         "ways": ways,
         "releases": [_release(offer) for offer in found],
@@ -115,86 +124,113 @@ def _words(machine: Situation, gpu: Gpu | None, driver: Driver) -> Iterator[str]
         yield f"Python {machine.python}"
 
 
-def _mode(found: Sequence[Offer], ways: Sequence[Mapping[str, Any]], mode: str) -> dict[str, Any]:
-    """Return the newest release that works in a mode, else the newest that is not known to fail."""
-    for wanted in (Outcome.WORKS, Outcome.UNKNOWN):
-        for offer in found:
-            if offer.outcome(mode) is wanted:
-                release = offer.release.version
-                shown = f"TensorFlow {release}"
-                image, pip = _way_for(ways, "image", mode), _way_for(ways, "pip", mode)
-                if image and pip and image["release"] != pip["release"]:
-                    shown = f"TensorFlow {image['release']} in an image, {pip['release']} with pip"
-                if wanted is Outcome.UNKNOWN:
-                    shown += ", not certain"
-                return {"mode": mode, "release": release, "outcome": wanted.value, "shown": shown}
-    return {"mode": mode, "release": None, "outcome": Outcome.FAILS.value, "shown": "no release"}
+# What follows from the ways
 
 
-def _way_for(ways: Sequence[Mapping[str, Any]], name: str, mode: str) -> Mapping[str, Any] | None:
-    """Return the way of this name that has the newest release for a mode."""
-    fitting = [way for way in ways if way["way"] == name and (mode == EAGER or way["modes"] == _BOTH)]
-    return min(fitting, key=lambda way: len(way["newer"]), default=None)
+def _usable(ways: Sequence[_Way], mode: str) -> list[_Way]:
+    """Return the newest image and the newest installation with pip that can be used in a mode.
 
-
-def _headline(
-    modes: Sequence[Mapping[str, Any]], ways: Sequence[Mapping[str, Any]], missing: Sequence[str]
-) -> tuple[str, Outcome]:
-    """Return the answer in one or two sentences, and the best outcome that it promises.
-
-    It says "works" only of what was measured, and "should work" of what is only predicted.
+    All have the same outcome: what works hides what is uncertain. None is known to fail.
     """
-    eager, xla = modes
-    newest = f"TensorFlow {eager['release']}"
-    if eager["release"] is None:
-        return "No TensorFlow release is expected to use the GPU here.", Outcome.FAILS
-    refuted = next((way for way in ways if way["verdict"] in _REFUTED), None)
-    if refuted is not None:
-        return (
-            f"TensorFlow {refuted['release']} should work, but it failed when it was measured: see below.",
-            Outcome.FAILS,
-        )
-    if eager["outcome"] == Outcome.UNKNOWN.value:
+    fitting = [way for way in ways if mode == EAGER or way["modes"] == _BOTH]
+    for wanted in (Outcome.WORKS.value, Outcome.UNKNOWN.value):
+        same = [way for way in fitting if way["outcome"] == wanted]
+        if same:
+            names = dict.fromkeys(way["way"] for way in same)
+            return [max((way for way in same if way["way"] == name), key=_release_of) for name in names]
+    return []
+
+
+def _release_of(way: _Way) -> Version:
+    return Version(way["release"])
+
+
+def _newest(usable: Sequence[_Way]) -> str:
+    return str(max(usable, key=_release_of)["release"])
+
+
+def _mode(ways: Sequence[_Way], mode: str) -> dict[str, Any]:
+    """Return the newest release that can be used in a mode."""
+    usable = _usable(ways, mode)
+    if not usable:
+        return {"mode": mode, "release": None, "outcome": Outcome.FAILS.value, "shown": "no release"}
+    if _same_release(usable):
+        shown = usable[0]["release"]
+    else:
+        shown = ", ".join(f"{way['release']} {_HOW[way['way']]}" for way in usable)
+    outcome = usable[0]["outcome"]
+    doubt = ", not certain" if outcome == Outcome.UNKNOWN.value else ""
+    return {
+        "mode": mode,
+        "release": _newest(usable),
+        "outcome": outcome,
+        "shown": f"TensorFlow {shown}{doubt}",
+    }
+
+
+def _same_release(usable: Sequence[_Way]) -> bool:
+    """Return whether a release can be used both in an image and with pip."""
+    return len(usable) > 1 and len({way["release"] for way in usable}) == 1
+
+
+def _headline(ways: Sequence[_Way], missing: Sequence[str]) -> str:
+    """Return the answer in one to three sentences.
+
+    It says "works" only of what was certified, and "should work" of what is only predicted.
+    """
+    eager, xla = (_usable(ways, mode) for mode in MODES)
+    return " ".join([_answer(eager, xla, missing), *_refuted(ways)])
+
+
+def _answer(eager: Sequence[_Way], xla: Sequence[_Way], missing: Sequence[str]) -> str:
+    if not eager:
+        return "No TensorFlow release is expected to use the GPU here."
+    if eager[0]["outcome"] == Outcome.UNKNOWN.value:
         unknown = "it is not certain that it works"
         if missing:
             unknown = f"{' and '.join(missing)} {'are' if len(missing) > 1 else 'is'} not known"
-        return f"No known fact rules out {newest}, but {unknown}.", Outcome.UNKNOWN
-    if xla["outcome"] != Outcome.WORKS.value:
-        return (
-            f"{newest} should work for eager operations. No release is known to work with XLA.",
-            Outcome.WORKS,
-        )
-    if eager["release"] != xla["release"]:
-        return (
-            f"{newest} should work for eager operations, and {xla['release']} also with XLA.",
-            Outcome.WORKS,
-        )
-    return _both(newest, _way_for(ways, "image", XLA), _way_for(ways, "pip", XLA)), Outcome.WORKS
+        return f"No known fact rules out TensorFlow {_newest(eager)}, but {unknown}."
+    if eager == xla:
+        return f"{_promise(eager)}."
+    if not xla or xla[0]["outcome"] != Outcome.WORKS.value:
+        return f"For eager operations, {_promise(eager)}. No release is known to work with XLA."
+    return f"For eager operations, {_promise(eager)}. With XLA, {_promise(xla)}."
 
 
-def _both(newest: str, image: Mapping[str, Any] | None, pip: Mapping[str, Any] | None) -> str:
-    """Return the headline for a machine on which a release works in both modes."""
-    if image is None:
-        return f"{newest} should work{' with pip' if pip else ''}."
-    proven = image["verdict"] == _PROVEN
-    in_image = f"TensorFlow {image['release']} {'works' if proven else 'should work'}"
-    if pip is None:
-        return f"{in_image} in an image."
-    if image["release"] != pip["release"]:
-        verb = " should work" if proven else ""
-        return f"{in_image} in an image, and {pip['release']}{verb} with pip."
-    return f"{in_image} in an image, and should work with pip." if proven else f"{in_image}."
+def _promise(usable: Sequence[_Way]) -> str:
+    """Return which release works and how to get it, as a sentence without a full stop."""
+    first, *others = usable
+    proven = first["verdict"] == _PROVEN
+    same = _same_release(usable)
+    promise = f"TensorFlow {first['release']} {'works' if proven else 'should work'}"
+    if same and not proven:
+        return promise
+    promise += f" {_HOW[first['way']]}"
+    for way in others:
+        release = "" if same else f" {way['release']}"
+        promise += f", and{release}{' should work' if proven else ''} {_HOW[way['way']]}"
+    return promise
 
 
-def _basis(ways: Sequence[Mapping[str, Any]]) -> str:
-    """Return what the headline rests on, in one or two sentences."""
-    verdicts = {way["verdict"] for way in ways}
-    if verdicts & _REFUTED:
-        return "The image was measured on this kind of machine. The answer for pip is only predicted."
-    if _PROVEN in verdicts:
-        return "The image was certified on this kind of machine. The answer for pip is only predicted."
-    if verdicts - {None}:
+def _refuted(ways: Sequence[_Way]) -> Iterator[str]:
+    """Yield a sentence about each image that was tried and does not work."""
+    for way in ways:
+        if way["verdict"] in _REFUTED:
+            yield f"In an image, TensorFlow {way['release']} {_REFUTED[way['verdict']]}."
+
+
+def _basis(ways: Sequence[_Way], verdicts: Mapping[str, Any] | None) -> str:
+    """Return what the headline rests on, in one or more sentences."""
+    tried = [way for way in ways if way["verdict"] in (_PROVEN, *_REFUTED)]
+    if tried:
+        says = [f"The image of TensorFlow {way['release']} {_TRIED[way['verdict']]}." for way in tried]
+        return " ".join(says + ["The rest is only predicted."] * (len(tried) < len(ways)))
+    if any(way["verdict"] for way in ways):
         return "This is only predicted from published facts: the measurement of the image proved nothing."
+    if any(way["other_build_certified"] for way in ways):
+        return "This is only predicted from published facts: another build of the image was certified."
+    if verdicts is None or any(way["way"] == "image" and way["cell"] is None for way in ways):
+        return "This is only predicted, from published facts."
     return "This is only predicted from published facts, and was not measured."
 
 
@@ -207,7 +243,7 @@ def _images(
     gpu: Gpu | None,
     registry: str | None,
     digests: Mapping[str, str] | None,
-    verdicts: Mapping[str, str],
+    verdicts: Mapping[str, Mapping[str, str | None]] | None,
 ) -> Iterator[dict[str, Any]]:
     host = _host(machine, gpu)
     for offer, modes in _chosen(found, _of_image):
@@ -216,19 +252,31 @@ def _images(
         spec = offer.image.spec
         digest = (digests or {}).get(spec.identifier)
         cell = cell_identifier(spec.identifier, host) if host else None
-        verdict = verdicts.get(cell) if cell else None
+        measured = (verdicts or {}).get(cell or "", {})
+        verdict, other_build = measured.get("verdict"), False
+        if verdict == _PROVEN and not (registry and digest and measured["digest"] == digest):
+            # A certificate is about one build of the image, and this is another one.
+            verdict, other_build = None, True
         commands, notes = [f"docker pull {registry}@{digest}"], []
         if verdict in _REFUTED:
             commands = []
         elif not (registry and digest):
             commands = [f"python -m validator build-matrix --profile full --select image={spec.identifier}"]
             notes = [_BUILDS] if digests is not None else []
-        yield _way("image", offer, modes, offer.image.prediction, commands, notes, found, _of_image) | {
+        way = _way("image", offer, modes, offer.image.prediction, commands, notes, found, _of_image)
+        way |= {
             "image": spec.identifier,
             "python": spec.python,
             "cell": cell,
             "verdict": verdict,
+            "other_build_certified": other_build,
         }
+        if verdict == _PROVEN:
+            # The checks that a certificate requires use XLA.
+            way |= {"modes": _BOTH, "outcome": Outcome.WORKS.value}
+        elif verdict in _REFUTED:
+            way["outcome"] = Outcome.FAILS.value
+        yield way
 
 
 def _pips(found: Sequence[Offer], machine: Situation) -> Iterator[dict[str, Any]]:
@@ -245,16 +293,22 @@ def _pips(found: Sequence[Offer], machine: Situation) -> Iterator[dict[str, Any]
         way = _way("pip", offer, modes, suggested.prediction, commands, notes, found, against)
         yield way | {"python": suggested.python}
     for offer, modes in _chosen(found, _of_pip):
-        known = suggested is None or suggested.eager_only or offer.release == suggested.release
-        if modes == _EAGER_ONLY and not offer.pip.library_path and not known:
+        if suggested is None:
+            wanted = True
+        else:
+            known = suggested.eager_only or offer.release == suggested.release
+            wanted = modes == _EAGER_ONLY and not known
+        if wanted and not offer.pip.library_path:
             commands = [_INSTALL.format(requirement(offer.release))]
-            way = _way("pip", offer, modes, offer.pip.prediction, commands, [_NO_XLA], found, _alone)
+            notes = [_NO_XLA] if modes == _EAGER_ONLY else []
+            way = _way("pip", offer, modes, offer.pip.prediction, commands, notes, found, _alone)
             yield way | {"python": offer.pip.python}
 
 
 def _why_older(found: Sequence[Offer], suggested: Suggestion) -> Iterator[str]:
     """Yield a sentence that says why pip gets an older release than an image does, if it does."""
-    newest = next((offer for offer, _ in _chosen(found, _of_image)), None)
+    images = _chosen(found, _of_image)
+    newest = next((offer for offer, modes in images if suggested.eager_only or modes == _BOTH), None)
     if newest is None or found.index(newest) >= next(
         place for place, offer in enumerate(found) if offer.release == suggested.release
     ):
@@ -320,6 +374,7 @@ def _way(
         "commands": list(commands),
         "notes": list(notes),
         "verdict": None,
+        "other_build_certified": False,
         "reasons": [_reason(reason) for reason in prediction.reasons],
         "newer": list(_grouped(found[: found.index(offer)], against)),
     }

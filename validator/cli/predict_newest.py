@@ -42,7 +42,7 @@ def predict_newest(
         "machine": machine or X86_64,
         "registry": None,
         "images": None,
-        "verdicts": {},
+        "verdicts": None,
     })  # fmt: skip
     if format_ == "json":
         from ..reports.printable import json_text

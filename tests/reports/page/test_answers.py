@@ -165,4 +165,9 @@ def test_only_a_digest_gets_into_a_command() -> None:
         measured(IMAGES[1], H100, Verdict.CERTIFIED, image_digest="sha256:1; rm -rf /"),
     ]
     found = answers.context(made, "registry.example.org/x", sources(records).measurements)
-    assert json.loads(str(found["data"]))["images"] == {IMAGES[0].identifier: records[0].image_digest}
+    data = json.loads(str(found["data"]))
+    assert data["images"] == {IMAGES[0].identifier: records[0].image_digest}
+    assert data["verdicts"] == {
+        records[0].cell: {"verdict": "certified", "digest": records[0].image_digest},
+        records[1].cell: {"verdict": "certified", "digest": None},
+    }

@@ -125,16 +125,19 @@ class Answers:
 
 def context(answers: Answers, registry: str | None, measurements: Measurements) -> dict[str, Any]:
     """Return the values for the template of the questions."""
-    digests = {
-        record.image: record.image_digest
-        for record in sorted(measurements.latest.values(), key=lambda record: record.finished)
-        if record.image_digest and _DIGEST.fullmatch(record.image_digest)
-    }
+    digests, verdicts = {}, {}
+    for record in sorted(measurements.latest.values(), key=lambda record: record.finished):
+        digest = record.image_digest
+        known = digest is not None and _DIGEST.fullmatch(digest)
+        verdicts[record.cell] = {"verdict": record.verdict.value, "digest": digest if known else None}
+        if known:
+            digests[record.image] = digest
     data = {
         "files": [answers.runtime, answers.rules],
         "size": answers.size,
         "registry": registry,
         "images": digests if registry else {},
+        "verdicts": verdicts,
     }
     return {
         "gpus": gpu_names(),

@@ -254,7 +254,7 @@
     return {
       question: {
         kind: "works", gpu: gpu.value, driver: driver.value, system: name, machine, python: version.value,
-        registry: data.registry, images: data.images, verdicts: verdicts(),
+        registry: data.registry, images: data.images, verdicts: data.verdicts,
       },
     };
   }
@@ -291,15 +291,6 @@
 
   const measurement = ({ cell, verdict }) =>
     element("a", { href: `#cell=${encodeURIComponent(cell)}` }, element("span", { class: `measured ${verdict}` }, verdict));
-
-  // The newest verdict of each measured cell.
-  let measured;
-  function verdicts() {
-    if (measured) return measured;
-    const { cells, images, hosts } = JSON.parse(byId("data").textContent);
-    measured = Object.fromEntries(cells.filter(([, , , verdict]) => verdict).map(([image, host, , verdict]) => [`${images[image].id}@${hosts[host].id}`, verdict]));
-    return measured;
-  }
 
   function releaseRow(release) {
     const outcomes = (found) => {
