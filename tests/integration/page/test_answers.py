@@ -174,10 +174,31 @@ def test_a_wrong_name_is_replaced_by_a_suggestion(page: Page) -> None:
     expect(page.locator("#works-answer")).to_contain_text('GPU "3060" is not known')
     page.get_by_role("button", name="RTX 3060").click()
     expect(page.locator("#works [name=gpu]")).to_have_value("RTX 3060")
-    expect(page.locator("#works-answer .result")).to_contain_text("should work")
+    expect(page.locator("#works-answer h3")).to_be_focused()
+    expect(page.locator("#works-answer h3")).to_contain_text("should work")
     expect(page.locator("#works-answer")).to_contain_text(
         "only predicted from published facts, and was not measured"
     )
+
+
+def test_an_answer_is_announced_to_whoever_has_moved_on(page: Page) -> None:
+    fill(page, "T4", "535")
+    page.evaluate("""() => {
+        document.querySelector("#works [name=gpu]").focus();
+        window.status_before = document.querySelector("#works-status");
+        window.moved = 0;
+        new MutationObserver((changes) => changes.forEach((change) => {
+            if ([...change.removedNodes].includes(window.status_before)) window.moved++;
+        })).observe(document.querySelector("#works-answer"), { childList: true });
+        document.querySelector("#works").requestSubmit();
+        document.querySelector("#why textarea").focus();
+    }""")
+    headline = page.locator("#works-answer h3")
+    expect(headline).to_contain_text("should work")
+    expect(page.locator("#works-status")).to_have_text(headline.inner_text())
+    expect(page.locator("#why textarea")).to_be_focused()
+    # A live region that is moved may stay silent.
+    assert page.evaluate("window.moved") == 0
 
 
 def test_a_rejected_field_is_marked_until_it_is_changed(page: Page) -> None:

@@ -163,7 +163,9 @@
       status.className = kind;
       // A rejected field is described by these words, not by the status, whose label would be read instead of them.
       status.replaceChildren(...(words ? [element("span", { id: `${name}-words` }, ...coded(words))] : []));
-      place.replaceChildren(status, ...content.filter(Boolean));
+      // The status stays where it is: a screen reader may miss a change while it is moved.
+      for (const old of [...place.children]) if (old !== status) old.remove();
+      place.append(...content.filter(Boolean));
       place.classList.add("shown");
       // On a narrow screen, the answer is below what is visible.
       place.scrollIntoView({ block: "nearest" });
@@ -212,7 +214,9 @@
         else {
           // The focus moves to the answer, unless the reader has moved it elsewhere in the meantime.
           const waiting = [asking, document.body].includes(document.activeElement) || place.contains(document.activeElement);
-          say("", "", ...show(answer));
+          const content = show(answer);
+          // The focus announces the headline, otherwise the status does, which is hidden then.
+          say(waiting ? "" : content[0].textContent, waiting ? "" : "hidden", ...content);
           if (waiting) place.querySelector("h3").focus();
         }
       } catch (error) {
@@ -228,8 +232,9 @@
     if (!nearest?.length) return "";
     return element("div", { class: "nearest" }, ...nearest.map((name) => button(`nearest-${name}`, name, () => {
       form.elements.gpu.value = name;
-      form.requestSubmit();
+      // This button goes away, and the focus moves from the field to the answer.
       form.elements.gpu.focus();
+      form.requestSubmit();
     })));
   }
 
