@@ -317,17 +317,20 @@
   let held;
   function hold(blob, name) {
     held = blob && { blob, name };
-    const line = byId("why-file"), field = byId("why").elements.text;
+    const line = byId("why-file"), field = byId("why").elements.text, status = byId("why-status");
     line.hidden = !held;
     field.disabled = Boolean(held);
     line.replaceChildren();
+    status.replaceChildren();
+    status.className = "";
+    // What was wrong with the field was about its old text.
+    field.dispatchEvent(new Event("input", { bubbles: true }));
     if (!held) return;
     line.append(element("span", {}, `${name} (${megabytes(blob.size)})`), button("why-remove", "Remove", () => {
       hold();
       field.focus();
     }));
     // The name is visible already.
-    const status = byId("why-status");
     status.className = "hidden";
     status.textContent = `${name} is ready.`;
   }
