@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import hashlib
-import json
 import os
 import signal
 import subprocess
@@ -20,7 +19,7 @@ from validator.fleet.frame import CutError, read_frames
 from validator.model.measurement import Unread
 from validator.probe import workers
 
-REPORT = '{"checks": [{"status": "pass"}, {"status": "pass"}, {"status": "fail"}]}'
+REPORT = '{"checks": [{"id": "driver", "outcome": "pass"}]}'
 
 
 @pytest.fixture
@@ -78,14 +77,12 @@ def test_the_termination_message_survives_the_log(place: Path, tmp_path: Path) -
     found = read_ending(message.read_bytes())
     assert found == ending(done)
     assert found.report == hashlib.sha256(REPORT.encode() + b"\n").hexdigest()
-    assert found.checks == {"pass": 2, "fail": 1}
     assert len(message.read_bytes()) <= inside.LARGEST_MESSAGE
 
 
 def test_a_termination_message_fits_whatever_the_probe_writes(place: Path, tmp_path: Path) -> None:
     message = tmp_path / "termination-log"
-    statuses = json.dumps({"checks": [{"status": f"\u00e9{number}" * 90} for number in range(500)]})
-    run(place, f"print({statuses!r}); sys.stderr.write('\\u00e9' * 9000)", "--termination", str(message))
+    run(place, "print('x' * 99_000); sys.stderr.write('\\u00e9' * 9000)", "--termination", str(message))
     assert read_ending(message.read_bytes()).length > 9000
 
 

@@ -17,8 +17,8 @@ class Ending(msgspec.Struct, frozen=True):
     """How a run of the probe ended, as `inside.py` writes it in its `ending` frame and termination message.
 
     status: of the probe's process, negative for a signal. report: SHA-256 of the report in hexadecimal, or
-    None if there is none. length: of the report, in bytes. checks: how many have each status.
-    last_line: of standard error.
+    None if there is none. length: of the report, in bytes. last_line: of standard
+    error.
     """
 
     status: int
@@ -28,7 +28,6 @@ class Ending(msgspec.Struct, frozen=True):
     last_line: str
     report: str | None
     length: int
-    checks: dict[str, int]
     started: str
     finished: str
 

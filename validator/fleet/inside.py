@@ -121,7 +121,6 @@ class Probe:
             "last_line": next((line for line in reversed(self._last) if line.strip()), "")[:500],
             "report": hashlib.sha256(content).hexdigest() if written else None,
             "length": len(content) if written else 0,
-            "checks": _counts(content),
             "started": self.started,
             "finished": _now(),
         }
@@ -196,18 +195,6 @@ def _split(given: list[str]) -> tuple[list[str], list[str]]:
     """Return the arguments before and after `--`."""
     place = given.index("--") if "--" in given else len(given)
     return given[:place], given[place + 1 :]
-
-
-def _counts(report: bytes) -> dict[str, int]:
-    """Return how many checks of a report have each status; empty where that can't be read."""
-    counts: dict[str, int] = {}
-    try:
-        for check in json.loads(report)["checks"]:
-            status = str(check["status"])[:20]
-            counts[status] = counts.get(status, 0) + 1
-    except (ValueError, TypeError, KeyError, RecursionError):
-        return {}
-    return counts if len(counts) <= 10 else {}
 
 
 def _write(content: bytes) -> None:
