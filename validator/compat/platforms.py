@@ -66,7 +66,7 @@ def other_vendor(gpu: str) -> Vendor | None:
 
 def not_nvidia_text(gpu: str, vendor: Vendor) -> str:
     """Return the sentence about a GPU of another vendor, for an error and for a reason."""
-    return f'"{gpu}" is a GPU of {vendor.name}: TensorFlow\'s CUDA builds use only GPUs of NVIDIA'
+    return f'"{gpu}" is a GPU from {vendor.name}: TensorFlow\'s CUDA builds use only NVIDIA GPUs'
 
 
 def not_nvidia(gpu: str) -> Reason | None:
