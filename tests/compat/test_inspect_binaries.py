@@ -188,7 +188,7 @@ def test_a_fatbin_longer_than_the_file() -> None:
 def test_an_image_longer_than_its_fatbin() -> None:
     image = bytearray(made.sass(80))
     image[8:16] = struct.pack("<Q", 4096)
-    with pytest.raises(InspectionError, match="is said to be 4096 bytes"):
+    with pytest.raises(InspectionError, match="claims to have 4096 bytes"):
         list(fatbins(library(sections={".nv_fatbin": made.fatbin(bytes(image))})))
 
 

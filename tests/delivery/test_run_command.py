@@ -190,7 +190,7 @@ def test_run_writes_a_file_and_replaces_none(shelf: Shelf, tmp_path: Path) -> No
     file.write_text("mine", encoding="utf-8")
     done = run(shelf, *options, cwd=tmp_path)
     assert (done.code, file.read_text(encoding="utf-8")) == (EXIT_INPUT, "mine")
-    assert "exists already, and nothing was written" in done.err and "--force" in done.err
+    assert "already exists; nothing was written" in done.err and "--force" in done.err
     assert run(shelf, *options, "--force", cwd=tmp_path).code == EXIT_OK
     assert file.read_text(encoding="utf-8") != "mine"
 

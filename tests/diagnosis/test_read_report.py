@@ -321,7 +321,7 @@ def test_a_failed_check_without_a_cause_is_not_recognized(document: dict[str, An
     assert [line.text for line in found.unknown] == [
         "gpu_compute: fail: MatMul differs from the CPU's result by 3.0e-01 of its magnitude"
     ]
-    assert found.next_step.startswith("no known cause fits the checks that did not pass")
+    assert found.next_step.startswith("no known cause explains the checks that did not pass")
 
 
 @pytest.mark.parametrize("value", [None, [], {}, 3, "text", [None], {"gpus": 3}])

@@ -147,7 +147,7 @@ def test_more_output_than_a_report_is_cut_off(place: Path, monkeypatch: pytest.M
     done = run(place, "sys.stdout.write('x' * 300_000)")
     assert done.returncode == 1
     answer = read_answer(done.stdout, Unread.NOT_ASKED, engine="podman", isolates=True)
-    assert answer.failure == "the probe wrote more than can be a report"
+    assert answer.failure == "the probe's output is too large for a report"
 
 
 def test_other_tasks_have_frames_of_their_own(place: Path) -> None:

@@ -60,7 +60,7 @@ def test_a_lock_of_conda(tmp_path: Path) -> None:
     [
         ("a: [1\n", "not YAML"),
         ("services: {}\n", "it has no key dependencies"),
-        ("- a\n", "it is no mapping"),
+        ("- a\n", "it is not a mapping"),
         ("a: &a [x]\nb: " + "[" * 40 + "]" * 40, "deep"),
     ],
 )

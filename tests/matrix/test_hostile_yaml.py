@@ -89,12 +89,12 @@ def test_too_large_products_are_not_computed() -> None:
     bases = ", ".join(f"base-{number}" for number in range(200))
     images = f'  - {{tensorflow: ">=2.12", python: all, base: [{bases}], variant: [gpu, cpu]}}\n'
     assert problems(GOOD.replace("images:\n", "images:\n" + images))[0].endswith(
-        "images[0]: asks, with the entries before it, for more than 20,000 images"
+        "images[0]: with the entries before it, asks for more than 20,000 images"
     )
     drivers = ", ".join(f'"{branch}"' for branch in range(400, 600))
     hosts = f"  - {{driver: [{drivers}], gpu: [t4, a100, h100, l4, a10, v100, p100, a30, a40, l40, h200]}}\n"
     assert problems(GOOD.replace("hosts:\n", "hosts:\n" + hosts)) == [
-        "m.yaml:5:5: hosts[0]: asks, with the entries before it, for more than 2,000 host classes"
+        "m.yaml:5:5: hosts[0]: with the entries before it, asks for more than 2,000 host classes"
     ]
 
 

@@ -256,7 +256,7 @@ class Night:
         if not source.exists():
             return given.get("if-no-files-found", "warn") != "error"
         target = self.artifacts / given["name"]
-        assert not target.exists(), f"an artifact {given['name']} is there already"
+        assert not target.exists(), f"an artifact {given['name']} already exists"
         if source.is_dir():
             shutil.copytree(source, target)
         else:

@@ -120,7 +120,7 @@ def _refuse_changed(lock: DebianLock, directory: Path, place: str) -> None:
                 continue
             saw = f"a file with the sha256 {digest}" if found.stat().st_size else "a file of another size"
             raise MissingError(
-                f"{place} has {saw} as {package.path}, but for {package}, {lock_path(lock.suite)} pins"
+                f"{place} serves {saw} as {package.path}, but for {package}, {lock_path(lock.suite)} pins"
                 f" {package.size} bytes with the sha256 {package.sha256}: nothing was installed",
                 hint="use another mirror in apt's sources; if Debian replaced the package,"
                 f" {refresh_hint('debian', ', which checks the signature of Debian')}",

@@ -40,7 +40,7 @@ COMMANDS = {
     "runner": "Make the key that this machine signs its measurements with, and register it.",
     "sbom": "List what is in an image, in CycloneDX or SPDX.",
     "serve": "Show the page on this machine, with the progress of a running `build-matrix`.",
-    "trust": "Write a policy with which a cluster runs only images with a good certificate.",
+    "trust": "Write a policy that lets a cluster run only images with a good certificate.",
     "verify": "Verify the certificates of the images in a registry.",
 }
 #: A module named `run` would hide the function `run` of this package.

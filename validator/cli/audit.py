@@ -15,7 +15,7 @@ from .options import format_option, print_status
 if TYPE_CHECKING:
     from ..audit.findings import Audit, Finding
 
-#: The age of a database from which on it is said to be old. osv.dev changes every day.
+#: A database of this age counts as old. osv.dev changes every day.
 _OLD = timedelta(days=7)
 _SHOWN = 5
 

@@ -61,7 +61,7 @@ _NOT_REHEARSED = (
     type=click.Choice(["auto", "docker", "venv"]),
     default="auto",
     show_default=True,
-    help="What builds and runs the environments. auto uses docker if a Docker Engine answers, else venv.",
+    help="The engine for the environments. auto uses docker if a Docker Engine answers, else venv.",
 )
 @click.option(
     "--base",
@@ -95,7 +95,7 @@ _NOT_REHEARSED = (
     "--keep-going/--fail-fast",
     default=True,
     show_default=True,
-    help="Whether to continue after an image has failed.",
+    help="Continue with the other images after one has failed.",
 )
 @click.option("--no-validate", is_flag=True, help="Only build the images, without probing them.")
 @click.option(

@@ -85,7 +85,7 @@ _PASSWORD = "COSIGN_PASSWORD"
     default=f"{VALID_FOR.days}d",
     show_default=True,
     metavar="AGE",
-    help="How long after its measurement a certificate expires, such as 14d or 12h.",
+    help="Time from the measurement until the certificate expires, such as 14d or 12h.",
 )
 @verbose_option
 @click.pass_context

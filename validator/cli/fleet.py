@@ -308,7 +308,7 @@ def resume_command(
     "--user",
     required=True,
     metavar="NAME",
-    help="Who runs `build-matrix --on kubernetes`, as the cluster knows it.",
+    help="The cluster's user who runs `build-matrix --on kubernetes`.",
 )
 @verbose_option
 def manifests_command(namespace: str, user: str) -> int:

@@ -14,7 +14,7 @@ from .options import print_status, working_directory
 if TYPE_CHECKING:
     from ..fleet.protocol import Fleet
 
-#: The default of `--on`: this machine, which is no fleet.
+#: The default of `--on`: this machine, which is not a fleet.
 LOCAL = "local"
 
 fleet_file_option = click.option(
@@ -59,7 +59,7 @@ def write_proposal(name: str, path: Path) -> None:
 
     if path.exists():
         raise InputError(
-            f"{path} is there already", hint="name another file with --fleet, and take from it what you need"
+            f"{path} already exists", hint="write to another file with --fleet, then copy what you need"
         )
     text = propose(surveyor_of(name)(FleetSettings()))
     write_atomically(path, text.encode())

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ..pipeline.estimate import Estimate
     from ..pipeline.run import Result
 
-#: At most so many images are listed with their digests.
+#: At most this many images are listed with their digests.
 _SHOWN = 10
 
 

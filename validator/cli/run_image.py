@@ -41,7 +41,7 @@ _FORMATS = ("docker", "compose", "devcontainer", "apptainer", "slurm", "kubernet
     type=click.Choice(_FORMATS),
     default="docker",
     show_default=True,
-    help="What to write: a docker or podman command line, or a file for one of the other tools.",
+    help="The format to write: a docker or podman command line, or a file for one of the other tools.",
 )
 @click.option(
     "--output",
@@ -245,7 +245,7 @@ def _deliver(text: str, output: Path | None, force: bool) -> None:
         return
     if os.path.lexists(output) and not force and output.is_file():
         raise InputError(
-            f"{output} exists already, and nothing was written",
+            f"{output} already exists; nothing was written",
             hint="pass --force to replace it, or name another file",
         )
     write_atomically(output, text.encode())

@@ -33,7 +33,7 @@ def command() -> None:
     "--until",
     callback=parse_moment,
     metavar="TIME",
-    help="When its registration ends, such as 2027-11-22.  [default: in one year]",
+    help="The end of its registration, such as 2027-11-22.  [default: in one year]",
 )
 @click.option("--register", is_flag=True, help="Add it to the trust file, instead of printing the line.")
 @matrix_option

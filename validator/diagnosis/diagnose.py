@@ -48,7 +48,7 @@ _FACTS = {
     "image": ("image", "name"),
 }
 _ALL_PASSED = "nothing to fix: every check that could run here passed"
-_CHECKS_FAILED = "no known cause fits the checks that did not pass; their evidence is in the report"
+_CHECKS_FAILED = "no known cause explains the checks that did not pass; their evidence is in the report"
 
 
 def diagnose_log(pasted: str) -> Diagnosis:

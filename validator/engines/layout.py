@@ -33,7 +33,7 @@ class LayoutEngine:
         self._directory = directory
 
     def describe(self) -> str:
-        return "none, images are made and not run"
+        return "none: images are made but not run"
 
     def provides(self, python: str) -> str | None:
         return self._maker.provides(python)

@@ -14,7 +14,7 @@ from .protocol import Answer
 
 
 class Ending(msgspec.Struct, frozen=True):
-    """How a run of the probe ended, as `inside.py` writes it in its `ending` frame and termination message.
+    """The end of a run of the probe, as `inside.py` writes it in its `ending` frame and termination message.
 
     status: of the probe's process, negative for a signal. report: SHA-256 of the report in hexadecimal, or
     None if there is none. length: of the report, in bytes. last_line: of standard
@@ -80,6 +80,6 @@ def _failure(ending: Ending) -> str:
     if ending.timed_out:
         return f"the probe exceeded its time limit of {ending.limit_s:.0f} s and was stopped"
     if ending.overflow:
-        return "the probe wrote more than can be a report"
+        return "the probe's output is too large for a report"
     last = ending.last_line or "no message"
     return f"the probe exited with status {ending.status} without a report: {last}"

@@ -90,8 +90,8 @@ def _config_map(files: Files) -> Object:
     size = sum(len(content) for _, content in files)
     if size > LARGEST_CONFIG_MAP:
         raise InputError(
-            f"the files for a pod have {size} bytes: {', '.join(name for name, _ in files)}."
-            f" A config map of Kubernetes has {LARGEST_CONFIG_MAP} at most",
+            f"the files for a pod take {size} bytes: {', '.join(name for name, _ in files)}."
+            f" A Kubernetes config map holds at most {LARGEST_CONFIG_MAP}",
             hint="make the user's own checks smaller",
         )
     return {

@@ -73,7 +73,7 @@ class _Slurm(_Limits, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class SlurmPlace(_Slurm, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How a job gets a node of one host class from Slurm. A key that is absent is that of the section."""
+    """How a job gets a node of one host class from Slurm. Absent keys are taken from the section."""
 
     constraint: Annotated[
         Text, Meta(description='Features of its nodes, as for `sbatch --constraint`: "r580&h100".')
@@ -125,7 +125,7 @@ class _Kubernetes(_Limits, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class KubernetesPlace(_Kubernetes, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How a pod gets a node of one host class. A key that is absent is that of the section."""
+    """How a pod gets a node of one host class. Absent keys are taken from the section."""
 
     node_selector: Annotated[
         dict[str, Axis],

@@ -129,7 +129,7 @@ def _root(source: Source) -> MappingNode:
     except MatrixError as error:
         raise InputError(str(error)) from None
     if not isinstance(root, MappingNode):
-        raise InputError(f"{source.name} is not an environment of conda: it is no mapping")
+        raise InputError(f"{source.name} is not a conda environment: it is not a mapping")
     return root
 
 

@@ -40,7 +40,7 @@ def resolve_hosts(entries: Mapping[int, HostEntry], document: Document) -> list[
         else:
             drivers, gpus_asked, compats = _axes(entry, path, document)
             if len(found) + len(drivers) * len(gpus_asked) * len(compats) > MAX_HOSTS:
-                message = f"asks, with the entries before it, for more than {MAX_HOSTS:,} host classes"
+                message = f"with the entries before it, asks for more than {MAX_HOSTS:,} host classes"
                 document.report(path, message)
                 continue
             hosts = _multiply(entry, drivers, gpus_asked, compats)

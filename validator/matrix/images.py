@@ -74,7 +74,7 @@ def resolve_images(entries: Mapping[int, ImageEntry], document: Document) -> lis
     for number, entry in entries.items():
         axes = resolve_axes(entry, ("images", number), document)
         if len(requests) + axes.count > MAX_IMAGES:
-            message = f"asks, with the entries before it, for more than {MAX_IMAGES:,} images"
+            message = f"with the entries before it, asks for more than {MAX_IMAGES:,} images"
             document.report(("images", number), message)
             continue
         repeated: dict[int, list[_Request]] = {}

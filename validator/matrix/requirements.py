@@ -30,7 +30,7 @@ MAX_FILES = 50
 
 @dataclass
 class Collected:
-    """What the files read so far ask for.
+    """The requirements of the files read so far.
 
     hashes: accepted SHA-256 digests by normalized name.
     """

@@ -35,7 +35,7 @@ class GithubRepository:
 
     @property
     def registry(self) -> str:
-        """Where its images belong. Names of images are in lower case."""
+        """Return the registry for its images. Names of images are in lower case."""
         return f"ghcr.io/{self.owner}/{self.name}".lower()
 
 

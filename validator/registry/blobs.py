@@ -57,7 +57,7 @@ class Blobs:
             found = answer.headers.get("Content-Length")
             if found is not None and found != str(size):
                 raise AlteredError(
-                    f"{self._repository.at(digest)}: the registry has {found} bytes of it instead of {size}",
+                    f"{self._repository.at(digest)}: the registry has {found} of its {size} bytes",
                     hint="tell the registry's operator",
                 )
             return True

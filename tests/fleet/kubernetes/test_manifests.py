@@ -184,7 +184,7 @@ def test_the_real_probe_fits_into_a_config_map() -> None:
 
 
 def test_a_probe_that_is_too_large_is_an_error() -> None:
-    with pytest.raises(InputError, match=r"probe\.pyz\. A config map of Kubernetes has 1048576 at most"):
+    with pytest.raises(InputError, match=r"probe\.pyz\. A Kubernetes config map holds at most 1048576"):
         manifests.config_maps(ProbeRequest(b"x" * (1 << 20)))
 
 

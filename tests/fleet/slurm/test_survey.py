@@ -25,7 +25,7 @@ def test_a_proposal_names_the_nodes_of_the_cluster(cluster: Cluster, tmp_path: P
     found = {name: (set(place.constraint.split("&")), place.gres) for name, place in slurm.places.items()}
     assert found["r580-h100"] == ({"r580", "h100"}, "gpu:h100:1")
     assert found["r535-t4"] == ({"r535", "t4"}, "gpu:t4:1")
-    with pytest.raises(InputError, match="is there already"):
+    with pytest.raises(InputError, match="already exists"):
         write_proposal("slurm", path)
 
 

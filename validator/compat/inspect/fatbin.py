@@ -126,8 +126,8 @@ def _images(elf: ElfFile, position: int, end: int) -> Iterator[Image]:
         start = position + header_size
         if header_size < _IMAGE.size or start + payload_size > end:
             raise InspectionError(
-                f"{elf.name}: damaged: the image at byte {position} is said to be {payload_size} bytes,"
-                f" {end - position} are left"
+                f"{elf.name}: damaged: the image at byte {position} claims to have {payload_size} bytes,"
+                f" but {end - position} are left"
             )
         target = _target(architecture, flags)
         if kind == Kind.PTX:

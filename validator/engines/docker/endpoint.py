@@ -102,7 +102,7 @@ def connect() -> Endpoint:
     if program is None:
         reached.quick.close()
         raise MissingError(
-            "a Docker Engine is running, but the docker command is not installed, which pulls images",
+            "a Docker Engine is running, but the docker command, which pulls images, is not installed",
             hint=_INSTALL,
         )
     client = _client(_BUSY_TIMEOUT_S)[0]
