@@ -10,7 +10,7 @@ from ..errors import InputError
 
 
 class RejectedField(InputError):
-    """What somebody wrote in a field can't be used.
+    """The value of a field can't be used.
 
     field: the name of the field. nearest: known names near the one that was written.
     """

@@ -13,7 +13,7 @@ from ..reports.diagnosis_words import environment_facts, headline, missing_facts
 from .errors import rejecting
 
 #: The bytes that are read at each end of a long text. Python's own regular expressions take 5 to 15 seconds
-#: for so many in a browser, which does not have RE2.
+#: for that many in a browser, which does not have RE2.
 _EACH = 1 << 20
 
 

@@ -44,7 +44,7 @@ class SystemPackage:
 
 @dataclass(frozen=True)
 class BaseContents:
-    """What a base has.
+    """The contents of a base.
 
     origin: as in `Base.origin`. distribution, release: such as `debian` and `12`; empty if unknown.
     packages: sorted by name; None if the base has no database of dpkg, so that nobody can list them.

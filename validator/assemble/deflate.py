@@ -1,4 +1,4 @@
-"""DEFLATE streams that nobody else's code decides: bytes as they are, and long runs of zeros as repetitions.
+"""DEFLATE streams that depend on no compression library: bytes as they are, runs of zeros as repetitions.
 
 Headers of tar archives consist mostly of zeros. A compression library would make them smaller still, but
 other bytes in each of its versions. Source: RFC 1951, 3.2.4 to 3.2.6.
@@ -15,7 +15,7 @@ _LARGEST_BLOCK = 0xFFFF
 #: Shorter runs would not become smaller.
 _ZEROS = re.compile(rb"\0{16,}")
 _LONGEST_MATCH = 258
-#: Of each length code from 257 on: the shortest length, and how many extra bits follow.
+#: For each length code from 257 on: the shortest length, and how many extra bits follow.
 _LENGTHS = (
     *((length, 0) for length in range(3, 11)),
     *((length, 1) for length in range(11, 19, 2)),

@@ -1,4 +1,4 @@
-"""Where an image goes: a registry, an OCI layout or a local engine, behind one protocol."""
+"""The destinations of images: a registry, an OCI layout or a local engine, behind one protocol."""
 
 from __future__ import annotations
 

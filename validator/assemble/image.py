@@ -169,8 +169,8 @@ class _Work:
             encoded = make(count)
             if row is not None and encoded != row.encoded:
                 raise self._table.refuse(row, encoded)
-            # Before the destination keeps the layer: whoever is killed then finds it there, and does not send
-            # it again.
+            # Before the destination keeps the layer: if this is killed then, the next run finds it, and does
+            # not send it again.
             self._table.add(key, name, encoded)
             return encoded
 

@@ -43,7 +43,7 @@ _X86_64 = 62
 
 @dataclass(frozen=True)
 class Environment:
-    """Where wheels are installed.
+    """The environment that wheels are installed in.
 
     python: `3.11`; it only decides which wheels fit. A wheel that fits several versions of Python has
     the same files in each: packages are in `lib/python3` and headers in `include/site/python3`, to which

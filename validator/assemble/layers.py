@@ -16,7 +16,7 @@ Write = Callable[[bytes], object]
 
 
 class Layers(str, Enum):
-    """How layers are encoded. ZSTD: compressed anew. GZIP: the wheels' own DEFLATE streams."""
+    """The encodings of layers. ZSTD: files are compressed again. GZIP: the wheels' own DEFLATE streams."""
 
     ZSTD = "zstd"
     GZIP = "gzip"

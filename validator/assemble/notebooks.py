@@ -1,8 +1,9 @@
 """The layer for JupyterLab: `%gpu_doctor`, a first notebook, and the settings that open it.
 
-The image has the sources of `%gpu_doctor` and not the whole tool, whose other dependencies nobody needs in a
-notebook. What they need besides TensorFlow is in the image's lock (`JUPYTER_PACKAGES`). A `.pth` file makes
-Python find them after the packages of the environment, so that `pip install` of the tool replaces them.
+The image has the sources of `%gpu_doctor` and not the whole tool, because a notebook does not need the tool's
+other dependencies. The packages that these sources need besides TensorFlow are in the image's lock
+(`JUPYTER_PACKAGES`). A `.pth` file makes Python find them after the packages of the environment, so that
+`pip install` of the tool replaces them.
 """
 
 from __future__ import annotations

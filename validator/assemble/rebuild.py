@@ -145,7 +145,7 @@ def _compare_layers(
 
 
 def _compare_configuration(image: PublishedImage, plan: ImagePlan) -> Compared:
-    """Compare everything but the names of the layers, for which there are no rules."""
+    """Compare everything but the names of the layers, which follow no rules."""
     steps = [Step("", diff_id) for diff_id in image.diff_ids]
     configured = settings(plan.spec, plan.lock, plan.base, plan.recipe)
     wanted = msgspec.json.decode(config_document(configured, steps, plan.created), type=dict[str, Any])

@@ -40,7 +40,7 @@ class Archive:
 
 
 class Member:
-    """Where a file is in a blob. sha256: the hex digest of its content, known at its end."""
+    """The place of a file in a blob. sha256: the hex digest of its content, known at its end."""
 
     def __init__(self, start: int) -> None:
         self.start = start

@@ -1,4 +1,4 @@
-"""What other layers need to know about the files of a wheel, without reading it again."""
+"""The facts about a wheel's files that other layers need, so that it is not read again."""
 
 from __future__ import annotations
 

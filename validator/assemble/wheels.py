@@ -213,7 +213,7 @@ class Wheelhouse:
             return True
 
     def _make_room(self, size: int) -> None:
-        """Evict wheels until so many bytes fit below the limit and on the disk, or all others are in use."""
+        """Evict wheels until this size fits below the limit and on the disk, or all others are in use."""
         files = sorted(_files(self._directory), key=lambda item: item[1].st_atime_ns)
         total = size + sum(status.st_size for _, status in files)
         for path, status in files:

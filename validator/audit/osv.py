@@ -74,7 +74,7 @@ class Severity(msgspec.Struct, frozen=True):
 
 
 class Specific(msgspec.Struct, frozen=True):
-    """What GitHub's and Debian's databases add."""
+    """The fields that GitHub's and Debian's databases add."""
 
     severity: Any = None
     urgency: Any = None
@@ -110,7 +110,7 @@ _DECODER = msgspec.json.Decoder(Entry)
 
 @dataclass
 class Reading:
-    """What was read of a database.
+    """The entries read from a database.
 
     entries: those that were wanted, by id. changed, withdrawn: when they and the withdrawn ones were changed.
     ecosystems: those of all entries. read: the number of all entries. newest: when the last of them was

@@ -33,7 +33,7 @@ class Audited:
 
 @dataclass(frozen=True)
 class Listed:
-    """The packages of an image: those to audit, and the names of those that no database is asked about."""
+    """The packages of an image: those to audit, and the names of those that no database covers."""
 
     audited: tuple[Audited, ...]
     others: tuple[str, ...]

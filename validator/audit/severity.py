@@ -10,7 +10,7 @@ from .osv import Affected, Entry
 
 
 class Rating(IntEnum):
-    """How severe a vulnerability is. UNKNOWN: no database says."""
+    """The severity of a vulnerability. UNKNOWN: no database says."""
 
     UNKNOWN = 0
     LOW = 1

@@ -31,7 +31,7 @@ from .trust_file import Party, TrustFile
 
 @dataclass(frozen=True)
 class Certifier:
-    """What a certifier relies on: who may sign, and the challenges that it made.
+    """The certifier's inputs: who may sign, and the challenges that it made.
 
     uncomputed_parts: returns the layers of an image, given its digest, and its configuration, as far as this
     machine has neither made nor rebuilt them from their sources.

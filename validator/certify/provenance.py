@@ -40,7 +40,7 @@ _ORIGIN = re.compile(r"(registry|bootstrap):[^@\s]+@(?P<digest>sha256:[0-9a-f]{6
 
 @dataclass(frozen=True)
 class Inputs:
-    """What an image was made from.
+    """The inputs of an image.
 
     image: the image spec's identifier. recipe_digest: over the rules that made its layers.
     base: the origin of the base with its digest, `registry:python:3.12-slim-bookworm@sha256:…`.

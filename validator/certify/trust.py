@@ -20,7 +20,7 @@ _PUBLIC = re.compile(r"-----BEGIN PUBLIC KEY-----\s+([A-Za-z0-9+/=\s]+)-----END 
 
 @dataclass(frozen=True)
 class Signatory:
-    """Who may have signed: the owner of a key pair, or (keyless) an identity.
+    """A trusted signer: the owner of a key pair, or (keyless) an identity.
 
     key: the public key, as its file or as its PEM text.
     identity, issuer: as Sigstore's certificate authority confirmed them, such as a workflow's address and

@@ -77,7 +77,7 @@ class Party:
 
 @dataclass(frozen=True)
 class TrustFile:
-    """Who may sign. release: the only signer of certificates; None: whoever runs `certify`."""
+    """The trusted signers. release: the only signer of certificates; None: whoever runs `certify`."""
 
     release: Signatory | None = None
     builders: tuple[Party, ...] = ()

@@ -94,7 +94,7 @@ def all_rows() -> Iterator[tuple[str, str, Row]]:
     """Yield every row of every file, with the names of its file and its section."""
     for name, document in _documents().items():
         for section, content in document.items():
-            # The sources are the one section that is no list.
+            # The sources are the one section that is not a list.
             if isinstance(content, list):
                 yield from ((name, section, row) for row in content)
 

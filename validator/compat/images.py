@@ -6,7 +6,7 @@ from . import facts
 
 
 def cudnn_of_image(cuda: str, tag: str) -> str:
-    """Return the version of cuDNN in an image of nvidia/cuda, or no text if it is not known.
+    """Return the version of cuDNN in an image of nvidia/cuda, or an empty string if it is not known.
 
     cuda: the release of CUDA in its tag (`12.4.1`). tag: the part that asks for cuDNN (`cudnn`, `cudnn8`).
     """

@@ -24,7 +24,7 @@ _LANGUAGE = Language({_CAPABILITY: "value", "extra": "value"}, default_main="ver
 
 @dataclass(frozen=True)
 class Known:
-    """One fact for conditions, as a value by name."""
+    """The facts that a condition may use, by name."""
 
     values: Mapping[str, str]
 

@@ -120,7 +120,7 @@ def _gpu(
 ) -> tuple[ComputeCapability | None, str | None, tuple[Reason, ...]]:
     """Return the capability and the kind of a GPU by its name, or by its capability, and why it is not used.
 
-    A capability alone tells the kind if all GPUs with it are of one kind.
+    A capability identifies the kind only if all GPUs with it are of one kind.
     """
     given = loose.capability(capability)
     if name is not None:

@@ -29,7 +29,7 @@ def json_text(document: Any) -> bytes:
 
 
 def describe(done: Exported, inputs: Inputs, others: tuple[str, ...]) -> dict[str, Any]:
-    """Return the content of datapackage.json. others: the paths of the files that are no tables."""
+    """Return the content of datapackage.json. others: the paths of the files that are not tables."""
     return {
         "profile": "data-package",
         "name": _PROJECT,

@@ -19,21 +19,21 @@ from .tables import CheckRow, RecordRow
 
 #: Turns a text of a record into one that may be published.
 Clean = Callable[[str], str]
-#: A `Redaction` remembers all its texts, so a new one is made after so many records.
+#: A `Redaction` remembers all its texts, so a new one is made after this many records.
 _TOGETHER = 100
 #: Texts that are remembered with the names in them, or redacted.
 _REMEMBERED = 20_000
 
 
 def exported(records: Iterable[Record]) -> Iterator[Record]:
-    """Yield the records that belong into an export: all but rehearsals, which prove nothing."""
+    """Yield the records that belong in an export: all but rehearsals, which prove nothing."""
     return (record for record in records if record.origin is not Origin.REHEARSAL)
 
 
 def names_of(records: Iterable[Record], known: Collection[str]) -> set[str]:
     """Return the names of people and machines that the records reveal anywhere, also in what is not exported.
 
-    known: identifiers of the matrix, which are no such names.
+    known: identifiers of the matrix, which are not such names.
     """
     # Records repeat each other's texts, and finding names takes time.
     names = functools.lru_cache(_REMEMBERED)(lambda text: tuple(names_in(text)))

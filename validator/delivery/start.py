@@ -29,7 +29,7 @@ CACHE_WHY = (
 )
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-#: What changes the direction of writing, and so can make a line look like another one.
+#: Characters that change the text direction, and so can disguise a line.
 _DIRECTIONS = {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
 
 
@@ -78,7 +78,7 @@ class User:
 
 @dataclass(frozen=True)
 class Start:
-    """What a container needs.
+    """The needs of a container.
 
     host: None if it uses no GPUs. devices: how a Docker Engine gives them, not AUTO. directory: the one to
     mount as WORKSPACE, or None. environment: the variables that the user asks for. command: words in place of

@@ -30,7 +30,7 @@ _LOCAL = "It is only in the local Docker Engine, and a certificate is about an i
 
 @dataclass(frozen=True)
 class Wanted:
-    """What the user asks for.
+    """The user's request.
 
     image: a tag or digest, a whole reference, or a name in the local engine. gpu: True if the user named a
     GPU, so that only an image that can use it will do, unless `image` names another.

@@ -68,7 +68,7 @@ class _ShownCause:
 
     @property
     def strength(self) -> str:
-        """How sure the cause is: certain if both a message and a combination of facts show it."""
+        """Return how sure the cause is: certain if both a message and a combination of facts show it."""
         likely = [shown for shown in self.signs if shown.strength != POSSIBLE]
         if any(shown.judged for shown in likely) and any(not shown.judged for shown in likely):
             return CERTAIN

@@ -68,7 +68,7 @@ _CONDA_SPEC = re.compile(
 
 
 class Shown(NamedTuple):
-    """What a command shows. typed: it is not part of a sentence. text: how it begins in the line."""
+    """A fact that a command shows. typed: it is not part of a sentence. text: how it begins in the line."""
 
     kind: str
     values: Mapping[str, str]

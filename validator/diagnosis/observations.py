@@ -20,7 +20,7 @@ WIDTH = 400
 
 
 class Certainty(str, Enum):
-    """How certain a fact is, most certain first.
+    """The certainty of a fact, most certain first.
 
     OBSERVED: a program printed it. STATED: a person says so. MENTIONED: it comes up in passing and does not
     describe the failing state, as in "it worked on 2.15".

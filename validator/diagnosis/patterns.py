@@ -141,7 +141,7 @@ class Re2Finder:
         found = self._compiled.get(position)
         if found is None:
             index = self._filter_index.get(position)
-            # The filter gives out the patterns that it has compiled; a set does not.
+            # The filter returns the patterns that it has compiled; a set does not.
             compiled = (
                 re2.compile(self._patterns[position].expression) if index is None else self._by_word.re(index)
             )

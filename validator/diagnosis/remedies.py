@@ -48,7 +48,7 @@ _SYSTEM = "linux"
 def fitting_remedies(
     entry: CauseEntry, values: Mapping[str, str], observations: Observations, reader: Reader
 ) -> tuple[Remedy, ...]:
-    """Return the remedies that fit the facts and the reader, in the order to try them; never none.
+    """Return the remedies that fit the facts and the reader, in the order to try them; at least one.
 
     The reader's own way comes first, and remedies for other ways are left out unless nothing is known of the
     reader. What interrupts other people comes last. A reader without root is told whom to ask.

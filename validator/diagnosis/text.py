@@ -21,8 +21,8 @@ from .lines import PIECE, Block, Line
 #: The most bytes that are examined.
 LIMIT = 32 << 20
 _CHUNK = 1 << 20
-#: A block ends with the next line after so many bytes. If it is longer than `_LONG` by then, it ends with the
-#: next state of a progress bar.
+#: A block ends with the next line after this many bytes. If it is longer than `_LONG` by then, it ends with
+#: the next state of a progress bar.
 _BLOCK, _LONG = 1024, 4096
 #: A text of at most this many lines counts as a person's paste, in which a terminal or a mailer may have
 #: wrapped lines. A longer text is a file, and lines of files are not wrapped.

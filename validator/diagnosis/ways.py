@@ -62,7 +62,7 @@ _PIP_OPTION = re.compile(rf" ({'|'.join(_UV_OPTIONS)})(?=\s|$)")
 
 @dataclass(frozen=True)
 class Reader:
-    """What is known of the person who reads the diagnosis.
+    """The known facts about the person who reads the diagnosis.
 
     ways: how TensorFlow was installed and is started; empty if nothing is known. rebooted: the person says
     that the machine was rebooted. doctor: the command that runs the probe in their environment.

@@ -33,7 +33,7 @@ _FAILED = pytest.StashKey[bool]()
 
 @dataclass(frozen=True)
 class Answer:
-    """Whether TensorFlow uses a GPU.
+    """The answer to whether TensorFlow uses a GPU.
 
     failure: the message of a test that needs one, in a few lines; empty if TensorFlow uses a GPU.
     explanation: what `doctor` prints, with styles for a terminal.

@@ -47,7 +47,7 @@ class Output:
         return bool(self._head)
 
     def text(self) -> str:
-        """Return it. The line that is cut off where something is missing is left out."""
+        """Return the text, without the partial line after a gap."""
         last = self._tail.partition(b"\n")[2] if self._dropped else self._tail
         between = b"\n" if self._dropped else b""
         return (self._head + between + last).decode("utf-8", errors="replace")
@@ -80,7 +80,7 @@ class KernelLog:
         atexit.register(self.stop)
 
     def stop(self) -> None:
-        """Take the pipe away. It is read on while a child process has it."""
+        """Remove the pipe. It is still read while a child process holds it."""
         atexit.unregister(self.stop)
         # A fork has no thread that reads, and what the lock protects may be locked there for ever.
         if self._process == os.getpid() and self._saved >= 0:

@@ -39,7 +39,7 @@ class NvmlGpu(msgspec.Struct, frozen=True):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What the child found. driver: None if NVML did not answer.
+    """The child's answer. driver: None if NVML did not answer.
 
     version: the content of /proc/driver/nvidia/version. information: that of `gpus/ADDRESS/information`
     there, by address (`0000:3b:00.0`). wsl: this is WSL's kernel, with its GPU device.

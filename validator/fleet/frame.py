@@ -33,7 +33,7 @@ _MARK = b"tfm-"
 
 
 class CutError(ValidatorError):
-    """What came back is incomplete: cut off, mixed with another copy, or missing."""
+    """The output is incomplete: cut off, mixed with another copy, or missing."""
 
 
 @dataclass

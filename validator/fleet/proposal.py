@@ -31,7 +31,7 @@ _OLDEST, _NEWEST = 390, 999
 
 @dataclass(frozen=True)
 class Seen:
-    """What a node of a kind said about itself. driver: `580.65.06`. gpu: as NVML names it."""
+    """A node's statement about itself. driver: `580.65.06`. gpu: as NVML names it."""
 
     driver: str
     gpu: str

@@ -147,7 +147,7 @@ class Refused:
 
 @dataclass(frozen=True)
 class Answer:
-    """What came back from a unit, whole. `answers.read_answer` makes it from a log.
+    """The complete answer of a unit. `answers.read_answer` makes it from a log.
 
     report: the probe's standard output; None if the probe ended without one, and then `failure` is the
         sentence that says why. That is a verdict: the probe ran in the image and could not report.

@@ -46,7 +46,7 @@ _WAIT_S = 30.0
 
 
 class Stage(str, Enum):
-    """How far a unit has come, see the module's picture. CANCELLED: a person ended the run before it."""
+    """The stage of a unit, see the module's picture. CANCELLED: a person ended the run before it."""
 
     PLANNED = "planned"
     BATCHED = "batched"
@@ -125,7 +125,7 @@ class FleetRun:
 
 @dataclass(frozen=True)
 class Added:
-    """What became of the work that was added to a run. busy: units that another open run has, with its id."""
+    """The result of adding work to a run. busy: units that another open run has, with its id."""
 
     new: tuple[Unit, ...]
     known: tuple[Unit, ...]

@@ -37,7 +37,7 @@ class Refusal(Exception):
 
 @dataclass(frozen=True)
 class QueueEntry:
-    """One task of an array in the queue. id: `12_3`, which another job may get later.
+    """One task of an array in the queue. id: `12_3`, which a later job may reuse.
 
     index: of the task. state: `PENDING`, `RUNNING`, ... name: of the array.
     """

@@ -42,7 +42,7 @@ class WrongAnswer(Exception):
 
 
 class Caller(Protocol):
-    """Whoever wants the answers."""
+    """The receiver of the answers."""
 
     def settle(self, tried: Tried, answer: Answer) -> Settled:
         """Return the record of an answer. Raises WrongAnswer."""
@@ -59,7 +59,7 @@ class Caller(Protocol):
 
 @dataclass(frozen=True)
 class Steps:
-    """What to do next.
+    """The next steps.
 
     again: the names of batches that were stored, but perhaps not submitted. new: batches to store and submit.
     missing: units that no node can ever run, each with the reason.

@@ -1,4 +1,4 @@
-"""What to write instead, for each code of a finding."""
+"""The fix for each code of a finding."""
 
 from __future__ import annotations
 

@@ -169,7 +169,7 @@ def _installed(environment: Environment, others: Sequence[Pin], case: _Case) -> 
         if _jax_plugin(pin):
             installed.setdefault("jax-cuda12-plugin", version)
     if any(pin.name.startswith("nvidia-") and pin.exact is None for pin in others):
-        # Wheels of which it is not known whether, or in which version, they are installed.
+        # Wheels that may or may not be installed, in an unknown version.
         kept = ("nvidia-cudnn-", "nvidia-cuda-runtime", "nvidia-cuda-nvcc")
         installed = {
             name: version

@@ -28,7 +28,7 @@ _HEAD_LINES, _HEAD_CHARACTERS = 10, 1000
 
 @dataclass
 class Read:
-    """What was read from a requirements file and those that it includes.
+    """The contents of a requirements file and of those that it includes.
 
     sources: the files, the first one first. complete: True if a tool resolved everything that is installed.
     other_index: True if an option names another index.
@@ -110,7 +110,7 @@ def pin_of(
     """Return the pin of a requirement.
 
     Return None if it is not a requirement with a name, or if its marker excludes it. If its marker depends on
-    what is not known, its version is unknown. extra: the one that its marker may ask for.
+    unknown values, its version is unknown. extra: the one that its marker may ask for.
     """
     try:
         wanted = Requirement(text)

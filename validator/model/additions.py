@@ -1,4 +1,4 @@
-"""What an image has in addition to TensorFlow: the user's packages, files and settings."""
+"""The user's packages, files and settings in an image, in addition to TensorFlow."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class CheckFile:
 
 @dataclass(frozen=True)
 class Additions:
-    """What the matrix adds to an image.
+    """The additions of an image entry in the matrix.
 
     name: what its identifier ends in, or None; then it ends in digits of the digest.
     packages: requirements (PEP 508) from the matrix file. wheels: those that it names by path.
@@ -115,7 +115,7 @@ class Additions:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What is added except wheels, as lines for the lock, which is written again when one changes."""
+        """Everything added except wheels, as lines for the lock; the lock is stale if a line changes."""
         required = {True: "required check", False: "check"}
         return (
             *(f"constraint {line}" for line in self.constraints),

@@ -1,4 +1,4 @@
-"""What lint found: one thing in a file that can't work."""
+"""A finding of lint: one place in a file that can't work."""
 
 from __future__ import annotations
 

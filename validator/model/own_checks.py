@@ -1,4 +1,4 @@
-"""What an image with additions has to pass besides the checks that every image has to pass."""
+"""The extra checks that an image with additions must pass."""
 
 from __future__ import annotations
 

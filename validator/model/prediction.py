@@ -151,7 +151,7 @@ def _order(reason: Reason) -> int:
 
 
 def image_json(image: ImageSpec) -> dict[str, Any]:
-    """Return the fields of an image, for a cell and for a combination that is no cell."""
+    """Return the fields of an image, for a cell and for a combination that is not a cell."""
     return {
         "image": image.identifier,
         "tensorflow": image.tensorflow,

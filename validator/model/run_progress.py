@@ -22,7 +22,7 @@ class Working(msgspec.Struct, frozen=True):
 
 
 class Done(msgspec.Struct, frozen=True):
-    """What became of an image. result: a verdict, or a status such as `unchanged` or `skipped`."""
+    """The outcome of one image. result: a verdict, or a status such as `unchanged` or `skipped`."""
 
     image: str
     result: str

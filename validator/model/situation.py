@@ -1,4 +1,4 @@
-"""What is known about one environment and its machine, from a cell, from options or read in a text."""
+"""The known facts about one environment and its machine, from a cell, from options or read in a text."""
 
 from __future__ import annotations
 

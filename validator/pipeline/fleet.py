@@ -56,7 +56,7 @@ class AskedHost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Asked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What the run store keeps about a cell, so that a record can be made without the matrix."""
+    """The facts about a cell in the run store; they suffice to make a record without the matrix."""
 
     question: Question
     host: AskedHost

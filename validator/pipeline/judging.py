@@ -52,7 +52,7 @@ class Question(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True)
 class Found:
-    """What a run of the probe brought.
+    """The result of one run of the probe.
 
     report: its standard output; None if there is none, and `failure` is the sentence that says why.
     outside: the driver and the GPUs, read outside the environment.
@@ -152,7 +152,7 @@ def _signed(record: Record, question: Question, found: Found, report: Report | N
 
 
 def reason_for(origin: Origin, sentence: str) -> str:
-    """Return a sentence as records of this origin give it as their reason."""
+    """Return the reason that records of this origin give for a sentence."""
     return f"{REHEARSAL}: {sentence}" if origin is Origin.REHEARSAL else sentence
 
 

@@ -46,7 +46,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class Known:
-    """What is known about an image.
+    """The facts that are known about an image so far.
 
     done: the steps that were carried out. A value that is None was looked for and not found if its step is in
         `done`; otherwise nobody has looked yet.

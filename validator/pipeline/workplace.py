@@ -40,7 +40,7 @@ class EngineChoice(str, Enum):
 
 @dataclass(frozen=True)
 class Making:
-    """How images are made.
+    """The settings for making images.
 
     base: the origin of default bases. layers: how layers are encoded. layout: the OCI layout that images are
     written to, instead of an engine. locks: the directory of the locks, whose history a message may need.

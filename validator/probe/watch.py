@@ -19,7 +19,7 @@ from .worker import die_with_parent, interpreter
 _BEGUN, _ENDED = "watch_begun", "watch_ended"
 #: Seconds between two readings, for NVML to answer, and for the watch to end.
 INTERVAL_S, BEGIN_LIMIT_S, END_LIMIT_S = 0.2, 30.0, 10.0
-#: Seconds for the driver to forget the processes of this probe, which have all ended.
+#: Seconds until the driver has dropped the processes of this probe, which have all ended.
 _FORGET_S = 2.0
 
 

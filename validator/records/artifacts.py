@@ -42,7 +42,7 @@ class Refused:
 
 @dataclass(frozen=True)
 class Merged:
-    """What was merged. cells: those with a record. added: records that the store did not have before."""
+    """The result of a merge. cells: those with a record. added: records that were new to the store."""
 
     artifacts: int
     cells: frozenset[str]
@@ -53,7 +53,7 @@ class Merged:
 def merge(directory: Path, store: Store, now: datetime, planned: Collection[str] = ()) -> Merged:
     """Merge the artifacts in a directory into a store, each completely or not at all.
 
-    planned: cells of which each job was asked to measure one; the artifact `records-CELL` may then have only
+    planned: the planned cells; each job measures one of them, so the artifact `records-CELL` may have only
     records of this cell. Raises MissingError when the store can't be written.
     """
     accepted, added = 0, 0

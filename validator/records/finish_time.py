@@ -1,4 +1,4 @@
-"""When a measurement ended, and whether that time can be right.
+"""Read when a measurement ended, and check that this time is possible.
 
 The newest record of a cell decides what is shown and certified. So a record whose time can't be read, or lies
 in the future, is refused on import; if a store already has one, it is shown but never counts as the newest.

@@ -43,7 +43,7 @@ Pages = Callable[[int], bytes]
 
 @dataclass(frozen=True)
 class Salvaged:
-    """What was found. records: by id. lost: how many more the file is known to have had."""
+    """The result of a salvage. records: by id. lost: how many more the file is known to have had."""
 
     records: dict[str, Record]
     lost: int
@@ -164,7 +164,7 @@ class _File:
 
 @dataclass(frozen=True)
 class _Row:
-    """Where a row is. length: of all its bytes. document: where the last column begins in them."""
+    """The position of a row. length: of all its bytes. document: where the last column begins in them."""
 
     start: int
     length: int

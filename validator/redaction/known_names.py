@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-#: Names have at least so many characters, and are looked up by these.
+#: Names have at least this many characters, and are looked up by their first ones.
 SHORTEST = 3
 #: No name of a person or a machine is longer.
 _LONGEST = 255

@@ -27,7 +27,7 @@ from ..errors import MissingError
 _CLIENT = "tensorflow-gpu-matrix"
 #: Seconds that a token is valid if the server does not say.
 _USUAL_LIFE_S = 60
-#: A token is renewed so many seconds before it expires: a request may take that long to arrive.
+#: A token is renewed this many seconds before it expires: a request may take that long to arrive.
 _MARGIN_S = 10
 _CHALLENGE = re.compile(r"\s*(?P<scheme>bearer|basic)\s+(?P<values>.*)", re.IGNORECASE | re.DOTALL)
 
@@ -37,7 +37,7 @@ Ask = Callable[[str, str, Mapping[str, str], Mapping[str, str] | None], requests
 
 @dataclass(frozen=True)
 class Login:
-    """What `docker login` stored. identity: a token that stands for user and password."""
+    """A login stored by `docker login`. identity: a token that stands for user and password."""
 
     user: str = ""
     password: str = field(default="", repr=False)

@@ -230,7 +230,7 @@ class Upload(Generic[T]):
     def _wait(self, failure: FailedRequest, *, started: bool) -> None:
         """Wait before the next attempt. Raises MissingError if another one can't help.
 
-        started: the upload exists, so the registry lost it if it says that it does not.
+        started: the upload was created; if the registry denies it, the registry lost it.
         """
         if started and failure.status in (404, 416):
             failure = FailedRequest(INTERNAL, str(failure), failure.status)

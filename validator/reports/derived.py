@@ -14,7 +14,7 @@ _SHOWN = 3
 
 @dataclass(frozen=True)
 class Changes:
-    """What a derived image has that its base has not.
+    """The changes of a derived image against its base.
 
     image, lock_digest, base, commands: as in `Derivation`.
     compared: whether the base's lock was found; without it, the packages are not known to be the base's.

@@ -50,7 +50,7 @@ class Component:
 
 @dataclass(frozen=True)
 class Bill:
-    """What an image is made from.
+    """The contents of an image.
 
     image: the image spec's identifier. base_name, base_digest: as in the origin of the base; the digest, in
     hexadecimal, may be None. listed: whether the packages of the base are among the components.

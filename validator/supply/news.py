@@ -42,7 +42,7 @@ class NewRelease:
 
 @dataclass(frozen=True)
 class News:
-    """What the index has and the facts don't.
+    """The releases on the index that the facts don't have.
 
     pythons: for each known release with wheels for Pythons that the facts don't know, all of its Pythons.
     cuda: for each new CUDA release, the wheel of the metapackage `cuda-toolkit`. cudnn: new releases by

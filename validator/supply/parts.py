@@ -37,7 +37,7 @@ class Options:
 
 @dataclass(frozen=True)
 class Changes:
-    """What a part would change.
+    """The changes that a part would make.
 
     files: new content by path relative to the root. lines: what a reviewer reads; empty if nothing is new.
     """

@@ -91,7 +91,7 @@ def versions(lock: str) -> dict[str, str]:
 
 
 def requirements_of(lock: str) -> tuple[str, ...]:
-    """Return what the lock of an environment is resolved from."""
+    """Return the requirements that the lock of an environment is resolved from."""
     return tuple(re.findall(r"^# requires: (.+)$", lock, re.MULTILINE))
 
 

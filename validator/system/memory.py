@@ -1,10 +1,10 @@
-"""Keep the memory small that the C library holds for threads that come and go."""
+"""Limit the memory that the C library holds for threads that come and go."""
 
 from __future__ import annotations
 
 import ctypes
 
-#: Of mallopt in glibc's malloc.h.
+#: From mallopt in glibc's malloc.h.
 _ARENA_MAX = -8
 _ARENAS = 2
 

@@ -125,7 +125,7 @@ class Produced(Generic[T]):
 
     @property
     def result(self) -> T:
-        """What the function returned. Only after the last block."""
+        """The function's result. Read it only after the last block."""
         return self._result[0]
 
     def _run(self) -> None:

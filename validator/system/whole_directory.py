@@ -1,4 +1,4 @@
-"""Make a directory that is there as a whole or not at all."""
+"""Create a directory atomically: all of it or nothing."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ def _saved(
     with hlo.dump() as directory:
         try:
             found = _WAYS[name](tf, model, images, os.path.join(directory, "model"), release)
-        except Exception as error:  # whatever is raised on the way, the model was not saved and loaded
+        except Exception as error:  # whatever is raised, the model was not saved and loaded
             return {**seen, "error": hlo.refusal(error)}
     return {**seen, "result": comparison.compare(tf, name, found, expected)}
 

@@ -15,8 +15,8 @@ from typing import Dict, Iterator, List, Optional, Sequence, Tuple
 LIBRARY_PATH, RUNPATH, CACHE, DEFAULT = "LD_LIBRARY_PATH", "RUNPATH", "ld.so.cache", "default directory"
 _DEFAULTS = ("/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib64", "/usr/lib64", "/lib", "/usr/lib")
 _CACHE_FILE = "/etc/ld.so.cache"
-#: Of glibc-ld.so.cache1.1 (sysdeps/generic/dl-cache.h): the header's size, and what an entry holds: flags,
-#: name, path, version of the operating system, capabilities.
+#: The format glibc-ld.so.cache1.1 (sysdeps/generic/dl-cache.h): the header's size, and the fields of an entry
+#: (flags, name, path, version of the operating system, capabilities).
 _CACHE_MAGIC, _CACHE_HEADER, _CACHE_ENTRY = b"glibc-ld.so.cache1.1", 48, struct.Struct("<iIIIQ")
 #: The part of an entry's flags that names the machine, and its value for x86-64.
 _MACHINE_MASK, _X86_64 = 0xFF00, 0x0300
@@ -111,7 +111,7 @@ def _search_path(content: mmap.mmap) -> str:
     if content[:6] != b"\x7fELF\x02\x01":
         return ""
     table, size, count = *struct.unpack_from("<Q", content, 32), *struct.unpack_from("<HH", content, 54)
-    # Of each: type, offset in the file, address in memory, size in the file (elf(5), Elf64_Phdr).
+    # For each: type, offset in the file, address in memory, size in the file (elf(5), Elf64_Phdr).
     headers = [struct.unpack_from("<I4xQQ8xQ", content, table + number * size) for number in range(count)]
     entries: Dict[int, int] = {}
     for kind, offset, _, length in headers:
