@@ -11,6 +11,7 @@ import pytest
 
 from validator.answers import what_works
 from validator.answers.browser import ask
+from validator.compat import facts
 from validator.compat.offers import Image, Offer, Pip
 from validator.compat.releases import releases
 from validator.compat.suggest import Suggestion, newest_that_works
@@ -338,8 +339,10 @@ def test_the_cuda_version_of_nvidia_smi_stands_for_its_driver() -> None:
 
 def test_every_release_is_judged() -> None:
     answer = works(gpu="t4", driver="535")
+    older = [row["minor"] for row in facts.rows("older", "releases")]
     stable = [release.version for release in releases() if not release.prerelease]
-    assert [row["release"] for row in answer["releases"]] == stable[::-1]
+    assert [row["release"] for row in answer["releases"]] == stable[::-1] + older
+    assert older[0] == "2.7" and older[-1] == "1.0"
     for row in answer["releases"]:
         assert row["reasons"] or set((row["image"] or row["pip"]).values()) == {"works"}
 
@@ -354,8 +357,57 @@ def test_nothing_is_certain_without_a_driver() -> None:
 def test_where_no_release_works_the_reasons_are_given() -> None:
     answer = works(gpu="t4", driver="390.48")
     assert modes(answer)["eager"] == (None, "fails")
+    assert answer["headline"] == "No TensorFlow release is expected to use the GPU here."
     assert answer["ways"] == []
     assert answer["releases"][0]["reasons"]
+    assert {row["pip"]["eager"] for row in answer["releases"]} == {"fails"}
+
+
+@pytest.mark.parametrize(
+    ("gpu", "driver", "release", "package", "libraries"),
+    [
+        ("GTX 1080", "418.56", "2.3", "tensorflow==2.3.*", "CUDA 10.1 and cuDNN 7.6"),
+        ("RTX 2080", "440.33", "2.3", "tensorflow==2.3.*", "CUDA 10.1 and cuDNN 7.6"),
+        ("K40", "390.48", "1.12", "tensorflow-gpu==1.12.*", "CUDA 9.0 and cuDNN 7.0"),
+        ("T4", "410.48", "2.0", "tensorflow-gpu==2.0.*", "CUDA 10.0 and cuDNN 7.4"),
+        ("K10", "384.81", "1.5", "tensorflow-gpu==1.5.*", "CUDA 9.0 and cuDNN 7.0"),
+    ],
+)
+def test_an_old_driver_leaves_an_old_release(
+    gpu: str, driver: str, release: str, package: str, libraries: str
+) -> None:
+    answer = works(gpu=gpu, driver=driver)
+    assert answer["headline"] == (
+        f"No known fact rules out TensorFlow {release}, but it is not certain that it works."
+    )
+    [pip] = answer["ways"]
+    assert pip["commands"] == [f"python -m pip install '{each}'" for each in (package, "protobuf<3.21")]
+    assert pip["notes"] == [f"TensorFlow {release} does not bring CUDA's libraries: install {libraries} too."]
+    assert any("has kernels for" in reason["text"] for reason in pip["reasons"])
+    assert all("LD_LIBRARY_PATH" not in group["reasons"][0]["text"] for group in pip["newer"])
+
+
+@pytest.mark.parametrize(
+    ("cuda", "release"),
+    [("8.0", "1.4"), ("9.0", "1.12"), ("9.1", "1.12"), ("9.2", "1.12"), ("10.0", "2.0"), ("10.1", "2.3")],
+)
+def test_an_old_cuda_version_stands_for_its_driver(cuda: str, release: str) -> None:
+    for system in ("linux", "windows", "wsl2"):
+        answer = works(gpu="gtx 1080", driver=cuda, system=system)
+        assert modes(answer)["eager"] == (release, "unknown"), system
+    assert modes(works(gpu="gtx 1080", driver="10.2"))["eager"] == ("2.3", "unknown")
+
+
+def test_the_cuda_version_of_nvidia_smi_is_enough_for_its_toolkits_on_windows() -> None:
+    # The first Linux branch with CUDA 12.0 is R525, and on Windows CUDA 12 needs 527.41.
+    linux, wsl2 = (works(gpu="rtx 3060", driver="12.0", system=system) for system in ("linux", "wsl2"))
+    assert modes(linux) == modes(wsl2) and linux["outcome"] == "works"
+
+
+def test_python_2_7_has_a_release() -> None:
+    answer = works(gpu="gtx 1080", driver="418.56", python="2.7")
+    assert modes(answer)["eager"] == ("2.1", "unknown")
+    assert way(answer, "pip")["python"] == "2.7"
 
 
 @pytest.mark.parametrize("system", ["windows", "macos"])
@@ -374,7 +426,8 @@ def test_there_is_no_image_for_other_systems(system: str) -> None:
         ({"driver": "new"}, "neither a driver nor a CUDA version"),
         ({"driver": "12"}, "neither a driver nor a CUDA version"),
         ({"driver": "99.1"}, "no known driver branch shows CUDA 99.1"),
-        ({"python": "2.7"}, "is not a Python version"),
+        ({"driver": "7.5"}, "no known driver branch shows CUDA 7.5"),
+        ({"python": "1.5"}, "is not a Python version"),
         ({"system": "beos"}, "is not one of linux"),
         ({"gpu": HOSTILE}, "is not known"),
         ({"driver": HOSTILE}, "neither a driver nor a CUDA version"),

@@ -83,6 +83,17 @@ def test_a_fact_that_is_not_given_makes_it_uncertain(capsys: pytest.CaptureFixtu
     assert "but the NVIDIA driver is not known." in text and ", not certain" in text
 
 
+def test_an_old_driver_and_what_nvidia_smi_shows_of_it(capsys: pytest.CaptureFixture[str]) -> None:
+    for driver, shown_as in (
+        ("418.56", "driver 418.56"),
+        ("10.1", "CUDA 10.1 in nvidia-smi, so driver R418"),
+    ):
+        text = shown(capsys, "--gpu", "GTX 1080", "--driver", driver)
+        assert text.startswith("No known fact rules out TensorFlow 2.3, but it is not certain")
+        assert shown_as in text and "pip install 'tensorflow==2.3.*'" in text
+        assert "1.1 to 2.3" not in text and "2.4: CUDA 11.0 needs driver 450.80.02 or newer" in text
+
+
 def test_this_machine_with_a_gpu_that_has_no_known_name(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -102,8 +113,10 @@ def test_this_machine_with_a_gpu_that_has_no_known_name(
         (["--gpu", "mi300"], "GPU of AMD"),
         (["--gpu", "rtx 9999"], '"rtx 9999" is not known'),
         (["--gpu", "h100", "--compute-capability", "8.0"], "H100 has 9.0"),
-        (["--gpu", "h100", "--driver", "new"], '"new" is not a driver release'),
-        (["--gpu", "h100", "--python", "three"], '"three" is not a Python version'),
+        (["--gpu", "h100", "--driver", "new"], '--driver: "new" is neither a driver nor a CUDA version'),
+        (["--gpu", "h100", "--driver", "7.5"], "--driver: no known driver branch shows CUDA 7.5"),
+        (["--gpu", "h100", "--python", "three"], '--python: "three" is not a Python version'),
+        (["--compute-capability", "new", "--driver", "535"], '--compute-capability: "new"'),
     ],
 )
 def test_wrong_values(arguments: list[str], message: str) -> None:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from validator.compat import facts, older, releases
+from validator.compat.judge import judge
+from validator.compat.suggest import installed, requirement
+from validator.model.situation import Situation
 from validator.versions import CudaVersion, DriverRelease
 
 
@@ -64,6 +69,44 @@ def test_oldest_drivers(cuda: str, windows: bool, expected: str) -> None:
 
 def test_a_toolkit_of_unknown_age_has_no_oldest_driver() -> None:
     assert older.oldest_driver(CudaVersion(7, 5), windows=False) is None
+
+
+@pytest.mark.parametrize(
+    ("cuda", "windows", "expected"),
+    [
+        ("12.2", False, "535"),
+        ("12.2", True, "535"),
+        ("12.0", True, "527.41"),
+        ("11.0", True, "452.39"),
+        ("10.1", False, "418.39"),
+        ("10.1", True, "418.96"),
+        ("8.0", False, "375.26"),
+    ],
+)
+def test_the_oldest_driver_that_shows_a_cuda(cuda: str, windows: bool, expected: str) -> None:
+    assert older.driver_with(CudaVersion.parse(cuda), windows) == DriverRelease.parse(expected)
+
+
+@pytest.mark.parametrize("cuda", ["7.5", "10.3", "11.9", "99.0"])
+def test_a_cuda_that_no_driver_shows(cuda: str) -> None:
+    assert older.driver_with(CudaVersion.parse(cuda)) is None
+
+
+def test_an_older_release_is_installed_by_its_series() -> None:
+    wanted = [requirement(release) for release in older.older_releases()]
+    assert wanted[0] == "tensorflow-gpu==1.0.*" and wanted[-1] == "tensorflow==2.7.*"
+    assert wanted[-7:-5] == ["tensorflow==2.1.*", "tensorflow==2.2.*"]
+    assert wanted[-8] == "tensorflow-gpu==2.0.*"
+
+
+@pytest.mark.parametrize(("release", "outcome"), [("1.5", "unknown"), ("1.6", "fails"), ("2.3", "fails")])
+def test_a_gpu_below_those_that_a_release_is_documented_for(release: str, outcome: str) -> None:
+    machine = Situation(gpu="K10", driver="470", system="linux", machine="x86_64", python="3.6")
+    found = next(one for one in older.older_releases() if one.version == release)
+    prediction = judge(replace(installed(machine, found, library_path=False), python=found.pythons[-1]))
+    assert prediction.outcome == outcome
+    failing = [reason.rule for reason in prediction.reasons if reason.outcome == "fails"]
+    assert failing == ([] if outcome == "unknown" else ["no_kernels_for_gpu"])
 
 
 def test_the_newest_release_with_a_cuda() -> None:

@@ -10,12 +10,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ..compat import gpus, loose
-from ..compat.drivers import branch_for
 from ..compat.hardware import Driver, Gpu, parse_driver, parse_gpu
 from ..compat.instructions import filling
 from ..compat.offers import Offer, offers, outcome
+from ..compat.older import driver_with
+from ..compat.policies import constraints
 from ..compat.releases import Release
-from ..compat.suggest import Suggestion, newest_that_works, requirement
+from ..compat.suggest import Suggestion, newest_that_works, requirement, suggestion_notes
 from ..errors import InputError
 from ..model.prediction import Outcome, Prediction, Reason
 from ..model.situation import EAGER, LINUX, MACHINES, MACOS, MODES, SYSTEMS, WINDOWS, WSL2, Situation
@@ -24,14 +25,13 @@ from ..reports.diagnosis_words import fact_names
 from ..versions import CudaVersion, DriverRelease, Version
 from .errors import rejecting
 
-_PYTHON = re.compile(r"3\.\d{1,2}")
+_PYTHON = re.compile(r"[23]\.\d{1,2}")
 #: Values of `modes` in a way.
 _BOTH, _EAGER_ONLY = "eager and XLA", "eager only"
 #: The placeholder that `filling` fills in.
 _PIN = "pin_that_works"
 _INSTALL = "python -m pip install '{}'"
 _BUILDS = "There is no such image to pull. This builds it; in a checkout, `python` is `.venv/bin/python`."
-_NO_XLA = "Functions that XLA compiles fail with it: leave jit_compile=True out."
 _SYSTEMS = {LINUX: "Linux", WSL2: "WSL2", WINDOWS: "Windows", MACOS: "macOS"}
 _HOW = {"image": "in an image", "pip": "with pip"}
 #: The verdict that shows that an image works, and those that show that it does not. A browser can't import
@@ -117,8 +117,8 @@ def _words(machine: Situation, gpu: Gpu | None, driver: Driver) -> Iterator[str]
     if driver.release:
         yield f"driver {driver.release}"
     elif driver.cuda:
-        branch = branch_for(CudaVersion.parse(driver.cuda))
-        yield f"CUDA {driver.cuda} in nvidia-smi, so driver R{branch.number}" if branch else driver.cuda
+        oldest = driver_with(CudaVersion.parse(driver.cuda))
+        yield f"CUDA {driver.cuda} in nvidia-smi, so driver R{oldest.branch}" if oldest else driver.cuda
     yield " ".join(filter(None, (_SYSTEMS[machine.system or LINUX], machine.machine)))
     if machine.python:
         yield f"Python {machine.python}"
@@ -299,10 +299,16 @@ def _pips(found: Sequence[Offer], machine: Situation) -> Iterator[dict[str, Any]
             known = suggested.eager_only or offer.release == suggested.release
             wanted = modes == _EAGER_ONLY and not known
         if wanted and not offer.pip.library_path:
-            commands = [_INSTALL.format(requirement(offer.release))]
-            notes = [_NO_XLA] if modes == _EAGER_ONLY else []
-            way = _way("pip", offer, modes, offer.pip.prediction, commands, notes, found, _alone)
-            yield way | {"python": offer.pip.python}
+            yield _uncertain_pip(offer, modes, found)
+
+
+def _uncertain_pip(offer: Offer, modes: str, found: Sequence[Offer]) -> dict[str, Any]:
+    """Return the installation of a release that `newest_that_works` does not suggest."""
+    pip, wanted = offer.pip, requirement(offer.release)
+    suggestion = Suggestion(offer.release, wanted, pip.python, False, modes == _EAGER_ONLY, pip.prediction)
+    commands = [_INSTALL.format(each) for each in (wanted, *constraints(offer.release.version))]
+    notes = suggestion_notes(suggestion)
+    return _way("pip", offer, modes, pip.prediction, commands, notes, found, _alone) | {"python": pip.python}
 
 
 def _why_older(found: Sequence[Offer], suggested: Suggestion) -> Iterator[str]:
@@ -384,8 +390,7 @@ def _host(machine: Situation, gpu: Gpu | None) -> str | None:
     """Return the name of the machine's host class in the matrix; None if that needs more facts."""
     driver = loose.driver(machine.driver)
     if driver is None and machine.driver_cuda:
-        branch = branch_for(CudaVersion.parse(machine.driver_cuda))
-        driver = DriverRelease(branch.number) if branch else None
+        driver = driver_with(CudaVersion.parse(machine.driver_cuda))
     if gpu is None or driver is None:
         return None
     slug = gpus.model_of(gpu.name) if gpu.name else None
@@ -426,7 +431,8 @@ def _grouped(found: Sequence[Offer], predict: _Predict) -> Iterator[dict[str, An
 
     def key(offer: Offer) -> list[str]:
         reasons = _against(predict(offer), offer.release)
-        return [reason["text"].replace(offer.release.version, "") for reason in reasons]
+        own = f"tensorflow {offer.release.version}"
+        return [reason["text"].replace(own, "tensorflow") for reason in reasons]
 
     for _, group in itertools.groupby(found, key):
         newest, *others = group

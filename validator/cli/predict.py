@@ -116,7 +116,8 @@ class Combination:
 @click.option(
     "--driver",
     metavar="RELEASE",
-    help="The machine's driver: a release such as 535.183.01 or a branch such as 535.",
+    help="The machine's driver: a release such as 535.183.01 or a branch such as 535. Without --tensorflow,"
+    " also the CUDA version that nvidia-smi shows, such as 12.2.",
 )
 @click.option("--gpu", metavar="MODEL", help="The machine's GPU, such as h100 or 'RTX 4090'.")
 @click.option(
@@ -251,8 +252,9 @@ def _newest(combination: Combination, format_: str) -> int:
             "--tensorflow is missing. To see which release works, describe a machine: --gpu and --driver, or"
             " --from-host on that machine."
         )
-    # Reports contradictions and values that can't be read.
-    host_of(combination)
+    if combination.compute_capability:
+        # Reports a contradiction, and text that can't be read.
+        _gpu_of(combination)
     return predict_newest(
         gpu=combination.gpu,
         capability=combination.compute_capability,
@@ -361,20 +363,20 @@ def host_of(combination: Combination) -> HostClass | None:
     if combination.variant is Variant.CPU and not combination.names_host:
         return HostClass.without_gpu()
     driver = _read(DriverRelease.parse, combination.driver, "--driver") if combination.driver else None
-    given = (
-        _read(ComputeCapability.parse, combination.compute_capability, "--compute-capability")
-        if combination.compute_capability
-        else None
-    )
     if combination.compat:
         _read(CudaVersion.parse, combination.compat, "--compat")
-    model: str | None = None
-    if combination.gpu:
-        model, given = _model(combination.gpu, given)
+    model, given = _gpu_of(combination)
     if given is None or driver is None:
         return None
     name = host_identifier(driver, model, given, combination.compat)
     return HostClass(name, driver, given, model, (), combination.compat)
+
+
+def _gpu_of(combination: Combination) -> tuple[str | None, ComputeCapability | None]:
+    """Return the model's slug and the capability, if they are given. Raises InputError."""
+    text = combination.compute_capability
+    given = _read(ComputeCapability.parse, text, "--compute-capability") if text else None
+    return _model(combination.gpu, given) if combination.gpu else (None, given)
 
 
 def _model(name: str, given: ComputeCapability | None) -> tuple[str, ComputeCapability]:

@@ -9,7 +9,7 @@ import click
 
 from ..compat.errors import UnknownGpu
 from ..compat.hardware import parse_gpu
-from ..errors import EXIT_FAILED, EXIT_OK
+from ..errors import EXIT_FAILED, EXIT_OK, InputError
 from ..model.prediction import Outcome
 from ..model.situation import LINUX, X86_64
 from .options import print_status
@@ -32,18 +32,22 @@ def predict_newest(
 
     Raises InputError for values that can't be understood.
     """
+    from ..answers.errors import RejectedField
     from ..answers.what_works import what_works
 
-    answer = what_works({
-        "gpu": _known(gpu, capability) or "",
-        "driver": driver or "",
-        "python": python or "",
-        "system": system or LINUX,
-        "machine": machine or X86_64,
-        "registry": None,
-        "images": None,
-        "verdicts": None,
-    })  # fmt: skip
+    try:
+        answer = what_works({
+            "gpu": _known(gpu, capability) or "",
+            "driver": driver or "",
+            "python": python or "",
+            "system": system or LINUX,
+            "machine": machine or X86_64,
+            "registry": None,
+            "images": None,
+            "verdicts": None,
+        })  # fmt: skip
+    except RejectedField as error:
+        raise InputError(f"--{error.field}: {error}", hint=error.hint) from None
     if format_ == "json":
         from ..reports.printable import json_text
 

@@ -17,8 +17,10 @@ from typing import Any
 
 import yaml
 
+from ..versions import CudaVersion
 from . import facts
 from .builds import build
+from .releases import releases
 
 PROBE_TABLE = Path(__file__).parent.parent / "probe" / "data" / "kernels.json"
 _PROBE_TABLE_KEYS = (
@@ -51,8 +53,12 @@ def read_yaml(path: Path) -> Any:
 def probe_table() -> str:
     """Return the compiled facts that the probe needs as JSON, one row per line."""
     tensorflow = {row["tensorflow"]: _kernels(row["tensorflow"]) for row in facts.rows("builds", "builds")}
+    # The wheels that were opened have no PTX of an older CUDA.
+    oldest = CudaVersion.parse(releases()[0].cuda).major
     ptx = {
-        row["isa"]: {"branch": row["branch"], "cuda": row["cuda"][0]} for row in facts.rows("drivers", "ptx")
+        row["isa"]: {"branch": row["branch"], "cuda": row["cuda"][0]}
+        for row in facts.rows("drivers", "ptx")
+        if CudaVersion.parse(row["cuda"][0]).major >= oldest
     }
     families = [row["compute_capabilities"] for row in facts.rows("drivers", "families")]
     cudnn = [{key: row[key] for key in ("from", "below", "minimum")} for row in facts.rows("cudnn", "cudnn")]

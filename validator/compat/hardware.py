@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ..errors import InputError
 from ..versions import ComputeCapability, CudaVersion
-from . import drivers, loose
+from . import drivers, loose, older
 from .errors import UnknownGpu
 from .gpus import gpu
 from .platforms import not_nvidia_text, other_vendor
@@ -76,7 +76,7 @@ def parse_driver(text: str) -> Driver:
 
 
 def _known(cuda: CudaVersion) -> CudaVersion:
-    if drivers.branch_for(cuda) is None:
+    if older.driver_with(cuda) is None:
         newest = drivers.branches()[-1]
         raise InputError(
             f"no known driver branch shows CUDA {cuda} in nvidia-smi; the newest that is known is"

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 from ..model.prediction import Outcome, Prediction, Reason, decide
 from ..model.situation import JETSON, LINUX, PYPI, Situation
+from ..versions import ComputeCapability
 from . import cudnn, facts, installation, kernels, known_issues, platforms, xla
 from .machine import Machine, machine, runs_toolkit
 from .software import Software, software
@@ -19,6 +20,7 @@ from .software import Software, software
 _ANY_BRANCH = 9999
 _NO_GPU_TEXT = "this host has no GPU: TensorFlow runs on the CPU, which proves nothing about any GPU"
 _ON_CPU_TEXT = "tensorflow-cpu contains no CUDA: it runs on the CPU by design, with any driver and GPU"
+_DOCUMENTED_TEXT = "the package of tensorflow {} is for compute capability {} and newer, not for {}"
 _KERNELS_TEXT = "it is not known which compute capabilities the wheel of tensorflow {} has kernels for"
 
 
@@ -98,5 +100,8 @@ def _on_capability(found: Software, host: Machine) -> Iterator[Reason]:
         target = xla.targets_gpu(release.version, capability, found.nvcc)
         if target is not None:
             yield target
+    elif found.from_pypi and release.lowest_gpu and capability < ComputeCapability.parse(release.lowest_gpu):
+        text = _DOCUMENTED_TEXT.format(release.version, release.lowest_gpu, capability)
+        yield release.fact.fails(text, "no_kernels_for_gpu")
     elif found.from_pypi:
         yield release.fact.unknown(_KERNELS_TEXT.format(release.version), "no_kernels_for_gpu")

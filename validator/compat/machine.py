@@ -67,7 +67,10 @@ def _machine(
         return Machine(False, on_windows, None, None, None, None, None, (), ())
     capability, kind, reasons = _gpu(gpu, capability_text)
     driver = loose.driver(driver_text)
-    linux = _linux_branch(driver) if driver and on_windows else driver or _branch_for(driver_cuda)
+    shown = loose.cuda(driver_cuda)
+    if driver is None and shown is not None:
+        driver = older.driver_with(shown, on_windows)
+    linux = _linux_branch(driver) if driver and on_windows else driver
     if capability is not None and not on_windows:
         wrong = platforms.kernel_modules(modules, capability)
         reasons += (wrong,) if wrong else ()
@@ -134,13 +137,9 @@ def _gpu(
     return given, kinds.pop() if len(kinds) == 1 else None, ()
 
 
-def _branch_for(cuda: str | None) -> DriverRelease | None:
-    newest = loose.cuda(cuda)
-    branch = drivers.branch_for(newest) if newest else None
-    return DriverRelease(branch.number) if branch else None
-
-
 def _linux_branch(driver: DriverRelease) -> DriverRelease | None:
-    """Return the Linux branch of a Windows driver: R570 for 572.16."""
+    """Return the Linux branch of a Windows driver: R570 for 572.16. Before R450 it has its number."""
+    if driver.branch < drivers.branches()[0].number:
+        return driver
     branch = drivers.branch_of(driver.branch)
     return DriverRelease(branch.number) if branch else None

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from ..model.prediction import Outcome, Prediction
 from ..model.situation import LINUX, WSL2, X86_64, Situation
 from ..model.spec import AS_BUILT, LATEST, Cell, Choice, HostClass, ImageSpec, Variant
-from . import loose, policies
+from . import loose, older, policies
 from .errors import PolicyError
 from .judge import judge
 from .predict import situation_of
@@ -69,9 +69,9 @@ def offers(machine: Situation, preferred: Collection[str] = ()) -> Iterator[Offe
     machine: its driver, GPU, system, architecture and Python; what is not known is None. preferred: the
     identifiers of images to choose where several are equally good, such as those that can be pulled.
     """
-    for release in reversed(releases()):
-        if not release.prerelease:
-            yield Offer(release, _image(machine, release, preferred), _pip(machine, release))
+    stable = [release for release in releases() if not release.prerelease]
+    for release in reversed((*older.older_releases(), *stable)):
+        yield Offer(release, _image(machine, release, preferred), _pip(machine, release))
 
 
 def _pip(machine: Situation, release: Release) -> Pip:
@@ -82,7 +82,9 @@ def _pip(machine: Situation, release: Release) -> Pip:
     )
     if _rank(told) < _rank(alone):
         return Pip(python, True, told, alone)
-    return Pip(python, False, alone, alone)
+    # If it fails in any case, the reason is not that the loader was not told.
+    prediction = told if alone.outcome is Outcome.FAILS and _rank(told) == _rank(alone) else alone
+    return Pip(python, False, prediction, prediction)
 
 
 def _image(machine: Situation, release: Release, preferred: Collection[str]) -> Image | None:

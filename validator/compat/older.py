@@ -61,8 +61,14 @@ def every_python() -> tuple[str, ...]:
 @functools.cache
 def known_versions() -> tuple[str, ...]:
     """Return every stable release in the facts, oldest first; before 2.8 one for each minor version."""
-    older = [f"{row['minor']}.0" for row in reversed(facts.rows("older", "releases"))]
+    older = [f"{known.version}.0" for known in older_releases()]
     return (*older, *(known.version for known in releases.releases() if not known.prerelease))
+
+
+@functools.cache
+def older_releases() -> tuple[Release, ...]:
+    """Return the releases before 2.8, oldest first; one for each minor version (`2.7`)."""
+    return tuple(_release(row, row["minor"]) for row in reversed(facts.rows("older", "releases")))
 
 
 def newest_with_cuda(cuda: str) -> Release | None:
@@ -90,6 +96,20 @@ def oldest_driver(cuda: CudaVersion, windows: bool) -> Floor | None:
     return None
 
 
+@functools.cache
+def driver_with(cuda: CudaVersion, windows: bool = False) -> DriverRelease | None:
+    """Return the oldest driver for which nvidia-smi shows a CUDA version; None if the tables don't have it.
+
+    From CUDA 11 on, this is a whole branch, or on Windows a release that runs every toolkit of that CUDA.
+    """
+    branch = drivers.branch_for(cuda)
+    if branch is not None:
+        known, every = DriverRelease(branch.number), drivers.minor_version(cuda.major)
+        return max(known, every.windows) if windows and every is not None else known
+    floor = oldest_driver(cuda, windows)
+    return floor.driver if floor is not None and drivers.minor_version(cuda.major) is None else None
+
+
 def _release(row: facts.Row, version: str) -> Release:
     return Release(
         version=version,
@@ -98,4 +118,6 @@ def _release(row: facts.Row, version: str) -> Release:
         cudnn=row["cudnn"],
         extra_style="none",
         fact=facts.fact(row),
+        package=row.get("package", "tensorflow"),
+        lowest_gpu=row["gpu"],
     )

@@ -21,6 +21,8 @@ class Release:
     extra: wheel -> version specifier of the `and-cuda` extra. If `extra_style` is `none`, the wheels with the
         versions of the tested build; empty if there are none.
     extra_style: `exact`, `range`, or `none` (the release has no extra).
+    package: the name of the package with CUDA on PyPI.
+    lowest_gpu: the lowest compute capability that it is documented for, where no wheel was opened.
     fact, extra_fact: what the above is based on (extra_fact is None if there is neither extra nor wheels).
     """
 
@@ -32,6 +34,8 @@ class Release:
     fact: Fact
     extra: Mapping[str, str] = field(default_factory=dict, hash=False)
     extra_fact: Fact | None = None
+    package: str = "tensorflow"
+    lowest_gpu: str | None = None
 
     @property
     def minor(self) -> str:

@@ -171,9 +171,13 @@ def _minor(python: str | None) -> str | None:
 
 
 def requirement(release: Release) -> str:
-    """Return what pip is asked for to install a release with CUDA's libraries."""
+    """Return what pip is asked for to install a release with CUDA's libraries.
+
+    For a release that is known only by its minor version, this is the newest of the series.
+    """
     extra = "[and-cuda]" if has_extra(release) else ""
-    return f"tensorflow{extra}=={release.version}"
+    version = release.version if release.version.count(".") > 1 else f"{release.version}.*"
+    return f"{release.package}{extra}=={version}"
 
 
 def has_extra(release: Release) -> bool:

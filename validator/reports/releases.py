@@ -59,7 +59,8 @@ def _newer(groups: Sequence[Mapping[str, Any]], width: int) -> Iterator[str]:
 
 def _deciding(group: Mapping[str, Any]) -> str:
     """Return the deciding reason without the release that it names."""
-    return str(group["reasons"][0]["text"]).replace(group["releases"].split(" to ")[-1], "")
+    own = f"tensorflow {group['releases'].split(' to ')[-1]}"
+    return str(group["reasons"][0]["text"]).replace(own, "tensorflow")
 
 
 def _reason(reason: Mapping[str, str]) -> str:

@@ -165,7 +165,7 @@ def test_an_image_that_was_measured_to_fail_is_not_offered(page: Page) -> None:
     answer.get_by_text("Why no newer release").last.click()
     expect(answer).to_contain_text("on its own, the wheel does not find")
     answer.get_by_text(re.compile("^All .* releases$")).click()
-    expect(answer.get_by_role("region", name="All releases").get_by_role("row")).to_have_count(33)
+    expect(answer.get_by_role("region", name="All releases").get_by_role("row")).to_have_count(57)
 
 
 def test_a_wrong_name_is_replaced_by_a_suggestion(page: Page) -> None:

@@ -28,6 +28,7 @@ import markupsafe
 
 from ...compat.drivers import branches
 from ...compat.gpus import gpu_names
+from ...compat.older import older_releases
 from ...compat.releases import releases
 from ...errors import InputError
 from ...versions import Version
@@ -142,7 +143,10 @@ def context(answers: Answers, registry: str | None, measurements: Measurements) 
     return {
         "gpus": gpu_names(),
         "branches": [(branch.number, str(branch.cuda)) for branch in reversed(branches())],
-        "pythons": sorted({python for release in releases() for python in release.pythons}, key=Version),
+        "pythons": sorted(
+            {python for release in (*older_releases(), *releases()) for python in release.pythons},
+            key=Version,
+        ),
         "data": markupsafe.Markup(script_json(data)),
     }
 
