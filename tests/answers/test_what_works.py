@@ -441,5 +441,30 @@ def test_what_cannot_be_understood_is_said(changes: dict[str, str], words: str) 
     assert [error["field"]] == [name if name != "system" else "" for name in changes]
 
 
+@pytest.mark.parametrize(
+    ("written", "understood"),
+    [
+        ("compute capability 8.6", "compute capability 8.6"),
+        ("Compute Capability: 8.6", "compute capability 8.6"),
+        ("compute_cap 8.6", "compute capability 8.6"),
+        ("DGX Spark", "GB10, compute capability 12.1"),
+        ("NVIDIA GB10 (DGX Spark)", "GB10, compute capability 12.1"),
+        ("DGX A100", "A100, compute capability 8.0"),
+        ("HGX H200", "H200, compute capability 9.0"),
+    ],
+)
+def test_names_that_people_write(written: str, understood: str) -> None:
+    assert works(gpu=written, driver="580")["machine"][0] == understood
+
+
+def test_a_jetson_is_judged_as_one_whatever_was_chosen() -> None:
+    chosen, left = (
+        works(gpu="Jetson Orin Nano", driver="540", machine=each) for each in ("jetson", "x86_64")
+    )
+    assert chosen == left and left["machine"][-1] == "Linux on NVIDIA Jetson"
+    [first, *_] = left["releases"][0]["reasons"]
+    assert first["fact"] == "aarch64-without-cuda" and "NGC" in first["text"]
+
+
 def test_a_wrong_name_gets_the_nearest_ones() -> None:
     assert works(gpu="3060")["error"]["nearest"][0] == "RTX 3060"

@@ -88,4 +88,5 @@ def test_what_is_not_a_log_is_refused_as_doctor_does(content: bytes, words: str)
     error = why(content)["error"]
     assert words in error["message"]
     assert error["hint"]
+    assert ("doctor --report FILE" in error["hint"]) == ("report" in words or "binary" in words)
     assert error["field"] == "text"

@@ -240,7 +240,7 @@ def test_a_report_is_not_a_log(tmp_path: Path, indent: int | None, encoding: str
     path.write_text(json.dumps(json.loads(report(H100)), indent=indent), encoding=encoding)
     with pytest.raises(InputError, match="is a report of `check`, not a log") as caught:
         cli.run(["doctor", str(path)])
-    assert caught.value.hint == "use --report to read it"
+    assert caught.value.hint == "`python -m validator doctor --report FILE` reads a report"
 
 
 def test_a_compressed_report_is_rejected(tmp_path: Path) -> None:

@@ -94,6 +94,12 @@ def test_an_old_driver_and_what_nvidia_smi_shows_of_it(capsys: pytest.CaptureFix
         assert "1.1 to 2.3" not in text and "2.4: CUDA 11.0 needs driver 450.80.02 or newer" in text
 
 
+def test_a_jetson_is_recognized(capsys: pytest.CaptureFixture[str]) -> None:
+    text = shown(capsys, "--gpu", "Jetson Orin Nano", "--driver", "540")
+    assert "For Jetson Orin Nano, compute capability 8.7, driver 540, Linux on NVIDIA Jetson." in text
+    assert "use NVIDIA's own build (NGC)" in text
+
+
 def test_this_machine_with_a_gpu_that_has_no_known_name(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -19,7 +19,7 @@ from ..compat.releases import Release
 from ..compat.suggest import Suggestion, newest_that_works, requirement, suggestion_notes
 from ..errors import InputError
 from ..model.prediction import Outcome, Prediction, Reason
-from ..model.situation import EAGER, LINUX, MACHINES, MACOS, MODES, SYSTEMS, WINDOWS, WSL2, Situation
+from ..model.situation import EAGER, JETSON, LINUX, MACHINES, MACOS, MODES, SYSTEMS, WINDOWS, WSL2, Situation
 from ..model.spec import cell_identifier, host_identifier
 from ..reports.diagnosis_words import fact_names
 from ..versions import CudaVersion, DriverRelease, Version
@@ -74,7 +74,8 @@ def what_works(asked: Mapping[str, Any]) -> dict[str, Any]:
         driver_cuda=driver.cuda,
         python=_python(asked["python"]),
         system=_one_of(asked["system"], SYSTEMS),
-        machine=_one_of(asked["machine"], MACHINES),
+        # People leave "Linux" as it is, but a Jetson has an Arm processor.
+        machine=JETSON if gpu and gpu.is_jetson else _one_of(asked["machine"], MACHINES),
     )
     found = list(offers(machine, asked["images"] or ()))
     missing = fact_names(name for name in found[0].pip.prediction.missing if name in ("driver", "gpu"))
@@ -119,7 +120,8 @@ def _words(machine: Situation, gpu: Gpu | None, driver: Driver) -> Iterator[str]
     elif driver.cuda:
         oldest = driver_with(CudaVersion.parse(driver.cuda))
         yield f"CUDA {driver.cuda} in nvidia-smi, so driver R{oldest.branch}" if oldest else driver.cuda
-    yield " ".join(filter(None, (_SYSTEMS[machine.system or LINUX], machine.machine)))
+    system = _SYSTEMS[machine.system or LINUX]
+    yield f"{system} on NVIDIA Jetson" if machine.machine == JETSON else f"{system} {machine.machine}"
     if machine.python:
         yield f"Python {machine.python}"
 

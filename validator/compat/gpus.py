@@ -22,7 +22,7 @@ EMBEDDED = "embedded"
 #: the part of a GPU that MIG or a vGPU gives (`MIG 1g.5gb`, `A100-10C`, `A100-1-5C`).
 #: "Quadro" and "Server" are not in it, because they distinguish models of the same number.
 _NOISE = re.compile(
-    r"\b(nvidia|tesla|geforce|graphics|generation|(max q )?workstation|edition|laptop|gpu"
+    r"\b(nvidia|tesla|geforce|dgx|hgx|graphics|generation|(max q )?workstation|edition|laptop|gpu"
     r"|sxm\d?|pcie|nvl|hbm\d\w?|\d+ ?gb|\d+g|grid|mig\b.*|dgxs|ls|(with )?max q( design)?|(\d )?\d+[abcq]$)\b"
 )
 #: The words of `_NOISE` that nvidia-smi may cut short at the end of a name.
@@ -67,7 +67,8 @@ def gpu(model: str) -> Gpu:
     Raises UnknownGpu with the nearest known names.
     """
     wanted = _plain(model)
-    named = next((known for known in gpus() if _plain(known.name) == wanted), None) or _in_series(wanted)
+    named = next((known for known in gpus() if _plain(known.name) == wanted), None)
+    named = named or _systems().get(wanted) or _in_series(wanted)
     if named is not None:
         return named
     whole = _whole(wanted) if _CUT_SHORT.search(model) else None
@@ -136,6 +137,13 @@ def _in_series(plain: str) -> Gpu | None:
     name = _written(plain)
     found = (known for pattern, known in _patterns() if pattern.fullmatch(plain))
     return next((replace(known, name=name, slug=slug(name)) for known in found), None)
+
+
+@functools.cache
+def _systems() -> dict[str, Gpu]:
+    """Return the GPU of each system that is known by a name of its own."""
+    rows = zip(facts.rows("gpus", "gpus"), gpus(), strict=True)
+    return {name: known for row, known in rows for name in row.get("systems", ())}
 
 
 def _parts(name: str) -> list[str]:

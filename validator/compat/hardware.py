@@ -9,12 +9,14 @@ from ..errors import InputError
 from ..versions import ComputeCapability, CudaVersion
 from . import drivers, loose, older
 from .errors import UnknownGpu
-from .gpus import gpu
+from .gpus import EMBEDDED, gpu
 from .platforms import not_nvidia_text, other_vendor
 
 #: The longest text that is read. The names that drivers report are much shorter.
 _LONGEST = 200
-_CAPABILITY = re.compile(r"\d{1,2}\.\d|sm_\d{2,3}", re.IGNORECASE)
+_CAPABILITY = re.compile(
+    r"(?:(?:cuda )?compute[ _]?cap(?:ability)?\s*[:=]?\s*)?(\d{1,2}\.\d|sm_\d{2,3})", re.IGNORECASE
+)
 #: How nvidia-smi prints both: `Driver Version: 535.183.01   CUDA Version: 12.2`.
 _DRIVER = re.compile(r"driver(?: version)?\s*[:=]?\s*[rv]?(\d{3}[\d.]*)", re.IGNORECASE)
 _CUDA = re.compile(r"cuda(?: version)?\s*[:=]?\s*v?(\d{1,2}\.\d+)", re.IGNORECASE)
@@ -24,10 +26,11 @@ _FIRST_DRIVER = 100
 
 @dataclass(frozen=True)
 class Gpu:
-    """A GPU. name: as the facts write it; None if only the capability was given."""
+    """A GPU. name: as the facts write it; None if only the capability was given. is_jetson: in a Jetson."""
 
     capability: ComputeCapability
     name: str | None = None
+    is_jetson: bool = False
 
 
 @dataclass(frozen=True)
@@ -39,13 +42,13 @@ class Driver:
 
 
 def parse_gpu(text: str) -> Gpu:
-    """Parse a name (`a100`, `RTX 4090`) or a compute capability (`8.0`).
+    """Parse a name (`a100`, `RTX 4090`) or a compute capability (`8.0`, `compute capability 8.0`).
 
     Raises UnknownGpu, with the nearest names, for an unknown one, and InputError for another vendor's.
     """
     text = _short(text, "GPU")
-    if _CAPABILITY.fullmatch(text):
-        return Gpu(ComputeCapability.parse(text))
+    if found := _CAPABILITY.fullmatch(text):
+        return Gpu(ComputeCapability.parse(found[1]))
     try:
         known = gpu(text)
     except UnknownGpu:
@@ -53,7 +56,7 @@ def parse_gpu(text: str) -> Gpu:
         if vendor is None:
             raise
         raise InputError(not_nvidia_text(text, vendor), hint=f"use {vendor.build}") from None
-    return Gpu(known.compute_capability, known.name)
+    return Gpu(known.compute_capability, known.name, known.kind == EMBEDDED)
 
 
 def parse_driver(text: str) -> Driver:

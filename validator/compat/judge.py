@@ -89,7 +89,7 @@ def _on_capability(found: Software, host: Machine) -> Iterator[Reason]:
         return
     if host.is_jetson and found.from_pypi:
         wrong = platforms.without_cuda(release.version, LINUX, JETSON, PYPI)
-        if wrong is not None:
+        if wrong is not None and wrong not in found.against:
             yield wrong
     if found.combinations:
         yield from known_issues.on_gpu(found.combinations, capability)

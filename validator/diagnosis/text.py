@@ -38,6 +38,8 @@ _COMPRESSED = (
     (b"BZh", "bzip2"),
     (b"\xfd7zXZ", "xz"),
 )
+#: Where a report can be read. A browser can't.
+_READ_REPORT = "`python -m validator doctor --report FILE` reads a report"
 #: The beginning of the probe's reports.
 _REPORT = re.compile(rb'\s*\{\s*"format":\s*\d+,\s*"probe":')
 
@@ -127,7 +129,7 @@ def read_ends(ends: Ends, name: str) -> Pasted:
             f"{name} is empty", hint="paste what TensorFlow printed, starting with the lines of its import"
         )
     if _REPORT.match(first):
-        raise InputError(f"{name} is a report of `check`, not a log", hint="use --report to read it")
+        raise InputError(f"{name} is a report of `check`, not a log", hint=_READ_REPORT)
     if notebook.is_notebook(first):
         return _notebook(first, name)
     return Pasted(first, last, total, each=len(ends.first))
@@ -200,6 +202,6 @@ def _as_utf8(data: bytes, name: str, encoding: str | None) -> bytes:
     refuse_compressed(data, name)
     if b"\0" in data[: 1 << 20]:
         raise InputError(
-            f"{name} is binary, not text", hint="pass the text that was printed, or a report with --report"
+            f"{name} is binary, not text", hint=f"pass the text that was printed; {_READ_REPORT}"
         )
     return data
