@@ -11,8 +11,9 @@ import pytest
 
 from validator.answers import what_works
 from validator.answers.browser import ask
+from validator.answers.measured import Measured
 from validator.compat import facts
-from validator.compat.offers import Image, Offer, Pip
+from validator.compat.offers import Image, Offer, Pip, image_of
 from validator.compat.releases import releases
 from validator.compat.suggest import Suggestion, newest_that_works
 from validator.matrix.load import load_matrix
@@ -80,6 +81,20 @@ def tried(verdict: str, digest: str | None = DIGEST, **machine: str) -> dict[str
     )
 
 
+def pullable(verdicts: dict[str, str], **machine: str) -> dict[str, Any]:
+    """Return the answer if images can be pulled and have these verdicts on an H100 with R580."""
+    return works(
+        **machine,
+        registry="registry.example.org/tf",
+        images=dict.fromkeys(verdicts, DIGEST),
+        verdicts={
+            f"{image}@r580-h100": {"verdict": verdict, "digest": DIGEST}
+            for image, verdict in verdicts.items()
+        },
+    )
+
+
+AS_BUILT = "tf2.21.0-cuda12.5-cudnn9.3-py312"
 H100 = {"gpu": "h100", "driver": "580", "python": "3.12"}
 RTX_5090 = {"gpu": "rtx 5090", "driver": "570", "python": "3.12"}
 REST = "The rest is only predicted."
@@ -117,17 +132,114 @@ def test_a_certificate_proves_nothing_of_an_image_that_has_to_be_built() -> None
 
 
 @pytest.mark.parametrize("verdict", ["failed", "broken"])
-def test_an_image_that_does_not_work_leaves_pip(verdict: str) -> None:
+def test_after_an_image_that_does_not_work_comes_another(verdict: str) -> None:
     answer = tried(verdict, None if verdict == "broken" else DIGEST, **H100)
     says = "failed when it was measured" if verdict == "failed" else "could not be built"
-    assert (
-        answer["headline"]
-        == f"TensorFlow 2.20.0 should work with pip. In an image, TensorFlow 2.21.0 {says}."
+    assert answer["headline"] == (
+        "TensorFlow 2.21.0 should work in an image, and 2.20.0 with pip."
+        f" The image of TensorFlow 2.21.0 with CUDA 12.5, cuDNN 9.3 and Python 3.12 {says}."
     )
-    assert answer["outcome"] == "works" and modes(answer)["eager"] == ("2.20.0", "works")
-    assert {mode["shown"] for mode in answer["modes"]} == {"TensorFlow 2.20.0 with pip"}
     assert ("measured" in answer["basis"]) == (verdict == "failed") and answer["basis"].endswith(REST)
-    assert way(answer, "image")["commands"] == []
+    image = way(answer, "image")
+    assert image["image"] == "tf2.21.0-cudalatest-cudnnlatest-py312" and image["verdict"] is None
+    assert image["commands"][0].endswith(f"--select image={image['image']}")
+    [refuted] = answer["refuted"]
+    assert (refuted["image"], refuted["verdict"]) == (AS_BUILT, verdict)
+    assert refuted["cell"] == f"{AS_BUILT}@r580-h100"
+
+
+def test_after_the_images_of_a_release_that_do_not_work_comes_an_older_release() -> None:
+    newest = [AS_BUILT, "tf2.21.0-cudalatest-cudnnlatest-py312"]
+    answer = pullable(dict.fromkeys(newest, "failed"), **H100)
+    assert answer["headline"] == (
+        "TensorFlow 2.20.0 should work. 2 images of TensorFlow 2.21.0 were tried and do not work."
+    )
+    assert answer["basis"] == f"2 images were tried on this kind of machine. {REST}"
+    image = way(answer, "image")
+    assert image["release"] == "2.20.0" and [one["image"] for one in answer["refuted"]] == newest
+    [group] = image["newer"]
+    assert group["releases"] == "2.21.0" and "failed when it was measured" in group["reasons"][0]["text"]
+    row = answer["releases"][0]
+    assert row["image"] == {"eager": "fails", "xla": "fails"} and row["reasons"][0]["fact"] == ""
+
+
+def test_where_every_image_failed_pip_is_left() -> None:
+    failed: dict[str, str] = {}
+    answer = works(**H100)
+    while images := [one["image"] for one in answer["ways"] if one["way"] == "image"]:
+        assert not failed.keys() & set(images), "an image that failed is not offered again"
+        failed |= dict.fromkeys(images, "failed")
+        answer = pullable(failed, **H100)
+    assert {one["way"] for one in answer["ways"]} == {"pip"}
+    assert answer["headline"].startswith("TensorFlow 2.20.0 should work with pip. ")
+    assert len(answer["refuted"]) > 5 and "docker pull" not in json.dumps(answer)
+
+
+PINNED = "tf2.21.0-cuda12.8-cudnn9.10-py312"
+
+
+def test_a_certified_image_of_other_libraries_is_pulled() -> None:
+    answer = pullable({PINNED: "certified"}, **H100)
+    image = way(answer, "image")
+    assert image["image"] == PINNED and image["verdict"] == "certified"
+    assert image["commands"] == [f"docker pull registry.example.org/tf@{DIGEST}"]
+    assert answer["headline"] == "TensorFlow 2.21.0 works in an image, and 2.20.0 should work with pip."
+    # Another machine measured it, or nobody did: it can be pulled, which is better than to build one.
+    other = pullable({PINNED: "certified"}, gpu="a100", driver="580", python="3.12")
+    assert way(other, "image")["image"] == PINNED and way(other, "image")["verdict"] is None
+    # It can't be pulled, and nothing says that the matrix has it.
+    gone = works(**H100, verdicts={f"{PINNED}@r580-h100": {"verdict": "certified", "digest": DIGEST}})
+    assert way(gone, "image")["image"] == AS_BUILT
+
+
+def test_a_certified_image_of_an_older_release_is_first() -> None:
+    older = "tf2.19.0-cuda12.5-cudnn9.3-py312"
+    answer = pullable({older: "certified"}, **H100)
+    assert answer["headline"] == (
+        "TensorFlow 2.19.0 works in an image, and 2.20.0 should work with pip."
+        " An image of TensorFlow 2.21.0 should work too."
+    )
+    assert modes(answer)["eager"] == ("2.20.0", "works")
+    first, second, _ = answer["ways"]
+    assert first["commands"] == [f"docker pull registry.example.org/tf@{DIGEST}"]
+    assert first["newer"][0]["reasons"][0]["text"].endswith("not certified on this kind of machine")
+    assert second["image"] == AS_BUILT and second["verdict"] is None
+
+
+def test_an_image_whose_twin_failed_is_not_chosen_before_others() -> None:
+    twin = AS_BUILT.replace("py312", "py311")
+    machine = {"gpu": "h100", "driver": "580"}
+    assert way(pullable({twin: "unproven"}, **machine), "image")["image"] == twin
+    newest = AS_BUILT.replace("py312", "py313")
+    answer = pullable({twin: "unproven", newest: "failed"}, **machine)
+    assert way(answer, "image")["image"] == "tf2.21.0-cudalatest-cudnnlatest-py313"
+
+
+def test_an_image_with_other_packages_is_chosen_only_if_it_is_certified() -> None:
+    ours = f"{PINNED}_ours"
+    image = way(pullable({ours: "certified"}, **H100), "image")
+    assert image["image"] == ours and image["notes"] == ["This image has other packages too: ours."]
+    assert way(pullable({ours: "unproven"}, **H100), "image")["image"] == AS_BUILT
+
+
+@pytest.mark.parametrize(
+    ("identifier", "same"),
+    [
+        (AS_BUILT, True),
+        ("tf2.21.0-cudalatest-cudnnlatest-py313", True),
+        ("tf2.21.0-cuda12.8-cudnn9.10-py312-ubuntu24.04", True),
+        (f"{PINNED}_ours", False),
+        ("tf2.15.0-cudalatest-cudnnlatest-py311", True),
+        ("tf2.21.0-cpu-py312", None),
+        ("tf9.9.9-cuda12.8-cudnn9.10-py312", None),
+        ("tf2.21.0-cuda99.0-cudnn9.10-py312", None),
+        ("tf2.21.0-cuda12.8-cudnn9.10", None),
+        (HOSTILE, None),
+    ],
+)
+def test_an_image_is_read_from_its_identifier(identifier: str, same: bool | None) -> None:
+    spec = image_of(identifier)
+    assert (spec.identifier == identifier if spec else None) == same
 
 
 @pytest.mark.parametrize("verdict", ["unproven", "works-on-cpu"])
@@ -172,7 +284,6 @@ def made(name: str, release: str, outcome: str = "works", **changes: Any) -> dic
 
 
 CERTIFIED = {"verdict": "certified"}
-FAILED = {"verdict": "failed", "outcome": "fails"}
 EAGER = {"modes": "eager only"}
 
 
@@ -193,23 +304,14 @@ EAGER = {"modes": "eager only"}
             "TensorFlow 2.9.0 works in an image.",
         ),
         (
-            [made("image", "2.9.0", **FAILED)],
-            "No TensorFlow release is expected to use the GPU here."
-            " In an image, TensorFlow 2.9.0 failed when it was measured.",
-        ),
-        (
-            [made("image", "2.9.0", **FAILED), made("pip", "2.8.0", "unknown")],
-            "No known fact rules out TensorFlow 2.8.0, but it is not certain that it works."
-            " In an image, TensorFlow 2.9.0 failed when it was measured.",
-        ),
-        (
-            [made("image", "2.10.0", **EAGER, **FAILED), made("image", "2.9.0", **CERTIFIED)],
-            "TensorFlow 2.9.0 works in an image. In an image, TensorFlow 2.10.0 failed when it was measured.",
-        ),
-        (
             [made("image", "2.10.0", **EAGER), made("image", "2.9.0", **CERTIFIED), made("pip", "2.8.0")],
+            "TensorFlow 2.9.0 works in an image, and 2.8.0 should work with pip."
+            " An image of TensorFlow 2.10.0 should work too for eager operations.",
+        ),
+        (
+            [made("image", "2.10.0", **EAGER), made("image", "2.9.0"), made("pip", "2.8.0")],
             "For eager operations, TensorFlow 2.10.0 should work in an image, and 2.8.0 with pip."
-            " With XLA, TensorFlow 2.9.0 works in an image, and 2.8.0 should work with pip.",
+            " With XLA, TensorFlow 2.9.0 should work in an image, and 2.8.0 with pip.",
         ),
         (
             [made("pip", "2.9.0", **EAGER), made("image", "2.8.0", "unknown")],
@@ -219,7 +321,19 @@ EAGER = {"modes": "eager only"}
     ],
 )
 def test_the_headline_follows_from_the_ways(ways: list[dict[str, Any]], says: str) -> None:
-    assert what_works._headline(ways, ()) == says
+    assert what_works._headline(ways, (), ()) == says
+
+
+def test_the_headline_names_what_was_refuted() -> None:
+    one = {"release": "2.9.0", "name": "CUDA 11.2", "verdict": "failed"}
+    assert what_works._headline([], (), [one]) == (
+        "No TensorFlow release is expected to use the GPU here."
+        " The image of TensorFlow 2.9.0 with CUDA 11.2 failed when it was measured."
+    )
+    several = [one, {**one, "verdict": "broken"}, {**one, "release": "2.8.0"}]
+    assert what_works._headline([], (), several).endswith(
+        " 3 images of TensorFlow 2.9.0 and 2.8.0 were tried and do not work."
+    )
 
 
 def test_the_newest_way_is_that_of_the_newest_release() -> None:
@@ -266,8 +380,13 @@ def test_the_note_compares_with_an_image_for_the_same_modes() -> None:
     spec = ImageSpec("2.0", "3.12", Variant.GPU, Choice("as-built", "12.5"), Choice("as-built", "9.3"))
     pip = Pip("3.12", True, eager, predicted(FAILS, FAILS))
     found = [
-        Offer(newest, Image(spec, eager), pip),
-        Offer(other, Image(spec, both), Pip("3.12", False, both, both)),
+        Measured(None, None, None, None).option(
+            Offer(release, (Image(spec.identifier, spec, True, prediction),), installation)
+        )
+        for release, prediction, installation in (
+            (newest, eager, pip),
+            (other, both, Pip("3.12", False, both, both)),
+        )
     ]
     suggested = Suggestion(other, "tensorflow", "3.12", False, False, both)
     assert list(what_works._why_older(found, suggested)) == []

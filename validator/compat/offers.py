@@ -1,32 +1,48 @@
-"""For a machine, what each TensorFlow release offers: an image of this project, and what pip installs."""
+"""For a machine, what each TensorFlow release offers: images of this project, and what pip installs."""
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Collection, Iterator
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from ..model.prediction import Outcome, Prediction
 from ..model.situation import LINUX, WSL2, X86_64, Situation
 from ..model.spec import AS_BUILT, LATEST, Cell, Choice, HostClass, ImageSpec, Variant
 from . import loose, older, policies
-from .errors import PolicyError
+from .errors import PolicyError, UnknownNameError
 from .judge import judge
 from .predict import situation_of
 from .releases import Release, releases
+from .releases import release as find_release
 from .suggest import installed
 
 _BEST_FIRST = (Outcome.WORKS, Outcome.UNKNOWN, Outcome.FAILS)
 #: The oldest Python for which this project makes images: its probe needs it.
 _OLDEST_PYTHON = (3, 9)
+#: The identifier of an image with CUDA, as `ImageSpec.identifier` writes it.
+_IDENTIFIER = re.compile(
+    r"tf(?P<tensorflow>[^-_]+)-cuda(?P<cuda>[^-_]+)-cudnn(?P<cudnn>[^-_]+)-py(?P<major>\d)(?P<minor>\d+)"
+    r"(?:-(?P<base>[^_]+))?(?P<added>_.+)?"
+)
 
 
 @dataclass(frozen=True)
 class Image:
-    """An image of this project, and whether it works."""
+    """An image of this project, and whether it works.
 
+    spec: without the image's additions, which are only in the identifier. usual: True if it has the CUDA and
+    cuDNN that the release was built with, or the newest ones.
+    """
+
+    identifier: str
     spec: ImageSpec
+    usual: bool
     prediction: Prediction
+
+    @property
+    def has_additions(self) -> bool:
+        return self.identifier != self.spec.identifier
 
 
 @dataclass(frozen=True)
@@ -45,16 +61,11 @@ class Pip:
 
 @dataclass(frozen=True)
 class Offer:
-    """A release on a machine. image: None if this project makes no image of it for such a machine."""
+    """A release on a machine. images: none if this project makes no image of it for such a machine."""
 
     release: Release
-    image: Image | None
+    images: tuple[Image, ...]
     pip: Pip
-
-    def outcome(self, mode: str) -> Outcome:
-        """Return the better outcome of the two, for `eager` or `xla`."""
-        found = [one.prediction for one in (self.image, self.pip) if one is not None]
-        return min((outcome(each, mode) for each in found), key=_BEST_FIRST.index)
 
 
 def outcome(prediction: Prediction, mode: str) -> Outcome:
@@ -63,15 +74,44 @@ def outcome(prediction: Prediction, mode: str) -> Outcome:
     return prediction.outcome if found is None else found
 
 
-def offers(machine: Situation, preferred: Collection[str] = ()) -> Iterator[Offer]:
+def rank(prediction: Prediction) -> tuple[int, ...]:
+    """Return a number for each of the outcomes. Those of the best prediction are the lowest."""
+    modes = (prediction.outcome, outcome(prediction, "eager"), outcome(prediction, "xla"))
+    return tuple(map(_BEST_FIRST.index, modes))
+
+
+def image_of(identifier: str) -> ImageSpec | None:
+    """Return the image that an identifier names, without its additions.
+
+    None for an image without CUDA, for versions that the facts do not have, and for other text.
+    """
+    match = _IDENTIFIER.fullmatch(identifier)
+    if match is None:
+        return None
+    try:
+        release = find_release(match["tensorflow"])
+        cuda, cudnn = policies.choose(
+            release,
+            AS_BUILT if match["cuda"] == release.cuda else match["cuda"],
+            AS_BUILT if match["cudnn"] == release.cudnn else match["cudnn"],
+            within_metadata=False,
+        )
+    except UnknownNameError:
+        return None
+    python = f"{match['major']}.{match['minor']}"
+    spec = ImageSpec(release.version, python, Variant.GPU, cuda, cudnn, base=match["base"])
+    return spec if spec.identifier + (match["added"] or "") == identifier else None
+
+
+def offers(machine: Situation, known: Mapping[str, ImageSpec]) -> Iterator[Offer]:
     """Yield what each stable release offers, the newest first.
 
-    machine: its driver, GPU, system, architecture and Python; what is not known is None. preferred: the
-    identifiers of images to choose where several are equally good, such as those that can be pulled.
+    machine: its driver, GPU, system, architecture and Python; what is not known is None. known: images to
+    consider besides the usual ones, by their identifiers, such as those that can be pulled.
     """
     stable = [release for release in releases() if not release.prerelease]
     for release in reversed((*older.older_releases(), *stable)):
-        yield Offer(release, _image(machine, release, preferred), _pip(machine, release))
+        yield Offer(release, tuple(_images(machine, release, known)), _pip(machine, release))
 
 
 def _pip(machine: Situation, release: Release) -> Pip:
@@ -80,26 +120,28 @@ def _pip(machine: Situation, release: Release) -> Pip:
         judge(replace(installed(machine, release, library_path=library_path), python=python))
         for library_path in (False, True)
     )
-    if _rank(told) < _rank(alone):
+    if rank(told) < rank(alone):
         return Pip(python, True, told, alone)
     # If it fails in any case, the reason is not that the loader was not told.
-    prediction = told if alone.outcome is Outcome.FAILS and _rank(told) == _rank(alone) else alone
+    prediction = told if alone.outcome is Outcome.FAILS and rank(told) == rank(alone) else alone
     return Pip(python, False, prediction, prediction)
 
 
-def _image(machine: Situation, release: Release, preferred: Collection[str]) -> Image | None:
-    """Return the release's best image: the CUDA and cuDNN it was built with before the newest ones."""
+def _images(machine: Situation, release: Release, known: Mapping[str, ImageSpec]) -> Iterator[Image]:
+    """Yield a release's images: with the CUDA and cuDNN it was built with, with the newest, and the known."""
     if machine.system not in (None, LINUX, WSL2) or machine.machine not in (None, X86_64):
-        return None
+        return
     pythons = _pythons(machine, release)
     if not pythons or not release.wheels:
-        return None
-    found = []
-    for python, (cuda, cudnn) in itertools.product(pythons, _choices(release)):
-        spec = ImageSpec(release.version, python, Variant.GPU, cuda, cudnn)
-        # The other Pythons have the same prediction. They are there to find an image that is preferred.
-        if python != pythons[0] and spec.identifier not in preferred:
-            continue
+        return
+    choices = list(_choices(release))
+    usual = [ImageSpec(release.version, pythons[0], Variant.GPU, cuda, cudnn) for cuda, cudnn in choices]
+    others = {
+        identifier: spec
+        for identifier, spec in known.items()
+        if spec.tensorflow == release.version and spec.python in pythons
+    }
+    for identifier, spec in ({spec.identifier: spec for spec in usual} | others).items():
         situation = replace(
             situation_of(Cell(spec, HostClass.without_gpu())),
             system=machine.system or LINUX,
@@ -108,12 +150,7 @@ def _image(machine: Situation, release: Release, preferred: Collection[str]) -> 
             gpu=machine.gpu,
             capability=machine.capability,
         )
-        found.append(Image(spec, judge(situation)))
-    return min(
-        found,
-        key=lambda image: (_rank(image.prediction), image.spec.identifier not in preferred),
-        default=None,
-    )
+        yield Image(identifier, spec, spec in usual, judge(situation))
 
 
 def _pythons(machine: Situation, release: Release) -> list[str]:
@@ -129,8 +166,3 @@ def _choices(release: Release) -> Iterator[tuple[Choice, Choice]]:
             yield policies.choose(release, policy, policy)
         except PolicyError:
             continue
-
-
-def _rank(prediction: Prediction) -> tuple[int, ...]:
-    modes = (prediction.outcome, outcome(prediction, "eager"), outcome(prediction, "xla"))
-    return tuple(map(_BEST_FIRST.index, modes))

@@ -104,6 +104,7 @@ def fill(page: Page, gpu: str, driver: str = "", python: str = "") -> None:
 
 
 def test_the_answers_to_the_corpus_are_those_of_doctor(page: Page) -> None:
+    # `doctor --report` reads the reports of the corpus. The page takes no reports: it names that command.
     entries = [entry for entry in reader.entries() if entry.kind != "reports"]
     assert len(entries) > 1000
     answers = ask(page, [(why(entry.name), entry.content()) for entry in entries])

@@ -277,6 +277,8 @@
       element("dl", { class: "modes" }, ...answer.modes.map(({ mode, outcome, shown }) =>
         element("div", { class: outcome }, element("dt", {}, MODES[mode]), element("dd", {}, shown)))),
       ...answer.ways.map(way),
+      ...(answer.refuted.length ? [element("h4", {}, "Images that do not work here"), element("ul", {}, ...answer.refuted.map((each) =>
+        element("li", {}, `TensorFlow ${each.release} with ${each.name}: `, measurement(each), ".")))] : []),
       ...(answer.ways.length ? [] : [element("h4", {}, `Why TensorFlow ${newest.release} does not work`), reasons(newest.reasons)]),
       details(`All ${answer.releases.length} releases`, table("All releases", ["TensorFlow", "CUDA/cuDNN", "Image", "pip", "Python", "Why not"], answer.releases.map(releaseRow))),
     ];
