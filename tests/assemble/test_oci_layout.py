@@ -32,13 +32,37 @@ def test_an_image_is_stored_under_its_tag(tmp_path: Path, known: bool) -> None:
     found = content(tmp_path / "new")
     index = json.loads(found.pop("index.json"))
     assert json.loads(found.pop("oci-layout")) == {"imageLayoutVersion": "1.0.0"}
+    assert json.loads(found.pop("manifest.json")) == [
+        {
+            "Config": f"blobs/sha256/{digest(sent.config)[7:]}",
+            "RepoTags": ["tensorflow-gpu-matrix:v1"],
+            "Layers": [f"blobs/sha256/{layer.encoded.digest[7:]}" for layer in sent.layers],
+        }
+    ]
     assert found == {
         f"blobs/sha256/{name[7:]}": blob
         for name, blob in {**sent.blobs, digest(sent.manifest): sent.manifest}.items()
     }
     [entry] = index["manifests"]
     assert entry["digest"] == digest(sent.manifest) and entry["size"] == len(sent.manifest)
-    assert entry["annotations"] == {"org.opencontainers.image.ref.name": "v1"}
+    assert entry["annotations"] == {
+        "org.opencontainers.image.ref.name": "v1",
+        "io.containerd.image.name": "docker.io/library/tensorflow-gpu-matrix:v1",
+    }
+
+
+def test_an_image_that_another_program_added_stays_as_it_is(tmp_path: Path) -> None:
+    image(1).send(OciLayout(tmp_path, "v1"))
+    index = json.loads((tmp_path / "index.json").read_bytes())
+    # An index of several platforms, for example, which has no configuration.
+    foreign = {"mediaType": "application/vnd.oci.image.index.v1+json", "digest": digest(b"{}"), "size": 2}
+    index["manifests"].insert(0, foreign)
+    (tmp_path / "index.json").write_text(json.dumps(index), encoding="utf-8")
+    image(2).send(OciLayout(tmp_path, "2.21.0-cpu-py3.12"))
+    assert json.loads((tmp_path / "index.json").read_bytes())["manifests"][0] == foreign
+    assert [entry["RepoTags"] for entry in json.loads((tmp_path / "manifest.json").read_bytes())] == [
+        ["tensorflow-gpu-matrix:v1"], ["tensorflow-gpu-matrix:tf2.21.0-cpu-py312"],
+    ]  # fmt: skip
 
 
 def test_nothing_is_visible_before_the_image_is_complete(tmp_path: Path) -> None:

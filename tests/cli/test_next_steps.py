@@ -109,12 +109,12 @@ def test_an_image_that_was_only_built_has_its_digest(capsys: pytest.CaptureFixtu
 
 
 def test_an_image_in_an_oci_layout_is_loaded_first(capsys: pytest.CaptureFixture[str]) -> None:
-    next_steps.say_next_steps([Result(CPU, Status.BUILT, digest=DIGEST)], None, None, Path("images"))
+    next_steps.say_next_steps([Result(CPU, Status.BUILT, digest=DIGEST)], None, None, Path("my images"))
     assert capsys.readouterr().err.splitlines() == [
         "Images:",
-        f"  images:2.21.0-cpu-py3.12 ({DIGEST})",
+        f"  my images:2.21.0-cpu-py3.12 ({DIGEST})",
         "Load it into a Docker Engine:",
-        f"  skopeo copy oci:images:2.21.0-cpu-py3.12 docker-daemon:tensorflow-gpu-matrix:{CPU.identifier}",
+        "  tar -C 'my images' -c . | docker load",
     ]
 
 

@@ -1,6 +1,9 @@
 """Write images to a directory in the OCI image layout, which needs neither a registry nor an engine.
 
 https://github.com/opencontainers/image-spec/blob/main/image-layout.md
+
+`docker load` accepts an archive of such a directory. With containerd's image store it reads the name of an
+image from an annotation in `index.json`; with the older one it reads only `manifest.json`.
 """
 
 from __future__ import annotations
@@ -16,14 +19,19 @@ from typing import Any
 import msgspec
 
 from ..errors import InputError
+from ..registry.names import identifier_of
 from ..system.files import write_atomically, writing
 from ..system.runs import temporary_directory
 from .destinations import differs
 from .layers import Encoded, Write
+from .names import image_reference
 
 _VERSION = "1.0.0"
 _INDEX = "application/vnd.oci.image.index.v1+json"
 _NAME = "org.opencontainers.image.ref.name"
+_DOCKER_NAME = "io.containerd.image.name"
+#: What containerd's names have before Docker's names of local images.
+_LOCAL = "docker.io/library/"
 _PLATFORM = {"architecture": "amd64", "os": "linux"}
 
 
@@ -78,13 +86,20 @@ class OciLayout:
             "digest": digest,
             "size": len(manifest),
             "platform": _PLATFORM,
-            "annotations": {_NAME: self._tag},
+            "annotations": docker_annotations(image_reference(identifier_of(self._tag) or self._tag))
+            | {_NAME: self._tag},
         }
         path = self._directory / "index.json"
         with self._alone():
-            others = [entry for entry in self._listed(path) if _tag(entry) != self._tag]
-            index = {"schemaVersion": 2, "mediaType": _INDEX, "manifests": [*others, descriptor]}
+            entries = [*(entry for entry in self._listed(path) if _tag(entry) != self._tag), descriptor]
+            index = {"schemaVersion": 2, "mediaType": _INDEX, "manifests": entries}
             write_atomically(path, msgspec.json.encode(index))
+            older = [
+                docker_manifest(name, self._blob(entry["digest"]).read_bytes())
+                for entry in entries
+                if (name := _docker_name(entry)) is not None
+            ]
+            write_atomically(self._directory / "manifest.json", msgspec.json.encode(older))
         return digest
 
     def _blob(self, digest: str) -> Path:
@@ -115,5 +130,28 @@ class _Index(msgspec.Struct):
     manifests: list[dict[str, Any]] = []
 
 
+def docker_annotations(name: str) -> dict[str, str]:
+    """Return the annotations in `index.json` by which a Docker Engine names an image. name: with a tag."""
+    return {_DOCKER_NAME: _LOCAL + name, _NAME: name.partition(":")[2]}
+
+
+def docker_manifest(name: str, manifest: bytes) -> dict[str, Any]:
+    """Return the entry of an image in `manifest.json`. name: with a tag. manifest: in OCI's format."""
+    document = msgspec.json.decode(manifest)
+    paths = [blob_path(blob["digest"]) for blob in (document["config"], *document["layers"])]
+    return {"Config": paths[0], "RepoTags": [name], "Layers": paths[1:]}
+
+
+def blob_path(digest: str) -> str:
+    """Return the path of a blob in a layout."""
+    return f"blobs/{digest.replace(':', '/')}"
+
+
 def _tag(entry: dict[str, Any]) -> object:
     return (entry.get("annotations") or {}).get(_NAME)
+
+
+def _docker_name(entry: dict[str, Any]) -> str | None:
+    """Return Docker's name of an image that this program wrote; None for one that it did not write."""
+    name = (entry.get("annotations") or {}).get(_DOCKER_NAME)
+    return name.removeprefix(_LOCAL) if isinstance(name, str) else None

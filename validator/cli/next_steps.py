@@ -51,11 +51,11 @@ def say_next_steps(
         print_status(f"  {name}{_digest_of(result)}")
     if len(found) > _SHOWN:
         print_status(f"  and {len(found) - _SHOWN} more")
-    result, name = found[0]
     if layout is not None:
-        print_status("Load it into a Docker Engine:")
-        print_status(f"  {shlex.join(_loading(name, result.spec))}")
+        print_status(f"Load {'it' if len(found) == 1 else 'them'} into a Docker Engine:")
+        print_status(f"  tar -C {shlex.quote(str(layout))} -c . | docker load")
         return
+    result, name = found[0]
     where, line = _run_line(name, result.spec)
     print_status(where)
     print_status(f"  {shlex.join(line)}")
@@ -97,12 +97,6 @@ def _wants_a_gpu(result: Result) -> bool:
     from ..model.spec import NO_GPU
 
     return result.spec.variant.has_cuda and (result.record is None or result.record.host_class == NO_GPU)
-
-
-def _loading(name: str, spec: ImageSpec) -> list[str]:
-    from ..assemble.names import image_reference
-
-    return ["skopeo", "copy", f"oci:{name}", f"docker-daemon:{image_reference(spec.identifier)}"]
 
 
 def _run_line(name: str, spec: ImageSpec) -> tuple[str, list[str]]:

@@ -19,15 +19,25 @@ import pytest
 from docker.errors import ImageNotFound
 
 from validator.assemble.destinations import Destination
-from validator.assemble.layers import Encoded, Write
-from validator.assemble.names import LABEL_SPEC
+from validator.assemble.encodings import encoding
+from validator.assemble.image import assemble
+from validator.assemble.layers import Encoded, Layers, Write
+from validator.assemble.names import LABEL_SPEC, image_reference
+from validator.assemble.oci_layout import OciLayout
+from validator.assemble.sources import plan_image
+from validator.assemble.table import LayerTable
+from validator.cli.next_steps import say_next_steps
 from validator.engines.docker import load as load_module
 from validator.engines.docker.endpoint import Endpoint, connect
 from validator.engines.docker.load import load
 from validator.errors import MissingError, ValidatorError
+from validator.model.additions import Additions
+from validator.pipeline.run import Result, Status
+from validator.registry.names import image_tag
 from validator.system import runs
 from validator.system.notes import Note, read_note
 
+from ...assemble.bases import CPU, FILES, Shelf, base_of, layer, lock_of
 from ...assemble.synthetic import Image, Layer, digest
 from ...support import small_disk
 from .private_engine import PrivateEngine, private_engine
@@ -235,6 +245,38 @@ def test_names_of_killed_runs_are_removed(
     load(endpoint, "loaded:next", fresh.send)
     assert stray not in names(endpoint)
     assert "loaded:other" in names(endpoint)
+
+
+@pytest.mark.parametrize("layers", Layers)
+def test_the_printed_line_loads_an_oci_layout(
+    endpoint: Endpoint,
+    engine: PrivateEngine,
+    layers: Layers,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    table, shelf, layout = LayerTable(tmp_path / "table"), Shelf(tmp_path / "wheels"), tmp_path / "my images"
+    base = base_of(table, layer(FILES))
+    made = {}
+    for name in ("one", "two"):
+        spec = replace(CPU, additions=Additions(f"{name}-{layers.value}"))
+        lock = lock_of(spec, shelf.wheel("tensorflow-cpu", {f"tensorflow/{name}.py": b""}))
+        plan = plan_image(spec, lock, base, shelf, table, None)
+        destination = OciLayout(layout, image_tag(spec))
+        made[spec] = assemble(plan, destination, table, encoding(layers), lambda _: None)
+    results = [Result(spec, Status.BUILT, digest=image.digest) for spec, image in made.items()]
+    say_next_steps(results, None, None, layout)
+    line = capsys.readouterr().err.splitlines()[-1]
+    monkeypatch.setenv("DOCKER_HOST", engine.url)
+    done = subprocess.run(["sh", "-c", line], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    for spec, image in made.items():
+        loaded = endpoint.client.images.get(image_reference(spec.identifier))
+        assert loaded.attrs["RootFS"]["Layers"] == [placed.encoded.diff_id for placed in image.layers]
+        assert loaded.labels[LABEL_SPEC] == spec.identifier
+        container = endpoint.client.containers.create(loaded, ["/none"])
+        container.remove()
 
 
 # -- faults ----------------------------------------------------------------------------------------------

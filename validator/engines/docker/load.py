@@ -24,6 +24,7 @@ from docker.errors import DockerException, ImageNotFound
 from ...assemble.destinations import Destination, differs
 from ...assemble.layers import Encoded, Write
 from ...assemble.names import LABEL_SPEC, PROJECT
+from ...assemble.oci_layout import blob_path, docker_annotations, docker_manifest
 from ...errors import ValidatorError
 from ...system import runs
 from ...system.files import cache_directory, full_disk_named, says_full_disk, writing
@@ -128,16 +129,15 @@ class _Loading:
     def finish(self, manifest: bytes, media_type: str) -> str:
         """Send the manifest and give the image its name. Return the manifest's digest."""
         digest = f"sha256:{hashlib.sha256(manifest).hexdigest()}"
-        document = json.loads(manifest)
-        config, layers = document["config"]["digest"], [layer["digest"] for layer in document["layers"]]
-        annotations = {
-            "io.containerd.image.name": f"docker.io/library/{self._name}",
-            "org.opencontainers.image.ref.name": self._name.partition(":")[2],
+        entry = {
+            "mediaType": media_type,
+            "digest": digest,
+            "size": len(manifest),
+            "annotations": docker_annotations(self._name),
         }
-        entry = {"mediaType": media_type, "digest": digest, "size": len(manifest), "annotations": annotations}
-        older = {"Config": _path(config), "RepoTags": [self._name], "Layers": [_path(one) for one in layers]}
+        older = docker_manifest(self._name, manifest)
         with self._archive:
-            self._write_file(_path(digest), manifest)
+            self._write_file(blob_path(digest), manifest)
             self._write_file("oci-layout", json.dumps({"imageLayoutVersion": "1.0.0"}).encode())
             index = {"schemaVersion": 2, "mediaType": _INDEX, "manifests": [entry]}
             self._write_file("index.json", json.dumps(index).encode())
@@ -149,7 +149,7 @@ class _Loading:
         self._check_answer()
         with self._answering():
             loaded = self._client.images.get(self._name)
-            if len(loaded.attrs.get("RootFS", {}).get("Layers") or []) != len(layers):
+            if len(loaded.attrs.get("RootFS", {}).get("Layers") or []) != len(older["Layers"]):
                 raise self._failed("layers are not found")
             loaded.tag(self._reference)
         return digest
@@ -165,7 +165,7 @@ class _Loading:
                 self._write(data)
 
         try:
-            self._write(_header(_path(known.digest), known.size))
+            self._write(_header(blob_path(known.digest), known.size))
             encoded = encode(write)
             if encoded.digest != known.digest or written != known.size:
                 raise differs(encoded, known)
@@ -281,10 +281,6 @@ def _spool_directory() -> Path:
     with writing(directory):
         directory.mkdir(parents=True, exist_ok=True)
     return directory
-
-
-def _path(digest: str) -> str:
-    return f"blobs/{digest.replace(':', '/')}"
 
 
 def _header(path: str, size: int) -> bytes:
