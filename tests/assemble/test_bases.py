@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import io
 import json
 import tarfile
+import zlib
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import zstandard
 
+from validator.assemble import base as base_module
 from validator.assemble import bootstrap
 from validator.assemble.base import Base, decompressed
 from validator.assemble.base_archives import saved_image
@@ -20,6 +24,7 @@ from validator.assemble.bases import BasePolicy, Bases
 from validator.assemble.encodings import encoding
 from validator.assemble.image import put_base
 from validator.assemble.layers import Layers
+from validator.assemble.oci_layout import OciLayout
 from validator.assemble.pinned_bases import PinnedBase
 from validator.assemble.registry_destination import RegistryDestination
 from validator.assemble.table import LayerTable
@@ -236,3 +241,26 @@ def test_layers_are_compressed_and_checked(layers: Layers) -> None:
 
     with pytest.raises(Exception, match="changed while it was read"):
         replace(one, read=changed).compress(layers, written.append)
+
+
+@pytest.mark.parametrize("layers", list(Layers))
+def test_a_base_is_compressed_again_by_another_version_of_the_library(
+    layers: Layers, table: LayerTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A row of the layer table is about one version: another one may give other bytes."""
+    base, encode = base_of(table, layer(FILES)), encoding(layers)
+    before = put_base(base, OciLayout(tmp_path / "before", "x"), table, encode)
+    monkeypatch.setattr(zstandard, "ZSTD_VERSION", (9, 9, 9))
+    monkeypatch.setattr(zlib, "ZLIB_RUNTIME_VERSION", "9.9")
+    compressed = base_module._compressed
+    monkeypatch.setattr(
+        base_module, "_compressed", lambda *some: [*compressed(*some), compressed_empty(layers)]
+    )
+    after = put_base(base, OciLayout(tmp_path / "after", "x"), table, encode)
+    assert after != before
+    assert put_base(base, OciLayout(tmp_path / "again", "x"), table, encode) == after
+
+
+def compressed_empty(layers: Layers) -> bytes:
+    """Return nothing, compressed, which changes the bytes of an archive but not its content."""
+    return zstandard.compress(b"") if layers is Layers.ZSTD else gzip.compress(b"", mtime=0)

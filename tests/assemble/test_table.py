@@ -61,7 +61,7 @@ def test_a_wrong_row_of_the_project_is_named_with_its_file(tmp_path: Path) -> No
     row = table.row(KEY)
     assert row is not None
     error = table.refuse(row, replace(ENCODED, digest="sha256:" + "9" * 64))
-    assert str(error).startswith(f"{path} says that the layer of numpy 2.0")
+    assert str(error).startswith(f"{path} says that the layer 'numpy 2.0' is ")
     assert table.row(KEY) == row
 
 

@@ -112,6 +112,16 @@ def read_base(
     return Base(origin, name, digest, settings, layers, files)
 
 
+def compression(layers: Layers) -> str:
+    """Return what decides the bytes of a layer that `BaseLayer.compress` writes, next to its archive.
+
+    It changes with the version of the compression library.
+    """
+    library = zstandard.ZSTD_VERSION if layers is Layers.ZSTD else (zlib.ZLIB_RUNTIME_VERSION,)
+    version = ".".join(map(str, library))
+    return f"base layer 1, {layers.value}, level {_LEVELS[layers]}, library {version}"
+
+
 def oci_type(media_type: str) -> str:
     """Return OCI's media type for a layer. Raises InputError for one that can't be part of an image."""
     if media_type not in _TYPES:

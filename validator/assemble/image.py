@@ -14,7 +14,7 @@ from ..model.lock import Wheel
 from ..system.memory import share_arenas
 from ..system.meter import Meter
 from ..system.pools import map_in_threads
-from .base import Base, BaseLayer
+from .base import Base, BaseLayer, compression
 from .configuration import CONFIG_TYPE, MANIFEST_TYPE, Step, canonical_json, config_document, settings
 from .destinations import Destination
 from .layers import Encoded, Encoding, LayerSource, Write, layer_key
@@ -132,7 +132,7 @@ class _Work:
         blob = layer.blob
         if blob is None:
             encoding = self._encoding.name
-            key = layer_key(f"base layer 1, {encoding.value}", [layer.diff_id])
+            key = layer_key(compression(encoding), [layer.diff_id])
             return self._made(f"base {name}", key, partial(layer.compress, encoding))
         is_new = not self._has(blob)
         if is_new:

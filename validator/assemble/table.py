@@ -118,7 +118,7 @@ class LayerTable:
         else:
             where, hint = str(self._shared[row.key][1]), "remove the row, and find out who wrote it"
         return ValidatorError(
-            f"{where} says that the layer of {row.name} is {row.encoded.digest}, but its wheels give"
+            f"{where} says that the layer {row.name!r} is {row.encoded.digest}, but making it gives"
             f" {found.digest} (row {row.key[:12]})",
             hint=hint,
         )
