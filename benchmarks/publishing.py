@@ -89,6 +89,9 @@ class LocalBases:
         found = replace(base.files, interpreter=replace(base.files.interpreter, version=version))
         return replace(base, files=found)
 
+    def repository(self, spec: ImageSpec) -> None:
+        return None
+
     def is_current(self, spec: ImageSpec, origin: str) -> bool:
         return False
 

@@ -22,6 +22,7 @@ from ..pipeline.test_build_matrix import OTHER, SPEC
     ("arguments", "says"),
     [
         (["--retag"], "--retag has no effect without --push"),
+        (["--mount-from", "localhost:5000/a"], "--mount-from has no effect without --push"),
         (
             ["--push", "localhost:5000/a", "--pull-from", "localhost:5000/a"],
             "--push and --pull-from can't be combined",

@@ -30,6 +30,7 @@ ASKED = Asked(
     "option",
     [
         "--store records.db", "--engine venv", "--engine docker", "--oci images", "--no-validate", "--retag",
+        "--mount-from localhost:5000/b",
         "--builder-key our.key", "--identity us", "--issuer https://issuer.example", "--trust trust.yaml",
         "--pull-from localhost:5000/a", "--force", "--fail-fast", f"--challenge {'a' * 64}",
         f"--challenges {__file__}",

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from ..model.lock import Lock
 from ..model.spec import ImageSpec
+from ..registry.names import Repository
 from .base import Base
 from .bytecode import Runner
 from .destinations import Destination
@@ -34,6 +35,9 @@ class ImageMaker(Protocol):
     def is_current_base(self, spec: ImageSpec, origin: str) -> bool:
         """Return True if `make` would use this base, which is named as in `Base.origin`."""
 
+    def base_repository(self, spec: ImageSpec) -> Repository | None:
+        """Return the repository that the base of an image spec is read from, if it can be in a registry."""
+
     def make(self, spec: ImageSpec, lock: Lock, destination: Destination, progress: Progress) -> Assembled:
         """Put the image at its destination, making only the layers that are not there.
 
@@ -53,6 +57,9 @@ class BaseFinder(Protocol):
 
     def is_current(self, spec: ImageSpec, origin: str) -> bool:
         """Return True if `base` would return this base, which is named as in `Base.origin`."""
+
+    def repository(self, spec: ImageSpec) -> Repository | None:
+        """Return the repository that the base of an image spec is read from, if it can be in a registry."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +85,9 @@ class Assembler:
 
     def is_current_base(self, spec: ImageSpec, origin: str) -> bool:
         return self.bases.is_current(spec, origin)
+
+    def base_repository(self, spec: ImageSpec) -> Repository | None:
+        return self.bases.repository(spec)
 
     def make(self, spec: ImageSpec, lock: Lock, destination: Destination, progress: Progress) -> Assembled:
         base = self.bases.base(spec, progress)

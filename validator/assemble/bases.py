@@ -14,6 +14,7 @@ from typing import Protocol
 
 from ..errors import InputError, MissingError
 from ..model.spec import ImageSpec
+from ..registry.names import Repository
 from ..resources import refresh_hint
 from ..system.files import cache_directory, full_disk_named
 from ..system.runs import temporary_directory
@@ -159,6 +160,14 @@ class Bases:
         if self._policy is not BasePolicy.REGISTRY and spec.python in bootstrap.SUITES:
             origins.add(bootstrap.origin(bootstrap.SUITES[spec.python], packages))
         return origin in origins
+
+    def repository(self, spec: ImageSpec) -> Repository | None:
+        """Return the repository that the base of an image spec is read from, if it can be in a registry."""
+        if spec.base is not None:
+            return ImageName.parse(spec.base).repository
+        if self._policy is BasePolicy.BOOTSTRAP or spec.python not in self._pinned:
+            return None
+        return ImageName.parse(self._name(spec.python)).repository
 
     def _name(self, python: str) -> str:
         """Return the pinned default base of a Python. Raises MissingError if there is none."""

@@ -3,11 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 
+from ..model.spec import ImageSpec
 from ..registry.blobs import Blobs
 from ..registry.names import Repository
 from ..registry.upload import Known
 from .layers import Encoded, Write
+
+
+def destinations(
+    repository: Repository,
+    base_repository: Callable[[ImageSpec], Repository | None],
+    mount_from: Sequence[Repository] = (),
+) -> Callable[[ImageSpec], RegistryDestination]:
+    """Return what gives the destination of each image in a repository, where it gets no tag.
+
+    base_repository: returns the repository of an image's base. If that is in the same registry, the layers of
+    the base are mounted from it. mount_from: more repositories of the same registry.
+    """
+
+    @cache
+    def destination(*others: Repository) -> RegistryDestination:
+        return RegistryDestination(repository, None, others)
+
+    def of(spec: ImageSpec) -> RegistryDestination:
+        base = base_repository(spec)
+        near = [base] if base is not None and base.host == repository.host else []
+        return destination(*dict.fromkeys([*near, *mount_from]))
+
+    return of
 
 
 class RegistryDestination:

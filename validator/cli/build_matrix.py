@@ -6,6 +6,7 @@ import contextlib
 import os
 import shlex
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -44,9 +45,9 @@ if TYPE_CHECKING:
 
 #: A rehearsal has its own store, keys and trust file, and does every step.
 _NOT_REHEARSED = (
-    "store_url", "engine_name", "layout", "keep_going", "no_validate", "retag", "builder_key", "identity",
-    "issuer", "trust_path", "pull_from", "challenge", "challenges_path", "force", "on", "fleet_path",
-    "dry_run",
+    "store_url", "engine_name", "layout", "keep_going", "no_validate", "retag", "mount_from", "builder_key",
+    "identity", "issuer", "trust_path", "pull_from", "challenge", "challenges_path", "force", "on",
+    "fleet_path", "dry_run",
 )  # fmt: skip
 
 
@@ -105,6 +106,13 @@ _NOT_REHEARSED = (
     " 2.21.0-cuda12.5-cudnn9.3-py3.12.",
 )
 @click.option("--retag", is_flag=True, help="With --push: move tags that already name another image.")
+@click.option(
+    "--mount-from",
+    multiple=True,
+    metavar="REGISTRY/NAME",
+    help="With --push: take over layers that this other repository of the same registry has, instead of"
+    " sending them. May be repeated. The repository of the base is always looked at.",
+)
 @builder_options("--push", "what the images were made from")
 @trust_file_option
 @click.option(
@@ -159,6 +167,7 @@ def command(
     no_validate: bool,
     push: str | None,
     retag: bool,
+    mount_from: tuple[str, ...],
     builder_key: str | None,
     identity: str | None,
     issuer: str | None,
@@ -216,7 +225,7 @@ def command(
     if engine_name == "venv":
         reject_options(("base", "layers", "layout"), "has no effect with --engine venv")
     if not push:
-        reject_options(("builder_key", "identity", "issuer"), "has no effect without --push")
+        reject_options(("mount_from", "builder_key", "identity", "issuer"), "has no effect without --push")
     if (identity is None) != (issuer is None):
         raise click.UsageError("--identity and --issuer belong together")
     from ..assemble.bases import BasePolicy
@@ -240,6 +249,7 @@ def command(
     # Check the input before looking for an engine, so that wrong input touches nothing.
     challenges = challenges_for(load_plan(matrix_path, profile, selectors), challenge, challenges_path)
     repository = _repository(push, pull_from, retag, no_validate, engine_name)
+    others = _others(mount_from, repository)
     trust_path = trust_path_for(matrix_path, trust_path)
     if pull_from or trust_path.exists():
         # Without it, nothing in a registry is accepted.
@@ -269,7 +279,7 @@ def command(
     publisher = None
     if repository:
         signer = builder_of(trust_path, builder_key, identity, issuer) if not looks else None
-        publisher = _publisher(place, repository, trust_path, signer, retag)
+        publisher = _publisher(place, repository, trust_path, signer, retag, others)
     hosts = tuple(dict.fromkeys(cell.cell.host for cell in plan.cells))
     runner = None
     asked = challenges is not None
@@ -343,10 +353,27 @@ def _repository(
     return Repository.parse(name) if name else None
 
 
+def _others(mount_from: Sequence[str], repository: Repository | None) -> list[Repository]:
+    """Return the repositories to mount from. Raises UsageError for one of another registry."""
+    others = [Repository.parse(name) for name in mount_from]
+    for other in others:
+        if repository is not None and other.host != repository.host:
+            raise click.UsageError(
+                f"--mount-from {other} is not in the registry of --push ({repository.host}): a registry only"
+                " takes over layers from its own repositories"
+            )
+    return others
+
+
 def _publisher(
-    place: Workplace, repository: Repository, trust_path: Path, signer: Signer | None, retag: bool
+    place: Workplace,
+    repository: Repository,
+    trust_path: Path,
+    signer: Signer | None,
+    retag: bool,
+    mount_from: Sequence[Repository],
 ) -> Publisher:
-    from ..assemble.registry_destination import RegistryDestination
+    from ..assemble.registry_destination import destinations
     from ..certify.trust_file import TrustFile, read_trust_file
     from ..engines.base import ImageEngine
     from ..pipeline.publisher import Publisher
@@ -354,10 +381,8 @@ def _publisher(
     assert place.maker is not None
     trust = read_trust_file(trust_path) if trust_path.exists() else TrustFile()
     engine = place.engine if isinstance(place.engine, ImageEngine) else None
-    destination = RegistryDestination(repository, tag=None)
-    return Publisher(
-        place.maker, lambda spec: destination, Registry(repository), trust, engine, signer, retag
-    )
+    destination = destinations(repository, place.maker.base_repository, mount_from)
+    return Publisher(place.maker, destination, Registry(repository), trust, engine, signer, retag)
 
 
 def _show(results: list[Result]) -> None:

@@ -14,7 +14,7 @@ import click
 
 from ..assemble.bases import BasePolicy
 from ..assemble.layers import Layers
-from ..assemble.registry_destination import RegistryDestination
+from ..assemble.registry_destination import destinations
 from ..certify.registration import BUILDERS, add, new_party
 from ..certify.signing import Signer, make_key_pair
 from ..certify.trust_file import NAME, read_trust_file
@@ -183,9 +183,9 @@ def _measure(asked: Asked, plan: Plan, registry: Registry, directory: Path, buil
     place = open_workplace(EngineChoice.DOCKER, sources, making, needs_images=True, measures=True)
     assert place.maker is not None and isinstance(place.engine, ImageEngine)
     _say(f"engine: {place.description}")
-    destination = RegistryDestination(registry.repository, tag=None)
+    destination = destinations(registry.repository, place.maker.base_repository)
     publisher = Publisher(
-        place.maker, lambda spec: destination, registry, read_trust_file(directory / NAME),
+        place.maker, destination, registry, read_trust_file(directory / NAME),
         place.engine, builder, retag=True, rehearsal=True,
     )  # fmt: skip
     options = Options(asked.jobs, depth=asked.depth, registry=RegistryUse.PUSH, rehearsal=True)
