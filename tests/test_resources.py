@@ -1,4 +1,4 @@
-"""Where the files outside the package are, and which files messages may name."""
+"""The files outside the package, and the files that messages may name."""
 
 from __future__ import annotations
 

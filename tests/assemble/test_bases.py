@@ -1,4 +1,4 @@
-"""Where bases come from: a registry, the packages of Debian, an engine's archive."""
+"""The sources of bases: a registry, the packages of Debian, an engine's archive."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a machine must have to bootstrap a base."""
+"""The requirements of a machine that bootstraps a base."""
 
 from __future__ import annotations
 

@@ -105,7 +105,7 @@ def test_the_packages_of_a_lock_are_downloaded(mirror: Mirror, tmp_path: Path) -
 def test_a_changed_package_is_refused_with_what_where_and_what_to_do(
     mirror: Mirror, snapshot: str, tmp_path: Path, changed: bytes
 ) -> None:
-    """Nothing of a package that the lock does not pin runs, whoever changed it on the way."""
+    """Nothing runs from a package that the lock does not pin."""
     mirror.fill()
     one = LOCK.packages[0]
     mirror.put(one.path, changed)

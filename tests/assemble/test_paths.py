@@ -1,4 +1,4 @@
-"""Which paths are refused in images."""
+"""Paths that are refused in images."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What attacks need: a registry with an image, and keys that are thrown away."""
+"""Fixtures for the attacks: a registry with an image, and keys that are thrown away."""
 
 from ..certify.conftest import alone, image, registry, repository, trust
 

@@ -279,7 +279,7 @@ def test_an_emulated_driver_with_every_variable_that_there_is(
 def test_the_key_the_variables_and_the_network_of_the_machine(
     endpoint: Endpoint, image: Make, machine: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is measured, even as root, finds no key, no variable, no socket, no network and no privilege."""
+    """The measured image, even as root, finds no key, variable, socket, network or privilege."""
     monkeypatch.setenv("COSIGN_PASSWORD", "the-password-of-the-key")
     monkeypatch.setenv("SECRET_OF_THE_HOST", "hunter2")
     engine = DockerEngine(endpoint)

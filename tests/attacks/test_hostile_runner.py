@@ -79,7 +79,7 @@ def test_a_record_typed_by_hand(desk: Desk) -> None:
 
 @pytest.mark.parametrize("bundle", ["{}", "certified", '{"mediaType": 1}', "\ud800"])
 def test_a_record_with_a_made_up_signature(desk: Desk, bundle: str) -> None:
-    """What is not exactly one bundle is not read further."""
+    """Anything but exactly one bundle is rejected."""
     assert "its signed measurement can't be read" in refused(record(DIGEST, measurement=bundle), desk)
 
 
@@ -180,7 +180,7 @@ def test_an_unknown_model_needs_its_compute_capability_in_the_trust_file(
 
 
 def test_the_measurement_of_another_night(runners: dict[str, Runner]) -> None:
-    """What was measured last night can't be shown tonight: tonight's challenges are others."""
+    """A measurement of last night can't be used tonight, because tonight's challenges are different."""
     last_night, tonight = Desk((runners["h100"],)), Desk((runners["h100"],))
     made = last_night.measured(record(DIGEST))
     tonight.ask(CELL)
@@ -323,7 +323,7 @@ def test_a_trust_file_inside_the_artifact(
     place: Path, registry: Registry, image: str, signed_by_release: tuple[Signer, Trust],
     runners: dict[str, Runner], capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
-    """Who may speak is said by the checkout of whoever certifies, never by what is delivered."""
+    """Only the certifier's own checkout says who may sign, never a file that was delivered."""
     signer, trust = signed_by_release
     (place / "trust.yaml").write_text(trust_yaml(runners["h100"]))
     for name in ("night/trust.yaml", "night/matrix.yaml"):

@@ -128,7 +128,7 @@ def test_a_revocation_that_is_announced_counts_only_from_its_time(desk: Desk, st
 def test_the_command_revokes_in_the_file_that_certify_reads(
     desk: Desk, stolen: Runner, tmp_path: Path
 ) -> None:
-    """What `certify revoke` writes is what ends the key's word."""
+    """Once `certify revoke` has written the file, the key counts for nothing."""
     path = tmp_path / "trust.yaml"
     path.write_text(trust_yaml(stolen))
     made = forged(desk, stolen)

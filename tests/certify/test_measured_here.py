@@ -1,4 +1,4 @@
-"""What `build-matrix` signs on a machine is what whoever certifies accepts."""
+"""A certifier accepts what `build-matrix` signs on a machine."""
 
 from __future__ import annotations
 

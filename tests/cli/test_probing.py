@@ -1,4 +1,4 @@
-"""What `check` and `doctor` print while the probe runs."""
+"""The output of `check` and `doctor` while the probe runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Slurm's programs print is understood, and nothing of this machine's environment decides."""
+"""The client reads the output of Slurm's programs, and this machine's environment changes nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is mutated, and how the program reads it: one target for each kind of input."""
+"""The inputs that are mutated, one target for each kind, and how the program reads them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much a run is said to take, before it starts."""
+"""The estimate of a run before it starts: downloads, disk and time."""
 
 from __future__ import annotations
 

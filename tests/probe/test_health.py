@@ -1,4 +1,4 @@
-"""What the watch of the GPUs takes from the system: the kernel's log, and whose a process is."""
+"""The watch of the GPUs reads the kernel's log and the owners of processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every pattern takes time proportional to the length of the text, whatever the text is.
+"""Every pattern takes time proportional to the length of the text, for any text.
 
 The texts are made from the patterns themselves: long runs of what each part of a pattern matches, after and
 between the words in it. A pattern that tries each of n places and reads up to n characters there takes a

@@ -1,4 +1,4 @@
-"""What an image needs of a node is attached to it, and found among what refers to it."""
+"""The description of the nodes that fit an image is attached to it, and found among its referrers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `scripts/refresh` reads: versions in locks, digests from a registry, packages from apt."""
+"""The inputs of `scripts/refresh`: versions in locks, digests from a registry, packages from apt."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a killed run leaves behind is removed by the next one, and nothing else is."""
+"""A run removes what a killed run left behind, and nothing else."""
 
 from __future__ import annotations
 

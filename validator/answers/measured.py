@@ -1,4 +1,4 @@
-"""What was measured of the images of a release on a machine, next to what is predicted."""
+"""The measurements of images of a release on a machine, next to the predictions."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Option:
 
 @dataclass(frozen=True)
 class Measured:
-    """What the page knows of images. The fields are those of the question; host: the machine's, or None."""
+    """The facts about images. The fields are those of the question; host: the machine's, or None."""
 
     registry: str | None
     digests: Mapping[str, str] | None

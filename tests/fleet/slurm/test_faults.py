@@ -1,4 +1,4 @@
-"""What the client sees when nodes, jobs, disks and the controller of a real cluster fail.
+"""The view of the client when nodes, jobs, disks and the controller of a real cluster fail.
 
 The faults that take Slurm half a minute to notice happen all at once, to one unit each. The controller's own
 log of finished jobs says what really ran; the client never reads it.
