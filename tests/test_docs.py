@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
+from pathlib import Path
 
 import pytest
 
-from docs import checks, cited, commands, releases, starts, tables
+from docs import checks, cited, commands, keys, releases, starts, tables
 from docs.transcripts import ROOT, TRANSCRIPT, on_a_terminal, pages, refreshed
 from validator.cli import COMMANDS
 from validator.delivery.formats import FORMATS
@@ -40,6 +42,32 @@ def test_the_pages_about_checks_are_current() -> None:
     assert checks.report(page) == page, "run scripts/update-docs"
     assert checks.codes() == PAGES["docs/reference/codes.md"], "run scripts/update-docs"
     assert checks.lint() == PAGES["docs/reference/lint.md"], "run scripts/update-docs"
+
+
+@pytest.mark.parametrize("path", keys.SCHEMAS, ids=lambda path: path.name)
+def test_the_tables_of_keys_are_current(path: Path) -> None:
+    text = PAGES[str(path.relative_to(ROOT))]
+    definitions = json.loads(keys.SCHEMAS[path].read_text(encoding="utf-8"))["definitions"]
+    tables = {match[2]: match[0] for match in keys.TABLE.finditer(text)}
+    assert tables.keys() == definitions.keys(), "each definition needs one table"
+    for name, definition in definitions.items():
+        others = [table for other, table in tables.items() if other != name]
+        rows = set(re.findall(r"^\| `(\w+)` \|", tables[name], re.MULTILINE))
+        assert rows, name
+        for key in definition["properties"].keys() - rows:
+            assert any(f"| `{key}` |" in table for table in others), key
+    assert keys.refreshed(path) == text, "run scripts/update-docs"
+
+
+def test_a_key_that_a_section_shares_with_its_host_classes_is_only_in_their_table() -> None:
+    page = keys.refreshed(keys.REFERENCE / "fleet.md")
+    tables = {match[2]: match[0] for match in keys.TABLE.finditer(page)}
+    assert "| `partition` |" not in tables["SlurmSection"]
+    assert "| `time_limit` | 1 to 43,200 | `30` |" in tables["SlurmPlace"]
+    (row,) = (line for line in tables["SlurmPlace"].splitlines() if line.startswith("| `partition` |"))
+    assert row.endswith(" Also for the whole cluster. |")
+    (row,) = (line for line in tables["SlurmPlace"].splitlines() if line.startswith("| `gres` |"))
+    assert "whole cluster" not in row
 
 
 def test_the_pages_of_the_commands_are_current() -> None:

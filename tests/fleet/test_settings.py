@@ -12,7 +12,6 @@ import pytest
 import yaml
 
 from validator.errors import EXIT_INPUT, InputError
-from validator.fleet import settings_schema
 from validator.fleet.settings import FleetSettings, read_settings
 from validator.fleet.settings_schema import PATH, KubernetesPlace, SlurmPlace, Toleration, schema_text
 
@@ -238,32 +237,3 @@ def test_schema_and_reader_agree_about_the_example() -> None:
 def test_schema_and_reader_reject_the_same_shapes(name: str) -> None:
     with pytest.raises(jsonschema.ValidationError):
         validate(SHAPES[name][0])
-
-
-def test_every_key_has_a_row_on_the_page() -> None:
-    for section in ("Slurm", "Kubernetes"):
-        rows = [
-            {name for row in rows_of(heading) for name in re.findall(r"`(\w+)`", row)}
-            for heading in (f"`{section.lower()}`", f"`{section.lower()}.host_classes`")
-        ]
-        fields = [
-            set(getattr(settings_schema, f"{section}{kind}").__struct_fields__)
-            for kind in ("Section", "Place")
-        ]
-        assert rows == [fields[0] - fields[1], fields[1]]
-
-
-def rows_of(heading: str) -> list[str]:
-    body = PAGE.split(f"\n## {heading}\n")[1].split("\n## ")[0]
-    return [line.split("|")[1] for line in body.splitlines() if line.startswith("| `")]
-
-
-def test_the_stated_defaults_are_current() -> None:
-    for kind in (SlurmPlace, KubernetesPlace):
-        defaults = dict(zip(kind.__struct_fields__, kind.__struct_defaults__, strict=True))
-        assert (defaults["time_limit"], defaults["wait_limit"], defaults["in_flight"]) == (30, 1440, 20)
-    body = PAGE.split("\n## `slurm.host_classes`\n")[1]
-    for row in ("time_limit` |30 |", "wait_limit` |1440 |", "in_flight` |20 |"):
-        name, default = row.split("` |")
-        [line] = [line for line in body.splitlines() if line.startswith(f"| `{name}`")]
-        assert line.endswith(f"| {default}")

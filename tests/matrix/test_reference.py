@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-import pytest
-
 from validator.matrix import document, hosts, images, load, problems, schema
 from validator.matrix.load import parse_matrix
 from validator.matrix.plan import MAX_JOBS, expand
@@ -22,21 +20,6 @@ def test_the_example_file_works() -> None:
     cells = expand(parse_matrix(match[1].encode()), "quick").cells
     assert len(cells) == 4
     assert cells[0].identifier == "tf2.21.0-cuda12.5-cudnn9.3-py311@r580-l4"
-
-
-@pytest.mark.parametrize(
-    ("section", "model"),
-    [
-        ("images", schema.ImageEntry),
-        ("hosts", schema.HostEntry),
-        ("profiles", schema.ProfileEntry),
-        ("exclude", schema.ExcludeEntry),
-    ],
-)
-def test_every_key_has_a_row(section: str, model: type[schema.ImageEntry]) -> None:
-    body = TEXT.split(f"\n## `{section}`\n")[1].split("\n## ")[0]
-    rows = [line.split("|")[1] for line in body.splitlines() if line.startswith("| `")]
-    assert {name for row in rows for name in re.findall(r"`(\w+)`", row)} == set(model.__struct_fields__)
 
 
 def test_every_selector_has_a_row() -> None:

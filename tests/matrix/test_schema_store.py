@@ -27,11 +27,11 @@ CATALOGUE: list[dict[str, Any]] = json.loads(
     (ROOT / "docs" / "reference" / "schema-store.json").read_text(encoding="utf-8")
 )
 PATHS = (matrix_schema.PATH, settings_schema.PATH)
-#: What draft 07 knows, of the keywords that tell what a value may be.
+#: What draft 07 knows, of the keywords that tell what a value is and may be.
 KEYWORDS = {
-    "$schema", "$id", "$ref", "title", "description", "definitions", "type", "properties", "required",
-    "additionalProperties", "items", "anyOf", "allOf", "minItems", "maxItems", "uniqueItems", "minLength",
-    "maxLength", "minProperties", "maxProperties", "minimum", "maximum", "pattern",
+    "$schema", "$id", "$ref", "title", "description", "default", "definitions", "type", "properties",
+    "required", "additionalProperties", "items", "anyOf", "allOf", "minItems", "maxItems", "uniqueItems",
+    "minLength", "maxLength", "minProperties", "maxProperties", "minimum", "maximum", "pattern",
 }  # fmt: skip
 
 

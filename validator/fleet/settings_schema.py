@@ -33,31 +33,35 @@ class _Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """The size, the time and the number of jobs. cpus, memory: 0 for what the site gives by default."""
 
     cpus: Annotated[
-        int, Meta(ge=1, le=1024, description="Processors of a job. By default, the site decides.")
+        int, Meta(ge=1, le=1024, description="Processors of a job. Without it, the site decides.")
     ] = 0
     memory: Annotated[
-        int, Meta(ge=1, le=65536, description="GiB of memory of a job. By default, the site decides.")
+        int, Meta(ge=1, le=65536, description="GiB of memory of a job. Without it, the site decides.")
     ] = 0
     time_limit: Annotated[
         int,
         Meta(
             ge=1,
             le=MAX_MINUTES,
-            description="Minutes that one cell may take on its node, including the pull. Default: 30.",
+            description="Minutes that one cell may take on its node, including the pull.",
         ),
     ] = 30
     wait_limit: Annotated[
         int,
-        Meta(
-            ge=1, le=MAX_MINUTES, description="Minutes that a job may wait for a node. Default: 1440, a day."
-        ),
+        Meta(ge=1, le=MAX_MINUTES, description="Minutes that a job may wait for a node."),
     ] = 1440
     in_flight: Annotated[
-        int, Meta(ge=1, le=10_000, description="The most jobs of one host class at a time. Default: 20.")
+        int,
+        Meta(ge=1, le=10_000, description="The most jobs of the host class that are submitted at a time."),
     ] = 20
     workers: Annotated[
         int,
-        Meta(ge=1, le=2, description="Nodes that measure a cell at once with --depth full. Default: 1."),
+        Meta(
+            ge=1,
+            le=2,
+            description="With 2 and `--depth full`, a cell is measured on two nodes at once, which also train"
+            " together.",
+        ),
     ] = 1
 
     def tasks(self, depth: str) -> int:
@@ -66,38 +70,63 @@ class _Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class _Slurm(_Limits, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    partition: Annotated[Text, Meta(description="The partition. By default, the site decides.")] = ""
-    account: Annotated[Text, Meta(description="The account that jobs are charged to.")] = ""
-    reservation: Annotated[Text, Meta(description="The reservation that jobs use.")] = ""
-    qos: Annotated[Text, Meta(description="The quality of service.")] = ""
+    partition: Annotated[
+        Text, Meta(description="The partition, as for `sbatch`. Without it, the site decides.")
+    ] = ""
+    account: Annotated[Text, Meta(description="The account that jobs are charged to, as for `sbatch`.")] = ""
+    reservation: Annotated[Text, Meta(description="The reservation that jobs use, as for `sbatch`.")] = ""
+    qos: Annotated[Text, Meta(description="The quality of service, as for `sbatch`.")] = ""
 
 
 class SlurmPlace(_Slurm, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How a job gets a node of one host class from Slurm. Absent keys are taken from the section."""
 
     constraint: Annotated[
-        Text, Meta(description='Features of its nodes, as for `sbatch --constraint`: "r580&h100".')
+        Text,
+        Meta(
+            description="Features of its nodes, as for `sbatch --constraint`: `r580&h100`. Features are names"
+            " that the site chose."
+        ),
     ] = ""
-    gres: Annotated[Text, Meta(description='Its GPUs, as for `sbatch --gres`: "gpu:h100:1".')] = ""
+    gres: Annotated[Text, Meta(description="The GPUs of a job, as for `sbatch --gres`: `gpu:h100:1`.")] = ""
 
 
 class SlurmSection(_Slurm, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A Slurm cluster."""
 
     directory: Annotated[
-        Text, Meta(description="A directory that this machine and all nodes see under the same path.")
+        Text,
+        Meta(
+            description="A directory that this machine and all nodes see under the same path. Jobs, their"
+            " results and converted images are there."
+        ),
     ]
     container: Annotated[
-        Text, Meta(description=f"How nodes run images: {', '.join(CONTAINERS)}. Default: auto.")
+        Text,
+        Meta(
+            description="How nodes run images: `apptainer`, `enroot` (with Pyxis), `podman`, `docker`;"
+            " `auto`: the first of these that the node has; `venv`: in a virtual environment; `auto-or-venv`:"
+            " so where the node has none of them. With the last two, nothing that the cluster measures is"
+            " signed or certified."
+        ),
     ] = CONTAINERS[0]
-    python: Annotated[Text, Meta(description="The Python of the nodes, 3.9 or newer. Default: python3.")] = (
-        "python3"
-    )
+    python: Annotated[
+        Text,
+        Meta(
+            description="The Python of the nodes, 3.9 or newer. It reads the driver before the container"
+            " starts."
+        ),
+    ] = "python3"
     setup: Annotated[
-        Text, Meta(description='Shell commands that a job runs first, such as "module load apptainer".')
+        Text, Meta(description="Shell commands that each job runs first, such as `module load apptainer`.")
     ] = ""
     host_classes: Annotated[
-        dict[str, SlurmPlace], Meta(min_length=1, description="How to get a node of each host class.")
+        dict[str, SlurmPlace],
+        Meta(
+            min_length=1,
+            description="How to get a node of each host class. Host classes that are not here are reported as"
+            " missing.",
+        ),
     ]
 
 
@@ -109,18 +138,30 @@ class Toleration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         Text, Meta(description="The value of the taint. Without it, any value is tolerated.")
     ] = ""
     effect: Annotated[
-        Text, Meta(description=f"{', '.join(EFFECTS)}. Without it, any effect is tolerated.")
+        Text,
+        Meta(
+            description=f"{', '.join(f'`{effect}`' for effect in EFFECTS)}. Without it, any effect is"
+            " tolerated."
+        ),
     ] = ""
 
 
 class _Kubernetes(_Limits, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    queue: Annotated[Text, Meta(description="The local queue of Kueue that jobs go to.")] = ""
+    queue: Annotated[
+        Text, Meta(description="The local queue of Kueue (https://kueue.sigs.k8s.io) that jobs go to.")
+    ] = ""
     tolerations: Annotated[
         list[Toleration],
-        Meta(max_length=100, description=f"Taints to tolerate in addition to {GPU_RESOURCE}."),
+        Meta(
+            max_length=100,
+            description=f"Taints to tolerate in addition to `{GPU_RESOURCE}`, which is always tolerated.",
+        ),
     ] = []
     resource: Annotated[
-        Text, Meta(description=f"The resource that is a GPU: {GPU_RESOURCE} (the default), or a MIG device.")
+        Text,
+        Meta(
+            description="The resource that stands for a GPU; with MIG, for example `nvidia.com/mig-1g.10gb`."
+        ),
     ] = GPU_RESOURCE
 
 
@@ -131,8 +172,8 @@ class KubernetesPlace(_Kubernetes, frozen=True, kw_only=True, forbid_unknown_fie
         dict[str, Axis],
         Meta(
             min_length=1,
-            description="The labels of its nodes, each with a value or a list of them. By default, the labels"
-            " of GPU Feature Discovery.",
+            description="The labels of its nodes, each with a value or a list of values; put numbers in"
+            " quotes. Without it, the labels of GPU Feature Discovery: model and driver.",
         ),
     ] = {}
 
@@ -141,13 +182,20 @@ class KubernetesSection(_Kubernetes, frozen=True, kw_only=True, forbid_unknown_f
     """A Kubernetes cluster."""
 
     context: Annotated[
-        Text, Meta(description="The context of the kubeconfig. Default: its current context.")
+        Text, Meta(description="The context of the kubeconfig. Without it, its current one.")
     ] = ""
     namespace: Annotated[
-        Text, Meta(description="The namespace of all jobs. Default: that of the context.")
+        Text,
+        Meta(
+            description="The namespace of all jobs, in which the objects of `fleet manifests` exist. Without"
+            " it, that of the context."
+        ),
     ] = ""
     pull_secret: Annotated[
-        Text, Meta(description="The secret in this namespace with which nodes pull images.")
+        Text,
+        Meta(
+            description="The secret in this namespace with which nodes pull images. Pods use no other secret."
+        ),
     ] = ""
     host_classes: Annotated[
         dict[str, KubernetesPlace],

@@ -49,7 +49,9 @@ Axis = Annotated[list[Text], Meta(min_length=1, max_length=MAX_AXIS)]
 class ProjectEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A uv project whose dependencies an image has. The project itself is not installed."""
 
-    project: Annotated[Text, Meta(description="The directory of its pyproject.toml and its uv.lock.")]
+    project: Annotated[
+        Text, Meta(description="The directory of its `pyproject.toml` and its `uv.lock`, such as `.`.")
+    ]
     group: Annotated[Text, Meta(description="A dependency group that the image has as well.")] = ""
 
 
@@ -57,12 +59,8 @@ class CheckEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """A check of your own."""
 
     path: Annotated[Text, Meta(description="Its file, relative to this one.")]
-    required: Annotated[
-        bool, Meta(description="Whether the verdict depends on it, which is the default.")
-    ] = True
-    timeout: Annotated[
-        int, Meta(ge=1, le=3600, description="Seconds for the whole check. By default it has 120.")
-    ] = 120
+    required: Annotated[bool, Meta(description="Whether the verdict depends on it.")] = True
+    timeout: Annotated[int, Meta(ge=1, le=3600, description="Seconds for the whole check.")] = 120
 
 
 #: Checks as paths or with their settings; a single one needs no list.
@@ -75,90 +73,113 @@ class ImageEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     tensorflow: Annotated[
         Axis,
         Meta(
-            description='A release ("2.21.0"), every patch release of a minor version ("2.21"), a range'
-            ' (">=2.14,<2.20"), newest, or candidate.'
+            description='A release (`"2.21.0"`), every patch of a minor version (`"2.21"`), a range over the'
+            ' known releases (`">=2.14,<2.20"`, never a prerelease), `newest`, or `candidate`: the newest'
+            " candidate of each release that is not out yet, and nothing if there is none."
         ),
     ]
     python: Annotated[
-        Axis, Meta(description='Versions ("3.12"), or all: every Python that the release has wheels for.')
+        Axis, Meta(description='Versions (`"3.12"`), or `all`: every Python that the release has wheels for.')
     ]
     policy: Annotated[
         Axis,
         Meta(
-            description="CUDA and cuDNN together: as-built (what the wheel was built with; the default) or"
-            " latest (the newest versions that its metadata allows)."
+            description="CUDA and cuDNN together: `as-built` (what the wheel was built with; the default) or"
+            " `latest` (the newest versions that its metadata allows)."
         ),
     ] = []
     cuda: Annotated[
         Axis,
-        Meta(description='Only CUDA: as-built, latest, or a version ("12.8"). Not together with policy.'),
+        Meta(
+            description='Only CUDA: `as-built` (the default), `latest`, or a version to pin (`"12.8"`). Not'
+            " together with `policy`."
+        ),
     ] = []
     cudnn: Annotated[
         Axis,
-        Meta(description='Only cuDNN: as-built, latest, or a version ("9.10"). Not together with policy.'),
+        Meta(
+            description='Only cuDNN: `as-built` (the default), `latest`, or a version to pin (`"9.10"`). Not'
+            " together with `policy`."
+        ),
     ] = []
     variant: Annotated[
         Axis,
         Meta(
-            description="gpu (the default), cpu (tensorflow-cpu, which has no CUDA), or jupyter (gpu with"
-            " JupyterLab)."
+            description="`gpu` (the default); `cpu`: tensorflow-cpu, which has no CUDA; or `jupyter`: `gpu`"
+            " with JupyterLab, which it starts on port 8888."
         ),
     ] = []
     base: Annotated[
-        Axis, Meta(description="A base image, or default: the official image of the Python version.")
+        Axis,
+        Meta(
+            description="A base image, or `default`: the official image of the Python version (the default)."
+        ),
     ] = []
     name: Annotated[
-        Text, Meta(description="What the identifiers of images with additions end in (the keys below).")
+        Text,
+        Meta(
+            description="What the names of images with additions (the keys below) end in: up to 32 lower-case"
+            " letters, digits, dots and dashes."
+        ),
     ] = ""
     packages: Annotated[
         Axis,
         Meta(
-            description='More packages: requirements ("pandas>=2") and paths of wheels, relative to this file'
-            ' ("./wheels/ours-1.0-py3-none-any.whl"). They are resolved together with TensorFlow.'
+            description='More packages: requirements (`"pandas>=2"`), and paths of wheels, relative to this'
+            " file (`./wheels/ours-1.0-py3-none-any.whl`). They are resolved together with TensorFlow."
         ),
     ] = []
     requirements: Annotated[
         Text | ProjectEntry,
-        Meta(description="More packages: a requirements.txt, a pylock.toml, or a uv project."),
+        Meta(description="More packages: a `requirements.txt`, a `pylock.toml`, or a uv project."),
     ] = ""
     system_packages: Annotated[
-        Axis, Meta(description="Packages of the base's distribution (libgl1, git).")
+        Axis, Meta(description="Packages of the base's distribution, Debian or Ubuntu (`libgl1`, `git`).")
     ] = []
     environment: Annotated[
         dict[str, Text], Meta(description="Environment variables of the image, each with its value.")
     ] = {}
     checks: Annotated[
         CheckList,
-        Meta(description="Checks of your own, which run with the others (checks/our_check.py)."),
+        Meta(description="Files with checks of your own, which run with the others (`checks/our_check.py`)."),
     ] = []
-    max_size: Annotated[Text, Meta(description="The most that the compressed image may have (3.5GB).")] = ""
+    max_size: Annotated[
+        Text, Meta(description="The most that the compressed image may have: `3.5GB`, `800MiB`.")
+    ] = ""
 
 
 class HostEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Host classes. Lists multiply: every driver with every GPU."""
 
     driver: Annotated[
-        Axis, Meta(description='Driver branches ("535": its newest release) or releases ("535.183.01").')
+        Axis,
+        Meta(
+            description='Driver branches (`"535"`: the newest release of that branch) or releases'
+            ' (`"535.183.01"`). Required with a GPU.'
+        ),
     ] = []
     gpu: Annotated[
         Axis,
-        Meta(description="GPU models (h100, rtx-4090), or none: a machine without a GPU, for cpu images."),
+        Meta(
+            description="GPU models by any common name (`h100`, `rtx-4090`, `Tesla T4`), or `none`: a machine"
+            " without a GPU, for cpu images. Either this or `compute_capability` is required."
+        ),
     ] = []
     compute_capability: Annotated[
-        Axis, Meta(description='Compute capabilities ("9.0"), instead of gpu.')
+        Axis, Meta(description='Compute capabilities (`"9.0"`), for a GPU that is not known by name.')
     ] = []
     compat: Annotated[
         Axis,
         Meta(
-            description='CUDA versions of a cuda-compat package that the loader finds ("12.9"), or none'
-            " (the default)."
+            description='CUDA versions of a cuda-compat package on the loader path (`"12.9"`), or `none` (the'
+            " default)."
         ),
     ] = []
     runner: Annotated[
         Axis,
         Meta(
-            description="Labels of the CI runner. {host}, {driver} and {gpu} are replaced by those of the"
-            " host class."
+            description="Labels of the CI runner. `{host}`, `{driver}` and `{gpu}` are replaced with those of"
+            " the host class."
         ),
     ] = []
 
@@ -170,15 +191,15 @@ class ProfileEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     select: Annotated[
         Axis,
         Meta(
-            description="Selectors that must all match: tensorflow=newest,"
-            ' "tensorflow>=2.14", python=3.12, host=r535-*.'
+            description='Selectors that must all match: `tensorflow=newest`, `"tensorflow>=2.14"`,'
+            " `python=3.12`, `host=r535-*`. Without this key, the profile has everything."
         ),
     ] = []
     first_available_python: Annotated[
         Axis,
         Meta(
-            description="Pythons in order of preference. Of images that differ only in their Python, the"
-            " first that the engine can provide is used. Without this key, all are used."
+            description="Pythons in order of preference. If images differ only in their Python, the first one"
+            " that the engine can provide is taken. Without this key, all are."
         ),
     ] = []
 
@@ -448,15 +469,19 @@ def editor_schema(kind: type[msgspec.Struct], title: str, path: str, page: str) 
 
 
 def _for_editors(definition: dict[str, Any]) -> dict[str, Any]:
-    """Return a definition without its title and defaults, and with every axis as one value or a list."""
+    """Return a definition without its title, and with every axis as one value or a list."""
     properties = {name: _property(name, value) for name, value in definition["properties"].items()}
     return {**{key: value for key, value in definition.items() if key != "title"}, "properties": properties}
 
 
 def _property(name: str, value: dict[str, Any]) -> dict[str, Any]:
-    """Return the schema of a property: its title, its description, and what its value may be."""
+    """Return the schema of a property: its title, its description, its default, and what its value may be.
+
+    An empty default only says that the key may be absent, so it is left out.
+    """
     rules = _rules({key: inner for key, inner in value.items() if key not in ("default", "description")})
-    return {"title": name.replace("_", " "), "description": value["description"], **rules}
+    about = {"title": name.replace("_", " "), "description": value["description"]}
+    return {**about, **({"default": value["default"]} if value.get("default") else {}), **rules}
 
 
 def _rules(value: dict[str, Any]) -> dict[str, Any]:
