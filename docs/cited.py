@@ -25,7 +25,9 @@ def with_sources(text: str) -> str:
     """Return the text of a page with the facts that it cites, in the order in which they come."""
     known = _facts()
     cited = dict.fromkeys(name for name in _ID.findall(LIST.sub("", text)) if name in known)
-    rows = "".join(f"| `{name}` | {known[name].status} | {_cell(known[name].source)} |\n" for name in cited)
+    rows = "".join(
+        f"| `{name}` | {known[name].status} | {as_markdown(known[name].source)} |\n" for name in cited
+    )
     return LIST.sub(
         lambda match: f"{match[1]}| fact | status | source |\n|---|---|---|\n{rows}{match[2]}", text
     )
@@ -48,9 +50,9 @@ def _rows(content: Any) -> Iterator[dict[str, Any]]:
             yield from _rows(entry)
 
 
-def _cell(source: str) -> str:
-    """Return a source as Markdown: its addresses are links, and nothing else is markup."""
-    text = re.sub(r"([|<>*\[\]_])", r"\\\1", source)
+def as_markdown(text: str) -> str:
+    """Return a text as Markdown in a table: its addresses are links, and nothing else is markup."""
+    text = re.sub(r"([|<>*\[\]_`])", r"\\\1", text)
     return re.sub(r"https://[^\s;)]+", lambda match: f"<{match[0].replace(chr(92), '')}>", text)
 
 

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from docs import checks, cited, commands, keys, releases, starts, tables
+from docs import checks, cited, commands, facts, keys, releases, starts, tables
 from docs.transcripts import ROOT, TRANSCRIPT, on_a_terminal, pages, refreshed
 from validator.cli import COMMANDS
+from validator.dataset.facts import fact_rows
 from validator.delivery.formats import FORMATS
 
 PAGES = {str(page.relative_to(ROOT)): page.read_text(encoding="utf-8") for page in pages()}
@@ -88,6 +89,26 @@ def test_a_gpu_is_found_by_its_name_on_the_page_of_the_releases(name: str, capab
     page = PAGES["docs/reference/releases.md"]
     (row,) = (line for line in page.splitlines() if name in line.strip(" |").split("| ")[-1].split(", "))
     assert row.startswith(f"| **{capability}** |")
+
+
+def test_the_pages_about_facts_are_current() -> None:
+    page = PAGES["docs/reference/facts.md"]
+    assert [match[2] for match in facts.TABLE.finditer(page)] == ["files", "rules"]
+    assert facts.page(page) == page, "run scripts/update-docs"
+    assert facts.index() == PAGES["docs/reference/fact-index.md"], "run scripts/update-docs"
+
+
+def test_the_index_has_every_fact_with_a_source() -> None:
+    page = PAGES["docs/reference/fact-index.md"]
+    lines = page.partition("\n## Sources\n")[0].splitlines()
+    rows = [line.strip("| ").split(" | ") for line in lines if line.startswith("| `")]
+    listed = {row[0].strip("`"): row[4] for row in rows}
+    assert listed.keys() == {row.id for row in fact_rows()}
+    explained = set(re.findall(r"^\| `(.+?)` \|", page.partition("\n## Sources\n")[2], re.MULTILINE))
+    for name, sources in listed.items():
+        keys_ = set(re.findall(r"`(.+?)`", sources))
+        assert keys_ <= explained, name
+        assert keys_ or "](https://github.com/" in sources or sources == "the wheel itself", name
 
 
 def test_the_facts_that_an_explanation_cites_are_current() -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Literal
+from typing import Annotated, Literal, TypedDict
 
 from .situation import EAGER, XLA
 from .spec import Cell, ImageSpec
@@ -37,6 +37,38 @@ Rule = Literal[
     "package_removed",
 ]
 
+#: What it means that a rule fails.
+RULES: Mapping[Rule, str] = {
+    "driver_too_old": "the driver is older than the CUDA libraries need",
+    "driver_older_than_gpu": "the driver is older than the GPU",
+    "driver_dropped_gpu": "the driver no longer supports the GPU",
+    "compat_package_unsupported": "the cuda-compat package does not work with the GPU or the toolkit",
+    "no_kernels_for_gpu": "the wheel has no code that the GPU can run or compile",
+    "ptx_not_compiled_by_driver": "the driver is too old for the wheel's PTX",
+    "xla_without_gpu_target": "XLA's compiler has no target for the GPU",
+    "cudnn_without_gpu": "cuDNN has no kernels for the GPU",
+    "cudnn_older_than_built": "cuDNN is older than the one that TensorFlow was compiled with",
+    "cudnn_of_another_major": (
+        "cuDNN has a different major version from the one that TensorFlow was compiled with"
+    ),
+    "cudnn_without_cuda_build": "cuDNN has no build for this CUDA",
+    "cuda_of_another_version": "TensorFlow loads the libraries of another CUDA",
+    "python_without_wheel": "there is no wheel for this Python",
+    "platform_without_cuda": "the package has no CUDA on this system or architecture",
+    "cpu_package": "the installed package is TensorFlow without CUDA",
+    "cuda_libraries_not_installed": "TensorFlow was installed without CUDA's libraries",
+    "library_path_not_set": (
+        "the wheel does not search the directories of all NVIDIA wheels, and the loader's search"
+        " path does not name them"
+    ),
+    "open_modules_needed": "the GPU needs the open kernel modules",
+    "open_modules_unsupported": "the GPU needs the proprietary kernel modules",
+    "not_nvidia": "the GPU is not one of NVIDIA's",
+    "known_issue": "the combination is known to break; `fact` says which one",
+    "mixed_frameworks": "another framework in the environment brings a cuDNN that TensorFlow rejects",
+    "package_removed": "the package was replaced by another one and can't be installed",
+}
+
 
 class Outcome(str, Enum):
     """`unknown` means that the facts do not decide, not that nobody checked."""
@@ -48,25 +80,29 @@ class Outcome(str, Enum):
 
 @dataclass(frozen=True)
 class Reason:
-    """One reason of a prediction, with the fact that it is based on and the fact's source.
+    """One reason of a prediction, with the fact that it is based on and the fact's source."""
 
-    outcome: what this reason on its own would predict. text: one sentence.
-    fact: identifier of the fact in `validator/compat/data/`.
-    source: where the fact was read (title, address or issue), on one line.
-    advisory: True for a remark, which does not change the outcome, whatever the status of the fact.
-    status: how sure the fact is, `verified`, `verified-local`, `derived` or `unverified`.
-    rule: the rule that fails, or that can't be decided; None for a reason that supports `works`.
-    mode: `eager` or `xla` if the reason concerns only operations that run this way, None if it concerns both.
-    """
-
-    outcome: Outcome
-    text: str
-    fact: str
-    source: str
-    status: str = "verified"
-    advisory: bool = False
-    rule: Rule | None = None
-    mode: str | None = None
+    outcome: Annotated[Outcome, "What this reason on its own would predict: `works`, `fails` or `unknown`."]
+    text: Annotated[str, "One sentence."]
+    fact: Annotated[str, "The [fact](facts.md) that it is based on."]
+    source: Annotated[str, "Where the fact was read (title, address or issue), on one line."]
+    status: Annotated[
+        str, "How sure the fact is: `verified`, `verified-local`, `derived` or `unverified`."
+    ] = "verified"
+    advisory: Annotated[
+        bool,
+        "True for a remark, which does not change the outcome, whatever the status of the fact.",
+    ] = False
+    rule: Annotated[
+        Rule | None,
+        "The [code](facts.md#codes-of-rules) of the rule that fails, or that can't be decided; null for a"
+        " reason that supports `works`.",
+    ] = None
+    mode: Annotated[
+        str | None,
+        "`eager` or `xla` if the reason concerns only operations that run this way, null if it concerns"
+        " both.",
+    ] = None
 
     @property
     def label(self) -> str:
@@ -79,6 +115,22 @@ class Reason:
         if self.mode is None or self.label == Outcome.WORKS.value:
             return self.text
         return f"{'XLA' if self.mode == XLA else self.mode}: {self.text}"
+
+
+class PredictionDocument(TypedDict):
+    """A prediction as JSON."""
+
+    outcome: Annotated[Outcome, "`works`, `fails` or `unknown`: the worse of `eager` and `xla`."]
+    eager: Annotated[
+        Outcome | None,
+        "The outcome for operations that run one by one; null if only XLA was asked about.",
+    ]
+    xla: Annotated[
+        Outcome | None,
+        "The outcome for functions that XLA compiles; null if only eager operations were asked about.",
+    ]
+    missing: Annotated[list[str], "The facts that are not known and that `works` needs."]
+    reasons: Annotated[list[dict[str, object]], "Those that decide first; their fields are below."]
 
 
 @dataclass(frozen=True)
@@ -105,7 +157,7 @@ class Prediction:
         outcomes = {"eager": self.eager, "XLA": self.xla}
         return ", ".join(f"{name} {outcome.value}" for name, outcome in outcomes.items() if outcome)
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> PredictionDocument:
         return {
             "outcome": self.outcome,
             "eager": self.eager,
@@ -150,8 +202,47 @@ def _order(reason: Reason) -> int:
     return 3 if reason.advisory else 2
 
 
-def image_json(image: ImageSpec) -> dict[str, Any]:
-    """Return the fields of an image, for a cell and for a combination that is not a cell."""
+class Named(TypedDict):
+    """The beginning of a cell as JSON."""
+
+    id: Annotated[str, "`<image>@<host>`."]
+
+
+class ImageFields(TypedDict):
+    """The fields of an image, for a cell and for a combination that is not a cell."""
+
+    image: Annotated[str, "The identifier of the image spec."]
+    tensorflow: Annotated[str, "The release."]
+    python: Annotated[str, "The version."]
+    variant: Annotated[str, "`gpu`, `cpu` or `jupyter`."]
+    cuda: Annotated[str | None, "The major and minor version that the policy gives; null for `cpu`."]
+    cuda_policy: Annotated[str | None, "`as-built`, `latest`, or the pin; null for `cpu`."]
+    cudnn: Annotated[str | None, "As `cuda`."]
+    cudnn_policy: Annotated[str | None, "As `cuda_policy`."]
+    base: Annotated[str | None, "A base image, or null for the default."]
+
+
+class HostFields(TypedDict):
+    """The fields of a host class."""
+
+    host: Annotated[str | None, "The host class; for `predict`, null if the driver or the GPU is not given."]
+    driver: Annotated[str | None, "The release or branch; null for `no-gpu`."]
+    gpu: Annotated[
+        str | None,
+        "The short name of the model (`rtx-4090`), or null if only the capability is known.",
+    ]
+    compute_capability: Annotated[str | None, "Such as `9.0`."]
+    runner: Annotated[list[str], "The labels for `runs-on`."]
+
+
+class CellDocument(Named, ImageFields, HostFields):
+    """A planned cell as JSON."""
+
+    prediction: Annotated[PredictionDocument, "Its fields are below."]
+
+
+def image_json(image: ImageSpec) -> ImageFields:
+    """Return the fields of an image."""
     return {
         "image": image.identifier,
         "tensorflow": image.tensorflow,
@@ -172,7 +263,7 @@ class PlannedCell:
     cell: Cell
     prediction: Prediction
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> CellDocument:
         host = self.cell.host
         return {
             "id": self.cell.identifier,
