@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from docs import checks, cited, commands, facts, keys, releases, starts, tables
+from docs import checks, cited, commands, facts, fields, keys, releases, starts, tables
 from docs.transcripts import ROOT, TRANSCRIPT, on_a_terminal, pages, refreshed
 from validator.cli import COMMANDS
 from validator.dataset.facts import fact_rows
@@ -43,6 +43,15 @@ def test_the_pages_about_checks_are_current() -> None:
     assert checks.report(page) == page, "run scripts/update-docs"
     assert checks.codes() == PAGES["docs/reference/codes.md"], "run scripts/update-docs"
     assert checks.lint() == PAGES["docs/reference/lint.md"], "run scripts/update-docs"
+
+
+@pytest.mark.parametrize("path", fields.TYPES, ids=lambda path: path.name)
+def test_the_tables_of_fields_are_current(path: Path) -> None:
+    text = PAGES[str(path.relative_to(ROOT))]
+    shown = [match[2] for match in fields.TABLE.finditer(text)]
+    assert shown == [kind.__name__ for kind in fields.TYPES[path]]
+    assert all(fields.fields(kind) for kind in fields.TYPES[path])
+    assert fields.refreshed(path) == text, "run scripts/update-docs"
 
 
 @pytest.mark.parametrize("path", keys.SCHEMAS, ids=lambda path: path.name)

@@ -13,14 +13,18 @@ from pathlib import Path
 
 import pytest
 
+from validator.certify.promote import Move
 from validator.certify.signing import Signer
 from validator.certify.trust import THROW_AWAY, Trust, is_throw_away
+from validator.cli.verify import VerificationDocument
+from validator.model.certificate import Certificate
 from validator.model.record import Record
 from validator.records.store import Store
 from validator.registry.client import Registry
 from validator.registry.names import Repository
 
 from ..commands import ROOT, Done, run, run_alone
+from ..documented import misfits
 from .attestations import cosign, cosign_verify
 from .conftest import TAG
 from .fixtures import PASSWORD, record
@@ -77,6 +81,8 @@ def test_from_a_new_key_to_an_alias(repository: Repository, image: str, store: P
     assert document["images"] == {TAG: image}
     assert [entry["image_digest"] for entry in document["certificates"]] == [image]
     assert document["refused"] == []
+    assert list(misfits(document, VerificationDocument)) == []
+    assert list(misfits(document["certificates"], list[Certificate])) == []
 
     dry = validator("promote", *trust, "--dry-run")
     assert f"latest: would move from nothing to {image}" in dry.stdout
@@ -85,7 +91,9 @@ def test_from_a_new_key_to_an_alias(repository: Repository, image: str, store: P
     assert (moved.returncode, Registry(repository).digest_of("latest")) == (0, image)
     assert f"latest: moved from nothing to {image}" in moved.stdout
     again = validator("promote", *trust, "--json")
-    assert [move["moves"] for move in json.loads(again.stdout)] == [False, False, False]
+    moves = json.loads(again.stdout)
+    assert [move["moves"] for move in moves] == [False, False, False]
+    assert list(misfits(moves, list[Move])) == []
     assert validator("verify", *trust, "latest", image).returncode == 0
 
 

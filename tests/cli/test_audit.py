@@ -7,8 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from validator.reports.audit import AuditDocument
+
 from ..audit.databases import OTHER, Entry, affected, entry, events, write
 from ..commands import Done, run
+from ..documented import misfits
 
 NAME = "tf2.21.0-cuda12.5-cudnn9.3-py313"
 FIXABLE = entry(
@@ -58,6 +61,7 @@ def test_json_has_what_the_table_has_and_more(tmp_path: Path) -> None:
     done = audited(tmp_path, FIXABLE, b"{", OTHER, options=("--json",), base="bootstrap")
     document = json.loads(done.stdout)
     assert (done.returncode, document["failed"], document["image"]) == (1, True, NAME)
+    assert list(misfits(document, AuditDocument)) == []
     (finding,) = document["findings"]
     assert (finding["name"], finding["severity"], finding["fixed"]) == ("tensorflow", "high", "2.21.1")
     assert document["database"]["entries"] == 2 and document["database"]["unreadable"] == 1

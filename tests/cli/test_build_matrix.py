@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -70,8 +68,7 @@ def test_skipping_every_image_is_an_error(capsys: pytest.CaptureFixture[str]) ->
 def test_the_json_names_the_image_in_the_registry() -> None:
     digest = f"sha256:{'a' * 64}"
     published = PublishedImage("2.21.0-cpu-py3.11", f"localhost:5000/tf@{digest}", digest, True)
-    as_json: Callable[[Result], dict[str, Any]] = _as_json
-    document = json.loads(json.dumps(as_json(Result(SPEC, Status.BUILT, published=published))))
+    document = json.loads(json.dumps(_as_json(Result(SPEC, Status.BUILT, published=published))))
     assert document["published"] == {
         "tag": "2.21.0-cpu-py3.11",
         "reference": f"localhost:5000/tf@{digest}",
@@ -80,7 +77,7 @@ def test_the_json_names_the_image_in_the_registry() -> None:
     }
     name = f"localhost:5000/tf:2.21.0-cpu-py3.11@{digest}"
     assert (document["digest"], document["reference"]) == (digest, name)
-    without = as_json(Result(SPEC, Status.BUILT))
+    without = _as_json(Result(SPEC, Status.BUILT))
     assert (without["published"], without["digest"], without["reference"]) == (None, None, None)
 
 

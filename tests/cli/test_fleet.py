@@ -15,10 +15,12 @@ from click.testing import CliRunner
 
 import validator.fleet
 from tests import commands
+from tests.documented import misfits
 from tests.fleet.fake import CUT, FakeFleet
 from tests.pipeline.fakes import H100, NO_GPU, FakeEngine, outside_of, report
 from tests.pipeline.test_build_matrix import OTHER, SPEC, write_lock
 from validator.cli.build_matrix import command
+from validator.cli.fleet import CapacityDocument, RunDocument, UnitDocument
 from validator.cli.fleet_run import Measuring, measure
 from validator.errors import EXIT_FAILED, EXIT_INPUT, EXIT_MISSING, EXIT_OK, MissingError
 from validator.fleet.protocol import Answer, Capacity, Fault
@@ -280,6 +282,7 @@ def test_a_killed_run_is_resumed(scheduler: Site) -> None:
     assert (again.returncode, "there is nothing to resume" in again.stderr) == (EXIT_INPUT, True)
     assert "No run is open. `build-matrix --on slurm`" in fleet(scheduler, "status").stderr
     [listed] = json.loads(fleet(scheduler, "status", "--json").stdout)
+    assert list(misfits(listed, RunDocument)) == []
     assert (listed["run"], listed["cells"]) == (run, {"r580-h100": {"done": 2}})
 
 
@@ -318,12 +321,14 @@ def test_the_cells_of_a_run(scheduler: Site) -> None:
     run = kill_at(scheduler, "polled")
     rows = json.loads(fleet(scheduler, "status", run, "--json").stdout)
     assert [row["state"] for row in rows] == ["waiting", "waiting"]
+    assert list(misfits(rows, list[UnitDocument])) == []
     assert CELL in fleet(scheduler, "status", run[:8]).stdout
 
 
 def test_the_inventory_names_host_classes_without_nodes(scheduler: Site) -> None:
     done = fleet(scheduler, "inventory", "--on", "fake", "--profile", "nightly", "--json")
     by_name = {entry["host_class"]: entry for entry in json.loads(done.stdout)}
+    assert list(misfits(list(by_name.values()), list[CapacityDocument])) == []
     assert by_name["r580-h100"]["nodes"] == 2
     assert any(entry["nodes"] == 0 and entry["cells"] for entry in by_name.values())
 

@@ -15,9 +15,12 @@ import pytest
 from docker.transport import UnixHTTPAdapter
 
 from validator.cli.host_options import connect_engine
+from validator.cli.recommend import RecommendationDocument
 from validator.engines.docker.endpoint import Reached
 from validator.errors import EXIT_FAILED, EXIT_INPUT, EXIT_MISSING, EXIT_OK, MissingError
+from validator.model.certificate import Certificate
 
+from ..documented import misfits
 from .commands import HERE, run
 from .shelf import A100, H100, Shelf
 from .values import OLDER, TAG
@@ -60,6 +63,8 @@ def test_recommend_writes_json(shelf: Shelf) -> None:
     assert image["reference"] == f"{document['registry']}@{digest}"
     assert (image["tag"], image["standing"], image["prediction"]["outcome"]) == (TAG, "certified", "works")
     assert image["certificates"][0]["fixture"] is True
+    assert list(misfits(document, RecommendationDocument)) == []
+    assert list(misfits(image["certificates"], list[Certificate])) == []
 
 
 def test_recommend_says_first_that_nothing_is_certified_yet(shelf: Shelf) -> None:

@@ -11,6 +11,9 @@ from typing import Any
 
 import pytest
 
+from docs.fields import fields
+from validator.model.facts import CudaDriver, CudaGpu, Gpu, Nvml
+
 from .stubs import LIBRARIES, Stubs
 
 # Calls both libraries in a separate process, as the probe does.
@@ -68,6 +71,22 @@ def test_the_variables_set_the_answers_of_the_driver(stubs: Stubs) -> None:
     assert (answers["name"], answers["capability"]) == ("Tesla K80", "3.7")
     assert (answers["cuda"], answers["release"]) == (11040, "470.57.02")
     assert (answers["nvml"], answers["small"]) == (18, 2)
+
+
+def test_a_report_with_a_driver_has_the_fields_of_the_reference(stubs: Stubs) -> None:
+    """The tables of docs/reference/report.md are made from these types."""
+    inherited = {name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"}
+    done = subprocess.run(
+        [sys.executable, "-m", "validator.probe", "--host-facts"],
+        env={**inherited, "LD_LIBRARY_PATH": str(stubs.place("driver"))},
+        capture_output=True, check=True,
+    )  # fmt: skip
+    host = json.loads(done.stdout)
+    libraries = host["driver_libraries"]
+    assert libraries["nvml"].keys() == fields(Nvml).keys()
+    assert libraries["cuda"].keys() == fields(CudaDriver).keys()
+    assert libraries["cuda"]["gpus"][0].keys() == fields(CudaGpu).keys()
+    assert host["gpus"][0].keys() == fields(Gpu).keys()
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,15 @@ from typing import Any
 
 import pytest
 
-from validator.model.report import CheckOutcome, read_report
+from docs.fields import fields
+from validator.model.facts import Cpu, CudaDriver, Environment, Host, Nvml
+from validator.model.report import CheckOutcome, CheckResult, Logs, Probe, Report, read_report
 from validator.model.verdict import REQUIRED_CHECKS
+from validator.probe.check import END, HOST, OWN, TENSORFLOW
 from validator.probe.checks import CHECKS
+from validator.probe.collectors import collect
+from validator.probe.report import report
+from validator.probe.supervisor import Stage
 from validator.problems import CATALOGUE
 
 from ..corpus.reader import REPORTS
@@ -25,13 +31,13 @@ REFERENCE = (ROOT / "docs" / "reference" / "report.md").read_text(encoding="utf-
 
 @pytest.mark.parametrize("path", CAPTURED, ids=lambda path: path.stem)
 def test_a_captured_report_is_read(path: Path) -> None:
-    report = read_report(path.read_text(encoding="utf-8"))
+    captured = read_report(path.read_text(encoding="utf-8"))
     depths = ("quick", "full") if path.stem.endswith("-full") else ("quick",)
-    ran = [check.id for check in report.checks]
+    ran = [check.id for check in captured.checks]
     # A check that was added after the report was captured is not in it.
     assert ran == [check.id for check in CHECKS if check.depth in depths and check.id in ran]
-    assert {check.id for check in report.checks if check.required} <= set(REQUIRED_CHECKS)
-    assert report.probe.version.startswith("2.")
+    assert {check.id for check in captured.checks if check.required} <= set(REQUIRED_CHECKS)
+    assert captured.probe.version.startswith("2.")
     assert re.search(r"/home/|/root/", path.read_text(encoding="utf-8")) is None
 
 
@@ -39,8 +45,8 @@ def test_a_captured_report_is_read(path: Path) -> None:
     "path", [path for path in CAPTURED if path.stem.startswith("no-gpu")], ids=lambda p: p.stem
 )
 def test_no_check_that_needs_a_gpu_passed_without_one(path: Path) -> None:
-    report = read_report(path.read_text(encoding="utf-8"))
-    outcomes = {check.id: check.outcome for check in report.checks}
+    captured = read_report(path.read_text(encoding="utf-8"))
+    outcomes = {check.id: check.outcome for check in captured.checks}
     for name in ("driver", "gpu_device_nodes", "gpu_visible", "gpu_compute"):
         assert outcomes[name] is CheckOutcome.SKIP
 
@@ -117,18 +123,39 @@ def test_the_reference_describes_every_check_correctly() -> None:
 
 
 @pytest.mark.parametrize("path", CAPTURED, ids=lambda path: path.stem)
-def test_the_reference_names_every_field(path: Path) -> None:
+def test_the_reference_names_every_field_of_evidence(path: Path) -> None:
     document = json.loads(path.read_text(encoding="utf-8"))
-    fields = {
-        *document,
-        *document["host"],
-        *document["environment"],
-        *document["logs"],
-        *document["checks"][0],
-    }
-    fields |= {field for check in document["checks"] for field in check["evidence"]}
-    missing = {field for field in fields if f"`{field}`" not in REFERENCE}
-    assert not missing
+    found = {field for check in document["checks"] for field in check["evidence"]}
+    assert {field for field in found if f"`{field}`" not in REFERENCE} == set()
+
+
+@pytest.mark.parametrize("path", CAPTURED, ids=lambda path: path.stem)
+def test_a_captured_report_has_the_fields_of_the_reference(path: Path) -> None:
+    """The tables of the reference are made from these types. An older probe may lack some fields."""
+    document = json.loads(path.read_text(encoding="utf-8"))
+    host = document["host"]
+    for found, kind in (
+        (document, Report),
+        (document["probe"], Probe),
+        (document["logs"], Logs),
+        (document["environment"], Environment),
+        (host["cpu"], Cpu),
+        (host["driver_libraries"]["nvml"], Nvml),
+        (host["driver_libraries"]["cuda"], CudaDriver),
+        *((check, CheckResult) for check in document["checks"]),
+    ):
+        assert found.keys() <= fields(kind).keys(), kind.__name__
+    assert host.keys() == fields(Host).keys()
+    assert document["checks"][0].keys() == fields(CheckResult).keys()
+
+
+def test_the_current_probe_writes_the_fields_of_the_reference() -> None:
+    stages = [Stage(name, [], print) for name in (HOST, TENSORFLOW, OWN, END)]
+    document = report([], stages, collect(), "2026-11-24T01:00:00Z", "2026-11-24T01:00:09Z", 9.0, None)
+    assert document.keys() == fields(Report).keys()
+    assert document["logs"].keys() == fields(Logs).keys()
+    assert document["host"].keys() == fields(Host).keys()
+    assert document["environment"].keys() == fields(Environment).keys()
 
 
 @pytest.mark.parametrize("check", passing.CHECKS)

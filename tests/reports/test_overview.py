@@ -60,7 +60,8 @@ def test_the_plans_images_on_other_hosts_come_last() -> None:
     assert [row.host for row in found] == ["r580-h100", "r580-h100", "no-gpu"]
     assert found[-1].planned is None
     assert found[-1].agrees is None
-    assert found[-1].as_json()["measured"]["verdict"] == "unproven"
+    found_there = found[-1].as_json()["measured"]
+    assert found_there is not None and found_there["verdict"] == "unproven"
 
 
 def test_pythons_share_a_column_that_shows_the_worst() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 from itertools import zip_longest
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -44,12 +44,16 @@ class Finding(str, Enum):
 
 @dataclass(frozen=True)
 class Compared:
-    """A layer or the configuration. found: its diff_id or digest in the image. expected: the right one."""
+    """A layer of an image, or its configuration, next to what its lock gives."""
 
-    name: str
-    finding: Finding
-    found: str | None
-    expected: str | None
+    name: Annotated[str, "Which layer it is, or `configuration`."]
+    finding: Annotated[Finding, "What the comparison showed."]
+    found: Annotated[
+        str | None,
+        "The diff_id of the layer in the image, or the digest of its configuration; null if the image"
+        " lacks it.",
+    ]
+    expected: Annotated[str | None, "The right one; null if there should be none, or if it is the base's."]
 
     @property
     def is_right(self) -> bool:

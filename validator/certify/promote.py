@@ -14,6 +14,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from typing import Annotated
 
 from ..errors import ValidatorError
 from ..model.certificate import Certificate, Failure
@@ -151,21 +152,21 @@ class ImageStanding:
 
 @dataclass(frozen=True)
 class Move:
-    """The decision about one alias.
+    """The decision about one alias."""
 
-    was, now: digests; `was` is None for a new alias, `now` where no certified image fits.
-    image: the image spec of `now`. moves: the alias must be set.
-    lost: why the old image is no longer good enough; empty if it is, and the new one is just better.
-    why: one sentence, for an alias that stays on an image without a valid certificate; otherwise empty.
-    """
-
-    alias: str
-    was: str | None
-    now: str | None
-    image: str | None
-    moves: bool
-    lost: str = ""
-    why: str = ""
+    alias: Annotated[str, "The tag."]
+    was: Annotated[str | None, "The digest that it named; null for a new alias."]
+    now: Annotated[str | None, "The digest that it should name; null if no certified image fits."]
+    image: Annotated[str | None, "The image spec of `now`."]
+    moves: Annotated[bool, "Whether the alias must be set."]
+    lost: Annotated[
+        str,
+        "Why the old image is no longer good enough; empty if it is, and the new one is just better.",
+    ] = ""
+    why: Annotated[
+        str,
+        "Why an alias stays on an image without a valid certificate, in one sentence; otherwise empty.",
+    ] = ""
 
 
 def plan_moves(current: Mapping[str, str], standings: Mapping[str, ImageStanding]) -> list[Move]:

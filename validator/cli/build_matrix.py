@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
 import click
 
@@ -393,7 +393,33 @@ def _show(results: list[Result]) -> None:
     click.echo(totals(results))
 
 
-def _as_json(result: Result, layout: Path | None = None) -> dict[str, object]:
+class ResultDocument(TypedDict):
+    """The result of an image as JSON."""
+
+    image: Annotated[str, "The identifier of the image spec."]
+    status: Annotated[
+        str,
+        "`measured`, `unchanged`, `built` (and not probed), `skipped`, `refused`, `missing`, `stopped`.",
+    ]
+    built: Annotated[bool, "Whether this run built it."]
+    detail: Annotated[str, "The reason, in a sentence; may be empty."]
+    digest: Annotated[str | None, "The digest of the image; null if there is none."]
+    reference: Annotated[
+        str | None,
+        "A name under which the image can be started or copied: in the registry, in the engine, or in the"
+        " OCI layout; null if there is none.",
+    ]
+    published: Annotated[
+        dict[str, object] | None,
+        "The image in the registry; its fields are below. Null without `--push` and `--pull-from`.",
+    ]
+    record: Annotated[
+        dict[str, Any] | None,
+        "The record, of this run or (for `unchanged`) of an earlier one; null if there is none.",
+    ]
+
+
+def _as_json(result: Result, layout: Path | None = None) -> ResultDocument:
     """Return a result as JSON values. layout: the OCI layout that the image was written to."""
     from .next_steps import digest_of, name_of
 

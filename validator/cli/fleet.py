@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, TypedDict
 
 import click
 
@@ -103,7 +103,18 @@ def inventory_command(
     return EXIT_OK if covered or not cells else EXIT_MISSING
 
 
-def _capacity_json(name: str, capacity: Capacity | None, cells: int) -> dict[str, Any]:
+class CapacityDocument(TypedDict):
+    """An entry of `fleet inventory --json`."""
+
+    host_class: Annotated[str, "The host class."]
+    nodes: Annotated[int, "Its nodes."]
+    usable: Annotated[int, "Those that are not down or drained."]
+    gpus: Annotated[int, "GPUs of each node."]
+    cells: Annotated[int, "Cells of the profile."]
+    detail: Annotated[str, "What else the scheduler says."]
+
+
+def _capacity_json(name: str, capacity: Capacity | None, cells: int) -> CapacityDocument:
     if capacity is None:
         return {"host_class": name, "nodes": 0, "usable": 0, "gpus": 0, "cells": cells, "detail": "no node"}
     return {
@@ -132,6 +143,17 @@ def status_command(run: str | None, format_: str) -> int:
     return EXIT_OK
 
 
+class RunDocument(TypedDict):
+    """An entry of `fleet status --json`."""
+
+    run: Annotated[str, "Its name."]
+    fleet: Annotated[str, "`slurm` or `kubernetes`."]
+    created: Annotated[str, "UTC, ISO 8601."]
+    ended: Annotated[str | None, "UTC, ISO 8601; null while it is not over."]
+    submitted_now: Annotated[bool, "Whether a process works on it."]
+    cells: Annotated[dict[str, dict[str, int]], "The number of cells in each state, by host class."]
+
+
 def _show_runs(runs: Runs, format_: str) -> None:
     from ..fleet.submitter import tally
     from ..reports.printable import json_text
@@ -143,21 +165,18 @@ def _show_runs(runs: Runs, format_: str) -> None:
     found = [one for one in runs.all() if format_ == "json" or not one.ended]
     tallies = {one.id: tally(runs.units(one)) for one in found}
     if format_ == "json":
-        click.echo(
-            json_text(
-                [
-                    {
-                        "run": one.id,
-                        "fleet": one.fleet,
-                        "created": one.created,
-                        "ended": one.ended or None,
-                        "submitted_now": not one.ended and runs.is_submitted(one),
-                        "cells": {name: dict(counts) for name, counts in tallies[one.id].items()},
-                    }
-                    for one in found
-                ]
-            )
-        )
+        documents: list[RunDocument] = [
+            {
+                "run": one.id,
+                "fleet": one.fleet,
+                "created": one.created,
+                "ended": one.ended or None,
+                "submitted_now": not one.ended and runs.is_submitted(one),
+                "cells": {name: dict(counts) for name, counts in tallies[one.id].items()},
+            }
+            for one in found
+        ]
+        click.echo(json_text(documents))
         return
     if not found:
         print_status("No run is open. `build-matrix --on slurm` or `--on kubernetes` starts one.")
@@ -168,13 +187,25 @@ def _show_runs(runs: Runs, format_: str) -> None:
         show(tally_table(tallies[one.id]))
 
 
+class UnitDocument(TypedDict):
+    """An entry of `fleet status RUN --json`: the last attempt of a cell."""
+
+    cell: Annotated[str, "The cell."]
+    state: Annotated[str, "`waiting`, `running`, `done`, `failed`, `lost`, `missing` or `cancelled`."]
+    attempt: Annotated[int, "The number of the attempt, from 1."]
+    unit: Annotated[str, "The name of the job."]
+    node: Annotated[str, "Where it runs or ran; may be empty."]
+    detail: Annotated[str, "What went wrong; may be empty."]
+    record: Annotated[str | None, "The id of its record, or null."]
+
+
 def _show_cells(runs: Runs, run: FleetRun, format_: str) -> None:
     from ..fleet.submitter import word_of
     from ..reports.printable import json_text
 
     # The last attempt of each cell.
     units = {tried.unit.cell: tried for tried in runs.units(run)}
-    rows = [
+    rows: list[UnitDocument] = [
         {
             "cell": cell,
             "state": word_of(tried),

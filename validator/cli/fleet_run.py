@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ..fleet.protocol import Fleet
     from ..fleet.runs import FleetRun, Runs, Tried
     from ..matrix.plan import Plan
-    from ..pipeline.fleet import CellResult
+    from ..pipeline.fleet import CellResult, CellResultDocument
     from ..pipeline.publisher import PublishedImage
     from ..pipeline.run import Result, Run, Runner
     from ..records.store import Store
@@ -204,7 +204,7 @@ def _print_json(results: Sequence[CellResult], not_built: Sequence[Result], stor
         click.echo(f"{separator}\n{json_text(result.as_json(record))}", nl=False)
         separator = ","
     for image in not_built:
-        entry = {
+        entry: CellResultDocument = {
             "cell": None,
             "image": image.spec.identifier,
             "host_class": None,

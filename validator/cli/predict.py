@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Annotated, TypedDict, TypeVar
 
 import click
 
@@ -20,7 +20,7 @@ from ..compat.policies import choose
 from ..compat.predict import situation_of
 from ..compat.releases import release
 from ..errors import EXIT_FAILED, EXIT_OK, InputError, MissingError
-from ..model.prediction import Outcome, Prediction, image_json
+from ..model.prediction import HostFields, Outcome, Prediction, image_json
 from ..model.situation import (
     KERNEL_MODULES,
     LINUX,
@@ -303,7 +303,23 @@ def _show(
     return EXIT_FAILED if prediction.outcome is Outcome.FAILS else EXIT_OK
 
 
-def _host_json(host: HostClass | None, situation: Situation) -> dict[str, object]:
+class AskedFields(TypedDict):
+    """What was asked besides the image and the host, as JSON."""
+
+    system: Annotated[str | None, "The system: `linux`, `windows`, `wsl2` or `macos`."]
+    machine: Annotated[str | None, "The architecture of the processor."]
+    kernel_modules: Annotated[str | None, "The kernel modules of the driver: `open` or `proprietary`."]
+    wheel: Annotated[str | None, "Where the package comes from."]
+    extra: Annotated[bool | None, "Whether it was installed with the extra `and-cuda`."]
+    packages: Annotated[dict[str, str], "The versions of other packages, by name."]
+    mode: Annotated[str | None, "`eager` or `xla`, if only one of them was asked about."]
+
+
+class SituationFields(HostFields, AskedFields):
+    """The machine and the installation that were asked about, as JSON."""
+
+
+def _host_json(host: HostClass | None, situation: Situation) -> SituationFields:
     return {
         "host": host.identifier if host else None,
         "driver": situation.driver,

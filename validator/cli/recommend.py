@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
 import click
 
@@ -88,7 +88,50 @@ def _show(found: list[Assessment]) -> None:
     show(table)
 
 
-def _document(repository: Repository, host: Host, found: list[Assessment]) -> dict[str, Any]:
+class HostDocument(TypedDict):
+    """The host that images were chosen for, as JSON."""
+
+    driver: Annotated[str, "The release or branch."]
+    gpus: Annotated[
+        list[dict[str, str | None]],
+        "The `name` (null if only the capability is known) and `compute_capability` of each GPU.",
+    ]
+
+
+class CandidateDocument(TypedDict):
+    """An image that was considered, as JSON."""
+
+    tag: Annotated[str, "Its tag."]
+    image: Annotated[str, "The identifier of the image spec."]
+    digest: Annotated[str | None, "The digest of the manifest; null if there is no image to look at."]
+    reference: Annotated[str | None, "`HOST/NAME@sha256:…`; null like `digest`."]
+    tensorflow: Annotated[str, "As the tag names it, like the next three."]
+    python: Annotated[str, "The version."]
+    cuda: Annotated[str | None, "Null for `cpu` images."]
+    cudnn: Annotated[str | None, "Null for `cpu` images."]
+    standing: Annotated[str, "`certified`, `predicted` or `unfit`."]
+    why: Annotated[str, "One sentence."]
+    prediction: Annotated[dict[str, str], "The worst `outcome` among the GPUs, and `why`."]
+    certificates: Annotated[
+        list[dict[str, Any]],
+        "Those that count, for any host, newest measurement first; their fields are those of a"
+        " [certificate](#certificates-verify---json).",
+    ]
+    against: Annotated[
+        list[str],
+        "Sentences: why other certificates don't count, or what is wrong with the image.",
+    ]
+
+
+class RecommendationDocument(TypedDict):
+    """The output of `recommend --json`."""
+
+    registry: Annotated[str, "The registry and name."]
+    host: Annotated[HostDocument, "The host; its fields are below."]
+    images: Annotated[list[CandidateDocument], "The best first; the fields of each are below."]
+
+
+def _document(repository: Repository, host: Host, found: list[Assessment]) -> RecommendationDocument:
     return {
         "registry": str(repository),
         "host": {
@@ -99,7 +142,7 @@ def _document(repository: Repository, host: Host, found: list[Assessment]) -> di
     }
 
 
-def _entry(repository: Repository, one: Assessment) -> dict[str, Any]:
+def _entry(repository: Repository, one: Assessment) -> CandidateDocument:
     from ..model.codec import encode
 
     image, digest = one.candidate.image, one.candidate.digest

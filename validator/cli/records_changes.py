@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import Annotated, TypedDict
 
 import click
 
@@ -114,7 +114,7 @@ def regressions_command(
         worse = fetch_declines(declines, store)
     found = [(each, _causes(each.newest)) for each in worse]
     if format_ == "json":
-        documents = [decline_document(each) | _causes_as_json(causes) for each, causes in found]
+        documents = [{**decline_document(each), **_causes_as_json(causes)} for each, causes in found]
         click.echo(json_text(documents))
     elif format_ == "issue":
         from ..reports.changes import issue
@@ -162,7 +162,7 @@ def bisect_command(cell: str, matrix_path: Path, store_url: str | None, format_:
         found = fetch_declines([decline(history)], store)[0]
     causes = _causes(found.newest)
     if format_ == "json":
-        click.echo(json_text(decline_document(found) | _causes_as_json(causes)))
+        click.echo(json_text({**decline_document(found), **_causes_as_json(causes)}))
     else:
         from ..reports.changes import decline_text
         from ..reports.terminal import show
@@ -186,7 +186,24 @@ def _causes(record: Record) -> tuple[Cause, ...]:
     return diagnosis.causes if diagnosis else ()
 
 
-def _causes_as_json(causes: tuple[Cause, ...]) -> dict[str, Any]:
+class CauseInShort(TypedDict):
+    """A cause that the report of the newest record shows."""
+
+    code: Annotated[str, "A stable name; [All causes](../causes.md) lists them."]
+    title: Annotated[str, "One sentence that names it."]
+
+
+class CausesField(TypedDict):
+    """The last field of a decline."""
+
+    causes: Annotated[
+        list[CauseInShort],
+        "The causes that the report of the newest record shows, in the order to fix them: `code` and"
+        " `title` of each.",
+    ]
+
+
+def _causes_as_json(causes: tuple[Cause, ...]) -> CausesField:
     return {"causes": [{"code": cause.code, "title": cause.title} for cause in causes]}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, TypedDict
 
 import click
 
@@ -113,7 +113,34 @@ def _all(registry: Registry) -> dict[str, str]:
     return {tag: digest for tag, digest in found.items() if digest is not None}
 
 
-def _document(repository: str, digests: dict[str, str], found: dict[str, Verified]) -> dict[str, object]:
+class RefusedDocument(TypedDict):
+    """What does not count for an image, as JSON."""
+
+    image: Annotated[str, "The name that was asked for."]
+    what: Annotated[str, "A digest or tag."]
+    why: Annotated[str, "One sentence."]
+
+
+class VerificationDocument(TypedDict):
+    """The output of `verify --json`."""
+
+    registry: Annotated[str, "The registry and name."]
+    images: Annotated[
+        dict[str, str],
+        "The digest of each image that was verified, by the name that was asked for.",
+    ]
+    certificates: Annotated[
+        list[dict[str, object]],
+        "The certificates that count; the fields of each are below.",
+    ]
+    failures: Annotated[
+        list[dict[str, object]],
+        "The images that failed in the newest measurement on a host class; the fields of each are below.",
+    ]
+    refused: Annotated[list[RefusedDocument], "What does not count; the fields of each are below."]
+
+
+def _document(repository: str, digests: dict[str, str], found: dict[str, Verified]) -> VerificationDocument:
     from ..model.codec import encode
 
     return {

@@ -6,7 +6,7 @@ This summarises predictions: every cell of the image with a known GPU and a know
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Annotated, Any, TypedDict
 
 from ..model.prediction import Outcome, Prediction, Reason
 from ..model.spec import Cell, HostClass, ImageSpec, host_identifier
@@ -14,6 +14,41 @@ from ..versions import ComputeCapability, CudaVersion, DriverRelease
 from . import drivers, gpus, policies
 from .predict import of_image, predict
 from .releases import release
+
+
+class GpuSupportDocument(TypedDict):
+    """The drivers for the GPUs of one compute capability, as JSON."""
+
+    compute_capability: Annotated[str, "Such as `9.0`."]
+    gpus: Annotated[list[str], "Names of models."]
+    drivers: Annotated[
+        list[int],
+        "The driver branches with which it works, according to the facts, oldest first.",
+    ]
+    reason: Annotated[
+        dict[str, Any] | None,
+        "If there is no such branch, the reason that decides, in the form that a prediction has.",
+    ]
+
+
+class SupportDocument(TypedDict):
+    """What a release needs, as JSON."""
+
+    image: Annotated[str, "The identifier of the image spec."]
+    tensorflow: Annotated[str, "The release."]
+    python: Annotated[str, "The version."]
+    pythons: Annotated[list[str], "The Pythons that the release has wheels for."]
+    cuda: Annotated[str, "The major and minor version."]
+    cudnn: Annotated[str, "The full version."]
+    driver: Annotated[str | None, "The oldest release that runs that CUDA at all; null if it is not known."]
+    gpus: Annotated[
+        list[GpuSupportDocument],
+        "One entry for each compute capability; the fields of each are below.",
+    ]
+    reasons: Annotated[
+        list[dict[str, Any]],
+        "What holds on every machine, in the form that a prediction has.",
+    ]
 
 
 @dataclass(frozen=True)
@@ -30,7 +65,7 @@ class GpuSupport:
     branches: tuple[int, ...]
     reason: Reason | None
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> GpuSupportDocument:
         return {
             "compute_capability": str(self.capability),
             "gpus": list(self.gpus),
@@ -61,7 +96,7 @@ class ImageSupport:
         """True if it works on no machine."""
         return any(reason.outcome is Outcome.FAILS for reason in self.reasons)
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> SupportDocument:
         return {
             "image": self.image.identifier,
             "tensorflow": self.image.tensorflow,

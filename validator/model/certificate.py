@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
+from msgspec import Meta
 
 from ..versions import ComputeCapability, DriverRelease
 from . import codec
@@ -10,10 +13,10 @@ from .own_checks import OwnCheck
 
 
 class GpuFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One GPU of the machine that measured. compute_capability: `9.0`."""
+    """One GPU of the machine that measured."""
 
-    name: str
-    compute_capability: str
+    name: Annotated[str, Meta(description="The model.")]
+    compute_capability: Annotated[str, Meta(description="Such as `9.0`.")]
 
     @property
     def capability(self) -> ComputeCapability:
@@ -21,42 +24,50 @@ class GpuFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Certificate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Signed evidence that an image's required checks passed on a real GPU.
+    """Signed evidence that an image's required checks passed on a real GPU."""
 
-    image_digest: of the image's manifest in the registry.
-    image: the image spec's identifier, `tf2.21.0-cuda12.5-cudnn9.3-py312`.
-    host_class: of the machine that measured, `r580-h100`. driver: its release, `580.65.06`.
-    tensorflow, python, cuda, cudnn: versions, as the probe read them inside the image.
-    passed, skipped, failed: the probe's checks by name; a failed one was not required.
-    record_id: of the record that was certified.
-    measured, issued, expires: when the probe ended, when it was signed, and until when it counts; UTC,
-        ISO 8601.
-    signer: the fingerprint of the key, or the identity, that signed.
-    fixture: made by a test; proves nothing.
-    checks: the user's own that the probe ran; their outcomes are among the others.
-    """
-
-    image_digest: str
-    image: str
-    host_class: str
-    driver: str
-    gpus: tuple[GpuFacts, ...]
-    lock_digest: str
-    probe_version: str
-    tensorflow: str
-    python: str
-    cuda: str
-    cudnn: str
-    passed: tuple[str, ...]
-    skipped: tuple[str, ...]
-    failed: tuple[str, ...]
-    record_id: str
-    measured: str
-    issued: str
-    expires: str
-    signer: str
-    fixture: bool = False
-    checks: tuple[OwnCheck, ...] = ()
+    image_digest: Annotated[str, Meta(description="The digest of the image's manifest in the registry.")]
+    image: Annotated[str, Meta(description="The identifier of the image spec.")]
+    host_class: Annotated[
+        str,
+        Meta(description="The host class of the machine that measured, such as `r580-h100`."),
+    ]
+    driver: Annotated[str, Meta(description="The release of the driver, such as `580.65.06`.")]
+    gpus: Annotated[
+        tuple[GpuFacts, ...],
+        Meta(description="The `name` and `compute_capability` of each GPU."),
+    ]
+    lock_digest: Annotated[str, Meta(description="As in the record.")]
+    probe_version: Annotated[str, Meta(description="As in the record.")]
+    tensorflow: Annotated[
+        str,
+        Meta(description="The version, as the probe read it inside the image, like the next three."),
+    ]
+    python: Annotated[str, Meta(description="The version.")]
+    cuda: Annotated[str, Meta(description="The version.")]
+    cudnn: Annotated[str, Meta(description="The version.")]
+    passed: Annotated[tuple[str, ...], Meta(description="The names of the probe's checks that passed.")]
+    skipped: Annotated[tuple[str, ...], Meta(description="Those that were skipped.")]
+    failed: Annotated[tuple[str, ...], Meta(description="Those that failed; none of them was required.")]
+    record_id: Annotated[str, Meta(description="The id of the record.")]
+    measured: Annotated[str, Meta(description="When the probe ended. UTC, ISO 8601, as the other times.")]
+    issued: Annotated[str, Meta(description="When it was signed.")]
+    expires: Annotated[str, Meta(description="Until when it counts.")]
+    signer: Annotated[
+        str,
+        Meta(
+            description="The fingerprint of the public key (`sha256:` over its DER encoding), or the"
+            " identity."
+        ),
+    ]
+    fixture: Annotated[bool, Meta(description="Made by a test; proves nothing.")] = False
+    checks: Annotated[
+        tuple[OwnCheck, ...],
+        Meta(
+            description="The user's own checks that the probe ran: the `id` (`ours/our_check`), the"
+            " `sha256` of its file, and whether it was `required`."
+        ),
+    ] = ()
 
     @property
     def own_passed(self) -> tuple[str, ...]:
@@ -71,22 +82,38 @@ class Certificate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Failure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Signed evidence that an image failed on a host class. It invalidates older certificates for that class.
 
-    driver: None, and gpus: empty, if the probe could not read them. failed: the checks that went wrong, by
-    name; empty if the probe wrote no report. The other fields are those of a certificate. A failure does not
-    expire: only a newer certificate for the same host class replaces it.
+    A failure does not expire: only a newer certificate for the same host class replaces it.
     """
 
-    image_digest: str
-    image: str
-    host_class: str
-    driver: str | None
-    gpus: tuple[GpuFacts, ...]
-    failed: tuple[str, ...]
-    record_id: str
-    measured: str
-    issued: str
-    signer: str
-    fixture: bool = False
+    image_digest: Annotated[str, Meta(description="The digest of the image's manifest in the registry.")]
+    image: Annotated[str, Meta(description="The identifier of the image spec.")]
+    host_class: Annotated[
+        str,
+        Meta(description="The host class of the machine that measured, such as `r580-h100`."),
+    ]
+    driver: Annotated[
+        str | None,
+        Meta(description="As in a certificate; null if the probe could not read it."),
+    ]
+    gpus: Annotated[
+        tuple[GpuFacts, ...],
+        Meta(description="As in a certificate; empty if the probe could not read them."),
+    ]
+    failed: Annotated[
+        tuple[str, ...],
+        Meta(description="The names of the checks that went wrong; empty if the probe wrote no report."),
+    ]
+    record_id: Annotated[str, Meta(description="The id of the record.")]
+    measured: Annotated[str, Meta(description="When the probe ended. UTC, ISO 8601, as the other times.")]
+    issued: Annotated[str, Meta(description="When it was signed.")]
+    signer: Annotated[
+        str,
+        Meta(
+            description="The fingerprint of the public key (`sha256:` over its DER encoding), or the"
+            " identity."
+        ),
+    ]
+    fixture: Annotated[bool, Meta(description="Made by a test; proves nothing.")] = False
 
     @property
     def why(self) -> str:

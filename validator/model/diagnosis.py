@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Annotated
 
 #: How TensorFlow is installed or started, as remedies say it. `any`: however. `host`: on the machine itself,
 #: as its administrator.
@@ -32,73 +33,79 @@ _HEDGES = {"likely": "Likely: ", "possible": "Possibly: "}
 
 @dataclass(frozen=True)
 class Evidence:
-    """Evidence for a finding.
+    """Evidence for a finding."""
 
-    text: the line as it was pasted (without colours, quote marks and line ends), or the text of a report.
-    where: `line 12` of a log, or a report's field such as `checks.driver`.
-    count: how often it was seen.
-    """
-
-    text: str
-    where: str
-    count: int = 1
+    text: Annotated[
+        str,
+        "The line as it was pasted (without colours, quote marks and line ends), or the words of a report.",
+    ]
+    where: Annotated[str, "`line 12` of a text, or a field of a report, such as `checks.driver`."]
+    count: Annotated[int, "How often it was seen."] = 1
 
 
 @dataclass(frozen=True)
 class Remedy:
-    """The fix for a cause, for one way of installing TensorFlow.
+    """The fix for a cause, for one way of installing TensorFlow."""
 
-    way: a key of `WAYS`.
-    says: what to do, and what it interrupts.
-    commands: shell commands, one per line, to run in this order; empty if no command fixes it.
-    interrupts: what it interrupts for other people (`reboot`, `display`, `gpu`, `docker`); empty if nothing.
-    """
-
-    way: str
-    says: str
-    commands: tuple[str, ...] = ()
-    interrupts: str = ""
+    way: Annotated[
+        str,
+        "How TensorFlow is installed or started: `any`, `host`, `pip`, `uv`, `conda`, `docker`, `podman`,"
+        " `compose`, `kubernetes`, `slurm`, `apptainer`, `colab`, `kaggle` or `wsl`.",
+    ]
+    says: Annotated[str, "What to do, and what it interrupts."]
+    commands: Annotated[
+        tuple[str, ...],
+        "Shell commands, one a line, to run in this order; empty if no command fixes it.",
+    ] = ()
+    interrupts: Annotated[
+        str,
+        "What it interrupts for other people (`reboot`, `display`, `gpu`, `docker`); empty if nothing.",
+    ] = ""
 
 
 @dataclass(frozen=True)
 class FailingReason:
-    """A reason why facts that were read can't work together, as `predict` gives it.
+    """A reason why facts that were read can't work together, as `predict` gives it."""
 
-    rule: its stable code. text: one sentence. fact: identifier of the fact it is based on. source: where the
-    fact was read. mode: `eager` or `xla` if it concerns only operations that run this way.
-    """
-
-    rule: str
-    text: str
-    fact: str
-    source: str
-    mode: str | None = None
+    rule: Annotated[str, "Its [code](facts.md#codes-of-rules)."]
+    text: Annotated[str, "One sentence."]
+    fact: Annotated[str, "The [fact](facts.md) that it is based on."]
+    source: Annotated[str, "Where the fact was read."]
+    mode: Annotated[
+        str | None,
+        "`eager` or `xla` if it concerns only operations that run this way, null if it concerns both.",
+    ] = None
 
 
 @dataclass(frozen=True)
 class Cause:
-    """A cause that was found.
+    """A cause that was found."""
 
-    code: stable, snake_case.
-    title: one sentence that names it, with the values that were seen.
-    means: what it means, and why it has this effect.
-    evidence: strongest first.
-    remedies: never empty; the reader's own way of installing and starting TensorFlow first.
-    sources: of the facts, one line each.
-    explains: codes of other causes that show here too and are only consequences of this one.
-    strength: `certain`; `likely`, if it fits better than anything else; or `possible`, a guess.
-    reasons: why the facts that were read can't work together, if that shows this cause.
-    """
-
-    code: str
-    title: str
-    means: str
-    evidence: tuple[Evidence, ...]
-    remedies: tuple[Remedy, ...]
-    sources: tuple[str, ...]
-    explains: tuple[str, ...] = ()
-    strength: str = "certain"
-    reasons: tuple[FailingReason, ...] = ()
+    code: Annotated[str, "A stable name; [All causes](../causes.md) lists them."]
+    title: Annotated[str, "One sentence that names it, with the values that were seen."]
+    means: Annotated[str, "What it is, and why it has the effect that was seen."]
+    evidence: Annotated[tuple[Evidence, ...], "The strongest first; the fields of each are below."]
+    remedies: Annotated[
+        tuple[Remedy, ...],
+        "The fix for each way of installing, never empty; the reader's own way first. The fields of each"
+        " are below.",
+    ]
+    sources: Annotated[tuple[str, ...], "Where the facts come from, one line each."]
+    explains: Annotated[
+        tuple[str, ...],
+        "Codes of other causes that show here and are only consequences of this one.",
+    ] = ()
+    strength: Annotated[
+        str,
+        "How sure it is: `certain`, `likely` (it fits better than anything else) or `possible` (a guess,"
+        ' named if there is nothing better); in the other formats the title then begins with "Likely" or'
+        ' "Possibly".',
+    ] = "certain"
+    reasons: Annotated[
+        tuple[FailingReason, ...],
+        "Why the facts that were read can't work together, as `predict` says it; empty if only messages"
+        " show the cause. The fields of each are below.",
+    ] = ()
 
     @property
     def headline(self) -> str:
@@ -108,41 +115,42 @@ class Cause:
 
 @dataclass(frozen=True)
 class Harmless:
-    """A message that looks alarming but shows no fault.
+    """A message that looks alarming but shows no fault."""
 
-    code: stable, snake_case.
-    says: one sentence: what the message is, and why it may be ignored.
-    """
-
-    code: str
-    says: str
-    evidence: tuple[Evidence, ...]
+    code: Annotated[str, "A stable name."]
+    says: Annotated[str, "One sentence: what the message is, and why you can ignore it."]
+    evidence: Annotated[tuple[Evidence, ...], "Where it is."]
 
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """The answer.
+    """The answer."""
 
-    answer: `cause_found`; `unrecognized`, if there is a fault that matches no known cause; `no_fault`, if the
-        GPU was seen working, or the CPU is used on purpose; or `not_shown`, if there is no sign of a fault,
-        and none that the GPU is used.
-    causes: in the order to fix them; the first is the answer to "why".
-    unknown: lines that show a fault and match no known message.
-    facts: what was recognized of the environment, such as `tensorflow`: `2.18.0`, `driver`: `535.183.01`.
-    read: what was read, in a sentence (`312 lines`; `the first and last 32 MB of 1.1 GB`).
-    missing: the facts that are not known and that would tell more, as names of fields of `Situation`; only
-        for `not_shown`.
-    next_step: what to run or to check next, one sentence.
-    next_command: the shell command for that, empty if there is none.
-    """
-
-    answer: str
-
-    causes: tuple[Cause, ...]
-    harmless: tuple[Harmless, ...]
-    unknown: tuple[Evidence, ...]
-    facts: Mapping[str, str] = field(default_factory=dict)
-    read: str = ""
-    missing: tuple[str, ...] = ()
-    next_step: str = ""
-    next_command: str = ""
+    answer: Annotated[
+        str,
+        "`cause_found`; `unrecognized` (a fault that matches no known cause); `no_fault` (the GPU was"
+        " seen working, or the CPU is used on purpose); or `not_shown` (no sign of a fault, and none that"
+        " the GPU is used).",
+    ]
+    causes: Annotated[
+        tuple[Cause, ...],
+        'In the order to fix them: the first is the answer to "why". Empty if none was found. The fields'
+        " of each are below.",
+    ]
+    harmless: Annotated[
+        tuple[Harmless, ...],
+        "Messages that look alarming but don't show a fault. The fields of each are below.",
+    ]
+    unknown: Annotated[tuple[Evidence, ...], "Evidence of a fault that matches no known cause."]
+    facts: Annotated[
+        Mapping[str, str],
+        "What was recognized about the environment, by name: `tensorflow`, `python`, `keras`, `cuda`,"
+        " `cudnn`, `driver`, `driver_cuda`, `gpu`, `os`, `image`; only those that were seen.",
+    ] = field(default_factory=dict)
+    read: Annotated[str, "What was read, in words (`312 lines`)."] = ""
+    missing: Annotated[
+        tuple[str, ...],
+        "With `not_shown`: the unknown facts that would help, by the names that `predict` gives them.",
+    ] = ()
+    next_step: Annotated[str, "What to run or to look at next, in one sentence."] = ""
+    next_command: Annotated[str, "The command that finds out the missing facts; empty if there is none."] = ""

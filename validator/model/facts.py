@@ -1,82 +1,134 @@
-"""The machine and the Python environment, as the probe describes them (docs/reference/report.md)."""
+"""The machine and the Python environment, as the probe describes them.
+
+docs/reference/report.md lists the fields with the descriptions that are here.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta
 
 from .codec import convert_what_fits
 
 
 class Gpu(msgspec.Struct, frozen=True):
-    """One GPU, from NVML or else from the CUDA driver. compute_capability: `9.0`."""
+    """One GPU, from NVML or else from the CUDA driver."""
 
-    name: str | None = None
-    uuid: str | None = None
-    compute_capability: str | None = None
-    memory_bytes: int | None = None
+    name: Annotated[str | None, Meta(description="The model, as the driver names it.")] = None
+    uuid: Annotated[str | None, Meta(description="Its identifier.")] = None
+    compute_capability: Annotated[str | None, Meta(description="Such as `9.0`.")] = None
+    memory_bytes: Annotated[int | None, Meta(description="Its memory.")] = None
 
 
 class Cpu(msgspec.Struct, frozen=True):
-    """The processor. count: how many the probe's process may use."""
+    """The processor."""
 
-    model: str | None = None
-    count: int | None = None
+    model: Annotated[str | None, Meta(description="As Linux names it.")] = None
+    count: Annotated[int | None, Meta(description="How many the probe's process may use.")] = None
 
 
 class DeviceNode(msgspec.Struct, frozen=True):
-    """A device file.
+    """A device file of NVIDIA's driver or of WSL."""
 
-    device: it is a character device. registered: its major number is NVIDIA's in `/proc/devices`; None where
-    that isn't listed. opens: for reading and writing.
-    """
-
-    path: str = ""
-    device: bool | None = None
-    registered: bool | None = None
-    opens: bool | None = None
-    error: str | None = None
+    path: Annotated[str, Meta(description="Such as `/dev/nvidia0`.")] = ""
+    device: Annotated[bool | None, Meta(description="Whether it is a character device.")] = None
+    registered: Annotated[
+        bool | None,
+        Meta(
+            description="Whether its major number is NVIDIA's in `/proc/devices`; null if it is not listed"
+            " there."
+        ),
+    ] = None
+    opens: Annotated[bool | None, Meta(description="Whether it opens for reading and writing.")] = None
+    error: Annotated[str | None, Meta(description="Why it does not open.")] = None
 
 
 class DriverLibrary(msgspec.Struct, frozen=True):
-    """One of the driver's libraries, asked in a process of its own. path: where it was loaded from."""
+    """One of the driver's libraries, asked in a process of its own."""
 
-    answered: bool = False
-    path: str | None = None
-    error: str | None = None
+    answered: Annotated[bool, Meta(description="Whether it loaded and answered.")] = False
+    path: Annotated[str | None, Meta(description="The file that was loaded.")] = None
+    error: Annotated[str | None, Meta(description="Why there is no answer.")] = None
+    cuda: Annotated[
+        str | None, Meta(description="The newest CUDA version that it supports. Missing if it did not say.")
+    ] = None
+
+
+class Nvml(DriverLibrary, frozen=True):
+    """NVML."""
+
+    driver: Annotated[str | None, Meta(description="The driver's release. Missing without an answer.")] = None
+
+
+class CudaGpu(Gpu, frozen=True):
+    """A GPU that this process may use, from the CUDA driver."""
+
+    multiprocessors: Annotated[int | None, Meta(description="How many it has.")] = None
+
+
+class CudaDriver(DriverLibrary, frozen=True):
+    """The CUDA driver library."""
+
+    code: Annotated[int | None, Meta(description="What `cuInit` returned.")] = None
+    count: Annotated[int | None, Meta(description="Devices that this process may use.")] = None
+    gpus: Annotated[
+        tuple[CudaGpu, ...] | None,
+        Meta(
+            description="These devices: the fields of a GPU, and `multiprocessors`. Missing without an"
+            " answer."
+        ),
+    ] = None
 
 
 class DriverLibraries(msgspec.Struct, frozen=True):
-    """`libnvidia-ml.so.1` and `libcuda.so.1`."""
+    """The driver's libraries."""
 
-    nvml: DriverLibrary = DriverLibrary()
-    cuda: DriverLibrary = DriverLibrary()
+    nvml: Annotated[Nvml, Meta(description="`libnvidia-ml.so.1`.")] = Nvml()
+    cuda: Annotated[CudaDriver, Meta(description="`libcuda.so.1`.")] = CudaDriver()
 
 
 class Host(msgspec.Struct, frozen=True):
-    """The machine.
+    """The machine."""
 
-    driver: the driver's release as NVML says, `535.183.01`. driver_cuda: the newest CUDA that it supports.
-    kernel_driver: the release of the loaded kernel module. container: `docker`, `podman`, `kubernetes`,
-    `container`, or None.
-    """
-
-    driver: str | None = None
-    driver_cuda: str | None = None
-    gpus: tuple[Gpu, ...] = ()
-    kernel_driver: str | None = None
-    device_nodes: tuple[DeviceNode, ...] = ()
-    driver_libraries: DriverLibraries = DriverLibraries()
-    kernel: str | None = None
-    machine: str | None = None
-    os: str | None = None
-    glibc: str | None = None
-    cpu: Cpu | None = None
-    memory_bytes: int | None = None
-    container: str | None = None
-    wsl: bool | None = None
+    driver: Annotated[
+        str | None, Meta(description="The driver's release, as NVML says it: `535.183.01`.")
+    ] = None
+    driver_cuda: Annotated[
+        str | None,
+        Meta(
+            description="The newest CUDA version that the driver supports (`12.2`). If there is a cuda-compat"
+            " library on the loader's path, that library's version."
+        ),
+    ] = None
+    gpus: Annotated[
+        tuple[Gpu, ...], Meta(description="The GPUs, from NVML, or otherwise from the CUDA driver.")
+    ] = ()
+    kernel_driver: Annotated[str | None, Meta(description="The release of the loaded kernel module.")] = None
+    pci_gpus: Annotated[
+        int | None,
+        Meta(
+            description="How many NVIDIA display or 3D controllers are on the PCI bus, with or without a"
+            " driver; null if the bus can't be read."
+        ),
+    ] = None
+    device_nodes: Annotated[tuple[DeviceNode, ...], Meta(description="The driver's device files.")] = ()
+    driver_libraries: Annotated[DriverLibraries, Meta(description="The driver's libraries.")] = (
+        DriverLibraries()
+    )
+    kernel: Annotated[str | None, Meta(description="The kernel's release.")] = None
+    machine: Annotated[str | None, Meta(description="The processor's architecture.")] = None
+    os: Annotated[str | None, Meta(description="The distribution.")] = None
+    glibc: Annotated[str | None, Meta(description="The version of the C library.")] = None
+    cpu: Annotated[Cpu | None, Meta(description="The processor.")] = None
+    memory_bytes: Annotated[int | None, Meta(description="Physical memory.")] = None
+    container: Annotated[
+        str | None,
+        Meta(description="`docker`, `podman`, `kubernetes`, `container` (another kind), or null."),
+    ] = None
+    wsl: Annotated[bool | None, Meta(description="Whether this is Windows Subsystem for Linux.")] = None
 
     @property
     def gpu_names(self) -> tuple[str, ...]:
@@ -85,13 +137,27 @@ class Host(msgspec.Struct, frozen=True):
 
 
 class Environment(msgspec.Struct, frozen=True):
-    """The Python environment. packages: version by normalized name. variables: those that matter here."""
+    """The Python environment."""
 
-    python: str | None = None
-    executable: str | None = None
-    tensorflow: str | None = None
-    packages: dict[str, str] = {}
-    variables: dict[str, str] = {}
+    python: Annotated[str | None, Meta(description="The version of the interpreter.")] = None
+    executable: Annotated[str | None, Meta(description="Its path.")] = None
+    tensorflow: Annotated[
+        str | None, Meta(description="The version of the installed distribution; null if there is none.")
+    ] = None
+    packages: Annotated[
+        dict[str, str],
+        Meta(
+            description="The version of every distribution by normalized name. Two versions of one name are"
+            " joined by a comma."
+        ),
+    ] = {}
+    variables: Annotated[
+        dict[str, str],
+        Meta(
+            description="Environment variables that change what TensorFlow, XLA, CUDA or the loader do,"
+            " without any that look like credentials."
+        ),
+    ] = {}
 
 
 def host_of(document: Mapping[str, Any]) -> Host:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, TypedDict
 
 from .prediction import Rule
 
@@ -15,6 +15,19 @@ class Place:
     file: str
     line: int
     column: int
+
+
+class FindingDocument(TypedDict):
+    """A finding of lint as JSON."""
+
+    file: Annotated[str, "The file."]
+    line: Annotated[int, "Where it is, counted from 1."]
+    column: Annotated[int, "In characters, counted from 1."]
+    code: Annotated[Rule, "The [code](lint.md) of the rule."]
+    message: Annotated[str, "One sentence without a full stop."]
+    fix: Annotated[str, "What to write instead, as sentences; empty if the message says it."]
+    fact: Annotated[str, "The [fact](facts.md) that it is based on."]
+    source: Annotated[str, "Where the fact was read."]
 
 
 @dataclass(frozen=True, order=True)
@@ -32,7 +45,14 @@ class Finding:
     fact: str
     source: str
 
-    def as_json(self) -> dict[str, Any]:
-        place = {"file": self.place.file, "line": self.place.line, "column": self.place.column}
-        rest = ("code", "message", "fix", "fact", "source")
-        return {**place, **{name: getattr(self, name) for name in rest}}
+    def as_json(self) -> FindingDocument:
+        return {
+            "file": self.place.file,
+            "line": self.place.line,
+            "column": self.place.column,
+            "code": self.code,
+            "message": self.message,
+            "fix": self.fix,
+            "fact": self.fact,
+            "source": self.source,
+        }

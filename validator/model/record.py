@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 from enum import Enum
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta
 
 from . import codec
 from .codec import DocumentError
@@ -44,51 +45,104 @@ class RecordError(ValueError):
 
 
 class Layer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One layer of an image. digest: of its uncompressed content. size: bytes, unpacked."""
+    """One layer of an image."""
 
-    digest: str
-    size: int
+    digest: Annotated[str, Meta(description="Of the uncompressed content.")]
+    size: Annotated[int, Meta(description="Bytes, unpacked.")]
 
 
 class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One measured cell.
 
-    cell: image spec and host class identifiers, joined (`tf2.21.0-cuda12.5-cudnn9.3-py312@no-gpu`).
-    reason: one sentence that explains the verdict.
-    engine: `docker`, `venv`, or `none` for an imported report; `slurm/podman` for a fleet, with what ran the
-    image on the node.
-    image_digest: of the image that was probed, or None when there was no image.
-    key: a digest of everything that, if it changes, means that the cell must be measured again (spec, lock,
-    probe, host, engine).
-    started, finished: UTC, ISO 8601.
-    layers: of the image, lowest first; None if they are not known.
-    measurement: the runner's signed statement (measurement.py), a Sigstore bundle as JSON; None where nothing
-        was signed.
     host, checks, report: the probe's JSON, kept as it was written, since the record's id covers it. Read it
-        through `facts`, `environment`, `results` and `read_report`. `report` is None if the probe gave no
-        report.
+    through `facts`, `environment`, `results` and `read_report`.
     """
 
-    cell: str
-    image: str
-    host_class: str
-    verdict: Verdict
-    reason: str
-    engine: str
-    lock_digest: str | None
-    image_digest: str | None
-    probe_version: str | None
-    started: str
-    finished: str
-    key: str
-    origin: Origin = Origin.HERE
-    base: str | None = None
-    host: dict[str, Any] = {}
-    versions: dict[str, str] = {}
-    checks: list[dict[str, Any]] = []
-    report: dict[str, Any] | None = None
-    layers: tuple[Layer, ...] | None = None
-    measurement: str | None = None
+    cell: Annotated[
+        str,
+        Meta(
+            description="The image spec and the host class, joined:"
+            " `tf2.21.0-cuda12.5-cudnn9.3-py312@no-gpu`."
+        ),
+    ]
+    image: Annotated[str, Meta(description="The identifier of the image spec.")]
+    host_class: Annotated[str, Meta(description="Where it was measured.")]
+    verdict: Annotated[Verdict, Meta(description="The [verdict](../explanation/verdicts.md).")]
+    reason: Annotated[str, Meta(description="One sentence that explains the verdict.")]
+    engine: Annotated[
+        str,
+        Meta(
+            description="`docker`, `venv`, or `none` for an imported report; for a fleet the scheduler"
+            " and what ran the image on the node, such as `slurm/podman`."
+        ),
+    ]
+    lock_digest: Annotated[
+        str | None,
+        Meta(description="`sha256:` over name, version and hash of every wheel."),
+    ]
+    image_digest: Annotated[
+        str | None,
+        Meta(description="The digest of the image that was probed; null if there was none."),
+    ]
+    probe_version: Annotated[str | None, Meta(description="The version of the probe.")]
+    started: Annotated[str, Meta(description="UTC, ISO 8601.")]
+    finished: Annotated[str, Meta(description="UTC, ISO 8601.")]
+    key: Annotated[
+        str,
+        Meta(
+            description="A digest of everything that must stay unchanged for the measurement to stay"
+            " valid: spec, lock, probe, host, engine."
+        ),
+    ]
+    origin: Annotated[
+        Origin,
+        Meta(
+            description="`here`; `elsewhere` for an imported report; `rehearsal` for what `build-matrix"
+            " --rehearse` measured."
+        ),
+    ] = Origin.HERE
+    base: Annotated[
+        str | None,
+        Meta(
+            description="Where the base came from: `registry:<name>@<digest>` or"
+            " `bootstrap:<suite>@sha256:<digest of its packages and recipe>`."
+        ),
+    ] = None
+    host: Annotated[dict[str, Any], Meta(description="The host facts of the report.")] = {}
+    versions: Annotated[
+        dict[str, str],
+        Meta(description="`python`, `tensorflow`, `cuda`, `cudnn`, as the probe found them."),
+    ] = {}
+    checks: Annotated[
+        list[dict[str, Any]],
+        Meta(
+            description="The report's checks: `id`, `outcome`, `statement`, `problems`, `required`,"
+            " `evidence`, `duration_s`; with reports of format 1, `summary` (one sentence) instead of"
+            " `statement` and `problems`."
+        ),
+    ] = []
+    report: Annotated[
+        dict[str, Any] | None,
+        Meta(
+            description="The whole [report](report.md); null if nothing could be probed, and in `records"
+            " list`."
+        ),
+    ] = None
+    layers: Annotated[
+        tuple[Layer, ...] | None,
+        Meta(
+            description="The layers of the image, lowest first: `digest` (of the uncompressed content)"
+            " and `size` (bytes, unpacked). The field is missing if the layers are not known: if there"
+            " was no image, and in records of version 0.1."
+        ),
+    ] = None
+    measurement: Annotated[
+        str | None,
+        Meta(
+            description="The runner's [signed statement](../trust.md) about this measurement: a Sigstore"
+            " bundle as JSON text. The field is missing if nothing was signed."
+        ),
+    ] = None
 
     @property
     def id(self) -> str:

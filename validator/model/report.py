@@ -1,16 +1,17 @@
 """The report of one run of the probe. The probe writes it as JSON; the host side reads it here.
 
-docs/reference/report.md describes the format. Reports of format 2 hold codes with typed fields; reports of
-format 1 hold a sentence for each check.
+docs/reference/report.md lists the fields with the descriptions that are here. Reports of format 2 hold codes
+with typed fields; reports of format 1 hold a sentence for each check.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
+from msgspec import Meta
 
 from .. import problems
 from . import codec
@@ -55,20 +56,67 @@ class Finding(msgspec.Struct, frozen=True):
 class CheckResult(msgspec.Struct, frozen=True):
     """One question asked inside the environment, and its answer.
 
-    stage: `host` or `tensorflow`. required: True if the check must pass for certification.
-    statement: what the check says when it did not fail, or how it ended. problems: what it found wrong.
+    summary: in reports of format 1, one sentence instead of the statement and the problems.
     document: the check as the probe wrote it.
     """
 
-    id: str
-    outcome: CheckOutcome
-    required: bool = False
-    stage: str = "host"
-    duration_s: float = 0.0
+    id: Annotated[str, Meta(description="Which check it is.")]
+    outcome: Annotated[
+        CheckOutcome,
+        Meta(
+            description="`pass`; `fail`; `skip`; `error`: a fault of the check itself; `timeout`; `crash`:"
+            " the process ended in the middle of it."
+        ),
+    ]
+    stage: Annotated[
+        str,
+        Meta(
+            description="`host` checks run without TensorFlow, `tensorflow` checks in the process that"
+            " imported it, `own` checks look at what was added to the image, after both and each in a process"
+            " of its own, `end` checks after all others."
+        ),
+    ] = "host"
+    title: Annotated[str, Meta(description="What it asks.")] = ""
+    required: Annotated[
+        bool,
+        Meta(description="Whether the check must pass for certification. `skip` is not a pass."),
+    ] = False
+    depth: Annotated[
+        str,
+        Meta(description="`quick` checks always run, `full` checks only with `--depth full` or when named."),
+    ] = "quick"
+    requires: Annotated[
+        tuple[str, ...],
+        Meta(
+            description="What must exist for the question to make sense: `gpu`, `cuda-build`, `lock`, or"
+            " `device` (a GPU and a build with CUDA, or a lock with `tensorflow-cpu`). Without it, the check"
+            " is skipped."
+        ),
+    ] = ()
+    limit_s: Annotated[float, Meta(description="The seconds after which the check is stopped.")] = 0.0
+    statement: Annotated[
+        Finding | None,
+        Meta(
+            description="A [code](codes.md) with its fields: what passed, why the check was skipped, or how"
+            " it ended; null for `fail`."
+        ),
+    ] = None
+    problems: Annotated[
+        tuple[Finding, ...],
+        Meta(
+            description="What the check found wrong: each a `code`, a `severity` (`fault` or `advisory`) and"
+            " the fields of the code. A check fails if one of them is a fault."
+        ),
+    ] = ()
+    evidence: Annotated[
+        Evidence,
+        Meta(
+            description="What was seen. After a `crash`: the `signal` or exit `status`, and the `last_lines`"
+            " that were printed. After a `timeout`: where it hung."
+        ),
+    ] = Evidence()
+    duration_s: Annotated[float, Meta(description="The seconds it took.")] = 0.0
     summary: str | None = None
-    statement: Finding | None = None
-    problems: tuple[Finding, ...] = ()
-    evidence: Evidence = Evidence()
     document: dict[str, Any] = {}
 
     @property
@@ -101,34 +149,64 @@ class CheckResult(msgspec.Struct, frozen=True):
 class Probe(msgspec.Struct, frozen=True):
     """The program that wrote the report."""
 
-    version: str
+    version: Annotated[
+        str,
+        Meta(
+            description="The declared version, `+`, and a digest of the probe's sources"
+            " (`2.1.0+0123456789ab`); `+source` if it ran from a source tree."
+        ),
+    ]
+
+
+_PRINTED = Meta(description="What the processes of this stage printed, including standard output.")
+_LENGTH = Meta(description="How many bytes that was.")
 
 
 class Logs(msgspec.Struct, frozen=True):
     """The beginning and the end of what the processes of each stage printed."""
 
-    host_stderr: str | None = None
-    tensorflow_stderr: str | None = None
+    host_stderr: Annotated[str | None, _PRINTED] = None
+    host_stderr_bytes: Annotated[int | None, _LENGTH] = None
+    tensorflow_stderr: Annotated[str | None, _PRINTED] = None
+    tensorflow_stderr_bytes: Annotated[int | None, _LENGTH] = None
+    own_stderr: Annotated[str | None, _PRINTED] = None
+    own_stderr_bytes: Annotated[int | None, _LENGTH] = None
+    end_stderr: Annotated[str | None, _PRINTED] = None
+    end_stderr_bytes: Annotated[int | None, _LENGTH] = None
+    truncated: Annotated[bool | None, Meta(description="Whether anything was left out.")] = None
+    limit_bytes: Annotated[
+        int | None,
+        Meta(description="How much of each is kept, half from the start and half from the end."),
+    ] = None
 
 
 class Report(msgspec.Struct, frozen=True):
-    """A report. started, finished: ISO 8601. fixture: True if a test made it up; it proves nothing.
+    """A report.
 
-    challenge: what the probe was asked to repeat (validator/model/measurement.py); None if there was no
-    challenge.
+    fixture: True if a test made it up; it proves nothing.
     raw: the document as the probe wrote it, for those who store or print it.
     """
 
-    format: int
-    probe: Probe
-    started: str
-    finished: str
-    host: Host
-    environment: Environment
-    checks: tuple[CheckResult, ...]
-    logs: Logs = Logs()
+    format: Annotated[
+        int,
+        Meta(
+            description="2. It is raised when a program that reads the older format would misread the newer"
+            " one."
+        ),
+    ]
+    probe: Annotated[Probe, Meta(description="The program that wrote the report.")]
+    started: Annotated[str, Meta(description="UTC, ISO 8601.")]
+    finished: Annotated[str, Meta(description="UTC, ISO 8601.")]
+    host: Annotated[Host, Meta(description="The machine.")]
+    environment: Annotated[Environment, Meta(description="The Python environment.")]
+    checks: Annotated[tuple[CheckResult, ...], Meta(description="The outcomes, in the order of the checks.")]
+    logs: Annotated[Logs, Meta(description="What the processes printed.")] = Logs()
+    duration_s: Annotated[float | None, Meta(description="The seconds from start to end.")] = None
+    challenge: Annotated[
+        str | None,
+        Meta(description="The text of `--challenge`, which the probe was asked to repeat, or null."),
+    ] = None
     fixture: bool = False
-    challenge: str | None = None
     raw: dict[str, Any] = {}
 
     def check(self, identifier: str) -> CheckResult | None:

@@ -7,7 +7,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, TypedDict
 
 import msgspec
 
@@ -266,6 +266,28 @@ def _host_class(report: Report, asked: Asked, challenge: str | None) -> str:
     return asked.host.identifier if found == NO_GPU else found
 
 
+class CellResultDocument(TypedDict):
+    """The outcome of one cell as JSON."""
+
+    cell: Annotated[
+        str | None,
+        "The cell; null for an image that could not be built or is not in the registry.",
+    ]
+    image: Annotated[str, "The identifier of the image spec."]
+    host_class: Annotated[str | None, "The host class; null like `cell`."]
+    status: Annotated[
+        str,
+        "`measured`, `unchanged`, `lost`, `missing` or `cancelled`; for an image, its own status.",
+    ]
+    detail: Annotated[str, "Why, if there is no record."]
+    attempts: Annotated[int, "How often the cell was tried in this run."]
+    published: Annotated[dict[str, object] | None, "The image in the registry, as above."]
+    record: Annotated[
+        Mapping[str, Any] | None,
+        "The [record](#a-record-records-show---json-one-on-each-line-of-records-export), or null.",
+    ]
+
+
 @dataclass(frozen=True)
 class CellResult:
     """The outcome of one cell.
@@ -284,7 +306,7 @@ class CellResult:
     failed: bool = False
     attempts: int = 0
 
-    def as_json(self, record: Mapping[str, Any] | None) -> dict[str, Any]:
+    def as_json(self, record: Mapping[str, Any] | None) -> CellResultDocument:
         """Return the result with its record's document."""
         return {
             "cell": self.cell,

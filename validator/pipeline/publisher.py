@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Annotated
 
 from .. import __version__
 from ..assemble.assembler import ImageMaker
@@ -46,15 +47,12 @@ class TagTaken(RefusedError):
 
 @dataclass(frozen=True)
 class PublishedImage:
-    """An image in a registry.
+    """An image in a registry."""
 
-    sent: True if this run pushed it, False if it was there already.
-    """
-
-    tag: str
-    reference: str
-    digest: str
-    sent: bool
+    tag: Annotated[str, "Its tag."]
+    reference: Annotated[str, "`HOST/NAME@sha256:…`."]
+    digest: Annotated[str, "The digest of the manifest."]
+    sent: Annotated[bool, "Whether this run sent it; false if it was there already."]
 
     def as_json(self) -> dict[str, object]:
         return dict(vars(self))

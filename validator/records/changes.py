@@ -9,6 +9,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Annotated
 
 from ..model.facts import Gpu
 from ..model.record import Record
@@ -20,27 +21,22 @@ _HOST = ("driver", "driver_cuda", "kernel_driver", "kernel", "os", "glibc", "con
 
 @dataclass(frozen=True)
 class Change:
-    """One thing that differs.
+    """One thing that differs."""
 
-    kind: `lock`, `package`, `version`, `driver`, `gpu`, `machine`, `variable` and so on.
-    name: of the package, version or variable; None where there is only one of the kind.
-    before, after: None for what was not there.
-    """
-
-    kind: str
-    name: str | None
-    before: str | None
-    after: str | None
+    kind: Annotated[str, "What differs: see below."]
+    name: Annotated[str | None, "The package, version or variable; null where there is only one of the kind."]
+    before: Annotated[str | None, "Null for something that was not there."]
+    after: Annotated[str | None, "Null for something that is not there any more."]
 
 
 @dataclass(frozen=True)
 class CheckChange:
-    """A check whose outcome differs. None where it did not run; summary: the newer one's sentence."""
+    """A check whose outcome differs."""
 
-    id: str
-    before: str | None
-    after: str | None
-    summary: str | None
+    id: Annotated[str, "Which check it is."]
+    before: Annotated[str | None, "The outcome; null if it did not run."]
+    after: Annotated[str | None, "The outcome; null if it did not run."]
+    summary: Annotated[str | None, "One sentence, from the newer record."]
 
 
 def changes(before: Record, after: Record) -> tuple[Change, ...]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol, TypedDict
 
 from ..errors import InputError
 from ..model.codec import encode
@@ -120,36 +120,108 @@ def _record(entry: Entry | None, records: Mapping[str, Record]) -> Record | None
 # As JSON (docs/reference/json.md).
 
 
-def difference_document(difference: Difference[Record]) -> dict[str, Any]:
+class CellFields(TypedDict):
+    """The names of a cell."""
+
+    cell: Annotated[str, "The image spec and the host class, joined."]
+    image: Annotated[str, "The identifier of the image spec."]
+    host_class: Annotated[str, "The host class."]
+
+
+class RecordInShort(TypedDict):
+    """A summary of a record."""
+
+    record: Annotated[str, "Its id."]
+    verdict: Annotated[str, "Its verdict."]
+    reason: Annotated[str, "One sentence that explains the verdict."]
+    engine: Annotated[str, "What ran the image."]
+    image_digest: Annotated[str | None, "As in the record."]
+    lock_digest: Annotated[str | None, "As in the record."]
+    probe_version: Annotated[str | None, "As in the record."]
+    finished: Annotated[str, "UTC, ISO 8601."]
+
+
+class ChangedFields(TypedDict):
+    """What changed besides the verdict."""
+
+    changes: Annotated[
+        list[dict[str, Any]],
+        "What else changed between the two; empty if one of them is null. The fields of each are below.",
+    ]
+    checks: Annotated[
+        list[dict[str, Any]],
+        "The checks whose outcomes differ; empty if one of the two is null. The fields of each are below.",
+    ]
+
+
+class _Before(CellFields):
+    """The first fields of a difference."""
+
+    kind: Annotated[str, "`worse`, `better`, `appeared` (A has no record of it) or `vanished` (B has none)."]
+    before: Annotated[RecordInShort | None, "The newest record in A, or null."]
+    after: Annotated[RecordInShort | None, "The newest record in B, or null."]
+
+
+class DifferenceDocument(_Before, ChangedFields):
+    """An entry of `records compare --json`."""
+
+
+class _Since(CellFields):
+    """The first fields of a decline."""
+
+    newest: Annotated[RecordInShort, "Its newest record."]
+    last_good: Annotated[
+        RecordInShort | None,
+        "The newest record that is as good as the cell ever was (for `regressions`: as it was at that"
+        " time or since); null if it was never good.",
+    ]
+    first_bad: Annotated[
+        RecordInShort | None,
+        "The first record after it that is `failed` or `broken`; if there is none, the first one after"
+        " it, which is `unproven`. Null if nothing is worse.",
+    ]
+    between: Annotated[
+        int,
+        "How many records lie between the two; they are `unproven`, so neither good nor bad.",
+    ]
+
+
+class DeclineDocument(_Since, ChangedFields):
+    """An entry of `records bisect --json` and `records regressions --json`, without its causes."""
+
+
+def difference_document(difference: Difference[Record]) -> DifferenceDocument:
     """Return an entry of `records compare --json`."""
     return {
         **_cell(difference.either),
         "kind": difference.kind,
-        "before": _in_short(difference.before),
-        "after": _in_short(difference.after),
+        "before": _if_any(difference.before),
+        "after": _if_any(difference.after),
         **_changed(difference.before, difference.after),
     }
 
 
-def decline_document(decline: Decline[Record]) -> dict[str, Any]:
+def decline_document(decline: Decline[Record]) -> DeclineDocument:
     """Return an entry of `records bisect --json` and `records regressions --json`, without its causes."""
     return {
         **_cell(decline.newest),
         "newest": _in_short(decline.newest),
-        "last_good": _in_short(decline.last_good),
-        "first_bad": _in_short(decline.first_bad),
+        "last_good": _if_any(decline.last_good),
+        "first_bad": _if_any(decline.first_bad),
         "between": decline.between,
         **_changed(decline.last_good, decline.first_bad),
     }
 
 
-def _cell(record: Record) -> dict[str, str]:
+def _cell(record: Record) -> CellFields:
     return {"cell": record.cell, "image": record.image, "host_class": record.host_class}
 
 
-def _in_short(record: Record | None) -> dict[str, Any] | None:
-    if record is None:
-        return None
+def _if_any(record: Record | None) -> RecordInShort | None:
+    return None if record is None else _in_short(record)
+
+
+def _in_short(record: Record) -> RecordInShort:
     return {
         "record": record.id,
         "verdict": record.verdict.value,
@@ -162,7 +234,7 @@ def _in_short(record: Record | None) -> dict[str, Any] | None:
     }
 
 
-def _changed(before: Record | None, after: Record | None) -> dict[str, Any]:
+def _changed(before: Record | None, after: Record | None) -> ChangedFields:
     if before is None or after is None:
         return {"changes": [], "checks": []}
     return {"changes": encode(changes(before, after)), "checks": encode(changed_checks(before, after))}

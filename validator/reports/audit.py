@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
+from typing import Annotated, TypedDict
 
 from rich.table import Table
 
@@ -29,8 +29,49 @@ def table(audit: Audit) -> Table:
     return found
 
 
-def document(audit: Audit, image: str, failed: bool, now: datetime) -> dict[str, Any]:
-    """Return what is written as JSON (docs/reference/json.md). failed: what `--fail-on` names was found."""
+class DatabaseDocument(TypedDict):
+    """The database that was read, as JSON."""
+
+    entries: Annotated[int, "How many were read."]
+    newest: Annotated[str, "When the last of them was changed."]
+    age_days: Annotated[int, "How many days ago that was."]
+    unreadable: Annotated[int, "Files that are not entries."]
+    undecided: Annotated[list[str], "Ids of entries whose versions can't be compared with an installed one."]
+
+
+class AuditedDocument(TypedDict):
+    """The packages that were audited, as JSON."""
+
+    audited: Annotated[int, "Their number."]
+    system: Annotated[bool, "False if the packages of the base are not listed."]
+    not_audited: Annotated[list[str], "Their names."]
+
+
+class VulnerabilityDocument(TypedDict):
+    """A vulnerability of a package, as JSON."""
+
+    ecosystem: Annotated[str, "Such as `PyPI` or `Debian:12`."]
+    name: Annotated[str, "The package; for Debian, the source package."]
+    version: Annotated[str, "Its version."]
+    packages: Annotated[list[str], "The installed packages."]
+    ids: Annotated[list[str], "All names of the vulnerability: CVE, GHSA, PYSEC, DSA."]
+    severity: Annotated[str, "`critical`, `high`, `medium`, `low`, or `unknown` if no database says."]
+    fixed: Annotated[str | None, "The first version with a fix, or null."]
+    summary: Annotated[str, "One sentence."]
+
+
+class AuditDocument(TypedDict):
+    """The output of `audit --json`."""
+
+    image: Annotated[str, "The image or lock, as it was named."]
+    failed: Annotated[bool, "True if there is a finding that `--fail-on` names; then the exit code is 1."]
+    database: Annotated[DatabaseDocument, "The database; its fields are below."]
+    packages: Annotated[AuditedDocument, "The packages; their fields are below."]
+    findings: Annotated[list[VulnerabilityDocument], "The most severe first; the fields of each are below."]
+
+
+def document(audit: Audit, image: str, failed: bool, now: datetime) -> AuditDocument:
+    """Return what is written as JSON. failed: what `--fail-on` names was found."""
     return {
         "image": image,
         "failed": failed,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Annotated, Any
 
 from ..model.lock import Lock
 
@@ -14,23 +14,20 @@ _SHOWN = 3
 
 @dataclass(frozen=True)
 class Changes:
-    """The changes of a derived image against its base.
+    """The changes of a derived image against its base."""
 
-    image, lock_digest, base, commands: as in `Derivation`.
-    compared: whether the base's lock was found; without it, the packages are not known to be the base's.
-    added, removed: versions by package. upgraded: the versions before and after, by package.
-    files: changed or missing files of TensorFlow's and NVIDIA's packages, by package.
-    """
-
-    image: str
-    lock_digest: str
-    base: str | None
-    commands: tuple[str, ...]
-    compared: bool
-    added: dict[str, str]
-    removed: dict[str, str]
-    upgraded: dict[str, tuple[str, str]]
-    files: dict[str, list[str]]
+    image: Annotated[str, "The image spec that it was derived from."]
+    lock_digest: Annotated[str, "The digest of the lock of that image."]
+    base: Annotated[str | None, "The digest of that image, or null if the engine does not have it."]
+    commands: Annotated[tuple[str, ...], "What was done to it, oldest first, as the builder wrote it down."]
+    compared: Annotated[bool, "Whether the lock was found here, so that the packages could be compared."]
+    added: Annotated[dict[str, str], "The version by package."]
+    removed: Annotated[dict[str, str], "The version by package."]
+    upgraded: Annotated[dict[str, tuple[str, str]], "The versions before and after, by package."]
+    files: Annotated[
+        dict[str, list[str]],
+        "Changed or missing files of TensorFlow's and NVIDIA's packages, by package.",
+    ]
 
     def document(self) -> dict[str, Any]:
         """Return the comparison as JSON."""

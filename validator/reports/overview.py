@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, TypedDict
 
 from ..model.codec import encode
 from ..model.prediction import Outcome, PlannedCell
@@ -18,6 +18,33 @@ _PROVES = {
     Verdict.FAILED: Outcome.FAILS,
     Verdict.BROKEN: Outcome.FAILS,
 }
+
+
+class MeasuredDocument(TypedDict):
+    """The newest measurement of a cell, as JSON."""
+
+    record: Annotated[str, "Its id."]
+    verdict: Annotated[str, "Its verdict."]
+    reason: Annotated[str, "One sentence that explains the verdict."]
+    engine: Annotated[str, "What ran the image."]
+    finished: Annotated[str, "UTC, ISO 8601."]
+
+
+class RowDocument(TypedDict):
+    """A row of the report, as JSON."""
+
+    id: Annotated[str, "The cell."]
+    image: Annotated[str, "The identifier of the image spec."]
+    host: Annotated[str, "The host class."]
+    prediction: Annotated[dict[str, Any] | None, "As in a planned cell; null for a cell that is not planned."]
+    measured: Annotated[
+        MeasuredDocument | None,
+        "The newest measurement; null if nothing was measured. Its fields are below.",
+    ]
+    agrees: Annotated[
+        bool | None,
+        "Whether the measurement confirms the prediction; null if one of them says nothing.",
+    ]
 
 
 @dataclass(frozen=True)
@@ -43,7 +70,7 @@ class Row:
         proven = _PROVES.get(self.record.verdict)
         return None if proven is None or predicted is Outcome.UNKNOWN else predicted is proven
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> RowDocument:
         record = self.record
         return {
             "id": self.cell,

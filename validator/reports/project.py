@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Annotated, Protocol, TypedDict
 
 from ..model.finding import Place
-from ..model.prediction import Outcome, Prediction, Reason
+from ..model.prediction import Outcome, Prediction, PredictionDocument, Reason
 from .findings import workflow_command
 from .issue import escaped
 from .printable import json_text, one_line
+
+
+class PinnedDocument(TypedDict):
+    """A prediction for one pin on one machine, as JSON."""
+
+    file: Annotated[str, "The file with the pin."]
+    line: Annotated[int, "Where it is, counted from 1."]
+    column: Annotated[int, "In characters, counted from 1."]
+    tensorflow: Annotated[str, "The release that is pinned."]
+    host: Annotated[str, "The machine, as `--host` named it."]
+    prediction: Annotated[PredictionDocument, "As in a planned cell."]
 
 
 class OnHost(Protocol):
@@ -52,7 +63,7 @@ def text(found: Sequence[OnHost]) -> str:
 
 def as_json(found: Sequence[OnHost]) -> str:
     """Return the predictions as JSON."""
-    rows = [
+    rows: list[PinnedDocument] = [
         {
             "file": one.place.file,
             "line": one.place.line,
