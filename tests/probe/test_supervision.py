@@ -16,6 +16,7 @@ import pytest
 
 from validator.probe import supervisor
 from validator.probe.check import HOST, TENSORFLOW, Result
+from validator.probe.progress import Progress
 from validator.probe.supervisor import LOG_BYTES, Stage
 from validator.probe.worker import load_tensorflow
 
@@ -37,7 +38,7 @@ def run(
         Stage(
             stage,
             [BY_ID[name] for name in names if BY_ID[name].stage == stage],
-            progress=lambda line: None,
+            progress=Progress(lambda line: None),
             registry="fake_checks",
             environment=environment,
             import_limit_s=import_limit_s,
@@ -206,7 +207,7 @@ import signal, sys
 from tests.probe.test_supervision import *
 from validator.probe import cli
 signal.signal(signal.SIGTERM, cli._terminated)
-stage = Stage(HOST, [BY_ID["pid"]], progress=print, registry="fake_checks",
+stage = Stage(HOST, [BY_ID["pid"]], progress=Progress(print), registry="fake_checks",
               environment={{**os.environ, "PYTHONPATH": str(FAKES)}})
 stage.log.add = lambda data: (sys.stdout.write(data.decode()), sys.stdout.flush())
 supervisor.run([stage], lambda: {{"facts": {facts!r}, "lock": None, "added": []}}, 600)

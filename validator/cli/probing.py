@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..assemble.progress import Progress
 from ..engines.base import ProbeRequest
 from ..engines.own_checks import PackedCheck
 from ..engines.probe_archive import probe_checks, probe_request
@@ -17,9 +15,6 @@ from ..model.report import Report, ReportError, read_report
 from ..reports.derived import Changes
 from .derivation import Derived, changes_in, find_derived
 from .options import print_status
-
-#: What the probe prints about a skipped check. It may name the check that says more about the reason.
-_SKIPPED = re.compile(r"(?P<check>\w+): skip: (?P<reason>.*?)(?: \(see \w+\))?")
 
 
 @dataclass(frozen=True)
@@ -54,40 +49,15 @@ def probe(
         depth, lock.read_bytes() if lock else None, selection, challenge=challenge, own=own
     )
     derived: Derived | None = None
-    progress = _Progress()
-    try:
-        if image is not None:
-            outside, answer, derived = _in_image(image, request, progress)
-        else:
-            outside, answer = _with_python(python, request, progress)
-    finally:
-        progress.say_skipped()
+    if image is not None:
+        outside, answer, derived = _in_image(image, request)
+    else:
+        outside, answer = _with_python(python, request)
     try:
         report = read_report(answer)
         return Probed(report, outside, changes_in(derived, report) if derived else None)
     except ReportError as error:
         raise ValidatorError(f"the probe's report can't be read: {error}") from error
-
-
-class _Progress:
-    """Print the probe's line about each check, but those about skipped checks together, by their reason."""
-
-    def __init__(self) -> None:
-        self._skipped: dict[str, list[str]] = {}
-
-    def __call__(self, line: str) -> None:
-        skipped = _SKIPPED.fullmatch(line)
-        if skipped is None:
-            print_status(line)
-        else:
-            self._skipped.setdefault(skipped["reason"], []).append(skipped["check"])
-
-    def say_skipped(self) -> None:
-        for reason, checks in self._skipped.items():
-            if len(checks) == 1:
-                print_status(f"{checks[0]}: skip: {reason}")
-            else:
-                print_status(f"{len(checks)} checks skipped: {reason}")
 
 
 def select_checks(
@@ -105,9 +75,7 @@ def select_checks(
     return tuple(word for pair in pairs for word in pair)
 
 
-def _in_image(
-    image: str, request: ProbeRequest, progress: Progress
-) -> tuple[Outside | Unread, bytes, Derived | None]:
+def _in_image(image: str, request: ProbeRequest) -> tuple[Outside | Unread, bytes, Derived | None]:
     from ..engines.docker import DockerEngine, connect
 
     if not image or image.startswith("-"):
@@ -116,20 +84,18 @@ def _in_image(
         )
     engine = DockerEngine(connect())
     try:
-        answer = engine.probe_image(image, request, progress)
+        answer = engine.probe_image(image, request, print_status)
         return engine.outside(), answer, find_derived(engine, image, print_status)
     finally:
         engine.close()
 
 
-def _with_python(
-    python: Path | None, request: ProbeRequest, progress: Progress
-) -> tuple[Outside | Unread, bytes]:
+def _with_python(python: Path | None, request: ProbeRequest) -> tuple[Outside | Unread, bytes]:
     from ..engines.host_reading import read_host
     from ..engines.local_probe import refuse_other_program, run_probe
 
     if python is None:
-        return read_host(), run_probe(Path(sys.executable), request, progress)
+        return read_host(), run_probe(Path(sys.executable), request, print_status)
     # Make it absolute without resolving it: a virtual environment's Python is a link that must be kept.
     refuse_other_program(python.absolute())
-    return read_host(), run_probe(python.absolute(), request, progress)
+    return read_host(), run_probe(python.absolute(), request, print_status)

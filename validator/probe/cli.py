@@ -18,6 +18,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 from . import own, report, supervisor
 from .check import END, FULL, HOST, OWN, QUICK, TENSORFLOW, Check
 from .checks import CHECKS, lock_match, packages
+from .progress import Progress
 from .supervisor import Stage
 from .tables import version
 from .watch import Watch
@@ -117,17 +118,18 @@ class _Lock(NamedTuple):
 
 
 def _probe(checks: List[Check], lock: _Lock, limit_s: float, challenge: Optional[str]) -> Dict[str, Any]:
-    started, began = _now(), time.monotonic()
+    started, began, progress = _now(), time.monotonic(), Progress(_to_stderr)
     if lock.added:
         # An image that was made with these packages has to work with them.
         checks = [replace(check, required=True) if check is packages.CHECK else check for check in checks]
     side_by_side, last = [
-        [Stage(name, [check for check in checks if check.stage == name], _progress) for name in names]
+        [Stage(name, [check for check in checks if check.stage == name], progress) for name in names]
         for names in ((TENSORFLOW, HOST), (END,))
     ]
-    added = Stage(OWN, [check for check in checks if check.stage == OWN], _progress)
+    added = Stage(OWN, [check for check in checks if check.stage == OWN], progress)
     message: Dict[str, Any] = {}
     with contextlib.ExitStack() as stack:
+        stack.callback(progress.finish)
         watch = stack.enter_context(Watch()) if any(stage.checks for stage in last) else None
 
         def collected() -> Dict[str, Any]:
@@ -162,7 +164,7 @@ def _now() -> str:
     return datetime.now(timezone.utc).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
-def _progress(line: str) -> None:
+def _to_stderr(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 

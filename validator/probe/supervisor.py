@@ -18,6 +18,7 @@ from ..problems import problem, statement
 from . import pipes
 from .check import CRASH, FAIL, TENSORFLOW, TIMEOUT, Check, Result, skipped
 from .pipes import Capture, tail
+from .progress import Progress
 from .worker import command
 
 #: The module that holds `CHECKS`. Not `__package__`, which the zip importer of Python 3.9 leaves unset.
@@ -32,8 +33,6 @@ BETWEEN_LIMIT_S = 30.0
 #: Seconds that a hanging process has to report where it hangs (faulthandler, on SIGABRT) before it is killed.
 _LAST_WORDS_S = 2.0
 _LAST_LINES = 30
-
-Progress = Callable[[str], None]
 
 
 @dataclass
@@ -156,7 +155,7 @@ class Stage:
         self._deadline = now + BETWEEN_LIMIT_S
         if event == pipes.IMPORTED:
             self._ready = True
-            self.progress(f"TensorFlow imported in {message['duration_s']:.1f} s")
+            self.progress.imported(message["duration_s"])
         elif event == pipes.IMPORT_FAILED:
             self._import_failed(message)
         elif event == pipes.BEGIN:
@@ -173,7 +172,7 @@ class Stage:
 
     def _record(self, check: Check, result: Result, duration_s: float) -> None:
         self.results[check.id] = Entry(result, duration_s)
-        self.progress(f"{check.id}: {result.outcome}: {result.sentence}")
+        self.progress.ended(check, result)
 
     def _import_failed(self, message: Dict[str, Any]) -> None:
         """Record the failed import for the first check; running the others would only repeat it."""
