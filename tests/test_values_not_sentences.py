@@ -1,13 +1,14 @@
 """Rooms hand each other values. No room parses or compares the sentences that another room wrote for people.
 
-Sentences are made in `validator/problems.py` and where people read: in `cli` and `reports`. Everywhere else a
-sentence may be passed on and stored, but no decision may depend on its wording.
+Sentences are made in `validator/problems.py`, and by the rules of `compat`. A sentence may be passed on,
+stored and shown, but no decision may depend on its wording.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Set
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ import validator
 ROOT = Path(validator.__file__).parent
 
 #: Where sentences are made, and code of others.
-EXEMPT = {"_vendor", "cli", "problems.py", "reports"}
+EXEMPT = {"_vendor", "problems.py"}
 #: Where `reason` is a code of Slurm or Kubernetes, such as `ReqNodeNotAvail`.
 SCHEDULERS = ("fleet/slurm", "fleet/kubernetes")
 #: The attributes and fields that hold sentences.
@@ -34,26 +35,48 @@ PATTERN_FUNCTIONS = {
 }  # fmt: skip
 
 
-def holds_a_sentence(node: ast.AST) -> bool:
+#: What the probe prints about a check while it runs (`validator/probe/progress.py`).
+PROGRESS = re.compile(r"(^|[^\w\s]): \(?(pass|fail|skip)\b|\bchecks? skipped\b")
+Scope = ast.Module | ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def is_a_sentence(node: ast.AST, names: Set[str] = frozenset()) -> bool:
+    """Tell whether an expression is a sentence, or what a method makes of one.
+
+    names: the variables that hold sentences.
+    """
+    if isinstance(node, ast.Attribute):
+        return node.attr in SENTENCES or ast.unparse(node) == "reason.text"
+    if isinstance(node, ast.Subscript):
+        return _key(node.slice) in SENTENCES or is_a_sentence(node.value, names)
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        field = _name(node) == "get" and node.args and _key(node.args[0]) in SENTENCES
+        return bool(field) or is_a_sentence(node.func.value, names)
+    if isinstance(node, ast.BoolOp):
+        return any(is_a_sentence(value, names) for value in node.values)
+    return isinstance(node, ast.Name) and node.id in names
+
+
+def holds_a_sentence(node: ast.AST, names: Set[str]) -> bool:
     """Tell whether an expression has a sentence in it."""
-    for part in ast.walk(node):
-        if isinstance(part, ast.Attribute) and (part.attr in SENTENCES or ast.unparse(part) == "reason.text"):
-            return True
-        if isinstance(part, ast.Subscript) and _key(part.slice) in SENTENCES:
-            return True
-        if (
-            isinstance(part, ast.Call)
-            and _name(part) == "get"
-            and part.args
-            and _key(part.args[0]) in SENTENCES
-        ):
-            return True
-    return False
+    return any(is_a_sentence(part, names) for part in ast.walk(node))
 
 
 def parsed_sentences(source: str) -> Iterator[tuple[int, str]]:
     """Yield the line and the code of each place where a sentence is compared, searched or taken apart."""
-    for node in ast.walk(ast.parse(source)):
+    tree = ast.parse(source)
+    for scope in (node for node in ast.walk(tree) if isinstance(node, Scope)):
+        yield from _parsed_in(scope)
+
+
+def _parsed_in(scope: Scope) -> Iterator[tuple[int, str]]:
+    names: set[str] = set()
+    for node in _of_scope(scope):
+        if isinstance(node, (ast.Assign, ast.AnnAssign, ast.NamedExpr)) and node.value is not None:
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            if is_a_sentence(node.value, names):
+                names |= {target.id for target in targets if isinstance(target, ast.Name)}
+    for node in _of_scope(scope):
         looked_at: list[ast.expr] = []
         if isinstance(node, ast.Compare):
             sides = [node.left, *node.comparators]
@@ -69,9 +92,29 @@ def parsed_sentences(source: str) -> Iterator[tuple[int, str]]:
                 looked_at = [*node.args, *(keyword.value for keyword in node.keywords)]
         elif isinstance(node, ast.Match):
             looked_at = [node.subject]
-        if any(holds_a_sentence(each) for each in looked_at):
+        if any(holds_a_sentence(each, names) for each in looked_at):
             assert isinstance(node, (ast.expr, ast.stmt))
             yield node.lineno, ast.unparse(node).partition("\n")[0]
+
+
+def _of_scope(scope: Scope) -> Iterator[ast.AST]:
+    """Yield what belongs to a function or module, in the order of the source, without the functions in it."""
+    for node in ast.iter_child_nodes(scope):
+        yield from _outside_functions(node)
+
+
+def _outside_functions(node: ast.AST) -> Iterator[ast.AST]:
+    if not isinstance(node, Scope):
+        yield node
+        for child in ast.iter_child_nodes(node):
+            yield from _outside_functions(child)
+
+
+def patterns_on_progress(source: str) -> Iterator[tuple[int, str]]:
+    """Yield the line and the code of each literal for what the probe prints while it runs."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and PROGRESS.search(node.value):
+            yield node.lineno, node.value.partition("\n")[0]
 
 
 def _name(call: ast.Call) -> str:
@@ -103,6 +146,29 @@ def test_no_room_parses_the_sentences_of_another() -> None:
     assert found == []
 
 
+def test_no_code_outside_the_probe_reads_its_progress() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}:{line}: {code}"
+        for path in sorted(ROOT.rglob("*.py"))
+        if path.relative_to(ROOT).parts[0] not in {*EXEMPT, "probe"}
+        for line, code in patterns_on_progress(path.read_text(encoding="utf-8"))
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        r"""re.compile(r"(?P<check>\w+): skip: (?P<reason>.*?)(?: \(see \w+\))?")""",
+        r"""re.search(r"^\w+: (pass|fail)", line)""",
+        """line.endswith(": skip")""",
+        """'checks skipped' in line""",
+    ],
+)
+def test_a_pattern_for_progress_is_noticed(code: str) -> None:
+    assert list(patterns_on_progress(code))
+
+
 def test_no_table_of_the_diagnosis_matches_sentences() -> None:
     assert patterns_on_sentences((ROOT / "diagnosis/data/report.yaml").read_text(encoding="utf-8")) == []
 
@@ -121,6 +187,9 @@ def test_no_table_of_the_diagnosis_matches_sentences() -> None:
         "check.summary.partition(':')",
         "observe(read_text(f'{check.id}: {check.sentence}'), catalogue)",
         "any(word in check.summary.lower() for word in words)",
+        "text = reason.text\nif text.startswith('tensorflow '): pass",
+        "def f(check):\n    said = check.sentence or ''\n    return 'no GPU' in said",
+        "if (why := record.reason.lower()) == 'no gpu': pass",
         "match record.reason:\n    case 'no GPU': pass",
     ],
 )
@@ -138,6 +207,8 @@ def test_it_is_noticed(code: str) -> None:
         "judgement.reason is Reason.NO_GPU",
         "problem.code == 'no_gpu'",
         "line.startswith('E ')",
+        "def f(check): text = check.sentence\ndef g(text): return text.split()",
+        "text = reason.text\nprint(text)",
     ],
 )
 def test_values_and_passing_on_are_fine(code: str) -> None:

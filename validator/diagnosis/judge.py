@@ -87,14 +87,12 @@ def _of_the_request(read: Situation, observations: Observations) -> Iterator[Rea
 
 def _values(reason: Reason) -> Mapping[str, str]:
     """Return the values of the observation. sentence: the text for a title, without its full stop."""
-    text = reason.text
-    sentence = f"TensorFlow{text[10:]}" if text.startswith("tensorflow ") else f"{text[0].upper()}{text[1:]}"
     values = {
         "rule": str(reason.rule),
         "fact": reason.fact,
-        "text": text,
+        "text": reason.text,
         "source": reason.source,
-        "sentence": sentence,
+        "sentence": reason.title,
     }
     return {**values, "mode": reason.mode} if reason.mode else values
 

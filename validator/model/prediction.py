@@ -116,6 +116,13 @@ class Reason:
             return self.text
         return f"{'XLA' if self.mode == XLA else self.mode}: {self.text}"
 
+    @property
+    def title(self) -> str:
+        """The text as the title of a cause: with a capital letter, which the name of the package lacks."""
+        if self.text.startswith("tensorflow "):
+            return f"TensorFlow{self.text[len('tensorflow') :]}"
+        return f"{self.text[0].upper()}{self.text[1:]}"
+
 
 class PredictionDocument(TypedDict):
     """A prediction as JSON."""
