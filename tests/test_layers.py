@@ -21,8 +21,8 @@ ALLOWED = {
         "__init__",
     },
     "system": {"errors"},
-    "locks": {"_vendor", "model", "compat", "matrix", "system", "errors", "resources"},
-    "registry": {"model", "system", "errors"},
+    "locks": {"_vendor", "model", "versions", "compat", "matrix", "system", "errors", "resources"},
+    "registry": {"model", "versions", "system", "errors"},
     "assemble": {
         "_vendor", "model", "versions", "compat", "locks", "registry",
         "system", "errors", "resources",
@@ -38,7 +38,7 @@ ALLOWED = {
         "_vendor", "versions", "compat", "locks", "assemble", "engines",
         "system", "errors", "resources",
     },
-    "probe": {"problems", "_vendor"},
+    "probe": {"problems", "version_numbers", "_vendor"},
     "records": {"model", "system", "errors"},
     "certify": {
         "model", "versions", "compat", "matrix", "records", "registry",

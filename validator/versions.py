@@ -1,4 +1,4 @@
-"""The types of versions, and their comparison. No other module compares versions by its own rules.
+"""The types of versions, and their comparison. No other module takes versions apart by its own rules.
 
 A *driver release* (`535.183.01`, what NVML calls the driver version) and a *CUDA version* (`12.2`: of a
 toolkit, or the newest that a driver supports) are different types here, because confusing them is
@@ -11,17 +11,24 @@ from __future__ import annotations
 import functools
 import math
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from ._vendor.packaging.version import InvalidVersion as InvalidVersion
 from ._vendor.packaging.version import Version as Version
+from .version_numbers import OPERATOR_CHARACTERS as OPERATOR_CHARACTERS
+from .version_numbers import OPERATORS as OPERATORS
+from .version_numbers import Comparer as Comparer
+from .version_numbers import Range as Range
+from .version_numbers import is_numbers as is_numbers
+from .version_numbers import is_release_of as is_release_of
+from .version_numbers import leading_numbers as leading_numbers
+from .version_numbers import major as major
+from .version_numbers import numbers_comparer as numbers_comparer
+from .version_numbers import order_by_numbers
 
 _DRIVER = re.compile(r"^[Rr]?(\d{3,4})(?:\.(\d{1,4}))?(?:\.(\d{1,4}))?$")
 _CUDA = re.compile(r"^(\d{1,2})\.(\d{1,2})(?:\.(\d{1,4}))?$")
-_NUMBERS = re.compile(r"[0-9]+(\.[0-9]+)*")
-_LEADING_NUMBERS = re.compile(r"v?(\d{1,6}(?:\.\d{1,6}){0,3})")
 _DEBIAN = re.compile(
     r"(?:(?P<epoch>[0-9]{1,9}):)?(?P<upstream>[0-9][A-Za-z0-9.+~-]{0,200}?)(?<!-)(?:-(?P<revision>[A-Za-z0-9.+~]{1,200}))?"
 )
@@ -187,62 +194,7 @@ def version_or_oldest(text: str | None) -> Version:
 
 _OLDEST = Version("0.dev0")
 
-# Plain numbers, such as those of CUDA, cuDNN and Python, and of versions that are found in text.
-
-
-def leading_numbers(text: str) -> tuple[int, ...]:
-    """Return the numbers that a version begins with, at most four: (2, 18, 0) for `v2.18.0-3-g85c`.
-
-    Return an empty tuple for text that does not begin with a number.
-    """
-    match = _LEADING_NUMBERS.match(text.strip())
-    return tuple(int(part) for part in match[1].split(".")) if match else ()
-
-
-def is_release_of(version: str, series: str) -> bool:
-    """Return True when a version is the series or in it: 12.8.1 is in 12.8, but 12.10 is not in 12.1."""
-    return version == series or version.startswith(f"{series}.")
-
-
-def is_numbers(text: str) -> bool:
-    """Return True for text that consists of numbers and dots only."""
-    return _NUMBERS.fullmatch(text) is not None
-
-
-# Comparing versions the way people write them: `2.21` means every 2.21.x, and `3.1` is not `3.10`.
-
-#: Return the order of a found version and the wanted one: negative, zero or positive. Raises ValueError for a
-#: found text that is not a version of this kind.
-Comparer = Callable[[str], int]
-
-#: Each operator, as a question about the order that a comparer returns.
-OPERATORS: dict[str, Callable[[int], bool]] = {
-    "=": lambda order: order == 0,
-    "==": lambda order: order == 0,
-    "!=": lambda order: order != 0,
-    ">=": lambda order: order >= 0,
-    "<=": lambda order: order <= 0,
-    ">": lambda order: order > 0,
-    "<": lambda order: order < 0,
-}
-
-#: Any run of operator characters, so that `=>` is seen as a wrong operator and not as part of a value.
-OPERATOR_CHARACTERS = re.compile(r"[=<>!~]+")
-
-
-def numbers_comparer(wanted: str, max_parts: int | None = None) -> Comparer:
-    """Compare by as many numbers as `wanted` has. Missing numbers of the found version count as zero.
-
-    Raises ValueError when `wanted` is not made of numbers and dots, or has more than `max_parts` numbers.
-    """
-    if not is_numbers(wanted):
-        example = ".".join(["12", "5", "1"][:max_parts])
-        raise ValueError(f"it is not a version (expected something like {example})")
-    parts = wanted.split(".")
-    if max_parts is not None and len(parts) > max_parts:
-        raise ValueError(f"it has more than {max_parts} parts (write {'.'.join(parts[:max_parts])})")
-    target = tuple(int(part) for part in parts)
-    return lambda found: _order(leading_numbers(found), target)
+# Comparing versions the way people write them: `version_numbers` has the rule.
 
 
 def driver_comparer(wanted: str) -> Comparer:
@@ -255,7 +207,7 @@ def driver_comparer(wanted: str) -> Comparer:
 
     def compare(found: str) -> int:
         release = DriverRelease.parse(found)
-        return _order((release.branch, *release.point), target, missing=math.inf)
+        return order_by_numbers((release.branch, *release.point), target, missing=math.inf)
 
     return compare
 
@@ -270,42 +222,5 @@ def release_comparer(wanted: str) -> Comparer:
     except InvalidVersion:
         raise ValueError("it is not a version (expected something like 2.21 or 2.21.0)") from None
     if is_numbers(wanted) and len(target.release) < 3:
-        return lambda found: _order(Version(found).release, target.release)
+        return lambda found: order_by_numbers(Version(found).release, target.release)
     return lambda found: (Version(found) > target) - (Version(found) < target)
-
-
-@dataclass(frozen=True)
-class Range:
-    """Comparisons that must all hold, such as `>=2.14,<2.20`."""
-
-    comparisons: tuple[tuple[str, Comparer], ...]
-
-    @classmethod
-    def parse(cls, text: str, comparer: Callable[[str], Comparer]) -> Range:
-        """Read comparisons that are separated by commas.
-
-        comparer: makes the comparer of one bound, such as `release_comparer`. Raises ValueError.
-        """
-        comparisons = []
-        for part in text.split(","):
-            match = OPERATOR_CHARACTERS.match(part.strip())
-            operator = match[0] if match else ""
-            if operator not in OPERATORS:
-                raise ValueError(f'"{part.strip()}" does not begin with one of {" ".join(OPERATORS)}')
-            comparisons.append((operator, comparer(part.strip()[len(operator) :].strip())))
-        return cls(tuple(comparisons))
-
-    @property
-    def is_exact(self) -> bool:
-        """True when one of the comparisons is `=` or `==`."""
-        return any(operator in ("=", "==") for operator, _ in self.comparisons)
-
-    def contains(self, found: str) -> bool:
-        """Return True when a version satisfies every comparison."""
-        return all(OPERATORS[operator](compare(found)) for operator, compare in self.comparisons)
-
-
-def _order(found: tuple[float, ...], wanted: tuple[float, ...], missing: float = 0) -> int:
-    """Return the order of two versions by as many numbers as `wanted` has."""
-    head = (*found, *(missing for _ in wanted))[: len(wanted)]
-    return (head > wanted) - (head < wanted)

@@ -49,7 +49,9 @@ def test_the_archive_has_only_the_sources() -> None:
     sources = [*probe.rglob("*.py"), *(probe / "data").glob("*.json"), *vendored.rglob("*.py")]
     packed = {path.relative_to(ROOT).as_posix() for path in sources}
     assert "validator/probe/data/variables.json" in packed
-    packed |= {"validator/__init__.py", "validator/problems.py", "validator/problems.json"}
+    packed |= {
+        f"validator/{name}" for name in ("__init__.py", "problems.py", "problems.json", "version_numbers.py")
+    }
     packed |= {f"validator/_vendor/packaging/LICENSE{suffix}" for suffix in ("", ".APACHE", ".BSD")}
     assert set(names) == packed | {"__main__.py", "validator/probe/VERSION"}
     assert names == sorted(names)

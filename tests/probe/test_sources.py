@@ -8,9 +8,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 VALIDATOR = Path(__file__).parents[2] / "validator"
-SOURCES = [VALIDATOR / "problems.py", *sorted((VALIDATOR / "probe").rglob("*.py"))]
+SOURCES = [
+    VALIDATOR / "problems.py",
+    VALIDATOR / "version_numbers.py",
+    *sorted((VALIDATOR / "probe").rglob("*.py")),
+]
 #: This project's modules in the archive.
-PACKED = {"probe", "problems", "_vendor"}
+PACKED = {"probe", "problems", "version_numbers", "_vendor"}
 
 
 def faults(path: Path) -> Iterator[str]:

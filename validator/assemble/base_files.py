@@ -12,6 +12,7 @@ import msgspec
 
 from ..errors import InputError
 from ..resources import manual
+from ..versions import leading_numbers, major_minor
 from .entries import Entry
 
 #: Changes when other files are read, or in another way.
@@ -69,7 +70,7 @@ class Interpreter:
     @property
     def feature(self) -> str:
         """The version without its last part: `3.12`."""
-        return ".".join(self.version.split(".")[:2])
+        return major_minor(self.version)
 
 
 @dataclass(frozen=True)
@@ -90,8 +91,8 @@ class BaseFiles:
     @property
     def glibc_version(self) -> tuple[int, int]:
         """Major and minor version of glibc."""
-        major, minor = self.glibc.split(".")[:2]
-        return int(major), int(minor)
+        major, minor = leading_numbers(self.glibc)[:2]
+        return major, minor
 
 
 class Node(msgspec.Struct):

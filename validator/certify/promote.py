@@ -21,7 +21,7 @@ from ..model.certificate import Certificate, Failure
 from ..model.timestamps import NEVER, parse_timestamp
 from ..registry.client import ConcurrentChangeError, Registry
 from ..registry.names import LATEST, additions_of, driver_alias, identifier_of, release_alias
-from ..versions import Version, version_or_oldest
+from ..versions import Version, leading_numbers, version_or_oldest
 from .provenance import Refusal, provenance_of
 from .trust import Trust
 from .trust_file import TrustFile
@@ -207,7 +207,7 @@ def preference(certificate: Certificate) -> tuple[object, ...]:
         version_or_oldest(certificate.tensorflow),
         _DEFAULT_BASE.fullmatch(certificate.image) is not None,
         _FLOATS.search(certificate.image) is None,
-        version_or_oldest(".".join(certificate.python.split(".")[:2])),
+        leading_numbers(certificate.python)[:2],
         version_or_oldest(certificate.cuda),
         version_or_oldest(certificate.cudnn),
         parse_timestamp(certificate.measured) or NEVER,

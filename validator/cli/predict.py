@@ -33,7 +33,7 @@ from ..model.situation import (
     Situation,
 )
 from ..model.spec import AS_BUILT, Cell, HostClass, ImageSpec, Variant, host_identifier, slug
-from ..versions import ComputeCapability, CudaVersion, DriverRelease
+from ..versions import ComputeCapability, CudaVersion, DriverRelease, is_numbers
 from .options import format_option, print_status, reject_options, verbose_option
 from .staleness import say_if_stale
 
@@ -356,7 +356,7 @@ def image_of(combination: Combination) -> ImageSpec:
     """
     tensorflow = release(combination.tensorflow)
     python = combination.python or tensorflow.pythons[-1]
-    if not all(part.isdigit() for part in python.split(".")) or python.count(".") != 1:
+    if not is_numbers(python) or python.count(".") != 1:
         raise InputError(f'--python: "{python}" is not a Python version', hint="write it as 3.12")
     if combination.variant is Variant.CPU:
         if combination.policy or combination.cuda or combination.cudnn:

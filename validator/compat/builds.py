@@ -10,7 +10,7 @@ import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ..versions import Version, major_minor
+from ..versions import Version, leading_numbers, major_minor
 from . import facts
 from .facts import Fact
 from .targets import Target
@@ -105,5 +105,5 @@ def _group(group: facts.Row) -> KernelGroup:
 
 def isa(text: str) -> Isa:
     """Return (8, 5) for `8.5`."""
-    major, minor = text.split(".")
-    return int(major), int(minor)
+    major, minor = leading_numbers(text)
+    return major, minor

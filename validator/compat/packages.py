@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 
 from ..model.prediction import Outcome, Reason
-from ..versions import Range, Version, release_comparer, version_or_oldest
+from ..versions import Range, Version, major, release_comparer, version_or_oldest
 from . import cudnn, facts
 from .releases import Release
 
@@ -107,13 +107,13 @@ def wheels_of_another_cuda(release: Release, packages: Mapping[str, str]) -> Rea
     packages: full names -> version. Wheels without a suffix are for CUDA 13 or later.
     """
     found = {name: match["cuda"] or "13" for name in packages if (match := _LIBRARY.fullmatch(name))}
-    major = release.cuda.split(".")[0]
-    if not found or major in found.values():
+    wanted = major(release.cuda)
+    if not found or wanted in found.values():
         return None
     name = min(found, key=lambda one: ("cuda-runtime" not in one, one))
     return release.fact.fails(
         f"tensorflow {release.version} was built with CUDA {release.cuda} and loads the libraries of CUDA"
-        f" {major}, but {name} {packages[name]} is for CUDA {found[name]}",
+        f" {wanted}, but {name} {packages[name]} is for CUDA {found[name]}",
         "cuda_of_another_version",
     )
 

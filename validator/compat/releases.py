@@ -6,7 +6,7 @@ import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ..versions import InvalidVersion, Version, major_minor
+from ..versions import InvalidVersion, Version, major, major_minor
 from . import facts
 from .errors import UnknownRelease, nearest_clause, nearest_versions
 from .facts import Fact
@@ -49,7 +49,7 @@ class Release:
     @property
     def suffix(self) -> str:
         """The suffix of the names of its NVIDIA wheels: `cu11` or `cu12`."""
-        return f"cu{self.cuda.split('.')[0]}"
+        return f"cu{major(self.cuda)}"
 
     @property
     def needs_tensorrt(self) -> bool:

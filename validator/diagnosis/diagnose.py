@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, BinaryIO
 
+from ..compat import loose
 from ..compat.older import newest_with_cuda, release_of_any_age
 from ..model.diagnosis import NOT_SHOWN, Diagnosis, Harmless
 from ..model.diagnosis import UNRECOGNIZED as UNRECOGNIZED_FAULT
-from ..versions import leading_numbers
+from ..versions import major
 from . import next_step, read_log, text
 from .causal_order import causes_in_order
 from .conclusions import conclude
@@ -137,12 +138,12 @@ def _requirements(found: Observations, facts: Mapping[str, str]) -> dict[str, st
     gpu_capability = capability(found) or ""
     system = "windows" if on_windows(found) else facts.get("os", "")
     requirements = {
-        "tensorflow_minor": ".".join(str(part) for part in leading_numbers(release)[:2]),
+        "tensorflow_minor": loose.minor(release) or "",
         "cuda_needed": build.cuda if build else "",
-        "cuda_major": build.cuda.partition(".")[0] if build else "",
+        "cuda_major": major(build.cuda) if build else "",
         "cudnn_needed": cudnn,
-        "cudnn_major": cudnn.partition(".")[0],
-        "driver_branch": facts.get("driver", "").partition(".")[0],
+        "cudnn_major": major(cudnn),
+        "driver_branch": major(facts.get("driver", "")),
         "capability": gpu_capability,
         "release_for_gpu": newest_release_for(gpu_capability) or "",
         "system": system,

@@ -30,6 +30,7 @@ _PATTERNS = (
     "probe/data/*.json",
     "problems.py",
     "problems.json",
+    "version_numbers.py",
     "_vendor/**/*.py",
     "_vendor/packaging/LICENSE*",
 )

@@ -16,7 +16,7 @@ from typing import Any
 from ..compat.gpus import model_of
 from ..model.measurement import Outside, Unread, labelled
 from ..model.spec import NO_GPU
-from ..versions import ComputeCapability
+from ..versions import ComputeCapability, is_release_of, leading_numbers, major
 from .protocol import Capacity
 from .settings_schema import GPU_RESOURCE, KubernetesPlace, Toleration
 
@@ -99,7 +99,7 @@ class Node:
         """
         if self.driver is None:
             return ()
-        branch = self.driver.partition(".")[0]
+        branch = major(self.driver)
         capability = self.capability and self.capability.sm.replace("_", "")
         return tuple(f"r{branch}-{gpu}" for gpu in (self.model, capability) if gpu)
 
@@ -126,10 +126,10 @@ class Node:
             wanted = {name: [self.labels[name]] for name in _CAPABILITY}
         else:
             return None
-        numbers, own = found["driver"].split("."), self.driver.split(".")
-        if own[: len(numbers)] != numbers:
+        if not is_release_of(self.driver, found["driver"]):
             return None
-        return {**wanted, **{name: [self.labels[name]] for name in self.driver_labels[: len(numbers)]}}
+        told = self.driver_labels[: len(leading_numbers(found["driver"]))]
+        return {**wanted, **{name: [self.labels[name]] for name in told}}
 
 
 def read_node(item: Mapping[str, Any]) -> Node:

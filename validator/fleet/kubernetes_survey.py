@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from ..versions import major
 from .kubernetes_client import Api
 from .kubernetes_nodes import GPU_VENDOR, Node, read_node, taints_to_tolerate, terms_of
 from .proposal import NodeKind, Seen
@@ -40,7 +41,7 @@ def kinds_of(nodes: Iterable[Node]) -> list[NodeKind]:
     kinds: dict[tuple[str, str, bool, str], list[Node]] = {}
     for node in nodes:
         has_gpu = any(node.gpus(name) for name in node.allocatable if name.startswith(f"{GPU_VENDOR}/"))
-        driver, model = ((node.driver or "").partition(".")[0], node.model or "") if has_gpu else ("", "")
+        driver, model = (major(node.driver or ""), node.model or "") if has_gpu else ("", "")
         kinds.setdefault((driver, model, has_gpu, str(taints_to_tolerate(node))), []).append(node)
     return [
         NodeKind(len(alike), min(node.name for node in alike), driver, model, has_gpu, _place(alike))

@@ -27,6 +27,7 @@ from ..system import processes, toml
 from ..system.pools import map_in_threads
 from ..system.runs import temporary_directory
 from ..system.sources import PackageSources
+from ..versions import leading_numbers
 from .uv_errors import explain
 
 #: glibc 2.28 is the oldest that all wheels of TensorFlow 2.21 and its dependencies run on. Debian 10, Ubuntu
@@ -154,7 +155,7 @@ def _local(wheel: LocalWheel, tags: Mapping[Tag, int], spec: ImageSpec) -> Wheel
 
 def target_tags(python: str, glibc: tuple[int, int] = GLIBC) -> dict[Tag, int]:
     """Return the wheel tags that the target accepts, each with its rank (0 is the best)."""
-    major, minor = (int(part) for part in python.split("."))
+    major, minor = leading_numbers(python)
     platforms = [f"manylinux_2_{release}_x86_64" for release in range(glibc[1], 4, -1)]
     for release, alias in ((17, "manylinux2014"), (12, "manylinux2010"), (5, "manylinux1")):
         platforms.insert(platforms.index(f"manylinux_2_{release}_x86_64") + 1, f"{alias}_x86_64")

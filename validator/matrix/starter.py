@@ -15,7 +15,7 @@ from ..compat.predict import predict
 from ..model.prediction import Outcome
 from ..model.spec import AS_BUILT, Cell, Choice, HostClass, ImageSpec, Variant
 from ..resources import manual, source
-from ..versions import DriverRelease
+from ..versions import DriverRelease, is_numbers
 
 WORKFLOW = Path(".github") / "workflows" / "gpu-images.yml"
 #: The first of these that an image has is taken.
@@ -51,7 +51,7 @@ def choose_image(images: Iterable[ImageSpec], hosts: Sequence[HostClass]) -> Ima
         image
         for image in images
         if image.variant is Variant.GPU
-        and image.tensorflow.replace(".", "").isdigit()
+        and is_numbers(image.tensorflow)
         and image.cuda is not None
         and image.cudnn is not None
         and not (image.cuda.floats or image.cudnn.floats)

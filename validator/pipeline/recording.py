@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping
 
+from ..compat import loose
 from ..compat.gpus import model_of
 from ..engines.base import Engine
 from ..errors import InputError
@@ -111,7 +112,7 @@ def record_of_report(report: Report) -> Record:
 def image_of(report: Report) -> str:
     """Return the identifier of the image spec that matches the installed packages."""
     environment = report.environment
-    python = ".".join((environment.python or "0.0").split(".")[:2])
+    python = loose.minor(environment.python) or "0.0"
     tensorflow = environment.tensorflow or "0.0"
     cuda = _installed(environment.packages, "nvidia-cuda-runtime-cu")
     cudnn = _installed(environment.packages, "nvidia-cudnn-cu")
@@ -123,4 +124,4 @@ def image_of(report: Report) -> str:
 def _installed(packages: Mapping[str, str], prefix: str) -> str | None:
     """Return the major and minor version of the first distribution whose name has this prefix."""
     found = [version for name, version in packages.items() if name.startswith(prefix)]
-    return ".".join(found[0].split(".")[:2]) if found else None
+    return loose.minor(found[0]) if found else None

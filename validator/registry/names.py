@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from ..errors import InputError
 from ..model.spec import ImageSpec
+from ..versions import major_minor
 
 # The grammar of repository names and tags in the OCI distribution specification.
 _COMPONENT = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
@@ -136,7 +137,7 @@ def _end(found: re.Match[str]) -> str:
 
 def release_alias(tensorflow: str) -> str:
     """Return the alias of a release: `2.21` for `2.21.0`."""
-    return ".".join(tensorflow.split(".")[:2])
+    return major_minor(tensorflow)
 
 
 def driver_alias(tensorflow: str, branch: int) -> str:

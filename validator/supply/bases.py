@@ -11,10 +11,11 @@ from ..assemble.pinned_bases import TAG, PinnedBase, text_of
 from ..compat.compile import read_yaml
 from ..engines.docker.endpoint import reach
 from ..errors import MissingError
+from ..versions import Version
 
 FILE = "images/bases.yaml"
 #: The probe needs Python 3.9 or newer.
-_OLDEST = (3, 9)
+_OLDEST = Version("3.9")
 
 
 def pythons(root: Path) -> list[str]:
@@ -24,8 +25,7 @@ def pythons(root: Path) -> list[str]:
     """
     rows = read_yaml(root / "validator/compat/data/tensorflow.yaml")["releases"]
     found = {python for row in rows for python in row["pythons"]}
-    numbers = sorted(tuple(map(int, python.split("."))) for python in found)
-    return [".".join(map(str, number)) for number in numbers if number >= _OLDEST]
+    return sorted((python for python in found if Version(python) >= _OLDEST), key=Version)
 
 
 def refreshed(root: Path) -> dict[str, str]:

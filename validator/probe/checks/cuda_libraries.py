@@ -1,9 +1,10 @@
 """Is every CUDA library that this TensorFlow opens at run time found, in a version that fits?"""
 
 import re
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Optional
 
 from ...problems import problem, statement
+from ...version_numbers import leading_numbers
 from ..check import ERROR, FAIL, HOST, Check, Context, Result, judged
 from ..collectors import loader
 from ..pipes import tail
@@ -104,11 +105,9 @@ def too_old(version: Optional[str], floor: Optional[str]) -> bool:
     The patch level doesn't count in TensorFlow's own rule for cuDNN (cuda_dnn.cc,
     IsSourceCompatibleWithCudnnLibrary).
     """
-    return version is not None and floor is not None and _minor(version) < _minor(floor)
-
-
-def _minor(version: str) -> Tuple[int, ...]:
-    return tuple(int(part) for part in version.split(".")[:2])
+    if version is None or floor is None:
+        return False
+    return leading_numbers(version)[:2] < leading_numbers(floor)[:2]
 
 
 CHECK = Check(

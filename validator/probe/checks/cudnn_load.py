@@ -4,6 +4,7 @@ import re
 from typing import Any, Dict, List, Optional
 
 from ...problems import problem, statement
+from ...version_numbers import leading_numbers
 from ..check import FAIL, HOST, Check, Context, Result, judged
 from ..collectors import loader
 from ..pipes import tail
@@ -43,9 +44,9 @@ def _problems(version: str, evidence: Dict[str, Any]) -> List[Dict[str, Any]]:
     found = []
     locked, major, floor = evidence["locked"], evidence["built_for_major"], evidence["built_with"]
     path = evidence["library"]["path"]
-    if locked is not None and version.split(".") != locked.split(".")[:3]:
+    if locked is not None and leading_numbers(version) != leading_numbers(locked)[:3]:
         found.append(problem("cudnn_not_as_locked", version=version, locked=locked, path=path))
-    if major is not None and version.partition(".")[0] != major.partition(".")[0]:
+    if major is not None and leading_numbers(version)[:1] != leading_numbers(major)[:1]:
         found.append(problem("cudnn_of_another_major", version=version, built_for=major))
     elif too_old(version, floor):
         found.append(problem("cudnn_too_old", version=version, built_with=floor, path=path))

@@ -16,6 +16,7 @@ from ..check import HOST, Check, Context, Result, gpu_count, judged
 from ..collectors import copies
 from ..collectors.kernels import JIT, coverage
 from ..tables import table
+from .cuda_libraries import too_old
 
 #: Characters of a value in the report, and entries of a list.
 _VALUE_LIMIT, _ENTRIES = 2000, 200
@@ -235,12 +236,8 @@ def _old_cudnn(directories: List[str], facts: Facts) -> Problems:
     if first is None or first.found_by != copies.LIBRARY_PATH:
         return
     version = copies.version_of(first.path, soname)
-    if version is not None and _minor(version) < _minor(floor):
+    if too_old(version, floor):
         yield problem("old_cudnn_on_library_path", path=first.path, version=version, built_with=floor)
-
-
-def _minor(version: str) -> Tuple[int, ...]:
-    return tuple(int(part) for part in version.split(".")[:2])
 
 
 #: The rules, by the name in the table.

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 from ...problems import problem, statement
+from ...version_numbers import leading_numbers
 from .. import fresh, measuring, training
 from ..check import FULL, TENSORFLOW, Check, Context, Result, judged, skipped
 from ..devices import gpus
@@ -75,8 +76,7 @@ def tensor_cores(found: List[Dict[str, Any]], device_type: str) -> Dict[str, Opt
     capability = found[0].get("compute_capability") if found and device_type == "GPU" else None
     if capability is None:
         return {name: None for name, _, _ in POLICIES.values()}
-    major, _, minor = capability.partition(".")
-    return {name: (int(major), int(minor or 0)) >= needed for name, needed, _ in POLICIES.values()}
+    return {name: leading_numbers(capability) >= needed for name, needed, _ in POLICIES.values()}
 
 
 def _trial(tf: Any) -> Iterator[Dict[str, Any]]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional, Set
 
 from ...problems import problem, statement
+from ...version_numbers import leading_numbers
 from ..check import HOST, PASS, SKIP, Check, Context, Result, judged, skipped
 from ..collectors.installed import normalized
 from ..tables import table
@@ -137,7 +138,7 @@ def _legacy_keras(facts: Facts) -> Iterator[Dict[str, Any]]:
     version = facts["tensorflow"]["version"] if facts["tensorflow"] else None
     if installed is None:
         yield problem("legacy_keras_missing", package="tf-keras")
-    elif version and installed.split(".")[:2] != version.split(".")[:2]:
+    elif version and leading_numbers(installed)[:2] != leading_numbers(version)[:2]:
         yield problem(
             "legacy_keras_of_another_release", package="tf-keras", installed=installed, tensorflow=version
         )

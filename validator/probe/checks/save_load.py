@@ -6,10 +6,10 @@ fault.
 """
 
 import os
-import re
 from typing import Any, Callable, Dict, List, Tuple
 
 from ...problems import problem, statement
+from ...version_numbers import leading_numbers
 from .. import comparison, hlo, training
 from ..check import TENSORFLOW, Check, Context, Result, judged
 from ..comparison import TOLERANCES
@@ -54,7 +54,7 @@ def _judged(evidence: Dict[str, Any]) -> Result:
 
 
 def _release(tf: Any) -> Tuple[int, ...]:
-    return tuple(int(number) for number in re.findall(r"\d+", tf.__version__)[:2])
+    return leading_numbers(tf.__version__)[:2]
 
 
 def _saved(

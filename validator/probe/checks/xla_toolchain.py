@@ -1,9 +1,10 @@
 """Does XLA find ptxas and libdevice, and does the ptxas that it finds have a known bug?"""
 
 import os
-from typing import Any, Dict, List, Tuple
+from typing import Any, Dict, List
 
 from ...problems import problem, statement
+from ...version_numbers import leading_numbers
 from .. import flags
 from ..check import ERROR, TENSORFLOW, Check, Context, Result, judged
 from ..collectors import toolchain
@@ -82,13 +83,9 @@ def _advisories(tool: str, version: str, capabilities: List[str]) -> List[Dict[s
 
 
 def _within(version: str, bounds: Dict[str, str]) -> bool:
-    number = _number(version)
-    above = "from" not in bounds or number >= _number(bounds["from"])
-    return above and ("below" not in bounds or number < _number(bounds["below"]))
-
-
-def _number(version: str) -> Tuple[int, ...]:
-    return tuple(int(part) for part in version.split("."))
+    number = leading_numbers(version)
+    above = "from" not in bounds or number >= leading_numbers(bounds["from"])
+    return above and ("below" not in bounds or number < leading_numbers(bounds["below"]))
 
 
 def _capabilities(context: Context) -> List[str]:

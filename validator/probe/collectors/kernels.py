@@ -10,6 +10,7 @@ build information gives a rough answer.
 from dataclasses import dataclass
 from typing import Any, Dict, List, Optional, Tuple
 
+from ...version_numbers import leading_numbers
 from ..tables import table
 
 NATIVE, JIT, NONE = "native", "jit", "none"
@@ -128,9 +129,9 @@ def _listed(build: Dict[str, Any]) -> List[_Group]:
 
 def cudnn_minimum(version: str) -> Optional[str]:
     """Return the oldest compute capability that a cuDNN release has kernels for; None where no table says."""
-    asked = _numbers(version)
+    asked = leading_numbers(version)
     for row in table("kernels")["cudnn"]:
-        if _numbers(row["from"]) <= asked < _numbers(row["below"]):
+        if leading_numbers(row["from"]) <= asked < leading_numbers(row["below"]):
             return str(row["minimum"])
     return None
 
@@ -146,12 +147,8 @@ def _sum(groups: Any) -> Optional[int]:
 
 
 def _pair(text: str) -> Tuple[int, int]:
-    major, minor = text.split(".")[:2]
-    return int(major), int(minor)
-
-
-def _numbers(text: str) -> Tuple[int, ...]:
-    return tuple(int(part) for part in text.split("."))
+    major, minor = leading_numbers(text)[:2]
+    return major, minor
 
 
 def _specific(target: Target, gpu: Capability) -> bool:

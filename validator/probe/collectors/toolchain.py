@@ -14,6 +14,7 @@ import subprocess
 from dataclasses import dataclass
 from typing import Any, List, Optional, Tuple
 
+from ...version_numbers import leading_numbers
 from .loader import loaded
 
 #: Where XLA is: 2.10 and later (two libraries, both), 2.9 and before.
@@ -132,5 +133,5 @@ def version(ptxas: str) -> Optional[str]:
 
 def usable(search: Search, version: str) -> bool:
     """Return whether XLA runs a ptxas of this version."""
-    number = tuple(int(part) for part in version.split("."))
+    number = leading_numbers(version)
     return not search.preferred_first or (number >= MINIMUM and number not in EXCLUDED)

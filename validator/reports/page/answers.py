@@ -84,8 +84,8 @@ def get_event_loop():
 _ENCODING = re.compile(r"encodings/(?!__init__|aliases|ascii|latin_1|utf_8|utf_16|utf_32|idna|cp437)")
 #: What the answers consist of, relative to `validator/`.
 _RULES = (
-    "__init__.py", "errors.py", "versions.py", "conditions.py", "problems.py", "problems.json",
-    "resources.py",
+    "__init__.py", "errors.py", "versions.py", "version_numbers.py", "conditions.py", "problems.py",
+    "problems.json", "resources.py",
     "_vendor/__init__.py", "_vendor/packaging", "compat", "diagnosis", "answers",
     "model/__init__.py", "model/additions.py", "model/diagnosis.py", "model/prediction.py",
     "model/situation.py", "model/spec.py",

@@ -12,6 +12,7 @@ from typing import Any
 
 from ...model.record import Record
 from ...model.spec import HostClass, ImageSpec
+from ...versions import is_numbers, leading_numbers
 from ..overview import WORST_FIRST, Column, Row, column_of
 from .names import (
     WITHOUT_GPU,
@@ -213,9 +214,8 @@ def _unique(values: Any) -> list[str]:
     return list(dict.fromkeys(values))
 
 
-def _numbers(version: str) -> tuple[int, list[int], str]:
+def _numbers(version: str) -> tuple[int, tuple[int, ...], str]:
     """Return a sort key that puts `none` last, and text that is not a version before it."""
-    parts = version.split(".")
-    if all(part.isdecimal() for part in parts):
-        return 0, [int(part) for part in parts], ""
-    return 1 + (version == NONE), [], version
+    if is_numbers(version):
+        return 0, leading_numbers(version), ""
+    return 1 + (version == NONE), (), version

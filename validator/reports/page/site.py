@@ -21,6 +21,7 @@ from ...model.prediction import Reason
 from ...model.record import Record, Verdict
 from ...model.spec import HostClass, ImageSpec
 from ...redaction.identifiers import without_gpu_uuids
+from ...versions import major_minor
 from ..markdown import markdown
 from ..overview import Row
 from ..printable import printable
@@ -361,7 +362,7 @@ def badges(rows: Iterable[Row]) -> Iterator[Badge]:
     images: dict[str, list[Row]] = {}
     for row in rows:
         if row.planned is not None and row.planned.cell.host.has_gpu:
-            minor = ".".join(row.planned.cell.image.tensorflow.split(".")[:2])
+            minor = major_minor(row.planned.cell.image.tensorflow)
             minors.setdefault(minor, []).append(row)
             images.setdefault(row.image, []).append(row)
     for name, group in minors.items():
