@@ -31,7 +31,7 @@ about it; if none of them decides, it is `works-on-cpu`, in a rehearsal too: it 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -182,72 +182,158 @@ def judge(
     variant: of the image. also_required: see `own_checks.also_required`. labels_trusted: `trust.yaml` says
     that the labels of a node count for the runner that measured.
     """
-    if not variant.has_cuda:
-        return _judge_without_cuda(report, origin, challenge, also_required)
-    required = (*REQUIRED_CHECKS, *also_required)
-    health = tuple(check for check in report.checks if check.id == HEALTH and check.went_wrong)
-    if any(_excuses(check) for check in health):
-        return Judgement(Verdict.UNPROVEN, Reason.GPU_NOT_HEALTHY, wrong=health)
-    # A report can mark more checks as required, but not fewer.
-    if wrong := tuple(
-        check
-        for check in report.checks
-        if check.went_wrong and check.id != HEALTH and (check.required or check.id in required)
-    ):
-        return Judgement(Verdict.FAILED, Reason.CHECKS_WENT_WRONG, wrong=wrong)
-    if health:
-        return Judgement(Verdict.UNPROVEN, Reason.GPU_NOT_HEALTHY, wrong=health)
-    if not report.host.gpus:
-        return Judgement(Verdict.UNPROVEN, Reason.NO_GPU)
-    if missing := tuple(name for name in required if not _passed(report, name)):
-        return Judgement(Verdict.UNPROVEN, Reason.CHECKS_NOT_PASSED, missing=missing)
-    if repeated := tuple(name for name in required if _count(report, name) > 1):
-        return Judgement(Verdict.UNPROVEN, Reason.CHECKS_REPEATED, missing=repeated)
-    if report.probe.version.partition("+")[0] != PROBE_VERSION:
-        return Judgement(Verdict.UNPROVEN, Reason.OTHER_PROBE, probe=report.probe.version)
-    if elsewhere := tuple(name for name in COMPUTING_CHECKS if not _computed_on(report, name, "GPU")):
-        return Judgement(Verdict.UNPROVEN, Reason.NOT_ON_GPU, missing=elsewhere)
-    gpus = tuple(sorted(set(report.host.gpu_names)))
-    if origin is Origin.ELSEWHERE:
-        return Judgement(Verdict.UNPROVEN, Reason.IMPORTED, gpus=gpus)
-    if origin is Origin.REHEARSAL:
-        return Judgement(Verdict.UNPROVEN, Reason.REHEARSED, gpus=gpus)
-    if challenge is not None and report.challenge != challenge:
-        return Judgement(Verdict.UNPROVEN, Reason.CHALLENGE_NOT_REPEATED, gpus=gpus)
-    if isinstance(outside, Unread):
-        return Judgement(Verdict.UNPROVEN, Reason.HOST_NOT_READ, gpus=gpus, unread=outside)
-    if differs := differences(report.host, outside):
-        return Judgement(Verdict.UNPROVEN, Reason.HOST_DIFFERS, gpus=gpus, differs=differs)
-    if outside.source is not Source.HOST and not labels_trusted:
-        return Judgement(Verdict.UNPROVEN, Reason.LABELS_NOT_TRUSTED, gpus=gpus)
-    return Judgement(Verdict.CERTIFIED, Reason.ALL_PASSED, gpus=gpus)
-
-
-def _judge_without_cuda(
-    report: Report, origin: Origin, challenge: str | None, also_required: tuple[str, ...]
-) -> Judgement:
-    required = (*REQUIRED_ON_CPU, *also_required)
-    if wrong := tuple(
-        check
-        for check in report.checks
-        if check.went_wrong and (check.required or check.id in required) and check.id not in OF_THE_GPU
-    ):
-        return Judgement(Verdict.FAILED, Reason.CHECKS_WENT_WRONG, wrong=wrong)
-    if missing := tuple(
-        name
-        for name in required
-        if not _passed(report, name) or (name in COMPUTING_CHECKS and not _computed_on(report, name, "CPU"))
-    ):
-        return Judgement(Verdict.UNPROVEN, Reason.CHECKS_NOT_PASSED, missing=missing)
-    if repeated := tuple(name for name in required if _count(report, name) > 1):
-        return Judgement(Verdict.UNPROVEN, Reason.CHECKS_REPEATED, missing=repeated)
-    if report.probe.version.partition("+")[0] != PROBE_VERSION:
-        return Judgement(Verdict.UNPROVEN, Reason.OTHER_PROBE, probe=report.probe.version)
-    if origin is Origin.ELSEWHERE:
-        return Judgement(Verdict.UNPROVEN, Reason.IMPORTED)
-    if challenge is not None and report.challenge != challenge:
-        return Judgement(Verdict.UNPROVEN, Reason.CHALLENGE_NOT_REPEATED)
+    case = _Case(report, origin, outside, challenge, also_required, labels_trusted, variant.has_cuda)
+    for question in _QUESTIONS if variant.has_cuda else _QUESTIONS_WITHOUT_CUDA:
+        answer = question(case)
+        if answer is not None:
+            return answer
+    if variant.has_cuda:
+        return Judgement(Verdict.CERTIFIED, Reason.ALL_PASSED, gpus=case.gpus)
     return Judgement(Verdict.WORKS_ON_CPU, Reason.ALL_PASSED_ON_CPU)
+
+
+@dataclass(frozen=True)
+class _Case:
+    """What `judge` is asked about. has_cuda: the image's variant has CUDA, so that a GPU has to compute."""
+
+    report: Report
+    origin: Origin
+    outside: Outside | Unread
+    challenge: str | None
+    also_required: tuple[str, ...]
+    labels_trusted: bool
+    has_cuda: bool
+
+    @property
+    def required(self) -> tuple[str, ...]:
+        return (*(REQUIRED_CHECKS if self.has_cuda else REQUIRED_ON_CPU), *self.also_required)
+
+    @property
+    def gpus(self) -> tuple[str, ...]:
+        """The models on which the checks passed; without CUDA, none."""
+        return tuple(sorted(set(self.report.host.gpu_names))) if self.has_cuda else ()
+
+
+# The questions. Each returns the verdict if the answer decides it, otherwise None.
+
+
+def _gpu_not_healthy(case: _Case) -> Judgement | None:
+    wrong = _wrong_health(case.report)
+    if not any(_excuses(check) for check in wrong):
+        return None
+    return Judgement(Verdict.UNPROVEN, Reason.GPU_NOT_HEALTHY, wrong=wrong)
+
+
+def _checks_went_wrong(case: _Case) -> Judgement | None:
+    not_of_the_image = {HEALTH} if case.has_cuda else OF_THE_GPU
+    # A report can mark more checks as required, but not fewer.
+    wrong = tuple(
+        check
+        for check in failed_checks(case.report)
+        if check.id not in not_of_the_image and (check.required or check.id in case.required)
+    )
+    return Judgement(Verdict.FAILED, Reason.CHECKS_WENT_WRONG, wrong=wrong) if wrong else None
+
+
+def _health_not_known(case: _Case) -> Judgement | None:
+    wrong = _wrong_health(case.report)
+    return Judgement(Verdict.UNPROVEN, Reason.GPU_NOT_HEALTHY, wrong=wrong) if wrong else None
+
+
+def _no_gpu(case: _Case) -> Judgement | None:
+    return None if case.report.host.gpus else Judgement(Verdict.UNPROVEN, Reason.NO_GPU)
+
+
+def _checks_not_passed(case: _Case) -> Judgement | None:
+    def passed(name: str) -> bool:
+        on_cpu = case.has_cuda or name not in COMPUTING_CHECKS or _computed_on(case.report, name, "CPU")
+        return _passed(case.report, name) and on_cpu
+
+    missing = tuple(name for name in case.required if not passed(name))
+    return Judgement(Verdict.UNPROVEN, Reason.CHECKS_NOT_PASSED, missing=missing) if missing else None
+
+
+def _checks_repeated(case: _Case) -> Judgement | None:
+    repeated = tuple(name for name in case.required if _count(case.report, name) > 1)
+    return Judgement(Verdict.UNPROVEN, Reason.CHECKS_REPEATED, missing=repeated) if repeated else None
+
+
+def _other_probe(case: _Case) -> Judgement | None:
+    version = case.report.probe.version
+    if version.partition("+")[0] == PROBE_VERSION:
+        return None
+    return Judgement(Verdict.UNPROVEN, Reason.OTHER_PROBE, probe=version)
+
+
+def _not_on_gpu(case: _Case) -> Judgement | None:
+    elsewhere = tuple(name for name in COMPUTING_CHECKS if not _computed_on(case.report, name, "GPU"))
+    return Judgement(Verdict.UNPROVEN, Reason.NOT_ON_GPU, missing=elsewhere) if elsewhere else None
+
+
+def _imported(case: _Case) -> Judgement | None:
+    if case.origin is not Origin.ELSEWHERE:
+        return None
+    return Judgement(Verdict.UNPROVEN, Reason.IMPORTED, gpus=case.gpus)
+
+
+def _rehearsed(case: _Case) -> Judgement | None:
+    if case.origin is not Origin.REHEARSAL:
+        return None
+    return Judgement(Verdict.UNPROVEN, Reason.REHEARSED, gpus=case.gpus)
+
+
+def _challenge_not_repeated(case: _Case) -> Judgement | None:
+    if case.challenge is None or case.report.challenge == case.challenge:
+        return None
+    return Judgement(Verdict.UNPROVEN, Reason.CHALLENGE_NOT_REPEATED, gpus=case.gpus)
+
+
+def _host_not_read(case: _Case) -> Judgement | None:
+    if not isinstance(case.outside, Unread):
+        return None
+    return Judgement(Verdict.UNPROVEN, Reason.HOST_NOT_READ, gpus=case.gpus, unread=case.outside)
+
+
+def _host_differs(case: _Case) -> Judgement | None:
+    differs = () if isinstance(case.outside, Unread) else differences(case.report.host, case.outside)
+    return (
+        Judgement(Verdict.UNPROVEN, Reason.HOST_DIFFERS, gpus=case.gpus, differs=differs) if differs else None
+    )
+
+
+def _labels_not_trusted(case: _Case) -> Judgement | None:
+    read_on_host = isinstance(case.outside, Outside) and case.outside.source is Source.HOST
+    if read_on_host or case.labels_trusted:
+        return None
+    return Judgement(Verdict.UNPROVEN, Reason.LABELS_NOT_TRUSTED, gpus=case.gpus)
+
+
+#: The questions in their order; the comments have their numbers in the docstring of this module.
+_QUESTIONS: tuple[Callable[[_Case], Judgement | None], ...] = (
+    _gpu_not_healthy,  # 1
+    _checks_went_wrong,  # 2
+    _health_not_known,  # 2
+    _no_gpu,  # 3
+    _checks_not_passed,  # 4
+    _checks_repeated,  # 4
+    _other_probe,  # 5
+    _not_on_gpu,  # 6
+    _imported,  # 7
+    _rehearsed,  # 7
+    _challenge_not_repeated,  # 8
+    _host_not_read,  # 9
+    _host_differs,  # 10
+    _labels_not_trusted,  # 11
+)
+#: Those that are asked about an image without CUDA.
+_QUESTIONS_WITHOUT_CUDA = (
+    _checks_went_wrong,
+    _checks_not_passed,
+    _checks_repeated,
+    _other_probe,
+    _imported,
+    _challenge_not_repeated,
+)
 
 
 def differences(host: Host, outside: Outside) -> tuple[str, ...]:
@@ -294,6 +380,10 @@ def _different_gpus(here: Sequence[tuple[object, ...]], there: Sequence[tuple[ob
 def failed_checks(report: Report) -> list[CheckResult]:
     """Return every check that went wrong, required or not."""
     return [check for check in report.checks if check.went_wrong]
+
+
+def _wrong_health(report: Report) -> tuple[CheckResult, ...]:
+    return tuple(check for check in report.checks if check.id == HEALTH and check.went_wrong)
 
 
 def _excuses(check: CheckResult) -> bool:
