@@ -16,7 +16,7 @@ import random
 import re
 import struct
 import time
-from typing import Any, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 from ...problems import problem, statement
 from .. import fresh, interfaces, training, workers
@@ -25,6 +25,7 @@ from ..devices import exact_float32, gpus
 from ..isolate import EXCEPTION, SIGNAL, STOPPED, TIMED_OUT, Answer, Failure
 from ..workers import Group, Peer, Settings
 
+Problems = List[Dict[str, Any]]
 #: How far a worker is, in this order (the vocabulary `worker_stage`).
 START, CONNECT, TRAIN, END = _STAGES = ("start", "connect", "train", "end")
 #: The steps that are compared, and the examples for each replica in a global batch.
@@ -193,37 +194,86 @@ def _part(group: Group) -> None:
         time.sleep(0.05)
 
 
-def _faults(group: Group, ended: Optional[Failure], evidence: Dict[str, Any]) -> List[Dict[str, Any]]:
+class _Outcome:
+    """How training together ended. ended: how it failed for this worker, if it did."""
+
+    def __init__(self, group: Group, ended: Optional[Failure], evidence: Dict[str, Any]) -> None:
+        self.group, self.ended, self.evidence = group, ended, evidence
+        #: The other workers that did not finish, and why, as far as they said.
+        self.absent = [peer for peer in group.peers if peer.stage != END]
+        self.left = {
+            peer.rank: Failure(peer.left, str(peer.said.get("error", "")))
+            for peer in self.absent
+            if peer.left
+        }
+        self.failures = [failure for failure in (ended, *self.left.values()) if failure is not None]
+
+    @property
+    def hung(self) -> bool:
+        """Return whether workers waited for each other until the time was up."""
+        waited = any(failure.kind in (TIMED_OUT, STOPPED) for failure in self.failures)
+        return waited or not self.failures
+
+
+def _all_finished(outcome: _Outcome) -> Optional[Problems]:
+    return [] if outcome.ended is None and not outcome.absent else None
+
+
+def _lost(outcome: _Outcome) -> Optional[Problems]:
+    ended = outcome.ended
+    said = ended.detail if ended is not None and ended.kind == EXCEPTION else ""
+    lost = [peer for peer in outcome.absent if peer.lost and not peer.left]
+    return [problem("worker_lost", **_named(peer), how=peer.lost, error=said) for peer in lost] or None
+
+
+def _others_failed(outcome: _Outcome) -> Optional[Problems]:
+    left = outcome.left
+    own = [peer for peer in outcome.absent if peer.rank in left and not _caused_elsewhere(left[peer.rank])]
+    return [problem("worker_failed", **_named(peer), error=str(left[peer.rank])) for peer in own] or None
+
+
+def _failed_itself(outcome: _Outcome) -> Optional[Problems]:
+    return [] if outcome.ended is not None and not _caused_elsewhere(outcome.ended) else None
+
+
+def _some_are_behind(outcome: _Outcome) -> Optional[Problems]:
+    if not outcome.hung:
+        return None
+    return _behind(outcome.group, END if outcome.ended is None else outcome.group.stage or START) or None
+
+
+def _other_interface(outcome: _Outcome) -> Optional[Problems]:
+    return _wrong_interface(outcome.group, outcome.evidence) or None
+
+
+def _collective(outcome: _Outcome) -> Optional[Problems]:
+    shared = {name: outcome.evidence[name] for name in ("workers", "communication")}
+    if outcome.hung:
+        return [problem("collective_hangs", **shared, seconds=_TRAIN_S)]
+    return [problem("collective_failed", **shared, error=str(outcome.failures[0]))]
+
+
+#: What may have kept the workers from training together, in the order in which it is looked for. The first
+#: rule that does not return None decides; an empty list means that nothing did, or only this worker itself.
+_RULES: Tuple[Callable[[_Outcome], Optional[Problems]], ...] = (
+    _all_finished,
+    _lost,
+    _others_failed,
+    _failed_itself,
+    _some_are_behind,
+    _other_interface,
+    _collective,
+)
+
+
+def _faults(group: Group, ended: Optional[Failure], evidence: Dict[str, Any]) -> Problems:
     """Return what kept the workers from training together; empty if nothing did, or only this worker itself.
 
     ended: how this worker's training failed, if it did.
     """
-    absent = [peer for peer in group.peers if peer.stage != END]
-    if ended is None and not absent:
-        return []
-    said = ended.detail if ended is not None and ended.kind == EXCEPTION else ""
-    lost = [peer for peer in absent if peer.lost and not peer.left]
-    if lost:
-        return [problem("worker_lost", **_named(peer), how=peer.lost, error=said) for peer in lost]
-    left = {peer.rank: Failure(peer.left, str(peer.said.get("error", ""))) for peer in absent if peer.left}
-    own = [peer for peer in absent if peer.left and not _caused_elsewhere(left[peer.rank])]
-    if own:
-        return [problem("worker_failed", **_named(peer), error=str(left[peer.rank])) for peer in own]
-    if ended is not None and not _caused_elsewhere(ended):
-        return []
-    failures = [failure for failure in (ended, *left.values()) if failure is not None]
-    hung = any(failure.kind in (TIMED_OUT, STOPPED) for failure in failures)
-    if hung or not failures:
-        behind = _behind(group, END if ended is None else group.stage or START)
-        if behind:
-            return behind
-    wrong = _wrong_interface(group, evidence)
-    if wrong:
-        return wrong
-    shared = {"workers": evidence["workers"], "communication": evidence["communication"]}
-    if hung or not failures:
-        return [problem("collective_hangs", **shared, seconds=_TRAIN_S)]
-    return [problem("collective_failed", **shared, error=next(str(f) for f in failures))]
+    outcome = _Outcome(group, ended, evidence)
+    found = (rule(outcome) for rule in _RULES)
+    return next(problems for problems in found if problems is not None)
 
 
 def _named(peer: Peer) -> Dict[str, Any]:
