@@ -57,17 +57,41 @@ def fitting_remedies(
     """
     find = chosen_finder(observations, {**_assumed(observations), **values})
     fitting = [remedy for remedy in entry.remedies if remedy.when.may_hold(find)]
-    fillings = {id(one): _filling(one, observations) for one in fitting or entry.remedies}
-    possible = [one for one in fitting or entry.remedies if fillings[id(one)] is not None]
-    if not fitting or len(possible) < len(fitting):
-        possible = [*(possible if fitting else ()), *_why_none(entry.remedies, observations)] or possible
-    available = frozenset(remedy.way for remedy in possible)
-    ranked = [(rank, one) for one in possible if (rank := reader.rank(one.way, available)) is not None]
-    if reader.rebooted:
-        ranked = [(rank, one) for rank, one in ranked if one.interrupts != REBOOT]
-    ranked = ranked or [(0, one) for one in possible]
-    ranked.sort(key=lambda each: (bool(each[1].interrupts), each[0]))
-    return tuple(_remedy(one, values, fillings.get(id(one)) or Filling({}), reader) for _, one in ranked)
+    possible = _possible(fitting, entry.remedies, observations)
+    return tuple(_remedy(one, values, filled, reader) for one, filled in _ranked(possible, reader))
+
+
+def _possible(
+    fitting: Sequence[RemedyEntry], remedies: Sequence[RemedyEntry], observations: Observations
+) -> list[tuple[RemedyEntry, Filling]]:
+    """Return the remedies that some release of TensorFlow makes possible, each with what fills it in.
+
+    If the release rules any of the fitting ones out, the reason why no release works comes after the others.
+    If none fits at all, that reason comes instead of all remedies of the cause.
+    """
+    found = [
+        (one, filled) for one in fitting or remedies if (filled := _filling(one, observations)) is not None
+    ]
+    if fitting and len(found) == len(fitting):
+        return found
+    reasons = [(one, Filling({})) for one in _why_none(remedies, observations)]
+    return [*(found if fitting else ()), *reasons] or found
+
+
+def _ranked(
+    possible: Sequence[tuple[RemedyEntry, Filling]], reader: Reader
+) -> list[tuple[RemedyEntry, Filling]]:
+    """Return the remedies for the reader, in the order to try them; all of them if none is for the reader."""
+    ways = frozenset(one.way for one, _ in possible)
+    ranked = [
+        (rank, each)
+        for each in possible
+        if (rank := reader.rank(each[0].way, ways)) is not None
+        and not (reader.rebooted and each[0].interrupts == REBOOT)
+    ]
+    ranked = ranked or [(0, each) for each in possible]
+    ranked.sort(key=lambda one: (bool(one[1][0].interrupts), one[0]))
+    return [each for _, each in ranked]
 
 
 def _filling(entry: RemedyEntry, observations: Observations) -> Filling | None:
