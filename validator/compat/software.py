@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ..model.prediction import Outcome, Reason
 from ..model.situation import LINUX, PYPI, WSL2, Situation
@@ -42,99 +43,161 @@ class Software:
 def software(situation: Situation) -> Software:
     """Return the software that a situation describes."""
     return _software(
-        (situation.tensorflow, situation.python, situation.cuda, situation.cudnn),
-        (situation.system, situation.machine, situation.wheel, situation.variant),
-        situation.extra,
-        situation.library_path,
-        tuple(situation.packages.items()),
+        _Stated(
+            situation.tensorflow,
+            situation.python,
+            situation.cuda,
+            situation.cudnn,
+            situation.system,
+            situation.machine,
+            situation.wheel,
+            situation.variant,
+            situation.extra,
+            situation.library_path,
+            tuple(situation.packages.items()),
+        )
     )
+
+
+class _Stated(NamedTuple):
+    """What a situation says about software. packages: names with versions. The other fields are those of
+    `Situation`.
+    """
+
+    tensorflow: str | None
+    python: str | None
+    cuda: str | None
+    cudnn: str | None
+    system: str | None
+    machine: str | None
+    wheel: str | None
+    variant: str | None
+    extra: bool | None
+    library_path: bool | None
+    packages: tuple[tuple[str, str], ...]
+
+    @property
+    def from_pypi(self) -> bool:
+        return self.wheel in (None, PYPI)
+
+
+@dataclass(frozen=True)
+class _Versions:
+    """The versions that TensorFlow runs with. python: `3.12`. packages: by name without a CUDA suffix."""
+
+    release: Release | None
+    python: str | None
+    cuda: CudaVersion | None
+    cudnn: str | None
+    packages: Mapping[str, str]
+
+    @property
+    def from_wheels(self) -> bool:
+        return any(name.startswith("nvidia-") for name in self.packages)
 
 
 @functools.lru_cache(maxsize=8192)
-def _software(
-    versions: tuple[str | None, str | None, str | None, str | None],
-    kind: tuple[str | None, str | None, str | None, str | None],
-    extra: bool | None,
-    library_path: bool | None,
-    installed: tuple[tuple[str, str], ...],
-) -> Software:
-    tensorflow, python, cuda, cudnn_version = versions
-    system, machine, wheel, variant = kind
-    found = {loose.without_suffix(name): version for name, version in installed}
-    from_wheels = any(name.startswith("nvidia-") for name in found)
-    release = older.release_of_any_age(tensorflow or "")
-    if extra and release is not None and release.extra_style == "exact":
-        # The extra pins the versions that TensorFlow was built with.
-        cuda = cuda or release.cuda
-        cudnn_version = cudnn_version or release.cudnn
-    toolkit = loose.cuda(found.get("nvidia-cuda-runtime") or cuda)
-    cudnn_version = loose.numbers(found.get("nvidia-cudnn") or cudnn_version)
-    minor = loose.minor(python)
-    from_pypi = wheel in (None, PYPI)
-    reasons = [
-        packages.cpu_package(found, variant),
-        platforms.other_build(wheel),
-        packages.two_cudnns(dict(installed)),
-        *(packages.removed_package(name, version) for name, version in installed),
-    ]
-    combinations: tuple[known_issues.Combination, ...] = ()
-    if release is not None:
-        reasons.append(platforms.without_cuda(release.version, system, machine, wheel))
-    if release is not None and from_pypi:
-        combinations = known_issues.on_image(release.version, minor, extra, found)
-        reasons += _of_wheel(release, minor, toolkit, cudnn_version, found)
-        reasons += [one.reason() for one in combinations if one.capabilities is None]
-        if system in (None, LINUX, WSL2):
-            has_libraries = toolkit is not None or from_wheels
-            reasons.append(_libraries(release, extra, has_libraries))
-            if extra:
-                reasons.append(packages.framework_for_another_cuda(release, dict(installed)))
-            if cuda is None and not extra and toolkit is None:
-                reasons.append(packages.wheels_of_another_cuda(release, dict(installed)))
-            reasons.append(installation.search_path(release.version, extra or from_wheels, library_path))
-    kept = [reason for reason in reasons if reason is not None]
-    needed: Mapping[str, object] = {
-        "tensorflow": release,
-        "python": minor,
-        "cuda": toolkit,
-        "cudnn": cudnn_version,
-        "machine": machine,
-        "wheel": wheel,
-        **({"library_path": library_path} if any(r.rule == "library_path_not_set" for r in kept) else {}),
-    }
+def _software(stated: _Stated) -> Software:
+    versions = _versions_of(stated)
+    combinations = _combinations_of(stated, versions)
+    reasons = [reason for reason in _reasons_of(stated, versions, combinations) if reason is not None]
     return Software(
-        release=release,
-        python=minor,
-        on_cpu=variant == Variant.CPU.value,
-        from_pypi=from_pypi,
-        inspected=from_pypi and release in releases(),
-        cuda=toolkit,
-        cudnn=cudnn_version,
-        nvcc=loose.numbers(found.get("nvidia-cuda-nvcc")),
+        release=versions.release,
+        python=versions.python,
+        on_cpu=stated.variant == Variant.CPU.value,
+        from_pypi=stated.from_pypi,
+        inspected=stated.from_pypi and versions.release in releases(),
+        cuda=versions.cuda,
+        cudnn=versions.cudnn,
+        nvcc=loose.numbers(versions.packages.get("nvidia-cuda-nvcc")),
         combinations=tuple(one.fact.id for one in combinations if one.capabilities is not None),
-        against=tuple(reason for reason in kept if reason.outcome is Outcome.FAILS),
-        reasons=tuple(reason for reason in kept if reason.outcome is not Outcome.FAILS),
-        missing=tuple(name for name, value in needed.items() if value is None),
+        against=tuple(reason for reason in reasons if reason.outcome is Outcome.FAILS),
+        reasons=tuple(reason for reason in reasons if reason.outcome is not Outcome.FAILS),
+        missing=tuple(_missing_of(stated, versions, reasons)),
     )
 
 
-def _of_wheel(
-    release: Release,
-    python: str | None,
-    toolkit: CudaVersion | None,
-    cudnn_version: str | None,
-    found: Mapping[str, str],
+def _versions_of(stated: _Stated) -> _Versions:
+    """Return the versions; those of installed wheels come before those that were stated."""
+    found = {loose.without_suffix(name): version for name, version in stated.packages}
+    release = older.release_of_any_age(stated.tensorflow or "")
+    cuda, cudnn_version = stated.cuda, stated.cudnn
+    if stated.extra and release is not None and release.extra_style == "exact":
+        # The extra pins the versions that TensorFlow was built with.
+        cuda, cudnn_version = cuda or release.cuda, cudnn_version or release.cudnn
+    return _Versions(
+        release,
+        loose.minor(stated.python),
+        loose.cuda(found.get("nvidia-cuda-runtime") or cuda),
+        loose.numbers(found.get("nvidia-cudnn") or cudnn_version),
+        found,
+    )
+
+
+def _combinations_of(stated: _Stated, versions: _Versions) -> tuple[known_issues.Combination, ...]:
+    if versions.release is None or not stated.from_pypi:
+        return ()
+    return known_issues.on_image(versions.release.version, versions.python, stated.extra, versions.packages)
+
+
+def _reasons_of(
+    stated: _Stated, versions: _Versions, combinations: Iterable[known_issues.Combination]
 ) -> Iterator[Reason | None]:
-    """Return the reasons about the wheel on PyPI and the libraries that it loads."""
-    if python is not None:
-        yield installation.python_wheel(release, python)
-    if toolkit is not None:
-        yield installation.cuda_major(release, toolkit)
+    yield packages.cpu_package(versions.packages, stated.variant)
+    yield platforms.other_build(stated.wheel)
+    yield packages.two_cudnns(dict(stated.packages))
+    for name, version in stated.packages:
+        yield packages.removed_package(name, version)
+    release = versions.release
+    if release is None:
+        return
+    yield platforms.without_cuda(release.version, stated.system, stated.machine, stated.wheel)
+    if not stated.from_pypi:
+        return
+    yield from _of_wheel(release, versions)
+    yield from (one.reason() for one in combinations if one.capabilities is None)
+    if stated.system in (None, LINUX, WSL2):
+        yield from _of_installation(release, stated, versions)
+
+
+def _of_wheel(release: Release, versions: _Versions) -> Iterator[Reason | None]:
+    """Yield the reasons about the wheel on PyPI and the libraries that it loads."""
+    if versions.python is not None:
+        yield installation.python_wheel(release, versions.python)
+    if versions.cuda is not None:
+        yield installation.cuda_major(release, versions.cuda)
     measured = build(release.version)
     built_with = (measured.cudnn if measured else None) or release.cudnn
-    if cudnn_version is not None:
-        yield cudnn.fits_build(cudnn_version, built_with)
-    yield from packages.mixed_frameworks(release, built_with, found, loose.numbers(found.get("nvidia-cudnn")))
+    if versions.cudnn is not None:
+        yield cudnn.fits_build(versions.cudnn, built_with)
+    wheel = loose.numbers(versions.packages.get("nvidia-cudnn"))
+    yield from packages.mixed_frameworks(release, built_with, versions.packages, wheel)
+
+
+def _of_installation(release: Release, stated: _Stated, versions: _Versions) -> Iterator[Reason | None]:
+    """Yield the reasons about where the CUDA libraries come from, and whether TensorFlow finds them."""
+    yield _libraries(release, stated.extra, versions.cuda is not None or versions.from_wheels)
+    if stated.extra:
+        yield packages.framework_for_another_cuda(release, dict(stated.packages))
+    elif stated.cuda is None and versions.cuda is None:
+        yield packages.wheels_of_another_cuda(release, dict(stated.packages))
+    from_wheels = stated.extra or versions.from_wheels
+    yield installation.search_path(release.version, from_wheels, stated.library_path)
+
+
+def _missing_of(stated: _Stated, versions: _Versions, reasons: Iterable[Reason]) -> Iterator[str]:
+    """Yield the facts that a prediction needs and that are not known."""
+    needed: dict[str, object] = {
+        "tensorflow": versions.release,
+        "python": versions.python,
+        "cuda": versions.cuda,
+        "cudnn": versions.cudnn,
+        "machine": stated.machine,
+        "wheel": stated.wheel,
+    }
+    if any(reason.rule == "library_path_not_set" for reason in reasons):
+        needed["library_path"] = stated.library_path
+    return (name for name, value in needed.items() if value is None)
 
 
 def _libraries(release: Release, extra: bool | None, has_libraries: bool) -> Reason | None:
