@@ -103,7 +103,7 @@ def test_this_machine_is_asked_about_next_to_other_modules(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     assert local_host_facts()["os"]
-    assert {"driver", "environment"} <= {check["id"] for check in probe_checks()}
+    assert {"driver", "environment"} <= {check.id for check in probe_checks()}
 
 
 def test_the_archive_writes_no_files_next_to_itself(archive: Path) -> None:

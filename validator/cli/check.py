@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..errors import EXIT_FAILED, EXIT_OK
+from ..model.codec import encode
 from ..model.spec import Variant
 from ..model.verdict import failed_checks, judge
 from ..reports.junit import junit
@@ -107,7 +108,7 @@ def _list(format_: str) -> int:
         raise click.UsageError("--list cannot be written as JUnit")
     checks = probe_checks()
     if format_ == "json":
-        click.echo(json_text(checks))
+        click.echo(json_text(encode(checks)))
     else:
         from ..reports.terminal import check_list, show
 

@@ -64,7 +64,7 @@ def select_checks(
     only: tuple[str, ...], skip: tuple[str, ...], own: tuple[PackedCheck, ...] = ()
 ) -> tuple[str, ...]:
     """Return the probe's arguments that select checks. Raises InputError for a check that does not exist."""
-    known = [check["id"] for check in probe_checks()] if only or skip else []
+    known = [check.id for check in probe_checks()] if only or skip else []
     known += [check.file.id for check in own]
     for name in (*only, *skip):
         if name not in known:

@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ValidatorError
+from ..model.codec import convert
+from ..model.report import CheckDescription
 from ..system import processes
 from .base import ProbeRequest
 from .own_checks import PackedCheck, members
@@ -138,13 +140,9 @@ def local_host_facts() -> dict[str, Any]:
     return facts
 
 
-def probe_checks() -> list[dict[str, Any]]:
-    """Return the probe's checks in the order of a report. Raises ValidatorError.
-
-    Each has `id`, `stage`, `title`, `required`, `depth`, `requires` and `limit_s` (seconds).
-    """
-    checks: list[dict[str, Any]] = _ask("--list")
-    return checks
+def probe_checks() -> tuple[CheckDescription, ...]:
+    """Return the probe's checks in the order of a report. Raises ValidatorError."""
+    return convert(_ask("--list"), tuple[CheckDescription, ...])
 
 
 def _ask(question: str) -> Any:

@@ -146,6 +146,22 @@ class CheckResult(msgspec.Struct, frozen=True):
         }
 
 
+class CheckDescription(msgspec.Struct, frozen=True):
+    """A check that the probe can run, as its `--list` describes it.
+
+    depth: `quick` or `full`. requires: what the question needs to make sense, such as `gpu`. limit_s: in
+    seconds.
+    """
+
+    id: str
+    stage: str
+    title: str
+    required: bool
+    depth: str
+    requires: tuple[str, ...]
+    limit_s: int | float
+
+
 class Probe(msgspec.Struct, frozen=True):
     """The program that wrote the report."""
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.segment import Segment
@@ -16,7 +15,7 @@ from ..compat.drivers import branches
 from ..compat.image_support import GpuSupport, ImageSupport
 from ..model.prediction import Outcome, PlannedCell, Prediction, Reason
 from ..model.record import Record
-from ..model.report import CheckOutcome, CheckResult, Report
+from ..model.report import CheckDescription, CheckOutcome, CheckResult, Report
 from .overview import STYLES, Row, grid
 from .printable import printable
 
@@ -143,20 +142,20 @@ def _checks(checks: Iterable[CheckResult]) -> Table:
     return table
 
 
-def check_list(checks: Iterable[Mapping[str, Any]]) -> Table:
+def check_list(checks: Iterable[CheckDescription]) -> Table:
     """Return a table of the checks that the probe can run."""
     table = Table(
         "check", "stage", "depth", "required", "requires", "limit", "asks", box=None, pad_edge=False
     )
     for check in checks:
         table.add_row(
-            check["id"],
-            check["stage"],
-            check["depth"],
-            "yes" if check["required"] else "no",
-            ", ".join(check["requires"]),
-            f"{check['limit_s']:g} s",
-            check["title"],
+            check.id,
+            check.stage,
+            check.depth,
+            "yes" if check.required else "no",
+            ", ".join(check.requires),
+            f"{check.limit_s:g} s",
+            check.title,
         )
     return table
 
