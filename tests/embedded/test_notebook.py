@@ -126,6 +126,28 @@ def test_it_reads_the_environment_and_what_the_notebook_printed(run: Run) -> Non
     assert MISMATCH in shown.stderr
 
 
+def test_the_cells_of_the_page(run: Run, tmp_path: Path) -> None:
+    page = (ROOT / "docs/how-to/use-in-a-notebook.md").read_text(encoding="utf-8")
+    [cells] = re.findall(r"^```text\n(%load_ext .*?)\n```$", page, re.MULTILINE | re.DOTALL)
+    table = re.findall(r"^\| `([^`]+)`.* \|", page, re.MULTILINE)
+    assert table == [
+        DOCTOR, f"{DOCTOR} --log FILE", f"%{DOCTOR}", f"answer = {DOCTOR}", "%unload_ext validator"
+    ]  # fmt: skip
+    (tmp_path / "FILE").write_text(MISMATCH, encoding="utf-8")
+    typed = [f"{cell}\n{MISMATCH}" if cell.startswith("%%") else cell for cell in table]
+    typed[-1:-1] = [re.findall(r"`(answer\.[\w.]+)`", page)[0]]
+    shown = run(fake(), *cells.splitlines(), *typed, answer=hidden())
+    assert [cell["error"] for cell in shown.cells] == [""] * len(shown.cells)
+    first, *answers = [cell["text/plain"] for cell in shown.cells[len(cells.splitlines()) :]]
+    assert "visible_devices_misset" in first
+    for text, wanted in zip(
+        answers,
+        ("visible_devices_misset", *["driver_library_mismatch"] * 2, "None", "(Cause(", "None"),
+        strict=True,
+    ):
+        assert wanted in text
+
+
 def test_an_exception_of_a_cell_is_read(run: Run) -> None:
     error = "OOM when allocating tensor with shape[8,512] and type float on /job:localhost/device:GPU:0"
     shown = run(

@@ -15,6 +15,9 @@ from xml.etree import ElementTree
 import pytest
 import tomli
 
+from validator.probe.check import Context
+from validator.probe.checks import environment
+
 from ..cli.test_startup import HEAVY
 from ..pipeline.fakes import H100, report
 
@@ -141,6 +144,26 @@ def test_every_test_fails_with_the_cause_and_the_fix(run: Run, tmp_path: Path) -
     assert len(cases) == 5
     assert set(messages) == {"test_plain", "test_on_gpu", "test_may_fail", "test_method"}
     assert all("TensorFlow doesn't use a GPU: " in str(message) for message in messages.values())
+
+
+def test_the_line_of_a_failure_that_the_page_shows(run: Run, tmp_path: Path) -> None:
+    page = (ROOT / "docs/how-to/test-with-pytest.md").read_text(encoding="utf-8")
+    [shown] = re.findall(r"^```text\n(FAILED .*)\n```$", page, re.MULTILINE)
+    (tmp_path / "test_model.py").write_text("def test_train(): pass\n")
+    document = json.loads(hidden())
+    libraries = {"nvml": {"answered": True}, "cuda": {"path": "/usr/lib/libcuda.so.1", "gpus": []}}
+    host = document["host"] | {"device_nodes": [], "driver_libraries": libraries}
+    found = environment.CHECK.run(
+        Context({"host": host, "environment": document["environment"], "tensorflow": None})
+    )
+    document["format"] = 2
+    for check in document["checks"]:
+        del check["summary"]
+        if check["id"] == "environment":
+            check |= {"problems": found.problems, "evidence": found.evidence}
+    done = run("--require-gpu", "test_model.py", answer=json.dumps(document).encode())
+    assert done.code == 1
+    assert shown in done.out.splitlines(), re.findall("FAILED .*", done.out)
 
 
 def test_only_marked_tests_fail_without_the_option(run: Run) -> None:

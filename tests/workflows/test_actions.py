@@ -348,3 +348,49 @@ def test_predict_says_what_is_wrong_with_its_inputs(runner: Runner) -> None:
     done = runner.run("predict", requirements="gone.txt", hosts="t4:570")
     assert (done.returncode, done.stdout) == (2, "")
     assert "gone.txt does not exist" in done.stderr
+
+
+# -- the page --------------------------------------------------------------------------------------------
+
+PAGE = (ROOT / "docs/how-to/use-in-ci.md").read_text(encoding="utf-8")
+#: How the page names an action of this repository.
+USES = re.compile(r"tensorflow-gpu-matrix/tensorflow-gpu-matrix/actions/(\w+)@[0-9a-f]{40}")
+
+
+def steps_of_the_page() -> list[dict[str, Any]]:
+    """Return the steps in all workflows that the page shows."""
+    steps = []
+    for text in re.findall(r"^```yaml\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL):
+        shown = yaml.safe_load(text)
+        jobs = [{"steps": shown}] if isinstance(shown, list) else shown["jobs"].values()
+        steps += [step for job in jobs for step in job["steps"]]
+    return steps
+
+
+def test_the_page_gives_each_action_the_inputs_that_it_has() -> None:
+    used = [
+        (USES.fullmatch(step["uses"]), step.get("with", {})) for step in steps_of_the_page() if "uses" in step
+    ]
+    ours = [(match[1], given) for match, given in used if match]
+    assert {name for name, _ in ours} == set(NAMES)
+    for name, given in ours:
+        inputs = action(name)["inputs"]
+        required = {key for key, value in inputs.items() if value["required"]}
+        assert required <= given.keys() <= inputs.keys(), name
+
+
+@every_action
+def test_the_page_lists_every_input_and_output_of_an_action(name: str) -> None:
+    [section] = [part for part in PAGE.split("\n## ")[1:] if f"The action `{name}` " in part]
+    assert re.findall(r"^\| `([\w-]+)` \|", section, re.MULTILINE) == list(action(name)["inputs"])
+    assert set(re.findall(r"[Oo]utput `([\w-]+)`", section)) == set(action(name).get("outputs", {}))
+
+
+def test_the_other_actions_of_the_page_are_pinned_as_in_this_repository() -> None:
+    pinned = set(
+        re.findall(
+            r"uses: (\S+@[0-9a-f]{40} # \S+)", "".join(path.read_text() for path in WORKFLOWS.glob("*.yml"))
+        )
+    )
+    others = [found for found in re.findall(r"uses: (\S+@\S+ # .*)", PAGE) if not USES.match(found)]
+    assert others and set(others) <= pinned
