@@ -71,6 +71,13 @@ TF = "tensorflow/tensorflow:2.15.0-gpu"
             "uv pip install --index-url https://example.org/simple tensorflow==2.16.1",
             [("pip_install", {"name": "tensorflow", "version": "2.16.1"})],
         ),
+        (
+            "pip install 'tensorflow==2.16.1' 'numpy==2.0.0'",
+            [
+                ("pip_install", {"name": "tensorflow", "version": "2.16.1"}),
+                ("pip_install", {"name": "numpy", "version": "2.0.0"}),
+            ],
+        ),
         ("uv add tensorflow", [("pip_install", {"name": "tensorflow"})]),
         ("I did pip install tensorflow and then torch failed", [("pip_install", {"name": "tensorflow"})]),
         ("conda install tensorflow", [("conda_install", {"name": "tensorflow"})]),

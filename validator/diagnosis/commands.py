@@ -33,7 +33,8 @@ _CONTAINER = re.compile(
     re.IGNORECASE,
 )
 _PIP = re.compile(
-    r"(?:pip[\d.]*|uv\s+pip|uv|poetry|pipenv|pipx)[\"',\s]+(?:install|add|download)[\"',\s]+", re.IGNORECASE
+    r"(?:pip[\d.]*|uv\s+pip|uv|poetry|pipenv|pipx)[\"',\s]+(?:install|add|download)(?:[\"']?\s*,\s*[\"']?|\s+)",
+    re.IGNORECASE,
 )
 _CONDA = re.compile(
     r"(?:micromamba|mamba|conda)\s+(?:-{1,2}\S+\s+)*(?:install|create|update)\s+", re.IGNORECASE
