@@ -80,6 +80,15 @@ def combinations() -> tuple[Combination, ...]:
     return tuple(combination(row) for row in facts.rows("known_issues", "issues"))
 
 
+@functools.cache
+def named_packages() -> frozenset[str]:
+    """Return the packages, other than NVIDIA's, on whose versions a combination depends."""
+    kinds = {one.kind for known in combinations() for one in known.image.comparisons()}
+    return frozenset(
+        kind for kind in kinds - {"tensorflow", "python", "extra"} if not kind.startswith("nvidia-")
+    )
+
+
 def on_image(
     version: str, python: str | None, from_extra: bool | None, wheels: Mapping[str, str]
 ) -> tuple[Combination, ...]:

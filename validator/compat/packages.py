@@ -18,6 +18,8 @@ _WITH_CUDA = ("tensorflow", "tensorflow-gpu", "tf-nightly")
 _LIBRARY = re.compile(
     r"nvidia-(?:cuda-runtime|cublas|cudnn|cufft|curand|cusolver|cusparse)(?:-cu(?P<cuda>\d+))?"
 )
+#: The releases of a row that is about every release.
+_ANY = "any"
 _CUDNN_WHEEL = re.compile(r"nvidia-cudnn-cu\d+")
 
 
@@ -84,17 +86,15 @@ def two_cudnns(packages: Mapping[str, str]) -> Reason | None:
 def framework_for_another_cuda(release: Release, packages: Mapping[str, str]) -> Reason | None:
     """Return why a framework's cuDNN replaces the one that the extra and-cuda installs; None if none does.
 
-    packages: full names -> version.
+    packages: full names -> version, empty if it is not known.
     """
     for row in facts.rows("frameworks", "cudnn"):
         version = packages.get(row["package"])
         wheel, own = row.get("wheel"), f"nvidia-cudnn-{release.suffix}"
-        if version is None or wheel in (None, own) or "+" in version:
-            continue
-        if _range(row["releases"]).contains(version):
+        if version is not None and wheel not in (None, own) and _is_about(row, version):
             rule = facts.fact(row).with_(facts.rule("frameworks", "cudnn-packages"))
             return rule.fails(
-                f"{row['package']} {version} requires {wheel}, whose files overwrite those of {own} that"
+                f"{_named(row, version)} requires {wheel}, whose files overwrite those of {own} that"
                 f" tensorflow[and-cuda] {release.version} requires; use an environment for each",
                 "mixed_frameworks",
             )
@@ -123,14 +123,14 @@ def mixed_frameworks(
 ) -> list[Reason]:
     """Return why the cuDNN of other frameworks does not fit the one that TensorFlow was built with.
 
-    packages: names without the suffix of their CUDA -> version. cudnn_wheel: the version of the cuDNN wheel
-    in the environment, None if it is not known; then it is the one that the framework requires.
+    packages: names without the suffix of their CUDA -> version, empty if it is not known. cudnn_wheel: the
+    version of the cuDNN wheel in the environment, None if it is not known; then it is the one that the
+    framework requires.
     """
     found = []
     for row in facts.rows("frameworks", "cudnn"):
         version = packages.get(row["package"])
-        # A version such as 2.6.0+cu118 comes from the framework's own index and requires other packages.
-        if version is None or "+" in version or not _range(row["releases"]).contains(version):
+        if version is None or not _is_about(row, version):
             continue
         required = row["cudnn"].lstrip("=>")
         newest = row["cudnn"].startswith(">=")
@@ -142,13 +142,25 @@ def mixed_frameworks(
             continue
         found.append(
             facts.fact(row).fails(
-                f"{row['package']} {version} requires cuDNN {row['cudnn']}, which tensorflow"
+                f"{_named(row, version)} requires cuDNN {row['cudnn']}, which tensorflow"
                 f" {release.version}, compiled with cuDNN {built_with}, does not accept;"
                 " use an environment for each",
                 "mixed_frameworks",
             )
         )
     return found
+
+
+def _is_about(row: facts.Row, version: str) -> bool:
+    """Return True if a row is about a version of its package. An empty one is in rows about any release."""
+    if row["releases"] == _ANY:
+        return True
+    # A version such as 2.6.0+cu118 comes from the framework's own index and requires other packages.
+    return version != "" and "+" not in version and _range(row["releases"]).contains(version)
+
+
+def _named(row: facts.Row, version: str) -> str:
+    return f"{row['package']} {version}".rstrip()
 
 
 @functools.cache

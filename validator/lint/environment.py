@@ -8,6 +8,8 @@ from .._vendor.packaging.specifiers import InvalidSpecifier, SpecifierSet
 from .._vendor.packaging.utils import canonicalize_name
 from ..model.finding import Place
 
+#: The packages that are TensorFlow. The first one that is there decides.
+TENSORFLOW = ("tensorflow", "tensorflow-gpu", "tensorflow-cpu", "intel-tensorflow")
 #: A package with more parts in its specifiers counts as one whose version is not known.
 _MOST = 100
 
@@ -55,7 +57,8 @@ class Environment:
 
     pins: at most one for each name. python: versions that may run it. cuda, cudnn: libraries of the system or
     of conda. without_cuda: True if the system is known to have no CUDA. for_gpu: True if the file says that a
-    GPU will be used. complete: True if the pins are everything that is installed, as in a lock.
+    GPU will be used. complete: True if the pins are everything that is installed, as in a lock. name: the
+    extra, the group or the environment of the project; empty for what is installed without naming one.
     """
 
     pins: tuple[Pin, ...]
@@ -65,6 +68,7 @@ class Environment:
     without_cuda: bool = False
     for_gpu: bool = False
     complete: bool = False
+    name: str = ""
 
     def meant_for_gpu(self) -> Environment:
         """Return the environment for a project that is meant for a GPU, whatever the file says."""

@@ -27,6 +27,7 @@ def fix(code: Rule, version: str, python: Stated | None, *, from_image: bool) ->
         return f"Require {requirement(release)}." + ("" if has_extra(release) else f" {_system(release)}")
     if code == "mixed_frameworks":
         return "Install each framework in an environment of its own."
+    # The message of a known combination says what to do.
     return ""
 
 

@@ -7,21 +7,21 @@ finding.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from ..compat import judge, packages
+from .._vendor.packaging.version import Version
+from ..compat import judge, known_issues, packages
 from ..compat.older import known_versions
 from ..compat.policies import cudnn_releases
 from ..model.finding import Finding, Place
 from ..model.prediction import Outcome, Reason, Rule
 from ..model.situation import LINUX, PYPI, X86_64, Situation
 from . import markers
-from .environment import Environment, Pin, Stated
+from .environment import TENSORFLOW, Environment, Pin, Stated
 from .fixes import fix
 
-#: The packages that are TensorFlow. The first one that is there decides.
-_TENSORFLOW = ("tensorflow", "tensorflow-gpu", "tensorflow-cpu", "intel-tensorflow")
 _ON_CPU = ("tensorflow-cpu", "intel-tensorflow")
 _CUDNN = ("nvidia-cudnn-cu11", "nvidia-cudnn-cu12", "nvidia-cudnn-cu13")
 #: Packages that bring CUDA's libraries along.
@@ -30,11 +30,12 @@ _BRING_CUDA = ("torch", "jax-cuda12-plugin", "jax-cuda13-plugin", "nvidia-cuda-r
 
 @dataclass(frozen=True)
 class _Case:
-    """One combination of versions that the pins allow."""
+    """One combination of versions that the pins allow. others: packages that known combinations name."""
 
     tensorflow: str
     python: str | None
     cudnn: tuple[str, str] | None
+    others: tuple[tuple[str, str], ...]
 
 
 def findings(environment: Environment) -> list[Finding]:
@@ -79,7 +80,7 @@ def situations(environment: Environment) -> tuple[Pin | None, list[Situation]]:
 
 def _tensorflow(environment: Environment) -> Pin | None:
     by_name = {pin.name: pin for pin in environment.pins}
-    return next((by_name[name] for name in _TENSORFLOW if name in by_name), None)
+    return next((by_name[name] for name in TENSORFLOW if name in by_name), None)
 
 
 def _removed(environment: Environment) -> Iterator[tuple[Reason, Place]]:
@@ -100,10 +101,31 @@ def _cases(environment: Environment, tensorflow: Pin) -> Sequence[_Case]:
     pin = next((pin for name in _CUDNN for pin in environment.pins if pin.name == name), None)
     known = cudnn_releases(pin.name.rpartition("-")[2]) if pin else ()
     cudnns = [(pin.name, version) for version in _allowed(pin, known)] if pin else []
+    named = known_issues.named_packages()
+    ends = [ends for pin in environment.pins if pin.name in named and (ends := _ends(pin))]
     return [
-        _Case(*combination)
-        for combination in itertools.product(releases, pythons or (None,), cudnns or (None,))
+        _Case(tensorflow, python, cudnn, others)
+        for tensorflow, python, cudnn, others in itertools.product(
+            releases, pythons or (None,), cudnns or (None,), tuple(itertools.product(*ends))
+        )
     ]
+
+
+def _ends(pin: Pin) -> Sequence[tuple[str, str]]:
+    """Return two versions of a package, the newer one first, between which all are that its pin allows.
+
+    What the facts say about both, they say about each version between them. Return nothing if the pin allows
+    any old version, or only one.
+    """
+    if pin.exact is not None or pin.versions is None or pin.from_conda:
+        return ()
+    lower = [
+        one.version.removesuffix(".*") for one in pin.versions if one.operator in (">=", ">", "~=", "==")
+    ]
+    upper = [one.version for one in pin.versions if one.operator in ("<=", "<")]
+    if not lower:
+        return ()
+    return (pin.name, min(upper, key=Version, default="9999")), (pin.name, max(lower, key=Version))
 
 
 def _allowed(pin: Pin, known: Sequence[str]) -> Sequence[str]:
@@ -158,16 +180,18 @@ def _situation(
 
 def _installed(environment: Environment, others: Sequence[Pin], case: _Case) -> dict[str, str]:
     """Return the packages next to TensorFlow whose versions are known."""
-    installed = {}
+    installed: dict[str, str] = {}
+    names = {pin.name for pin in others}
     for pin in others:
         version = pin.exact
         if case.cudnn is not None and pin.name == case.cudnn[0]:
             version = case.cudnn[1]
-        if version is None or pin.name in _TENSORFLOW:
-            continue
-        installed[pin.name] = version
-        if _jax_plugin(pin):
-            installed.setdefault("jax-cuda12-plugin", version)
+        version = dict(case.others).get(pin.name, version)
+        plugin = _jax_plugin(pin)
+        if plugin and pin.versions is not None:
+            installed.setdefault(plugin, version or "")
+        if version is not None and pin.name not in TENSORFLOW and not _without_wheels(pin, names):
+            installed[pin.name] = version
     if any(pin.name.startswith("nvidia-") and pin.exact is None for pin in others):
         # Wheels that may or may not be installed, in an unknown version.
         kept = ("nvidia-cudnn-", "nvidia-cuda-runtime", "nvidia-cuda-nvcc")
@@ -182,8 +206,16 @@ def _installed(environment: Environment, others: Sequence[Pin], case: _Case) -> 
     return installed
 
 
-def _jax_plugin(pin: Pin) -> bool:
-    return pin.name == "jax" and "cuda12" in pin.extras
+def _jax_plugin(pin: Pin) -> str | None:
+    """Return the package with CUDA that an extra of JAX installs, together with NVIDIA's wheels."""
+    found = [one for one in pin.extras if re.fullmatch(r"cuda1[23](?:-pip)?", one)]
+    return f"jax-{found[0].removesuffix('-pip')}-plugin" if pin.name == "jax" and found else None
+
+
+def _without_wheels(pin: Pin, names: Collection[str]) -> bool:
+    """Return True for a plugin of JAX that uses the CUDA of the system, because nothing asks for wheels."""
+    plugin = re.fullmatch(r"jax-cuda(\d+)-plugin", pin.name)
+    return plugin is not None and "with-cuda" not in pin.extras and f"nvidia-cudnn-cu{plugin[1]}" not in names
 
 
 def _blamed(environment: Environment, tensorflow: Pin, case: _Case, reason: Reason) -> Place:
