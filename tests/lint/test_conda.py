@@ -44,6 +44,29 @@ def test_an_environment_of_conda(tmp_path: Path, lines: list[str], expected: lis
     assert short(write(tmp_path, "environment.yml", text)) == moved
 
 
+def test_requirements_files_that_pip_includes_are_read(tmp_path: Path) -> None:
+    write(tmp_path, "deps/limits.txt", "nvidia-cudnn-cu12==8.9.7.29\n")
+    write(tmp_path, "deps/pip.txt", "tensorflow==2.15.1\n")
+    text = """
+    dependencies:
+    - python=3.12
+    - pip:
+      - -r pip.txt  # what pip installs
+      - -c limits.txt
+      - nvidia-cudnn-cu12
+    """
+    path = write(tmp_path, "deps/environment.yml", text)
+    assert short(path) == ["2:3 python_without_wheel"]
+    write(
+        tmp_path, "deps/pip.txt", "--extra-index-url https://a.example/\ntensorflow==2.18.0\ntorch==2.4.1\n"
+    )
+    (finding,) = found(path)
+    assert (Path(finding.place.file).name, finding.code) == ("limits.txt", "cudnn_of_another_major")
+    (tmp_path / "deps/pip.txt").unlink()
+    with pytest.raises(InputError, match=r"pip\.txt does not exist"):
+        found(path)
+
+
 def test_a_lock_of_conda(tmp_path: Path) -> None:
     text = """
     version: 1

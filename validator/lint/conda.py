@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
-from yaml import MappingNode, Node, ScalarNode, SequenceNode
+from yaml import MappingNode, Node, ScalarNode
 
 from ..errors import InputError
-from ..matrix.document import keys_of, parse_document
-from ..matrix.problems import MatrixError
+from ..matrix.document import keys_of
+from ..matrix.requirements import CONSTRAIN, INCLUDE, MAX_FILES
 from ..model.finding import Place
 from . import markers
 from .environment import Collected, Environment, Pin, Stated, normalized, specifier
-from .requirements import from_other_index, is_other_index, pin_of
+from .requirements import from_other_index, is_other_index, pin_of, read_requirements
 from .source import Source, read_source
+from .yaml_places import items, place_of, root_of
 
 #: A package of conda: `python=3.11`, `cudatoolkit 11.2.*`, `conda-forge::cudnn=8.1.0=h90431f1_0`.
 _SPEC = re.compile(
@@ -30,33 +31,37 @@ _LINUX = "linux-64"
 def environments(path: Path) -> tuple[list[Environment], list[Source]]:
     """Return what an environment.yml or a conda-lock.yml installs. Raises InputError."""
     source = read_source(path)
-    root = _root(source)
+    sources = [source]
+    root = root_of(source, "a conda environment")
     keys = keys_of(root)
-    found = _Found()
+    found = Found()
     if "dependencies" in keys:
-        for item in _items(keys["dependencies"][1]):
+        for item in items(keys["dependencies"][1]):
             if isinstance(item, ScalarNode):
-                found.add_spec(str(item.value), _place(source, item))
+                found.add_spec(str(item.value), place_of(source, item))
             elif isinstance(item, MappingNode) and "pip" in keys_of(item):
-                _pip(source, keys_of(item)["pip"][1], found)
+                sources += _pip(source, path.parent, keys_of(item)["pip"][1], found)
     elif "package" in keys:
-        for item in _items(keys["package"][1]):
+        for item in items(keys["package"][1]):
             _locked(source, item, found)
         found.complete = True
     else:
         raise InputError(
-            f"{source.name} is not an environment of conda: it has no key dependencies",
+            f"{source.name} is not a conda environment: it has no key dependencies",
             hint="lint reads environment.yml and conda-lock.yml",
         )
-    return [found.environment()], [source]
+    return [found.environment()], sources
 
 
-class _Found:
+class Found:
+    """What conda and pip install together in one conda environment."""
+
     def __init__(self) -> None:
         self.collected = Collected()
         self.python: Stated | None = None
         self.libraries: dict[str, Stated | None] = {}
         self.complete = False
+        self.for_gpu = False
 
     def add_spec(self, text: str, place: Place) -> None:
         """Add a package as environment.yml asks for it."""
@@ -80,31 +85,53 @@ class _Found:
                 Pin(name, specifier(f"=={version}") if version else None, place, from_conda=True)
             )
 
-    def environment(self) -> Environment:
-        """Return what was found."""
+    def environment(self, name: str = "") -> Environment:
+        """Return what was found, as an environment of this name."""
         cuda = next((self.libraries[name] for name in _CUDA if self.libraries.get(name)), None)
         return Environment(
             self.collected.all(),
             python=self.python,
             cuda=cuda,
             cudnn=self.libraries.get("cudnn"),
-            for_gpu=bool(self.libraries),
+            for_gpu=self.for_gpu or bool(self.libraries),
             complete=self.complete,
+            name=name,
         )
 
 
-def _pip(source: Source, node: Node, found: _Found) -> None:
-    pythons = markers.pythons(found.python.value if found.python else ">=2")
-    texts = [(str(item.value), item) for item in _items(node) if isinstance(item, ScalarNode)]
+def _pip(source: Source, directory: Path, node: Node, found: Found) -> list[Source]:
+    """Read what pip installs. Return the requirements files that it includes, relative to the directory."""
+    python = found.python.value if found.python else None
+    pythons = markers.pythons(python or ">=2")
+    texts = [
+        (str(item.value).partition(" #")[0].strip(), item)
+        for item in items(node)
+        if isinstance(item, ScalarNode)
+    ]
     other_index = any(is_other_index(text) for text, _ in texts)
+    sources: list[Source] = []
+    asked = Collected()
     for text, item in texts:
-        pin = pin_of(text.partition(" #")[0], _place(source, item), pythons)
-        if pin is not None:
-            # pip installs over what conda installed.
-            found.collected.add(from_other_index(pin) if other_index else pin, later=True)
+        included = INCLUDE.fullmatch(text) or CONSTRAIN.fullmatch(text)
+        if included is not None:
+            if "://" in included["file"] or len(sources) >= MAX_FILES:
+                continue
+            read = read_requirements(directory / included["file"], python)
+            sources += read.sources
+            other_index = other_index or read.other_index
+            for pin in read.collected.all():
+                asked.add(replace(pin, constraint=True) if included.re is CONSTRAIN else pin)
+            continue
+        found_pin = pin_of(text, place_of(source, item), pythons)
+        if found_pin is not None:
+            asked.add(found_pin)
+    for pin in asked.all():
+        # pip installs over what conda installed.
+        found.collected.add(from_other_index(pin) if other_index else pin, later=True)
+    return sources
 
 
-def _locked(source: Source, node: Node, found: _Found) -> None:
+def _locked(source: Source, node: Node, found: Found) -> None:
     """Read one entry of a conda-lock.yml."""
     if not isinstance(node, MappingNode):
         return
@@ -117,25 +144,7 @@ def _locked(source: Source, node: Node, found: _Found) -> None:
         return
     name, (version, place) = values["name"][0], values["version"]
     if values.get("manager", ("conda",))[0] == "pip":
-        pin = Pin(normalized(name), specifier(f"=={version}"), _place(source, place))
+        pin = Pin(normalized(name), specifier(f"=={version}"), place_of(source, place))
         found.collected.add(pin, later=True)
     else:
-        found.add(name, version, _place(source, place))
-
-
-def _root(source: Source) -> MappingNode:
-    try:
-        root = parse_document(source.text.encode(), source.name).root
-    except MatrixError as error:
-        raise InputError(str(error)) from None
-    if not isinstance(root, MappingNode):
-        raise InputError(f"{source.name} is not a conda environment: it is not a mapping")
-    return root
-
-
-def _items(node: Node) -> Iterator[Node]:
-    yield from node.value if isinstance(node, SequenceNode) else ()
-
-
-def _place(source: Source, node: Node) -> Place:
-    return Place(source.name, node.start_mark.line + 1, node.start_mark.column + 1)
+        found.add(name, version, place_of(source, place))

@@ -3,38 +3,29 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from ..errors import InputError
 from ..model.finding import Finding
-from . import conda, dockerfile, locks, project, requirements
+from . import dockerfile
 from .environment import Environment
 from .judge import findings
+from .project_files import READERS, Read
 from .source import Source
 
-_Read = Callable[[Path], "tuple[Sequence[Environment], Sequence[Source]]"]
-
-
-def _requirements(path: Path) -> tuple[Sequence[Environment], Sequence[Source]]:
-    environment, sources = requirements.environment(path)
-    return (environment,), sources
-
-
 #: The name of a file -> what reads it. The first one that matches counts.
-_READERS: tuple[tuple[re.Pattern[str], _Read], ...] = (
+_READERS: tuple[tuple[re.Pattern[str], Read], ...] = (
     (
         re.compile(r"(?is)(?:.+[._-])?(?:dockerfile|containerfile)(?:[._-].+)?"),
         dockerfile.environments,
     ),
-    (re.compile(r"pyproject\.toml"), project.environments),
-    (re.compile(r"(?:uv|poetry|pdm)\.lock|pylock(?:\..+)?\.toml"), locks.environments),
-    (re.compile(r"(?is).+\.ya?ml"), conda.environments),
-    (re.compile(r"(?is).+\.(?:txt|in)"), _requirements),
+    *READERS,
 )
 _KNOWN = (
-    "Dockerfiles, requirements files (*.txt, *.in), pyproject.toml, environment.yml, uv.lock, poetry.lock,"
-    " pdm.lock, pylock.toml and conda-lock.yml"
+    "Dockerfiles, requirements files (*.txt, *.in, requirements.lock), pyproject.toml, environment.yml,"
+    " Pipfile, pixi.toml, uv.lock, poetry.lock, pdm.lock, pylock.toml, Pipfile.lock, pixi.lock and"
+    " conda-lock.yml"
 )
 
 
@@ -75,7 +66,7 @@ def reads(path: Path) -> bool:
     return any(pattern.fullmatch(path.name) for pattern, _ in _READERS)
 
 
-def _reader(path: Path) -> _Read:
+def _reader(path: Path) -> Read:
     for pattern, read in _READERS:
         if pattern.fullmatch(path.name):
             return read

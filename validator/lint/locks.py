@@ -52,8 +52,10 @@ def environments(path: Path) -> tuple[list[Environment], list[Source]]:
     pythons = markers.pythons(python.value if python else ">=2")
     pins = _pins(locked, pythons)
     return [
-        Environment(tuple(pins[name] for name in names if name in pins), python=python, complete=True)
-        for names in _installed_together(locked)
+        Environment(
+            tuple(pins[one] for one in packages if one in pins), python=python, complete=True, name=name
+        )
+        for name, packages in _installed_together(locked)
     ], [source]
 
 
@@ -74,8 +76,8 @@ def _pins(locked: Sequence[_Locked], pythons: tuple[str, ...]) -> dict[str, Pin]
     return pins
 
 
-def _installed_together(locked: Sequence[_Locked]) -> Iterator[Iterable[str]]:
-    """Yield the names of the packages that are installed together."""
+def _installed_together(locked: Sequence[_Locked]) -> Iterator[tuple[str, Iterable[str]]]:
+    """Yield the name of each extra or group, and the names of the packages that are installed with it."""
     own = [one for one in locked if _is_own(one)]
     if own:
         yield from _of_uv(locked, own)
@@ -83,7 +85,7 @@ def _installed_together(locked: Sequence[_Locked]) -> Iterator[Iterable[str]]:
     groups = {one.name: _groups(one.entry) for one in locked}
     others = sorted({group for found in groups.values() for group in found} - _ALWAYS)
     for group in ["", *others]:
-        yield [name for name, found in groups.items() if not found or found & (_ALWAYS | {group})]
+        yield group, [name for name, found in groups.items() if not found or found & (_ALWAYS | {group})]
 
 
 def _groups(entry: Mapping[str, Any]) -> frozenset[str]:
@@ -98,20 +100,24 @@ def _is_own(one: _Locked) -> bool:
     return isinstance(source, dict) and any(key in source for key in _OWN)
 
 
-def _of_uv(locked: Sequence[_Locked], own: Sequence[_Locked]) -> Iterator[Iterable[str]]:
-    """Yield what each package of the project installs: by itself, with each extra, and with each group."""
+def _of_uv(locked: Sequence[_Locked], own: Sequence[_Locked]) -> Iterator[tuple[str, Iterable[str]]]:
+    """Yield what each package of the project installs: by itself, with each extra, and with each group.
+
+    Only for the one at the root of the project, the names are those of its extras and groups.
+    """
     if len(own) > MAX_PROJECTS:
         raise InputError(f"{own[0].place.file} has more than {MAX_PROJECTS} projects, so it is not checked")
     by_name = {one.name: one for one in locked}
     for project in own:
         base = _references(project.entry.get("dependencies"))
         additions = [
-            _references(references)
+            (name, _references(references))
             for section in ("optional-dependencies", "dev-dependencies")
-            for references in _table(project.entry.get(section)).values()
+            for name, references in _table(project.entry.get(section)).items()
         ]
-        for added in [[], *additions]:
-            yield _reachable([*base, *added], by_name)
+        member = "" if "." in _table(project.entry.get("source")).values() else f"package {project.name} "
+        for name, added in [("", []), *additions]:
+            yield f"{member}{name}", _reachable([*base, *added], by_name)
 
 
 def _reachable(wanted: Sequence[tuple[str, frozenset[str]]], by_name: Mapping[str, _Locked]) -> list[str]:

@@ -1,20 +1,23 @@
-"""Read what a pyproject.toml asks for: PEP 621, dependency groups, and the tables of Poetry."""
+"""Read a pyproject.toml: PEP 621, dependency groups, and the tables of Poetry, uv, PDM, Hatch and pixi."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from .._vendor.packaging.specifiers import SpecifierSet
-from . import markers
+from . import markers, pixi
 from .environment import Collected, Environment, Pin, Stated, normalized, specifier
-from .requirements import pin_of
+from .requirements import from_other_index, is_pypi, pin_of
 from .source import Source, read_source
-from .toml_places import Places, parse
+from .toml_places import Places, parse, table_of
 
 _POETRY = "tool.poetry"
+#: An environment of Hatch may have this many templates above each other.
+_MOST_TEMPLATES = 20
 _CARET = re.compile(r"\^\s*(\d+(?:\.\d+)*)")
 _TILDE = re.compile(r"~\s*(\d+(?:\.\d+)*)")
 _PLAIN = re.compile(r"\d+(?:\.\d+)*(?:[a-z]+\d+)?(?:\.post\d+)?(?:\+[\w.]+)?")
@@ -34,37 +37,95 @@ def environments(path: Path) -> tuple[list[Environment], list[Source]]:
 class _Project:
     def __init__(self, document: Mapping[str, Any], places: Places) -> None:
         self.places = places
-        self.project = _table(document, "project")
-        self.groups = _table(document, "dependency-groups")
-        self.uv = _table(document, "tool", "uv")
-        self.poetry = _table(document, "tool", "poetry")
+        self.project = table_of(document, "project")
+        self.groups = table_of(document, "dependency-groups")
+        self.uv = table_of(document, "tool", "uv")
+        self.pdm = table_of(document, "tool", "pdm")
+        self.poetry = table_of(document, "tool", "poetry")
+        self.hatch = table_of(document, "tool", "hatch", "envs")
+        self.pixi = table_of(document, "tool", "pixi")
         self.python = self._python()
+        self.other_index = self._uses_other_index()
         self.pythons = markers.pythons(self.python.value if self.python else ">=2")
 
     def environments(self) -> Iterator[Environment]:
         """Yield the environments."""
         base = [
             *self._requirements(self.project.get("dependencies")),
-            *self._of_poetry(f"{_POETRY}.dependencies", _table(self.poetry, "dependencies")),
+            *self._of_poetry(f"{_POETRY}.dependencies", table_of(self.poetry, "dependencies")),
         ]
-        limits = list(self._requirements(self.uv.get("constraint-dependencies"), constraint=True))
-        additions = [list(one) for one in self._additions()]
-        for added in [[], *additions]:
-            collected = Collected()
-            for pin in (*base, *added, *limits):
-                collected.add(pin)
-            yield Environment(collected.all(), python=self.python)
+        additions = [(name, list(pins)) for name, pins in self._additions()]
+        for name, added in [("", []), *additions]:
+            yield self._environment(name, [*base, *added], self.python)
+        by_name = dict(additions)
+        for name in self.hatch:
+            yield self._of_hatch(name, base, by_name)
+        if self.pixi:
+            yield from pixi.of_manifest(
+                self.pixi, self.places, "tool.pixi.", {**by_name, "": base}, self.python
+            )
 
-    def _additions(self) -> Iterator[Iterator[Pin]]:
-        for name, requirements in _table(self.project, "optional-dependencies").items():
-            yield self._requirements(requirements, extra=name)
+    def _environment(self, name: str, pins: Iterable[Pin], python: Stated | None) -> Environment:
+        collected = Collected()
+        limits = self._requirements(self.uv.get("constraint-dependencies"), constraint=True)
+        for pin in (*pins, *limits):
+            collected.add(pin)
+        overrides = {pin.name: pin for pin in self._overrides()}
+        found = tuple(
+            replace(pin, versions=overrides[pin.name].versions) if pin.name in overrides else pin
+            for pin in collected.all()
+        )
+        return Environment(found, python=python, name=name)
+
+    def _additions(self) -> Iterator[tuple[str, Iterator[Pin]]]:
+        """Yield the name of each extra and each group, and what it adds."""
+        for name, requirements in table_of(self.project, "optional-dependencies").items():
+            yield name, self._requirements(requirements, extra=name)
         for name in self.groups:
-            yield self._group(name, frozenset())
-        for name, group in _table(self.poetry, "group").items():
-            dependencies = _table(group, "dependencies") if isinstance(group, dict) else {}
-            yield self._of_poetry(f"{_POETRY}.group.{name}.dependencies", dependencies)
-        yield self._of_poetry(f"{_POETRY}.dev-dependencies", _table(self.poetry, "dev-dependencies"))
-        yield self._requirements(self.uv.get("dev-dependencies"))
+            yield name, self._group(name, frozenset())
+        for name, group in table_of(self.poetry, "group").items():
+            dependencies = table_of(group, "dependencies") if isinstance(group, dict) else {}
+            yield name, self._of_poetry(f"{_POETRY}.group.{name}.dependencies", dependencies)
+        development = table_of(self.poetry, "dev-dependencies")
+        yield "dev", self._of_poetry(f"{_POETRY}.dev-dependencies", development)
+        yield "dev", self._requirements(self.uv.get("dev-dependencies"))
+        for name, requirements in table_of(self.pdm, "dev-dependencies").items():
+            yield name, self._requirements(requirements)
+
+    def _overrides(self) -> Iterator[Pin]:
+        """Yield the pins that replace what every package asks for."""
+        yield from self._requirements(self.uv.get("override-dependencies"))
+        for name, version in table_of(self.pdm, "resolution", "overrides").items():
+            if isinstance(version, str):
+                versions = specifier(f"=={version}" if version[:1].isdigit() else version)
+                yield Pin(normalized(name), versions, self.places.start)
+
+    def _of_hatch(self, name: str, base: list[Pin], additions: Mapping[str, list[Pin]]) -> Environment:
+        """Return an environment of Hatch, which has the options of its template where it has no own."""
+        chain = [table_of(self.hatch, name)]
+        while len(chain) < _MOST_TEMPLATES:
+            template = chain[-1].get("template", "default")
+            if not isinstance(template, str) or table_of(self.hatch, template) is chain[-1]:
+                break
+            chain.append(table_of(self.hatch, template))
+
+        def option(key: str) -> Any:
+            return next((table[key] for table in chain if key in table), None)
+
+        pins: list[Pin] = []
+        if option("skip-install") is not True and option("detached") is not True:
+            features = option("features")
+            pins += [*base, *(pin for one in _texts(features) for pin in additions.get(one, ()))]
+        pins += [pin for one in _texts(option("dependency-groups")) for pin in additions.get(one, ())]
+        for key in ("dependencies", "extra-dependencies"):
+            pins += self._requirements(option(key))
+        python = option("python")
+        stated = self.python
+        if isinstance(python, str) and re.fullmatch(r"3\.\d+(?:\.\d+)?", python):
+            at = next(index for index, table in enumerate(chain) if "python" in table)
+            where = name if at == 0 else chain[at - 1].get("template", "default")
+            stated = Stated(python, self.places.key(f"tool.hatch.envs.{where}", "python"))
+        return self._environment(f"hatch {name}", pins, stated)
 
     def _group(self, name: str, inside: frozenset[str]) -> Iterator[Pin]:
         """Yield the pins of a dependency group and of those that it includes (PEP 735)."""
@@ -86,9 +147,23 @@ class _Project:
                 yield self._from_source(pin)
 
     def _from_source(self, pin: Pin) -> Pin:
-        """Return the pin with an unknown version if uv takes the package from somewhere else."""
-        sources = {normalized(name) for name in _table(self.uv, "sources")}
-        return _unknown(pin) if pin.name in sources else pin
+        """Return the pin with an unknown version if the package is taken from somewhere else."""
+        sources = {normalized(name) for name in table_of(self.uv, "sources")}
+        if pin.name in sources:
+            return replace(pin, versions=None)
+        return from_other_index(pin) if self.other_index else pin
+
+    def _uses_other_index(self) -> bool:
+        """Return True if a package that names no index may come from another one than PyPI."""
+        given: list[object] = []
+        for table in (self.uv, table_of(self.uv, "pip")):
+            for key in ("index-url", "extra-index-url", "find-links"):
+                given += table[key] if isinstance(table.get(key), list) else [table.get(key)]
+        for indexes in (self.uv.get("index"), self.pdm.get("source"), self.poetry.get("source")):
+            for one in indexes if isinstance(indexes, list) else ():
+                if isinstance(one, dict) and not one.get("explicit") and one.get("priority") != "explicit":
+                    given.append(one.get("url"))
+        return any(isinstance(url, str) and not is_pypi(url) for url in given)
 
     def _of_poetry(self, table: str, dependencies: Mapping[str, Any]) -> Iterator[Pin]:
         for name, wanted in dependencies.items():
@@ -109,15 +184,14 @@ class _Project:
                 if holds is False:
                     continue
                 versions = versions if holds else None
-            extras = given.get("extras")
-            names = (one for one in extras if isinstance(one, str)) if isinstance(extras, list) else ()
-            yield Pin(normalized(name), versions, place, frozenset(map(normalized, names)))
+            extras = frozenset(map(normalized, _texts(given.get("extras"))))
+            yield self._from_source(Pin(normalized(name), versions, place, extras))
 
     def _python(self) -> Stated | None:
         requires = self.project.get("requires-python")
         if isinstance(requires, str) and specifier(requires) is not None:
             return Stated(requires, self.places.key("project", "requires-python"))
-        asked = _table(self.poetry, "dependencies").get("python")
+        asked = table_of(self.poetry, "dependencies").get("python")
         versions = from_poetry(asked) if isinstance(asked, str) else None
         if versions is None or not len(versions):
             return None
@@ -149,13 +223,5 @@ def _from_poetry(part: str) -> str:
     return re.sub(r"^=(?!=)", "==", part)
 
 
-def _unknown(pin: Pin) -> Pin:
-    return Pin(pin.name, None, pin.place, pin.extras, pin.from_conda, pin.constraint)
-
-
-def _table(document: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
-    """Return a table of a document, empty if it is not there."""
-    found: Any = document
-    for name in names:
-        found = found.get(name) if isinstance(found, dict) else None
-    return found if isinstance(found, dict) else {}
+def _texts(given: object) -> list[str]:
+    return [one for one in given if isinstance(one, str)] if isinstance(given, list) else []

@@ -54,6 +54,14 @@ def parse(source: Source) -> tuple[dict[str, Any], Places]:
     return document, _places(source)
 
 
+def table_of(document: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
+    """Return a table of a document, empty if it is not there."""
+    found: Any = document
+    for name in names:
+        found = found.get(name) if isinstance(found, dict) else None
+    return found if isinstance(found, dict) else {}
+
+
 def _places(source: Source) -> Places:
     strings: dict[str, list[Place]] = {}
     keys: dict[tuple[str, int, str], Place] = {}
