@@ -68,6 +68,13 @@ def codes(directory: Path, text: str, name: str = "Dockerfile") -> list[str]:
         # A later command replaces an earlier one, and environments have their own packages.
         (f"FROM {OLD}\nRUN pip install tensorflow==2.18.0\nRUN pip install tensorflow==2.14.1\n", []),
         (f"FROM {NEW}\nRUN /a/bin/pip install tensorflow==2.18.0\nRUN /b/bin/pip install torch==2.4.1\n", []),
+        # When pip installs TensorFlow later, it replaces a NumPy that TensorFlow does not accept.
+        (
+            "FROM python:3.10\nRUN pip install tensorflow==2.15.1\nRUN pip install numpy==2.0.0\n",
+            ["known_issue"],
+        ),
+        ("FROM python:3.10\nRUN pip install numpy==2.0.0\nRUN pip install tensorflow==2.15.1\n", []),
+        ("FROM python:3.10\nRUN pip install numpy==2.0.0 tensorflow==2.15.1\n", ["known_issue"]),
         # Stages.
         (f"FROM {OLD} AS base\nFROM base AS app\nRUN pip install tensorflow==2.18.0\n", BOTH),
         (
@@ -172,3 +179,113 @@ def test_files_outside_of_the_build_context_are_not_read(
 def test_a_comment_above_an_instruction_silences(tmp_path: Path) -> None:
     text = f"FROM {OLD}\nRUN pip install tensorflow==2.18.0\n"
     assert codes(tmp_path, f"# validator: ignore[{CUDA},cudnn_of_another_major]\n{text}") == []
+
+
+LOCK = """\
+[[package]]
+name = "tensorflow"
+version = "2.18.0"
+
+[[package]]
+name = "tensorflow-cpu"
+version = "2.18.0"
+
+[[package]]
+name = "ours"
+version = "1"
+source = { virtual = "." }
+dependencies = [{ name = "tensorflow" }]
+
+[package.optional-dependencies]
+cpu = [{ name = "tensorflow-cpu" }]
+"""
+PROJECT = """\
+[project]
+dependencies = ["numpy"]
+[project.optional-dependencies]
+gpu = ["tensorflow==2.18.0"]
+[dependency-groups]
+dev = ["tensorflow==2.18.0"]
+"""
+
+
+@pytest.mark.parametrize(
+    ("commands", "expected"),
+    [
+        ("COPY uv.lock pyproject.toml ./\nRUN uv sync", BOTH),
+        ("COPY pyproject.toml uv.lock* /app/\nRUN cd /app && uv --no-cache sync --frozen --no-dev", BOTH),
+        ("WORKDIR /app\nRUN --mount=type=bind,source=uv.lock,target=uv.lock uv sync", BOTH),
+        (
+            "RUN --mount=type=cache,target=/c --mount=type=bind,target=/src uv sync --project /src",
+            BOTH,
+        ),
+        ("ENV HOME_DIR=/app\nWORKDIR $HOME_DIR\nCOPY . .\nRUN uv sync --directory=/app", BOTH),
+        # The lock is somewhere else, or nothing says that it is there.
+        ("COPY uv.lock /app/\nRUN uv sync", []),
+        ("RUN uv sync", []),
+        ("WORKDIR $WHERE\nCOPY uv.lock /app/\nRUN uv sync", []),
+        ("COPY --from=ghcr.io/team/base:1 /app/uv.lock ./\nRUN uv sync", []),
+        # Only a part of it is installed.
+        ("COPY . .\nRUN uv sync --only-group docs", []),
+        ("COPY . .\nRUN uv sync --no-install-package tensorflow", []),
+        ("COPY . .\nRUN uv lock --check", []),
+        ("COPY . .\nRUN uv run sync", []),
+        # A project without a lock: its extras and groups count where a command names them.
+        ("COPY pyproject.toml .\nRUN uv sync --no-dev", []),
+        ("COPY pyproject.toml .\nRUN uv sync", BOTH),
+        ("COPY pyproject.toml .\nRUN uv sync --no-dev --extra gpu", BOTH),
+        ("COPY pyproject.toml .\nRUN uv sync --no-dev --extra=cpu", []),
+        ("COPY pyproject.toml .\nRUN poetry install --extras 'gpu cpu'", BOTH),
+        ("COPY pyproject.toml .\nRUN pdm install --prod -G gpu", BOTH),
+        ("COPY . /app\nRUN pip install -e /app[gpu]", BOTH),
+        ("COPY . /app\nRUN pip install --target /app '/app[gpu]'", BOTH),
+        ("COPY . /app\nRUN pip install --target /app numpy", []),
+        ("COPY . .\nRUN pip install .", []),
+        ("COPY pyproject.toml .\nRUN uv pip install -r pyproject.toml", []),
+        # Packages that are added to a project.
+        ("RUN uv add tensorflow==2.18.0", BOTH),
+        ("RUN poetry add tensorflow@2.18.0", BOTH),
+        ("RUN poetry add tensorflow@^2.10", []),
+        ("RUN uv add --group tensorflow==2.18.0 numpy", []),
+        ("COPY pyproject.toml .\nRUN uv sync --no-dev && uv add 'tensorflow==2.18.0'", BOTH),
+        # A stage that takes what another one installed.
+        (f"WORKDIR /app\nCOPY . .\nRUN uv sync\nFROM {NEW}\nCOPY --from=0 /app/.venv /app/.venv", []),
+        (f"WORKDIR /app\nCOPY . .\nRUN uv sync\nFROM {OLD}\nCOPY --from=0 /app /app", BOTH),
+        (f"WORKDIR /app\nCOPY . .\nRUN uv sync\nFROM {OLD}\nCOPY --from=0 /app/models /app", []),
+        (
+            f"ENV UV_PROJECT_ENVIRONMENT=/env\nCOPY . .\nRUN uv sync\nFROM {OLD}\nCOPY --from=0 /env /env",
+            BOTH,
+        ),
+        (f"WORKDIR /app\nCOPY . .\nRUN uv sync\nFROM {OLD}\nRUN pip install numpy", BOTH),
+    ],
+)
+def test_what_the_files_of_a_project_install(tmp_path: Path, commands: str, expected: list[str]) -> None:
+    write(tmp_path, "pyproject.toml", PROJECT)
+    write(tmp_path, "uv.lock", LOCK)
+    assert codes(tmp_path, f"FROM {OLD}\n{commands}\n") == expected
+
+
+def test_an_environment_of_conda_in_an_image(tmp_path: Path) -> None:
+    text = "dependencies:\n- python=3.10\n{}- pip:\n  - tensorflow==2.18.0\n"
+    dockerfile = (
+        f"FROM {OLD}\nCOPY environment.yml /tmp/\nRUN mamba env create -n tf -f /tmp/environment.yml\n"
+    )
+    write(tmp_path, "environment.yml", text.format(""))
+    assert codes(tmp_path, dockerfile) == BOTH
+    # Its own CUDA comes first.
+    write(tmp_path, "environment.yml", text.format("- cudatoolkit=12.5\n"))
+    assert codes(tmp_path, dockerfile) == []
+
+
+def test_the_nearest_build_context_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, "uv.lock", LOCK.replace("2.18.0", "2.14.1"))
+    write(tmp_path, "api/uv.lock", LOCK)
+    monkeypatch.chdir(tmp_path)
+    path = write(tmp_path, "api/Dockerfile", f"FROM {OLD}\nCOPY uv.lock .\nRUN uv sync\n").relative_to(
+        tmp_path
+    )
+    assert [one.code for one in found(path)] == BOTH
+    path.write_text(f"FROM {OLD}\nCOPY api/uv.lock .\nRUN uv sync\n")
+    assert [one.code for one in found(path)] == BOTH
+    (tmp_path / "api/uv.lock").unlink()
+    assert found(path) == []

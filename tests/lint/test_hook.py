@@ -62,6 +62,12 @@ def test_the_manifest_is_one_that_pre_commit_accepts() -> None:
         "poetry.lock",
         "pylock.toml",
         "pylock.gpu.toml",
+        "requirements.lock",
+        "requirements-dev.lock",
+        "Pipfile",
+        "api/Pipfile.lock",
+        "pixi.toml",
+        "pixi.lock",
     ],
 )
 def test_the_files_that_the_hook_takes_are_read(name: str) -> None:
@@ -79,6 +85,8 @@ def test_the_files_that_the_hook_takes_are_read(name: str) -> None:
             "environments.py",
             "Cargo.lock",
             "Dockerfile.md/x",
+            "Pipfile.md",
+            "pixi.md",
             "setup.py",
         ),
         # Files of other tools have such names, and lint refuses what is no environment of conda.

@@ -29,11 +29,11 @@ from .options import format_option, print_status
 def command(files: tuple[Path, ...], for_gpu: bool, ignored: tuple[str, ...], format_: str) -> int:
     """Report what can't work with the TensorFlow that a project pins.
 
-    Reads Dockerfiles, requirements files, pyproject.toml, environment.yml and lock files. Each finding has
-    its place, a code, and what to write instead. `lint` never guesses a version that a file leaves open: a
-    finding holds for every version that the file allows. A comment `# validator: ignore[CODE]` on the line or
-    above it silences a finding. The format github prints annotations for a workflow. The exit code is 1 if
-    something was found.
+    Reads Dockerfiles, requirements files, pyproject.toml, environment.yml, Pipfile, pixi.toml and lock files.
+    Each finding has its place, a code, and what to write instead. `lint` never guesses a version that a file
+    leaves open: a finding holds for every version that the file allows. A comment
+    `# validator: ignore[CODE]` on the line or above it silences a finding. The format github prints
+    annotations for a workflow. The exit code is 1 if something was found.
     """
     from ..lint.codes import CODES
     from ..lint.files import lint

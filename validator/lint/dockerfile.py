@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
+from ..compat import known_issues
 from ..compat.loose import numbers
 from ..diagnosis import commands as shown
 from ..errors import InputError
 from ..model.finding import Place
 from .base_images import BaseImage, base_image
-from .environment import Collected, Environment, Pin, Stated, normalized, specifier
+from .build_context import BuildContext, Copy, absolute
+from .environment import TENSORFLOW, Collected, Environment, Pin, Stated, normalized, specifier
 from .instructions import Instruction, assignments, commands, flags, instructions, substituted, without_flags
+from .managers import ProjectCommand, project_command
+from .project_files import reader
 from .requirements import from_other_index, is_other_index, read_requirements
 from .source import Source, read_source
 
@@ -41,6 +45,17 @@ _PREFIX = re.compile(r"(?:(?:sudo|time|exec|nohup|env|-\w+|[A-Za-z_]\w*=\S*)\s+)
 _REQUIREMENTS = re.compile(
     r"(?:^|\s)(?:-r|--requirements?)(?:\s*=?\s*)(?P<file>[^\s\"']+)|\bsync\s+(?P<sync>\S+)"
 )
+#: Options of pip with a path that is no project, and projects in directories: `.`, `-e ./lib[gpu]`.
+_WITH_PATH = re.compile(
+    r"\s(?:-[trcf]|--(?:target|prefix|root|cache-dir|src|log|requirements?|constraint|find-links|report|cert))"
+    r"[\s=]+\S+"
+)
+_LOCAL = re.compile(
+    r"(?<!\S)[\"']?(?P<path>\.{1,2}(?:/[\w./-]*)?|/[\w/-][\w./-]*)(?:\[(?P<extras>[\w,.-]+)\])?[\"']?(?!\S)"
+)
+#: A directory whose name depends on what only the image knows.
+_UNKNOWN = PurePosixPath("/(unknown)")
+_ROOT = PurePosixPath("/")
 #: What comes before an option.
 _OPTION = re.compile(r"\s+(?=-)")
 _NAMED = re.compile(r"\s(?:-n|--name|-p|--prefix)[\s=]+(?P<name>\S+)")
@@ -52,8 +67,9 @@ class Stage:
     """A stage of a Dockerfile, as far as it was read.
 
     installed: what is installed, by the environment that the command names. pythons: the Pythons that such
-    commands name. copied: files of the build context. copied_from: stages whose packages it copies. used:
-    True if another stage copies from it.
+    commands name. projects: what files of the project install, by the directory of the installed packages.
+    directory: in which commands run. copied: files of the build context. copies: where they are in the image.
+    copied_from: stages whose packages it copies, with the paths. used: True if another stage copies from it.
     cuda_unclear: True if a command may have installed a CUDA or a cuDNN that is not known.
     """
 
@@ -68,23 +84,32 @@ class Stage:
     cudnn: Stated | None = None
     for_gpu: bool = False
     cuda_unclear: bool = False
+    projects: dict[str, list[Environment]] = field(default_factory=dict)
+    directory: PurePosixPath = _ROOT
     copied: list[str] = field(default_factory=list)
-    copied_from: list[str] = field(default_factory=list)
+    copies: list[Copy] = field(default_factory=list)
+    copied_from: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
     used: bool = False
 
     def environments(self) -> Iterator[Environment]:
         """Yield what is installed together."""
         # What another stage copies runs on the base of that stage.
         alone = self.used
+        system = Environment(
+            (),
+            cuda=None if alone or self.cuda_unclear else self.cuda,
+            cudnn=None if alone or self.cuda_unclear else self.cudnn,
+            without_cuda=self.base.without_cuda and not self.cuda_unclear and not alone,
+            for_gpu=self.for_gpu,
+        )
         for key, collected in self.installed.items():
-            yield Environment(
-                collected.all(),
-                python=self.pythons.get(key, self.python),
-                cuda=None if alone or self.cuda_unclear else self.cuda,
-                cudnn=None if alone or self.cuda_unclear else self.cudnn,
-                without_cuda=self.base.without_cuda and not self.cuda_unclear and not alone,
-                for_gpu=self.for_gpu,
-            )
+            yield replace(system, pins=collected.all(), python=self.pythons.get(key, self.python))
+        for one in (one for environments in self.projects.values() for one in environments):
+            if one.for_gpu:
+                # An environment of conda with CUDA of its own.
+                yield one
+            else:
+                yield replace(system, pins=one.pins, python=one.python, complete=one.complete)
 
 
 def environments(path: Path) -> tuple[list[Environment], list[Source]]:
@@ -98,7 +123,7 @@ def environments(path: Path) -> tuple[list[Environment], list[Source]]:
 
 class _Reader:
     def __init__(self, path: Path, source: Source) -> None:
-        self.path = path
+        self.context = BuildContext.of(path)
         self.name = source.name
         self.sources = [source]
         self.arguments: dict[str, str | None] = {}
@@ -125,17 +150,25 @@ class _Reader:
                     stage.for_gpu = stage.for_gpu or _FOR_GPU.fullmatch(name) is not None
             elif keyword in ("COPY", "ADD"):
                 self._copy(stage, rest)
+            elif keyword == "WORKDIR":
+                known = substituted(rest.strip().strip("\"'"), stage.values)
+                stage.directory = absolute(stage.directory, known) if known else _UNKNOWN
             elif keyword == "RUN":
-                for command in commands(rest):
-                    self._run(stage, command, instruction)
+                self._commands(stage, instruction)
 
     def finished(self) -> list[Stage]:
         """Return the stages, after the packages that were copied between them have been put in place."""
         by_name = {stage.name: stage for stage in self.stages}
         for stage in self.stages:
-            for name in stage.copied_from:
+            for name, paths in stage.copied_from:
                 origin = by_name.get(name)
                 if origin is None:
+                    continue
+                packages = any(_PACKAGES.search(path) for path in paths)
+                for directory, environments in origin.projects.items():
+                    if packages or any(PurePosixPath(directory).is_relative_to(path) for path in paths):
+                        stage.projects.setdefault(directory, environments)
+                if not packages:
                     continue
                 for key, collected in origin.installed.items():
                     if key not in stage.installed:
@@ -164,6 +197,8 @@ class _Reader:
                     values=values,
                     installed=copy,
                     pythons=pythons,
+                    projects=dict(parent.projects),
+                    copies=list(parent.copies),
                     copied=[],
                     copied_from=[],
                     used=False,
@@ -200,6 +235,11 @@ class _Reader:
         given = flags(rest).get("from")
         if given is None:
             stage.copied += words[:-1]
+            known = [substituted(word, stage.values) for word in words]
+            sources = tuple(one for one in known[:-1] if one)
+            if len(known) > 1 and known[-1]:
+                into = known[-1].endswith(("/", ".")) or len(sources) > 1
+                stage.copies.append(Copy(sources, absolute(stage.directory, known[-1]), into))
             return
         origin = next(
             (
@@ -209,29 +249,56 @@ class _Reader:
             ),
             None,
         )
-        copies_packages = any(_PACKAGES.search(word) for word in words[:-1])
         if origin is not None:
             origin.used = True
-            if copies_packages:
-                stage.copied_from.append(origin.name)
+            stage.copied_from.append((origin.name, tuple(words[:-1])))
         if any(_SOMETHING_OF_CUDA.search(word) for word in (*words, given)):
             stage.cuda_unclear = True
 
-    def _run(self, stage: Stage, command: str, instruction: Instruction) -> None:
+    def _commands(self, stage: Stage, instruction: Instruction) -> None:
+        """Read the commands of a RUN instruction, with the files that it mounts."""
+        directory, copies = stage.directory, list(stage.copies)
+        options = instruction.rest.removesuffix(without_flags(instruction.rest))
+        for mount in re.findall(r"--mount=(\S+)", options):
+            given = dict(part.partition("=")[::2] for part in mount.split(","))
+            target = given.get("target") or given.get("dst") or given.get("destination")
+            if given.get("type", "bind") == "bind" and "from" not in given and target:
+                source = given.get("source") or given.get("src") or "."
+                stage.copies.append(Copy((source,), absolute(directory, target), into=False))
+        for command in commands(instruction.rest):
+            changed = re.fullmatch(r"cd\s+(?P<directory>\S+)", command)
+            if changed is not None:
+                known = substituted(changed["directory"].strip("\"'"), stage.values)
+                directory = absolute(directory, known) if known else _UNKNOWN
+            else:
+                self._run(stage, command, instruction, directory)
+        stage.copies = copies
+
+    def _run(self, stage: Stage, command: str, instruction: Instruction, directory: PurePosixPath) -> None:
         known = substituted(command, stage.values)
         if known is None:
             # A variable that only the shell knows is kept, so that the other words are read.
             known = command
         known = _PREFIX.sub("", known, count=1) if _PREFIX.match(known) else known
         pip = _PIP.match(known)
+        project = project_command(known, stage.values)
+        if project is not None:
+            self._project(stage, project, instruction, directory)
         if pip is not None:
-            self._pip(stage, known, pip, instruction)
+            self._pip(stage, known, pip, instruction, directory)
         elif _INSTALLS.match(known):
             self._system(stage, known, instruction)
         else:
             self._conda(stage, known, instruction)
 
-    def _pip(self, stage: Stage, command: str, pip: re.Match[str], instruction: Instruction) -> None:
+    def _pip(
+        self,
+        stage: Stage,
+        command: str,
+        pip: re.Match[str],
+        instruction: Instruction,
+        directory: PurePosixPath,
+    ) -> None:
         named, key = pip["python"] or "", pip["directory"] or pip["python"] or ""
         collected = stage.installed.setdefault(key, Collected())
         if named not in ("", "3"):
@@ -241,20 +308,72 @@ class _Reader:
             stage.pythons.setdefault(key, stated)
         arguments = command[pip.end("verb") :]
         index = any(map(is_other_index, _OPTION.split(arguments)))
-        for one in shown.read("pip install" + arguments):
+        asked = list(self._named(arguments, instruction))
+        for match in _REQUIREMENTS.finditer(arguments):
+            path = self._find(stage, match["file"] or match["sync"])
+            python = stage.pythons.get(key, stage.python)
+            asked += self._required(path, python.value if python else None) if path else ()
+        for local in _LOCAL.finditer(_WITH_PATH.sub(" ", arguments)):
+            place = absolute(directory, local["path"]) / "pyproject.toml"
+            path = self.context.file_in_image(stage.copies, place)
+            extras = {normalized(one) for one in (local["extras"] or "").split(",") if one.strip()}
+            asked += self._of_project(path, extras) if path else ()
+        if any(pin.name in TENSORFLOW for pin in asked):
+            # pip replaces what was installed before in versions that TensorFlow does not accept.
+            for name in known_issues.named_packages() & collected.pins.keys():
+                collected.pins[name] = replace(collected.pins[name], versions=None)
+        for pin in asked:
+            collected.add(from_other_index(pin) if index else pin, later=True)
+
+    def _named(self, arguments: str, instruction: Instruction) -> Iterator[Pin]:
+        """Yield the packages that the arguments of pip name."""
+        for one in shown.read(f"pip install {arguments.strip()}"):
             pin = self._pin(one.values, instruction)
             # A name in a variable is meant to be replaced.
             if any(re.search(_spelled(pin.name), line, re.IGNORECASE) for _, line in instruction.lines):
-                collected.add(from_other_index(pin) if index else pin, later=True)
-        for match in _REQUIREMENTS.finditer(arguments):
-            path = self._find(stage, match["file"] or match["sync"])
-            if path is None:
-                continue
-            python = stage.pythons.get(key, stage.python)
-            read = read_requirements(path, python.value if python else None)
-            self.sources += read.sources
-            for pin in read.pins():
-                collected.add(from_other_index(pin) if index else pin, later=True)
+                yield pin
+
+    def _required(self, path: Path, python: str | None) -> Iterable[Pin]:
+        """Return what a file asks for that is given with `-r`. uv also takes a project or a lock."""
+        if path.suffix == ".toml":
+            return self._of_project(path, frozenset())
+        read = read_requirements(path, python)
+        self.sources += read.sources
+        return read.pins()
+
+    def _of_project(self, path: Path, extras: Collection[str]) -> Iterator[Pin]:
+        """Yield what a project asks pip for, with some of its extras."""
+        for one in self._environments(path):
+            if one.name == "" or normalized(one.name) in extras:
+                yield from one.pins
+
+    def _environments(self, path: Path) -> Sequence[Environment]:
+        read = reader(path.name)
+        environments, sources = read(path) if read else ((), ())
+        self.sources += sources
+        return environments
+
+    def _project(
+        self, stage: Stage, command: ProjectCommand, instruction: Instruction, directory: PurePosixPath
+    ) -> None:
+        """Read a command that installs what the files of a project say, or adds packages to it."""
+        place = absolute(directory, command.directory)
+        key = f"({place})"
+        if command.environment is not None:
+            key = str(absolute(directory, command.environment))
+        paths = (self.context.file_in_image(stage.copies, place / name) for name in command.files)
+        path = next((path for path in paths if path is not None), None)
+        if path is not None:
+            stage.projects[key] = [one for one in self._environments(path) if command.installs(one.name)]
+        added = list(self._named(command.added, instruction)) if command.added else []
+        if added:
+            changed = []
+            for one in stage.projects.get(key) or [Environment(())]:
+                collected = Collected({pin.name: pin for pin in one.pins})
+                for pin in added:
+                    collected.add(pin, later=True)
+                changed.append(replace(one, pins=collected.all(), complete=False))
+            stage.projects[key] = changed
 
     def _pin(self, values: Mapping[str, str], instruction: Instruction) -> Pin:
         name = normalized(values["name"])
@@ -306,30 +425,10 @@ class _Reader:
             stage.cuda_unclear = True
 
     def _find(self, stage: Stage, name: str) -> Path | None:
-        """Return the file of the build context that a path in the image names, or None if it is not clear.
-
-        The build context is the directory of the Dockerfile or one above it, up to the current directory.
-        """
+        """Return the file of the build context that a path in the image names, or None if it is not clear."""
         base = Path(name).name
         wanted = [one for one in stage.copied if Path(one).name == base] or [name.lstrip("/"), base]
-        here, directory = Path.cwd().resolve(), self.path.parent.resolve()
-        directories = [directory]
-        if directory.is_relative_to(here):
-            directories += [one for one in directory.parents if one.is_relative_to(here)]
-        for one in directories:
-            for relative in wanted:
-                try:
-                    path = (one / relative.lstrip("/")).resolve()
-                    found = path.is_file() and path.is_relative_to(directories[-1])
-                except (OSError, ValueError):
-                    # Nothing can have this name: it is too long, or has a NUL.
-                    continue
-                if found:
-                    return self._shown(path, here)
-        return None
-
-    def _shown(self, path: Path, here: Path) -> Path:
-        return path.relative_to(here) if path.is_relative_to(here) else path
+        return next((path for one in wanted if (path := self.context.file(one))), None)
 
 
 def _spelled(name: str) -> str:
