@@ -19,7 +19,7 @@ from msgspec import Meta
 
 from validator.assemble import rebuild
 from validator.certify import promote
-from validator.cli import build_matrix, fleet, predict, recommend, records_changes, verify
+from validator.cli import building, fleet, predict, recommend, records_changes, verify
 from validator.compat import image_support
 from validator.model import certificate, diagnosis, facts, finding, prediction, record, report
 from validator.pipeline import fleet as pipeline_fleet
@@ -58,7 +58,7 @@ TYPES: Mapping[Path, Sequence[type]] = {
         changes.CheckChange,
         comparison.DeclineDocument,
         records_changes.CausesField,
-        build_matrix.ResultDocument,
+        building.ResultDocument,
         publisher.PublishedImage,
         pipeline_fleet.CellResultDocument,
         fleet.RunDocument,

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from validator.cli.build_matrix import _as_json, _exit_code, command
+from validator.cli.build_matrix import command
+from validator.cli.building import exit_code, result_json
 from validator.errors import EXIT_FAILED, EXIT_INPUT, EXIT_MISSING, EXIT_OK, InputError, MissingError
 from validator.pipeline.publisher import PublishedImage, TagTaken
 from validator.pipeline.run import Result, Status
@@ -50,25 +51,25 @@ def test_the_exit_code_distinguishes_refused_from_missing(capsys: pytest.Capture
     refused = Result(SPEC, Status.REFUSED, detail=str(taken), error=taken)
     missing = Result(OTHER, Status.MISSING, detail=str(gone), error=gone)
     done = Result(OTHER, Status.BUILT)
-    assert _exit_code([done]) == EXIT_OK
-    assert _exit_code([done, missing]) == EXIT_MISSING
-    assert _exit_code([refused, missing]) == EXIT_FAILED
+    assert exit_code([done]) == EXIT_OK
+    assert exit_code([done, missing]) == EXIT_MISSING
+    assert exit_code([refused, missing]) == EXIT_FAILED
     printed = capsys.readouterr().err
     assert "error: the tag names another image\n  hint: --retag moves the tag" in printed
 
 
 def test_skipping_every_image_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
     skipped = Result(SPEC, Status.SKIPPED, detail="Python 3.11 is not installed")
-    assert _exit_code([skipped, skipped]) == EXIT_MISSING
+    assert exit_code([skipped, skipped]) == EXIT_MISSING
     assert "every image was skipped" in capsys.readouterr().err
-    assert _exit_code([skipped, Result(OTHER, Status.BUILT)]) == EXIT_OK
-    assert _exit_code([]) == EXIT_OK
+    assert exit_code([skipped, Result(OTHER, Status.BUILT)]) == EXIT_OK
+    assert exit_code([]) == EXIT_OK
 
 
 def test_the_json_names_the_image_in_the_registry() -> None:
     digest = f"sha256:{'a' * 64}"
     published = PublishedImage("2.21.0-cpu-py3.11", f"localhost:5000/tf@{digest}", digest, True)
-    document = json.loads(json.dumps(_as_json(Result(SPEC, Status.BUILT, published=published))))
+    document = json.loads(json.dumps(result_json(Result(SPEC, Status.BUILT, published=published))))
     assert document["published"] == {
         "tag": "2.21.0-cpu-py3.11",
         "reference": f"localhost:5000/tf@{digest}",
@@ -77,16 +78,16 @@ def test_the_json_names_the_image_in_the_registry() -> None:
     }
     name = f"localhost:5000/tf:2.21.0-cpu-py3.11@{digest}"
     assert (document["digest"], document["reference"]) == (digest, name)
-    without = _as_json(Result(SPEC, Status.BUILT))
+    without = result_json(Result(SPEC, Status.BUILT))
     assert (without["published"], without["digest"], without["reference"]) == (None, None, None)
 
 
-def test_the_results_as_json_name_the_image_without_a_registry(tmp_path: Path) -> None:
+def test_the_resultsresult_json_name_the_image_without_a_registry(tmp_path: Path) -> None:
     digest = f"sha256:{'b' * 64}"
-    local = _as_json(Result(SPEC, Status.BUILT, digest=digest))
+    local = result_json(Result(SPEC, Status.BUILT, digest=digest))
     name = f"tensorflow-gpu-matrix:{SPEC.identifier}"
     assert (local["digest"], local["reference"]) == (digest, name)
-    written = _as_json(Result(SPEC, Status.BUILT, digest=digest), tmp_path)
+    written = result_json(Result(SPEC, Status.BUILT, digest=digest), tmp_path)
     assert (written["digest"], written["reference"]) == (
         digest,
         f"{tmp_path}:2.21.0-cuda12.5-cudnn9.3-py3.11",

@@ -261,7 +261,7 @@ def scheduler(site: Site, monkeypatch: pytest.MonkeyPatch) -> Site:
     monkeypatch.setattr(validator.fleet, "__path__", [*validator.fleet.__path__, str(modules)])
     module = __import__("validator.fleet.fake", fromlist=["fake"])
     monkeypatch.setattr(module, "open_fleet", lambda settings: site.fleet, raising=False)
-    monkeypatch.setattr("validator.cli.measurement_signing.fleet_runner_of", lambda *_, **__: None)
+    monkeypatch.setattr("validator.cli.building.fleet_runner_of", lambda *_, **__: None)
     return site
 
 

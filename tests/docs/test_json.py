@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from docs.transcripts import ROOT
-from validator.cli.build_matrix import ResultDocument
+from validator.cli.building import ResultDocument
 from validator.cli.predict import AskedFields
 from validator.cli.records_changes import CausesField
 from validator.compat.image_support import SupportDocument

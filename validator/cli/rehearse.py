@@ -39,6 +39,7 @@ from ..registry.names import Repository
 from ..reports.printable import json_text, one_line
 from ..system.runs import temporary_directory
 from ..system.sources import host_sources
+from .build_request import Request
 from .options import print_status
 from .planning import load_plan, locks_of
 from .progress import Progress
@@ -69,6 +70,14 @@ class Asked:
     push: str | None
     keep: bool
     as_json: bool
+
+    @classmethod
+    def of(cls, request: Request) -> Asked:
+        """Leave out all other options: what the environment says of them must have no effect."""
+        return cls(
+            request.matrix_path, request.profile, request.selectors, request.base, request.layers,
+            request.images_at_once, request.depth, request.push, request.keep, request.as_json,
+        )  # fmt: skip
 
 
 def rehearse(asked: Asked) -> int:

@@ -315,7 +315,7 @@ class CellResult:
             "status": self.status,
             "detail": self.detail,
             "attempts": self.attempts,
-            "published": self.published.as_json() if self.published else None,
+            "published": codec.encode(self.published),
             "record": record,
         }
 

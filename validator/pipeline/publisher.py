@@ -54,9 +54,6 @@ class PublishedImage:
     digest: Annotated[str, "The digest of the manifest."]
     sent: Annotated[bool, "Whether this run sent it; false if it was there already."]
 
-    def as_json(self) -> dict[str, object]:
-        return dict(vars(self))
-
 
 @dataclass(frozen=True)
 class Publisher:

@@ -1,0 +1,295 @@
+"""Do what `build-matrix` was asked for: prepare, build and measure the images, and report the results."""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any, TypedDict
+
+import click
+
+from ..assemble.bases import BasePolicy
+from ..assemble.layers import Layers
+from ..assemble.registry_destination import destinations
+from ..assemble.wheels import Wheelhouse
+from ..certify.signing import Signer
+from ..certify.trust_file import TrustFile, read_trust_file
+from ..engines.base import ImageEngine
+from ..errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_MISSING, EXIT_OK
+from ..fleet.protocol import Fleet
+from ..locks.files import LockDirectory
+from ..matrix.load import DEFAULT_PROFILE
+from ..matrix.plan import Plan
+from ..model.codec import encode
+from ..model.spec import HostClass
+from ..pipeline.build_matrix import build_matrix
+from ..pipeline.estimate import estimate
+from ..pipeline.locking import refuse_wrong_locks
+from ..pipeline.progress_file import ProgressFile
+from ..pipeline.publisher import Publisher
+from ..pipeline.run import Event, Options, RegistryUse, Result, Run, Runner, Status
+from ..pipeline.workplace import EngineChoice, Making, Workplace, open_workplace
+from ..records.store import Store
+from ..registry.client import Registry
+from ..registry.names import Repository
+from ..reports.printable import counted, json_text
+from ..reports.terminal import show
+from ..system.sources import PackageSources, host_sources
+from .build_request import Request
+from .build_signing import builder_of
+from .fleet_run import Measuring, measure
+from .fleet_settings import fleet_path_for, open_named_fleet
+from .measurement_signing import challenges_for, fleet_runner_of, runner_of
+from .next_steps import digest_of, name_of, say_estimate, say_next_steps
+from .options import print_status, progress_directory, store_url_for
+from .planning import load_plan, locks_of
+from .progress import Progress, results_table, totals
+from .trust_options import trust_path_for
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Everything that a run needs, except for the store and what watches it.
+
+    repository: where images are pushed to or pulled from. challenges: for cells or image specs. hosts: the
+    host classes of the plan. publisher, runner, fleet: None if nothing is published, signed or submitted.
+    """
+
+    sources: PackageSources
+    place: Workplace
+    plan: Plan
+    locks: LockDirectory
+    hosts: tuple[HostClass, ...]
+    options: Options
+    repository: Repository | None
+    challenges: Mapping[str, str] | None
+    publisher: Publisher | None
+    runner: Runner | None
+    fleet: Fleet | None
+
+    def run(self, store: Store, on_event: Callable[[Event], None]) -> Run:
+        """Return the run that builds the images, and measures them unless a fleet does that."""
+        challenges = None if self.fleet is not None else self.challenges
+        return Run(
+            self.place.engine, store, self.sources, self.locks, self.hosts, self.options, on_event,
+            self.publisher, self.runner, challenges,
+        )  # fmt: skip
+
+
+def perform(asked: Request) -> int:
+    """Prepare, build and measure the images, print the results, and return the exit code."""
+    prepared = prepare(asked)
+    with Store(store_url_for(asked.matrix_path, asked.store_url)) as store:
+        run, results = build(asked, prepared, store)
+        if prepared.fleet is not None:
+            measured = replace(run, challenges=prepared.challenges)
+            return _measure_with_fleet(asked, prepared, prepared.fleet, measured, results)
+    return report(asked, prepared, results)
+
+
+def prepare(asked: Request) -> Prepared:
+    """Check the input, then open what the run needs, and say what it takes.
+
+    The input is checked before an engine is looked for, so that wrong input touches nothing.
+    """
+    challenges = challenges_for(
+        load_plan(asked.matrix_path, asked.profile, asked.selectors), asked.challenge, asked.challenges_path
+    )
+    repository, others = asked.repository, asked.other_repositories
+    trust_path = trust_path_for(asked.matrix_path, asked.trust_path)
+    if asked.pull_from or trust_path.exists():
+        # Without it, nothing in a registry is accepted.
+        read_trust_file(trust_path)
+    fleet = None
+    if asked.with_fleet:
+        fleet = open_named_fleet(asked.on, fleet_path_for(asked.matrix_path, asked.fleet_path))
+    sources, locks = host_sources(), locks_of(asked.matrix_path)
+    place = _open_workplace(asked, sources, locks, needs_images=repository is not None)
+    print_status(f"Engine: {place.description}")
+    plan = _available_plan(asked, place)
+    refuse_wrong_locks(locks, plan.images)
+    if asked.builds:
+        with contextlib.closing(Wheelhouse(sources)) as wheelhouse:
+            say_estimate(estimate(plan.images, locks, wheelhouse.missing))
+    publisher = _publisher(asked, place, repository, others, trust_path) if repository else None
+    hosts = tuple(dict.fromkeys(cell.cell.host for cell in plan.cells))
+    return Prepared(
+        sources=sources,
+        place=place,
+        plan=plan,
+        locks=locks,
+        hosts=hosts,
+        options=_options(asked),
+        repository=repository,
+        challenges=challenges,
+        publisher=publisher,
+        runner=_runner(asked, place, hosts, trust_path, challenged=challenges is not None),
+        fleet=fleet,
+    )
+
+
+def _open_workplace(
+    asked: Request, sources: PackageSources, locks: LockDirectory, *, needs_images: bool
+) -> Workplace:
+    making = Making(
+        BasePolicy(asked.base), Layers(asked.layers), asked.layout, locks.own, asked.matrix_path.parent
+    )
+    choice = EngineChoice(asked.engine_name)
+    return open_workplace(choice, sources, making, needs_images=needs_images, measures=asked.measures_here)
+
+
+def _available_plan(asked: Request, place: Workplace) -> Plan:
+    """Return the plan without the Pythons that the engine can't provide."""
+    engine = place.engine
+
+    def available(python: str) -> str | None:
+        return None if engine.provides(python) else engine.name
+
+    return load_plan(asked.matrix_path, asked.profile, asked.selectors, available)
+
+
+def _options(asked: Request) -> Options:
+    use = RegistryUse.NONE
+    if not asked.builds:
+        use = RegistryUse.PULL
+    elif asked.push:
+        use = RegistryUse.PUSH
+    return Options(asked.images_at_once, asked.keep_going, asked.measures_here, asked.force, asked.depth, use)
+
+
+def _publisher(
+    asked: Request,
+    place: Workplace,
+    repository: Repository,
+    others: Sequence[Repository],
+    trust_path: Path,
+) -> Publisher:
+    signer: Signer | None = None
+    if asked.builds:
+        signer = builder_of(trust_path, asked.builder_key, asked.identity, asked.issuer)
+    assert place.maker is not None
+    trust = read_trust_file(trust_path) if trust_path.exists() else TrustFile()
+    engine = place.engine if isinstance(place.engine, ImageEngine) else None
+    destination = destinations(repository, place.maker.base_repository, others)
+    return Publisher(place.maker, destination, Registry(repository), trust, engine, signer, asked.retag)
+
+
+def _runner(
+    asked: Request, place: Workplace, hosts: Sequence[HostClass], trust_path: Path, *, challenged: bool
+) -> Runner | None:
+    """Return what signs the measurements; None if there are none, or nothing can sign them."""
+    if asked.with_fleet and not asked.dry_run:
+        return fleet_runner_of((host.identifier for host in hosts), trust_path, asked=challenged)
+    if asked.measures_here:
+        return runner_of(place.engine, trust_path, asked=challenged)
+    return None
+
+
+def build(asked: Request, prepared: Prepared, store: Store) -> tuple[Run, list[Result]]:
+    """Build the images, and measure them here if that was asked. Close the engine."""
+    images = prepared.plan.images
+    watched = ProgressFile(
+        progress_directory(asked.matrix_path), asked.profile or DEFAULT_PROFILE, len(images)
+    )
+    with Progress(len(images)) as progress, watched:
+
+        def on_event(event: Event) -> None:
+            progress(event)
+            watched(event)
+
+        run = prepared.run(store, on_event)
+        try:
+            return run, build_matrix(images, run)
+        finally:
+            prepared.place.engine.close()
+
+
+def _measure_with_fleet(
+    asked: Request, prepared: Prepared, fleet: Fleet, run: Run, images: list[Result]
+) -> int:
+    repository = str(prepared.repository)
+    try:
+        return measure(Measuring(prepared.plan, images, run, fleet, repository, asked.dry_run, asked.as_json))
+    finally:
+        fleet.close()
+
+
+def report(asked: Request, prepared: Prepared, results: list[Result]) -> int:
+    """Print the results and what to do with the images, and return the exit code."""
+    if asked.as_json:
+        click.echo(json_text([result_json(result, asked.layout) for result in results]))
+    else:
+        show(results_table(results))
+        click.echo(totals(results))
+    if prepared.place.maker is not None:
+        say_next_steps(results, asked.push or asked.pull_from, asked.profile, asked.layout)
+    return exit_code(results)
+
+
+class ResultDocument(TypedDict):
+    """The result of an image as JSON."""
+
+    image: Annotated[str, "The identifier of the image spec."]
+    status: Annotated[
+        str,
+        "`measured`, `unchanged`, `built` (and not probed), `skipped`, `refused`, `missing`, `stopped`.",
+    ]
+    built: Annotated[bool, "Whether this run built it."]
+    detail: Annotated[str, "The reason, in a sentence; may be empty."]
+    digest: Annotated[str | None, "The digest of the image; null if there is none."]
+    reference: Annotated[
+        str | None,
+        "A name under which the image can be started or copied: in the registry, in the engine, or in the"
+        " OCI layout; null if there is none.",
+    ]
+    published: Annotated[
+        dict[str, object] | None,
+        "The image in the registry; its fields are below. Null without `--push` and `--pull-from`.",
+    ]
+    record: Annotated[
+        dict[str, Any] | None,
+        "The record, of this run or (for `unchanged`) of an earlier one; null if there is none.",
+    ]
+
+
+def result_json(result: Result, layout: Path | None = None) -> ResultDocument:
+    """Return a result as JSON values. layout: the OCI layout that the image was written to."""
+    return {
+        "image": result.spec.identifier,
+        "status": result.status.value,
+        "built": result.built,
+        "detail": result.detail,
+        "digest": digest_of(result),
+        "reference": name_of(result, layout),
+        "published": encode(result.published),
+        "record": result.record.document() if result.record else None,
+    }
+
+
+def exit_code(results: list[Result]) -> int:
+    """Return the exit code of a run, after printing why images are missing, refused or not finished."""
+
+    def having(status: Status) -> list[Result]:
+        return [result for result in results if result.status is status]
+
+    for result in (*having(Status.MISSING), *having(Status.REFUSED)):
+        hint = result.error.hint if result.error else None
+        print_status(f"error: {result.detail}" + (f"\n  hint: {hint}" if hint else ""))
+    if results and len(having(Status.SKIPPED)) == len(results):
+        print_status("error: nothing was done: every image was skipped, for the reasons above")
+        return EXIT_MISSING
+    if stopped := having(Status.STOPPED):
+        print_status(
+            f"{len(stopped)} of {counted(len(results), 'image')} not finished. Finished images are kept."
+            " Continue with:"
+        )
+        print_status(f"  python -m validator {shlex.join(sys.argv[1:])}")
+    if having(Status.REFUSED) or any(result.failed for result in results):
+        return EXIT_FAILED
+    if having(Status.MISSING):
+        return EXIT_MISSING
+    return EXIT_INTERRUPTED if stopped else EXIT_OK
