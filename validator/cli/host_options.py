@@ -90,21 +90,18 @@ def select_image(
     additions: str | None,
 ) -> SelectedImage:
     """Return the image to pull. Prints to stderr what it is and why others are rejected."""
-    from ..delivery.choose import measured_on
-    from ..delivery.pull import select_best, select_named
+    from ..delivery.pull import select
 
-    if image and (tensorflow or python or additions):
+    refuse_versions_of_named_image(image, tensorflow, python, additions)
+    return select(registry, host, terms, image, tensorflow, python, additions, print_status)
+
+
+def refuse_versions_of_named_image(image: str | None, *versions: str | None) -> None:
+    """Raise UsageError if an image is named and versions choose one too. versions: those of
+    `version_options`.
+    """
+    if image and any(versions):
         raise click.UsageError("--image already names one image: leave out --tensorflow, --python and --name")
-    print_status(f"Host: {host}")
-    if image:
-        selected = select_named(registry, host, terms, image, print_status)
-    else:
-        selected = select_best(registry, host, terms, tensorflow, python, print_status, additions)
-    for certificate in selected.certificates:
-        print_status(
-            f"{selected.image.tag}: measured on {measured_on(certificate)}, signed by {certificate.signer}"
-        )
-    return selected
 
 
 def connect_engine(driver: str | None, gpus: Sequence[str]) -> Engine:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 from collections.abc import Sequence
@@ -18,8 +19,8 @@ from .host_options import (
     connect_engine,
     host_options,
     pull_selected,
+    refuse_versions_of_named_image,
     resolve_host,
-    select_image,
     version_options,
 )
 from .options import print_status, verbose_option
@@ -27,8 +28,6 @@ from .trust_options import optional_certificate_options
 
 if TYPE_CHECKING:
     from ..delivery.formats import Format
-    from ..delivery.pull import Engine
-    from ..delivery.start import Devices, Image
 
 _FORMATS = ("docker", "compose", "devcontainer", "apptainer", "slurm", "kubernetes", "podman")
 
@@ -115,60 +114,42 @@ def command(
     """
     from ..delivery.candidates import Terms
     from ..delivery.formats import FORMATS
-    from ..delivery.pull import start_image
-    from ..delivery.start import Devices, Start, User, parse_variables, user_of
-    from ..delivery.uncertified import Wanted, find, split_reference
+    from ..delivery.resolve import Request, resolve
+    from ..delivery.start import Devices, parse_variables
+    from ..delivery.uncertified import Wanted, split_reference
 
     tool = FORMATS[format_]
     _check_options(format_, tool, output, force, execute, devices)
     environment = parse_variables(variables)
-    if image and (tensorflow or python or additions):
-        raise click.UsageError("--image already names one image: leave out --tensorflow, --python and --name")
+    refuse_versions_of_named_image(image, tensorflow, python, additions)
     if image and (reference := split_reference(image)):
         registry, image = Registry(reference[0], plain_http=plain_http or None), reference[1]
-    if registry is None and not uncertified:
-        raise click.UsageError(
-            "Missing option '--registry': certified images are in a registry. To start an image that is not"
-            " certified, from the local Docker Engine, use --uncertified; `build-matrix` builds images."
-        )
-    if registry is None and not tool.uses_docker:
-        raise InputError(
-            f"--format {format_} needs an image in a registry, because the machine that starts it pulls it;"
-            " without --registry, the image is taken from the local Docker Engine",
-            hint="push it with `build-matrix --push HOST/NAME`, or any other image with `docker tag` and"
-            " `docker push`, and name it with --image HOST/NAME:TAG",
-        )
-    terms = Terms(trust, max_age, accept_expired) if trust is not None else None
-    wanted = Wanted(image, tensorflow, python, additions, gpu=bool(gpus))
-    requested = Devices(devices) if tool.uses_docker else None
-    host = None if uncertified else resolve_host(driver, gpus)
+    _check_place(registry, uncertified, format_, tool)
+    request = Request(
+        registry,
+        Wanted(image, tensorflow, python, additions, gpu=bool(gpus)),
+        Terms(trust, max_age, accept_expired) if trust is not None else None,
+        uncertified,
+        Devices(devices) if tool.uses_docker else None,
+        mount,
+        environment,
+        tuple(words),
+        _terminal(words, execute),
+    )
+    host = functools.cache(lambda: resolve_host(driver, gpus))
+    if not uncertified:
+        host()
     # To write for another machine, no engine is needed.
-    docker = tool.uses_docker and (execute or mount or requested is Devices.AUTO)
+    docker = tool.uses_docker and (execute or mount or request.devices is Devices.AUTO)
     engine = connect_engine(driver, gpus) if docker or registry is None else None
     try:
-        if host is not None and registry is not None and terms is not None:
-            requested = _devices(requested, engine)
-            selected = select_image(registry, host, terms, image, tensorflow, python, additions)
-            target = start_image(registry, selected)
-        else:
-            selected = None
-            target, host = find(
-                registry, wanted, lambda: resolve_host(driver, gpus), terms, engine, print_status
-            )
-            _say(target)
-            requested = _devices(requested, engine) if host is not None else None
-        user = User(os.getuid(), os.getgid())
-        if tool.uses_docker and engine is not None:
-            user = user_of(engine.info, user.uid, user.gid)
-        directory = _directory(engine if tool.uses_docker else None) if mount else None
-        start = Start(
-            target, host, requested, user, directory, environment, tuple(words), _terminal(words, execute)
-        )
-        if execute and engine is not None and registry is not None and selected is not None:
-            pull_selected(engine, registry, selected)
+        resolved = resolve(request, engine, host, print_status)
+        if execute and engine is not None and registry is not None and resolved.selected is not None:
+            pull_selected(engine, registry, resolved.selected)
     finally:
         if engine is not None:
             engine.close()
+    start = resolved.start
     if start.port is not None:
         print_status(
             f"JupyterLab answers at http://127.0.0.1:{start.port}/lab; it prints the token when it starts"
@@ -179,18 +160,22 @@ def command(
     return EXIT_OK
 
 
-def _devices(requested: Devices | None, engine: Engine | None) -> Devices | None:
-    """Return how a Docker Engine gives GPUs: as was asked for, or else as the local one offers them."""
-    from ..delivery.start import Devices, devices_of
-
-    return devices_of(engine.info) if requested is Devices.AUTO and engine is not None else requested
-
-
-def _say(image: Image) -> None:
-    if not image.certified:
-        print_status(f"WARNING: NOT CERTIFIED: {image.name}")
-    for text in image.standing:
-        print_status(f"{image.name}: {text}")
+def _check_place(registry: Registry | None, uncertified: bool, format_: str, tool: Format) -> None:
+    """Refuse a request for which the image has to be in a registry, if none was named."""
+    if registry is not None:
+        return
+    if not uncertified:
+        raise click.UsageError(
+            "Missing option '--registry': certified images are in a registry. To start an image that is not"
+            " certified, from the local Docker Engine, use --uncertified; `build-matrix` builds images."
+        )
+    if not tool.uses_docker:
+        raise InputError(
+            f"--format {format_} needs an image in a registry, because the machine that starts it pulls it;"
+            " without --registry, the image is taken from the local Docker Engine",
+            hint="push it with `build-matrix --push HOST/NAME`, or any other image with `docker tag` and"
+            " `docker push`, and name it with --image HOST/NAME:TAG",
+        )
 
 
 def _check_options(
@@ -207,15 +192,6 @@ def _check_options(
         raise click.UsageError("--force has no effect without --output")
     if devices != "auto" and not tool.uses_docker:
         raise click.UsageError(f"--devices is about a Docker Engine, which --format {format_} does not use")
-
-
-def _directory(engine: Engine | None) -> Path:
-    if engine is not None and not engine.is_local:
-        raise InputError(
-            "--mount needs a local Docker engine: the remote host does not have this directory",
-            hint="copy the data there, or run without --mount",
-        )
-    return Path.cwd()
 
 
 def _terminal(words: Sequence[str], execute: bool) -> str:

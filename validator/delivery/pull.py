@@ -133,6 +133,30 @@ def select_named(registry: Registry, host: Host, terms: Terms, name: str, tell: 
     return _selected(registry, candidate, host)
 
 
+def select(
+    registry: Registry,
+    host: Host,
+    terms: Terms,
+    image: str | None,
+    tensorflow: str | None,
+    python: str | None,
+    additions: str | None,
+    tell: Tell,
+) -> SelectedImage:
+    """Return the image that was named, or else the best one, as `select_named` and `select_best` do.
+
+    tell: also called with the host, and with what the image's certificates are about.
+    """
+    tell(f"Host: {host}")
+    if image:
+        selected = select_named(registry, host, terms, image, tell)
+    else:
+        selected = select_best(registry, host, terms, tensorflow, python, tell, additions)
+    for certificate in selected.certificates:
+        tell(f"{selected.image.tag}: measured on {measured_on(certificate)}, signed by {certificate.signer}")
+    return selected
+
+
 def local_ids(registry: Registry, digest: str) -> frozenset[str]:
     """Return the ids under which an engine may store the image of a manifest.
 
