@@ -540,7 +540,7 @@ def test_there_is_no_image_for_other_systems(system: str) -> None:
     ("changes", "words"),
     [
         ({"gpu": "3060"}, 'GPU "3060" is not known'),
-        ({"gpu": "RX 7900 XTX"}, "GPU of AMD"),
+        ({"gpu": "RX 7900 XTX"}, "GPU from AMD"),
         ({"gpu": "x" * 300}, "longer than 200 characters"),
         ({"driver": "new"}, "neither a driver nor a CUDA version"),
         ({"driver": "12"}, "neither a driver nor a CUDA version"),

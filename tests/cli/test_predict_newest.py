@@ -116,7 +116,7 @@ def test_this_machine_with_a_gpu_that_has_no_known_name(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--gpu", "mi300"], "GPU of AMD"),
+        (["--gpu", "mi300"], "GPU from AMD"),
         (["--gpu", "rtx 9999"], '"rtx 9999" is not known'),
         (["--gpu", "h100", "--compute-capability", "8.0"], "H100 has 9.0"),
         (["--gpu", "h100", "--driver", "new"], '--driver: "new" is neither a driver nor a CUDA version'),
