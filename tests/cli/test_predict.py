@@ -83,8 +83,8 @@ def test_the_answer_repeats_what_was_asked(capsys: pytest.CaptureFixture[str]) -
     [
         ("--tensorflow 2.18.5", r'"2\.18\.5" is not known; the nearest are 2\.18\.1'),
         ("--tensorflow 2.22.0", r"only its candidate 2\.22\.0rc0 was inspected"),
-        ("--tensorflow 2.21.0 --gpu mi300", "--gpu: .*GPU of AMD"),
-        ("--tensorflow 2.21.0 --driver 580 --gpu mi300", "--gpu: .*GPU of AMD"),
+        ("--tensorflow 2.21.0 --gpu mi300", "--gpu: .*GPU from AMD"),
+        ("--tensorflow 2.21.0 --driver 580 --gpu mi300", "--gpu: .*GPU from AMD"),
         (f"{T4} --package torch", "--package"),
         (f"{T4} --package ==2", "--package"),
     ],
