@@ -41,6 +41,7 @@ class Fault:
     method, path, body: regular expressions that a request is searched for; those with a body alone are held
         against it.
     status: the answer; 0 drops the connection, None passes the request on, `delay_s` late.
+    code: of the error in the answer, if it is not the usual one of the status.
     after_bytes: drops the connection when that much of the request's body has come; not for smaller ones.
     after_answer: drops the connection when the registry has answered.
     replace: the body of the registry's answer is replaced by what this makes of it.
@@ -52,6 +53,7 @@ class Fault:
     body: bytes = b""
     status: int | None = 0
     message: str = "a fault of the test"
+    code: str = ""
     headers: dict[str, str] = field(default_factory=dict)
     delay_s: float = 0.0
     after_bytes: int | None = None
@@ -137,7 +139,7 @@ def running_proxy(upstream: str) -> Iterator[Proxy]:
 
         def _refuse(self, fault: Fault, sent: int) -> None:
             status = fault.status or 500
-            error = {"code": _CODES.get(status, "UNKNOWN"), "message": fault.message}
+            error = {"code": fault.code or _CODES.get(status, "UNKNOWN"), "message": fault.message}
             text = json.dumps({"errors": [error]}).encode()
             self._note(status, sent)
             self.send_response(status)

@@ -167,6 +167,8 @@ def test_oras_reads_the_image(repository: Repository, fresh: Image) -> None:
         Fault("PUT", "/uploads/.*digest=", status=500),
         Fault("PUT", "/manifests/", status=502),
         Fault("PUT", "/manifests/", status=0),
+        # So does this registry answer while another process sends the same layer.
+        Fault("PUT", "/manifests/", status=400, code="DIGEST_INVALID"),
     ],
     ids=lambda fault: f"{fault.method}-{fault.status}-{fault.after_bytes}",
 )

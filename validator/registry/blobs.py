@@ -15,7 +15,7 @@ from urllib.parse import quote
 import requests
 
 from ..errors import ValidatorError
-from .errors import AlteredError
+from .errors import INTERNAL, AlteredError
 from .names import Repository
 from .session import FailedRequest, Retries, Session, lost
 from .upload import Known, Upload, Write
@@ -79,14 +79,21 @@ class Blobs:
         """Send a manifest, whose blobs are all there. Return its digest. tag: None for no tag."""
         digest = f"sha256:{hashlib.sha256(manifest).hexdigest()}"
         reference = self._repository.tagged(tag) if tag else self._repository.at(digest)
-        answer = self.session.request(
-            "PUT",
-            f"/v2/{self._repository.path}/manifests/{tag or digest}",
-            what=f"{reference} can't be pushed",
-            expect=(201,),
-            headers={"Content-Type": media_type},
-            data=manifest,
-        )
+        address = f"/v2/{self._repository.path}/manifests/{tag or digest}"
+        retries = Retries(self.session.host, f"{reference} can't be pushed")
+        while True:
+            try:
+                answer = self.session.send(
+                    "PUT", address, expect=(201,), headers={"Content-Type": media_type}, data=manifest
+                )
+                break
+            except FailedRequest as failure:
+                if failure.code == "DIGEST_INVALID":
+                    # docker-registry read that it has a layer while it wrote this down again, because somebody
+                    # else sent the same layer.
+                    retries.wait(FailedRequest(INTERNAL, str(failure), failure.status))
+                else:
+                    retries.wait(failure)
         stored = answer.headers.get("Docker-Content-Digest", digest)
         if stored != digest:
             raise ValidatorError(
