@@ -54,10 +54,15 @@ class LocalIndex:
 
     def add_cuda(self, version: str, requirements: list[str]) -> None:
         """Add a wheel of the metapackage `cuda-toolkit`."""
+        self.add_requiring("cuda-toolkit", version, *requirements)
+
+    def add_requiring(self, name: str, version: str, *requirements: str) -> None:
+        """Add a wheel that has nothing but its metadata, with these requirements."""
         lines = "".join(f"Requires-Dist: {line}\n" for line in requirements)
-        metadata = f"Metadata-Version: 2.1\nName: cuda-toolkit\nVersion: {version}\n{lines}"
-        self.files[f"cuda_toolkit-{version}-py3-none-any.whl"] = made.packed(
-            {f"cuda_toolkit-{version}.dist-info/METADATA": metadata.encode()}
+        stem, info = f"{name.replace('-', '_')}-{version}", "Metadata-Version: 2.1"
+        metadata = f"{info}\nName: {name}\nVersion: {version}\n{lines}"
+        self.files[f"{stem}-py3-none-any.whl"] = made.packed(
+            {f"{stem}.dist-info/METADATA": metadata.encode()}
         )
 
     def add_tensorflow(self, version: str, *pythons: str, **members: bytes) -> None:

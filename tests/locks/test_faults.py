@@ -123,6 +123,12 @@ TORCH = """\
          that your requirements and torch==2.8.0 are incompatible. And because you require torch==2.8.0, we
          can conclude that your requirements are unsatisfiable.
 """
+ONLY_TORCH = """\
+  cause: Because all versions of torch depend on nvidia-cudnn-cu12==9.10.2.21 and you require
+         nvidia-cudnn-cu12==9.3.0.75, we can conclude that your requirements and all versions of torch are
+         incompatible. And because you require torch==2.8.0, we can conclude that your requirements are
+         unsatisfiable.
+"""
 JAX = """\
   cause: Because jax-cuda12-plugin[with-cuda]==0.7.0 depends on nvidia-cudnn-cu12>=9.8 and
          jax[cuda12]==0.7.0 depends on jax-cuda12-plugin[with-cuda]==0.7.0, we can conclude that
@@ -154,6 +160,10 @@ PINNED = (
             TORCH,
             "torch==2.8.0 needs nvidia-cuda-nvrtc-cu12==12.8.93,"
             " but this image pins nvidia-cuda-nvrtc-cu12==12.5.82",
+        ),
+        (
+            ONLY_TORCH,
+            "torch needs nvidia-cudnn-cu12==9.10.2.21, but this image pins nvidia-cudnn-cu12==9.3.0.75",
         ),
         (
             JAX,

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -7,8 +8,11 @@ import pytest
 from validator._vendor.packaging.tags import Tag
 from validator.errors import InputError, MissingError
 from validator.locks.resolve import PLATFORM, pick, resolve, target_tags
+from validator.model.additions import Additions
 from validator.model.spec import ImageSpec, Variant
 from validator.system.sources import host_sources
+
+from .local_index import LocalIndex
 
 SPEC = ImageSpec("2.21.0", "3.12", Variant.CPU)
 ABI = "demo-1.0-cp37-abi3-manylinux_2_17_x86_64.manylinux2014_x86_64.whl"
@@ -87,3 +91,41 @@ def test_the_same_requirement_gives_the_same_lock() -> None:
 def test_a_release_that_does_not_exist_is_named() -> None:
     with pytest.raises(InputError, match=r"does not have six==1\.99\.0"):
         resolve(SPEC, ["six==1.99.0"], host_sources())
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize(
+    ("package", "sides"),
+    [
+        ("numpy<1.26", "tensorflow==2.21.0 needs numpy>=1.26.0, but the matrix asks for numpy<1.26"),
+        # The index has only one version of it.
+        (
+            "torch==2.8.0",
+            "torch needs nvidia-cudnn-cu12==9.10.2.21, but this image pins nvidia-cudnn-cu12==9.3.0.75",
+        ),
+        (
+            "nvidia-cudnn-cu12==9.10.2.21",
+            "this image pins nvidia-cudnn-cu12==9.3.0.75,"
+            " but the matrix asks for nvidia-cudnn-cu12==9.10.2.21",
+        ),
+    ],
+)
+def test_a_conflict_names_both_sides(index: LocalIndex, package: str, sides: str) -> None:
+    """What uv really says, which the recorded texts of `test_faults` may no longer be."""
+    index.files.clear()
+    for version in ("2.20.0", "2.21.0", "2.22.0"):
+        index.add_requiring("tensorflow", version, "numpy>=1.26.0")
+    for version in ("1.25.2", "1.26.4", "2.1.0"):
+        index.add_requiring("numpy", version)
+    for version in ("9.3.0.75", "9.10.2.21"):
+        index.add_requiring("nvidia-cudnn-cu12", version)
+    index.add_requiring("torch", "2.8.0", "nvidia-cudnn-cu12==9.10.2.21")
+    pins = ("tensorflow==2.21.0", "nvidia-cudnn-cu12==9.3.0.75")
+    spec = replace(SPEC, additions=Additions("ours", (package,)))
+    with pytest.raises(InputError) as caught:
+        resolve(spec, (*pins, package), index.sources)
+    assert str(caught.value) == f"{spec}: can't be resolved: {sides}"
+    agreeing = resolve(spec, (*pins, "numpy<2.1"), index.sources)
+    assert [(wheel.name, wheel.version) for wheel in agreeing.wheels] == [
+        ("numpy", "1.26.4"), ("nvidia-cudnn-cu12", "9.3.0.75"), ("tensorflow", "2.21.0"),
+    ]  # fmt: skip

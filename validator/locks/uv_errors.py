@@ -34,7 +34,11 @@ _CONDITION = re.compile(r"\{[^}]*\}")
 #: What uv derives from what it said before.
 _DERIVED = re.compile(r"we can conclude that .*?(?=\.\s|\.?$)")
 _SPECIFIER = r"(?:\[[^\]]*\])?(?:[=<>!~]=?|===)[^\s;]+"
-_SIDE = re.compile(rf"(?P<who>[A-Za-z0-9]\S*) depends on (?P<name>[A-Za-z0-9._-]+)(?P<range>{_SPECIFIER})")
+#: Of a package of which the index has one version, uv says `all versions of torch depend on …`.
+_SIDE = re.compile(
+    r"(?:all versions of (?P<each>[A-Za-z0-9]\S*) depend|(?P<who>[A-Za-z0-9]\S*) depends) on"
+    rf" (?P<name>[A-Za-z0-9._-]+)(?P<range>{_SPECIFIER})"
+)
 _REQUIRED = re.compile(
     rf"(?:you require|and) (?P<name>[A-Za-z0-9._-]+)(?P<range>{_SPECIFIER})(?! depends on)"
 )
@@ -108,7 +112,11 @@ def _conflict(flat: str, pinned: Collection[str]) -> str | None:
 def _sides(stated: str, pinned: Collection[str]) -> Iterator[tuple[str, str, str]]:
     """Yield the name of a package, the wanted versions with the name, and who wants them."""
     for match in _SIDE.finditer(stated):
-        yield match["name"].lower(), match["name"] + match["range"].rstrip(",."), f"{match['who']} needs"
+        yield (
+            match["name"].lower(),
+            match["name"] + match["range"].rstrip(",."),
+            f"{match['who'] or match['each']} needs",
+        )
     for match in _REQUIRED.finditer(stated):
         wanted = match["name"] + match["range"].rstrip(",.")
         who = "this image pins" if wanted in pinned else "the matrix asks for"
