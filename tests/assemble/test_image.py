@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from validator.assemble import names
+from validator.assemble import names, sources
 from validator.assemble.base import decompressed
 from validator.assemble.encodings import encoding
 from validator.assemble.image import Assembled, assemble
@@ -417,6 +417,14 @@ def test_what_a_base_returns_is_checked(
     with pytest.raises(BuildError, match=message):
         put(made, table, tmp_path / "image")
     assert not (tmp_path / "image" / "index.json").exists()
+
+
+def test_a_wheel_may_be_read_when_everything_is_closed(shelf: Shelf) -> None:
+    """A layer that failed may be let go only when the process ends, which closes all wheels before."""
+    wheel = shelf.wheel("six", {"six.py": b""})
+    opened = sources._OpenWheels()
+    with opened.installed(wheel, lambda: (shelf.open(wheel), ())):
+        sources._close(opened._open)
 
 
 # --- rebuilding ---------------------------------------------------------------------------------------

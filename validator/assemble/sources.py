@@ -258,7 +258,8 @@ class _OpenWheels:
                 if not shared.users:
                     unused = {key: one for key, one in self._open.items() if not one.users}
                     if shared.file is not None:
-                        del unused[wheel.sha256]
+                        # It is no longer there if everything was closed meanwhile.
+                        unused.pop(wheel.sha256, None)
                     for key in unused:
                         del self._open[key]
                     _close(unused)
