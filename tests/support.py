@@ -15,7 +15,7 @@ import pytest
 #: Starts processes that have already imported the modules of the tests that use it.
 FORKED = multiprocessing.get_context("forkserver")
 FORKED.set_forkserver_preload(
-    ["tests.assemble.test_killed", "tests.records.test_schema", "tests.records.test_store"]
+    ["tests.assemble.pushes", "tests.records.test_schema", "tests.records.test_store"]
 )
 
 
