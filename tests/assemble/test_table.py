@@ -6,6 +6,7 @@ import sqlite3
 from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
+from threading import Timer
 
 import pytest
 
@@ -131,3 +132,17 @@ def test_processes_write_at_the_same_time(tmp_path: Path) -> None:
     assert [child.exitcode for child in children] == [0, 0]
     table = LayerTable(tmp_path)
     assert all(table.row(layer_key("r", [str(number)])) for number in range(50))
+
+
+def test_a_new_table_is_opened_while_another_process_opens_it(tmp_path: Path) -> None:
+    other = sqlite3.connect(tmp_path / "layers.sqlite", isolation_level=None, check_same_thread=False)
+    other.execute("PRAGMA application_id = 1")
+    # It is about to switch to the log.
+    other.execute("BEGIN IMMEDIATE")
+    ending = Timer(0.2, lambda: other.execute("COMMIT"))
+    ending.start()
+    table = LayerTable(tmp_path)
+    table.add(KEY, "numpy 2.0", ENCODED)
+    ending.join()
+    assert table.row(KEY) is not None
+    other.close()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -29,11 +30,11 @@ _NAME = "layers.sqlite"
 _PATIENCE_S = 30.0
 #: Changes when the meaning of the rows changes. Rows of another version are dropped.
 _VERSION = 1
-_TABLES = """
-CREATE TABLE IF NOT EXISTS layers (key TEXT PRIMARY KEY, row BLOB NOT NULL) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS contents (diff_id TEXT PRIMARY KEY) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS facts (key TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
-"""
+_TABLES = (
+    "layers (key TEXT PRIMARY KEY, row BLOB NOT NULL)",
+    "contents (diff_id TEXT PRIMARY KEY)",
+    "facts (key TEXT PRIMARY KEY, value BLOB NOT NULL)",
+)
 
 _Digest = Annotated[str, Meta(pattern=r"\Asha256:[0-9a-f]{64}\Z")]
 
@@ -171,13 +172,37 @@ class LayerTable:
 def _open(path: Path) -> sqlite3.Connection:
     path.parent.mkdir(parents=True, exist_ok=True)
     connection = sqlite3.connect(path, timeout=_PATIENCE_S, check_same_thread=False)
-    # A killed process leaves a log, which the next one applies. Readers don't wait for a writer.
-    connection.execute("PRAGMA journal_mode = WAL")
+    _use_log(connection)
     connection.execute("PRAGMA synchronous = NORMAL")
-    if connection.execute("PRAGMA user_version").fetchone()[0] != _VERSION:
+    if not _is_current(connection):
         with connection:
-            for name in ("layers", "contents", "facts"):
-                connection.execute(f"DROP TABLE IF EXISTS {name}")
-            connection.execute(f"PRAGMA user_version = {_VERSION}")
-    connection.executescript(_TABLES)
+            connection.execute("BEGIN IMMEDIATE")
+            # Another process may have done it while this one waited.
+            if not _is_current(connection):
+                for table in _TABLES:
+                    connection.execute(f"DROP TABLE IF EXISTS {table.split()[0]}")
+                    connection.execute(f"CREATE TABLE {table} WITHOUT ROWID")
+                connection.execute(f"PRAGMA user_version = {_VERSION}")
     return connection
+
+
+def _use_log(connection: sqlite3.Connection) -> None:
+    """Switch to a log of what is written. A killed process leaves one, which the next process applies.
+
+    Readers then don't wait for a writer. SQLite does not wait for this by itself if another process does the
+    same.
+    """
+    deadline = time.monotonic() + _PATIENCE_S
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() > deadline:
+                raise
+        time.sleep(0.01)
+
+
+def _is_current(connection: sqlite3.Connection) -> bool:
+    found: int = connection.execute("PRAGMA user_version").fetchone()[0]
+    return found == _VERSION
