@@ -1,18 +1,21 @@
 from __future__ import annotations
 
+import ast
 import itertools
 import random
 import re
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import validator
 from validator.versions import (
     OPERATORS,
     Comparer,
@@ -23,12 +26,15 @@ from validator.versions import (
     InvalidVersion,
     Range,
     Version,
+    caret_range,
     driver_comparer,
     is_release_of,
     leading_numbers,
+    major,
     major_minor,
     numbers_comparer,
     release_comparer,
+    tilde_range,
     version_or_oldest,
 )
 
@@ -277,3 +283,76 @@ def test_dpkg_says_the_same() -> None:
         relation = "lt" if first < second else "gt" if first > second else "eq"
         done = subprocess.run(["dpkg", "--compare-versions", one, relation, other], check=False)
         assert done.returncode == 0, f"{one} {relation} {other}"
+
+
+@pytest.mark.parametrize(
+    ("version", "caret", "tilde"),
+    [
+        ("2.15.1", ">=2.15.1,<3", ">=2.15.1,<2.16"),
+        ("2", ">=2,<3", ">=2,<3"),
+        ("0.4", ">=0.4,<0.5", ">=0.4,<0.5"),
+        ("0.0.3", ">=0.0.3,<0.0.4", ">=0.0.3,<0.1"),
+        ("0.0", ">=0.0,<0.1", ">=0.0,<0.1"),
+        ("1.2.3.4", ">=1.2.3.4,<2", ">=1.2.3.4,<1.3"),
+    ],
+)
+def test_ranges_of_poetry(version: str, caret: str, tilde: str) -> None:
+    """The examples of https://python-poetry.org/docs/dependency-specification, and longer versions."""
+    assert (caret_range(version), tilde_range(version)) == (caret, tilde)
+
+
+@pytest.mark.parametrize(
+    ("text", "first"), [("12.5.1", "12"), ("535.183.01", "535"), ("8", "8"), ("R535", "")]
+)
+def test_the_first_number_of_a_version(text: str, first: str) -> None:
+    assert major(text) == first
+
+
+ROOT = Path(validator.__file__).parent
+#: The modules that read versions.
+READERS = {"versions.py", "version_numbers.py"}
+#: What other modules split at dots: names of modules, tables, fields and hosts, and IP addresses.
+NOT_VERSIONS = {
+    ("probe/worker.py", "__name__"),
+    ("lint/toml_places.py", "match['table']"),
+    ("diagnosis/read_report.py", "row['field']"),
+    ("redaction/identifiers.py", "name.lower()"),
+    ("redaction/identifiers.py", "match[0]"),
+}
+
+
+def split_at_dots(source: str) -> Iterator[str]:
+    """Yield what is split at its dots, or has them removed to see if the rest is a number."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            arguments = [ast.unparse(each) for each in node.args]
+            number = isinstance(node.func.value, ast.Call) and ast.unparse(node.func.value).endswith(
+                ".replace('.', '')"
+            )
+            if (node.func.attr == "split" and arguments[:1] == ["'.'"]) or (
+                node.func.attr in ("isdigit", "isdecimal") and number
+            ):
+                yield ast.unparse(node.func.value)
+
+
+def test_no_other_module_takes_versions_apart() -> None:
+    found = {
+        (str(path.relative_to(ROOT)), what)
+        for path in sorted(ROOT.rglob("*.py"))
+        if path.name not in READERS and "_vendor" not in path.parts
+        for what in split_at_dots(path.read_text(encoding="utf-8"))
+    }
+    assert found == NOT_VERSIONS
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "tuple(int(part) for part in version.split('.'))",
+        "'.'.join(version.split('.')[:2])",
+        "major, minor = version.split('.', 1)",
+        "version.replace('.', '').isdigit()",
+    ],
+)
+def test_a_version_that_is_taken_apart_is_noticed(code: str) -> None:
+    assert list(split_at_dots(code))

@@ -184,6 +184,31 @@ def major_minor(version: str) -> str:
     return f"{major}.{minor}"
 
 
+def caret_range(version: str) -> str:
+    """Return the specifier of Poetry's `^version`: `>=2.15.1,<3` for `2.15.1`, and `>=0.4,<0.5` for `0.4`.
+
+    Only the numbers after the first one that is not zero may grow (https://python-poetry.org/docs/
+    dependency-specification). Raises InvalidVersion.
+    """
+    numbers = Version(version).release
+    fixed = next((at for at, number in enumerate(numbers) if number), len(numbers) - 1)
+    return _up_to_next(version, numbers[: fixed + 1])
+
+
+def tilde_range(version: str) -> str:
+    """Return the specifier of Poetry's `~version`: `>=2.15.1,<2.16` for `2.15.1`, and `>=2,<3` for `2`.
+
+    Raises InvalidVersion.
+    """
+    return _up_to_next(version, Version(version).release[:2])
+
+
+def _up_to_next(version: str, numbers: tuple[int, ...]) -> str:
+    """Return the specifier for the version and what follows it, before the last of these numbers grows."""
+    upper = ".".join(map(str, (*numbers[:-1], numbers[-1] + 1)))
+    return f">={version},<{upper}"
+
+
 def version_or_oldest(text: str | None) -> Version:
     """Return the version, or, if the text is not a version, one that is older than every release."""
     try:

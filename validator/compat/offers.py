@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from ..model.prediction import Outcome, Prediction
 from ..model.situation import LINUX, WSL2, X86_64, Situation
 from ..model.spec import AS_BUILT, LATEST, Cell, Choice, HostClass, ImageSpec, Variant
+from ..versions import leading_numbers
 from . import loose, older, policies
 from .errors import PolicyError, UnknownNameError
 from .judge import judge
@@ -155,7 +156,7 @@ def _images(machine: Situation, release: Release, known: Mapping[str, ImageSpec]
 
 def _pythons(machine: Situation, release: Release) -> list[str]:
     """Return the machine's Python if the release has a wheel for it, else those of the release."""
-    usable = [python for python in release.pythons if tuple(map(int, python.split("."))) >= _OLDEST_PYTHON]
+    usable = [python for python in release.pythons if leading_numbers(python) >= _OLDEST_PYTHON]
     wanted = loose.minor(machine.python)
     return [wanted] if wanted in usable else usable[::-1]
 

@@ -12,6 +12,7 @@ from ..compat.loose import numbers
 from ..diagnosis import commands as shown
 from ..errors import InputError
 from ..model.finding import Place
+from ..versions import major
 from .base_images import BaseImage, base_image
 from .build_context import BuildContext, Copy, absolute
 from .environment import TENSORFLOW, Collected, Environment, Pin, Stated, normalized, specifier
@@ -419,9 +420,7 @@ class _Reader:
             stage.cuda_unclear = stage.cuda_unclear or stage.cuda is None
         if stage.cuda is None:
             stage.cuda_unclear = stage.cuda_unclear or _SOMETHING_OF_CUDA.search(command) is not None
-        elif any(
-            match["major"] != stage.cuda.value.split(".")[0] for match in _CUDA_PACKAGE.finditer(command)
-        ):
+        elif any(match["major"] != major(stage.cuda.value) for match in _CUDA_PACKAGE.finditer(command)):
             stage.cuda_unclear = True
 
     def _find(self, stage: Stage, name: str) -> Path | None:

@@ -7,6 +7,7 @@ from ..compat.older import release_of_any_age
 from ..compat.releases import Release, newest, releases
 from ..compat.suggest import has_extra, requirement
 from ..model.prediction import Rule
+from ..versions import leading_numbers
 from . import markers
 from .environment import Stated
 
@@ -48,8 +49,8 @@ def _libraries(release: Release, from_image: bool) -> str:
 
 
 def _cudnn_pin(wheel: str, cudnn: str) -> str:
-    major, minor = cudnn.split(".")[:2]
-    return f"{wheel}>={major}.{minor},<{int(major) + 1}"
+    major, minor = leading_numbers(cudnn)[:2]
+    return f"{wheel}>={major}.{minor},<{major + 1}"
 
 
 def _python(release: Release, python: Stated | None) -> str:

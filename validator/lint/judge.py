@@ -18,6 +18,7 @@ from ..compat.policies import cudnn_releases
 from ..model.finding import Finding, Place
 from ..model.prediction import Outcome, Reason, Rule
 from ..model.situation import LINUX, PYPI, X86_64, Situation
+from ..versions import leading_numbers
 from . import markers
 from .environment import TENSORFLOW, Environment, Pin, Stated
 from .fixes import fix
@@ -134,8 +135,8 @@ def _allowed(pin: Pin, known: Sequence[str]) -> Sequence[str]:
         return (pin.exact,)
     if pin.versions is None or not len(pin.versions):
         return ()
-    newest = known[-1].split(".")
-    later = (f"{newest[0]}.{int(newest[1]) + 1}", f"{int(newest[0]) + 1}.0", "9999")
+    major, minor = leading_numbers(known[-1])[:2]
+    later = (f"{major}.{minor + 1}", f"{major + 1}.0", "9999")
     if any(pin.versions.contains(version) for version in later):
         return ()
     return tuple(version for version in known if pin.versions.contains(version))

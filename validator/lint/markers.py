@@ -6,6 +6,7 @@ import functools
 
 from .._vendor.packaging.markers import InvalidMarker, Marker, UndefinedComparison, UndefinedEnvironmentName
 from .._vendor.packaging.specifiers import SpecifierSet
+from ..compat import loose
 from ..compat.older import every_python
 
 _MACHINE = {
@@ -47,8 +48,8 @@ def pythons(specifier: str) -> tuple[str, ...]:
     """Return the Pythons, oldest first, that a version or a specifier allows."""
     known = every_python()
     if specifier[:1].isdigit():
-        wanted = ".".join(specifier.split(".")[:2])
-        return (wanted,) if "." in wanted else ()
+        wanted = loose.minor(specifier)
+        return (wanted,) if wanted else ()
     # The newest patch release stands for the minor version, so that `>3.9.1` allows 3.9.
     allowed = SpecifierSet(specifier)
     return tuple(one for one in known if any(allowed.contains(f"{one}.{patch}") for patch in range(30)))

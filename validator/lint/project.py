@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from .._vendor.packaging.specifiers import SpecifierSet
+from ..versions import caret_range, tilde_range
 from . import markers, pixi
 from .environment import Collected, Environment, Pin, Stated, normalized, specifier
 from .requirements import from_other_index, is_pypi, pin_of
@@ -210,14 +211,9 @@ def from_poetry(text: str) -> SpecifierSet | None:
 def _from_poetry(part: str) -> str:
     caret, tilde = _CARET.fullmatch(part), _TILDE.fullmatch(part)
     if caret is not None:
-        numbers = [int(number) for number in caret[1].split(".")]
-        first = next((at for at, number in enumerate(numbers) if number), len(numbers) - 1)
-        upper = [*numbers[:first], numbers[first] + 1]
-        return f">={caret[1]},<{'.'.join(map(str, upper))}"
+        return caret_range(caret[1])
     if tilde is not None:
-        numbers = [int(number) for number in tilde[1].split(".")][:2]
-        upper = [*numbers[:-1], numbers[-1] + 1]
-        return f">={tilde[1]},<{'.'.join(map(str, upper))}"
+        return tilde_range(tilde[1])
     if _PLAIN.fullmatch(part) or _WILDCARD.fullmatch(part):
         return f"=={part}"
     return re.sub(r"^=(?!=)", "==", part)

@@ -12,6 +12,7 @@ from .._vendor.packaging.markers import InvalidMarker, Marker
 from .._vendor.packaging.requirements import InvalidRequirement, Requirement
 from .._vendor.packaging.utils import canonicalize_name
 from ..system import processes, toml
+from ..versions import is_release_of
 from .problems import quote
 from .requirements import Collected, read_text
 
@@ -56,7 +57,7 @@ def _parse(text: str, where: str) -> Collected:
     except toml.TOMLDecodeError as error:
         raise ValueError(f"{where}: not TOML: {error}") from None
     version = str(document.get("lock-version", ""))
-    if version.partition(".")[0] != "1":
+    if not is_release_of(version, "1"):
         raise ValueError(f"{where}: its lock-version is {quote(version)}; only 1.x is known (PEP 751)")
     starts = [text.count("\n", 0, match.start()) + 1 for match in _PACKAGE.finditer(text)]
     found = Collected()

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from ..problems import problem
+from ..version_numbers import leading_numbers
 
 CLASSES = 10
 BATCH = 32
@@ -119,8 +120,8 @@ def describe(tf: Any) -> Dict[str, Any]:
 
 def major(description: Dict[str, Any]) -> Optional[int]:
     """Return 2 or 3; None where the version is unknown."""
-    number = str(description["version"]).partition(".")[0]
-    return int(number) if number.isdigit() else None
+    numbers = leading_numbers(str(description["version"]))
+    return numbers[0] if numbers else None
 
 
 def classifier(tf: Any, image: int = 16, width: int = 8) -> Any:
