@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -11,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from validator.assemble.layers import Encoded, Write
-from validator.assemble.oci_layout import OciLayout
+from validator.assemble.oci_layout import OciLayout, read_config
 from validator.errors import InputError, MissingError, ValidatorError
 
 from ..support import small_disk
-from .synthetic import Layer, digest, image
+from .synthetic import Image, Layer, digest, image
 
 
 def content(directory: Path) -> dict[str, bytes]:
@@ -123,6 +124,45 @@ def test_an_index_that_cannot_be_read_is_an_error_and_stays(tmp_path: Path) -> N
     with pytest.raises(InputError, match="is not the index of an OCI layout"):
         image(1).send(layout)
     assert (tmp_path / "index.json").read_text(encoding="utf-8") == "[1]"
+
+
+def test_the_configuration_of_an_image_is_read(tmp_path: Path) -> None:
+    made = Image((Layer(1),), (("a", "b"),))
+    made.send(OciLayout(tmp_path, "v1"))
+    image(2).send(OciLayout(tmp_path, "v2"))
+    found, config = read_config(tmp_path, "v1")
+    assert (found, dict(config.labels)) == (digest(made.manifest), {"a": "b"})
+    with pytest.raises(InputError, match="has no image v3") as caught:
+        read_config(tmp_path, "v3")
+    assert caught.value.hint == "it has v1, v2"
+
+
+@pytest.mark.parametrize(
+    ("damage", "error"),
+    [
+        (lambda path: path.unlink(), "can't be read: No such file"),
+        (lambda path: path.write_bytes(b"{}"), "is damaged: its content has another digest"),
+    ],
+)
+@pytest.mark.parametrize("which", ["manifest", "config"])
+def test_a_damaged_image_is_an_error(
+    which: str, damage: Callable[[Path], object], error: str, tmp_path: Path
+) -> None:
+    made = image(1)
+    made.send(OciLayout(tmp_path, "v1"))
+    damage(tmp_path / "blobs/sha256" / digest(getattr(made, which)).removeprefix("sha256:"))
+    with pytest.raises(InputError, match=error):
+        read_config(tmp_path, "v1")
+
+
+def test_an_index_that_names_a_file_outside_is_an_error(tmp_path: Path) -> None:
+    image(1).send(OciLayout(tmp_path, "v1"))
+    path = tmp_path / "index.json"
+    index = json.loads(path.read_bytes())
+    index["manifests"][0]["digest"] = "sha256:../../../etc/passwd"
+    path.write_text(json.dumps(index), encoding="utf-8")
+    with pytest.raises(InputError, match=r"index\.json is not valid"):
+        read_config(tmp_path, "v1")
 
 
 @pytest.mark.service

@@ -28,12 +28,13 @@ def test_plain_http_also_counts_for_the_registry_of_an_image(
 
 @pytest.mark.parametrize("form", ["apptainer", "slurm", "kubernetes", "podman"])
 @pytest.mark.parametrize("image", [[], ["--image", "tensorflow-gpu-matrix:tf2.21.0-cpu-py312"]])
-def test_tools_that_pull_their_image_need_it_in_a_registry(
+def test_other_tools_do_not_start_images_of_the_local_engine(
     form: str, image: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The error comes before an engine is looked for, and before a missing command is reported."""
     monkeypatch.delenv("VALIDATOR_REGISTRY", raising=False)
-    with pytest.raises(InputError, match=f"--format {form} needs an image in a registry") as caught:
+    with pytest.raises(InputError, match=f"--format {form} does not start images of the local") as caught:
         cli.run(["run", "--uncertified", "--format", form, *image])
     assert "build-matrix --push HOST/NAME" in str(caught.value.hint)
     assert "docker push" in str(caught.value.hint)
+    assert ("oci:DIRECTORY:TAG" in str(caught.value.hint)) == (form != "kubernetes")

@@ -10,11 +10,13 @@ from pathlib import Path
 import pytest
 
 from validator.assemble.names import LABEL_SPEC, image_reference
+from validator.assemble.oci_layout import OciLayout
 from validator.delivery.uncertified import split_reference
 from validator.engines.docker.endpoint import Reached
 from validator.errors import EXIT_FAILED, EXIT_INPUT, EXIT_OK, InputError
 from validator.registry.names import identifier_of
 
+from ..assemble.synthetic import Image, Layer
 from ..registry.images import push_image
 from .commands import HERE, Outcome, run
 from .shelf import A100, H100, Shelf
@@ -203,6 +205,61 @@ def test_a_reference_is_split(text: str, found: tuple[str, str] | None) -> None:
 def test_a_wrong_reference_is_an_error(text: str) -> None:
     with pytest.raises(InputError):
         split_reference(text)
+
+
+# In an OCI layout.
+
+
+@pytest.fixture
+def layout(tmp_path: Path) -> Path:
+    """Return a layout with an image with CUDA and one without, both of this project."""
+    directory = tmp_path / "images"
+    for seed, tag in enumerate((TAG, CPU)):
+        labels = ((LABEL_SPEC, str(identifier_of(tag))),)
+        Image((Layer(seed, 100),), labels).send(OciLayout(directory, tag))
+    return directory
+
+
+@pytest.mark.parametrize("format_", ["podman", "apptainer", "slurm"])
+def test_an_image_of_an_oci_layout(format_: str, layout: Path, shelf: Shelf) -> None:
+    options = ("--format", format_, *HERE, "--image", f"oci:images:{TAG}", "--", "python", "a")
+    done = run(shelf, "run", "--uncertified", *options, cwd=layout.parent, VALIDATOR_KEY="")
+    assert done.code == EXIT_OK, done.err
+    assert shlex.split(done.out, comments=True)[-3:] == [f"oci:{layout}:{TAG}", "python", "a"]
+    assert is_loud(done) and "It is in an OCI layout" in said(done.out)
+    assert "The facts predict that it works on this host: " in said(done.out)
+    assert ("nvidia.com/gpu=all" in done.out) == (format_ == "podman")
+
+
+def test_an_image_of_an_oci_layout_without_cuda_needs_no_host(layout: Path, shelf: Shelf) -> None:
+    done = nowhere(shelf, "--format", "apptainer", "--image", f"oci:{layout}:{CPU}")
+    assert reference(done) == f"oci:{layout}:{CPU}"
+    assert "--nv" not in done.out and "It has no CUDA" in said(done.out)
+
+
+def test_an_oci_layout_that_does_not_have_the_image(layout: Path, shelf: Shelf) -> None:
+    asked = ("--format", "podman", *HERE, "--image")
+    done = nowhere(shelf, *asked, f"oci:{layout}:absent")
+    assert (done.code, done.out) == (EXIT_INPUT, "")
+    assert f"{layout} has no image absent" in done.err and f"{CPU}, {TAG}" in done.err
+    done = nowhere(shelf, *asked, f"oci:{layout}")
+    assert done.code == EXIT_INPUT and "write oci:DIRECTORY:TAG" in done.err
+    (layout / "index.json").unlink()
+    done = nowhere(shelf, *asked, f"oci:{layout}:{TAG}")
+    assert done.code == EXIT_INPUT and "--oci DIRECTORY" in done.err
+
+
+def test_a_tool_that_reads_no_oci_layout_says_what_to_do(layout: Path, shelf: Shelf) -> None:
+    image = ("--image", f"oci:{layout}:{TAG}")
+    for format_, command in (
+        ("docker", "tar -C DIRECTORY -c . | docker load"),
+        ("kubernetes", "skopeo copy oci:DIRECTORY:TAG docker://HOST/NAME:TAG"),
+    ):
+        done = nowhere(shelf, "--format", format_, *HERE, *image)
+        assert (done.code, done.out) == (EXIT_INPUT, "")
+        assert command in done.err
+    done = run(shelf, "run", *HERE, "--format", "podman", *image)
+    assert done.code == EXIT_INPUT and "use --uncertified" in done.err
 
 
 # In the local engine.

@@ -22,12 +22,15 @@ import pytest
 import yaml
 
 from docs.transcripts import ROOT
+from validator.assemble.names import LABEL_SPEC
+from validator.assemble.oci_layout import OciLayout
 from validator.errors import EXIT_FAILED
 from validator.fleet.protocol import Capacity, Fault
 from validator.fleet.runs import Runs
 from validator.records.store import Store
 from validator.serve.server import PageServer
 
+from ..assemble.synthetic import Image, Layer
 from ..audit.databases import affected, entry, write_zip
 from ..certify.fixtures import PASSWORD
 from ..commands import Done, run
@@ -369,5 +372,7 @@ cat "$PREPARED/report.json"
     for name in ("PyPI", "Debian"):
         known = {**other, "package": {"ecosystem": name, "name": "other"}}
         write_zip(directory / f"prepared/{name}.zip", {"X-0.json": entry("X-0", known)})
+    made_here = Image((Layer(1, 100),), ((LABEL_SPEC, IMAGE),))
+    made_here.send(OciLayout(directory / "layout", TAG))
     with Store(str(directory / "damaged.db")) as store:
         store.add_all(made)

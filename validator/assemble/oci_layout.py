@@ -1,4 +1,4 @@
-"""Write images to a directory in the OCI image layout, which needs neither a registry nor an engine.
+"""Write images to a directory in the OCI image layout, and read them. No registry or engine is needed.
 
 https://github.com/opencontainers/image-spec/blob/main/image-layout.md
 
@@ -14,11 +14,20 @@ import hashlib
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
-from ..errors import InputError
+from ..errors import InputError, ValidatorError
+from ..registry.documents import (
+    LARGEST_CONFIG,
+    LARGEST_MANIFEST,
+    PLATFORM,
+    Descriptor,
+    ImageConfig,
+    Manifest,
+    parse,
+)
 from ..registry.names import identifier_of
 from ..system.files import write_atomically, writing
 from ..system.runs import temporary_directory
@@ -33,6 +42,8 @@ _DOCKER_NAME = "io.containerd.image.name"
 #: What containerd's names have before Docker's names of local images.
 _LOCAL = "docker.io/library/"
 _PLATFORM = {"architecture": "amd64", "os": "linux"}
+_WRITE_AGAIN = "write the image again, to an empty directory: `build-matrix --no-validate --oci DIRECTORY`"
+_Document = TypeVar("_Document", Manifest, ImageConfig)
 
 
 class OciLayout:
@@ -124,6 +135,52 @@ class OciLayout:
             yield
         finally:
             os.close(handle)
+
+
+def read_config(directory: Path, tag: str) -> tuple[str, ImageConfig]:
+    """Return the manifest's digest and the configuration of an image in a layout.
+
+    Raises InputError if the directory is not a layout, has no image with this tag, or is damaged.
+    """
+    path = directory / "index.json"
+    try:
+        index = parse(path.read_bytes(), Manifest, str(path))
+    except OSError as error:
+        raise InputError(
+            f"{directory} can't be read as an OCI layout: {path.name}: {error.strerror}",
+            hint="`build-matrix --no-validate --oci DIRECTORY` writes one",
+        ) from None
+    except ValidatorError as error:
+        raise InputError(str(error), hint=_WRITE_AGAIN) from None
+    tags = {(entry.annotations or {}).get(_NAME, ""): entry for entry in index.manifests or ()}
+    if tag not in tags:
+        raise InputError(
+            f"{directory} has no image {tag}",
+            hint=f"it has {', '.join(sorted(filter(None, tags))) or 'no image with a tag'}",
+        )
+    entry = tags[tag]
+    manifest = _document(directory, entry, LARGEST_MANIFEST, Manifest)
+    if manifest.manifests is not None:
+        chosen = manifest.for_platform()
+        manifest = _document(directory, chosen, LARGEST_MANIFEST, Manifest) if chosen else manifest
+    if manifest.config is None:
+        raise InputError(f"{tag} in {directory} is not an image for {'/'.join(PLATFORM)}", hint=_WRITE_AGAIN)
+    return entry.digest, _document(directory, manifest.config, LARGEST_CONFIG, ImageConfig)
+
+
+def _document(directory: Path, described: Descriptor, most: int, kind: type[_Document]) -> _Document:
+    """Return a blob, parsed, if it has the digest that the layout names."""
+    path = directory / "blobs" / "sha256" / described.digest.removeprefix("sha256:")
+    try:
+        with path.open("rb") as stream:
+            data = stream.read(most + 1)
+        if f"sha256:{hashlib.sha256(data).hexdigest()}" != described.digest:
+            raise ValidatorError(f"{path} is damaged: its content has another digest")
+        return parse(data, kind, str(path))
+    except OSError as error:
+        raise InputError(f"{path} can't be read: {error.strerror}", hint=_WRITE_AGAIN) from None
+    except ValidatorError as error:
+        raise InputError(str(error), hint=_WRITE_AGAIN) from None
 
 
 class _Index(msgspec.Struct):

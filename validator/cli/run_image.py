@@ -28,6 +28,7 @@ from .trust_options import optional_certificate_options
 
 if TYPE_CHECKING:
     from ..delivery.formats import Format
+    from ..delivery.start import Place
 
 _FORMATS = ("docker", "compose", "devcontainer", "apptainer", "slurm", "kubernetes", "podman")
 
@@ -81,7 +82,8 @@ _FORMATS = ("docker", "compose", "devcontainer", "apptainer", "slurm", "kubernet
     "--image",
     metavar="TAG|DIGEST|REFERENCE",
     help="Use this image: a tag or digest in --registry, or HOST/NAME:TAG. With --uncertified also the name"
-    " of one in the local Docker Engine.  [default: the best one that is certified for the host]",
+    " of one in the local Docker Engine, or oci:DIRECTORY:TAG for one in an OCI layout.  [default: the best"
+    " one that is certified for the host]",
 )
 @optional_certificate_options
 @verbose_option
@@ -110,21 +112,27 @@ def command(
     """Write how to start the image that `pull` would pull on this host, or start it with --exec.
 
     `run` verifies the image as `pull` does, and names it by its digest. Comments give the reason for each
-    line. --uncertified also accepts an image that is not certified, from a registry or the local engine.
+    line. --uncertified also accepts an image that is not certified, from a registry, the local engine or an
+    OCI layout.
     """
     from ..delivery.candidates import Terms
     from ..delivery.formats import FORMATS
     from ..delivery.resolve import Request, resolve
-    from ..delivery.start import Devices, parse_variables
-    from ..delivery.uncertified import Wanted, split_reference
+    from ..delivery.start import Devices, Place, parse_variables
+    from ..delivery.uncertified import Wanted, split_layout, split_reference
 
     tool = FORMATS[format_]
     _check_options(format_, tool, output, force, execute, devices)
     environment = parse_variables(variables)
     refuse_versions_of_named_image(image, tensorflow, python, additions)
-    if image and (reference := split_reference(image)):
+    place = Place.REGISTRY
+    if image and split_layout(image):
+        registry, place = None, Place.LAYOUT
+    elif image and (reference := split_reference(image)):
         registry, image = Registry(reference[0], plain_http=plain_http or None), reference[1]
-    _check_place(registry, uncertified, format_, tool)
+    elif registry is None:
+        place = Place.ENGINE
+    _check_place(place, uncertified, format_, tool)
     request = Request(
         registry,
         Wanted(image, tensorflow, python, additions, gpu=bool(gpus)),
@@ -141,7 +149,7 @@ def command(
         host()
     # To write for another machine, no engine is needed.
     docker = tool.uses_docker and (execute or mount or request.devices is Devices.AUTO)
-    engine = connect_engine(driver, gpus) if docker or registry is None else None
+    engine = connect_engine(driver, gpus) if docker or place is Place.ENGINE else None
     try:
         resolved = resolve(request, engine, host, print_status)
         if execute and engine is not None and registry is not None and resolved.selected is not None:
@@ -160,22 +168,49 @@ def command(
     return EXIT_OK
 
 
-def _check_place(registry: Registry | None, uncertified: bool, format_: str, tool: Format) -> None:
-    """Refuse a request for which the image has to be in a registry, if none was named."""
-    if registry is not None:
-        return
-    if not uncertified:
+def _check_place(place: Place, uncertified: bool, format_: str, tool: Format) -> None:
+    """Refuse an image in a place where certificates don't reach, or where the tool can't find it."""
+    from ..delivery.start import Place
+
+    if place is not Place.REGISTRY and not uncertified:
         raise click.UsageError(
             "Missing option '--registry': certified images are in a registry. To start an image that is not"
-            " certified, from the local Docker Engine, use --uncertified; `build-matrix` builds images."
+            " certified, from the local Docker Engine or an OCI layout, use --uncertified; `build-matrix`"
+            " builds images."
         )
-    if not tool.uses_docker:
+    if place in tool.places:
+        return
+    if place is Place.ENGINE:
+        raise _not_from_the_engine(format_)
+    if format_ == "kubernetes":
         raise InputError(
-            f"--format {format_} needs an image in a registry, because the machine that starts it pulls it;"
-            " without --registry, the image is taken from the local Docker Engine",
-            hint="push it with `build-matrix --push HOST/NAME`, or any other image with `docker tag` and"
-            " `docker push`, and name it with --image HOST/NAME:TAG",
+            "--format kubernetes needs an image in a registry, because the nodes pull it",
+            hint="`skopeo copy oci:DIRECTORY:TAG docker://HOST/NAME:TAG` copies it there; name it with"
+            " --image HOST/NAME:TAG",
         )
+    raise InputError(
+        f"--format {format_} is for the Docker Engine, which can't start an image from an OCI layout",
+        hint="`tar -C DIRECTORY -c . | docker load` gives it to the engine, and prints the name for --image",
+    )
+
+
+def _not_from_the_engine(format_: str) -> InputError:
+    """Return the error for a tool that does not start images of the local Docker Engine."""
+    hint = (
+        "push it with `build-matrix --push HOST/NAME`, or any other image with `docker tag` and"
+        " `docker push`, and name it with --image HOST/NAME:TAG"
+    )
+    if format_ != "kubernetes":
+        where = "a directory that the nodes share" if format_ == "slurm" else "a directory"
+        hint += (
+            f"; or write it to {where} with `build-matrix --no-validate --oci DIRECTORY`, and name it with"
+            " --image oci:DIRECTORY:TAG"
+        )
+    return InputError(
+        f"--format {format_} does not start images of the local Docker Engine, where they are looked for"
+        " without --registry",
+        hint=hint,
+    )
 
 
 def _check_options(

@@ -20,9 +20,9 @@ from .uncertified import Wanted, find
 class Request:
     """What is to be started.
 
-    registry: where the image is; None for the local engine. terms: None if no certificate is looked at.
-    uncertified: an image that is not certified will do too. devices: None if no Docker Engine starts the
-    container. mount: mount the current directory. environment, command, terminal: see `Start`.
+    registry: where the image is; None for the local engine or an OCI layout. terms: None if no certificate
+    is looked at. uncertified: an image that is not certified will do too. devices: None if no Docker Engine
+    starts the container. mount: mount the current directory. environment, command, terminal: see `Start`.
     """
 
     registry: Registry | None

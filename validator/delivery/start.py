@@ -41,14 +41,22 @@ class Devices(str, Enum):
     CDI = "cdi"
 
 
+class Place(Enum):
+    """Where an image is: in a registry, in the local Docker Engine, or in an OCI layout, a directory."""
+
+    REGISTRY = "registry"
+    ENGINE = "engine"
+    LAYOUT = "layout"
+
+
 @dataclass(frozen=True)
 class Image:
     """The image to start.
 
-    reference: by digest, or the id in the local engine. name: for people. standing: sentences that say what
-    its certificate covers, or why it is not certified. has_cuda: whether it uses GPUs. checks_host: whether
-    its entry point checks the driver and the GPUs. port: where its own command answers. local: whether it is
-    only in the local engine. plain_http: whether its registry answers without TLS.
+    reference: by digest, the id in the local engine, or `DIRECTORY:TAG` of an OCI layout. name: for people.
+    standing: sentences that say what its certificate covers, or why it is not certified. has_cuda: whether it
+    uses GPUs. checks_host: whether its entry point checks the driver and the GPUs. port: where its own
+    command answers. place: where it is. plain_http: whether its registry answers without TLS.
     """
 
     reference: str
@@ -58,8 +66,13 @@ class Image:
     has_cuda: bool = True
     checks_host: bool = True
     port: int | None = None
-    local: bool = False
+    place: Place = Place.REGISTRY
     plain_http: bool = False
+
+    @property
+    def in_transport(self) -> str:
+        """The image as Podman and Apptainer name it, with its transport (containers-transports(5))."""
+        return f"oci:{self.reference}" if self.place is Place.LAYOUT else f"docker://{self.reference}"
 
 
 @dataclass(frozen=True)
@@ -104,6 +117,8 @@ class Start:
             _check(f"the value of {name}", value)
         if self.directory is not None:
             _check("the path of the current directory", str(self.directory))
+        if self.image.place is Place.LAYOUT:
+            _check("the path of the OCI layout", self.image.reference)
         for word in self.command:
             _check("the command", word)
 

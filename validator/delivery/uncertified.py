@@ -1,4 +1,4 @@
-"""Find an image that need not be certified, in a registry or in the local Docker Engine.
+"""Find an image that need not be certified: in a registry, in the local Docker Engine, or in an OCI layout.
 
 Only `run --uncertified` asks for one. An image that is certified for the host is still reported as certified.
 """
@@ -7,17 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from ..assemble.names import LABEL_SPEC, image_reference
+from ..assemble.oci_layout import read_config
 from ..errors import InputError, MissingError
 from ..model.prediction import Outcome
 from ..registry.client import Registry
-from ..registry.names import Repository, is_digest, tag_of
+from ..registry.names import Repository, is_digest, is_tag, tag_of
 from .candidates import Terms, inspect_digest, recommend, tagged_images
 from .choose import Candidate, Standing, TaggedImage, covering, failed_here, forecast, why_not_covered
 from .host import Host
 from .pull import Engine, LocalImage, NotCertified, Tell, certified_standing, port_of
-from .start import Image
+from .start import Image, Place
 
 #: What each prediction says about an image that nobody measured.
 _PREDICTED = {
@@ -26,6 +28,10 @@ _PREDICTED = {
     Outcome.UNKNOWN: "The facts don't say whether it works on this host",
 }
 _LOCAL = "It is only in the local Docker Engine, and a certificate is about an image in a registry."
+_IN_LAYOUT = "It is in an OCI layout, and a certificate is about an image in a registry."
+_FOREIGN = "It is not an image of this project, so nothing is known about it."
+#: How an image in an OCI layout is named, as skopeo and Podman do.
+_LAYOUT = "oci:"
 
 
 @dataclass(frozen=True)
@@ -59,6 +65,19 @@ def split_reference(text: str) -> tuple[Repository, str] | None:
     return Repository.parse(f"{first}/{path}"), digest or tag
 
 
+def split_layout(text: str) -> tuple[Path, str] | None:
+    """Split `oci:DIRECTORY:TAG`, and make the directory absolute. Returns None for another name."""
+    if not text.startswith(_LAYOUT):
+        return None
+    directory, _, tag = text.removeprefix(_LAYOUT).partition(":")
+    if not directory or not is_tag(tag):
+        raise InputError(
+            f"{text!r} is not the name of an image in an OCI layout",
+            hint="write oci:DIRECTORY:TAG; other programs can't read a directory with a colon in its name",
+        )
+    return Path(directory).absolute(), tag
+
+
 def find(
     registry: Registry | None,
     wanted: Wanted,
@@ -69,11 +88,14 @@ def find(
 ) -> tuple[Image, Host | None]:
     """Return the image, and the host if the image uses its GPUs.
 
-    registry: where to look; None for the engine. terms: None if no certificate is looked at. host: called if
-    the image uses GPUs. Raises InputError if there is no such image, NotCertified if no image is
-    predicted to work, and MissingError if the registry, the engine or the host can't be reached.
+    registry: where to look; None for an OCI layout or the engine. terms: None if no certificate is looked at.
+    engine: None if it is not asked. host: called if the image uses GPUs. Raises InputError if there is no
+    such image, NotCertified if no image is predicted to work, and MissingError if the registry, the engine or
+    the host can't be reached.
     """
     if registry is None:
+        if wanted.image and (layout := split_layout(wanted.image)):
+            return _in_layout(*layout, host)
         assert engine is not None
         return _local(engine, wanted, host, tell)
     if wanted.image is None:
@@ -179,11 +201,31 @@ def _foreign(reference: str, name: str, ports: Collection[str], plain_http: bool
     return Image(
         reference,
         name,
-        ("It is not an image of this project, so nothing is known about it.",),
+        (_FOREIGN,),
         certified=False,
         checks_host=False,
         port=port_of(ports),
         plain_http=plain_http,
+    )
+
+
+def _in_layout(directory: Path, tag: str, host: Callable[[], Host]) -> tuple[Image, Host | None]:
+    digest, config = read_config(directory, tag)
+    image = _identify(tag, config.labels.get(LABEL_SPEC, ""))
+    known = None if image is not None and image.cuda is None else host()
+    reference = f"{directory}:{tag}"
+    return (
+        Image(
+            reference,
+            f"{_LAYOUT}{reference}",
+            (_IN_LAYOUT, *_about(image, digest, known)),
+            certified=False,
+            has_cuda=known is not None,
+            checks_host=image is not None and image.cuda is not None,
+            port=port_of(config.ports),
+            place=Place.LAYOUT,
+        ),
+        known,
     )
 
 
@@ -194,20 +236,16 @@ def _local(engine: Engine, wanted: Wanted, host: Callable[[], Host], tell: Tell)
         known = None if image is not None and image.cuda is None else host()
     else:
         image, found, known = _best_local(engine, wanted, host, tell)
-    if image is None:
-        about: tuple[str, ...] = ("It is not an image of this project, so nothing is known about it.",)
-    else:
-        about = _predicted(Candidate(image, found.id), known)
     return (
         Image(
             found.id,
             found.name,
-            (_LOCAL, *about),
+            (_LOCAL, *_about(image, found.id, known)),
             certified=False,
             has_cuda=known is not None,
             checks_host=image is not None and image.cuda is not None,
             port=port_of(found.ports),
-            local=True,
+            place=Place.ENGINE,
         ),
         known,
     )
@@ -260,6 +298,11 @@ def _best_local(
             " some; to start one of these on the CPU, name it with --image",
         )
     return best_first[0], fit[best_first[0]], None
+
+
+def _about(image: TaggedImage | None, digest: str, host: Host | None) -> tuple[str, ...]:
+    """Return what is known about an image without a certificate. image: None for a foreign one."""
+    return (_FOREIGN,) if image is None else _predicted(Candidate(image, digest), host)
 
 
 def _predicted(candidate: Candidate, host: Host | None) -> tuple[str, ...]:

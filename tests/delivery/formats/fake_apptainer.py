@@ -22,7 +22,7 @@ for name in ("nv", "no-eval", "cleanenv", "no-https", "contain", "containall", "
 for name in ("mount", "bind", "pwd", "env", "home"):
     run.add_argument("--" + name)
 # Options end at the image.
-at = next(n for n, word in enumerate(sys.argv) if word.startswith("docker://"))
+at = next(n for n, word in enumerate(sys.argv) if word.startswith(("docker://", "oci:")))
 found = {{key: value for key, value in vars(parser.parse_args(sys.argv[1:at])).items() if value is not None}}
 print(json.dumps({{
     "flags": [key.replace("_", "-") for key, value in found.items() if value is True],

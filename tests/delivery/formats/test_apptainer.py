@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given
 
 from validator.delivery.formats.apptainer import write
+from validator.delivery.start import Place
 
 from . import starts
 from .fake_apptainer import Called, install, read_call
@@ -61,6 +62,15 @@ def test_an_image_without_cuda_and_a_registry_without_tls(tmp_path: Path) -> Non
     assert found.flags == {"no-eval", "cleanenv", "no-https"}
     assert (found.command, found.environment, found.options) == ([], {}, {})
     assert "JupyterLab answers on port 8888 of this machine" in text
+
+
+@pytest.mark.service
+def test_an_image_of_an_oci_layout(tmp_path: Path) -> None:
+    image = starts.with_image(place=Place.LAYOUT, reference="/a 'b' $c/d:1")
+    text = write(start(image=image, command=("python",)))
+    found = call(text, tmp_path)
+    assert (found.image, found.command) == ("oci:/a 'b' $c/d:1", ["python"])
+    assert "# oci: Apptainer converts the image in this directory" in text
 
 
 def test_the_script_says_what_is_not_needed() -> None:

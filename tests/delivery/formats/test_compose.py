@@ -14,7 +14,7 @@ import yaml
 from hypothesis import given
 
 from validator.delivery.formats.compose import write
-from validator.delivery.start import Devices, User
+from validator.delivery.start import Devices, Place, User
 
 from . import starts
 from .starts import HOSTILE, start
@@ -61,7 +61,7 @@ def test_files_in_a_mounted_directory_belong_to_the_user() -> None:
 
 
 def test_a_local_image_is_never_pulled() -> None:
-    assert read(write(start(image=starts.with_image(local=True))))["pull_policy"] == "never"
+    assert read(write(start(image=starts.with_image(place=Place.ENGINE))))["pull_policy"] == "never"
     assert "pull_policy" not in read(write(start()))
 
 

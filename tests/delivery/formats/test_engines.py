@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 
 from validator.delivery.formats.engines import docker_command, podman_command, write_docker, write_podman
-from validator.delivery.start import Devices, Start, User, devices_of, user_of
+from validator.delivery.start import Devices, Place, Start, User, devices_of, user_of
 from validator.errors import InputError, MissingError
 
 from . import starts
@@ -123,6 +123,17 @@ def test_podman_connects_without_tls_only_to_a_registry_that_has_none() -> None:
     assert parse(podman_command(start())).tls_verify is None
 
 
+@pytest.mark.parametrize(
+    ("directory", "older"), [("/srv/images-1/tf", True), ("/srv/My images", False), ("/srv/a--b__c", True)]
+)
+def test_podman_copies_an_image_of_an_oci_layout(directory: str, older: bool) -> None:
+    image = starts.with_image(place=Place.LAYOUT, reference=f"{directory}:1")
+    made = start(image=image, command=("python",))
+    assert podman_command(made)[-2:] == [f"oci:{directory}:1", "python"]
+    assert "# oci: Podman copies the image from this directory" in write_podman(made)
+    assert ("Podman 4.3 takes the directory as the name" not in write_podman(made)) == older
+
+
 def test_a_variable_of_the_user_replaces_ours() -> None:
     found = parse(docker_command(start(directory=Path("/d"), environment={"HOME": "/mine"})))
     assert [text for text in found.env if text.startswith("HOME=")] == ["HOME=/mine"]
@@ -164,6 +175,10 @@ def test_a_shell_and_the_program_parse_the_line_as_intended(
     [
         ({"directory": Path("/a\x1b[31m")}, "current directory contains the character U\\+001B"),
         ({"directory": Path("/a\r")}, "U\\+000D"),
+        (
+            {"image": starts.with_image(place=Place.LAYOUT, reference="/a\x1b:1")},
+            "the path of the OCI layout contains the character U\\+001B",
+        ),
         ({"command": ("a\u202eb",)}, "the command contains the character U\\+202E"),
         ({"environment": {"A": "\0"}}, "the value of A contains the character U\\+0000"),
         ({"environment": {"A": "\udcff"}}, "U\\+DCFF"),

@@ -13,11 +13,13 @@ from typing import Any
 
 import pytest
 
+from validator.assemble.oci_layout import OciLayout
 from validator.delivery.formats.engines import docker_command, podman_command
-from validator.delivery.start import Start, User
+from validator.delivery.start import Place, Start, User
 from validator.engines.docker.endpoint import reach
 from validator.errors import MissingError
 
+from ...assemble.synthetic import Image, Layer
 from ...loop import tiers
 from . import starts
 from .starts import HOSTILE, start
@@ -58,7 +60,7 @@ def test_docker_understands_every_value(image: str, tmp_path: Path) -> None:
     directory = tmp_path / "a 'b' \"c\" $d:e,f\ng"
     directory.mkdir()
     variables = {f"V{number}": text for number, text in enumerate(HOSTILE)}
-    local = starts.with_image(reference=image, local=True)
+    local = starts.with_image(reference=image, place=Place.ENGINE)
     made = start(
         "h100", "h100",
         image=local, directory=directory, environment=variables, command=tuple(HOSTILE), terminal="-it",
@@ -115,3 +117,23 @@ def test_podman_understands_every_value(storage: list[str], tmp_path: Path) -> N
         (str(directory), "/workspace")
     ]
     assert found["HostConfig"]["ShmSize"] == 1 << 30
+
+
+def test_podman_starts_the_images_of_an_oci_layout(storage: list[str], tmp_path: Path) -> None:
+    """Also a second one, although Podman 4.3 gives both copies the name of the directory."""
+    directory = tmp_path / "images"
+    tags = ("2.21.0-cuda12.5-cudnn9.3-py3.12_jupyter", "2.20.0-cpu-py3.12")
+    for seed, tag in enumerate(tags):
+        Image((Layer(seed, 100),), (("tag", tag),)).send(OciLayout(directory, tag))
+    for tag in (*tags, tags[0]):
+        made = start(
+            image=starts.with_image(reference=f"{directory}:{tag}", place=Place.LAYOUT),
+            host=None, devices=None, user=User(0, 0), command=("/none", "two words"),
+        )  # fmt: skip
+        program, _, _, *words = podman_command(made)
+        done = subprocess.run([program, *storage, "create", *words], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        created = done.stdout.split()[-1]
+        [found] = json.loads(subprocess.check_output([program, *storage, "inspect", created]))
+        assert found["Config"]["Cmd"] == ["/none", "two words"]
+        assert found["Config"]["Labels"]["tag"] == tag

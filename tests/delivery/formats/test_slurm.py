@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 
 from validator.delivery.formats.slurm import write
+from validator.delivery.start import Place
 from validator.errors import InputError
 
 from . import starts
@@ -51,6 +52,13 @@ def test_a_job_needs_a_command() -> None:
         write(start())
     jupyter = write(start(image=starts.with_image(port=8888)))
     assert jupyter.splitlines()[-1].endswith(starts.IMAGE.reference)
+
+
+def test_the_directory_of_an_image_has_to_be_on_the_node() -> None:
+    image = starts.with_image(place=Place.LAYOUT, reference="/shared/images:1")
+    text = write(start(image=image, command=TRAIN))
+    assert text.splitlines()[-1].endswith(" oci:/shared/images:1 python train.py")
+    assert "# The directory of the image has to be there on the node as well.\n" in text
 
 
 @given(starts.directories, starts.commands.filter(bool), starts.variables)

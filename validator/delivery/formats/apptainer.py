@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 
-from ..start import CACHE_WHY, WORKSPACE, Start, cache_variables
+from ..start import CACHE_WHY, WORKSPACE, Place, Start, cache_variables
 from .engines import bind
 from .text import assignment, comments, header, sentence
 
@@ -35,6 +35,8 @@ def body(start: Start) -> list[str]:
         told.append(
             f"--mount, --pwd: this directory is {WORKSPACE} in the container, and the command starts there."
         )
+    if start.image.place is Place.LAYOUT:
+        told.append("oci: Apptainer converts the image in this directory, and caches the result.")
     if start.image.plain_http:
         words.append("--no-https")
         told.append("--no-https: the registry answers without TLS.")
@@ -47,5 +49,5 @@ def body(start: Start) -> list[str]:
     variables = {**(cache_variables(WORKSPACE) if start.directory is not None else {}), **start.environment}
     exports = [f"export {assignment(_PREFIX + name, value)}" for name, value in variables.items()]
     notes = comments([sentence(CACHE_WHY)]) if start.directory is not None else []
-    line = shlex.join([*words, f"docker://{start.image.reference}", *start.command])
+    line = shlex.join([*words, start.image.in_transport, *start.command])
     return [*notes, *exports, *comments(told), f"exec {line}"]

@@ -11,6 +11,7 @@ from ..start import (
     SHARED_MEMORY_WHY,
     WORKSPACE,
     Devices,
+    Place,
     Start,
 )
 from .text import Noted, comments, header, sentence, to_yaml
@@ -39,7 +40,7 @@ def write(start: Start) -> str:
 
 def _service(start: Start) -> dict[str, Any]:
     found: dict[str, Any] = {"image": _text(start.image.reference)}
-    if start.image.local:
+    if start.image.place is Place.ENGINE:
         found["pull_policy"] = Noted("never", "The image is only in this engine.")
     if start.command:
         found["command"] = [_text(word) for word in start.command]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from ..start import (
     SHARED_MEMORY_WHY,
     WORKSPACE,
     Devices,
+    Place,
     Start,
 )
 from .text import comments, header
@@ -29,6 +31,13 @@ class Flag:
     why: str
 
 
+_COPIED = "oci: Podman copies the image from this directory into its own storage first"
+#: An absolute path that can be the name of an image, after `localhost`.
+_NAME = re.compile(r"(?:/[a-z0-9]+(?:(?:[.]|_|__|-+)[a-z0-9]+)*)+")
+_AS_NAME = (
+    "Podman 4.3 takes the directory as the name of its copy, so there it may have only lower-case letters,"
+    " digits, and dots, dashes or underscores between them"
+)
 _GPUS = {
     Devices.GPUS: Flag(("--gpus", "all"), "all GPUs, through the engine's nvidia runtime"),
     Devices.CDI: Flag(("--device", "nvidia.com/gpu=all"), "all GPUs, as CDI devices of the engine"),
@@ -37,22 +46,25 @@ _GPUS = {
 
 def docker_command(start: Start) -> list[str]:
     """Return the words of `docker run`."""
-    return _command("docker", start, docker_flags(start))
+    return _command("docker", start, docker_flags(start), start.image.reference)
 
 
 def podman_command(start: Start) -> list[str]:
-    """Return the words of `podman run`, for an image in a registry."""
-    return _command("podman", start, podman_flags(start))
+    """Return the words of `podman run`."""
+    return _command("podman", start, podman_flags(start), _podman_image(start))
 
 
 def write_docker(start: Start) -> str:
     """Return the `docker run` line, after comments."""
-    return _written("docker", start, docker_flags(start))
+    return _written(start, docker_flags(start), docker_command(start))
 
 
 def write_podman(start: Start) -> str:
-    """Return the `podman run` line, after comments, for an image in a registry."""
-    return _written("podman", start, podman_flags(start))
+    """Return the `podman run` line, after comments."""
+    about: tuple[str, ...] = (_COPIED,) if start.image.place is Place.LAYOUT else ()
+    if about and not _NAME.fullmatch(start.image.reference.partition(":")[0]):
+        about += (_AS_NAME,)
+    return _written(start, podman_flags(start), podman_command(start), about)
 
 
 def docker_flags(start: Start) -> list[Flag]:
@@ -133,17 +145,22 @@ def _variables(start: Start) -> list[Flag]:
     return [Flag(("--env", f"{name}={value}"), why[name]) for name, value in start.variables(home).items()]
 
 
-def _command(program: str, start: Start, flags: Sequence[Flag]) -> list[str]:
+def _podman_image(start: Start) -> str:
+    return start.image.in_transport if start.image.place is Place.LAYOUT else start.image.reference
+
+
+def _command(program: str, start: Start, flags: Sequence[Flag], image: str) -> list[str]:
     words = [word for flag in flags for word in flag.words]
-    return [program, "run", *words, start.image.reference, *start.command]
+    return [program, "run", *words, image, *start.command]
 
 
-def _written(program: str, start: Start, flags: Sequence[Flag]) -> str:
+def _written(start: Start, flags: Sequence[Flag], command: Sequence[str], about: Sequence[str] = ()) -> str:
+    """Return a command line, after comments. about: what the comments say of the image, after the flags."""
     reasons: dict[str, list[str]] = {}
     for flag in flags:
         reasons.setdefault(flag.why, []).append(shlex.join(flag.words))
     told = [f"{', '.join(words)}: {why}" for why, words in reasons.items()]
-    lines = [*comments(header(start.image)), *comments(told), shlex.join(_command(program, start, flags))]
+    lines = [*comments(header(start.image)), *comments([*told, *about]), shlex.join(command)]
     return "".join(f"{line}\n" for line in lines)
 
 

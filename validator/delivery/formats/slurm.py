@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 
 from ...errors import InputError
-from ..start import Start
+from ..start import Place, Start
 from . import apptainer
 from .text import comments, header
 
@@ -24,6 +24,8 @@ def write(start: Start) -> str:
     if start.directory is not None:
         lines += [*comments(["This directory has to be there on the node as well."])]
         lines += [f"cd -- {shlex.quote(str(start.directory))}"]
+    if start.image.place is Place.LAYOUT:
+        lines += comments(["The directory of the image has to be there on the node as well."])
     if start.host is not None:
         lines += [
             *comments(["Slurm says which GPUs belong to this job; not every cluster hides the others."]),
