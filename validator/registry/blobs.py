@@ -89,8 +89,8 @@ class Blobs:
                 break
             except FailedRequest as failure:
                 if failure.code == "DIGEST_INVALID":
-                    # docker-registry read that it has a layer while it wrote this down again, because somebody
-                    # else sent the same layer.
+                    # docker-registry read its note of a layer while it wrote it again, because somebody else
+                    # sent the same layer.
                     retries.wait(FailedRequest(INTERNAL, str(failure), failure.status))
                 else:
                     retries.wait(failure)
