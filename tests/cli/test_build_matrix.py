@@ -3,18 +3,41 @@
 from __future__ import annotations
 
 import json
+import random
+import re
+import shutil
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
+from validator.assemble.encodings import encoding
+from validator.assemble.image import put_base
+from validator.assemble.layers import Layers
+from validator.assemble.registry_destination import RegistryDestination
+from validator.assemble.table import LayerTable
+from validator.cli import building
 from validator.cli.build_matrix import command
 from validator.cli.building import exit_code, result_json
+from validator.compat.policies import requirements
+from validator.engines.docker.endpoint import Endpoint
 from validator.errors import EXIT_FAILED, EXIT_INPUT, EXIT_MISSING, EXIT_OK, InputError, MissingError
+from validator.locks import files
+from validator.locks.resolve import PLATFORM
+from validator.matrix.load import load_matrix
+from validator.model.lock import Lock
+from validator.pipeline import workplace
 from validator.pipeline.publisher import PublishedImage, TagTaken
 from validator.pipeline.run import Result, Status
+from validator.registry.names import Repository
 
+from ..assemble.bases import FILES, base_of, layer
+from ..assemble.pushes import completed
+from ..commands import Done, run
+from ..integration.docker.package_index import TinyWheel
+from ..locks.local_index import LocalIndex
 from ..pipeline.test_build_matrix import OTHER, SPEC
+from ..registry.server import RunningRegistry
 
 
 @pytest.mark.parametrize(
@@ -92,3 +115,55 @@ def test_the_resultsresult_json_name_the_image_without_a_registry(tmp_path: Path
         digest,
         f"{tmp_path}:2.21.0-cuda12.5-cudnn9.3-py3.11",
     )
+
+
+OWN = """\
+images:
+  - {tensorflow: "2.18.1", python: "3.11", variant: cpu, base: "BASE", max_size: 1MB}
+hosts: [{gpu: none}]
+profiles: {quick: {description: All.}}
+"""
+
+
+@pytest.mark.service
+def test_an_image_over_its_budget_is_not_published(
+    server: RunningRegistry, index: LocalIndex, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def absent() -> Endpoint:
+        raise MissingError("no engine is needed for this")
+
+    monkeypatch.setattr(workplace, "connect", absent)
+    # The base is a few files without a Python that runs.
+    monkeypatch.setattr(workplace, "compiler", lambda *_: None)
+    monkeypatch.setattr(building, "host_sources", lambda: index.sources)
+    monkeypatch.setenv("VALIDATOR_CACHE", str(tmp_path / "cache"))
+    base, *targets = (Repository(server.address, f"budget/{name}") for name in ("base", "one", "two"))
+    table = LayerTable(tmp_path / "other")
+    put_base(base_of(table, layer(FILES)), RegistryDestination(base, "1"), table, encoding(Layers.ZSTD))
+
+    def pushed(repository: Repository) -> Done:
+        return run("build-matrix", "--no-validate", "--push", repository, cwd=tmp_path)
+
+    (tmp_path / "matrix.yaml").write_text(OWN.replace("BASE", base.tagged("1")))
+    [spec] = load_matrix(tmp_path / "matrix.yaml").images
+    wheels = []
+    for number, line in enumerate(requirements(spec)):
+        name, _, version = line.partition("==")
+        content = random.Random(number).randbytes(2_000_000)
+        tiny = TinyWheel.make(name, version or "1.0", {f"{name.replace('-', '_')}/data": content})
+        index.add(tiny.wheel.filename, content=tiny.content)
+        wheels.append(tiny.wheel)
+    lock = Lock(spec.identifier, spec.python, PLATFORM, requirements(spec), tuple(wheels))
+    files.write(tmp_path / files.DIRECTORY, lock)
+
+    refused = pushed(targets[0])
+    assert refused.returncode == 1
+    assert re.search(rf"{spec}: the image has at least [24]\.0 MB, but max_size is 1\.0 MB\.", refused.stderr)
+    assert "The largest wheels are tensorflow-cpu 2 MB" in refused.stderr
+    assert server.tags(targets[0].path) == {} and completed(server, targets[0].path)
+    # The sizes are known now, so nothing is downloaded or sent to find out.
+    shutil.rmtree(tmp_path / "cache/wheels")
+    index.asked.clear()
+    again = pushed(targets[1])
+    assert (again.returncode, "but max_size is 1.0 MB" in again.stderr) == (1, True)
+    assert index.downloads() == [] and not completed(server, targets[1].path)

@@ -47,6 +47,13 @@ def test_a_committed_lock_is_compared_with_the_one_before(repository: Path) -> N
     assert previous(repository, NAME) == ONE
 
 
+def test_commits_that_changed_no_wheel_are_left_out(repository: Path) -> None:
+    commit(repository.parent, TWO)
+    for requirement in ("six", "six>=1", "six>=1.17"):
+        commit(repository.parent, replace(TWO, requirements=(requirement,)))
+    assert previous(repository, NAME) == ONE
+
+
 def test_a_lock_that_never_changed_has_none_before(repository: Path) -> None:
     assert previous(repository, NAME) is None
     assert previous(repository, "tf2.21.0-cpu-py313") is None

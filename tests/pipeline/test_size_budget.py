@@ -28,25 +28,35 @@ LOCK = Lock(
 )
 
 
+def unknown() -> None:
+    """Return no lock before the last change."""
+
+
 def test_an_image_within_its_budget_passes() -> None:
-    refuse_too_large(SPEC, 500_000_000, LOCK, None)
-    refuse_too_large(replace(SPEC, max_size=None), 10**12, LOCK, None)
+    refuse_too_large(SPEC, 500_000_000, LOCK, unknown, is_whole=True)
+    refuse_too_large(replace(SPEC, max_size=None), 10**12, LOCK, unknown, is_whole=True)
 
 
 def test_a_larger_image_is_refused_with_its_largest_wheels() -> None:
     with pytest.raises(BuildError) as caught:
-        refuse_too_large(SPEC, 500_000_001, LOCK, None)
+        refuse_too_large(SPEC, 500_100_000, LOCK, unknown, is_whole=True)
     assert str(caught.value) == (
-        "tf2.21.0-cpu-py312: the image has 0.50 GB, but max_size is 0.50 GB. The largest wheels are"
+        "tf2.21.0-cpu-py312: the image has 500.1 MB, but max_size is 500.0 MB. The largest wheels are"
         " tensorflow-cpu 250 MB, numpy 20 MB, pandas 13 MB."
     )
+
+
+def test_a_part_of_the_image_is_called_a_part() -> None:
+    refuse_too_large(SPEC, 500_000_000, LOCK, unknown, is_whole=False)
+    with pytest.raises(BuildError, match=r"the image has at least 1\.20 GB, but max_size is 500\.0 MB"):
+        refuse_too_large(SPEC, 1_200_000_000, LOCK, unknown, is_whole=False)
 
 
 def test_what_changed_since_the_last_lock_comes_with_its_sizes() -> None:
     numpy = replace(wheel("numpy", "2.0", 20), sha256="f" * 64)
     before = replace(LOCK, wheels=(numpy, wheel("pandas", "2.1", 12), wheel("six", "1", 1)))
     with pytest.raises(BuildError) as caught:
-        refuse_too_large(SPEC, 600_000_000, LOCK, before)
+        refuse_too_large(SPEC, 600_000_000, LOCK, lambda: before, is_whole=True)
     assert str(caught.value).endswith(
         " Since the last lock: tensorflow-cpu==2.21.0 was added (+250.0 MB),"
         " pandas==2.1 became 2.2 (+1.0 MB), six==1 was removed (-1.0 MB),"
@@ -57,7 +67,8 @@ def test_what_changed_since_the_last_lock_comes_with_its_sizes() -> None:
 def test_long_lists_are_cut() -> None:
     many = tuple(wheel(f"w{number}", "1", number) for number in range(10, 20))
     with pytest.raises(BuildError) as caught:
-        refuse_too_large(SPEC, 600_000_000, replace(LOCK, wheels=many), replace(LOCK, wheels=()))
+        before = replace(LOCK, wheels=())
+        refuse_too_large(SPEC, 600_000_000, replace(LOCK, wheels=many), lambda: before, is_whole=True)
     message = str(caught.value)
     assert "w19 19 MB, w18 18 MB, w17 17 MB, w16 16 MB, w15 15 MB." in message
     assert message.endswith("and 5 more.")

@@ -67,7 +67,8 @@ class Assembler:
     """Makes images from bases and wheels, on this machine.
 
     runner: returns what runs the Python of a base, to compile byte code; None if nothing can.
-    accept: called with the size of an image in bytes, as a pull downloads it, before the image gets its name.
+    accept: called with the size of an image in bytes, as a pull downloads it, and True if that is all of it:
+        whenever more of the size is known, and before the image gets its name.
     """
 
     bases: BaseFinder
@@ -75,7 +76,7 @@ class Assembler:
     table: LayerTable
     encoding: Encoding
     runner: Callable[[Base], Runner | None]
-    accept: Callable[[ImageSpec, Lock, int], None] = lambda spec, lock, size: None
+    accept: Callable[[ImageSpec, Lock, int, bool], None] = lambda spec, lock, size, is_whole: None
 
     def provides(self, python: str) -> str | None:
         return self.bases.provides(python)
@@ -107,5 +108,5 @@ class Assembler:
             self.encoding,
             progress,
             fetch=lambda needed: self.wheels.fetch(needed, progress),
-            accept=lambda size: self.accept(spec, lock, size),
+            accept=lambda size, is_whole: self.accept(spec, lock, size, is_whole),
         )

@@ -57,18 +57,22 @@ def assemble(
     encoding: Encoding,
     progress: Progress,
     fetch: Callable[[Iterable[Wheel]], object] = lambda wheels: None,
-    accept: Callable[[int], None] = lambda size: None,
+    accept: Callable[[int, bool], None] = lambda size, is_whole: None,
 ) -> Assembled:
     """Put an image at its destination, making only the layers that are not there.
 
     fetch: called once with the wheels that are needed for that, before the layers are made.
-    accept: called with the size of all blobs of layers together, in bytes, before the image gets its name. An
-        error that it raises passes through.
+    accept: called with the size of the blobs of layers together, in bytes, and True if these are all: first
+        with those that the table knows, then after each layer, and before the image gets its name. An error
+        that it raises passes through.
     Raises ValidatorError for a wheel that does not match its lock, a wrong row of the table, and for faults
     of the network, the disk, the registry or the engine. Nothing is then visible under the image's name.
     """
     share_arenas()
     work = _Work(destination, table, encoding)
+    known: list[BaseLayer | LayerSource] = [*plan.base.layers, *plan.layers]
+    sizes = [work.known_size(layer) for layer in known]
+    accept(sum(sizes), False)
     there = map_in_threads(work.has, plan.layers, _LOOKUPS_AT_ONCE)
     missing = [source for source, is_there in zip(plan.layers, there, strict=True) if not is_there]
     needed = {part for source in missing for part in (*source.made_from, *source.read_from)}
@@ -82,10 +86,17 @@ def assemble(
     # The largest first, so that none of them is left to make on its own at the end. Byte code comes before
     # them: nobody knows its size, and it is mostly other processes that make it.
     order = sorted(range(len(tasks)), key=lambda number: -(tasks[number][0] or math.inf))
-    made = dict(zip(order, map_in_threads(lambda at: tasks[at][1](), order, _AT_ONCE), strict=True))
+
+    def make(number: int) -> Placed:
+        placed = tasks[number][1]()
+        sizes[number] = placed.encoded.size
+        accept(sum(sizes), False)
+        return placed
+
+    made = dict(zip(order, map_in_threads(make, order, _AT_ONCE), strict=True))
     layers = (*(made[number] for number in range(len(tasks))), work.layer(plan.last()))
     steps = [Step(layer.name, layer.encoded.diff_id) for layer in layers]
-    accept(sum(layer.encoded.size for layer in layers))
+    accept(sum(layer.encoded.size for layer in layers), True)
     configured = settings(plan.spec, plan.lock, plan.base, plan.recipe)
     config = config_document(configured, steps, plan.created)
     described = work.document(config, CONFIG_TYPE)
@@ -131,9 +142,8 @@ class _Work:
     def base_layer(self, layer: BaseLayer, name: str) -> Placed:
         blob = layer.blob
         if blob is None:
-            encoding = self._encoding.name
-            key = layer_key(compression(encoding), [layer.diff_id])
-            return self._made(f"base {name}", key, partial(layer.compress, encoding))
+            make = partial(layer.compress, self._encoding.name)
+            return self._made(f"base {name}", self._base_key(layer), make)
         is_new = not self._has(blob)
         if is_new:
 
@@ -147,14 +157,31 @@ class _Work:
         self._table.add_content(layer.diff_id)
         return Placed(f"base {name}", blob, is_new)
 
+    def known_size(self, layer: BaseLayer | LayerSource) -> int:
+        """Return the size of the layer's blob in bytes, or 0 if nobody made it yet."""
+        if isinstance(layer, LayerSource):
+            row = self._table.row(self._key(layer))
+        elif layer.blob is not None:
+            return layer.blob.size
+        else:
+            row = self._table.row(self._base_key(layer))
+        return row.encoded.size if row else 0
+
     def has(self, source: LayerSource) -> bool:
         """Return True if the layer is at the destination."""
-        row = self._table.row(layer_key(self._encoding.recipe, source.made_from))
+        row = self._table.row(self._key(source))
         return row is not None and self._has(row.encoded)
 
     def layer(self, source: LayerSource) -> Placed:
-        key = layer_key(self._encoding.recipe, source.made_from)
-        return self._made(source.name, key, lambda write: self._encoding.encode(source.entries(), write))
+        return self._made(
+            source.name, self._key(source), lambda write: self._encoding.encode(source.entries(), write)
+        )
+
+    def _key(self, source: LayerSource) -> str:
+        return layer_key(self._encoding.recipe, source.made_from)
+
+    def _base_key(self, layer: BaseLayer) -> str:
+        return layer_key(compression(self._encoding.name), [layer.diff_id])
 
     def _made(self, name: str, key: str, make: Callable[[Write], Encoded]) -> Placed:
         row = self._table.row(key)

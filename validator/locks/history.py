@@ -11,18 +11,20 @@ from ..system import processes
 from .files import parse, path_of, read
 
 _TIMEOUT_S = 30.0
+#: Commits to look at. Some changes of a lock leave its wheels as they are.
+_COMMITS = 20
 
 
 def previous(directory: Path, identifier: str) -> Lock | None:
     """Return the newest committed lock that has other wheels than the one that is there now.
 
-    None without git, outside a repository, and if the lock never changed in the history that is here: a
-    shallow clone has none.
+    None without git, outside a repository, and if the wheels did not change in the last 20 commits of the
+    lock that are here: a shallow clone has none.
     """
     if shutil.which("git") is None or not directory.is_dir():
         return None
     now, name = read(directory, identifier), f"./{path_of(Path(), identifier)}"
-    listed = _git(directory, "log", "--max-count=2", "--format=%H", "--", name)
+    listed = _git(directory, "log", f"--max-count={_COMMITS}", "--format=%H", "--", name)
     for commit in (listed or "").split():
         text = _git(directory, "show", f"{commit}:{name}")
         try:

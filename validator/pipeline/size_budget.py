@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ..errors import BuildError
 from ..model.lock import Lock, Wheel
 from ..model.spec import ImageSpec
@@ -10,19 +12,24 @@ from ..model.spec import ImageSpec
 _SHOWN = 5
 
 
-def refuse_too_large(spec: ImageSpec, size: int, lock: Lock, previous: Lock | None) -> None:
+def refuse_too_large(
+    spec: ImageSpec, size: int, lock: Lock, previous: Callable[[], Lock | None], *, is_whole: bool
+) -> None:
     """Raise BuildError if the image exceeds its budget, with the largest wheels and the changes of the lock.
 
-    size: the sum of all compressed layers, with those of the base: what a pull downloads, in bytes.
-    previous: the lock before its last change, if it is known.
+    size: the sum of the compressed layers, with those of the base: what a pull downloads, in bytes.
+    previous: returns the lock before its last change, if it is known.
+    is_whole: False if the sizes of some layers are not known yet.
     """
     if spec.max_size is None or size <= spec.max_size:
         return
     largest = sorted(lock.wheels, key=lambda wheel: wheel.size or 0, reverse=True)[:_SHOWN]
     wheels = ", ".join(f"{wheel.name} {_megabytes(wheel.size)}" for wheel in largest)
-    changes = _changes(previous, lock) if previous else ""
+    before = previous()
+    changes = _changes(before, lock) if before else ""
+    least = "" if is_whole else "at least "
     raise BuildError(
-        f"{spec}: the image has {_gigabytes(size)}, but max_size is {_gigabytes(spec.max_size)}."
+        f"{spec}: the image has {least}{_readable(size)}, but max_size is {_readable(spec.max_size)}."
         f" The largest wheels are {wheels}.{changes}",
         hint="leave out what is not needed, or raise max_size in the matrix",
     )
@@ -61,5 +68,5 @@ def _megabytes(size: int | None) -> str:
     return "of unknown size" if size is None else f"{size / 1e6:,.0f} MB"
 
 
-def _gigabytes(size: int) -> str:
-    return f"{size / 1e9:,.2f} GB"
+def _readable(size: int) -> str:
+    return f"{size / 1e9:,.2f} GB" if size >= 1e9 else f"{size / 1e6:,.1f} MB"

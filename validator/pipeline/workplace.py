@@ -102,9 +102,11 @@ def assembler(sources: PackageSources, making: Making, endpoint: Endpoint | None
     def runner(base: Base) -> Runner | None:
         return compiler(base, table, encode, endpoint)
 
-    def accept(spec: ImageSpec, lock: Lock, size: int) -> None:
-        before = previous(making.locks, spec.identifier) if making.locks and spec.max_size else None
-        refuse_too_large(spec, size, lock, before)
+    def accept(spec: ImageSpec, lock: Lock, size: int, is_whole: bool) -> None:
+        def before() -> Lock | None:
+            return previous(making.locks, spec.identifier) if making.locks else None
+
+        refuse_too_large(spec, size, lock, before, is_whole=is_whole)
 
     local = EngineImages(endpoint) if endpoint else None
     bases = Bases(making.base, table, local)
