@@ -31,11 +31,6 @@ from validator.system.sources import PackageSources
 from ...registry.server import RunningRegistry
 from .package_index import Index, TinyWheel, running_index
 
-MATRIX = """
-images: [{tensorflow: "2.18.1", python: "3.11"}]
-hosts: [{driver: "580", gpu: h100}]
-profiles: {quick: {select: "tensorflow=2.18.1"}}
-"""
 #: A release of which other tests, and people, have no image.
 MATRIX = """
 images: [{tensorflow: "2.18.1", python: "3.11"}]
