@@ -312,6 +312,14 @@ def test_an_image_of_the_local_engine(local: str, shelf: Shelf) -> None:
         assert (done.code, done.out) == (EXIT_INPUT, "")
 
 
+def test_a_dev_container_names_an_image_of_the_local_engine_by_its_tag(local: str, shelf: Shelf) -> None:
+    name = f"tensorflow-gpu-matrix:{identifier_of(CPU)}"
+    for image in (name, local):
+        done = nowhere(shelf, "--format", "devcontainer", "--image", image)
+        assert done.code == EXIT_OK, done.err
+        assert f'"image": "{name}"' in done.out
+
+
 def test_whoever_names_a_gpu_gets_no_image_without_cuda(local: str, shelf: Shelf) -> None:
     name = f"tensorflow-gpu-matrix:{identifier_of(CPU)}"
     done = nowhere(shelf, *HERE)

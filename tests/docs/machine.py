@@ -132,7 +132,7 @@ class Docker:
 
     def find(self, name: str) -> LocalImage | None:
         spec = name.partition(":")[2]
-        return LocalImage(Engine().digest or "", name, {LABEL_SPEC: spec}, ()) if spec else None
+        return LocalImage(Engine().digest or "", name, name, {LABEL_SPEC: spec}, ()) if spec else None
 
     def own_images(self, label: str) -> list[LocalImage]:
         specs = ("tf2.21.0-cuda12.5-cudnn9.3-py312", "tf2.20.0-cuda12.5-cudnn9.3-py312")

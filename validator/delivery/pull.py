@@ -236,10 +236,14 @@ def _selected(registry: Registry, candidate: Candidate, host: Host) -> SelectedI
 
 @dataclass(frozen=True)
 class LocalImage:
-    """An image in the engine. id: by which the engine finds it. name: for people."""
+    """An image in the engine.
+
+    id: by which the engine finds it. name: for people. tag: `NAME:TAG`; empty if it has none.
+    """
 
     id: str
     name: str
+    tag: str
     labels: Mapping[str, str]
     ports: Collection[str]
 
@@ -247,7 +251,8 @@ class LocalImage:
     def of(cls, image: Any, name: str) -> LocalImage:
         """Return the image that the engine's SDK found."""
         settings = image.attrs.get("Config") or {}
-        return cls(str(image.id), name, settings.get("Labels") or {}, settings.get("ExposedPorts") or {})
+        tag = name if name in image.tags else next(iter(image.tags), "")
+        return cls(str(image.id), name, tag, settings.get("Labels") or {}, settings.get("ExposedPorts") or {})
 
 
 class Engine:

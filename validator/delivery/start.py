@@ -56,7 +56,8 @@ class Image:
     reference: by digest, the id in the local engine, or `DIRECTORY:TAG` of an OCI layout. name: for people.
     standing: sentences that say what its certificate covers, or why it is not certified. has_cuda: whether it
     uses GPUs. checks_host: whether its entry point checks the driver and the GPUs. port: where its own
-    command answers. place: where it is. plain_http: whether its registry answers without TLS.
+    command answers. place: where it is. tag: `NAME:TAG` in the local engine, if it is there and has one.
+    plain_http: whether its registry answers without TLS.
     """
 
     reference: str
@@ -67,6 +68,7 @@ class Image:
     checks_host: bool = True
     port: int | None = None
     place: Place = Place.REGISTRY
+    tag: str = ""
     plain_http: bool = False
 
     @property

@@ -246,6 +246,7 @@ def _local(engine: Engine, wanted: Wanted, host: Callable[[], Host], tell: Tell)
             checks_host=image is not None and image.cuda is not None,
             port=port_of(found.ports),
             place=Place.ENGINE,
+            tag=found.tag,
         ),
         known,
     )

@@ -11,7 +11,7 @@ from hypothesis import given
 
 from validator.assemble.configuration import USER_NAME
 from validator.delivery.formats.devcontainer import write
-from validator.delivery.start import Devices, User
+from validator.delivery.start import Devices, Place, User
 from validator.errors import InputError
 
 from . import starts
@@ -51,6 +51,16 @@ def test_the_image_s_user_gets_the_number_of_the_user() -> None:
     assert found["updateRemoteUserUID"] is True
     foreign = read(write(start(image=starts.with_image(checks_host=False))))
     assert not foreign.keys() & {"remoteUser", "containerUser", "postStartCommand"}
+
+
+def test_an_image_of_the_local_engine_is_named_by_its_tag() -> None:
+    """The tool derives an image from it, and BuildKit looks for an id in a registry."""
+    image = starts.with_image(place=Place.ENGINE, reference="sha256:1", name="me/tf", tag="me/tf:latest")
+    assert read(write(start(image=image)))["image"] == "me/tf:latest"
+    untagged = starts.with_image(place=Place.ENGINE, reference="sha256:1", name="1a2b")
+    with pytest.raises(InputError, match="1a2b has no tag in the local Docker Engine") as caught:
+        write(start(image=untagged))
+    assert "docker tag 1a2b NAME:TAG" in str(caught.value.hint)
 
 
 def test_the_gpus_are_requested_once() -> None:

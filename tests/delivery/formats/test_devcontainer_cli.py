@@ -1,6 +1,7 @@
 """The devcontainer.json is read by the real Dev Containers CLI, which editors use too.
 
 It doesn't check names and types of properties, which `test_devcontainer` does.
+`tests/integration/docker/test_devcontainer.py` opens the container.
 """
 
 from __future__ import annotations
@@ -30,14 +31,18 @@ INTEGRITY = "sha512-LzaoOGKQ/Zql6PsiZ4hVIYVZagzWkD65aG/1ou5/Kly5Y1PtjLg1yn7qu+LZ
 HOSTILE = "b \" ' // /* \n $x $(reboot) `reboot` {} \\"
 
 
-@pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def unpack(directory: Path) -> Path:
+    """Unpack the CLI into a directory, and return the program, which Node.js runs."""
     if shutil.which("node") is None or shutil.which("npm") is None:
         pytest.skip("Node.js is not installed (Debian, Ubuntu: apt install nodejs npm)")
-    directory = tmp_path_factory.mktemp("devcontainers")
     with tarfile.open(npm_package("@devcontainers/cli", VERSION, INTEGRITY)) as package:
         package.extractall(directory, filter="data")
     return directory / "package" / "devcontainer.js"
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return unpack(tmp_path_factory.mktemp("devcontainers"))
 
 
 def read_configuration(program: Path, directory: Path, text: str) -> subprocess.CompletedProcess[str]:

@@ -14,6 +14,8 @@ from ..start import (
     SHARED_MEMORY_GIB,
     SHARED_MEMORY_WHY,
     Devices,
+    Image,
+    Place,
     Start,
     cache_variables,
 )
@@ -29,7 +31,7 @@ _REPLACED = re.compile(
 
 
 def write(start: Start) -> str:
-    """Return the file. Raises InputError for a command, and for a value that the file can't have."""
+    """Return the file. Raises InputError for a command, an image without a tag, or an unfit value."""
     if start.command:
         raise InputError(
             "a dev container is for an editor, which starts its own command",
@@ -46,7 +48,7 @@ def write(start: Start) -> str:
 
 
 def _document(start: Start) -> dict[str, Any]:
-    found: dict[str, Any] = {"name": start.image.name, "image": start.image.reference}
+    found: dict[str, Any] = {"name": start.image.name, "image": _image(start.image)}
     if start.image.checks_host:
         found |= {
             "remoteUser": Noted(
@@ -79,6 +81,21 @@ def _document(start: Start) -> dict[str, Any]:
         }
     }
     return found
+
+
+def _image(image: Image) -> Any:
+    """Return the name of the image. Raises InputError if it is in the local engine without a tag."""
+    if image.place is not Place.ENGINE:
+        return image.reference
+    if not image.tag:
+        raise InputError(
+            f"{image.name} has no tag in the local Docker Engine, and a dev container needs one",
+            hint=f"give it one with `docker tag {image.name} NAME:TAG`, and pass that to --image",
+        )
+    return Noted(
+        image.tag,
+        "The tag, because editors derive an image with your number, and BuildKit finds none by its id.",
+    )
 
 
 def _gpus(start: Start) -> dict[str, Any]:
