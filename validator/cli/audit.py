@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 import click
 
 from ..errors import EXIT_FAILED, EXIT_OK
+from ..model.timestamps import now_utc
+from ..reports.printable import counted, json_text
 from .image_contents import Asked, contents_options, read_sbom
 from .options import format_option, print_status
 
@@ -46,9 +48,7 @@ def command(asked: Asked, database: Path, fail_on: str, format_: str) -> int:
     """
     from ..audit.findings import audit
     from ..audit.packages import listed
-    from ..model.timestamps import now_utc
     from ..reports import audit as shown
-    from ..reports.printable import json_text
     from ..reports.terminal import show
 
     found = audit(listed(read_sbom(asked, "cyclonedx")), database)
@@ -73,8 +73,6 @@ def _counts(finding: Finding, fail_on: str) -> bool:
 
 
 def _say(found: Audit, fail_on: str, age: timedelta) -> None:
-    from ..reports.printable import counted
-
     packages = {(one.ecosystem, one.name) for one in found.findings}
     if found.findings:
         print_status(

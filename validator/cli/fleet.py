@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, TypedDict
 import click
 
 from ..errors import EXIT_MISSING, EXIT_OK, InputError
+from ..reports.printable import json_text, printable
 from .fleet_settings import fleet_file_option, fleet_path_for, open_named_fleet, write_proposal
 from .groups import SuggestingGroup
 from .options import (
@@ -73,7 +74,6 @@ def inventory_command(
     format_: str,
 ) -> int:
     """List the host classes, how many nodes each has, and how many cells of a profile they cover."""
-    from ..reports.printable import json_text
     from .planning import load_plan
 
     if write:
@@ -156,7 +156,6 @@ class RunDocument(TypedDict):
 
 def _show_runs(runs: Runs, format_: str) -> None:
     from ..fleet.submitter import tally
-    from ..reports.printable import json_text
     from ..reports.terminal import show
     from .fleet_progress import tally_table
     from .fleet_run import described
@@ -201,7 +200,6 @@ class UnitDocument(TypedDict):
 
 def _show_cells(runs: Runs, run: FleetRun, format_: str) -> None:
     from ..fleet.submitter import word_of
-    from ..reports.printable import json_text
 
     # The last attempt of each cell.
     units = {tried.unit.cell: tried for tried in runs.units(run)}
@@ -274,7 +272,6 @@ def cancel_command(run: str, matrix_path: Path, store_url: str | None, fleet_pat
 def logs_command(cell: str, run_name: str | None, matrix_path: Path, fleet_path: Path | None) -> int:
     """Print what the last attempt at a CELL wrote. CELL is a cell or the name of a unit."""
     from ..fleet.runs import Runs
-    from ..reports.printable import printable
 
     with Runs() as runs:
         for run in [runs.run(run_name)] if run_name else runs.all():

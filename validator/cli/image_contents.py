@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
+from ..assemble.names import LABEL_SPEC
 from ..errors import InputError, MissingError, ValidatorError
+from ..registry.names import identifier_of, is_digest
 from .options import matrix_option, print_status, verbose_option
-from .trust_options import plain_http_option, trust_file_option, trust_path_for
+from .trust_options import open_registry, plain_http_option, trust_file_option, trust_path_for
 
 if TYPE_CHECKING:
     from ..assemble.base_contents import BaseContents
@@ -104,7 +106,6 @@ def _signed(asked: Asked, repository: str, reference: str, predicate: str) -> di
     from ..certify.provenance import Refusal
     from ..certify.sboms import sbom_of
     from ..certify.trust_file import read_trust_file
-    from .trust_options import open_registry
 
     trust = read_trust_file(trust_path_for(asked.matrix_path, asked.trust_path))
     registry = open_registry(repository, asked.plain_http)
@@ -120,8 +121,6 @@ def _signed(asked: Asked, repository: str, reference: str, predicate: str) -> di
 
 def digest_in(registry: Registry, reference: str) -> str:
     """Return the digest of an image that is in the registry. reference: a tag or a digest."""
-    from ..registry.names import is_digest
-
     if is_digest(reference):
         if registry.manifest(reference) is None:
             raise InputError(f"{registry.repository.at(reference)} is not in the registry")
@@ -137,8 +136,6 @@ def digest_in(registry: Registry, reference: str) -> str:
 
 def locked_image(registry: Registry, name: str, digest: str, matrix_path: Path) -> tuple[ImageSpec, Lock]:
     """Return the image spec and the lock that an image says it was made from. name: its tag or digest."""
-    from ..assemble.names import LABEL_SPEC
-    from ..registry.names import identifier_of
     from .planning import load_plan, locks_of
 
     identifier = identifier_of(name) or registry.config(digest).labels.get(LABEL_SPEC, "")

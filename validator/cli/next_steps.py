@@ -9,7 +9,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..assemble.names import image_reference
 from ..errors import MissingError
+from ..model.spec import NO_GPU
+from ..registry.names import image_tag
 from ..reports.printable import counted
 from .options import print_status
 
@@ -67,9 +70,6 @@ def say_next_steps(
 
 def name_of(result: Result, layout: Path | None) -> str | None:
     """Return the name of an image, with the digest if it is in a registry; None if there is no image."""
-    from ..assemble.names import image_reference
-    from ..registry.names import image_tag
-
     if result.published is not None:
         repository = result.published.reference.partition("@")[0]
         return f"{repository}:{result.published.tag}@{result.published.digest}"
@@ -94,8 +94,6 @@ def _local_digest(result: Result) -> str | None:
 
 
 def _wants_a_gpu(result: Result) -> bool:
-    from ..model.spec import NO_GPU
-
     return result.spec.variant.has_cuda and (result.record is None or result.record.host_class == NO_GPU)
 
 

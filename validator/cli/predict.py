@@ -35,6 +35,7 @@ from ..model.situation import (
 from ..model.spec import AS_BUILT, Cell, HostClass, ImageSpec, Variant, host_identifier, slug
 from ..versions import ComputeCapability, CudaVersion, DriverRelease, is_numbers
 from .options import format_option, print_status, reject_options, verbose_option
+from .predict_project import predict_project
 from .staleness import say_if_stale
 
 T = TypeVar("T")
@@ -267,8 +268,6 @@ def _newest(combination: Combination, format_: str) -> int:
 
 
 def _for_project(files: tuple[Path, ...], hosts: tuple[str, ...], format_: str) -> int:
-    from .predict_project import predict_project
-
     context = click.get_current_context()
     kept = ("files", "hosts", "format_", "as_json")
     others = [one.name for one in context.command.params if one.name and one.name not in kept]

@@ -12,6 +12,7 @@ from ..compat.hardware import parse_gpu
 from ..errors import EXIT_FAILED, EXIT_OK, InputError
 from ..model.prediction import Outcome
 from ..model.situation import LINUX, X86_64
+from ..reports.printable import json_text
 from .options import print_status
 
 #: Columns at which lines are wrapped, in a file and on a terminal that is at least as wide.
@@ -49,8 +50,6 @@ def predict_newest(
     except RejectedField as error:
         raise InputError(f"--{error.field}: {error}", hint=error.hint) from None
     if format_ == "json":
-        from ..reports.printable import json_text
-
         click.echo(json_text(answer))
     else:
         from ..reports.releases import text

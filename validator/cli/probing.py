@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..engines.base import ProbeRequest
+from ..engines.host_reading import read_host
+from ..engines.local_probe import refuse_other_program, run_probe
 from ..engines.own_checks import PackedCheck
 from ..engines.probe_archive import probe_checks, probe_request
 from ..errors import InputError, ValidatorError
@@ -91,9 +93,6 @@ def _in_image(image: str, request: ProbeRequest) -> tuple[Outside | Unread, byte
 
 
 def _with_python(python: Path | None, request: ProbeRequest) -> tuple[Outside | Unread, bytes]:
-    from ..engines.host_reading import read_host
-    from ..engines.local_probe import refuse_other_program, run_probe
-
     if python is None:
         return read_host(), run_probe(Path(sys.executable), request, print_status)
     # Make it absolute without resolving it: a virtual environment's Python is a link that must be kept.

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 import click
 
 from ..certify.trust import Trust
+from ..compat import drivers
 from ..errors import EXIT_FAILED, EXIT_OK
+from ..model.codec import encode
 from ..registry.client import Registry
 from ..registry.names import Repository
 from ..reports.printable import json_text
@@ -48,7 +50,6 @@ def command(
     An image is certified if it was measured on the host's driver branch and compute capability; predicted
     means that only the facts say that it works there. The exit code is 1 if no image fits.
     """
-    from ..compat import drivers
     from ..delivery.candidates import Terms, recommend, tagged_images, without_certificates
     from ..delivery.choose import Standing
 
@@ -143,8 +144,6 @@ def _document(repository: Repository, host: Host, found: list[Assessment]) -> Re
 
 
 def _entry(repository: Repository, one: Assessment) -> CandidateDocument:
-    from ..model.codec import encode
-
     image, digest = one.candidate.image, one.candidate.digest
     return {
         "tag": image.tag,

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from rich.table import Table
+from rich.text import Text
 
 from ..assemble.bases import BasePolicy
 from ..assemble.layers import Layers
@@ -37,6 +39,7 @@ from ..registry.client import Registry
 from ..registry.loopback import loopback_registry, serve_command
 from ..registry.names import Repository
 from ..reports.printable import json_text, one_line
+from ..reports.terminal import show
 from ..system.runs import temporary_directory
 from ..system.sources import host_sources
 from .build_request import Request
@@ -247,10 +250,6 @@ def _show(done: Sequence[Step], asked: Asked) -> None:
     if asked.as_json:
         click.echo(json_text({"rehearsal": True, "steps": [asdict(step) for step in done]}))
         return
-    from rich.table import Table
-    from rich.text import Text
-
-    from ..reports.terminal import show
 
     table = Table(REHEARSAL, "step", "what it did", box=None, pad_edge=False)
     table.columns[0].no_wrap = True

@@ -15,6 +15,7 @@ import click
 from ..certify.trust import Trust
 from ..errors import EXIT_OK, InputError, MissingError
 from ..registry.client import Registry
+from ..system.files import write_atomically
 from .host_options import (
     connect_engine,
     host_options,
@@ -249,8 +250,6 @@ def _execute(line: list[str]) -> None:
 
 def _deliver(text: str, output: Path | None, force: bool) -> None:
     """Print a file, or write it. Raises InputError if it exists and may not be replaced."""
-    from ..system.files import write_atomically
-
     if output is None:
         click.echo(text, nl=False)
         return

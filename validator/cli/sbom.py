@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from ..errors import EXIT_OK
+from ..system.files import write_atomically
 from .image_contents import Asked, contents_options, digest_in, in_a_registry, locked_image, read_sbom
 from .options import print_status, reject_options
 from .trust_options import builder_options, open_registry, trust_path_for
@@ -62,7 +63,6 @@ def command(
         return _attach(asked, builder_key, identity, issuer)
     reject_options(("builder_key", "identity", "issuer"), "has no effect without --attach")
     from ..sbom.documents import render
-    from ..system.files import write_atomically
 
     text = render(read_sbom(asked, format_))
     if output is None:

@@ -11,6 +11,7 @@ from ..errors import EXIT_OK
 from ..model.timestamps import now_utc
 from ..reports.overview import overview
 from ..reports.page.measurements import gather
+from ..serve.events import Events
 from .options import (
     matrix_option,
     open_store,
@@ -67,7 +68,6 @@ def command(
     server only reads. It shows the runs of `build-matrix` with the same matrix on this machine.
     """
     from ..pipeline.progress_file import read_progress
-    from ..serve.events import Events
     from ..serve.server import PageServer
     from ..serve.watch import Watch
     from ..system.runs import temporary_directory

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from ..errors import EXIT_OK
+from ..registry.names import Repository
 from .groups import SuggestingGroup
 from .options import matrix_option, print_status, verbose_option
 from .trust_options import parse_age, registry_option, trust_file_option, trust_path_for
@@ -86,7 +87,6 @@ def export_command(
     from ..admission.demands import demands
     from ..admission.policies import policy
     from ..certify.trust_file import read_trust_file
-    from ..registry.names import Repository
 
     trust = read_trust_file(trust_path_for(matrix_path, trust_path))
     wanted = demands(trust, drivers, gpus, max_age, fixtures=fixtures)

@@ -12,6 +12,7 @@ import click
 from ..certify.trust import Trust
 from ..certify.verify import Verified, certificates
 from ..errors import EXIT_FAILED, EXIT_OK
+from ..model.codec import encode
 from ..registry.client import Registry
 from ..registry.names import identifier_of
 from ..reports.printable import json_text
@@ -73,7 +74,6 @@ def command(
 
 
 def _rebuild(images: Sequence[str], registry: Registry, matrix_path: Path, format_: str) -> int:
-    from ..model.codec import encode
     from ..pipeline.rebuilding import rebuild_image
     from ..system.sources import host_sources
 
@@ -141,8 +141,6 @@ class VerificationDocument(TypedDict):
 
 
 def _document(repository: str, digests: dict[str, str], found: dict[str, Verified]) -> VerificationDocument:
-    from ..model.codec import encode
-
     return {
         "registry": repository,
         "images": digests,

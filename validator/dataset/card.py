@@ -17,6 +17,7 @@ _TEMPLATE = Path(__file__).parent / "card.md.jinja"
 
 def card(done: Exported, inputs: Inputs) -> str:
     """Return the data card as Markdown."""
+    # Only a package has a card; other exports start faster without the template engine.
     import jinja2
 
     environment = jinja2.Environment(

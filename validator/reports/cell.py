@@ -52,6 +52,7 @@ def _code_in_backticks(sentence: str) -> Markup:
 
 @functools.cache
 def _template() -> Template:
+    # Loading the extension must not delay a notebook; only showing a cell needs the template engine.
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     environment = Environment(
