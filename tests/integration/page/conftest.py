@@ -6,17 +6,24 @@ import functools
 import http.server
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page
 
+from validator.errors import MissingError
 from validator.model.record import Layer, Verdict
+from validator.reports.page.answers import Answers, make_answers, pinned
 from validator.reports.page.site import ENTRY, FOLDERS, MARK, Sources, site
+from validator.serve.events import Events
+from validator.serve.server import PageServer
+from validator.supply.pyodide import pyodide_package
 from validator.system.output_directory import update_directory
 
-from ...reports.page.test_site import hostile
+from ...loop import tiers
+from ...reports.page.test_site import HOSTILE, hostile
 from ...reports.page.values import H100, IMAGES, T4, certificate, check, measured, sources, speedup
 
 REGISTRY = "registry.example.org/team/tensorflow"
@@ -64,6 +71,17 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+@tiers.engine
+def answers() -> Answers:
+    """The files of the answers, with the pinned Pyodide from npm."""
+    try:
+        package = pyodide_package(pinned().version, pinned().integrity)
+    except MissingError as error:
+        pytest.skip(str(error))
+    return make_answers(package, MARK)
+
+
+@pytest.fixture(scope="session")
 def hostile_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The page of a record that would leave its place."""
     return write(tmp_path_factory.mktemp("hostile"), sources([hostile()], diagnose=lambda _: None))
@@ -99,6 +117,42 @@ class serve:
         self.server.shutdown()
         self.thread.join()
         self.server.server_close()
+
+
+WHEN = "2026-01-01T00:00:00+00:00"
+#: A run of `build-matrix`. Everything in it that a file can choose tries to leave its place.
+RUN: dict[str, Any] = {
+    "profile": HOSTILE, "started": WHEN, "updated": WHEN, "total": 4, "finished": 1, "state": "running",
+    "working": [
+        {"image": IMAGES[1].identifier, "phase": "build", "detail": HOSTILE, "since": WHEN},
+        {"image": HOSTILE, "phase": HOSTILE, "detail": HOSTILE, "since": WHEN},
+    ],
+    "done": [{"image": IMAGES[0].identifier, "result": "unproven", "detail": "no GPU"}],
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Served:
+    """A page that `serve` shows. events: what it is told."""
+
+    address: str
+    directory: Path
+    events: Events
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """The page of RECORDS in version 1, while RUN goes on."""
+    made = write(tmp_path_factory.mktemp("served"), sources(RECORDS, live="1"))
+    events = Events()
+    events.tell("progress", [RUN])
+    events.tell("page", "1")
+    with PageServer(made, events, "127.0.0.1", 0) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+        thread.start()
+        yield Served(server.url.rstrip("/"), made, events)
+        server.shutdown()
+        thread.join()
 
 
 #: Opens an address in a new browser; settings are those of a Playwright context.

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from .conftest import RECORDS, Open
+from .conftest import RECORDS, Open, Served
 
 AXE = (importlib.resources.files("axe_playwright_python") / "axe.min.js").read_text(encoding="utf-8")
 MEASURED = f"#cell={RECORDS[2].cell}"
@@ -59,6 +59,19 @@ def test_axe_finds_nothing_serious(
             summary.click()
     else:
         page.locator("figure summary:visible").click()
+    assert violations(page, "moderate", "serious", "critical") == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("size", SIZES)
+def test_axe_finds_nothing_serious_while_something_runs(
+    open_page: Open, served: Served, scheme: str, size: str
+) -> None:
+    page = open_page(served.address, color_scheme=scheme, viewport=SIZES[size], reduced_motion="reduce")
+    live = page.get_by_role("region", name="Running now")
+    live.get_by_text("Results of 1 image").click()
+    expect(live.get_by_role("progressbar")).to_be_visible()
+    assert page.evaluate("document.documentElement.scrollWidth") <= SIZES[size]["width"]
     assert violations(page, "moderate", "serious", "critical") == []
 
 

@@ -16,13 +16,10 @@ from playwright.sync_api import Browser, Page, expect
 from validator.answers.browser import ask as native
 from validator.answers.browser import cleaned
 from validator.diagnosis import diagnose_file
-from validator.errors import MissingError
-from validator.reports.page.answers import Answers, make_answers, pinned
-from validator.reports.page.site import ENTRY, MARK
-from validator.supply.pyodide import pyodide_package
+from validator.reports.page.answers import Answers
+from validator.reports.page.site import ENTRY
 
 from ...corpus import reader
-from ...loop import tiers
 from ...reports.page.test_site import HOSTILE
 from ...reports.page.values import sources
 from .asking import REMEMBER, ask, start, why, works
@@ -51,17 +48,6 @@ PASTE = """(line) => {
 FOCUSED = "document.activeElement.name || document.activeElement.textContent.trim()"
 
 pytestmark = pytest.mark.xdist_group("answers")
-
-
-@pytest.fixture(scope="session")
-@tiers.engine
-def answers() -> Answers:
-    """The files of the answers, with the pinned Pyodide from npm."""
-    try:
-        package = pyodide_package(pinned().version, pinned().integrity)
-    except MissingError as error:
-        pytest.skip(str(error))
-    return make_answers(package, MARK)
 
 
 @pytest.fixture(scope="session")

@@ -324,9 +324,9 @@ def test_the_chart_has_a_table_and_one_machine_at_a_time(open_page: Open, direct
     expect(rows.nth(1)).to_contain_text("2.00 times (1.60 times to 2.50 times)")
     page.get_by_role("combobox", name="Machine").select_option("r535-t4/CPU")
     expect(figures).to_have_count(1)
-    expect(figures).to_contain_text("on the CPU of r535-t4")
+    expect(figures).to_contain_text("on the CPU of a machine with NVIDIA T4, driver 535")
     again = open_page(directory.as_uri(), "#" + page.url.partition("#")[2])
-    expect(again.locator("figure:visible")).to_contain_text("on the CPU of r535-t4")
+    expect(again.locator("figure:visible")).to_contain_text("a machine with NVIDIA T4, driver 535")
 
 
 def test_sizes_and_shared_layers(open_page: Open, directory: Path) -> None:

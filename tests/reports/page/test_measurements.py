@@ -105,7 +105,9 @@ def test_one_chart_for_each_machine_and_device_gpus_first() -> None:
     # Larger is higher, and higher is a smaller y.
     assert [mark.y for mark in marks] == sorted((mark.y for mark in marks), reverse=True)
     assert all(mark.top < mark.y < mark.bottom for panel in chart.panels for mark in panel.marks)
-    assert marks[-1].text == "TensorFlow 2.21.0 12.5/9.3, speedup: 2.00 times (1.60 to 2.50)".replace(
+    assert marks[
+        -1
+    ].text == "TensorFlow 2.21.0, CUDA 12.5, cuDNN 9.3, speedup: 2.00 times (1.60 to 2.50)".replace(
         "1.60 to 2.50", "1.60 times to 2.50 times"
     )
     assert "between 0.80 times (TensorFlow 2.18.1) and 2.00 times (TensorFlow 2.21.0)" in chart.summary()

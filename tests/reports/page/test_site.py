@@ -233,6 +233,32 @@ def test_failed_and_changed_cells_are_listed() -> None:
     assert "Needs attention" not in index(measured(IMAGES[1], H100, Verdict.CERTIFIED, 3))
 
 
+def test_images_and_machines_are_named_in_full() -> None:
+    page = Page(
+        index(
+            measured(
+                IMAGES[0], H100, Verdict.CERTIFIED, 1, checks=[speedup()], layers=(Layer("sha256:1", 5),)
+            ),
+            measured(IMAGES[0], H100, Verdict.FAILED, 2),
+            measured(IMAGES[1], T4, Verdict.BROKEN, 3, checks=[speedup(device="CPU")]),
+        )
+    )
+    said = [
+        page.text,
+        *(attributes["aria-label"] or "" for _, attributes in page.tags if "aria-label" in attributes),
+    ]
+    for text in said:
+        assert not re.search(r"tf\d+\.\d|-cuda\d|\br\d{3}-", text), text
+    name = "TensorFlow 2.21.0, CUDA 12.5, cuDNN 9.3, Python 3.11"
+    # In the lists of what needs attention and of what changed.
+    assert page.text.count(f"{name} on NVIDIA H100, driver 580") == 2
+    # In the table of sizes.
+    assert page.text.count(name) == 3
+    for machine in ("NVIDIA H100, driver 580", "the CPU of a machine with NVIDIA T4, driver 535"):
+        assert f"as a graph's, on {machine}." in page.text
+        assert {f"Chart: {machine}", f"Figures: {machine}"} <= set(said)
+
+
 def test_counts_agree_everywhere() -> None:
     made = index(
         measured(IMAGES[0], H100, Verdict.CERTIFIED),

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 from ...model.evidence import Spread
 from ..overview import Column, column_of
-from .layout import Layout
+from .layout import NONE, Head, Host, Layout
 from .measurements import MODES, Speed
 
 #: Sizes in the drawing's own units.
-LEFT, RIGHT, TOP, PANEL, GAP, BOTTOM = 56.0, 16.0, 26.0, 150.0, 46.0, 44.0
+LEFT, RIGHT, TOP, PANEL, GAP, BOTTOM = 56.0, 16.0, 26.0, 150.0, 46.0, 58.0
 _STEP, _LEAST_WIDTH = 84.0, 520.0
 _TICKS = 4
 
@@ -55,6 +55,7 @@ class Point:
     """A release on the axis, with its measurement."""
 
     column: Column
+    head: Head
     x: float
     speed: Speed
 
@@ -63,7 +64,7 @@ class Point:
 class Chart:
     """The chart of a host class and device. The points go from the oldest release to the newest."""
 
-    host: str
+    host: Host
     device: str
     width: float
     height: float
@@ -72,7 +73,14 @@ class Chart:
 
     @property
     def identifier(self) -> str:
-        return f"{self.host}/{self.device}"
+        return f"{self.host.identifier}/{self.device}"
+
+    @property
+    def machine(self) -> str:
+        """Return `NVIDIA H100, driver 580`, or `the CPU of a machine without a GPU`."""
+        if self.device == "GPU":
+            return self.host.name
+        return f"the CPU of {self.host.name if self.host.gpu == NONE else f'a machine with {self.host.name}'}"
 
     def summary(self) -> str:
         """Describe the chart for people who can't see it."""
@@ -84,7 +92,7 @@ class Chart:
             if len(self.points) > 1
             else f"{factor(best.speed.speedup.median)} (TensorFlow {best.column.tensorflow})"
         )
-        return f"With XLA, a step is {factors} as fast as a graph's, on the {self.device} of {self.host}."
+        return f"With XLA, a step is {factors} as fast as a graph's, on {self.machine}."
 
 
 def charts(layout: Layout, speeds: Iterable[Speed]) -> tuple[Chart, ...]:
@@ -98,7 +106,9 @@ def charts(layout: Layout, speeds: Iterable[Speed]) -> tuple[Chart, ...]:
         if speed.image in columns and speed.host in hosts:
             groups.setdefault((speed.host, speed.device), {})[columns[speed.image]] = speed
     ordered = sorted(groups, key=lambda key: (key[1] != "GPU", hosts[key[0]]))
-    return tuple(_chart(layout, host, device, groups[host, device]) for host, device in ordered)
+    return tuple(
+        _chart(layout, layout.hosts[hosts[host]], device, groups[host, device]) for host, device in ordered
+    )
 
 
 def factor(value: float) -> str:
@@ -111,12 +121,12 @@ def milliseconds(seconds: float) -> str:
     return f"{value:.0f} ms" if value >= 100 else f"{value:.3g} ms"
 
 
-def _chart(layout: Layout, host: str, device: str, found: dict[int, Speed]) -> Chart:
+def _chart(layout: Layout, host: Host, device: str, found: dict[int, Speed]) -> Chart:
     numbers = sorted(found, reverse=True)
     inner = max(_STEP * len(numbers), _LEAST_WIDTH)
     step = inner / len(numbers)
     points = tuple(
-        Point(layout.columns[number], LEFT + step * (place + 0.5), found[number])
+        Point(layout.columns[number], layout.heads[number], LEFT + step * (place + 0.5), found[number])
         for place, number in enumerate(numbers)
     )
     middle = TOP + PANEL + GAP
@@ -159,8 +169,7 @@ def _panel(
             y(spread.median),
             y(spread.q3),
             y(spread.q1),
-            f"TensorFlow {point.column.tensorflow} {point.column.detail},"
-            f" {name}: {label(spread.median)} ({label(spread.q1)} to {label(spread.q3)})",
+            f"{point.head.name}, {name}: {label(spread.median)} ({label(spread.q1)} to {label(spread.q3)})",
         )
         for point in points
         for number, name in enumerate(names)

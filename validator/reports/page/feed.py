@@ -20,7 +20,6 @@ from ..changes import full_sentence
 from ..printable import printable
 from .layout import Layout
 from .measurements import Past
-from .names import image_name
 
 #: The most entries of the feed, and the most changes that one entry names.
 ENTRIES, _CHANGES = 50, 20
@@ -116,10 +115,9 @@ def feed(name: str, layout: Layout, found: Sequence[Step], fetch: Fetch) -> Feed
 
 
 def _title(step: Step, layout: Layout, number: int) -> str:
-    image, host = layout.images[layout.image_of[number]], layout.hosts[layout.host_of[number]]
     verdict = step.after.verdict
     now = verdict if step.before is None else f"{step.before.verdict}, now {verdict}"
-    return f"{now}: {image_name(image)} on {host.name}"
+    return f"{now}: {layout.name(number)}"
 
 
 def _lines(step: Step, records: Mapping[str, Record]) -> list[str]:

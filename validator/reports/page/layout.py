@@ -16,6 +16,7 @@ from ...versions import is_numbers, leading_numbers
 from ..overview import WORST_FIRST, Column, Row, column_of
 from .names import (
     WITHOUT_GPU,
+    image_name,
     measured_machine,
     planned_machine,
     release_lines,
@@ -92,6 +93,11 @@ class Layout:
     places: tuple[tuple[Place | None, ...], ...]
     image_of: tuple[int, ...]
     host_of: tuple[int, ...]
+
+    def name(self, number: int) -> str:
+        """Return the full name of a row's combination: its image and its machine."""
+        image, host = self.images[self.image_of[number]], self.hosts[self.host_of[number]]
+        return f"{image_name(image)} on {host.name}"
 
     def filters(self) -> dict[str, list[str]]:
         """Return the values of each filter, in the order of the grid."""

@@ -146,6 +146,8 @@ def _index(sources: Sources, found: Layout, files: Files, changed: Sequence[Step
         for row in found.rows
         if row.agrees is False or (row.record and row.record.verdict.value in ("failed", "broken"))
     ]
+    numbers = {row.cell: number for number, row in enumerate(found.rows)}
+    listed = {row.cell for row in attention[:_ATTENTION]} | {step.cell for step in changed[:_CHANGES]}
     return _template("index.html.j2").render(
         mark=MARK,
         profile=sources.profile,
@@ -155,6 +157,8 @@ def _index(sources: Sources, found: Layout, files: Files, changed: Sequence[Step
         newest=max((row.record.finished for row in found.rows if row.record), default=None),
         charts=charts(found, sources.measurements.speeds.values()),
         storage=storage(sources.measurements.layers, [image.identifier for image in found.images]),
+        names={cell: found.name(numbers[cell]) for cell in listed},
+        image_names={image.identifier: image_name(image) for image in found.images},
         changes=changed[:_CHANGES],
         more_changes=len(changed[_CHANGES:]),
         attention=attention[:_ATTENTION],
@@ -312,6 +316,7 @@ def _environment() -> jinja2.Environment:
         "readable": readable,
         "fragment": lambda text: urllib.parse.quote(printable(text), safe="@.-_"),
         "minute": lambda text: text[:16].replace("T", " "),
+        "sentence": lambda text: text[:1].upper() + text[1:],
         "f1": lambda number: f"{number:.1f}",
     }
     environment.globals |= {"factor": factor, "milliseconds": milliseconds}

@@ -1,13 +1,13 @@
 (() => {
   const byId = (id) => document.getElementById(id);
-  const data = JSON.parse(byId("answers-data").textContent);
+  const answersData = JSON.parse(byId("answers-data").textContent);
   //: Seconds after which an answer is given up. The expressions that read a log can take very long for odd text.
   const LIMIT_S = 60;
   //: Pasted text of more characters is kept aside, because a browser's text field gets slow.
   const FIELD = 200_000;
   const megabytes = (bytes) => `${(bytes / 1e6).toFixed(1)} MB`;
-  const LOADING = `Loading Python (${megabytes(data.size)}, once) …`;
-  const UNTOUCHED = `Python answers these questions in your browser. It is loaded (${megabytes(data.size)}) when you choose a field.`;
+  const LOADING = `Loading Python (${megabytes(answersData.size)}, once) …`;
+  const UNTOUCHED = `Python answers these questions in your browser. It is loaded (${megabytes(answersData.size)}) when you choose a field.`;
   const tell = (words) => { byId("answers-loading").textContent = words; };
   const unable = (reason) => new Error(`This browser can't run Python here${reason ? ` (${reason})` : ""}. Try \`python -m validator serve\`, or another browser.`);
   const policy = window.trustedTypes?.createPolicy("answers", {
@@ -53,7 +53,7 @@
   // The address of the worker's program, and the promise of what it needs besides. Both are kept for the next worker.
   let program, loading;
   function parts() {
-    loading ??= Promise.all(data.files.map(partsOf)).then(async (files) => {
+    loading ??= Promise.all(answersData.files.map(partsOf)).then(async (files) => {
       const { "pyodide.js": pyodide, "worker.js": worker, "pyodide.asm.wasm": wasm, ...others } = Object.assign({}, ...files);
       const compiled = wasm.then(WebAssembly.compile).catch((error) => { throw unable(error.message); });
       const entries = Object.entries({ "pyodide.asm.wasm": compiled, ...others });
@@ -242,7 +242,7 @@
   const coded = (text) => text.split(/`([^`]+)`/).map((part, place) => (place % 2 ? element("code", {}, part) : part));
   const headed = (outcome, text) => element("h3", { class: `result ${outcome}`, tabindex: "-1" }, text);
   const reason = ({ outcome, text, fact, source }) => element("li", {},
-    element("p", {}, element("span", { class: `predicted ${outcome}` }, outcome), ` ${text}`),
+    element("p", {}, element("span", { class: `predicted ${outcome}` }, outcome), `: ${text}`),
     fact ? element("p", { class: "source" }, `${fact}: `, linked(source)) : "");
   const reasons = (found) => element("ul", { class: "reasons" }, ...found.map(reason));
   const details = (summary, ...content) => element("details", {}, element("summary", {}, summary), ...content);
@@ -259,13 +259,13 @@
     return {
       question: {
         kind: "works", gpu: gpu.value, driver: driver.value, system: name, machine, python: version.value,
-        registry: data.registry, images: data.images, verdicts: data.verdicts,
+        registry: answersData.registry, images: answersData.images, verdicts: answersData.verdicts,
       },
     };
   }
 
   const MODES = { eager: "Eager operations", xla: "Functions compiled by XLA" };
-  const WAYS = { image: "In an image", pip: "With pip" };
+  const WAYS = { image: "In a container image", pip: "With pip" };
   const HOW = { image: "in an image", pip: "with pip" };
 
   function showWorks(answer) {
@@ -311,7 +311,7 @@
       element("td", {}, ...outcomes(release.image)),
       element("td", {}, ...outcomes(release.pip)),
       element("td", {}, release.pythons),
-      element("td", {}, release.reasons.length ? release.reasons[0].text : ""));
+      element("td", { class: "why" }, release.reasons.length ? release.reasons[0].text : ""));
   }
 
   // --- Why is my GPU not used? --------------------------------------------------------------------------------
@@ -376,7 +376,6 @@
     const own = several ? ` of cause ${index + 1}` : "";
     return element("div", { class: "cause" },
       several ? element("h4", { class: "result fails" }, `${index + 1}. ${words.headlines[index]}`) : "",
-      element("p", { class: "quiet" }, element("code", {}, cause.code)),
       element("p", {}, ...coded(cause.means)),
       element(part, {}, "Evidence"),
       ...evidence(cause.evidence, 5),
@@ -387,6 +386,7 @@
         element("p", {}, words.ways[index][number] ? element("strong", {}, `${words.ways[index][number]}: `) : "", ...coded(remedy.says)),
         ...blocks(remedy).map((text, block) => command(`fix-${index}-${number}-${block}`, text)),
       ]),
+      element("p", { class: "quiet" }, "Name of this cause: ", element("code", {}, cause.code)),
       cause.sources.length ? details(`Sources${own}`, element("ul", {}, ...cause.sources.map((source) => element("li", { class: "source" }, linked(source))))) : "");
   }
 

@@ -136,7 +136,7 @@ function pull(number, image, detail) {
   const cell = data.cells[number], found = [element("h3", {}, "Image")];
   const digest = detail?.record.image_digest;
   found.push(facts([
-    ["image", image.id],
+    ["name in commands", image.id],
     ["digest", digest],
     ["base", detail?.record.base],
     ["lock", detail?.record.lock_digest],
@@ -151,7 +151,7 @@ function pull(number, image, detail) {
   if (cell[DETAIL]) {
     found.push(element("h3", {}, "Certificate"));
     if (!detail?.certificates.length) found.push(element("p", {}, "No certificate covers this image on this kind of machine."));
-    else found.push(...detail.certificates.map(certificate));
+    else found.push(...detail.certificates.map((entry) => certificate(entry, hostOf(number))));
   }
   return found;
 }
@@ -161,11 +161,11 @@ function size(layers) {
   return `${(bytes / 1e9).toFixed(1)} GB unpacked in ${layers.length} layers`;
 }
 
-const certificate = (entry) => facts([
+const certificate = (entry, host) => facts([
   ["signed by", entry.signer],
   ["issued", minute(entry.issued)],
-  ["for", `${entry.host_class}, driver ${entry.driver}`],
-  ["measured on", `${entry.gpus.join(", ")}, ${minute(entry.measured)}`],
+  ["for", host.name],
+  ["measured on", `${entry.gpus.join(", ")}, driver ${entry.driver}, ${minute(entry.measured)}`],
   ["record", entry.record],
   ["note", entry.fixture ? "made by a test, so it proves nothing" : null],
 ]);
@@ -183,7 +183,7 @@ function predicted(cell) {
   const items = cell[REASONS].map((number) => {
     const [outcome, text, fact, source, status] = data.reasons[number];
     return element("li", {},
-      element("p", {}, word("predicted", outcome), ` ${text}`),
+      element("p", {}, word("predicted", outcome), `: ${text}`),
       element("p", { class: "source" }, `${fact} (${status}): `, linked(source)));
   });
   return [element("h3", {}, "Why this is predicted"), element("ul", { class: "reasons" }, ...items)];

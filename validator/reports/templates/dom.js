@@ -1,6 +1,9 @@
 "use strict";
 // What the scripts of the page share.
 
+// What the matrix shows: images, machines, combinations and reasons.
+const data = JSON.parse(document.getElementById("data").textContent);
+
 // Make an element. Text is only inserted as text, so nothing in a record is ever parsed as markup.
 function element(name, attributes = {}, ...children) {
   const made = document.createElement(name);

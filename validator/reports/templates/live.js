@@ -5,6 +5,8 @@
     running: "is running", finished: "has finished", stopped: "was stopped before it was done", failed: "ended with an error",
     vanished: "was killed before it was done", unknown: "has not reported for a while",
   };
+  const PHASES = { lock: "resolving packages", build: "building", push: "pushing", pull: "pulling", probe: "measuring" };
+  const fullName = (image) => data.images.find((each) => each.id === image)?.name ?? image;
   const time = (text) => new Date(text).toLocaleTimeString(undefined, { hour: "2-digit", minute: "2-digit" });
   const images = (number) => `${number} image${number === 1 ? "" : "s"}`;
 
@@ -42,7 +44,7 @@
       element("p", { id }, `build-matrix with the profile ${run.profile}: ${run.finished} of ${images(run.total)} done. It began at ${time(run.started)}.`),
       element("progress", { max: run.total || 1, value: run.finished, "aria-labelledby": id }),
       element("ul", { class: "live-working" }, ...run.working.map((each) =>
-        element("li", {}, element("strong", {}, each.image), ` ${each.phase} since ${time(each.since)} `, element("span", { class: "quiet" }, each.detail)))),
+        element("li", {}, element("strong", {}, fullName(each.image)), `: ${PHASES[each.phase] ?? each.phase} since ${time(each.since)} `, element("span", { class: "quiet" }, each.detail)))),
       results(run, open));
   }
 
@@ -56,8 +58,8 @@
     if (!run.done.length) return null;
     return element("details", { "data-key": run.started, open: open.has(run.started) },
       element("summary", {}, `Results of ${images(run.done.length)}`),
-      element("ul", {}, ...run.done.map((each) => element("li", {}, element("strong", {}, each.image), ` ${each.result}`,
-        each.detail ? element("span", { class: "quiet" }, ` ${each.detail}`) : null))));
+      element("ul", {}, ...run.done.map((each) => element("li", {}, element("strong", {}, fullName(each.image)), `: ${each.result}`,
+        each.detail ? element("span", { class: "quiet" }, ` (${each.detail})`) : null))));
   }
 
   const source = new EventSource("events");

@@ -1,4 +1,3 @@
-const data = JSON.parse(document.getElementById("data").textContent);
 const AXES = ["tensorflow", "python", "cuda", "cudnn", "driver", "gpu"];
 const WORST = ["broken", "failed", "fails", "unknown", "unproven", "works", "works-on-cpu", "certified"];
 const [IMAGE, HOST, PREDICTED, MEASURED, AGREES, DETAIL, REASONS, NEAREST] = [0, 1, 2, 3, 4, 5, 6, 7];
