@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import threading
 from pathlib import Path
 
 import pytest
@@ -12,13 +11,11 @@ from playwright.sync_api import Page, expect
 from validator.model.prediction import Outcome
 from validator.model.record import Verdict
 from validator.model.spec import HostClass, ImageSpec, Variant
-from validator.serve.events import Events
-from validator.serve.server import PageServer
 from validator.versions import ComputeCapability, DriverRelease
 
 from ...reports.page.test_site import HOSTILE
 from ...reports.page.values import H100, IMAGES, NO_GPU, T4, image, measured, planned, sources
-from .conftest import RECORDS, Open, write
+from .conftest import RECORDS, RUN, Open, Served, write
 from .test_page import place
 
 CERTIFIED, FAILED, OTHER = RECORDS[0], RECORDS[2], RECORDS[3]
@@ -234,49 +231,108 @@ def test_wheels_are_compared_from_records_and_from_locks(open_page: Open, tmp_pa
     expect(table.locator("img, script, b")).to_have_count(0)
 
 
-def test_a_printed_page_shows_the_whole_table_and_no_controls(open_page: Open, wide_directory: Path) -> None:
-    page = open_page(wide_directory.as_uri(), color_scheme="dark")
+#: CSS pixels across paper of 210 mm, and of 11 inches turned sideways, without the margins of 12 mm.
+PORTRAIT, LANDSCAPE = 703, 965
+
+
+@pytest.mark.parametrize("width", [PORTRAIT, LANDSCAPE])
+def test_a_printed_page_shows_the_whole_table_and_no_controls(
+    open_page: Open, wide_directory: Path, width: int
+) -> None:
+    page = open_page(wide_directory.as_uri(), color_scheme="dark", viewport={"width": width, "height": 900})
+    wanted = page.locator("#grid thead th:visible").all_inner_texts()
+    places = page.locator("#grid td a:visible").count()
     page.emulate_media(media="print")
-    for hidden in ("#filters", ".grid-tools", "#grid-help", "#skip-answers", "#skip-grid", "#choosing"):
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    for hidden in (
+        "#filters",
+        ".grid-tools",
+        "#grid-help",
+        "#skip-answers",
+        "#skip-grid",
+        "#choosing",
+        "#grid",
+    ):
         expect(page.locator(hidden)).to_be_hidden()
-    box = page.locator(".grid-box")
-    assert box.evaluate("(box) => getComputedStyle(box).overflow") == "visible"
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    tables = page.locator(".printed table")
+    expect(tables).to_have_count(2)
+    heads = [table.locator("thead th").all_inner_texts() for table in tables.all()]
+    assert [head[0] for head in heads] == ["Machine"] * 2
+    assert ["Machine", *(text for head in heads for text in head[1:])] == wanted
+    assert page.locator(".printed td a:visible").count() == places
+    for table in tables.all():
+        box = table.bounding_box()
+        assert box and box["x"] >= 0 and box["x"] + box["width"] <= width
+    expect(tables.first.locator("tbody tr").nth(1)).to_have_text(
+        re.compile("NVIDIA H100.*driver 580.*failed")
+    )
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    expect(page.locator(".printed")).to_have_count(0)
 
 
-def test_a_served_page_shows_what_runs_and_offers_new_results(open_page: Open, tmp_path: Path) -> None:
-    made = write(tmp_path, sources([measured(IMAGES[0], H100, Verdict.FAILED)], live="1"))
-    when = "2026-01-01T00:00:00+00:00"
-    run = {
-        "profile": HOSTILE, "started": when, "updated": when, "total": 4, "finished": 1, "state": "running",
-        "working": [{"image": HOSTILE, "phase": "build", "detail": HOSTILE, "since": when}],
-        "done": [{"image": "tf", "result": "unproven", "detail": "no GPU"}],
-    }  # fmt: skip
-    events = Events()
-    events.tell("progress", [run])
-    events.tell("page", "1")
-    with PageServer(made, events, "127.0.0.1", 0) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-        thread.start()
-        page = open_page(server.url.rstrip("/"))
-        live = page.get_by_role("region", name="Running now")
-        expect(live).to_contain_text("1 of 4 images done")
-        expect(live.get_by_role("progressbar")).to_have_accessible_name(re.compile("1 of 4 images"))
-        expect(live.get_by_role("progressbar")).to_have_attribute("value", "1")
-        expect(live.locator("img, script")).to_have_count(0)
-        live.get_by_text("Results of 1 image").click()
-        events.tell("progress", [run | {"finished": 2}])
-        expect(live).to_contain_text("2 of 4 images done")
-        # What somebody opened stays open.
-        expect(live.get_by_text("no GPU")).to_be_visible()
-        expect(page.get_by_role("button", name="Reload the page")).to_have_count(0)
-        events.tell("page", "2")
-        expect(live.get_by_role("status")).to_contain_text("There are new results.")
-        events.tell("progress", [run | {"state": "vanished"}])
-        expect(live).to_contain_text("was killed before it was done")
-        write(tmp_path, sources([], live="2"))
-        page.get_by_role("button", name="Reload the page").click()
-        expect(page.get_by_text("Nothing was measured yet.")).to_be_visible()
-        expect(page.get_by_role("button", name="Reload the page")).to_have_count(0)
-        server.shutdown()
-        thread.join()
+def test_only_what_the_filters_leave_is_printed(open_page: Open, wide_directory: Path) -> None:
+    page = open_page(wide_directory.as_uri(), "#tensorflow=2.21.0&driver=580")
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    page.emulate_media(media="print")
+    assert page.locator(".printed thead th").all_inner_texts() == ["Machine", "2.21.0\nCUDA 12.5\ncuDNN 9.3"]
+    assert page.locator(".printed tbody tr:not(.part)").count() == 1
+
+
+def test_the_browser_prints_these_tables(open_page: Open, wide_directory: Path) -> None:
+    """The tables are made when the browser prints, and taken away afterwards."""
+    page = open_page(wide_directory.as_uri())
+    page.evaluate("""() => {
+        window.made = [];
+        const printed = (nodes) => [...nodes].filter((node) => node.className === "printed");
+        new MutationObserver((changes) => changes.forEach(({ addedNodes, removedNodes }) => {
+            for (const node of printed(addedNodes)) window.made.push(node.childElementCount);
+            for (const node of printed(removedNodes)) window.made.push("removed");
+        })).observe(document.querySelector(".grid-frame").parentElement, { childList: true });
+    }""")
+    assert page.pdf(format="A4").startswith(b"%PDF")
+    assert page.evaluate("window.made") == [2, "removed"]
+
+
+@pytest.mark.parametrize("fragment", [f"#cell={FAILED.cell}", f"#compare={FAILED.cell}&with={OTHER.cell}"])
+def test_an_open_combination_is_printed_alone_and_whole(
+    open_page: Open, directory: Path, fragment: str
+) -> None:
+    page = open_page(directory.as_uri(), fragment, viewport={"width": PORTRAIT, "height": 400})
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text(re.compile("History|lines differ"))
+    page.emulate_media(media="print")
+    expect(page.locator("main")).to_be_hidden()
+    expect(dialog.get_by_role("button", name="Close")).to_be_hidden()
+    box = dialog.bounding_box()
+    assert box and box["height"] > 400 and box["width"] <= PORTRAIT
+    assert page.evaluate("document.documentElement.scrollWidth") <= PORTRAIT
+
+
+def test_a_served_page_shows_what_runs_and_offers_new_results(open_page: Open, served: Served) -> None:
+    page, events = open_page(served.address), served.events
+    live = page.get_by_role("region", name="Running now")
+    expect(live).to_contain_text("1 of 4 images done")
+    expect(live.get_by_role("progressbar")).to_have_accessible_name(re.compile("1 of 4 images"))
+    expect(live.get_by_role("progressbar")).to_have_attribute("value", "1")
+    # Images of the page are named in full, others by the id that the run has.
+    expect(live).to_contain_text("TensorFlow 2.21.0, CUDA 12.5, cuDNN 9.3, Python 3.12: building since")
+    expect(live).to_contain_text("<script>alert(1)</script>")
+    expect(live.locator("img, script")).to_have_count(0)
+    live.get_by_text("Results of 1 image").click()
+    result = "TensorFlow 2.21.0, CUDA 12.5, cuDNN 9.3, Python 3.11: unproven (no GPU)"
+    expect(live.get_by_text(result)).to_be_visible()
+    events.tell("progress", [RUN | {"finished": 2}])
+    expect(live).to_contain_text("2 of 4 images done")
+    # What somebody opened stays open.
+    expect(live.get_by_text(result)).to_be_visible()
+    expect(page.get_by_role("button", name="Reload the page")).to_have_count(0)
+    events.tell("page", "2")
+    expect(live.get_by_role("status")).to_contain_text("There are new results.")
+    events.tell("progress", [RUN | {"state": "vanished"}])
+    expect(live).to_contain_text("was killed before it was done")
+    write(served.directory, sources([], live="2"))
+    page.get_by_role("button", name="Reload the page").click()
+    expect(page.get_by_text("Nothing was measured yet.")).to_be_visible()
+    expect(page.get_by_role("button", name="Reload the page")).to_have_count(0)

@@ -40,7 +40,7 @@ ENTRY, FEED = "index.html", "feed.xml"
 #: The directories next to the entry.
 FOLDERS = ("data", "wheels", "badges", "answers")
 #: The parts of the script of the matrix.
-_MATRIX = ("page.js", "details.js", "compare.js", "start.js")
+_MATRIX = ("page.js", "details.js", "compare.js", "print.js", "start.js")
 _TEMPLATES = Path(__file__).parent.parent / "templates"
 #: The most rows that two of the lists show. The Markdown report has all of them.
 _CHANGES, _ATTENTION = 30, 50

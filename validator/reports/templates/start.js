@@ -99,6 +99,8 @@ dialog.addEventListener("close", () => {
   const lost = document.activeElement === document.body || dialog.contains(document.activeElement);
   if (lost && isShown(place)) focus(place);
 });
+window.addEventListener("beforeprint", printTables);
+window.addEventListener("afterprint", removePrinted);
 window.addEventListener("popstate", follow);
 window.addEventListener("hashchange", follow);
 follow();
