@@ -69,6 +69,13 @@ def test_the_navigation_leads_to_the_page_of_the_matrix(open_page: Open, home: s
     expect(page.locator("#grid")).to_be_visible()
 
 
+@pytest.mark.usefixtures("answers")
+def test_the_page_of_the_matrix_answers_questions(open_page: Open, documentation: Path) -> None:
+    page = open_page((documentation / "matrix").as_uri())
+    expect(page.get_by_role("button", name="Show what works")).to_be_visible()
+    assert len(list((documentation / "matrix/answers").iterdir())) == 2
+
+
 @pytest.fixture(scope="module")
 def host(documentation: Path) -> Iterator[str]:
     with serve(documentation) as url:
