@@ -13,15 +13,18 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from docs.images.make import HERE as PICTURES
+from docs.images.make import WIDTH, take
 from validator.answers.browser import ask as native
 from validator.answers.browser import cleaned
 from validator.diagnosis import diagnose_file
+from validator.model.record import Verdict
 from validator.reports.page.answers import Answers
 from validator.reports.page.site import ENTRY
 
 from ...corpus import reader
 from ...reports.page.test_site import HOSTILE
-from ...reports.page.values import sources
+from ...reports.page.values import IMAGES, NO_GPU, measured, sources
 from .asking import REMEMBER, ask, start, why, works
 from .conftest import RECORDS, REGISTRY, Open, serve, write
 from .test_accessible import SIZES, violations
@@ -455,6 +458,21 @@ def test_an_answer_that_takes_too_long_is_stopped(open_page: Open, asked_directo
     page.evaluate("window.deaf = false")
     submit(page, "works")
     expect(page.locator("#works-answer .result")).to_be_visible(timeout=STARTED_MS)
+
+
+def test_the_pictures_of_the_page_are_current(browser: Browser, answers: Answers, tmp_path: Path) -> None:
+    record = measured(IMAGES[0], NO_GPU, Verdict.UNPROVEN, host={"gpus": []})
+    made = sources([record], profile="full", answers=answers)
+    take(browser, write(tmp_path / "page", made), tmp_path)
+    for name in ("page.png", "matrix.png"):
+        for path in (tmp_path / name, PICTURES / name):
+            # The signature of a PNG, the length and name of its first chunk, and the width.
+            assert path.read_bytes()[:20] == b"\x89PNG\r\n\x1a\n\0\0\0\x0dIHDR" + WIDTH.to_bytes(4, "big")
+    said = [
+        (directory / "pictures.txt").read_text("utf-8").splitlines() for directory in (tmp_path, PICTURES)
+    ]
+    assert said[0] == said[1], "run scripts/picture"
+    assert "What works on my GPU and driver?" in said[0]
 
 
 def test_missing_files_are_said(open_page: Open, answers: Answers, tmp_path: Path) -> None:
