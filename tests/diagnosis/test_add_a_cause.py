@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -27,40 +28,43 @@ MESSAGE, CAUSE, ROW, CONDITIONS = (
 )
 
 
-@pytest.fixture
-def extended(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Compile the data with the example added, and use it."""
+@contextlib.contextmanager
+def compiled_with(message: list[dict[str, Any]], cause: list[dict[str, Any]]) -> Iterator[None]:
+    """Use the data with these rows in place of the example, which a reader may have tried in this checkout."""
     caches = (compiled.section, messages.catalogue, messages.printed, messages._messages, causes, language)
     family = compile.family
 
-    def with_example(name: str) -> Mapping[str, Any]:
+    def changed(name: str) -> Mapping[str, Any]:
         content = family(name)
         if name != "packages":
             return content
-        added = {"messages": [*content["messages"], *MESSAGE], "causes": [*content["causes"], *CAUSE]}
-        return {**content, **added}
+        others = [row for row in content["messages"] if row["kind"] != MESSAGE[0]["kind"]]
+        other_causes = [row for row in content["causes"] if row["code"] != CAUSE[0]["code"]]
+        return {**content, "messages": [*others, *message], "causes": [*other_causes, *cause]}
 
-    monkeypatch.setattr(compile, "family", with_example)
-    content = json.loads(compile.content())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compile, "family", changed)
+        content = json.loads(compile.content())
+        for cache in caches:
+            cache.cache_clear()
+        patch.setattr(compiled, "_document", lambda: content)
+        yield
     for cache in caches:
         cache.cache_clear()
-    monkeypatch.setattr(compiled, "_document", lambda: content)
-    yield
-    for cache in caches:
-        cache.cache_clear()
 
 
-@pytest.mark.usefixtures("extended")
 def test_the_example_works_word_for_word() -> None:
     entry = Entry(**ROW[0])
-    found = diagnose_log(entry.content().decode()).causes
+    with compiled_with(MESSAGE, CAUSE):
+        found = diagnose_log(entry.content().decode()).causes
     assert [cause.code for cause in found] == [entry.cause]
     assert found[0].title == "Another process has the HDF5 file open (error 11)."
     assert [remedy.commands for remedy in found[0].remedies] == [("fuser -v model.h5",)]
 
 
 def test_without_its_two_files_the_example_is_not_known() -> None:
-    assert diagnose_log(Entry(**ROW[0]).content().decode()).causes == ()
+    with compiled_with([], []):
+        assert diagnose_log(Entry(**ROW[0]).content().decode()).causes == ()
 
 
 def test_the_example_of_named_conditions_is_one_that_exists() -> None:
