@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -20,29 +20,15 @@ from validator.certify.signing import Signer
 from validator.certify.statement import PREDICATE
 from validator.certify.trust import Trust
 from validator.certify.trust_file import TrustFile
-from validator.model.timestamps import format_timestamp
 from validator.registry.client import Registry
 from validator.registry.names import Repository
 
 from ..registry.images import push_image
 from .attestations import cosign, payload
-from .fixtures import MEASURED_AT
+from .predicates import REJECTED, Change, Predicate, at, part, with_more_checks
 from .sigstore import IDENTITY, ISSUER, Sigstore
 
 pytestmark = pytest.mark.service
-
-Predicate = dict[str, Any]
-Change = Callable[[Predicate], object]
-
-
-def part(predicate: Predicate, name: str) -> dict[str, Any]:
-    found: dict[str, Any] = next(one for one in predicate["configuration"] if one["name"] == name)
-    return found["annotations"]  # type: ignore[no-any-return]
-
-
-def at(hours: float) -> str:
-    """Return a time, counted from the end of the measurement, which was an hour ago."""
-    return format_timestamp(MEASURED_AT + timedelta(hours=hours))
 
 
 class Cluster:
@@ -65,8 +51,8 @@ class Cluster:
         bundle = self.sign(json.dumps(statement).encode())
         attached.attach(self.registry, image, bundle, PREDICATE)
 
-    def policy(self, format_: str, **changes: Any) -> str:
-        wanted = demands(TrustFile(release=self.trust), ("580.65.06",), ("h100",), fixtures=True, **changes)
+    def policy(self, format_: str, gpus: Sequence[str] = ("h100",), **changes: Any) -> str:
+        wanted = demands(TrustFile(release=self.trust), ("580.65.06",), gpus, fixtures=True, **changes)
         return policy(format_, wanted, self.registry.repository)
 
     def accepts(self, image: str, **changes: Any) -> tuple[bool, bool]:
@@ -110,30 +96,16 @@ def test_an_image_with_a_good_certificate_is_accepted(cluster: Cluster, other: s
     assert cluster.accepts(other, max_age=timedelta(minutes=30)) == (False, False)
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda p: part(p, "host").update(driver="535.183.01"),
-        lambda p: part(p, "host").update(driver="5801.1"),
-        lambda p: part(p, "host")["gpus"][0].update(compute_capability="8.0"),
-        lambda p: part(p, "host")["gpus"].append({"name": "A100", "compute_capability": "8.0"}),
-        lambda p: part(p, "host").update(gpus=[]),
-        lambda p: p.update(result="FAILED"),
-        lambda p: p["passedTests"].remove("gpu_compute"),
-        lambda p: part(p, "certificate").update(fixture=False),
-        lambda p: part(p, "certificate").update(expires=at(0.5)),
-        lambda p: part(p, "certificate").update(issued=at(3)),
-        lambda p: part(p, "certificate").update(issued=at(-1)),
-        lambda p: part(p, "certificate").update(expires="later"),
-        lambda p: part(p, "image").update(spec="tf2.21.0-cuda12.5-cudnn9.3-py312_ours"),
-        lambda p: p["configuration"].append({"name": "ours/loss", "annotations": {"required": True}}),
-        lambda p: p["configuration"].append({"name": "host", "annotations": {"driver": "580.1"}}),
-        lambda p: p["configuration"].clear(),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("change", REJECTED)
 def test_an_image_with_another_certificate_is_rejected(cluster: Cluster, other: str, change: Change) -> None:
     cluster.attach(other, change)
     assert cluster.accepts(other) == (False, False)
+
+
+def test_a_certificate_of_a_host_with_different_gpus_is_rejected(cluster: Cluster, other: str) -> None:
+    a100 = {"name": "A100", "compute_capability": "8.0"}
+    cluster.attach(other, lambda p: part(p, "host")["gpus"].append(a100))
+    assert cluster.accepts(other, gpus=("h100", "a100")) == (False, False)
 
 
 def test_an_image_without_a_certificate_of_the_signer_is_rejected(
@@ -146,13 +118,7 @@ def test_an_image_without_a_certificate_of_the_signer_is_rejected(
 
 
 def test_required_checks_of_the_user_s_own_count_when_they_passed(cluster: Cluster, other: str) -> None:
-    cluster.attach(
-        other,
-        lambda p: p["configuration"].append({"name": "ours/loss", "annotations": {"required": True}}),
-        lambda p: p["configuration"].append({"name": "ours/more", "annotations": {"required": False}}),
-        lambda p: part(p, "image").update(spec="tf2.21.0-cuda12.5-cudnn9.3-py312_ours"),
-        lambda p: p["passedTests"].extend(["ours/loss", "packages"]),
-    )
+    cluster.attach(other, with_more_checks)
     assert cluster.accepts(other) == (True, True)
 
 

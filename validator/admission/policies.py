@@ -31,6 +31,8 @@ _TEMPLATES = jinja2.Environment(
     loader=jinja2.PackageLoader(__package__), undefined=jinja2.StrictUndefined, keep_trailing_newline=True
 )  # fmt: skip
 _KEY_FILE = "release.pub"
+#: The entries of a predicate's configuration that a policy reads.
+_ENTRIES = ("image", "host", "record", "certificate")
 
 
 def policy(format_: str, demands: Demands, repository: Repository | None) -> str:
@@ -171,10 +173,14 @@ def _conditions(demands: Demands) -> list[dict[str, Any]]:
     tolerance = f"{int(TOLERANCE.total_seconds())}s"
     found: list[tuple[object, str, object]] = [
         ("{{ result }}", "AnyIn", ["PASSED", "WARNED"]),
+        # The conditions below look at the first entry of a name, so there must not be a second one.
+        *((f"{{{{ length(configuration[?name=='{name}']) }}}}", "Equals", 1) for name in _ENTRIES),
         (f"{{{{ {part('certificate', 'fixture')} }}}}", "Equals", demands.fixtures),
         (f"{{{{ regex_match('^({branches})[.]', {part('host', 'driver')}) }}}}", "Equals", True),
         (f"{{{{ length({gpus}) }}}}", "GreaterThan", 0),
         (f"{{{{ {gpus} }}}}", "AllIn", [str(one) for one in demands.capabilities]),
+        # A certificate is about one compute capability. Those of all GPUs are the same if these two are.
+        (f"{{{{ min({gpus}) == max({gpus}) }}}}", "Equals", True),
         (list(REQUIRED_CHECKS), "AllIn", "{{ passedTests }}"),
         (f"{{{{ !contains({spec}, '_') || contains(passedTests, '{PACKAGES}') }}}}", "Equals", True),
         (f"{{{{ {own} }}}}", "AllIn", "{{ passedTests }}"),
