@@ -30,7 +30,7 @@ MESSAGE, CAUSE, ROW, CONDITIONS = (
 
 @contextlib.contextmanager
 def compiled_with(message: list[dict[str, Any]], cause: list[dict[str, Any]]) -> Iterator[None]:
-    """Use the data with these rows in place of the example, which a reader may have tried in this checkout."""
+    """Use the data with these rows in place of the example, which a reader may have tried in this tree."""
     caches = (compiled.section, messages.catalogue, messages.printed, messages._messages, causes, language)
     family = compile.family
 
