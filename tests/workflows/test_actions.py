@@ -165,6 +165,22 @@ def test_the_tool_is_installed_from_the_lock_once(runner: Runner, tmp_path: Path
     assert {"--require-hashes", "--only-binary", str(ROOT / "requirements/runtime.txt")} < set(pip.split())
 
 
+@pytest.mark.engine
+def test_what_is_installed_from_the_package_index_runs_the_tool(runner: Runner) -> None:
+    environment = runner.temporary / "tensorflow-gpu-matrix"
+    shutil.rmtree(environment)
+    variables = runner.environment | {"PYTHON": sys.executable}
+    done = subprocess.run([ACTIONS / "install"], env=variables, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    (runner.workspace / "train.log").write_text(FAILING)
+    done = runner.run("doctor", log="train.log")
+    assert done.returncode == 0, done.stderr
+    assert "cuInit" in runner.summary.read_text()
+    (runner.workspace / "r.txt").write_text("tensorflow==2.18.1\nnvidia-cudnn-cu12==9.3.0.75\n")
+    done = runner.run("predict", requirements="r.txt", hosts="t4:570")
+    assert done.returncode == 0, done.stderr
+
+
 def test_doctor_writes_the_cause_of_a_failing_log_to_the_summary(runner: Runner) -> None:
     (runner.workspace / "train.log").write_text(FAILING)
     done = runner.run("doctor", log="train.log\n")
