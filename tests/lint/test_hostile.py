@@ -78,12 +78,18 @@ LITTLE = 0.04
         *(("Dockerfile", f"FROM a\n{head}") for head in ("RUN ", "ENV a ", "COPY --from=")),
         *(
             ("Dockerfile", f"FROM a\nRUN {head} ")
-            for head in ("pip install", "pip install -r", "python -m", "conda install")
+            for head in ("pip install", "pip install -r", "python -m", "conda install", "uv add", "poetry -C")
         ),
         *(("requirements.txt", head) for head in ("", "a", "a==", "a; python_version", "-r", "#")),
         *(("environment.yml", f"dependencies:\n  - {head}") for head in ("", "a", "a=", "a=1", "a::")),
         *(("pyproject.toml", f"[project]\ndependencies=[{head}") for head in ("", '"', '"a==')),
         ("uv.lock", '[[package]]\nname="'),
+        ("Pipfile", '[packages]\na="'),
+        ("pixi.toml", '[dependencies]\na="'),
+        *(
+            ("pixi.lock", f"environments: {{a: {{packages: {{linux-64: [{{{kind}: ")
+            for kind in ("conda", "pypi")
+        ),
     ],
 )
 def test_a_file_takes_time_in_proportion_to_its_length(tmp_path: Path, name: str, head: str) -> None:

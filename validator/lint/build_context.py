@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
+
+#: The newest copies count, so that a file with countless ones is read in time.
+_MOST_COPIES = 200
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,7 @@ class BuildContext:
 
     directories: tuple[Path, ...]
     here: Path
+    _found: dict[str, Path | None] = field(default_factory=dict, compare=False)
 
     @classmethod
     def of(cls, dockerfile: Path) -> BuildContext:
@@ -42,6 +46,11 @@ class BuildContext:
 
     def file(self, relative: str) -> Path | None:
         """Return a file of the build context, None if there is none of this name."""
+        if relative not in self._found:
+            self._found[relative] = self._look_for(relative)
+        return self._found[relative]
+
+    def _look_for(self, relative: str) -> Path | None:
         for one in self.directories:
             try:
                 path = (one / relative.lstrip("/")).resolve()
@@ -55,7 +64,7 @@ class BuildContext:
 
     def file_in_image(self, copies: Sequence[Copy], path: PurePosixPath) -> Path | None:
         """Return the file that is at an absolute path in the image, None if no copy puts one there."""
-        for copy in reversed(copies):
+        for copy in reversed(copies[-_MOST_COPIES:]):
             for relative in _sources(copy, path):
                 found = self.file(relative)
                 if found is not None:
