@@ -6,6 +6,7 @@ import pytest
 
 from validator.model.additions import Additions, CheckFile, LocalWheel, Requirements, is_name
 from validator.model.spec import Cell, Choice, HostClass, ImageSpec, Variant, slug, variant_of
+from validator.registry.names import identifier_of, image_tag, is_tag
 from validator.versions import ComputeCapability, DriverRelease
 
 AS_BUILT = ImageSpec("2.21.0", "3.12", Variant.GPU, Choice("as-built", "12.5"), Choice("as-built", "9.3"))
@@ -70,6 +71,20 @@ def test_jupyter_has_cuda_and_starts_jupyterlab() -> None:
     assert jupyter.command[:2] == ("jupyter", "lab")
     assert AS_BUILT.command == ("python",)
     assert [variant.has_cuda for variant in Variant] == [True, False, True]
+
+
+def test_the_tag_of_an_image_on_a_base_with_a_digest_is_valid() -> None:
+    """As the manual recommends to name a base."""
+    ours = replace(
+        AS_BUILT, base=f"registry.example/ours/python:3.12@sha256:{'ab' * 32}", additions=Additions("ours")
+    )
+    assert ours.identifier == (
+        "tf2.21.0-cuda12.5-cudnn9.3-py312-registry.example-ours-python-3.12-abababababab_ours"
+    )
+    assert is_tag(image_tag(ours)) and identifier_of(image_tag(ours)) == ours.identifier
+    assert replace(ours, base=f"registry.example/ours/python:3.12@sha256:{'a' * 64}") != ours
+    without = replace(ours, base="registry.example/ours/python:3.12").identifier
+    assert without == "tf2.21.0-cuda12.5-cudnn9.3-py312-registry.example-ours-python-3.12_ours"
 
 
 def test_slugs_are_safe_in_file_names() -> None:

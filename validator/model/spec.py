@@ -87,7 +87,9 @@ class ImageSpec:
             parts += [f"cuda{self.cuda.label}", f"cudnn{self.cudnn.label}"]
         parts.append(python_label(self.python))
         if self.base is not None:
-            parts.append(slug(self.base))
+            # A tag of a registry has at most 128 characters.
+            name, _, digest = self.base.partition("@sha256:")
+            parts.append(slug(f"{name}-{digest[:_DIGITS]}"))
         added = f"_{self.additions.label}" if self.additions else ""
         return "-".join(parts) + added
 
@@ -178,6 +180,10 @@ def host_identifier(
 def cell_identifier(image: str, host: str) -> str:
     """Return `tf2.21.0-cuda12.5-cudnn9.3-py312@r535-h100`."""
     return f"{image}@{host}"
+
+
+#: The digits of a base's digest in an identifier.
+_DIGITS = 12
 
 
 def slug(text: str) -> str:
