@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import tarfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from validator.assemble.progress import Progress
 from validator.assemble.table import LayerTable
 from validator.errors import MissingError
 from validator.model.additions import Additions
+from validator.model.base_origin import digest_of_packages
 from validator.model.spec import ImageSpec, Variant
 
 from .bases import FILES, archive
@@ -32,16 +33,28 @@ def quiet(_: str) -> None:
     """Ignore progress."""
 
 
+def status_of(installed: Mapping[str, str]) -> dict[str, bytes]:
+    """Return the database of dpkg with these packages and versions."""
+    entries = [
+        f"Package: {name}\nStatus: install ok installed\nArchitecture: amd64\nVersion: {version}\n"
+        for name, version in installed.items()
+    ]
+    return {"var/lib/dpkg/status": "\n".join(entries).encode()}
+
+
 class FakeEngine:
     """An engine whose images are the base, and the base with packages."""
 
-    def __init__(self) -> None:
+    def __init__(self, version: str = "1:2.39.5-0+deb12u2") -> None:
         self.asked: list[tuple[str, tuple[str, ...]]] = []
+        self.renewed: list[bool] = []
+        self.version = version
 
     def save(self, name: str, directory: Path) -> tuple[Path, str | None] | None:
         directory.mkdir(parents=True, exist_ok=True)
         with_packages = name == "with-packages:1"
-        files = {**FILES, **({"usr/bin/git": b"git"} if with_packages else {})}
+        installed = {"base-files": "12.4", **({"git": self.version} if with_packages else {})}
+        files = {**FILES, **({"usr/bin/git": b"git"} if with_packages else {}), **status_of(installed)}
         layer = archive(files)
         config = {
             "os": "linux",
@@ -62,7 +75,10 @@ class FakeEngine:
         )
         return path, None
 
-    def with_system_packages(self, base: str, packages: Sequence[str], progress: Progress) -> str:
+    def with_system_packages(
+        self, base: str, packages: Sequence[str], progress: Progress, *, renew: bool = False
+    ) -> str:
+        self.renewed.append(renew)
         self.asked.append((base, tuple(packages)))
         return "with-packages:1"
 
@@ -87,11 +103,36 @@ def test_the_engine_installs_them_in_a_base_of_a_registry_once(table: LayerTable
     assert engine.asked == [(NAME, ("git", "tini"))]
     assert bases.base(OURS, quiet) is ours
     assert ours.layers != plain.layers
-    assert ours.origin.startswith(f"{plain.origin}+packages:")
+    assert ours.added == ("git:amd64=1:2.39.5-0+deb12u2",)
+    assert ours.origin == f"{plain.origin}+packages:git,tini@{digest_of_packages(ours.added)}"
+    assert engine.renewed == [False]
     assert bases.is_current(OURS, ours.origin)
     assert bases.is_current(PLAIN, plain.origin)
     assert not bases.is_current(OURS, plain.origin)
     assert not bases.is_current(PLAIN, ours.origin)
+
+
+def test_other_versions_of_the_packages_are_another_base(table: LayerTable, tmp_path: Path) -> None:
+    found = []
+    for number, version in enumerate(("1:2.39.5-0+deb12u2", "1:2.39.5-0+deb12u3")):
+        bases = Bases(BasePolicy.REGISTRY, table, FakeEngine(version), directory=tmp_path / str(number))
+        found.append(bases.base(OURS, quiet).origin)
+    assert found[0] != found[1]
+    # What an older image has need not be replaced, unless that is asked for.
+    assert all(bases.is_current(OURS, origin) for origin in found)
+
+
+def test_packages_are_renewed_once_on_request(table: LayerTable, tmp_path: Path) -> None:
+    older = Bases(BasePolicy.REGISTRY, table, FakeEngine("1:1"), directory=tmp_path / "older")
+    old = older.base(OURS, quiet).origin
+    engine = FakeEngine()
+    bases = Bases(BasePolicy.REGISTRY, table, engine, directory=tmp_path, renew=True)
+    assert not bases.is_current(OURS, old)
+    new = bases.base(OURS, quiet).origin
+    assert bases.base(OURS, quiet).origin == new and engine.renewed == [True]
+    assert bases.is_current(OURS, new) and not bases.is_current(OURS, old)
+    plain = bases.base(PLAIN, quiet)
+    assert bases.is_current(PLAIN, plain.origin)
 
 
 def test_without_an_engine_a_base_of_a_registry_can_not_have_them(

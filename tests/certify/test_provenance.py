@@ -23,9 +23,16 @@ from validator.certify.provenance import (
 from validator.certify.trust import Signatory
 from validator.certify.trust_file import Party
 from validator.errors import InputError, ValidatorError
+from validator.model.base_origin import BaseOrigin
 
 from .building import INPUTS
 
+ADDED = ("git:amd64=1:2.39.5-0+deb12u2", "libc-l10n:all=2.36-9")
+WITH_PACKAGES = replace(
+    INPUTS,
+    base=str(BaseOrigin("registry", "python:3.12", f"sha256:{'7' * 64}").with_packages(["git"], ADDED)),
+    added=ADDED,
+)
 DIGEST = "sha256:" + "d" * 64
 WORKFLOW = "https://github.com/team/tf/.github/workflows/nightly.yml@refs/heads/main"
 BUILDER = Party(
@@ -73,12 +80,42 @@ def test_a_builder_with_a_key_is_named_by_its_fingerprint() -> None:
         replace(INPUTS, source_commit=None),
         replace(INPUTS, base=f"bootstrap:bookworm@sha256:{'7' * 64}"),
         replace(INPUTS, base=f"registry:localhost:5000/team/base:1@sha256:{'7' * 64}"),
+        WITH_PACKAGES,
     ],
 )
 def test_it_is_read_back_as_it_was_written(inputs: Inputs) -> None:
     assert read_provenance(payload(inputs), DIGEST, BUILDER) == Provenance(
         DIGEST, inputs, "ci", FINISHED, fixture=False
     )
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (lambda one: one["annotations"]["installed"].pop(), "does not have the digest that it names"),
+        (lambda one: one["annotations"].update(installed=["curl"]), "does not have the digest"),
+        (lambda one: one.update(digest={"sha256": "0" * 64}), "its packages are not those of its base"),
+        (lambda one: one.pop("annotations"), "its packages has annotations that"),
+        (lambda one: one.update(name="tools"), "instead of its lock, recipe, base"),
+    ],
+)
+def test_packages_that_are_not_those_of_the_base_are_rejected(
+    change: Callable[[dict[str, Any]], object], why: str
+) -> None:
+    document = json.loads(payload(WITH_PACKAGES))
+    change(dependency(document, "packages"))
+    with pytest.raises(NoProvenance) as caught:
+        read_provenance(json.dumps(document).encode(), DIGEST, BUILDER)
+    assert why in str(caught.value)
+
+
+def test_a_base_to_which_nothing_was_added_has_no_packages() -> None:
+    document = json.loads(payload())
+    definition(document)["resolvedDependencies"].append(
+        dependency(json.loads(payload(WITH_PACKAGES)), "packages")
+    )
+    with pytest.raises(NoProvenance, match="its packages are not those of its base"):
+        read_provenance(json.dumps(document).encode(), DIGEST, BUILDER)
 
 
 def test_a_base_without_a_digest_gets_no_provenance() -> None:

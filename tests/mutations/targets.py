@@ -30,6 +30,7 @@ from validator.errors import ValidatorError
 from validator.locks import files as locks
 from validator.matrix.load import parse_matrix
 from validator.model import codec
+from validator.model.base_origin import BaseOrigin
 from validator.model.certificate import read_verification
 from validator.model.codec import DocumentError
 from validator.model.measurement import Measurement, MeasurementError, Outside, measurement_of, statement_of
@@ -183,10 +184,11 @@ def _measurement() -> Measurement:
 
 
 def _provenance() -> bytes:
-    base = f"registry:debian@{DIGEST}"
+    added = ("git:amd64=1:2.39.5-0+deb12u2",)
+    base = BaseOrigin("registry", "debian", DIGEST).with_packages(["git"], added)
     inputs = Inputs(
-        image="tf2.21.0-cuda12.5-cudnn9.3-py312", lock_digest=DIGEST, recipe_digest=DIGEST, base=base,
-        source_commit="0" * 40, version="1",
+        image="tf2.21.0-cuda12.5-cudnn9.3-py312", lock_digest=DIGEST, recipe_digest=DIGEST, base=str(base),
+        source_commit="0" * 40, version="1", added=added,
     )  # fmt: skip
     builder = Signatory(identity="x", issuer="y")
     return provenance_statement(

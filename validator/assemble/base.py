@@ -70,9 +70,11 @@ class BaseLayer:
 class Base:
     """The base of an image.
 
-    origin: `registry:python:3.12-slim-bookworm@sha256:…` or `bootstrap:bookworm@sha256:…`, as in records.
+    origin: see `validator.model.base_origin`; as in records.
     name, digest: for the OCI labels; the digest is None if the base is not from a registry.
     settings: the field `config` of its configuration: `Env`, `Labels`, and so on.
+    added: the packages of its distribution that were added to an image, such as
+        `git:amd64=1:2.39.5-0+deb12u2`.
     """
 
     origin: str
@@ -81,6 +83,7 @@ class Base:
     settings: Mapping[str, Any]
     layers: tuple[BaseLayer, ...]
     files: BaseFiles
+    added: tuple[str, ...] = ()
 
 
 def read_base(

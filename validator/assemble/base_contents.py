@@ -65,7 +65,7 @@ def contents(base: Base) -> BaseContents:
         if base.origin == bootstrap.origin(suite):
             return contents_of_suite(suite)
     release = _release({path: file.content for path, file in base.files.files.items()})
-    found = _installed(base)
+    found = installed_packages(base)
     interpreter = base.files.interpreter
     packaged = {f"python{interpreter.feature}-minimal", f"python{interpreter.feature}"}
     own = not any(one.name in packaged for one in found or ())
@@ -89,7 +89,11 @@ def _locked(lock: DebianLock) -> Iterator[SystemPackage]:
         )  # fmt: skip
 
 
-def _installed(base: Base) -> tuple[SystemPackage, ...] | None:
+def installed_packages(base: Base) -> tuple[SystemPackage, ...] | None:
+    """Return the packages that the database of dpkg in a base has, sorted, or None if there is no database.
+
+    Raises InputError if it is damaged.
+    """
     databases = [
         file.content
         for path, file in base.files.files.items()

@@ -7,12 +7,14 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from enum import Enum
 from functools import cached_property
 from pathlib import Path
 from typing import Protocol
 
 from ..errors import InputError, MissingError
+from ..model.base_origin import BaseOrigin
 from ..model.spec import ImageSpec
 from ..registry.names import Repository
 from ..resources import refresh_hint
@@ -21,13 +23,12 @@ from ..system.runs import temporary_directory
 from . import bootstrap
 from .base import Base, BaseLayer, read_base
 from .base_archives import compress_archive, read_archive, saved_image
+from .base_contents import installed_packages
 from .base_registry import ImageName, registry_base
 from .pinned_bases import FILE, PinnedBase, pinned_bases
 from .progress import Progress
 from .table import LayerTable
 
-#: What precedes the digest of added packages in the origin of a base.
-_PACKAGES = "+packages:"
 _CONFIG = {"os": "linux", "architecture": "amd64", "config": {}}
 
 
@@ -49,10 +50,13 @@ class LocalImages(Protocol):
         is in `directory`, unless it was written earlier.
         """
 
-    def with_system_packages(self, base: str, packages: Sequence[str], progress: Progress) -> str:
+    def with_system_packages(
+        self, base: str, packages: Sequence[str], progress: Progress, *, renew: bool = False
+    ) -> str:
         """Return the name of an image of the engine: the base with these packages of its distribution.
 
-        base: `plain@sha256:…`, or the name of one of the engine's images.
+        base: `plain@sha256:…`, or the name of one of the engine's images. renew: install them in the versions
+        of today, even if the engine has an image with older ones.
         """
 
 
@@ -61,6 +65,7 @@ class Bases:
 
     local: the images of an engine, if there is one. pinned: the default bases by Python (None: those in
     images/bases.yaml). directory: for bases that were made (None: in the cache directory).
+    renew: install system packages in the versions of today, and use no base that has older ones.
     """
 
     def __init__(
@@ -70,9 +75,14 @@ class Bases:
         local: LocalImages | None = None,
         pinned: Mapping[str, PinnedBase] | None = None,
         directory: Path | None = None,
+        *,
+        renew: bool = False,
     ) -> None:
         self._policy, self._table, self._local, self._given = policy, table, local, pinned
         self._directory = directory or cache_directory() / "bases"
+        self._renew = renew
+        #: The archives with system packages that were made anew.
+        self._renewed: set[Path] = set()
         self._guard = threading.Lock()
         self._found: dict[tuple[str, str], Base] = {}
         self._unreachable: MissingError | None = None
@@ -107,7 +117,7 @@ class Bases:
         if not packages or found.origin.startswith(BasePolicy.BOOTSTRAP.value):
             return found
         with self._guard:
-            key = (found.origin + _suffix(packages), spec.python)
+            key = (" ".join([found.origin, *packages]), spec.python)
             if key not in self._found:
                 self._found[key] = self._extended(found, packages, spec.python, progress)
             return self._found[key]
@@ -119,12 +129,21 @@ class Bases:
                 f"installing {', '.join(packages)} in {base.name} needs a Docker engine",
                 hint="use a base in which they are (`base` in the matrix), or run this where Docker is",
             )
-        reference = base.origin.removeprefix(f"{BasePolicy.REGISTRY.value}:")
-        name = self._local.with_system_packages(reference, packages, progress)
+        origin = BaseOrigin.parse(base.origin)
+        assert origin is not None
+        name = self._local.with_system_packages(origin.plain, packages, progress, renew=self._renew)
         saved = self._local.save(name, self._directory)
         if saved is None:
             raise MissingError(f"the engine no longer has {name}", hint="run the same command again")
-        return saved_image(saved[0], base.origin + _suffix(packages), base.name, None, python, self._table)
+        made = saved_image(saved[0], base.origin, base.name, base.digest, python, self._table)
+        before, after = installed_packages(base) or (), installed_packages(made)
+        if after is None:
+            raise InputError(
+                f"what was installed in {base.name} can't be listed: it has no database of dpkg",
+                hint="use a base made from Debian or Ubuntu",
+            )
+        added = tuple(f"{one.name}:{one.architecture}={one.version}" for one in sorted({*after} - {*before}))
+        return replace(made, origin=str(origin.with_packages(packages, added)), added=added)
 
     def _plain_or_bootstrapped(self, spec: ImageSpec, progress: Progress) -> Base:
         """Return the base without its system packages, or the bootstrapped one, which has them."""
@@ -147,19 +166,34 @@ class Bases:
             return self._bootstrapped(suite, spec.python, _system_packages(spec), progress)
 
     def is_current(self, spec: ImageSpec, origin: str) -> bool:
-        """Return True if a new image of this spec would have this base."""
-        packages = _system_packages(spec)
-        suffix = _suffix(packages)
+        """Return True if an image of this spec with this base need not be made again.
+
+        System packages may have the versions of the day when they were installed, and a base that is named
+        without a digest may be any image that the name had.
+        """
+        packages, found = _system_packages(spec), BaseOrigin.parse(origin)
+        if found is None or (packages and self._renew and not self._made(spec, origin)):
+            return False
+        if found.kind == BasePolicy.BOOTSTRAP.value:
+            suite = bootstrap.SUITES.get(spec.python)
+            allowed = spec.base is None and self._policy is not BasePolicy.REGISTRY
+            return allowed and suite is not None and origin == bootstrap.origin(suite, packages)
+        if found.asked != tuple(sorted(set(packages))):
+            return False
         if spec.base is not None:
-            plain, separator, rest = origin.partition(_PACKAGES)
-            asked = f"{BasePolicy.REGISTRY.value}:{spec.base}"
-            return separator + rest == suffix and (plain == asked or plain.startswith(f"{asked}@"))
-        origins = set()
-        if self._policy is not BasePolicy.BOOTSTRAP and spec.python in self._pinned:
-            origins.add(f"{BasePolicy.REGISTRY.value}:{self._pinned[spec.python]}{suffix}")
-        if self._policy is not BasePolicy.REGISTRY and spec.python in bootstrap.SUITES:
-            origins.add(bootstrap.origin(bootstrap.SUITES[spec.python], packages))
-        return origin in origins
+            return spec.base in (found.name, found.plain)
+        return (
+            self._policy is not BasePolicy.BOOTSTRAP
+            and spec.python in self._pinned
+            and found.plain == str(self._pinned[spec.python])
+        )
+
+    def _made(self, spec: ImageSpec, origin: str) -> bool:
+        """Return True if this process has made a base with system packages."""
+        suite = bootstrap.SUITES.get(spec.python)
+        if suite is not None and origin == bootstrap.origin(suite, _system_packages(spec)):
+            return self._path(suite, _system_packages(spec)) in self._renewed
+        return any(base.origin == origin for base in self._found.values())
 
     def repository(self, spec: ImageSpec) -> Repository | None:
         """Return the repository that the base of an image spec is read from, if it can be in a registry."""
@@ -220,7 +254,9 @@ class Bases:
     def _archive(self, suite: str, packages: Sequence[str], progress: Progress) -> Iterator[bytes]:
         """Return the root file system of a suite, which is made if it is not in the cache."""
         path = self._path(suite, packages)
-        if not path.exists():
+        is_old = self._renew and bool(packages) and path not in self._renewed
+        if is_old or not path.exists():
+            self._renewed.add(path)
             self._directory.mkdir(parents=True, exist_ok=True)
             with full_disk_named(self._directory), temporary_directory("base", self._directory) as place:
                 made = bootstrap.root_file_system(suite, place, progress, packages)
@@ -237,13 +273,6 @@ class Bases:
 
 def _system_packages(spec: ImageSpec) -> tuple[str, ...]:
     return spec.additions.system_packages if spec.additions else ()
-
-
-def _suffix(packages: Sequence[str]) -> str:
-    """Return the end of the origin of a base from a registry to which packages were added."""
-    if not packages:
-        return ""
-    return _PACKAGES + hashlib.sha256(" ".join(sorted(packages)).encode()).hexdigest()[:12]
 
 
 def _no_bootstrap(suite: str | None, python: str) -> str:

@@ -15,6 +15,7 @@ import msgspec
 
 from ..errors import InputError, MissingError, ValidatorError
 from ..model import codec
+from ..model.base_origin import INSTALLED, BaseOrigin, digest_of_packages
 from ..model.codec import DocumentError
 from ..model.timestamps import format_timestamp, now_utc, parse_timestamp
 from ..registry.client import Registry
@@ -33,9 +34,10 @@ BUILD_TYPE = "https://tensorflow-gpu-matrix.github.io/image/v1"
 #: The id of a builder that signs with a key; the fingerprint follows. An identity is its own id.
 _KEY_BUILDER = "https://tensorflow-gpu-matrix.github.io/builder#"
 
+#: What an image is made from, in any order.
+_REQUIRED = {"base", "lock", "recipe"}
+_OPTIONAL = {"packages", "source"}
 _COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
-#: A base's origin: `registry:python:3.12-slim-bookworm@sha256:…` or `bootstrap:bookworm@sha256:…`.
-_ORIGIN = re.compile(r"(registry|bootstrap):[^@\s]+@(?P<digest>sha256:[0-9a-f]{64})")
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,7 @@ class Inputs:
     image: the image spec's identifier. recipe_digest: over the rules that made its layers.
     base: the origin of the base with its digest, `registry:python:3.12-slim-bookworm@sha256:…`.
     source_commit: of this project's checkout; None if there is none, or if it was changed.
-    version: of this project.
+    version: of this project. added: the packages that were installed in the base, as in its origin's digest.
     """
 
     image: str
@@ -54,12 +56,13 @@ class Inputs:
     base: str
     source_commit: str | None
     version: str
+    added: tuple[str, ...] = ()
 
     @property
     def base_digest(self) -> str | None:
-        """The digest of the base, or None if its origin has none."""
-        found = _ORIGIN.fullmatch(self.base)
-        return found["digest"] if found else None
+        """The digest of the base before packages were added, or None if its origin has none."""
+        found = BaseOrigin.parse(self.base)
+        return found.digest if found else None
 
 
 @dataclass(frozen=True)
@@ -100,6 +103,10 @@ def statement(digest: str, inputs: Inputs, repository: str, builder: Signatory, 
         {"name": "recipe", "digest": _hex(inputs.recipe_digest)},
         {"name": "base", "uri": inputs.base, "digest": _hex(inputs.base_digest)},
     ]
+    if (installed := _installed(inputs.base)) is not None:
+        dependencies.append(
+            {"name": "packages", "digest": _hex(installed), "annotations": {"installed": list(inputs.added)}}
+        )
     if inputs.source_commit is not None:
         dependencies.append({"name": "source", "digest": {"gitCommit": inputs.source_commit}})
     return codec.canonical(
@@ -221,10 +228,15 @@ class _Subject(_Strict, frozen=True):
     digest: _Sha256
 
 
+class _Annotations(_Strict, frozen=True):
+    installed: tuple[str, ...]
+
+
 class _Dependency(_Strict, frozen=True):
     name: str
     digest: dict[str, str]
     uri: str | None = None
+    annotations: _Annotations | None = None
 
 
 class _Parameters(_Strict, frozen=True):
@@ -289,6 +301,7 @@ def read_provenance(payload: bytes, digest: str, builder: Party) -> Provenance:
         base=str(parts["base"].uri),
         source_commit=parts["source"].digest.get("gitCommit") if "source" in parts else None,
         version=run.builder.version.project,
+        added=_listed(parts["packages"]) if "packages" in parts else (),
     )
     fixture = builder.signatory.throw_away
     return Provenance(digest, inputs, builder.name, run.metadata.finished_on, fixture)
@@ -312,19 +325,39 @@ def _problems(found: _Statement, digest: str, builder: Party) -> Iterator[str]:
 
 def _problems_of_dependencies(dependencies: tuple[_Dependency, ...]) -> Iterator[str]:
     names = [entry.name for entry in dependencies]
-    if sorted(names) not in (["base", "lock", "recipe"], ["base", "lock", "recipe", "source"]):
+    missing, strange = _REQUIRED - set(names), set(names) - _REQUIRED - _OPTIONAL
+    if missing or strange or len(set(names)) != len(names):
         yield f"it names {', '.join(names) or 'nothing'} instead of its lock, recipe, base and source"
         return
+    parts = {entry.name: entry for entry in dependencies}
+    if _installed(str(parts["base"].uri)) != (_sha256_of(parts["packages"]) if "packages" in parts else None):
+        yield "its packages are not those of its base"
     for entry in dependencies:
+        if (entry.annotations is not None) is not (entry.name == "packages"):
+            yield f"its {entry.name} has annotations that this project does not write"
         if entry.name == "source":
             if list(entry.digest) != ["gitCommit"] or not _COMMIT.fullmatch(entry.digest["gitCommit"]):
                 yield "its source is not a commit"
         elif list(entry.digest) != ["sha256"] or not is_digest(_sha256_of(entry)):
             yield f"its {entry.name} has no SHA-256 digest"
         elif entry.name == "base":
-            origin = _ORIGIN.fullmatch(entry.uri or "")
-            if origin is None or origin["digest"] != _sha256_of(entry):
+            origin = BaseOrigin.parse(entry.uri or "")
+            if origin is None or origin.digest != _sha256_of(entry):
                 yield f"its base {entry.uri!r} does not have the digest that it names"
+        elif entry.name == "packages":
+            listed = _listed(entry)
+            if digest_of_packages(listed) != _sha256_of(entry) or not all(map(INSTALLED.fullmatch, listed)):
+                yield "its list of packages does not have the digest that it names"
+
+
+def _installed(base: str) -> str | None:
+    """Return the digest of the packages that were added to a base, or None for a base without any."""
+    found = BaseOrigin.parse(base)
+    return found.installed if found else None
+
+
+def _listed(entry: _Dependency) -> tuple[str, ...]:
+    return entry.annotations.installed if entry.annotations else ()
 
 
 def _sha256_of(entry: _Dependency) -> str:

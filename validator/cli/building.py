@@ -136,8 +136,9 @@ def _open_workplace(
     asked: Request, sources: PackageSources, locks: LockDirectory, *, needs_images: bool
 ) -> Workplace:
     making = Making(
-        BasePolicy(asked.base), Layers(asked.layers), asked.layout, locks.own, asked.matrix_path.parent
-    )
+        BasePolicy(asked.base), Layers(asked.layers), asked.layout, locks.own, asked.matrix_path.parent,
+        renew=asked.force,
+    )  # fmt: skip
     choice = EngineChoice(asked.engine_name)
     return open_workplace(choice, sources, making, needs_images=needs_images, measures=asked.measures_here)
 

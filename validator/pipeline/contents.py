@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 
 from ..assemble import bootstrap
@@ -17,13 +16,12 @@ from ..certify.trust_file import TrustFile
 from ..engines.docker import connect
 from ..engines.docker.base_container import EngineImages
 from ..errors import MissingError, ValidatorError
+from ..model.base_origin import BaseOrigin
 from ..model.lock import Lock
 from ..model.spec import ImageSpec
 from ..registry.client import Registry
 from ..sbom.documents import PREDICATES, documents_of_lock
 
-#: A base in a registry, without anything that was added to it.
-_IN_REGISTRY = re.compile(rf"{BasePolicy.REGISTRY.value}:(?P<name>.+@sha256:[0-9a-f]{{64}})")
 UNLISTED = "use --base unlisted to list only the wheels"
 
 
@@ -67,9 +65,10 @@ def contents_of_origin(spec: ImageSpec, origin: str, progress: Progress) -> Base
     for suite in bootstrap.SUITES.values():
         if origin == bootstrap.origin(suite):
             return contents_of_suite(suite)
-    if named := _IN_REGISTRY.fullmatch(origin):
+    named = BaseOrigin.parse(origin)
+    if named and named.kind == BasePolicy.REGISTRY.value and named.digest and not named.asked:
         bases = Bases(BasePolicy.REGISTRY, LayerTable())
-        found = contents(bases.base(replace(spec, base=named["name"], additions=None), progress))
+        found = contents(bases.base(replace(spec, base=named.plain, additions=None), progress))
         if found.origin == origin:
             return found
     raise MissingError(f"the packages of the base {origin} can't be listed here", hint=UNLISTED)

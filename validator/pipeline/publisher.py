@@ -163,8 +163,9 @@ class Publisher:
             return
         version = f"{__version__} ({REHEARSAL})" if self.rehearsal else __version__
         inputs = Inputs(
-            spec.identifier, lock.digest, self.maker.recipe(spec), made.base.origin, source_commit(), version
-        )
+            spec.identifier, lock.digest, self.maker.recipe(spec), made.base.origin, source_commit(), version,
+            made.base.added,
+        )  # fmt: skip
         if inputs.base_digest is None:
             progress(f"not signed, so it can't be certified: its base {inputs.base} has no digest")
             return

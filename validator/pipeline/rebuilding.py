@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,14 +16,14 @@ from ..assemble.sources import plan_image
 from ..assemble.table import LayerTable
 from ..assemble.wheels import Wheelhouse
 from ..engines.docker import Endpoint, connect
+from ..engines.docker.base_container import EngineImages
 from ..errors import InputError, MissingError
+from ..model.base_origin import BaseOrigin
 from ..model.lock import Lock
 from ..model.spec import ImageSpec
 from ..registry.names import Repository
 from ..system.sources import PackageSources
 from .compiling import compiler
-
-_REGISTRY = f"{BasePolicy.REGISTRY.value}:"
 
 
 def rebuild_image(
@@ -38,8 +39,8 @@ def rebuild_image(
 
     local: the directory that the paths of wheels in the lock are relative to.
     Layers that are equal then count as made by this machine. Raises InputError if the image does not name its
-    base or names another one than the matrix asks for, and MissingError if the base, a wheel or a compiler
-    for byte code is missing.
+    base, names another one than the matrix asks for, or has system packages that can't be installed in the
+    same way again, and MissingError if the base, a wheel or a compiler for byte code is missing.
     """
     table = LayerTable()
     image = published_image(repository, digest)
@@ -52,16 +53,24 @@ def rebuild_image(
             f"{repository.at(digest)} was made from the base {origin}, which is not the one of {spec} here",
             hint="run the command in the commit that the image was built from",
         )
-    if origin.startswith(_REGISTRY):
-        bases, wanted = Bases(BasePolicy.REGISTRY, table), replace(spec, base=origin.removeprefix(_REGISTRY))
+    found, engine = BaseOrigin.parse(origin), _engine()
+    assert found is not None
+    packages = spec.additions.system_packages if spec.additions else ()
+    if found.asked:
+        raise _not_comparable(repository.at(digest), packages)
+    images = EngineImages(engine) if engine else None
+    if found.kind == BasePolicy.REGISTRY.value:
+        bases, wanted = Bases(BasePolicy.REGISTRY, table, images), replace(spec, base=found.plain)
     else:
         bases, wanted = Bases(BasePolicy.BOOTSTRAP, table), spec
     base = bases.base(wanted, progress)
+    if packages and image.diff_ids[: len(base.layers)] != tuple(layer.diff_id for layer in base.layers):
+        raise _not_comparable(repository.at(digest), packages)
     house = Wheelhouse(sources, local=local)
     try:
         plan = plan_image(spec, lock, base, house, table)
         if len(image.diff_ids) > len(base.layers) + len(plan.layers) + 1:
-            runner = compiler(base, table, encoding(Layers.ZSTD), _engine())
+            runner = compiler(base, table, encoding(Layers.ZSTD), engine)
             if runner is None:
                 raise MissingError(
                     f"the byte code of {spec} can't be compiled again: neither a Docker Engine nor bubblewrap"
@@ -73,6 +82,16 @@ def rebuild_image(
         return rebuild(image, plan, table, progress)
     finally:
         house.close()
+
+
+def _not_comparable(image: str, packages: Sequence[str]) -> InputError:
+    """Return the error for an image whose base can't be made again."""
+    return InputError(
+        f"{image} can't be compared: {', '.join(packages)} were installed in its base, in the versions of"
+        " that day, and that layer can't be made again byte for byte",
+        hint="to have an image that can be compared, install them in a base of your own, push it, and name it"
+        " with its digest under `base`, instead of `system_packages`",
+    )
 
 
 def _engine() -> Endpoint | None:

@@ -45,6 +45,7 @@ class Making:
     base: the origin of default bases. layers: how layers are encoded. layout: the OCI layout that images are
     written to, instead of an engine. locks: the directory of the locks, whose history a message may need.
     local: the directory that the paths of wheels in locks are relative to.
+    renew: install system packages in the versions of today, also if there is a base with older ones.
     """
 
     base: BasePolicy = BasePolicy.AUTO
@@ -52,6 +53,7 @@ class Making:
     layout: Path | None = None
     locks: Path | None = None
     local: Path | None = None
+    renew: bool = False
 
 
 @dataclass(frozen=True)
@@ -109,7 +111,7 @@ def assembler(sources: PackageSources, making: Making, endpoint: Endpoint | None
         refuse_too_large(spec, size, lock, before, is_whole=is_whole)
 
     local = EngineImages(endpoint) if endpoint else None
-    bases = Bases(making.base, table, local)
+    bases = Bases(making.base, table, local, renew=making.renew)
     return Assembler(bases, Wheelhouse(sources, local=making.local), table, encode, runner, accept)
 
 

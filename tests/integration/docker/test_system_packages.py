@@ -15,17 +15,26 @@ from validator.assemble.bases import BasePolicy, Bases
 from validator.assemble.encodings import encoding
 from validator.assemble.image import put_base
 from validator.assemble.layers import Layers
-from validator.assemble.registry_destination import RegistryDestination
+from validator.assemble.registry_destination import RegistryDestination, destinations
 from validator.assemble.table import LayerTable
+from validator.certify.provenance import Provenance, provenance_of
+from validator.certify.signing import Signer
+from validator.certify.trust import Trust
 from validator.engines.docker.base_container import EngineImages
 from validator.engines.docker.endpoint import Endpoint
 from validator.engines.docker.system_packages import digest, with_system_packages
 from validator.errors import InputError
 from validator.model.additions import Additions
+from validator.pipeline.publisher import Publisher
+from validator.pipeline.rebuilding import rebuild_image
+from validator.registry.client import Registry
 from validator.registry.names import Repository
+from validator.system.sources import PackageSources
 
+from ...certify.building import trusting
 from ...registry.server import RunningRegistry
-from .conftest import CPU, quiet
+from .conftest import CPU, KERAS, cpu_lock, quiet, tensorflow
+from .package_index import Index, lock_of
 
 
 def in_container(endpoint: Endpoint, image: str, script: str) -> str:
@@ -62,9 +71,17 @@ def test_packages_are_installed_without_a_trace_of_this_machine(endpoint: Endpoi
 
 
 def test_a_base_of_a_registry_gets_packages(
-    endpoint: Endpoint, maker: Assembler, server: RunningRegistry, tmp_path: Path
+    endpoint: Endpoint,
+    maker: Assembler,
+    server: RunningRegistry,
+    index: Index,
+    keys: tuple[Signer, Trust],
+    tmp_path: Path,
 ) -> None:
-    """The engine pulls the base from a real registry, and the result is a base with one layer more."""
+    """The engine pulls the base from a real registry, and the result is a base with one layer more.
+
+    An image on it can be published and found by others, and its provenance lists what was installed.
+    """
     table = LayerTable(tmp_path / "table")
     repository = Repository(server.address, "bases/python")
     default = maker.bases.base(CPU, quiet)
@@ -76,9 +93,10 @@ def test_a_base_of_a_registry_gets_packages(
     try:
         base = bases.base(spec, lines.append)
         assert any("installing tini" in line for line in lines)
-        assert base.origin.startswith(f"registry:{reference}+packages:") and bases.is_current(
-            spec, base.origin
-        )
+        assert base.origin.startswith(f"registry:{reference}+packages:tini@sha256:")
+        assert bases.is_current(spec, base.origin)
+        [tini] = base.added
+        assert tini.startswith("tini:amd64=")
         plain, added = base.layers[: len(default.layers)], base.layers[len(default.layers) :]
         assert [layer.diff_id for layer in plain] == [layer.diff_id for layer in default.layers]
         names = set()
@@ -86,6 +104,33 @@ def test_a_base_of_a_registry_gets_packages(
             with tarfile.open(fileobj=io.BytesIO(b"".join(layer.archive()))) as archive:
                 names |= set(archive.getnames())
         assert "usr/bin/tini" in names
+
+        cpu_lock(index)
+        lock, place = lock_of(spec, tensorflow(), KERAS), Repository(server.address, "team/with-packages")
+        making, trust = replace(maker, bases=bases), trusting(keys[1])
+        registry = Registry(place)
+        publisher = Publisher(
+            making, destinations(place, making.base_repository), registry, trust, signer=keys[0]
+        )
+        published = publisher.push(spec, lock, lines.append)
+        assert not [line for line in lines if "not signed" in line]
+        assert publisher.current(spec, lock) == replace(published, sent=False)
+        assert publisher.find(spec, lock).digest == published.digest
+        made = provenance_of(registry, published.digest, trust)
+        assert isinstance(made, Provenance)
+        assert (made.inputs.base, made.inputs.added) == (base.origin, (tini,))
+        assert made.inputs.base_digest == digest_there
+        with pytest.raises(InputError, match="tini were installed in its base, in the versions of") as caught:
+            rebuild_image(place, published.digest, spec, lock, PackageSources(), quiet)
+        assert "name it with its digest under `base`" in str(caught.value.hint)
+
+        # The same version again, but the day of its files may be another one.
+        renewing = Bases(
+            BasePolicy.REGISTRY, table, EngineImages(endpoint), directory=tmp_path / "renewed", renew=True
+        )
+        lines.clear()
+        assert renewing.base(spec, lines.append).added == (tini,)
+        assert any("installing tini" in line for line in lines)
     finally:
         name = with_system_packages(endpoint, reference, ["tini"], lines.append)
         endpoint.client.images.remove(name, force=True)

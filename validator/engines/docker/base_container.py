@@ -62,9 +62,11 @@ class EngineImages:
             return archive, parsed.digest or next(iter(digests), None)
         return None
 
-    def with_system_packages(self, base: str, packages: Sequence[str], progress: Progress) -> str:
+    def with_system_packages(
+        self, base: str, packages: Sequence[str], progress: Progress, *, renew: bool = False
+    ) -> str:
         """Install packages of the distribution in a base. See `LocalImages`."""
-        return with_system_packages(self._endpoint, base, packages, progress)
+        return with_system_packages(self._endpoint, base, packages, progress, renew=renew)
 
 
 class BaseContainer:

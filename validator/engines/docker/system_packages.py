@@ -30,19 +30,21 @@ _NO_CANDIDATE = "has no installation candidate"
 _NO_APT = ("apt-get: not found", "os-release: No such file", "can't open /etc/os-release")
 
 
-def with_system_packages(endpoint: Endpoint, base: str, packages: Sequence[str], progress: Progress) -> str:
+def with_system_packages(
+    endpoint: Endpoint, base: str, packages: Sequence[str], progress: Progress, *, renew: bool = False
+) -> str:
     """Return the name of an image of the engine: the base with these packages.
 
-    base: a reference that the engine can resolve. An image that was made from this base before is used again;
-    to get newer packages, remove it.
+    base: a reference that the engine can resolve. An image that was made from this base before is used again,
+    unless it is to be renewed.
 
     Raises InputError for a package that the distribution does not have and for a base without apt,
     MissingError if the mirror can't be reached, BuildError for other failures.
     """
     name = f"{PROJECT}-base:{digest(_identity(endpoint, base), packages)[:24]}"
-    if not _has(endpoint, name):
+    if renew or not _has(endpoint, name):
         progress(f"installing {', '.join(packages)} in {base}")
-        _build(endpoint, base, packages, name, progress)
+        _build(endpoint, base, packages, name, progress, *(["--no-cache"] if renew else []))
     return name
 
 
@@ -69,12 +71,14 @@ def _has(endpoint: Endpoint, name: str) -> bool:
     return True
 
 
-def _build(endpoint: Endpoint, base: str, packages: Sequence[str], name: str, progress: Progress) -> None:
+def _build(
+    endpoint: Endpoint, base: str, packages: Sequence[str], name: str, progress: Progress, *options: str
+) -> None:
     with temporary_directory("system-packages") as work:
         secrets = _secrets(apt.apt_sources(), work)
         command: list[str | Path] = [
             *endpoint.buildx.argv, "--builder", endpoint.buildx.builder, "build", "--progress", "plain",
-            "--network", "host", "--provenance=false", "--load",
+            "--network", "host", "--provenance=false", "--load", *options,
             "--build-arg", f"BASE={base}", "--build-arg", f"SYSTEM_PACKAGES={' '.join(packages)}",
             "--build-arg", "SOURCE_DATE_EPOCH=0", "--tag", name,
             *(f"--secret=id={key},src={path}" for key, path in secrets.items()),
