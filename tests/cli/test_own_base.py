@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,22 +16,29 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
+from validator.assemble.base import BaseLayer
 from validator.assemble.encodings import encoding
 from validator.assemble.image import put_base
 from validator.assemble.layers import Layers
 from validator.assemble.registry_destination import RegistryDestination
 from validator.assemble.table import LayerTable
 from validator.cli import build_matrix
+from validator.cli import verify as verify_module
+from validator.cli.certify import _uncomputed as uncomputed_parts
 from validator.cli.planning import load_plan, locks_of
 from validator.compat.policies import requirements
-from validator.errors import EXIT_INPUT, EXIT_OK
+from validator.errors import EXIT_FAILED, EXIT_OK, MissingError
 from validator.locks import files
 from validator.model.spec import ImageSpec
+from validator.registry.blobs import Blobs
+from validator.registry.client import Registry
 from validator.registry.names import Repository, image_tag
 
+from ..assemble import images
 from ..assemble.bases import FILES, base_of, layer
+from ..assemble.bases import archive as archive_of
 from ..integration.docker.package_index import Index, TinyWheel, lock_of, running_index
-from ..registry.proxy import Proxy
+from ..registry.proxy import Fault, Proxy
 from ..registry.server import RunningRegistry, running_registry
 
 pytestmark = pytest.mark.service
@@ -90,8 +97,9 @@ class Machine:
         self.patch.setenv("VALIDATOR_CACHE", str(cache))
 
     def run(self, command: click.Command, *arguments: object, code: int = EXIT_OK) -> Result:
-        done = CliRunner().invoke(command, [*map(str, arguments)], catch_exceptions=False)
-        assert done.exit_code == code, done.output
+        words = [*map(str, arguments)]
+        done = CliRunner().invoke(command, words, catch_exceptions=False, standalone_mode=False)
+        assert done.return_value == code, done.output
         return done
 
     def push(self, *arguments: object, code: int = EXIT_OK) -> list[dict[str, Any]]:
@@ -187,10 +195,152 @@ def test_layers_of_a_named_repository_are_not_sent(
 
 def test_a_repository_of_another_registry_can_not_be_mounted(machine: Machine) -> None:
     machine.describe(machine.base(FILES))
-    said = machine.run(
-        build_matrix.command, "--push", machine.repository, "--mount-from", "registry.example/team/tf",
-        code=EXIT_INPUT,
-    ).output  # fmt: skip
-    assert f"--mount-from registry.example/team/tf is not in the registry of --push ({machine.address})" in (
-        " ".join(said.split())
+    said = rf"--mount-from registry\.example/team/tf is not in the registry of --push \({machine.address}\)"
+    with pytest.raises(click.UsageError, match=said):
+        machine.push("--mount-from", "registry.example/team/tf")
+
+
+# --- a base that changed ------------------------------------------------------------------------------
+
+
+def test_a_base_without_a_digest_is_what_its_name_has_at_the_time(
+    machine: Machine, server: RunningRegistry
+) -> None:
+    before = machine.base(FILES)
+    machine.describe(before.partition("@")[0])
+    machine.push()
+    tag = image_tag(machine.spec)
+    first, made = layers_of(server, NAME, tag), server.tags(NAME)
+    machine.base({**FILES, "etc/motd": b"another base"})
+    [refused] = machine.push(code=EXIT_FAILED)
+    assert refused["status"] == "refused" and "this tag names another image" in refused["detail"]
+    assert server.tags(NAME) == made
+    machine.push("--retag")
+    second = layers_of(server, NAME, tag)
+    assert second[0] != first[0] and second[0] == layers_of(server, "team/base", "3.11")[0]
+    # What an installer makes of the wheels does not depend on the base.
+    assert second[1:-1] == first[1:-1]
+
+
+def test_a_base_that_is_altered_on_the_way_publishes_nothing(
+    machine: Machine, proxy: Proxy, server: RunningRegistry
+) -> None:
+    machine.describe(machine.base(FILES))
+    # Not through the proxy, so that the base's layer is copied and not mounted. Its files are then known.
+    near = replace(machine, address=server.address)
+    near.push()
+    [below] = layers_of(server, "team/base", "3.11")
+    [blob] = server.storage.glob(f"**/{below.removeprefix('sha256:')}/data")
+    part = blob.read_bytes()[40:56]
+    proxy.faults = [Fault("GET", f"/blobs/{below}", replace=(part, bytes(len(part))))]
+    elsewhere = ("--push", f"{server.address}/other/place")
+    [failed] = near.push(*elsewhere, code=EXIT_FAILED)
+    assert proxy.faults[0].happened
+    assert "the registry sends content that does not match its digest" in failed["detail"]
+    assert failed["record"]["verdict"] == "broken"
+    assert server.tags("other/place") == {}
+    proxy.faults = []
+    near.push(*elsewhere)
+    assert layers_of(server, "other/place", image_tag(machine.spec))[0] == below
+
+
+# --- making an image again ----------------------------------------------------------------------------
+
+
+def not_computed(machine: Machine, digest: str) -> Sequence[str]:
+    """Return the parts of an image for which `certify` asks this machine to run `verify --rebuild`."""
+    return uncomputed_parts(Registry(machine.repository), digest)
+
+
+def verify(machine: Machine, name: str, code: int = EXIT_OK) -> tuple[dict[str, str], str]:
+    """Run `verify --rebuild`. Return what it found of each part of the image, and what it said."""
+    done = machine.run(
+        verify_module.command, "--rebuild", "--registry", machine.repository, "--json", name, code=code
     )
+    [parts] = json.loads(done.stdout).values()
+    return {part["name"]: part["finding"] for part in parts}, done.stderr
+
+
+def test_another_machine_makes_the_image_again(machine: Machine, tmp_path: Path) -> None:
+    machine.describe(machine.base(FILES))
+    [pushed] = machine.push()
+    tag, digest = image_tag(machine.spec), pushed["published"]["digest"]
+    assert not_computed(machine, digest) == (), "the machine that made it"
+    machine.move_to(tmp_path / "elsewhere")
+    assert len(not_computed(machine, digest)) > 3
+    found, said = verify(machine, tag)
+    assert f"{tag}: exactly its lock" in said
+    assert set(found.values()) == {"base", "equal"} and found["configuration"] == "equal"
+    assert not_computed(machine, digest) == ()
+
+
+def test_an_image_with_a_replaced_layer_is_found_out(
+    machine: Machine, server: RunningRegistry, tmp_path: Path
+) -> None:
+    machine.describe(machine.base(FILES))
+    machine.push()
+    tag = image_tag(machine.spec)
+    manifest: dict[str, Any] = server.manifest(NAME, tag)
+    config = Registry(machine.repository).blob(manifest["config"]["digest"], 1 << 20)
+    document = json.loads(config)
+    archive = layer({"opt/venv/lib/python3/site-packages/tensorflow/__init__.py": b"evil = 1\n"})
+    plain = b"".join(archive.archive())
+    at = len(manifest["layers"]) - 2
+    manifest["layers"][at] = {
+        "mediaType": "application/vnd.oci.image.layer.v1.tar",
+        "digest": images.upload(machine.address, NAME, plain),
+        "size": len(plain),
+    }
+    document["rootfs"]["diff_ids"][at] = archive.diff_id
+    altered = json.dumps(document).encode()
+    manifest["config"]["digest"] = images.upload(machine.address, NAME, altered)
+    manifest["config"]["size"] = len(altered)
+    digest = Blobs.to_write(machine.repository).send_manifest(
+        json.dumps(manifest).encode(), str(manifest["mediaType"]), tag
+    )
+    machine.move_to(tmp_path / "elsewhere")
+    found, said = verify(machine, tag, EXIT_FAILED)
+    wrong = [name for name, finding in found.items() if finding == "differs"]
+    assert wrong == ["tensorflow-cpu 2.21.0"]
+    assert f"{tag}: not what its lock gives: tensorflow-cpu 2.21.0" in said
+    assert archive.diff_id in not_computed(machine, digest)
+
+
+def test_the_engine_has_a_base_that_the_registry_lost(
+    machine: Machine, server: RunningRegistry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base = machine.base(FILES)
+    machine.describe(base)
+    machine.push()
+    shutil.rmtree(server.storage / "docker/registry/v2/repositories/team/base")
+    machine.move_to(tmp_path / "elsewhere")
+    with pytest.raises(MissingError, match="it is not in the registry"):
+        verify(machine, image_tag(machine.spec))
+
+    class Images:
+        def save(self, name: str, directory: Path) -> tuple[Path, str | None] | None:
+            assert name == base
+            return saved(tmp_path / "saved.tar", layer(FILES)), base.partition("@")[2]
+
+    monkeypatch.setattr("validator.pipeline.rebuilding._engine", object)
+    monkeypatch.setattr("validator.pipeline.rebuilding.EngineImages", lambda engine: Images())
+    found, _ = verify(machine, image_tag(machine.spec))
+    assert set(found.values()) == {"base", "equal"}
+
+
+def saved(path: Path, base: BaseLayer) -> Path:
+    """Write an archive of a base as `docker image save` does."""
+    config = {
+        "os": "linux",
+        "architecture": "amd64",
+        "config": {"Env": [], "Cmd": ["bash"]},
+        "rootfs": {"type": "layers", "diff_ids": [base.diff_id]},
+    }
+    listed = [{"Config": "config.json", "Layers": ["layer.tar"], "RepoTags": None}]
+    content = {
+        "manifest.json": json.dumps(listed).encode(),
+        "config.json": json.dumps(config).encode(),
+        "layer.tar": b"".join(base.archive()),
+    }
+    path.write_bytes(archive_of(content))
+    return path

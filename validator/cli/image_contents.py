@@ -136,10 +136,10 @@ def digest_in(registry: Registry, reference: str) -> str:
 
 def locked_image(registry: Registry, name: str, digest: str, matrix_path: Path) -> tuple[ImageSpec, Lock]:
     """Return the image spec and the lock that an image says it was made from. name: its tag or digest."""
-    from .planning import load_plan, locks_of
+    from .planning import images_of, locks_of
 
     identifier = identifier_of(name) or registry.config(digest).labels.get(LABEL_SPEC, "")
-    specs = {spec.identifier: spec for spec in load_plan(matrix_path, "full", ()).images}
+    specs = images_of(matrix_path)
     lock = locks_of(matrix_path).read(identifier) if identifier in specs else None
     if lock is None:
         raise InputError(
@@ -153,7 +153,7 @@ def locked_image(registry: Registry, name: str, digest: str, matrix_path: Path) 
 def _locked(asked: Asked) -> tuple[ImageSpec, Lock]:
     """Return the image spec and the lock that a person named by the identifier or by a file."""
     from ..locks.files import parse
-    from .planning import load_plan, locks_of
+    from .planning import images_of, locks_of
 
     path, lock = Path(asked.name), None
     if path.is_file():
@@ -162,7 +162,7 @@ def _locked(asked: Asked) -> tuple[ImageSpec, Lock]:
         except (OSError, UnicodeDecodeError) as error:
             raise InputError(f"{path}: can't be read: {error}") from None
     identifier = lock.identifier if lock else asked.name
-    specs = {spec.identifier: spec for spec in load_plan(asked.matrix_path, "full", ()).images}
+    specs = images_of(asked.matrix_path)
     if identifier not in specs:
         raise InputError(
             f"{asked.name} is neither a lock of {asked.matrix_path} nor an image in a registry",

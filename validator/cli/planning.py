@@ -47,6 +47,11 @@ def load_cells(matrix_path: Path, profile: str | None, selectors: tuple[str, ...
     return predictions(expansion, _wheels(matrix_path))
 
 
+def images_of(matrix_path: Path) -> dict[str, ImageSpec]:
+    """Return every image spec of a matrix by its identifier, whatever profiles it has."""
+    return {spec.identifier: spec for spec in _load(matrix_path).images}
+
+
 def _load(matrix_path: Path, *, warn: bool = True) -> Matrix:
     """Load a matrix, and print what its user should know about it."""
     # Commands that ask an engine what is available have loaded the plan before that.
