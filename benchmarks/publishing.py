@@ -89,6 +89,9 @@ class LocalBases:
         found = replace(base.files, interpreter=replace(base.files.interpreter, version=version))
         return replace(base, files=found)
 
+    def warn_if_moved(self, spec: ImageSpec, origin: str) -> None:
+        pass
+
     def repository(self, spec: ImageSpec) -> None:
         return None
 

@@ -8,7 +8,7 @@ import io
 import json
 import tarfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -32,6 +32,7 @@ from validator.errors import InputError, MissingError
 from validator.registry.errors import AlteredError
 from validator.registry.names import Repository
 
+from ..registry.proxy import Fault, Proxy
 from ..registry.server import RunningRegistry
 from .bases import CPU, FILES, archive, base_of, layer
 
@@ -105,8 +106,50 @@ def test_a_digest_is_asked_for_once(pushed: tuple[str, Base], table: LayerTable)
 
 def test_a_digest_that_the_registry_does_not_have(pushed: tuple[str, Base], table: LayerTable) -> None:
     name = pushed[0].partition("@")[0]
-    with pytest.raises((MissingError, AlteredError), match="can't be read"):
+    with pytest.raises(MissingError, match="can't be read: it is not in the registry"):
         registry_base(ImageName.parse(f"{name}@{OTHER}"), "3.11", table)
+
+
+def test_another_manifest_under_the_digest_is_rejected(
+    proxy: Proxy, server: RunningRegistry, table: LayerTable
+) -> None:
+    digest = put_as(server.address, "team/altered:1", FILES, table)
+    proxy.faults = [Fault("GET", "/manifests/", replace=(b'"schemaVersion":2', b'"schemaVersion": 2'))]
+    with pytest.raises(AlteredError, match=rf"team/altered@{digest} can't be read: the registry sent sha256"):
+        registry_base(ImageName.parse(f"{proxy.address}/team/altered:1@{digest}"), "3.11", table)
+
+
+def test_a_tag_that_moved_is_noticed_once(
+    server: RunningRegistry, table: LayerTable, caplog: pytest.LogCaptureFixture
+) -> None:
+    name = f"{server.address}/team/moving:1"
+    spec, bases = replace(CPU, base=name), Bases(BasePolicy.REGISTRY, table)
+    before = put_as(server.address, "team/moving:1", FILES, table)
+    old = bases.base(spec, lambda _: None)
+    assert old.origin == f"registry:{name}@{before}"
+    Bases(BasePolicy.REGISTRY, table).warn_if_moved(spec, old.origin)
+    assert caplog.messages == []
+    after = put_as(server.address, "team/moving:1", {**FILES, "etc/motd": b"new"}, table)
+    # One run has one base.
+    assert bases.base(spec, lambda _: None) is old
+    later = Bases(BasePolicy.REGISTRY, table)
+    for _ in range(2):
+        assert later.is_current(spec, old.origin), "it is what the name had when the image was made"
+        later.warn_if_moved(spec, old.origin)
+    [said] = caplog.messages
+    assert f"the base {name}@{before}" in said and f"another digest now, {after}" in said
+    assert later.base(spec, lambda _: None).origin == f"registry:{name}@{after}"
+    pinned = replace(CPU, base=f"{name}@{before}")
+    later.warn_if_moved(pinned, old.origin)
+    assert later.base(pinned, lambda _: None).origin == old.origin
+    assert len(caplog.messages) == 1
+
+
+def put_as(address: str, name: str, files: Mapping[str, bytes | str | None], table: LayerTable) -> str:
+    """Push a base under a name with a tag, and return its digest."""
+    path, _, tag = name.partition(":")
+    into = RegistryDestination(Repository(address, path), tag)
+    return put_base(base_of(table, layer(files)), into, table, encoding(Layers.GZIP))
 
 
 def test_a_base_without_the_python_is_rejected(pushed: tuple[str, Base], table: LayerTable) -> None:

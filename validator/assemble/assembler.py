@@ -58,6 +58,12 @@ class BaseFinder(Protocol):
     def is_current(self, spec: ImageSpec, origin: str) -> bool:
         """Return True if `base` would return this base, which is named as in `Base.origin`."""
 
+    def warn_if_moved(self, spec: ImageSpec, origin: str) -> None:
+        """Warn, once for each image, if the base is named without a digest and now is another image.
+
+        origin: of the base that the image has, as in `Base.origin`.
+        """
+
     def repository(self, spec: ImageSpec) -> Repository | None:
         """Return the repository that the base of an image spec is read from, if it can be in a registry."""
 
@@ -85,7 +91,10 @@ class Assembler:
         return recipe_digest(spec.variant)
 
     def is_current_base(self, spec: ImageSpec, origin: str) -> bool:
-        return self.bases.is_current(spec, origin)
+        if not self.bases.is_current(spec, origin):
+            return False
+        self.bases.warn_if_moved(spec, origin)
+        return True
 
     def base_repository(self, spec: ImageSpec) -> Repository | None:
         return self.bases.repository(spec)

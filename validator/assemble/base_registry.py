@@ -80,6 +80,11 @@ def registry_base(name: ImageName, python: str, table: LayerTable) -> Base:
     return read_base(origin, name.plain, digest, config, described, python, table)
 
 
+def tag_digest(name: ImageName) -> str:
+    """Return the digest that a name has in its registry now. Raises MissingError."""
+    return _digest(read_manifest(Session(name.repository, push=False), name.repository, name.tag, None))
+
+
 def _read(session: Session, repository: Repository, digest: str) -> Mapping[str, object]:
     """Return the configuration and the layers: digest, size, diff_id and OCI media type of each."""
     what = f"the manifest {repository.at(digest)}"

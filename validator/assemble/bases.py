@@ -5,6 +5,7 @@ hashes.
 from __future__ import annotations
 
 import hashlib
+import logging
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -13,7 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Protocol
 
-from ..errors import InputError, MissingError
+from ..errors import InputError, MissingError, ValidatorError
 from ..model.base_origin import BaseOrigin
 from ..model.spec import ImageSpec
 from ..registry.names import Repository
@@ -24,10 +25,12 @@ from . import bootstrap
 from .base import Base, BaseLayer, read_base
 from .base_archives import compress_archive, read_archive, saved_image
 from .base_contents import installed_packages
-from .base_registry import ImageName, registry_base
+from .base_registry import ImageName, registry_base, tag_digest
 from .pinned_bases import FILE, PinnedBase, pinned_bases
 from .progress import Progress
 from .table import LayerTable
+
+logger = logging.getLogger(__name__)
 
 _CONFIG = {"os": "linux", "architecture": "amd64", "config": {}}
 
@@ -81,6 +84,8 @@ class Bases:
         self._policy, self._table, self._local, self._given = policy, table, local, pinned
         self._directory = directory or cache_directory() / "bases"
         self._renew = renew
+        #: The images whose bases were compared with what the registry has now.
+        self._compared: set[str] = set()
         #: The archives with system packages that were made anew.
         self._renewed: set[Path] = set()
         self._guard = threading.Lock()
@@ -187,6 +192,29 @@ class Bases:
             and spec.python in self._pinned
             and found.plain == str(self._pinned[spec.python])
         )
+
+    def warn_if_moved(self, spec: ImageSpec, origin: str) -> None:
+        """Warn, once for each image, if the base is named without a digest and now is another image.
+
+        origin: of the base that the image has. Says nothing if the registry can't be asked.
+        """
+        found = BaseOrigin.parse(origin)
+        if spec.base is None or "@" in spec.base or found is None or found.digest is None:
+            return
+        with self._guard:
+            if spec.identifier in self._compared:
+                return
+            self._compared.add(spec.identifier)
+            try:
+                now = tag_digest(ImageName.parse(spec.base))
+            except ValidatorError:
+                return
+        if now != found.digest:
+            logger.warning(
+                "%s was made on the base %s, and the name %s has another digest now, %s. `build-matrix"
+                " --force` makes the image again on that; a digest in the matrix keeps the base the same.",
+                spec, found.plain, spec.base, now,
+            )  # fmt: skip
 
     def _made(self, spec: ImageSpec, origin: str) -> bool:
         """Return True if this process has made a base with system packages."""
