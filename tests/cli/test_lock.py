@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
+import pytest
+
+from validator.assemble.encodings import encoding
+from validator.assemble.layers import Layers
+from validator.assemble.shared_rows import SharedRow, read_rows
+from validator.cli import lock as command
 from validator.compat.policies import requirements
 from validator.locks import files
+from validator.locks.resolve import PLATFORM
 from validator.matrix.load import load_matrix
 from validator.model.lock import Lock, Wheel
 
 from ..commands import run
+from ..integration.docker.package_index import TinyWheel
+from ..locks.local_index import LocalIndex
 
 MATRIX = """\
 images:
@@ -75,3 +85,60 @@ def test_a_changed_addition_makes_the_lock_stale(tmp_path: Path) -> None:
     found = run("lock", "--check", "--matrix", str(path))
     assert found.returncode == 2
     assert "the matrix adds the system package git, but the lock was written without it" in found.stderr
+
+
+TINY = """\
+images: [{tensorflow: "2.18.1", python: "3.11", variant: cpu}]
+hosts: [{gpu: none}]
+profiles: {quick: {description: All.}}
+"""
+
+
+def lock_with_numpy(directory: Path, index: LocalIndex, content: bytes) -> None:
+    """Write the lock of TINY: TensorFlow in one layer, and all else with this NumPy in another one."""
+    [spec] = load_matrix(directory / "matrix.yaml").images
+    pins = [line.partition("==") for line in requirements(spec)]
+    tiny = [
+        *(TinyWheel.make(name, version or "1.0", {f"{name}.py": b""}) for name, _, version in pins),
+        TinyWheel.make("numpy", "1.0", {"numpy/__init__.py": content}),
+    ]
+    for one in tiny:
+        index.add(one.wheel.filename, content=one.content)
+    wheels = tuple(sorted((one.wheel for one in tiny), key=lambda wheel: wheel.name))
+    files.write(
+        directory / files.DIRECTORY, Lock(spec.identifier, "3.11", PLATFORM, requirements(spec), wheels)
+    )
+
+
+def test_the_layers_of_locks_get_rows_once(
+    tmp_path: Path, index: LocalIndex, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "host_sources", lambda: index.sources)
+    (tmp_path / "matrix.yaml").write_text(TINY)
+    table = tmp_path / "images/layers.json"
+
+    def written(machine: str) -> tuple[str, dict[str, SharedRow]]:
+        monkeypatch.setenv("VALIDATOR_CACHE", str(tmp_path / machine))
+        index.asked.clear()
+        done = run("lock", "--layers", "zstd", cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        return done.stderr, {row.name: row for row in read_rows(table)}
+
+    lock_with_numpy(tmp_path, index, b"X = 1\n")
+    said, first = written("one")
+    assert "tf2.18.1-cpu-py311: 2 layers, 2 new" in said and "2 rows added, 0 removed" in said
+    assert first.keys() == {"tensorflow-cpu 2.18.1", "2 small wheels (Python)"}
+    assert {row.recipe for row in first.values()} == {encoding(Layers.ZSTD).recipe}
+    for row in first.values():
+        digests = {hashlib.sha256(content).hexdigest() for content in index.files.values()}
+        assert set(row.wheels) <= digests
+    # Another machine needs no wheel to see that nothing is missing.
+    said, second = written("two")
+    assert "all layers have a row" in said and "0 rows added, 0 removed" in said
+    assert second == first and index.asked == []
+    # With another NumPy, only its layer is made. The wheel of TensorFlow tells which layers there are.
+    lock_with_numpy(tmp_path, index, b"X = 2\n")
+    said, third = written("two")
+    assert "2 layers, 1 new" in said and "1 row added, 1 removed" in said
+    assert third["tensorflow-cpu 2.18.1"] == first["tensorflow-cpu 2.18.1"]
+    assert third["2 small wheels (Python)"] != first["2 small wheels (Python)"]

@@ -13,8 +13,9 @@ from docker.errors import DockerException
 from validator.assemble import apt
 from validator.assemble.debian_lock import DebianLock, DebianPackage, lock_path, read_lock
 from validator.assemble.pinned_bases import pinned_bases
+from validator.assemble.shared_rows import SharedRow, read_rows, write_rows
 from validator.errors import MissingError
-from validator.supply import bases, debian_packages, python_packages
+from validator.supply import bases, checkout, debian_packages, layers, parts, python_packages
 
 from ..loop import tiers
 
@@ -42,6 +43,37 @@ def test_the_versions_of_a_lock_are_read_also_where_pythons_differ() -> None:
     ]
     text = "\n".join(pins)
     assert python_packages.versions(text) == {"a": "1", "b": "1, 2"}
+
+
+# -- layers ----------------------------------------------------------------------------------------------
+
+
+def test_the_rows_of_new_layers_are_shown_and_only_returned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("validator", "images", "docs", "tests"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "matrix.yaml").touch()
+    old, new = (
+        SharedRow(name, "zstd 1", ("wheels 1", HASH), DIGEST, 1, DIGEST, "application/tar")
+        for name in ("six 1", "numpy 2")
+    )
+    write_rows(tmp_path / layers.FILE, [old])
+
+    def lock(root: Path, *arguments: str) -> bytes:
+        assert arguments == ("validator", "lock", "--profile", "nightly", "--layers", "zstd")
+        write_rows(root / layers.FILE, [old, new])
+        return b""
+
+    monkeypatch.setattr(checkout, "run_module", lock)
+    found = parts.pinned(layers.refreshed(tmp_path), layers.versions, tmp_path)
+    assert found.lines == (
+        "images/layers.json:", f"  numpy 2 (row {new.key[:12]}) sha256:dddddddddddd added",
+    )  # fmt: skip
+    assert read_rows(tmp_path / layers.FILE) == (old,)
+    (tmp_path / layers.FILE).write_bytes(found.files[layers.FILE])
+    assert read_rows(tmp_path / layers.FILE) == (new, old)
+    assert parts.pinned(layers.refreshed(tmp_path), layers.versions, tmp_path).lines == ()
 
 
 # -- bases -----------------------------------------------------------------------------------------------

@@ -149,7 +149,7 @@ def test_the_command_knows_every_part() -> None:
     [
         ([], ["facts"]),
         (["debian", "python", "debian"], ["debian", "python"]),
-        (["all"], ["facts", "python", "bases", "debian"]),
+        (["all"], ["facts", "python", "bases", "debian", "layers"]),
     ],
 )
 def test_only_the_named_parts_are_refreshed(

@@ -61,6 +61,13 @@ def test_the_table_of_the_revision_is_the_old_one(checkout: Path, revision: str,
     assert (done.returncode, done.stdout) == (0, f"-m validator.pipeline.sharing_layers\n{table}")
 
 
+@pytest.mark.parametrize(("main", "table"), [("HEAD~1", "first\n"), ("HEAD~2", "[]\n"), ("HEAD", "[]\n")])
+def test_an_unknown_revision_is_where_the_branch_began(checkout: Path, main: str, table: str) -> None:
+    git(checkout, "update-ref", "refs/remotes/origin/main", main)
+    done = check(checkout, "0" * 40)
+    assert (done.returncode, done.stdout) == (0, f"-m validator.pipeline.sharing_layers\n{table}")
+
+
 def test_a_wrong_row_fails(checkout: Path) -> None:
     (checkout / "fails").touch()
     assert check(checkout, "HEAD").returncode == 1

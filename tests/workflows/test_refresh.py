@@ -20,12 +20,13 @@ REFRESH = f"""#!/bin/sh
 sed -i 's/^uv==.*/uv==99.0.0 \\\\/' {LOCK}
 printf '{LOCK}:\\n  uv 0.13.8 -> 99.0.0\\n'
 """
-#: A release brings facts, new locks and other answers in the documentation.
+#: A release brings facts, new locks with their layers, and other answers in the documentation.
 RELEASE = """#!/bin/sh
 echo '# 2.99.0' >>validator/compat/data/tensorflow.yaml
 echo ' ' >>validator/compat/data/compiled.json
 echo ' ' >>validator/probe/data/kernels.json
 echo '# a lock' >images/locks/tf2.99.0-cuda12.5-cudnn9.3-py312.txt
+echo ' ' >>images/layers.json
 echo 'A row.' >>docs/reference/commands.md
 echo 'TensorFlow 2.99.0: new on the package index'
 echo 'Predictions of the profile full: 3 of 4,431 cells change.'
@@ -132,7 +133,7 @@ def test_a_new_release_is_proposed_with_its_new_locks_and_the_predictions_that_c
     )
     assert week.pushed("images/locks/tf2.99.0-cuda12.5-cudnn9.3-py312.txt") == "# a lock\n"
     assert week.pushed("validator/compat/data/tensorflow.yaml").endswith("# 2.99.0\n")
-    assert len(git(week.remote, "diff", "--name-only", "main", "refresh").splitlines()) == 5
+    assert len(git(week.remote, "diff", "--name-only", "main", "refresh").splitlines()) == 6
 
 
 def test_a_long_difference_fits_into_a_pull_request(week: Week) -> None:

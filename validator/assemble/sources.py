@@ -84,6 +84,14 @@ def layers_of_wheels(spec: ImageSpec, lock: Lock, wheels: Wheels, table: LayerTa
         yield from made.layers(group)
 
 
+def made_from(group: WheelLayer) -> tuple[str, ...]:
+    """Return what decides the bytes of the layer of a group of wheels, as in `LayerSource`.
+
+    That of TensorFlow's wheel is the layer of all but its large files, which nobody knows without reading it.
+    """
+    return (_WHEELS, *(wheel.sha256 for wheel in group.wheels))
+
+
 def recipe_digest(variant: Variant) -> str:
     """Return the SHA-256 digest of the rules that turn a base and a lock into the content of a variant.
 
@@ -181,8 +189,7 @@ class _WheelLayers:
             with ExitStack() as stack:
                 yield from merged((str(wheel), self._watched(wheel, stack)) for wheel in group.wheels)
 
-        made_from = (_WHEELS, *(wheel.sha256 for wheel in group.wheels))
-        return LayerSource(group.name, made_from, entries, size=_size(group.wheels))
+        return LayerSource(group.name, made_from(group), entries, size=_size(group.wheels))
 
     def _tensorflow(self, group: WheelLayer) -> Iterator[LayerSource]:
         (wheel,) = group.wheels
@@ -196,7 +203,7 @@ class _WheelLayers:
                 rest = [entry for entry in self.installed(wheel, stack) if entry.path not in large]
                 yield from merged([(str(wheel), rest)])
 
-        yield LayerSource(group.name, (_WHEELS, wheel.sha256), entries, size=share)
+        yield LayerSource(group.name, made_from(group), entries, size=share)
 
     def _large_file(self, wheel: Wheel, file: LargeFile, size: int) -> LayerSource:
         def entries() -> Iterator[Entry]:
@@ -205,8 +212,8 @@ class _WheelLayers:
                 yield from merged([(str(wheel), only)])
 
         name = file.path.rpartition("/")[2]
-        made_from = (_LARGE, file.path, oct(file.mode), file.sha256)
-        return LayerSource(name, made_from, entries, read_from=(wheel.sha256,), size=size)
+        decided_by = (_LARGE, file.path, oct(file.mode), file.sha256)
+        return LayerSource(name, decided_by, entries, read_from=(wheel.sha256,), size=size)
 
     def _watched(self, wheel: Wheel, stack: ExitStack) -> Iterable[Entry]:
         """Return the same entries, which find out the facts of the wheel while its layer is made."""

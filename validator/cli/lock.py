@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     "--layers",
     type=click.Choice(["zstd", "gzip"]),
     help="Also write images/layers.json: the digests of the images' layers in this encoding. A machine that"
-    " has these rows does not make a layer that the registry has. Downloads the wheels of layers that this"
-    " machine has not made yet.",
+    " has these rows does not make a layer that the registry has. Downloads the wheels of layers that have no"
+    " row and that this machine has not made yet.",
 )
 @verbose_option
 def command(
@@ -101,24 +101,30 @@ def _share(matrix_path: Path, locked: Iterable[tuple[ImageSpec, Lock]], layers: 
     """Write the rows of the images' layers into the shared layer table."""
     from ..assemble.encodings import encoding
     from ..assemble.layers import Layers
-    from ..assemble.shared_rows import FILE
+    from ..assemble.shared_rows import FILE, read_rows
     from ..assemble.table import LayerTable
     from ..assemble.wheels import Wheelhouse
-    from ..pipeline.sharing_layers import Image, LayerMaker, locked_images, share
+    from ..pipeline.sharing_layers import Image, LayerMaker, locked_images, share, without_row
     from .planning import locks_of
 
     locks = locks_of(matrix_path)
     path, images = locks.own.parent / FILE, locked_images(matrix_path, locks)
     house = Wheelhouse(host_sources(), local=matrix_path.parent)
     maker = LayerMaker(house, LayerTable(), print_status if sys.stderr.isatty() else lambda _: None)
-    added = removed = 0
+    encode = encoding(Layers(layers))
+    # First the rows that no image can use any more.
+    added, removed = share(path, (), images)
     for spec, lock in locked:
-        rows = maker.rows(Image(spec, lock), encoding(Layers(layers)))
+        image, shared = Image(spec, lock), read_rows(path)
+        if not without_row(image, shared, encode):
+            print_status(f"{spec}: all layers have a row")
+            continue
+        rows = maker.rows(image, encode, shared)
         # After each image, so that a command that is interrupted keeps what it has done.
-        counts = share(path, rows, images)
-        added, removed = added + counts[0], removed + counts[1]
+        new, _ = share(path, rows, images)
+        added += new
         house.close()
-        print_status(f"{spec}: {counted(len(rows), 'layer')}, {counts[0]} new")
+        print_status(f"{spec}: {counted(len(rows), 'layer')}, {new} new")
     print_status(f"{path}: {counted(added, 'row')} added, {removed} removed")
 
 

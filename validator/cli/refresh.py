@@ -11,7 +11,7 @@ from .options import print_status, verbose_option
 
 ALL = "all"
 #: Those of validator.supply.parts, which takes long to load.
-PARTS = ("facts", "python", "bases", "debian")
+PARTS = ("facts", "python", "bases", "debian", "layers")
 
 
 @click.command("refresh")
@@ -38,14 +38,15 @@ def command(
 ) -> int:
     """Ask for what is new, write it into the files of this checkout, and show the difference.
 
-    PART is facts (the default), python, bases, debian or all.
+    PART is facts (the default), python, bases, debian, layers or all.
 
     facts: new TensorFlow releases, Pythons, CUDA and cuDNN wheels. Each new TensorFlow wheel is downloaded,
     inspected and deleted again. Writes the facts, the locks and the documentation, and says which predictions
     change and why. With --check it only asks the package index, and remembers the answer: other commands
     then say if the facts don't know a release.
 
-    python: requirements/. bases: images/bases.yaml. debian: images/debian/.
+    python: requirements/. bases: images/bases.yaml. debian: images/debian/. layers: images/layers.json, for
+    which the wheels of new locks are downloaded.
     """
     if check and dry_run:
         raise click.UsageError("--check and --dry-run can't be combined: --check does less")

@@ -15,9 +15,10 @@ from pathlib import Path
 
 from ..assemble.encodings import encoding
 from ..assemble.layers import Encoded, Encoding, Layers, LayerSource, layer_key
+from ..assemble.plan import wheel_layers
 from ..assemble.progress import Progress
 from ..assemble.shared_rows import FILE, SharedRow, read_rows, write_rows
-from ..assemble.sources import layers_of_wheels
+from ..assemble.sources import layers_of_wheels, made_from
 from ..assemble.table import LayerTable
 from ..assemble.wheels import Wheelhouse
 from ..locks.files import DIRECTORY, LockDirectory
@@ -50,18 +51,28 @@ class LayerMaker:
     table: LayerTable
     progress: Progress
 
-    def rows(self, image: Image, encoding: Encoding) -> list[SharedRow]:
-        """Return the rows of an image's layers. Only layers that this machine has not made yet are made.
+    def rows(self, image: Image, encoding: Encoding, shared: Iterable[SharedRow] = ()) -> list[SharedRow]:
+        """Return the rows of an image's layers.
 
-        Raises MissingError if a wheel can't be downloaded, and InputError for one that no image may have.
+        Only layers are made that have no row in `shared`, and that this machine has not made yet. Raises
+        MissingError if a wheel can't be downloaded, and InputError for one that no image may have.
         """
+        there = {row.key: row for row in shared}
         sources = list(layers_of_wheels(image.spec, image.lock, self.wheels, self.table))
-        new = [source for source in sources if self.table.row(_key(source, encoding)) is None]
+        keys = [_key(source, encoding) for source in sources]
+        new = [
+            source
+            for source, key in zip(sources, keys, strict=True)
+            if key not in there and self.table.row(key) is None
+        ]
         needed = {part for source in new for part in (*source.made_from, *source.read_from)}
         self.wheels.fetch([wheel for wheel in image.lock.wheels if wheel.sha256 in needed], self.progress)
 
         def row(source: LayerSource) -> SharedRow:
-            known = self.table.row(_key(source, encoding))
+            key = _key(source, encoding)
+            if key in there:
+                return there[key]
+            known = self.table.row(key)
             return SharedRow.of(source, encoding, known.encoded if known else self._made(source, encoding))
 
         return map_in_threads(row, sources, _AT_ONCE)
@@ -102,6 +113,16 @@ def locked_images(matrix: Path, locks: LockDirectory) -> list[Image]:
     """Return all images of a matrix that have a lock. Raises InputError if a lock is invalid."""
     found = [(spec, locks.read(spec.identifier)) for spec in load_matrix(matrix).images]
     return [Image(spec, lock) for spec, lock in found if lock is not None]
+
+
+def without_row(image: Image, rows: Iterable[SharedRow], encoding: Encoding) -> list[str]:
+    """Return the names of the layers of an image's wheels that have no row, without reading a wheel.
+
+    The large files of TensorFlow's wheel are left out. Their rows are written with that of the rest of it.
+    """
+    keys = {row.key for row in rows}
+    groups = wheel_layers(image.lock, image.spec.variant)
+    return [group.name for group in groups if layer_key(encoding.recipe, made_from(group)) not in keys]
 
 
 def share(path: Path, rows: Iterable[SharedRow], images: Iterable[Image]) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""The parts that `refresh` brings up to date: facts, Python packages, base images and Debian packages."""
+"""The parts that `refresh` brings up to date: facts, Python packages, bases, Debian packages and layers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..errors import EXIT_FAILED, EXIT_MISSING, EXIT_OK, MissingError
 from ..resources import root_directory
 from ..system.files import write_atomically
 from ..system.sources import host_sources
-from . import bases, debian_packages, python_packages, released
+from . import bases, debian_packages, layers, python_packages, released
 from .news import STABLE, Asked
 
 ROOT = root_directory()
@@ -89,9 +89,15 @@ def _debian(options: Options) -> Changes:
     return pinned(found, debian_packages.versions, ROOT)
 
 
+def _layers(_: Options) -> Changes:
+    return pinned(layers.refreshed(ROOT), layers.versions, ROOT)
+
+
 FACTS = "facts"
-#: All parts. The facts come first: they say for which Pythons there must be bases.
-PARTS: Mapping[str, Part] = {FACTS: _facts, "python": _python, "bases": _bases, "debian": _debian}
+#: All parts. The facts come first: they say for which Pythons there must be bases, and bring new locks.
+PARTS: Mapping[str, Part] = {
+    FACTS: _facts, "python": _python, "bases": _bases, "debian": _debian, "layers": _layers,
+}  # fmt: skip
 
 
 def difference(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:

@@ -1,0 +1,54 @@
+"""The rows of images/layers.json are those that the code of this revision would write for its locks.
+
+If one of these tests fails after a change of a lock, the rules of layers or the version of zstandard, run
+`scripts/refresh layers`. `scripts/check-layers` checks whether the digests are right.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from validator.assemble import sources
+from validator.assemble.encodings import encoding
+from validator.assemble.layers import Layers
+from validator.assemble.plan import wheel_layers
+from validator.assemble.shared_rows import FILE, SharedRow, read_rows
+from validator.locks.files import DIRECTORY, LockDirectory
+from validator.pipeline.sharing_layers import Image, locked_images
+from validator.resources import images_directory, shipped_matrix
+
+ZSTD = encoding(Layers.ZSTD)
+
+
+@pytest.fixture(scope="module")
+def rows() -> tuple[SharedRow, ...]:
+    found = read_rows(images_directory() / FILE)
+    assert len(found) > 100
+    return found
+
+
+@pytest.fixture(scope="module")
+def images() -> list[Image]:
+    return locked_images(shipped_matrix(), LockDirectory(shipped_matrix().parent / DIRECTORY))
+
+
+def test_each_row_is_of_the_encoding_of_this_code(rows: tuple[SharedRow, ...]) -> None:
+    assert {(row.recipe, row.media_type) for row in rows} == {(ZSTD.recipe, ZSTD.media_type)}
+
+
+def test_each_row_is_a_layer_of_a_lock(rows: tuple[SharedRow, ...], images: list[Image]) -> None:
+    layers = {
+        (group.name, sources.made_from(group))
+        for image in images
+        for group in wheel_layers(image.lock, image.spec.variant)
+    }
+    large = [row for row in rows if row.read_from]
+    assert {(row.name, row.made_from) for row in rows if row not in large} <= layers
+    # What is in TensorFlow's wheel, nobody knows without reading it.
+    wheels = {wheel.sha256 for image in images for wheel in image.lock.wheels if "tensorflow" in wheel.name}
+    assert {row.made_from[0] for row in large} == {sources._LARGE}
+    assert {part for row in large for part in row.read_from} <= wheels
+
+
+def test_no_layer_has_two_rows(rows: tuple[SharedRow, ...]) -> None:
+    assert len({row.key for row in rows}) == len(rows)
