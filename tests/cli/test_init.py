@@ -20,6 +20,7 @@ from validator.matrix.load import load_matrix
 from validator.matrix.plan import plan
 from validator.model.prediction import Outcome
 from validator.model.spec import Variant
+from validator.registry.names import Repository
 from validator.system import files as system
 from validator.versions import ComputeCapability, DriverRelease
 
@@ -107,6 +108,7 @@ def test_a_lock_that_is_not_shipped_is_left_to_lock(
         ("https://example.org/team/images.git", None),
         ("https://github.com.example.org/team/images.git", None),
         ("https://github.com/team/images/$(id)", None),
+        ("https://github.com/team/images/more", None),
     ],
 )
 def test_the_registry_is_that_of_the_remote(
@@ -126,6 +128,30 @@ def test_the_registry_is_that_of_the_remote(
     assert "No trust.yaml" not in done.stderr
     [builder] = read_trust_file(tmp_path / "trust.yaml").builders
     assert builder.signatory.signer.endswith(f"/{WORKFLOW}@refs/heads/trunk")
+
+
+@pytest.mark.service
+@pytest.mark.parametrize(
+    ("remote", "registry"),
+    [
+        ("https://gitlab.com/Team/Our-Images.git", "registry.gitlab.com/team/our-images"),
+        ("git@gitlab.com:team/gpu/training/images.git", "registry.gitlab.com/team/gpu/training/images"),
+        ("https://oauth2:token@gitlab.com/team/images/", "registry.gitlab.com/team/images"),
+    ],
+)
+def test_on_gitlab_the_command_that_pushes_is_printed(
+    remote: str, registry: str, tmp_path: Path, here: pytest.MonkeyPatch
+) -> None:
+    for command in (("init", "--quiet"), ("remote", "add", "origin", remote)):
+        subprocess.run(["git", *command], cwd=tmp_path, check=True)
+    done = started(tmp_path)
+    assert done.returncode == 0, done.stderr
+    *_, advice = done.stderr.splitlines()
+    assert advice.endswith(f"then python -m validator build-matrix --profile cpu --push {registry}")
+    assert "No workflow was written" in done.stderr and "token" not in done.stderr
+    assert str(Repository.parse(registry)) == registry
+    assert load_matrix(tmp_path / "matrix.yaml").images
+    assert not (tmp_path / WORKFLOW).exists() and not (tmp_path / "trust.yaml").exists()
 
 
 def test_nothing_is_replaced_without_force(tmp_path: Path, here: pytest.MonkeyPatch) -> None:

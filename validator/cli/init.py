@@ -19,11 +19,13 @@ from ..system.files import write_atomically
 from .options import OWN_MATRIX, print_status
 
 if TYPE_CHECKING:
-    from ..matrix.starter import GithubRepository
+    from ..matrix.starter import GithubRepository, GitlabRepository
     from ..model.spec import HostClass, ImageSpec
 
+#: GitLab has groups in groups.
 _REMOTE = re.compile(
-    r"(?:https://(?:[^/@]+@)?|ssh://git@|git@)github\.com(?::\d+)?[:/](?P<owner>[\w.-]+)/(?P<name>[\w.-]+?)(?:\.git)?/?"
+    r"(?:https://(?:[^/@]+@)?|ssh://git@|git@)(?P<host>github|gitlab)\.com(?::\d+)?[:/]"
+    r"(?P<path>(?:[\w.-]+/)+[\w.-]+?)(?:\.git)?/?"
 )
 _BRANCH = re.compile(r"[\w./-]{1,200}")
 _TIMEOUT_S = 20.0
@@ -42,17 +44,27 @@ def command(directory: Path, force: bool) -> int:
 
     The matrix has an image that is predicted to work on this machine, and this machine's driver and GPUs. If
     the repository's remote `origin` is on GitHub, the workflow pushes to its registry, and trust.yaml is
-    written too: it says that this workflow may sign images. Nothing is built, and nothing that exists is
-    replaced without --force.
+    written too: it says that this workflow may sign images. If it is on GitLab, there is no workflow, but the
+    command that pushes to its registry is printed. Nothing is built, and nothing that exists is replaced
+    without --force.
     """
     from ..locks import files
     from ..locks.files import LockDirectory
     from ..matrix.load import load_matrix, parse_matrix
-    from ..matrix.starter import WORKFLOW, choose_image, matrix_text, trust_text, workflow_text
+    from ..matrix.starter import (
+        WORKFLOW,
+        GithubRepository,
+        GitlabRepository,
+        choose_image,
+        matrix_text,
+        trust_text,
+        workflow_text,
+    )
     from ..pipeline.locking import stale
 
     hosts = _hosts()
     repository = _repository(directory)
+    github = repository if isinstance(repository, GithubRepository) else None
     shipped = load_matrix(shipped_matrix())
     text = matrix_text(choose_image(shipped.images, hosts), hosts)
     images = parse_matrix(text.encode(), str(directory / OWN_MATRIX)).images
@@ -60,8 +72,8 @@ def command(directory: Path, force: bool) -> int:
     ready = [image for image in images if not stale(locks, image)]
     contents: dict[Path, str] = {
         **{files.path_of(files.DIRECTORY, str(image)): _lock_text(locks.own, image) for image in ready},
-        WORKFLOW: workflow_text(repository),
-        **({Path("trust.yaml"): trust_text(repository, _today())} if repository else {}),
+        **({} if isinstance(repository, GitlabRepository) else {WORKFLOW: workflow_text(github)}),
+        **({Path("trust.yaml"): trust_text(github, _today())} if github else {}),
         # Last, because the commands look for it.
         OWN_MATRIX: text,
     }
@@ -85,16 +97,21 @@ def _hosts() -> tuple[HostClass, ...]:
         return ()
 
 
-def _repository(directory: Path) -> GithubRepository | None:
-    """Return the repository on GitHub that the directory belongs to, or None."""
-    from ..matrix.starter import GithubRepository
+def _repository(directory: Path) -> GithubRepository | GitlabRepository | None:
+    """Return the repository on GitHub or GitLab that the directory belongs to, or None."""
+    from ..matrix.starter import GithubRepository, GitlabRepository
 
     match = _REMOTE.fullmatch(_git(directory, "remote", "get-url", "origin") or "")
     if match is None:
         return None
+    owner, _, name = match["path"].partition("/")
+    if match["host"] == "gitlab":
+        return GitlabRepository(match["path"])
+    if "/" in name:
+        return None
     head = _git(directory, "symbolic-ref", "--short", "refs/remotes/origin/HEAD") or ""
     branch = head.removeprefix("origin/") or _git(directory, "symbolic-ref", "--short", "HEAD") or "main"
-    return GithubRepository(match["owner"], match["name"], branch if _BRANCH.fullmatch(branch) else "main")
+    return GithubRepository(owner, name, branch if _BRANCH.fullmatch(branch) else "main")
 
 
 def _git(directory: Path, *arguments: str) -> str | None:
@@ -135,8 +152,13 @@ def _write(directory: Path, contents: Mapping[Path, str], force: bool) -> None:
 
 
 def _say_what_is_next(
-    directory: Path, hosts: tuple[HostClass, ...], repository: GithubRepository | None
+    directory: Path, hosts: tuple[HostClass, ...], repository: GithubRepository | GitlabRepository | None
 ) -> None:
+    from ..matrix.starter import GithubRepository
+
+    profile = "" if hosts else " --profile cpu"
+    change = "" if directory.resolve() == Path.cwd() else f"cd {directory} && "
+    build = f"python -m validator build-matrix{profile}"
     if repository is None:
         print_status(
             "This is not a repository on GitHub: in the workflow, write your registry in place of"
@@ -147,11 +169,12 @@ def _say_what_is_next(
             "No trust.yaml was written, because it has to name who signs your images:"
             f" {manual('reference/trust-file.md')}"
         )
-    else:
+    elif isinstance(repository, GithubRepository):
         print_status(f"The workflow pushes to {repository.registry}.")
-    profile = "" if hosts else " --profile cpu"
-    change = "" if directory.resolve() == Path.cwd() else f"cd {directory} && "
-    print_status(f"Next: {change}python -m validator plan, then python -m validator build-matrix{profile}")
+    else:
+        print_status("No workflow was written, because `init` has one only for GitHub.")
+        build += f" --push {repository.registry}"
+    print_status(f"Next: {change}python -m validator plan, then {build}")
 
 
 def _today() -> date:

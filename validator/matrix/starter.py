@@ -39,6 +39,18 @@ class GithubRepository:
         return f"ghcr.io/{self.owner}/{self.name}".lower()
 
 
+@dataclass(frozen=True)
+class GitlabRepository:
+    """A repository on gitlab.com. path: its groups and its name, with `/`."""
+
+    path: str
+
+    @property
+    def registry(self) -> str:
+        """Where its images belong. Names of images are in lower case."""
+        return f"registry.gitlab.com/{self.path}".lower()
+
+
 def choose_image(images: Iterable[ImageSpec], hosts: Sequence[HostClass]) -> ImageSpec:
     """Return the first image that is predicted to work on all of these host classes.
 
