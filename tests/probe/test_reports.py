@@ -17,6 +17,7 @@ from validator.model.verdict import REQUIRED_CHECKS
 from validator.probe.check import END, HOST, OWN, TENSORFLOW
 from validator.probe.checks import CHECKS
 from validator.probe.collectors import collect
+from validator.probe.progress import Progress
 from validator.probe.report import report
 from validator.probe.supervisor import Stage
 from validator.problems import CATALOGUE
@@ -150,7 +151,7 @@ def test_a_captured_report_has_the_fields_of_the_reference(path: Path) -> None:
 
 
 def test_the_current_probe_writes_the_fields_of_the_reference() -> None:
-    stages = [Stage(name, [], print) for name in (HOST, TENSORFLOW, OWN, END)]
+    stages = [Stage(name, [], Progress(print)) for name in (HOST, TENSORFLOW, OWN, END)]
     document = report([], stages, collect(), "2026-11-24T01:00:00Z", "2026-11-24T01:00:09Z", 9.0, None)
     assert document.keys() == fields(Report).keys()
     assert document["logs"].keys() == fields(Logs).keys()

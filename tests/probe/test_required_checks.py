@@ -37,6 +37,7 @@ from validator.probe.checks import (
 )
 from validator.probe.collectors import copies, loader, toolchain
 from validator.probe.isolate import Answer
+from validator.probe.progress import Progress
 from validator.probe.supervisor import Entry, Stage
 
 from ..records.values import OUTSIDE, document
@@ -254,7 +255,7 @@ def test_a_report_in_which_only_this_check_fails_is_not_certified(
 def _report_with(name: str, found: Result) -> dict[str, Any]:
     """Return a report as the probe writes it, in which every required check but one passed."""
     check = next(check for check in CHECKS if check.id == name)
-    stage = Stage(check.stage, [check], print)
+    stage = Stage(check.stage, [check], Progress(print))
     stage.results[name] = Entry(found, 0.1)
     made = document(None, **{name: "missing"})
     for entry in made["checks"]:
