@@ -33,7 +33,7 @@ from validator.answers.browser import ask as native  # noqa: E402
 from validator.diagnosis import diagnose_file  # noqa: E402
 from validator.reports.page.answers import make_answers, pinned  # noqa: E402
 from validator.reports.page.site import ENTRY, FOLDERS, MARK, site  # noqa: E402
-from validator.supply.pyodide import pyodide_package  # noqa: E402
+from validator.supply.npm import pyodide_package  # noqa: E402
 from validator.system.output_directory import update_directory  # noqa: E402
 
 FIRST_RUNS = 5

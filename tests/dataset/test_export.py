@@ -247,8 +247,8 @@ def test_a_store_that_is_missing_is_an_error(tmp_path: Path) -> None:
 def test_a_program_that_is_killed_leaves_no_export(tmp_path: Path) -> None:
     program = (
         "import os, signal, sys\n"
-        "from validator.dataset import export\n"
-        "export.card = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "from validator.dataset import package\n"
+        "package.card = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n"
         "from validator.cli import run\n"
         "run(sys.argv[1:])\n"
     )

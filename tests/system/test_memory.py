@@ -12,7 +12,7 @@ import pytest
 #: Allocates in eight threads at once, and writes what glibc says about its arenas.
 PROGRAM = """
 import ctypes, sys, threading
-from validator.system.memory import share_arenas
+from validator.system.pools import share_arenas
 
 if sys.argv[1] == "shared":
     share_arenas()

@@ -11,9 +11,8 @@ from typing import Any
 
 from ..errors import BuildError
 from ..model.lock import Wheel
-from ..system.memory import share_arenas
 from ..system.meter import Meter
-from ..system.pools import map_in_threads
+from ..system.pools import map_in_threads, share_arenas
 from .base import Base, BaseLayer, compression
 from .configuration import CONFIG_TYPE, MANIFEST_TYPE, Step, canonical_json, config_document, settings
 from .destinations import Destination

@@ -96,7 +96,7 @@ def pyodide_of(answers: str) -> Path | None:
     if answers != NPM:
         return Path(answers)
     from ..reports.page.answers import pinned
-    from ..supply.pyodide import pyodide_package
+    from ..supply.npm import pyodide_package
 
     pin = pinned()
     print_status(f"Pyodide {pin.version} answers the questions: npm downloads it if it is not in the cache.")

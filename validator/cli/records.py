@@ -30,8 +30,7 @@ from .options import (
     store_url_for,
     verbose_option,
 )
-from .records_merge import merge_command
-from .records_salvage import salvage_command
+from .records_merge import merge_command, salvage_command
 
 
 @click.command("list")

@@ -23,11 +23,9 @@ from ..model.record import Record
 from ..resources import root_directory
 from ..system.whole_directory import whole_directory
 from . import package, schemas
-from .card import card
 from .catalogue import cause_rows, fix_rows, message_rows
-from .facts import fact_rows, source_rows
+from .fact_rows import Predictions, fact_rows, source_rows
 from .formats import WRITERS, encoded
-from .predictions import Predictions
 from .records import Cleaner, check_rows, exported, names_of, record_rows
 from .tables import TABLES, Table
 
@@ -102,7 +100,7 @@ def export(directory: Path, inputs: Inputs, formats: Sequence[str]) -> Exported:
             files.append(_write_file(place, schemas.schema_path(table), schema))
         for name in _COPIED:
             files.append(_write_file(place, name, (root_directory() / name).read_bytes()))
-        files.append(_write_file(place, "README.md", card(done, inputs).encode()))
+        files.append(_write_file(place, "README.md", package.card(done, inputs).encode()))
         others = tuple(file.path for file in files if file not in in_tables)
         description = package.json_text(package.describe(done, inputs, others))
         files.append(_write_file(place, package.NAME, description))

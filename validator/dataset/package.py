@@ -1,13 +1,15 @@
-"""The description of an export for programs: a Frictionless Data Package, version 1."""
+"""The descriptions of an export: a Frictionless Data Package, version 1, and a README.md for people."""
 
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import __version__
 from ..model import codec
 from ..model.codec import DocumentError
+from ..resources import manual
 from .formats import CSV, FORMATS, JSON
 from .schemas import schema_path, table_schema
 from .tables import SCHEMA_VERSION
@@ -15,6 +17,8 @@ from .tables import SCHEMA_VERSION
 if TYPE_CHECKING:
     from .export import Exported, Inputs, TableWritten
 
+#: The template of README.md.
+_TEMPLATE = Path(__file__).parent / "card.md.jinja"
 #: The file name that the format prescribes.
 NAME = "datapackage.json"
 _PROJECT = "tensorflow-gpu-matrix"
@@ -88,3 +92,30 @@ def _resource(written: TableWritten, format_: str) -> dict[str, Any]:
     # size of files, but not of tables in these formats.
     resource |= {"profile": "data-resource", "type": "file"}
     return resource | ({"json_schema": schema_path(table)} if format_ == JSON else {})
+
+
+def card(done: Exported, inputs: Inputs) -> str:
+    """Return the data card as Markdown."""
+    # Only a package has a card; other exports start faster without the template engine.
+    import jinja2
+
+    environment = jinja2.Environment(
+        undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
+    )
+    return environment.from_string(_TEMPLATE.read_text(encoding="utf-8")).render(
+        version=__version__,
+        schema=SCHEMA_VERSION,
+        digest=done.digest,
+        profile=inputs.profile,
+        selectors=inputs.selectors,
+        redacted=inputs.redact,
+        tables=[
+            (written.table.name, written.rows, " ".join((written.table.row.__doc__ or "").split()))
+            for written in done.tables
+        ],
+        formats=list(done.tables[0].files),
+        reference=manual("reference/data.md"),
+        how_to=manual("how-to/use-the-data.md"),
+        verdicts=manual("explanation/verdicts.md"),
+        facts=manual("reference/facts.md"),
+    )

@@ -56,6 +56,11 @@ def npm_package(name: str, version: str, integrity: str, otherwise: str = "") ->
     return file
 
 
+def pyodide_package(version: str, integrity: str) -> Path:
+    """Return the npm package `pyodide`. Raises what `npm_package` raises."""
+    return npm_package("pyodide", version, integrity, "name the file with --answers")
+
+
 def _is(file: Path, integrity: str) -> bool:
     """Return whether a file exists and has this digest."""
     algorithm, _, wanted = integrity.partition("-")

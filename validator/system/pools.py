@@ -1,7 +1,8 @@
-"""Call a function with many items at once, in threads that end on Ctrl-C and on errors."""
+"""Call a function with many items at once, in threads that end on Ctrl-C and share their memory."""
 
 from __future__ import annotations
 
+import ctypes
 import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
@@ -10,6 +11,9 @@ from typing import TypeVar
 
 from . import processes
 
+#: From mallopt in glibc's malloc.h.
+_ARENA_MAX = -8
+_ARENAS = 2
 #: How often to check for Ctrl-C, in seconds, because threads don't receive it.
 _LOOK_S = 0.2
 #: Seconds for threads to clean up after Ctrl-C.
@@ -84,3 +88,16 @@ def _result(future: Future[R]) -> R:
     while not wait([future], timeout=_LOOK_S).done:
         processes.check_stopping()
     return future.result()
+
+
+def share_arenas() -> None:
+    """Let all threads allocate from the same few arenas, where the C library is glibc.
+
+    By default, each thread has an arena of its own, which keeps most of what was freed in it. With a dozen
+    threads that pass on parts of some MiB, that is 70 MB. Arenas that exist already stay.
+    """
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (AttributeError, OSError, TypeError):
+        return
+    mallopt(_ARENA_MAX, _ARENAS)
