@@ -19,6 +19,7 @@ from validator.delivery.formats.kubernetes import (
 from validator.delivery.start import User
 from validator.fleet import kubernetes_nodes, settings_schema
 
+from ...fleet.kubernetes.api_models import faults
 from ...fleet.kubernetes.pod_security import violations
 from . import starts
 from .starts import start
@@ -118,36 +119,33 @@ def test_every_value_survives(command: tuple[str, ...], variables: dict[str, str
     assert found.items() >= variables.items()
 
 
-@pytest.mark.parametrize("changes", [{"command": ("python",), "directory": ME}, {}])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"command": ("python",), "directory": ME},
+        {},
+        {"image": starts.with_image(port=8888), "user": User(0, 0)},
+        {"host": None, "devices": None},
+    ],
+)
 def test_kubernetes_knows_each_field(changes: dict[str, Any]) -> None:
-    """The client's models have the fields of the API, each with its type."""
-    client = pytest.importorskip("kubernetes.client", reason="the extra kubernetes is not installed")
-    models = {
-        "Job": client.V1Job,
-        "Pod": client.V1Pod,
-        "PersistentVolumeClaim": client.V1PersistentVolumeClaim,
-    }
-    for kind, document in objects(write(start("h100", "h100", **changes))).items():
-        assert _unknown(document, models[kind].__name__, client) == []
+    for document in objects(write(start("h100", "h100", **changes))).values():
+        assert faults(document) == []
+
+
+def test_a_fault_of_each_kind_is_seen() -> None:
     wrong = objects(write(start()))["Pod"]
-    wrong["spec"]["containers"][0]["arg"] = ["x"]
+    [container] = wrong["spec"]["containers"]
+    container["arg"] = ["x"]
     wrong["spec"]["automountServiceAccountToken"] = "no"
-    assert _unknown(wrong, "V1Pod", client) == ["automountServiceAccountToken", "arg"]
-
-
-def _unknown(value: Any, kind: str, client: Any) -> list[str]:
-    """Return the fields that a type of the API does not have, or whose values have another type."""
-    if match := re.fullmatch(r"list\[(.*)\]", kind, re.IGNORECASE):
-        return [name for item in value for name in _unknown(item, match[1], client)]
-    if match := re.fullmatch(r"dict[(\[]str, (.*)[)\]]", kind, re.IGNORECASE):
-        return [name for item in value.values() for name in _unknown(item, match[1], client)]
-    if not hasattr(client, kind):
-        plain = {"str": str, "int": int, "bool": bool}.get(kind)
-        return [] if plain is None or type(value) is plain else [kind]
-    model = getattr(client, kind)
-    kinds = {model.attribute_map[name]: inner for name, inner in model.openapi_types.items()}
-    found = []
-    for name, inner in value.items():
-        unknown = [name] if name not in kinds else _unknown(inner, kinds[name], client)
-        found += [name if one in ("str", "int", "bool") else one for one in unknown]
-    return found
+    del container["name"], container["volumeMounts"][0]["mountPath"]
+    assert faults(wrong) == [
+        "spec.automountServiceAccountToken",
+        "spec.containers.0.arg",
+        "spec.containers.0.name",
+        "spec.containers.0.volumeMounts.0.mountPath",
+    ]
+    wrong = objects(write(start()))["Pod"]
+    [mount, _] = wrong["spec"]["containers"][0]["volumeMounts"]
+    mount["mount_path"] = mount.pop("mountPath")
+    assert faults(wrong) == ["a field has its name in Python"]

@@ -19,6 +19,7 @@ from validator.fleet import manifests
 from validator.fleet.settings_schema import KubernetesPlace, Toleration
 
 from ..making import unit
+from .api_models import faults
 from .pod_security import violations
 
 Json = dict[str, Any]
@@ -42,6 +43,19 @@ def pod(**changes: Any) -> Json:
 def test_a_pod_meets_the_restricted_pod_security_standard() -> None:
     assert violations(pod()) == []
     assert violations(pod(pull_secret="registry", place=KubernetesPlace(cpus=4, memory=16))) == []
+
+
+def test_kubernetes_knows_each_field() -> None:
+    place = KubernetesPlace(cpus=4, memory=16, queue="gpus", tolerations=[Toleration(key="spot")])
+    made = [
+        job(place, pull_secret="registry"),
+        job(),
+        of_two(1, "uid-of-0"),
+        manifests.service(unit(tasks=2), namespace="fleet", owner="uid-of-0"),
+        *manifests.config_maps(REQUEST),
+        *manifests.rights("fleet", "ci"),
+    ]
+    assert [(each["kind"], found) for each in made if (found := faults(each))] == []
 
 
 def _set(*path: str, value: Any) -> Callable[[Json], None]:
