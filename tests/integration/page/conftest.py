@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page
-from validator.supply.npm import pyodide_package
 
 from validator.errors import MissingError
 from validator.model.record import Layer, Verdict
@@ -20,6 +19,7 @@ from validator.reports.page.answers import Answers, make_answers, pinned
 from validator.reports.page.site import ENTRY, FOLDERS, MARK, Sources, site
 from validator.serve.events import Events
 from validator.serve.server import PageServer
+from validator.supply.npm import pyodide_package
 from validator.system.output_directory import update_directory
 
 from ...loop import tiers
