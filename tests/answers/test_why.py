@@ -17,6 +17,8 @@ from validator.reports import diagnosis as rendered
 
 from ..corpus import reader
 
+FAULT = b"Could not load dynamic library 'libcudart.so.11.0'; dlerror: libcudart.so.11.0: cannot open\n"
+
 
 def why(
     content: bytes, name: str = "the text", last: bytes = b"", total: int | None = None
@@ -43,19 +45,31 @@ def test_the_answer_is_that_of_doctor(kind: str) -> None:
 
 
 def test_a_long_text_is_read_at_both_ends() -> None:
-    line = b"Could not load dynamic library 'libcudart.so.11.0'; dlerror: libcudart.so.11.0: cannot open\n"
-    for content in (line + b"nothing\n" * (1 << 19), b"nothing\n" * (1 << 19) + line):
+    for content in (FAULT + b"nothing\n" * (5 << 18), b"nothing\n" * (5 << 18) + FAULT):
         diagnosis = why(content, "big.log")["diagnosis"]
-        assert diagnosis["read"] == "the first and the last 1 MiB of 4 MiB"
+        assert diagnosis["read"] == "the first and the last 4 MiB of 10 MiB"
         assert diagnosis["answer"] == "cause_found"
-    inside = b"nothing\n" * (1 << 18) + line + b"nothing\n" * (1 << 18)
+    inside = b"nothing\n" * (5 << 17) + FAULT + b"nothing\n" * (5 << 17)
     assert why(inside)["diagnosis"]["answer"] == "not_shown"
 
 
+def test_a_log_of_a_few_mib_is_read_whole() -> None:
+    content = b"nothing\n" * (1 << 18) + FAULT + b"nothing\n" * (1 << 18)
+    diagnosis = why(content, "big.log")["diagnosis"]
+    assert diagnosis["read"] == "524,289 lines" and diagnosis["answer"] == "cause_found"
+
+
+def test_of_so_many_bytes_in_few_lines_only_the_ends_are_read() -> None:
+    content = FAULT + (b"nothing " * 100 + b"\n") * 5000
+    diagnosis = why(content, "big.log")["diagnosis"]
+    assert diagnosis["read"] == "the first and the last 1 MiB of 4 MiB"
+    assert diagnosis["answer"] == "cause_found"
+
+
 def test_what_the_page_leaves_out_of_a_long_text_is_not_missed() -> None:
-    half = b"nothing\n" * (1 << 18)
+    half = b"nothing\n" * (1 << 19)
     diagnosis = why(half, "big.log", half, 50 << 20)["diagnosis"]
-    assert diagnosis["read"] == "the first and the last 1 MiB of 50 MiB"
+    assert diagnosis["read"] == "the first and the last 4 MiB of 50 MiB"
 
 
 def test_a_long_notebook_is_read_whole() -> None:

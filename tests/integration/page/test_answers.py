@@ -322,7 +322,7 @@ def test_fifty_megabytes_are_read_at_both_ends(page: Page) -> None:
     # The page answers to clicks while the text is read.
     page.locator("#works-answer summary").last.click()
     answer = page.locator("#why-answer")
-    expect(answer).to_contain_text("the first and the last 1 MiB of 48 MiB", timeout=90_000)
+    expect(answer).to_contain_text("the first and the last 4 MiB of 48 MiB", timeout=90_000)
     expect(answer).to_contain_text("libcudart.so.11.0 can't be opened")
     page.get_by_role("button", name="Remove").click()
 
