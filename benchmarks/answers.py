@@ -3,7 +3,8 @@
 Each question is asked in a real browser, on a page that was opened from disk, and natively:
  - the first answer, including the time to load Python, in a new browser each time. It is timed once from the
    click, with no field chosen before, and once from the choice of a field, by somebody who types instantly;
- - later answers to "What works on my GPU and driver?", for machines that were not asked about before;
+ - later answers to "What works on my GPU and driver?", for machines that were not asked about before, on a
+   page with 5,000 results, whose verdicts go with each question;
  - later answers to "Why is my GPU not used?", for texts of the corpus.
 
 Limits: 5 s for a first answer, 300 ms for the median of later ones.
@@ -31,12 +32,16 @@ from tests.integration.page.asking import REMEMBER, ask, start, why, works  # no
 from tests.reports.page.values import sources  # noqa: E402
 from validator.answers.browser import ask as native  # noqa: E402
 from validator.diagnosis import diagnose_file  # noqa: E402
+from validator.matrix.load import load_matrix  # noqa: E402
+from validator.matrix.plan import plan  # noqa: E402
 from validator.reports.page.answers import make_answers, pinned  # noqa: E402
 from validator.reports.page.site import ENTRY, FOLDERS, MARK, site  # noqa: E402
+from validator.resources import shipped_matrix  # noqa: E402
 from validator.supply.npm import pyodide_package  # noqa: E402
 from validator.system.output_directory import update_directory  # noqa: E402
 
 FIRST_RUNS = 5
+RESULTS = 5_000
 TEXTS = 100
 #: First answers: the form, its field, what is written there, and what shows that the answer is there.
 FIRST = {
@@ -46,6 +51,11 @@ FIRST = {
 LIMITS_MS = {"first": 5000, "later": 300}
 #: Writes into a field without choosing it.
 WRITE = "(field, text) => { field.value = text; }"
+#: The digests of 50 images by their identifiers.
+IMAGES = {
+    image.identifier: f"sha256:{number:064x}"
+    for number, image in enumerate(itertools.islice(plan(load_matrix(shipped_matrix()), "full").images, 50))
+}
 MACHINES = list(
     itertools.product(("rtx 4090", "t4", "gtx 1080", "h100"), ("470", "535", "580"), ("3.10", "3.12"))
 )
@@ -104,6 +114,13 @@ def measured_first(page: Page, form: str, field: str, text: str, shown: str, *, 
     return (time.perf_counter() - begun) * 1000
 
 
+def hosts() -> list[str]:
+    """Return the names of 100 kinds of machines."""
+    gpus = ("t4", "v100", "a10", "a30", "a100", "l4", "l40s", "h100", "h200", "rtx-4090")
+    drivers = (470, 525, 535, 545, 550, 555, 560, 565, 570, 580)
+    return [f"r{driver}-{gpu}" for driver, gpu in itertools.product(drivers, gpus)]
+
+
 def opened(browser: Browser, address: str) -> Page:
     page = browser.new_page(viewport={"width": 1280, "height": 900})
     page.add_init_script(REMEMBER)
@@ -112,7 +129,13 @@ def opened(browser: Browser, address: str) -> Page:
 
 
 def measured_works(page: Page) -> tuple[float, float]:
-    questions = [works(gpu=gpu, driver=driver, python=python) for gpu, driver, python in MACHINES]
+    verdicts = {
+        f"{image}@{host}": {"verdict": "certified", "digest": digest}
+        for (image, digest), host in itertools.islice(itertools.product(IMAGES.items(), hosts()), RESULTS)
+    }
+    assert len(verdicts) == RESULTS
+    known = {"registry": "registry.example.org/tf", "images": IMAGES, "verdicts": verdicts}
+    questions = [works(gpu=gpu, driver=driver, python=python, **known) for gpu, driver, python in MACHINES]
     taken = [each for _, each in ask(page, [(question, b"") for question in questions])]
     natively = []
     for question in questions:

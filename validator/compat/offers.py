@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -81,6 +82,8 @@ def rank(prediction: Prediction) -> tuple[int, ...]:
     return tuple(map(_BEST_FIRST.index, modes))
 
 
+# The page asks for the same images with each question.
+@functools.lru_cache(maxsize=8192)
 def image_of(identifier: str) -> ImageSpec | None:
     """Return the image that an identifier names, without its additions.
 
