@@ -272,6 +272,9 @@ def test_each_answer_says_its_headline_once_and_has_headings_in_order(page: Page
         levels = answer.locator("h3, h4, h5, h6").evaluate_all("all => all.map((each) => +each.tagName[1])")
         assert levels[0] == 3 and levels.count(3) == 1
         assert all(after <= before + 1 for before, after in itertools.pairwise(levels))
+    # Only commands have the names that commands take.
+    said = page.locator("#works-answer :is(h3, h4, h5, p, dd, td, th, summary)").all_text_contents()
+    assert len(said) > 100 and not any(re.search(r"tf\d+\.\d+\.\d|@r\d{3}-", text) for text in said)
     groups = page.locator(".answer summary").all_inner_texts()
     assert len(groups) == len(set(groups)) > 3
     regions = page.locator("[role=status]").evaluate_all("all => all.map((each) => each.ariaLabel)")

@@ -37,4 +37,3 @@ function removePrinted() {
   printed?.remove();
   printed = undefined;
 }
-
