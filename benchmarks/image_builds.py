@@ -8,7 +8,8 @@ with pip, gzip, `docker push` to the same kind of registry on loopback (see conv
    with the memory, and the disk that it takes besides the cache of wheels and the registry.
  - nightly: six images of the profile nightly, three releases on two Pythons, one after the other.
  - registry: the bytes of the whole profile nightly in a registry, computed from the locks.
- - local: an image made in Docker and probed, against only the build of the conventional one.
+ - local: an image made in Docker and probed, against only the build of the conventional one; with the disk
+   that it takes besides the wheels and the engine.
  - pull: into Docker, against the conventional image in zstd as BuildKit makes it.
 
 The wheels are downloaded before the clock starts, 4 GB. Needs Docker, docker-registry and 16 GB of disk; for
@@ -287,12 +288,18 @@ def measure_local(run: Run) -> Iterator[Row]:
     say("making an image in Docker, and probing it")
     with run.directory("local") as place, new_layers(run.endpoint, name, run.base):
         build = _building(run, place)
-        yield ratio("zstd: local build", build("--no-validate"), whole, LOCAL_LIMIT)
-        yield Row("zstd: probe of the local image", build(), None, "whole command", " s")
+        seconds, disk = build("--no-validate")
+        yield ratio("zstd: local build", seconds, whole, LOCAL_LIMIT)
+        # Without a limit: the engine wants to know the size of a layer before its content.
+        yield Row("zstd: disk of a local build", disk, None, "besides the wheels and the engine", " MB")
+        yield Row("zstd: probe of the local image", build()[0], None, "whole command", " s")
 
 
-def _building(run: Run, place: Path) -> Callable[..., float]:
-    """Return what runs build-matrix for one image, with a matrix, records and a cache of its own."""
+def _building(run: Run, place: Path) -> Callable[..., tuple[float, float]]:
+    """Return what runs build-matrix for one image, with a matrix, records and a cache of its own.
+
+    It returns the seconds, and the disk in MB that the command took at most, besides wheels and bases.
+    """
     cache = place / "cache"
     cache.mkdir()
     (cache / "wheels").symlink_to(run.wheels)
@@ -307,17 +314,28 @@ def _building(run: Run, place: Path) -> Callable[..., float]:
     shutil.copytree(LOCKS, place / files.DIRECTORY)
     command = [sys.executable, "-m", "validator", "build-matrix", "--engine", "docker", "--base", "bootstrap"]
     command += ["--matrix", str(matrix), "--store", str(place / "records.db")]
-    environment = os.environ | {"VALIDATOR_CACHE": str(cache), "PYTHONPATH": str(REPOSITORY)}
+    (place / "tmp").mkdir()
+    environment = os.environ | {
+        "VALIDATOR_CACHE": str(cache), "PYTHONPATH": str(REPOSITORY), "TMPDIR": str(place / "tmp")
+    }  # fmt: skip
 
-    def build(*options: str) -> float:
+    def build(*options: str) -> tuple[float, float]:
         begin = time.perf_counter()
-        done = subprocess.run(
-            [*command, *options], env=environment, capture_output=True, text=True, cwd=place
-        )
-        # 1: without a GPU, the probe proves nothing.
-        if done.returncode > 1:
-            raise SystemExit(f"build-matrix failed:\n{done.stderr[-3000:]}")
-        return time.perf_counter() - begin
+        with open(place / "errors", "w+", encoding="utf-8") as errors:
+            child = subprocess.Popen(
+                [*command, *options], env=environment, cwd=place, stdout=subprocess.DEVNULL, stderr=errors
+            )
+            disk = Disk(child.pid, [cache, place / "tmp"])
+            try:
+                with disk:
+                    status = child.wait()
+            finally:
+                child.terminate()
+            # 1: without a GPU, the probe proves nothing.
+            if status > 1:
+                errors.seek(0)
+                raise SystemExit(f"build-matrix failed:\n{errors.read()[-3000:]}")
+        return time.perf_counter() - begin, disk.most / 1e6
 
     return build
 
