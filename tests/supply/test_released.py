@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import re
 import shutil
 from collections import namedtuple
 from dataclasses import replace
@@ -74,6 +75,12 @@ def whole(steps: list[tuple[str, ...]], monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(checkout, "_COPIED", COPIED)
     monkeypatch.setattr(released, "LOCKED_PROFILES", ())
     monkeypatch.setattr(released, "DOCUMENTATION", ())
+
+
+def test_the_documentation_is_written_as_a_person_does() -> None:
+    script = (ROOT / "scripts/update-docs").read_text(encoding="utf-8")
+    modules = re.findall(r"^\.venv/bin/python -m ([\w.]+)$", script, re.MULTILINE)
+    assert modules == [*released.DOCUMENTATION, "docs.examples"]
 
 
 def refreshed(

@@ -35,8 +35,21 @@ CANDIDATE_PROFILE = "candidate"
 #: not cause a change every week.
 _CONFIRMED_AFTER = datetime.timedelta(days=30)
 
-#: The modules that write the generated parts of the documentation, as scripts/update-docs does.
-DOCUMENTATION = ("validator.diagnosis.document", "docs.checks", "docs.transcripts")
+#: The modules that write the generated parts of the documentation: those of scripts/update-docs, except
+#: docs.examples, which needs what only the tests install.
+DOCUMENTATION = (
+    "validator.diagnosis.document",
+    "docs.checks",
+    "docs.fields",
+    "docs.keys",
+    "docs.facts",
+    "docs.commands",
+    "docs.tables",
+    "docs.releases",
+    "docs.cited",
+    "docs.starts",
+    "docs.transcripts",
+)
 
 _DATA = Path("validator/compat/data")
 
